@@ -1,0 +1,229 @@
+"""TrainState on variables that are not trained, and on other kinds of models."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import gradient_transforms, train_state
+
+
+def assert_nests_close(found, expected, **tolerance):
+    tf.nest.assert_same_structure(found, expected)
+    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(a, b, **tolerance)
+
+
+def mirrored():
+    # The default way of reducing leaves a thread pool to the garbage collector.
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    )
+
+
+def test_statistics_are_averaged_over_replicas():
+    norm = keras.layers.BatchNormalization(momentum=0.5, name="norm")
+    norm.build((None, 1))
+    tx = gradient_transforms.sgd(0.0)
+    state = train_state.TrainState.create(norm, tx=tx)
+    strategy = mirrored()
+    shards = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.fill([2, 1], 2.0 + 4.0 * context.replica_id_in_sync_group)
+    )
+
+    def replica(x):
+        def loss_fn(params):
+            y, extra = state(x, params=params, training=True, mutable=True)
+            return tf.reduce_mean(y), {"extra_variables": extra}
+
+        new, info = state.apply_loss_fn(loss_fn=loss_fn, pmap_axis="i", has_aux=True)
+        assert info == {}
+        return new.extra_variables
+
+    values = strategy.run(replica, (shards,))
+    for mean in strategy.experimental_local_results(values["norm/moving_mean"]):
+        np.testing.assert_allclose(mean, [2.0])
+    with pytest.raises(ValueError, match="`pmap_axis` expected None outside"):
+        with strategy.scope():
+            state.apply_loss_fn(
+                loss_fn=lambda params: tf.reduce_sum(params["norm/beta"]), pmap_axis="i"
+            )
+
+
+def normalizer():
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input((3,)),
+            keras.layers.Dense(4, use_bias=False, name="a"),
+            keras.layers.BatchNormalization(name="norm"),
+            keras.layers.Dense(2, name="b"),
+        ],
+        name="net",
+    )
+
+
+def test_training_with_batch_norm_equals_keras():
+    rng = np.random.default_rng(0)
+    x = rng.normal(2.0, 3.0, size=(5, 8, 3)).astype(np.float32)
+    y = rng.normal(size=(5, 8, 2)).astype(np.float32)
+    model = normalizer()
+    state = train_state.TrainState.create(model, tx=keras.optimizers.Adam(1e-2))
+
+    @tf.function(jit_compile=True)
+    def update(state, x, y):
+        def loss_fn(params):
+            outputs, extra = state(x, params=params, training=True, mutable=True)
+            loss = tf.reduce_mean((outputs - y) ** 2)
+            return loss, {"loss": loss, "extra_variables": extra}
+
+        return state.apply_loss_fn(loss_fn=loss_fn, has_aux=True)
+
+    before = [variable.numpy() for variable in model.variables]
+    for i in range(5):
+        state, info = update(state, tf.constant(x[i]), tf.constant(y[i]))
+        assert set(info) == {"loss"}
+    assert update.experimental_get_tracing_count() == 1
+    for old, variable in zip(before, model.variables, strict=True):
+        np.testing.assert_array_equal(old, variable)
+    model.compile(keras.optimizers.Adam(1e-2), loss="mse", jit_compile=False)
+    for i in range(5):
+        model.train_on_batch(x[i], y[i])
+    values = {**state.params, **state.extra_variables}
+    assert len(values) == len(model.variables) == 7
+    for variable in model.variables:
+        np.testing.assert_allclose(
+            values[variable.path], variable, rtol=1e-4, atol=2e-5
+        )
+    np.testing.assert_allclose(state(x[0]), model(x[0]), rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_moves_its_seed_only_where_it_is_kept():
+    model = keras.Sequential([keras.Input((50,)), keras.layers.Dropout(0.5, seed=1)])
+    state = train_state.TrainState.create(model)
+    x = tf.ones([4, 50])
+    np.testing.assert_array_equal(state(x), x)
+    np.testing.assert_array_equal(state(x, training=False), x)
+    first, extra = state(x, training=True, mutable=True)
+    again, _ = state(x, training=True, mutable=True)
+    second, _ = state(x, training=True, mutable=True, extra_variables=extra)
+    np.testing.assert_array_equal(first, again)
+    assert np.any(first.numpy() != second.numpy())
+    kept = state.replace(extra_variables=extra)
+    np.testing.assert_array_equal(kept(x, training=True, mutable=True)[0], second)
+    same, unchanged = state(x, mutable=True)
+    np.testing.assert_array_equal(same, x)
+    assert unchanged == state.extra_variables
+    with pytest.raises(
+        ValueError, match="`mutable` expected True, as the call changes"
+    ):
+        state(x, training=True)
+
+
+def test_other_variables_are_used():
+    model = normalizer()
+    state = train_state.TrainState.create(model)
+    x = np.ones((2, 3), np.float32)
+    moved = {k: v + 1.0 for k, v in state.extra_variables.items()}
+    other = state(x, extra_variables=moved)
+    assert np.any(np.abs(other - state(x)) > 1e-3)
+    np.testing.assert_allclose(
+        other, state.replace(extra_variables=moved)(x), rtol=1e-6
+    )
+    zeros = {k: np.zeros(v.shape) for k, v in state.params.items()}
+    np.testing.assert_array_equal(state(x, params=zeros), np.zeros((2, 2)))
+    given = train_state.TrainState.create(model, params=zeros, extra_variables=moved)
+    assert_nests_close(given.extra_variables, moved)
+    np.testing.assert_array_equal(given(x), np.zeros((2, 2)))
+
+
+def test_a_function_of_parameters_is_a_model():
+    def line(params, x, power=1.0):
+        return (params["slope"] * x + params["offset"]) ** power
+
+    params = {"slope": 2.0, "offset": np.float32(1.0)}
+    tx = gradient_transforms.sgd(0.5)
+    state = train_state.TrainState.create(line, params, tx)
+    assert float(state(3.0)) == 7.0
+    assert float(state(3.0, power=2.0)) == 49.0
+    assert float(state(3.0, method=lambda params, x: params["slope"] * x)) == 6.0
+    new = state.apply_loss_fn(loss_fn=lambda params: state(1.0, params=params))
+    assert [float(new.params[key]) for key in ("slope", "offset")] == [1.5, 0.5]
+    assert state(3.0, mutable=True)[1] == {}
+    with pytest.raises(ValueError, match="`method` expected a function"):
+        state(3.0, method="line")
+    with pytest.raises(ValueError, match="`params` expected, and no `extra_variables`"):
+        train_state.TrainState.create(line)
+
+
+def test_the_present_parameters_are_constants_in_a_loss():
+    state = train_state.TrainState.create(
+        tf.multiply, params=tf.constant(3.0), tx=gradient_transforms.sgd(1.0)
+    )
+    new = state.apply_loss_fn(
+        loss_fn=lambda params: state(2.0) * state(2.0, params=params)
+    )
+    assert float(new.params) == 3.0 - 6.0 * 2.0
+
+
+def test_embeddings_get_dense_gradients():
+    layer = keras.layers.Embedding(4, 1, name="e", embeddings_initializer="zeros")
+    layer.build((None,))
+    state = train_state.TrainState.create(layer, tx=gradient_transforms.adam(0.1))
+    ids = tf.constant([2, 0, 2])
+    new = state.apply_loss_fn(
+        loss_fn=lambda params: tf.reduce_sum(state(ids, params=params))
+    )
+    np.testing.assert_allclose(
+        new.params["e/embeddings"][:, 0], [-0.1, 0, -0.1, 0], atol=1e-6
+    )
+
+
+def test_mixed_precision_computes_in_half_and_keeps_float32():
+    layer = keras.layers.Dense(2, dtype="mixed_bfloat16", name="d")
+    layer.build((None, 3))
+    state = train_state.TrainState.create(layer, tx=gradient_transforms.adam(0.1))
+    x = np.ones((1, 3), np.float32)
+    assert state(x).dtype == tf.bfloat16
+    new = state.apply_loss_fn(
+        loss_fn=lambda params: tf.reduce_sum(state(x, params=params))
+    )
+    assert {value.dtype for value in new.params.values()} == {tf.float32}
+    assert np.all(new.params["d/bias"] < 0)
+
+
+def test_a_restored_state_goes_on_to_the_bit(tmp_path):
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+
+    def fresh(seed):
+        keras.utils.set_random_seed(seed)
+        layers = [
+            keras.layers.Dense(3, name="d"),
+            keras.layers.BatchNormalization(name="norm"),
+            keras.layers.Dropout(0.5, name="drop"),
+        ]
+        model = keras.Sequential([keras.Input((3,)), *layers], name="net")
+        tx = gradient_transforms.adam(lambda n: 0.1 / (1.0 + tf.cast(n, tf.float32)))
+        return train_state.TrainState.create(model, tx=tx)
+
+    def step(state):
+        def loss_fn(params):
+            outputs, extra = state(x, params=params, training=True, mutable=True)
+            return tf.reduce_mean((outputs - x) ** 2), {"extra_variables": extra}
+
+        return state.apply_loss_fn(loss_fn=loss_fn, has_aux=True)[0]
+
+    def variables(state):
+        return [tf.Variable(leaf) for leaf in tf.nest.flatten(state)]
+
+    state = step(step(fresh(0)))
+    path = tf.train.Checkpoint(leaves=variables(state)).write(str(tmp_path / "state"))
+    other = fresh(1)
+    slots = variables(other)
+    tf.train.Checkpoint(leaves=slots).read(path).assert_consumed()
+    restored = tf.nest.pack_sequence_as(other, [tf.identity(slot) for slot in slots])
+    assert int(restored.step) == 3
+    for old, new in zip(
+        tf.nest.flatten(step(state)), tf.nest.flatten(step(restored)), strict=True
+    ):
+        np.testing.assert_array_equal(old, new)

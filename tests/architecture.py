@@ -1,0 +1,382 @@
+"""The rules of the house; `test_architecture.py` applies them.
+
+A rule takes the root of a repository and yields what breaks it. Files are read, not
+imported, so that a broken module cannot hide. `RULES` lists them all.
+"""
+
+import ast
+import fnmatch
+import functools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+FLOORS = {
+    **dict.fromkeys(["core"], 0),
+    **dict.fromkeys(
+        ["ops", "bijectors", "schedules", "replay", "datasets", "distribute"], 1
+    ),
+    **dict.fromkeys(["distributions", "layers", "stats", "environments"], 2),
+    **dict.fromkeys(["losses", "exploration"], 3),
+    **dict.fromkeys(["agents", "summaries"], 4),
+    **dict.fromkeys(["training"], 5),
+    **dict.fromkeys(["rl_trainer"], 6),
+}
+TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENSE"} | {
+    *["tfrl", "tests", "colabs", "configs", "tools"]
+}
+DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
+GIN_FILES = {"tfrl/training/configs.py", "tfrl/rl_trainer.py"}
+OPTIONAL = {"matplotlib"}
+PRIVATE_OR_DEAD = {
+    "tensorflow.python": "not public",
+    "keras.src": "not public",
+    "tensorflow_probability.python": "not public",
+    "tf_keras": "Keras 2",
+    "gym": "replaced by gymnasium",
+}
+# Bases whose methods are the author's own; any other base may be overridden.
+PLAIN_BASES = {"NamedTuple", "Protocol", "Generic", "PyTreeNode", "Module", "Enum"}
+FOREIGN_WORDS = re.compile(
+    r"\b[T]ODO\b|\b[F]IXME\b|\b[X]XX\b"
+    r"|(?<![\w.~}])/(?:home|root|work|Users)/"
+    r"|[p]ypi\.org|[p]ythonhosted\.org"
+)
+MAX_FILE_LINES, MAX_BODY_LINES = 400, 60
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+# Reading the tree.
+
+
+def tree_files(root: Path) -> Iterator[Path]:
+    """Yields every file that .gitignore does not leave out."""
+    ignore = root / ".gitignore"
+    lines = ignore.read_text().split() if ignore.exists() else []
+    patterns = [".git", *(line.rstrip("/") for line in lines)]
+    for folder, folders, files in os.walk(root):
+        for names in (folders, files):
+            names[:] = sorted(
+                name
+                for name in names
+                if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+            )
+        yield from (Path(folder, name) for name in files)
+
+
+def modules(root: Path, *folders: str) -> Iterator[tuple[str, Path]]:
+    """Yields the Python files below some top folders with their names from the root."""
+    for path in tree_files(root):
+        name = path.relative_to(root).as_posix()
+        if path.suffix == ".py" and name.split("/")[0] in folders:
+            yield name, path
+
+
+def rooms(root: Path) -> dict[str, list[Path]]:
+    """Returns the files of every room, doors left out."""
+    found: dict[str, list[Path]] = {}
+    for name, path in modules(root, "tfrl"):
+        if len(name.split("/")) > 2:
+            files = found.setdefault(name.split("/")[1], [])
+            if path.name != "__init__.py":
+                files.append(path)
+    return found
+
+
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[tuple[ast.Import | ast.ImportFrom, list[str]]]:
+    """Yields each import with the dotted names it may load."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield node, [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            yield node, [f"{base}.{alias.name}" for alias in node.names]
+
+
+def below(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def public_definitions(path: Path) -> list[Definition]:
+    return [
+        node
+        for node in parse(path).body
+        if isinstance(node, Definition) and not node.name.startswith("_")
+    ]
+
+
+def assigned_value(path: Path, name: str) -> ast.expr | None:
+    for node in parse(path).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return node.value
+    return None
+
+
+# The rules.
+
+
+def imports_go_down(root: Path) -> Iterator[str]:
+    """A file imports files of its own room and of lower floors, nothing else of us."""
+    for name, path in modules(root, "tfrl"):
+        room = name.split("/")[1].removesuffix(".py")
+        for node, targets in imports(path):
+            place = f"{name}:{node.lineno}"
+            if isinstance(node, ast.ImportFrom) and node.level:
+                yield f"{place}: relative import"
+                continue
+            for target in targets:
+                if below(target, "tfrl"):
+                    is_door = path.name == "__init__.py"
+                    fault = _fault_of_import(root, room, is_door, node, target)
+                    if fault:
+                        yield f"{place}: {target}: {fault}"
+
+
+def _fault_of_import(
+    root: Path, room: str, is_door: bool, node: ast.AST, target: str
+) -> str:
+    parts = target.split(".")[1:]
+    if is_door:
+        own = len(parts) == 3 and parts[0] == room
+        return "" if own else "a door imports names of its own files only"
+    if isinstance(node, ast.Import) or len(parts) != 2:
+        return "import a file: `from tfrl.room import file`"
+    if not (root / "tfrl" / parts[0] / f"{parts[1]}.py").is_file():
+        return "not a file of that room"
+    if parts[0] == room:
+        return ""
+    if parts[1].startswith("_"):
+        return "a file private to its room"
+    if parts[0] not in FLOORS or room not in FLOORS:
+        return "a room without a floor"
+    return "" if FLOORS[parts[0]] < FLOORS[room] else "not on a lower floor"
+
+
+def imports_stand_at_the_top(root: Path) -> Iterator[str]:
+    """Only optional libraries are imported where they are used."""
+    for name, path in modules(root, "tfrl"):
+        top = parse(path).body
+        for node, targets in imports(path):
+            if node not in top and not {t.split(".")[0] for t in targets} <= OPTIONAL:
+                yield f"{name}:{node.lineno}: {ast.unparse(node)} inside a block"
+
+
+def imports_are_public(root: Path) -> Iterator[str]:
+    """Nothing private or dead is imported; gin only where configs are read."""
+    for name, path in modules(root, "tfrl", "tests", "tools"):
+        for node, targets in imports(path):
+            for banned, reason in PRIVATE_OR_DEAD.items():
+                if any(below(target, banned) for target in targets):
+                    yield f"{name}:{node.lineno}: {banned} is {reason}"
+            in_package = name.startswith("tfrl/") and name not in GIN_FILES
+            if in_package and any(below(target, "gin") for target in targets):
+                yield f"{name}:{node.lineno}: gin is imported in {sorted(GIN_FILES)}"
+
+
+def doors_are_complete(root: Path) -> Iterator[str]:
+    """A room's `__init__.py` shows every public name of its files, and no other.
+
+    Files whose name begins with an underscore are private to their room: their names
+    stay out of the door.
+    """
+    for room, files in rooms(root).items():
+        door = root / "tfrl" / room / "__init__.py"
+        if not door.is_file():
+            yield f"tfrl/{room}: no __init__.py"
+            continue
+        yield from (f"{door.relative_to(root)}: {f}" for f in _faults_of_door(door))
+        shown = {
+            (node.module, alias.name)
+            for node in parse(door).body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        stems = {path.stem for path in files}
+        for path in files:
+            module = f"tfrl.{room}.{path.stem}"
+            private = path.stem.startswith("_")
+            names = [] if private else public_definitions(path)
+            owned = {(module, node.name) for node in names}
+            for _, name in sorted(owned - shown):
+                yield f"{module}: {name} is not in the door"
+            for _, name in sorted(owned):
+                if name in stems:
+                    yield f"{module}: {name} hides the file of that name"
+            for _, name in sorted({x for x in shown if x[0] == module} - owned):
+                if name.startswith("_") or assigned_value(path, name) is None:
+                    yield f"{module}: {name} is in the door but not public there"
+
+
+def _faults_of_door(door: Path) -> Iterator[str]:
+    tree = parse(door)
+    if not ast.get_docstring(tree):
+        yield "no docstring"
+    value = assigned_value(door, "__all__")
+    listed = ast.literal_eval(value) if value else []
+    if listed != sorted(listed):
+        yield "__all__ is not sorted"
+    imported = [name.asname or name.name for n, _ in imports(door) for name in n.names]
+    if sorted(listed) != sorted(imported):
+        odd = sorted(set(listed) ^ set(imported))
+        yield f"__all__ and the imports differ: {odd}"
+    for node in tree.body[1:]:
+        if not isinstance(node, ast.ImportFrom | ast.Assign):
+            yield f"line {node.lineno}: a door holds imports and __all__ only"
+
+
+def public_names_are_documented(root: Path) -> Iterator[str]:
+    """Functions and classes have docstrings with all sections, methods a line."""
+    for files in rooms(root).values():
+        for path in files:
+            if path.stem.startswith("_"):
+                continue
+            place = path.relative_to(root)
+            for node in public_definitions(path):
+                if not _is_overload(node):
+                    for fault in _faults_of_docstring(node):
+                        yield f"{place}:{node.lineno}: {node.name}: {fault}"
+                if isinstance(node, ast.ClassDef) and _bases(node) <= PLAIN_BASES:
+                    for method in node.body:
+                        if _is_bare_method(method):
+                            yield f"{place}:{method.lineno}: {node.name}: bare method"
+
+
+def _faults_of_docstring(node: Definition) -> Iterator[str]:
+    text = ast.get_docstring(node) or ""
+    sections = set(re.findall(r"^(\w+):$", text, re.MULTILINE))
+    if not text:
+        yield "no docstring"
+    if "Example" not in sections or ">>>" not in text:
+        yield "no Example"
+    call: ast.AST | None = node
+    if isinstance(node, ast.ClassDef):
+        inits = [n for n in node.body if getattr(n, "name", "") == "__init__"]
+        call = inits[0] if inits else None
+    if not isinstance(call, Function):
+        return
+    if ast.unparse(call.args) not in ("", "self") and "Args" not in sections:
+        yield "no Args"
+    returned = ast.unparse(call.returns) if call.returns else "None"
+    silent = {"None", "NoReturn", "Never", "typing.NoReturn", "typing.Never"}
+    if returned not in silent and not {"Returns", "Yields"} & sections:
+        yield "no Returns"
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    names = (ast.unparse(base).split("[")[0] for base in node.bases)
+    return {name.split(".")[-1] for name in names}
+
+
+def _is_overload(node: ast.AST) -> bool:
+    decorators = getattr(node, "decorator_list", [])
+    return any(ast.unparse(d).split(".")[-1] == "overload" for d in decorators)
+
+
+def _is_bare_method(node: ast.AST) -> bool:
+    if not isinstance(node, Function) or node.name.startswith("_"):
+        return False
+    is_setter = any(ast.unparse(d).endswith(".setter") for d in node.decorator_list)
+    return not (ast.get_docstring(node) or is_setter or _is_overload(node))
+
+
+def files_are_small(root: Path) -> Iterator[str]:
+    """No file has more than 400 lines and no function body more than 60."""
+    for name, path in modules(root, "tfrl", "tests", "tools"):
+        count = len(path.read_text(encoding="utf-8").splitlines())
+        if count > MAX_FILE_LINES:
+            yield f"{name}: {count} lines, {MAX_FILE_LINES} allowed"
+        for node in ast.walk(parse(path)):
+            if isinstance(node, Function):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                first, last = body[:1], node.end_lineno or 0
+                count = last - first[0].lineno + 1 if first else 0
+                if count > MAX_BODY_LINES:
+                    yield f"{name}:{node.lineno}: {node.name} has {count} lines"
+
+
+def names_say_something(root: Path) -> Iterator[str]:
+    """No file or folder is a drawer; rooms are flat."""
+    for name, _ in modules(root, "tfrl", "tests", "tools"):
+        words = set(re.split(r"[/_.]", name.removesuffix(".py")))
+        for word in sorted(words & DRAWERS):
+            yield f"{name}: `{word}` says nothing"
+        folder = name.rpartition("/")[0]
+        if folder.startswith("tfrl") and folder.count("/") > 1:
+            yield f"{name}: a room has no folders"
+
+
+def tests_mirror_the_package(root: Path) -> Iterator[str]:
+    """`tfrl/room/file.py` is tested by `tests/room/test_file.py`."""
+    for name, path in modules(root, "tfrl"):
+        folder = path.relative_to(root / "tfrl").parent
+        test = root / "tests" / folder / f"test_{path.name.removeprefix('_')}"
+        if path.name != "__init__.py" and not test.is_file():
+            yield f"{name}: no {test.relative_to(root).as_posix()}"
+
+
+def package_never_asserts(root: Path) -> Iterator[str]:
+    """`python -O` drops asserts: the package raises instead."""
+    for name, path in modules(root, "tfrl"):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Assert):
+                yield f"{name}:{node.lineno}: assert"
+
+
+def top_level_is_as_listed(root: Path) -> Iterator[str]:
+    """The root holds the listed names and dot files."""
+    found = {path.relative_to(root).parts[0] for path in tree_files(root)}
+    for name in sorted(found - TOP_LEVEL):
+        if not name.startswith("."):
+            yield f"{name}: does not belong into the root"
+
+
+def rooms_are_registered(root: Path) -> Iterator[str]:
+    """`tfrl._ROOMS` lists, in order, what lies in the package."""
+    value = assigned_value(root / "tfrl" / "__init__.py", "_ROOMS")
+    listed = list(ast.literal_eval(value)) if value else []
+    found = {name.split("/")[1] for name, _ in modules(root, "tfrl")}
+    found = {name.removesuffix(".py") for name in found} - {"__init__"}
+    if listed != sorted(listed):
+        yield "tfrl/__init__.py: _ROOMS is not sorted"
+    for room in sorted(set(listed) ^ found):
+        where = "exists but is not" if room in found else "does not exist but is"
+        yield f"tfrl/{room}: {where} in _ROOMS"
+    for room in sorted(found - set(FLOORS)):
+        yield f"tfrl/{room}: no floor"
+
+
+def tree_speaks_of_tfrl_alone(root: Path) -> Iterator[str]:
+    """No file names somebody's folders, a registry, or work left undone."""
+    for path in tree_files(root):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, start=1):
+            match = FOREIGN_WORDS.search(line)
+            if match:
+                yield f"{path.relative_to(root)}:{number}: {match[0]}"
+
+
+RULES = (
+    imports_go_down,
+    imports_stand_at_the_top,
+    imports_are_public,
+    doors_are_complete,
+    public_names_are_documented,
+    files_are_small,
+    names_say_something,
+    tests_mirror_the_package,
+    package_never_asserts,
+    top_level_is_as_listed,
+    rooms_are_registered,
+    tree_speaks_of_tfrl_alone,
+)

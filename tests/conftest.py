@@ -1,0 +1,37 @@
+"""What every test and every docstring example finds: two CPUs and short names.
+
+`setup.cfg` loads this file as a plugin too (`-p conftest`), because the examples in
+`tfrl/` lie outside this folder and would not see it otherwise.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import gymnasium as gym  # noqa: E402
+import hypothesis  # noqa: E402
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import tfrl  # noqa: E402
+
+
+def pytest_configure() -> None:
+    """Splits the CPU in two for strategies; lets no clock or chance fail a test."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    hypothesis.settings.register_profile("tfrl", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("tfrl")
+
+
+@pytest.fixture(autouse=True)
+def _example_names(request: pytest.FixtureRequest) -> None:
+    if isinstance(request.node, pytest.DoctestItem):
+        request.getfixturevalue("doctest_namespace").update(
+            tf=tf, np=np, keras=keras, gym=gym, tfrl=tfrl
+        )

@@ -1,0 +1,292 @@
+"""Compiled functions: one trace for all sizes, ordinary in every other respect."""
+
+import gc
+import inspect
+import operator
+import pickle
+import weakref
+from typing import NamedTuple
+
+import cloudpickle
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.core import compile, pytree
+
+
+@compile.compiled(static=("twice",))
+def scaled(x, factor=2.0, twice=False):
+    """Scales."""
+    return x * factor * (2 if twice else 1)
+
+
+@compile.compiled(jit_compile=True)
+def total(x, weight=1.0):
+    return tf.reduce_sum(x) * weight
+
+
+@compile.jit
+def cubed(x):
+    """Cubes."""
+    return x**3
+
+
+def power(x, n=2):
+    return x**n
+
+
+class Pair(NamedTuple):
+    left: tf.Tensor
+    right: tf.Tensor
+
+
+class Node(pytree.PyTreeNode):
+    data: tf.Tensor
+    factor: float = pytree.nonpytree_field(default=1.0)
+
+
+def fresh(**options):
+    """A compiled function nobody has called, and the list of its runs in Python."""
+    runs = []
+
+    @compile.compiled(**options)
+    def function(x, *rest, offset=0.0):
+        runs.append(tf.executing_eagerly())
+        return x + offset
+
+    return function, runs
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["plain", "jit"])
+def test_one_trace_for_all_sizes_and_numbers(jit_compile):
+    function, runs = fresh(jit_compile=jit_compile)
+    for size, offset in [(2, 1.0), (3, 2), (5, np.float32(3)), (1, tf.constant(4.0))]:
+        got = function(tf.ones([size]), offset=offset)
+        np.testing.assert_allclose(got, np.full([size], 1.0 + float(offset)))
+    assert runs == [False]
+    assert compile.trace_count(function) == 1
+    function(tf.ones([2, 2]))
+    function(tf.ones([2], tf.float64))
+    function(np.ones([4]))
+    assert compile.trace_count(function) == len(runs) == 3
+
+
+def test_numbers_take_the_dtype_of_the_first_floating_tensor():
+    assert scaled(tf.ones([2], tf.float64), 1).dtype == tf.float64
+    assert scaled(tf.ones([2], tf.bfloat16), 0.5).dtype == tf.bfloat16
+    assert scaled(3, 2).dtype == tf.float32
+    exact = scaled(tf.ones([], tf.float64), 0.1)
+    assert float(exact) == 0.1
+
+
+def test_static_values_have_their_own_traces():
+    function = compile.compiled(static=("axis",))(
+        lambda x, axis: tf.reduce_sum(x, axis)
+    )
+    x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_allclose(function(x, 0), [4.0, 6.0])
+    np.testing.assert_allclose(function(x, axis=1), [3.0, 7.0])
+    np.testing.assert_allclose(function(x[:1], 1), [3.0])
+    assert compile.trace_count(function) == 2
+
+
+def test_none_stays_none():
+    function = compile.compiled(lambda x, mask=None: x if mask is None else x * mask)
+    x = tf.constant([1.0, 2.0])
+    np.testing.assert_allclose(function(x), [1.0, 2.0])
+    np.testing.assert_allclose(function(x, tf.constant([0.0, 1.0])), [0.0, 2.0])
+    np.testing.assert_allclose(function(x, mask=None), [1.0, 2.0])
+    assert compile.trace_count(function) == 2
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        {"b": tf.ones([2]), "a": 3.0},
+        [tf.ones([2]), (np.ones([3], np.float32), None)],
+        Pair(tf.ones([2]), tf.zeros([1])),
+        Node(tf.ones([2]), factor=5.0),
+    ],
+    ids=["dict", "sequences", "namedtuple", "node"],
+)
+def test_nests_go_in_and_out(nest):
+    function = compile.compiled(
+        lambda nest: tf.nest.map_structure(lambda x: x if x is None else 2 * x, nest)
+    )
+    got = function(nest)
+    tf.nest.assert_same_structure(got, nest)
+    for leaf, before in zip(tf.nest.flatten(got), tf.nest.flatten(nest), strict=True):
+        if before is not None:
+            np.testing.assert_allclose(leaf, 2 * np.asarray(before))
+
+
+def test_structures_do_not_share_traces():
+    function = compile.compiled(
+        lambda nest: nest[0] - nest[1] if isinstance(nest, tuple) else nest["a"]
+    )
+    assert float(function((tf.constant(3.0), tf.constant(1.0)))) == 2.0
+    assert float(function({"b": tf.constant(3.0), "a": tf.constant(1.0)})) == 1.0
+    scale = compile.compiled(lambda node: node.data * node.factor)
+    assert float(scale(Node(tf.constant(2.0), factor=3.0))) == 6.0
+    assert float(scale(Node(tf.constant(2.0), factor=4.0))) == 8.0
+
+
+def test_is_inlined_into_a_graph():
+    function, runs = fresh()
+
+    @tf.function
+    def outer(x):
+        return function(x, offset=1.0)
+
+    np.testing.assert_allclose(outer(tf.ones([2])), [2.0, 2.0])
+    assert runs == [False]
+    assert compile.trace_count(function) == 0
+    kinds = [
+        op.type
+        for op in outer.get_concrete_function(tf.ones([2])).graph.get_operations()
+    ]
+    assert "AddV2" in kinds
+    assert not [kind for kind in kinds if "PartitionedCall" in kind]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["in a graph", "in XLA"])
+def test_jit_keeps_shapes_and_gradients_inside_a_graph(jit_compile):
+    double = compile.compiled(lambda x: 2.0 * x * x, jit_compile=True)
+
+    @tf.function(jit_compile=jit_compile)
+    def outer(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = double(x)
+        if y.shape != (3,):
+            raise ValueError(f"lost the shape: {y.shape}")
+        return tape.gradient(y, x)
+
+    np.testing.assert_allclose(outer(tf.constant([1.0, 2.0, 3.0])), [4.0, 8.0, 12.0])
+
+
+def test_gradients_flow_eagerly_and_into_variables():
+    x, factor = tf.Variable([1.0, 2.0]), tf.Variable(3.0)
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(scaled(x, factor))
+    to_x, to_factor = tape.gradient(y, [x, factor])
+    np.testing.assert_allclose(to_x, [3.0, 3.0])
+    np.testing.assert_allclose(to_factor, 3.0)
+
+
+def test_runs_as_written_when_functions_run_eagerly():
+    function, runs = fresh()
+    tf.config.run_functions_eagerly(True)
+    try:
+        np.testing.assert_allclose(function(tf.ones([2])), [1.0, 1.0])
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert runs == [True]
+
+
+def test_looks_like_the_original():
+    assert scaled.__name__ == "scaled"
+    assert scaled.__doc__ == "Scales."
+    assert str(inspect.signature(scaled)) == "(x, factor=2.0, twice=False)"
+    assert inspect.isfunction(scaled)
+
+
+def test_pickles_by_name():
+    assert pickle.loads(pickle.dumps(scaled)) is scaled
+    assert pickle.loads(pickle.dumps(cubed)) is cubed
+
+
+def test_the_trace_keeps_no_arguments():
+    class Big(np.ndarray):
+        pass
+
+    function = compile.compiled(lambda x: x + 1.0)
+    argument = np.ones([3], np.float32).view(Big)
+    function(argument)
+    alive = weakref.ref(argument)
+    del argument
+    gc.collect()
+    assert alive() is None
+
+
+def test_errors_of_the_call():
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        scaled()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'factr'"):
+        scaled(1.0, factr=2.0)
+    with pytest.raises(TypeError, match="name bool parameters in `static`"):
+        total(tf.ones([2]), True)
+
+
+def test_errors_of_the_decorator():
+    with pytest.raises(
+        ValueError, match=r"`compiled`: `static` expected to name `flag`"
+    ):
+        compile.compiled(lambda x, flag=True: x)
+    with pytest.raises(ValueError, match=r"expected parameter names .*; got \('y',\)"):
+        compile.compiled(static=("y",))(lambda x: x)
+    with pytest.raises(ValueError, match="expected parameter names .*; got 'x'"):
+        compile.compiled(static="x")(lambda x: x)
+    with pytest.raises(TypeError, match="`trace_count`: `function` expected"):
+        compile.trace_count(power)
+
+
+def test_jit_computes_and_counts():
+    jitted = compile.jit(power, static_argnums=1)
+    assert float(jitted(3.0)) == 9.0
+    assert float(jitted(4.0)) == 16.0
+    assert float(jitted(2.0, n=3)) == 8.0
+    assert compile.trace_count(jitted) == 2
+    np.testing.assert_allclose(jitted(np.array([1.0, 2.0]), 3), [1.0, 8.0])
+
+
+def test_jit_takes_nests_and_knows_sizes():
+    jitted = compile.jit(lambda tree: tree["x"] / tree["x"].shape[0] + tree["n"])
+    np.testing.assert_allclose(jitted({"x": tf.ones([4]), "n": 1.0}), [1.25] * 4)
+    assert compile.jit(lambda n: n + 1)(1).dtype == tf.int32
+    assert bool(compile.jit(lambda flag: ~flag)(False))
+
+
+def test_jit_compiles_with_xla():
+    inside = []
+
+    def function(x):
+        inside.append(tf.executing_eagerly())
+        return x
+
+    compile.jit(function)(1.0)
+    assert inside == [False]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="(?i)xla"):
+        compile.jit(lambda x: tf.strings.as_string(x))(1.0)
+
+
+def test_jit_shows_the_signature():
+    jitted = compile.jit(power, static_argnums=(-1,), donate_argnums=0)
+    assert repr(jitted) == "JittedFunc(x, n=2)"
+    assert str(inspect.signature(jitted)) == "(x, n=2)"
+    assert jitted.__name__ == "power"
+    assert cubed.__doc__ == "Cubes."
+    assert (jitted.func, jitted.static_argnums, jitted.donate_argnums) == (
+        power,
+        (1,),
+        (0,),
+    )
+
+
+def test_jit_pickles():
+    again = pickle.loads(pickle.dumps(compile.jit(operator.mul)))
+    assert float(again(2.0, 3.0)) == 6.0
+    closure = 5.0
+    jitted = compile.jit(lambda x, n: closure * x**n, static_argnums=1)
+    float(jitted(2.0, 2))
+    again = cloudpickle.loads(cloudpickle.dumps(jitted))
+    assert float(again(2.0, 3)) == 40.0
+    assert again.static_argnums == (1,)
+
+
+def test_errors_of_jit():
+    with pytest.raises(ValueError, match="`static_argnums` expected positions among"):
+        compile.jit(power, static_argnums=2)
+    with pytest.raises(TypeError, match="`donate_argnums` expected integers"):
+        compile.jit(power, donate_argnums=("x",))

@@ -1,0 +1,426 @@
+"""Tests of `tfrl.distributions.action_heads`."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.distributions import action_heads
+
+S = gym.spaces
+SEED = np.array([3, 7], np.int32)
+
+CHOICES = {
+    "discrete": S.Discrete(4),
+    "discrete from -3": S.Discrete(4, start=-3),
+    "multi discrete": S.MultiDiscrete([3, 2, 5]),
+    "multi discrete from": S.MultiDiscrete([3, 2], start=[5, -2]),
+    "multi discrete int8": S.MultiDiscrete([120, 2], dtype=np.int8, start=[-100, 0]),
+    "multi binary": S.MultiBinary(3),
+    "one binary": S.MultiBinary(1),
+}
+BOXES = {
+    "box": S.Box(-2.0, 2.0, (2,)),
+    "scalar box": S.Box(-1.0, 3.0, ()),
+    "two axes": S.Box(
+        np.array([[-0.1, -1, 0]] * 2, "f"), np.array([[0.3, 5, 1e-3]] * 2, "f")
+    ),
+    "float64": S.Box(-0.1, 0.3, (3,), np.float64),
+    "float16": S.Box(-0.7, 0.1, (2,), np.float16),
+}
+UNBOUNDED = {
+    "unbounded": S.Box(-np.inf, np.inf, (2,)),
+    "half bounded": S.Box(np.array([0.0, -np.inf], "f"), np.array([np.inf, 0.3], "f")),
+}
+HEADS = [
+    *((name, space, False) for name, space in (CHOICES | BOXES | UNBOUNDED).items()),
+    *((f"{name} squashed", space, True) for name, space in BOXES.items()),
+]
+
+
+def every_head(function):
+    ids = [name for name, *_ in HEADS]
+    arguments = [(space, squash) for _, space, squash in HEADS]
+    return pytest.mark.parametrize(("space", "squash"), arguments, ids=ids)(function)
+
+
+def parameters_of(head, n_rows, scale=1.5):
+    rng = np.random.default_rng(0)
+    outputs = scale * rng.standard_normal((n_rows, head.n_outputs))
+    if head.has_log_std:
+        log_std = np.broadcast_to(rng.uniform(-1.0, 0.5, head.n_outputs), outputs.shape)
+        outputs = np.concatenate([outputs, log_std], -1)
+    return outputs.astype(np.float32)
+
+
+def log_softmax(logits):
+    logits = logits.astype(np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def log_choices(head, parameters):
+    """Log-probabilities of each option, a list of `[B, n]` per choice."""
+    edges = np.cumsum(head.n_choices)[:-1]
+    return [log_softmax(part) for part in np.split(parameters, edges, -1)]
+
+
+def log_density(head, parameters, raw):
+    """Log-density of raw actions by numerically differentiating the squashing."""
+    loc, log_std = np.split(parameters.astype(np.float64), 2, -1)
+    raw = raw.astype(np.float64)
+    z = (raw - loc) / np.exp(log_std)
+    total = (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(-1)
+    if head.squash:
+        half = (np.array(head.high) - np.array(head.low)) / 2
+        step = 1e-5
+        slope = (np.tanh(raw + step) - np.tanh(raw - step)) / (2 * step)
+        total -= np.log(half * slope).sum(-1)
+    return total
+
+
+def squashed_entropy(loc, log_std, half):
+    """Entropy of half * tanh(u) by integrating over u on a fine grid."""
+    u = loc + np.exp(log_std) * np.linspace(-10.0, 10.0, 200_001)
+    z = (u - loc) / np.exp(log_std)
+    mass = np.exp(-0.5 * z**2)
+    mass /= mass.sum()
+    log_pdf = -0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)
+    # 1 - tanh(u)^2 = 4 e^(-2|u|) / (1 + e^(-2|u|))^2
+    tail = np.exp(-2 * np.abs(u))
+    log_slope = np.log(4.0) - 2 * np.abs(u) - 2 * np.log1p(tail)
+    return -(mass * (log_pdf - np.log(half) - log_slope)).sum()
+
+
+# What is drawn, and what environments take.
+
+
+@every_head
+def test_actions_for_the_environment_lie_in_the_space(space, squash):
+    head = action_heads.action_head(space, squash=squash)
+    parameters = parameters_of(head, 200, scale=8.0)
+    raws = [
+        head.sample(parameters, SEED),
+        head.mode(parameters),
+        head.host_sample(parameters, np.random.default_rng(0)),
+        head.host_mode(parameters),
+    ]
+    for raw in raws:
+        for actions in (
+            head.to_env(tf.constant(raw)).numpy(),
+            head.host_to_env(np.array(raw)),
+        ):
+            assert actions.dtype == space.dtype
+            assert actions.shape == (200, *space.shape)
+            assert all(space.contains(np.asarray(action)) for action in actions)
+
+
+@every_head
+def test_host_equals_tensorflow(space, squash):
+    head = action_heads.action_head(space, squash=squash)
+    parameters = parameters_of(head, 50)
+    raw = head.mode(parameters)
+    host = head.host_mode(parameters)
+    np.testing.assert_array_equal(raw, host)
+    assert host.dtype == raw.dtype.as_numpy_dtype
+    drawn = head.sample(parameters, SEED).numpy()
+    assert head.host_sample(parameters, np.random.default_rng(0)).dtype == drawn.dtype
+    np.testing.assert_allclose(
+        head.to_env(tf.constant(drawn)).numpy().astype(np.float64),
+        head.host_to_env(drawn).astype(np.float64),
+        rtol=1e-3 if space.dtype == np.float16 else 1e-6,
+        atol=1e-7,
+    )
+
+
+@every_head
+def test_the_way_back_from_the_environment(space, squash):
+    head = action_heads.action_head(space, squash=squash)
+    raw = head.sample(parameters_of(head, 50, scale=0.3), SEED)
+    if head.has_log_std and not squash:
+        raw = tf.cast(head.to_env(raw), tf.float32)
+        raw = tf.reshape(raw, [50, head.n_outputs])
+    elif squash:
+        raw = tf.clip_by_value(raw, -1.5, 1.5)
+    back = head.from_env(head.to_env(raw))
+    assert back.dtype == raw.dtype
+    tolerance = 2e-2 if space.dtype == np.float16 else 1e-4
+    np.testing.assert_allclose(back, raw, atol=tolerance)
+
+
+@every_head
+def test_seeds_repeat_and_differ(space, squash):
+    head = action_heads.action_head(space, squash=squash)
+    parameters = parameters_of(head, 50)
+    once, again = head.sample(parameters, SEED), head.sample(parameters, SEED)
+    np.testing.assert_array_equal(once, again)
+    assert np.any(once.numpy() != head.sample(parameters, SEED + 1).numpy())
+    hosts = [head.host_sample(parameters, np.random.default_rng(i)) for i in (0, 0, 1)]
+    np.testing.assert_array_equal(hosts[0], hosts[1])
+    assert np.any(hosts[0] != hosts[2])
+
+
+@every_head
+def test_everything_compiles(space, squash):
+    head = action_heads.action_head(space, squash=squash)
+
+    def everything(parameters, seed):
+        raw = head.sample(parameters, seed)
+        env = head.to_env(raw)
+        back = head.from_env(env)
+        return (
+            head.log_prob(parameters, raw),
+            head.log_prob(parameters, back),
+            head.entropy(parameters),
+            head.mode(parameters),
+            env,
+        )
+
+    compiled = tf.function(everything, jit_compile=True)
+    parameters = tf.constant(parameters_of(head, 6))
+    log_probs, from_env, entropy, mode, env = compiled(parameters, tf.constant(SEED))
+    for values in (log_probs, from_env, entropy):
+        assert values.shape == [6]
+        assert np.isfinite(values).all()
+    np.testing.assert_array_equal(mode, head.mode(parameters))
+    np.testing.assert_allclose(entropy, head.entropy(parameters), rtol=1e-4, atol=1e-5)
+    assert env.dtype == space.dtype
+
+
+# Choices.
+
+
+@pytest.mark.parametrize("space", CHOICES.values(), ids=CHOICES)
+def test_choices_against_plain_softmax(space):
+    head = action_heads.action_head(space)
+    parameters = parameters_of(head, 20)
+    raw = head.sample(parameters, SEED).numpy()
+    columns = raw.reshape(20, -1)
+    logs = log_choices(head, parameters)
+    log_probs = sum(log[np.arange(20), columns[:, i]] for i, log in enumerate(logs))
+    entropy = -sum((np.exp(log) * log).sum(-1) for log in logs)
+    np.testing.assert_allclose(
+        head.log_prob(parameters, raw), log_probs, rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(head.entropy(parameters), entropy, rtol=1e-4, atol=1e-5)
+    modes = np.stack([log.argmax(-1) for log in logs], -1)
+    np.testing.assert_array_equal(head.mode(parameters).numpy().reshape(20, -1), modes)
+
+
+@pytest.mark.parametrize("where", ["tensorflow", "host"])
+@pytest.mark.parametrize(
+    "space", [S.Discrete(3), S.MultiDiscrete([2, 4])], ids=["discrete", "multi"]
+)
+def test_frequencies_of_choices(space, where):
+    head = action_heads.action_head(space)
+    n = 20_000
+    row = np.array([0.5, -1.0, 0.2, 1.3, -0.4, 0.0], np.float32)[: head.n_outputs]
+    parameters = np.tile(row, (n, 1))
+    if where == "host":
+        raw = head.host_sample(parameters, np.random.default_rng(0))
+    else:
+        raw = head.sample(parameters, SEED).numpy()
+    for i, log in enumerate(log_choices(head, row[None])):
+        expected = n * np.exp(log[0])
+        counts = np.bincount(raw.reshape(n, -1)[:, i], minlength=len(expected))
+        chi2 = ((counts - expected) ** 2 / expected).sum()
+        assert chi2 < 20.0, (counts, expected)  # 3 degrees of freedom: p < 2e-4
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_padding_of_unequal_choices_gives_finite_gradients(jit):
+    head = action_heads.action_head(S.MultiDiscrete([2, 5]))
+    parameters = tf.constant(parameters_of(head, 4))
+    actions = tf.constant([[0, 0], [1, 4], [0, 2], [1, 1]])
+
+    @tf.function(jit_compile=jit)
+    def gradients(parameters):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(parameters)
+            log_probs = head.log_prob(parameters, actions)
+            entropy = head.entropy(parameters)
+        return tape.gradient(log_probs, parameters), tape.gradient(entropy, parameters)
+
+    of_log_prob, of_entropy = gradients(parameters)
+    chosen = np.concatenate([np.eye(2)[[0, 1, 0, 1]], np.eye(5)[[0, 4, 2, 1]]], -1)
+    logs = log_choices(head, parameters.numpy())
+    probs = np.exp(np.concatenate(logs, -1))
+    np.testing.assert_allclose(of_log_prob, chosen - probs, atol=1e-5)
+    expected = [
+        -np.exp(log) * (log - (np.exp(log) * log).sum(-1, keepdims=True))
+        for log in logs
+    ]
+    np.testing.assert_allclose(of_entropy, np.concatenate(expected, -1), atol=1e-5)
+
+
+def test_masked_options_are_never_drawn():
+    head = action_heads.action_head(S.Discrete(3))
+    parameters = np.tile(np.array([0.0, -np.inf, 1.0], np.float32), (2000, 1))
+    assert 1 not in head.sample(parameters, SEED).numpy()
+    assert 1 not in head.host_sample(parameters, np.random.default_rng(0))
+
+
+def test_discrete_start_by_hand():
+    head = action_heads.action_head(S.Discrete(3, start=5))
+    np.testing.assert_array_equal(head.to_env(tf.constant([0, 2])), [5, 7])
+    np.testing.assert_array_equal(head.from_env(tf.constant([5, 7], tf.int64)), [0, 2])
+    np.testing.assert_array_equal(head.host_to_env(np.array([0, 2])), [5, 7])
+
+
+# Boxes.
+
+
+@pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])
+@pytest.mark.parametrize("space", BOXES.values(), ids=BOXES)
+def test_log_density_of_boxes(space, squash):
+    head = action_heads.action_head(space, squash=squash)
+    parameters = parameters_of(head, 30, scale=1.0)
+    raw = head.sample(parameters, SEED).numpy()
+    expected = log_density(head, parameters, raw)
+    np.testing.assert_allclose(
+        head.log_prob(parameters, raw), expected, rtol=1e-4, atol=1e-3
+    )
+
+
+def test_squashed_density_integrates_to_one():
+    head = action_heads.action_head(S.Box(-1.0, 3.0, (1,)), squash=True)
+    middles = -1.0 + 4.0 * (np.arange(40_000, dtype=np.float32)[:, None] + 0.5) / 40_000
+    parameters = np.tile(np.array([0.4, -0.5], np.float32), (40_000, 1))
+    density = np.exp(head.log_prob(parameters, head.from_env(middles)))
+    np.testing.assert_allclose(density.sum() * 4.0 / 40_000, 1.0, rtol=1e-4)
+
+
+@pytest.mark.parametrize("where", ["tensorflow", "host"])
+def test_mean_and_spread_of_draws(where):
+    head = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    parameters = np.tile(np.array([0.3, -2.0, -1.0, 0.5], np.float32), (40_000, 1))
+    if where == "host":
+        raw = head.host_sample(parameters, np.random.default_rng(0))
+    else:
+        raw = head.sample(parameters, SEED).numpy()
+    np.testing.assert_allclose(raw.mean(0), [0.3, -2.0], atol=0.03)
+    np.testing.assert_allclose(raw.std(0), np.exp([-1.0, 0.5]), rtol=0.02)
+
+
+def test_clipped_entropy_is_the_normals():
+    head = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    entropy = head.entropy(np.array([[5.0, 0.0, -1.0, 0.5]], np.float32))
+    expected = np.log(2 * np.pi * np.e) - 0.5
+    np.testing.assert_allclose(entropy, [expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("log_std", [-5.0, -1.0, 0.0, 1.0, 2.0])
+@pytest.mark.parametrize("loc", [-5.0, 0.0, 0.7, 5.0])
+def test_squashed_entropy_against_integration(loc, log_std):
+    head = action_heads.action_head(S.Box(-1.0, 2.0, (1,)), squash=True)
+    parameters = tf.constant([[loc, log_std]])
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        entropy = head.entropy(parameters)
+    np.testing.assert_allclose(
+        entropy, [squashed_entropy(loc, log_std, 1.5)], atol=1e-3, rtol=1e-4
+    )
+    step = 1e-3
+    expected = [
+        (
+            squashed_entropy(loc + a * step, log_std + b * step, 1.5)
+            - squashed_entropy(loc - a * step, log_std - b * step, 1.5)
+        )
+        / (2 * step)
+        for a, b in ((1, 0), (0, 1))
+    ]
+    np.testing.assert_allclose(
+        tape.gradient(entropy, parameters)[0], expected, rtol=5e-3, atol=5e-3
+    )
+
+
+def test_squashed_entropy_against_draws():
+    head = action_heads.action_head(S.Box(-2.0, 2.0, (2,)), squash=True)
+    row = np.array([0.5, -1.0, -0.7, 0.4], np.float32)
+    parameters = np.tile(row, (100_000, 1))
+    log_probs = head.log_prob(parameters, head.sample(parameters, SEED)).numpy()
+    error = log_probs.std() / np.sqrt(len(log_probs))
+    np.testing.assert_allclose(
+        head.entropy(row[None]), [-log_probs.mean()], atol=5 * error
+    )
+
+
+@pytest.mark.parametrize("space", BOXES.values(), ids=BOXES)
+def test_actions_at_the_bounds_are_finite(space):
+    head = action_heads.action_head(space, squash=True)
+    actions = tf.constant(np.stack([space.low, space.high]))
+    parameters = tf.constant(parameters_of(head, 2))
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        raw = head.from_env(actions)
+        log_probs = head.log_prob(parameters, raw)
+    assert np.isfinite(raw).all()
+    assert np.isfinite(log_probs).all()
+    assert np.isfinite(tape.gradient(log_probs, parameters)).all()
+
+
+def test_far_raw_actions_keep_a_finite_log_density():
+    head = action_heads.action_head(S.Box(-1.0, 1.0, (1,)), squash=True)
+    raw = tf.constant([[-50.0], [50.0]])
+    parameters = tf.constant([[-50.0, 0.0], [50.0, 0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        log_probs = head.log_prob(parameters, raw)
+    # -log(1 - tanh(u)^2) = 2 |u| - 2 log 2 far out.
+    expected = -0.5 * np.log(2 * np.pi) + 100.0 - 2 * np.log(2.0)
+    np.testing.assert_allclose(log_probs, [expected] * 2, rtol=1e-6)
+    assert np.isfinite(tape.gradient(log_probs, parameters)).all()
+
+
+def test_draws_are_differentiable():
+    head = action_heads.action_head(S.Box(-1.0, 1.0, (1,)), squash=True)
+    parameters = tf.constant([[0.1, -0.3]])
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        raw = head.sample(parameters, SEED)
+    noise = (raw.numpy()[0, 0] - 0.1) / np.exp(-0.3)
+    expected = [[1.0, noise * np.exp(-0.3)]]
+    np.testing.assert_allclose(tape.gradient(raw, parameters), expected, rtol=1e-4)
+
+
+def test_heads_are_hashable_configuration():
+    one = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    other = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    one.to_env(tf.zeros([1, 2]))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != action_heads.action_head(S.Box(-1.0, 1.0, (2,)), squash=True)
+    assert (one.n_outputs, one.has_log_std) == (2, True)
+    head = action_heads.action_head(S.MultiDiscrete([3, 4]))
+    assert (head.n_outputs, head.has_log_std) == (7, False)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        S.Text(3),
+        S.Box(0, 255, (2,), np.uint8),
+        S.MultiDiscrete([[2, 2], [2, 2]]),
+        S.MultiBinary([2, 2]),
+        S.Dict(a=S.Discrete(2)),
+    ],
+    ids=str,
+)
+def test_spaces_without_a_head(space):
+    with pytest.raises(
+        TypeError, match="`action_head`: `action_space` expected Discrete"
+    ):
+        action_heads.action_head(space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        S.Discrete(2),
+        *UNBOUNDED.values(),
+        S.Box(np.zeros(2, "f"), np.array([0, 1], "f")),
+    ],
+    ids=str,
+)
+def test_squash_needs_a_bounded_box(space):
+    with pytest.raises(ValueError, match="`action_head`: `squash` expected a Box with"):
+        action_heads.action_head(space, squash=True)

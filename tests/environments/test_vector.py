@@ -1,0 +1,153 @@
+"""Tests of `tfrl.environments.vector`."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from tfrl.environments import vector
+
+
+def play(envs, n_steps):
+    """Rewards and observations of fixed actions, episodes reset by mask."""
+    seen = [envs.reset(seed=3)[0]]
+    for t in range(n_steps):
+        actions = (np.arange(envs.num_envs) + t) % 2
+        observations, rewards, terminated, truncated, _ = envs.step(actions)
+        seen += [observations, rewards]
+        ended = terminated | truncated
+        if ended.any():
+            seen.append(envs.reset(options={"reset_mask": ended})[0])
+    return np.concatenate([np.ravel(x) for x in seen])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "vectorization", "kind", "mode"),
+    [
+        ("CartPole-v1", "auto", "CartPoleVectorEnv", "NEXT_STEP"),
+        ("CartPole-v1", "vector_entry_point", "CartPoleVectorEnv", "NEXT_STEP"),
+        ("CartPole-v1", "sync", "SyncVectorEnv", "DISABLED"),
+        ("Pendulum-v1", "auto", "SyncVectorEnv", "DISABLED"),
+    ],
+)
+def test_vectorizations(env_id, vectorization, kind, mode):
+    envs = vector.make_vec(env_id, 3, vectorization)
+    assert type(envs.unwrapped).__name__ == kind
+    assert envs.num_envs == 3
+    assert vector.autoreset_mode(envs).name == mode
+    assert envs.reset(seed=0)[0].shape[0] == 3
+    envs.close()
+
+
+def test_async_plays_as_sync_does():
+    played = []
+    for vectorization in ("sync", "async"):
+        envs = vector.make_vec("CartPole-v1", 2, vectorization)
+        assert vector.autoreset_mode(envs) == AutoresetMode.DISABLED
+        played.append(play(envs, 40))
+        envs.close()
+    np.testing.assert_array_equal(*played)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "vector_entry_point"])
+def test_time_limit(vectorization):
+    envs = vector.make_vec("CartPole-v1", 2, vectorization, max_episode_steps=3)
+    envs.reset(seed=0)
+    truncated = [envs.step(np.array([t % 2] * 2))[3].tolist() for t in range(3)]
+    assert truncated == [[False, False], [False, False], [True, True]]
+    envs.close()
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "vector_entry_point"])
+def test_env_kwargs_reach_the_environment_and_stay_the_callers(vectorization):
+    kwargs = {"sutton_barto_reward": True}
+    envs = vector.make_vec(
+        "CartPole-v1", 1, vectorization, max_episode_steps=5, env_kwargs=kwargs
+    )
+    envs.reset(seed=0)
+    assert envs.step(np.zeros(1, int))[1].tolist() == [0.0]
+    assert kwargs == {"sutton_barto_reward": True}
+    envs.close()
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_autoreset_mode_of_each_vector(mode):
+    def env():
+        return gym.make("CartPole-v1").unwrapped
+
+    envs = SyncVectorEnv([env], autoreset_mode=mode)
+    other = next(each for each in AutoresetMode if each != mode)
+    SyncVectorEnv([env], autoreset_mode=other)
+    assert vector.autoreset_mode(envs) == mode
+    assert (
+        vector.autoreset_mode(gym.wrappers.vector.RecordEpisodeStatistics(envs)) == mode
+    )
+
+
+class Silent(gym.vector.VectorEnv):
+    def __init__(self, metadata):
+        self.metadata = metadata
+
+
+@pytest.mark.parametrize(
+    ("metadata", "mode"),
+    [
+        ({}, AutoresetMode.NEXT_STEP),
+        ({"autoreset_mode": "SameStep"}, AutoresetMode.SAME_STEP),
+        ({"autoreset_mode": AutoresetMode.DISABLED}, AutoresetMode.DISABLED),
+    ],
+    ids=["none", "text", "enum"],
+)
+def test_autoreset_mode_from_metadata(metadata, mode):
+    assert vector.autoreset_mode(Silent(metadata)) == mode
+
+
+def test_unknown_autoreset_mode():
+    with pytest.raises(
+        ValueError, match=r"`autoreset_mode`: `envs` .* got 'Sometimes'"
+    ):
+        vector.autoreset_mode(Silent({"autoreset_mode": "Sometimes"}))
+
+
+class Refusing(gym.Env):
+    def __init__(self):
+        raise gym.error.DependencyNotInstalled("run `pip install simulator`")
+
+
+class Importing(gym.Env):
+    def __init__(self):
+        raise ModuleNotFoundError("No module named 'simulator'")
+
+
+@pytest.fixture
+def registered():
+    ids = {"tfrl/Refusing-v0": Refusing, "tfrl/Importing-v0": Importing}
+    for env_id, entry_point in ids.items():
+        gym.register(env_id, entry_point)
+    yield
+    for env_id in ids:
+        del gym.registry[env_id]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"n_envs": 0}, "`make_vec`: `n_envs` expected numbers > 0; got 0"),
+        ({"n_envs": -2}, "`n_envs` expected numbers > 0; got -2"),
+        ({"vectorization": "thread"}, "`vectorization` expected one of .*got 'thread'"),
+        ({"max_episode_steps": 0}, "`max_episode_steps` expected numbers > 0"),
+        ({"env_id": "NoSuch-v0"}, "`env_id` expected a registered .* got 'NoSuch-v0'"),
+        ({"env_id": "CartPole-v99"}, "`env_id` expected a registered .*v99"),
+        ({"env_kwargs": {"wheels": 3}}, r"env_kwargs=\{'wheels': 3\}; got: .*'wheels'"),
+        ({"env_id": "tfrl/Refusing-v0"}, "makeable .*pip install simulator"),
+        ({"env_id": "tfrl/Importing-v0"}, "makeable .*No module named 'simulator'"),
+        (
+            {"env_id": "Pendulum-v1", "vectorization": "vector_entry_point"},
+            "'Pendulum-v1' expected to be makeable .*vector_entry_point",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(value),
+)
+def test_errors(registered, arguments, match):
+    with pytest.raises(ValueError, match=match):
+        vector.make_vec(**{"env_id": "CartPole-v1", "n_envs": 1, **arguments})

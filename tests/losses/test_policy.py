@@ -1,0 +1,162 @@
+"""Tests of `tfrl.losses.policy`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.losses import policy
+
+RATIOS = np.array([0.5, 0.9, 1.1, 1.5, 0.5, 1.5, 1.0])
+ADVANTAGES = np.array([1.0, 2.0, 2.0, 1.0, -1.0, -1.0, 0.0])
+
+
+def ppo_slowly(ratio, advantage, clip):
+    """The surrogate of one action, case by case."""
+    if advantage > 0 and ratio > 1 + clip:
+        return -(1 + clip) * advantage, True
+    if advantage < 0 and ratio < 1 - clip:
+        return -(1 - clip) * advantage, True
+    return -ratio * advantage, False
+
+
+def both_ways(function):
+    return pytest.mark.parametrize(
+        "run", [function, tf.function(function, jit_compile=True)], ids=["eager", "xla"]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_policy_gradient_loss(dtype):
+    log_probs = tf.constant([-0.5, -2.0], dtype)
+    advantages = tf.constant([2.0, -1.0], dtype)
+    with tf.GradientTape() as tape:
+        tape.watch([log_probs, advantages])
+        info = policy.policy_gradient_loss(log_probs, advantages)
+    assert info.loss.dtype == dtype
+    np.testing.assert_allclose(info.loss, [1.0, -2.0])
+    gradients = tape.gradient(info.loss, [log_probs, advantages])
+    np.testing.assert_allclose(gradients[0], [-2.0, 1.0])
+    assert gradients[1] is None
+    np.testing.assert_array_equal(info.extra.ratios, [1.0, 1.0])
+    np.testing.assert_array_equal(info.extra.clipped, [0.0, 0.0])
+    np.testing.assert_array_equal(info.extra.approx_kl, [0.0, 0.0])
+
+
+@both_ways(lambda *args: tuple(policy.ppo_clip_loss(*args)))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ppo_clip_loss_case_by_case(run, dtype):
+    old = tf.constant([-1.0, -0.1, -3.0, -2.0, -1.0, -0.5, 0.0], dtype)
+    log_probs = old + tf.constant(np.log(RATIOS), dtype)
+    loss, extra = run(log_probs, old, tf.constant(ADVANTAGES, dtype), 0.2)
+    cases = [ppo_slowly(r, a, 0.2) for r, a in zip(RATIOS, ADVANTAGES, strict=True)]
+    assert loss.dtype == dtype
+    np.testing.assert_allclose(loss, [loss for loss, _ in cases], rtol=1e-5)
+    np.testing.assert_array_equal(extra.clipped, [cut for _, cut in cases])
+    np.testing.assert_allclose(extra.ratios, RATIOS, rtol=1e-5)
+    np.testing.assert_allclose(
+        extra.approx_kl, RATIOS - 1.0 - np.log(RATIOS), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_ppo_gradient_is_zero_exactly_where_clipped():
+    log_probs = tf.constant(np.log(RATIOS))
+    old, advantages = tf.zeros_like(log_probs), tf.constant(ADVANTAGES)
+    with tf.GradientTape() as tape:
+        tape.watch([log_probs, old, advantages])
+        info = policy.ppo_clip_loss(log_probs, old, advantages, 0.2)
+    gradient, of_old, of_advantages = tape.gradient(
+        info.loss, [log_probs, old, advantages]
+    )
+    free = -RATIOS * ADVANTAGES
+    expected = np.where(info.extra.clipped.numpy() == 1.0, 0.0, free)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12)
+    assert of_old is None
+    assert of_advantages is None
+
+
+def test_ppo_takes_a_tensor_as_clip():
+    loss = tf.function(
+        lambda clip: (
+            policy.ppo_clip_loss(
+                tf.math.log([1.5]), tf.zeros([1]), tf.ones([1]), clip
+            ).loss
+        )
+    )
+    np.testing.assert_allclose(loss(tf.constant(0.1)), [-1.1], rtol=1e-6)
+    np.testing.assert_allclose(loss(tf.constant(0.3)), [-1.3], rtol=1e-6)
+
+
+@both_ways(lambda *args: tuple(policy.value_loss(*args)))
+def test_value_loss(run):
+    loss, extra = run(tf.constant([3.0, 0.0]), tf.constant([1.0, 4.0]))
+    np.testing.assert_allclose(loss, [2.0, 8.0])
+    np.testing.assert_allclose(extra.errors, [-2.0, 4.0])
+
+
+@both_ways(lambda *args: policy.value_loss(*args).loss)
+def test_value_loss_clipped_by_hand(run):
+    # values:        inside, too far towards the return, too far away from it
+    values = tf.constant([1.2, 3.0, -2.0])
+    returns = tf.constant([2.0, 3.0, 3.0])
+    old_values = tf.constant([1.0, 1.0, 1.0])
+    loss = run(values, returns, old_values, 0.5)
+    # near = 1.2, 1.5, 0.5; the worse of both errors counts.
+    np.testing.assert_allclose(loss, [0.32, 1.125, 12.5], rtol=1e-6)
+
+
+def test_value_gradient_stops_where_clipping_is_worse():
+    values = tf.constant([1.2, 3.0, -2.0])
+    returns, old_values = tf.constant([2.0, 3.0, 3.0]), tf.ones([3])
+    with tf.GradientTape() as tape:
+        tape.watch([values, returns, old_values])
+        loss = policy.value_loss(values, returns, old_values, 0.5).loss
+    gradient, *others = tape.gradient(loss, [values, returns, old_values])
+    np.testing.assert_allclose(gradient, [-0.8, 0.0, -5.0], rtol=1e-5)
+    assert others == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (
+            lambda: policy.policy_gradient_loss(np.zeros(2), np.zeros((2, 1))),
+            "`policy_gradient_loss`: `advantages` expected the shape of `log_probs`",
+        ),
+        (
+            lambda: policy.ppo_clip_loss(np.zeros(2), np.zeros(3), np.zeros(2), 0.2),
+            "`ppo_clip_loss`: `old_log_probs` expected",
+        ),
+        (
+            lambda: policy.ppo_clip_loss(np.zeros(2), np.zeros(2), np.zeros(1), 0.2),
+            "`ppo_clip_loss`: `advantages` expected",
+        ),
+        (
+            lambda: policy.ppo_clip_loss(np.zeros(2), np.zeros(2), np.zeros(2), -0.2),
+            "`ppo_clip_loss`: `clip` expected numbers in",
+        ),
+        (
+            lambda: policy.value_loss(np.zeros(2), np.zeros((2, 2))),
+            "`value_loss`: `returns` expected the shape of `values`",
+        ),
+        (
+            lambda: policy.value_loss(np.zeros(2), np.zeros(2), np.zeros(3), 0.1),
+            "`value_loss`: `old_values` expected the shape of `values`",
+        ),
+        (
+            lambda: policy.value_loss(np.zeros(2), np.zeros(2), np.zeros(2)),
+            "expected together; got only `old_values`",
+        ),
+        (
+            lambda: policy.value_loss(np.zeros(2), np.zeros(2), clip=0.1),
+            "expected together; got only `clip`",
+        ),
+        (
+            lambda: policy.value_loss(np.zeros(2), np.zeros(2), np.zeros(2), -1.0),
+            "`value_loss`: `clip` expected numbers in",
+        ),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_errors(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()

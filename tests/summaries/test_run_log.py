@@ -1,0 +1,246 @@
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
+
+from tfrl.summaries import run_log
+
+COLUMNS = ["train/loss", "eval/return_mean"]
+
+
+def points(directory, tag):
+    """What TensorBoard would show: (step, value) of one tag over all event files."""
+    accumulator = event_accumulator.EventAccumulator(
+        str(directory), size_guidance={"tensors": 0}
+    )
+    accumulator.Reload()
+    if tag not in accumulator.Tags()["tensors"]:
+        return []
+    return [
+        (event.step, tf.make_ndarray(event.tensor_proto).item())
+        for event in accumulator.Tensors(tag)
+    ]
+
+
+def test_csv_is_written_as_stated(tmp_path):
+    with run_log.RunLog(tmp_path / "new" / "run", COLUMNS) as log:
+        log.write(256, {"eval/return_mean": 21, "train/loss": 0.1})
+        log.write(512, {"train/loss": float("nan")})
+        log.write(512, {})
+        assert log.path.read_text() == (
+            "env_steps,train/loss,eval/return_mean\n256,0.1,21\n512,nan,\n512,,\n"
+        )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0.1, 1e-300, 1 / 3, np.float32(0.1), np.float64(np.pi), tf.constant(0.7), np.inf],
+    ids=["tenth", "tiny", "third", "float32", "float64", "tensor", "inf"],
+)
+def test_floats_come_back_bit_for_bit(tmp_path, value):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": value})
+    assert run_log.read_metrics(log.path)["train/loss"][0] == float(value)
+
+
+def test_read_metrics(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("env_steps,a,b\n1,,2.5\n2,nan,-1e3\n3,4")
+    metrics = run_log.read_metrics(path)
+    assert list(metrics) == ["env_steps", "a", "b"]
+    np.testing.assert_array_equal(metrics["env_steps"], [1.0, 2.0])
+    np.testing.assert_array_equal(metrics["a"], [np.nan, np.nan])
+    np.testing.assert_array_equal(metrics["b"], [2.5, -1000.0])
+    assert all(column.dtype == np.float64 for column in metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "header line"),
+        ("env_steps,a", "header line"),
+        ("env_steps,a\n1\n", "expected 2 numbers in each row; got '1' in line 2"),
+        ("env_steps,a\n1,2\n1,2,3\n", "got '1,2,3' in line 3"),
+        ("env_steps,a\n1,x\n", "got '1,x' in line 2"),
+    ],
+    ids=["empty", "half_header", "short_row", "long_row", "word"],
+)
+def test_read_metrics_refuses(tmp_path, text, message):
+    path = tmp_path / "metrics.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        run_log.read_metrics(path)
+
+
+def test_rows_and_points_are_there_before_close(tmp_path):
+    log = run_log.RunLog(tmp_path, COLUMNS)
+    log.write(256, {"train/loss": 0.5})
+    log.write(512, {"train/loss": 0.25, "eval/return_mean": 30})
+    assert len(run_log.read_metrics(log.path)["env_steps"]) == 2
+    assert points(tmp_path, "train/loss") == [(256, 0.5), (512, 0.25)]
+    assert points(tmp_path, "eval/return_mean") == [(512, 30.0)]
+    log.close()
+    log.close()
+    assert len(list(tmp_path.glob("*tfevents*"))) == 1
+
+
+def test_tensorboard_knows_scalars_and_text(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.text("config", "    ppo.clip = 0.2")
+        log.write(256, {"train/loss": float("nan")})
+    accumulator = event_accumulator.EventAccumulator(str(tmp_path)).Reload()
+    plugins = {
+        tag: accumulator.SummaryMetadata(tag).plugin_data.plugin_name
+        for tag in accumulator.Tags()["tensors"]
+    }
+    assert plugins == {"config": "text", "train/loss": "scalars"}
+    assert points(tmp_path, "config") == [(0, b"    ppo.clip = 0.2")]
+    assert np.isnan(points(tmp_path, "train/loss")[0][1])
+
+
+def test_resumed_run_equals_uninterrupted_run(tmp_path):
+    def rows(log, start, end):
+        for steps in range(start, end):
+            log.write(steps, {"train/loss": steps / 7})
+
+    with run_log.RunLog(tmp_path / "whole", COLUMNS) as whole:
+        rows(whole, 1, 9)
+    with run_log.RunLog(tmp_path / "parts", COLUMNS) as log:
+        rows(log, 1, 5)
+        position = json.loads(json.dumps(log.position()))
+        written = tmp_path / "parts" / position["event_file"]
+        assert position["event_bytes"] == written.stat().st_size
+        rows(log, 5, 8)
+    for _ in range(2):  # killed and resumed twice from one checkpoint
+        log = run_log.RunLog(tmp_path / "parts", COLUMNS, resume_at=position)
+        with log:
+            assert log.position()["csv_bytes"] == position["csv_bytes"]
+            assert log.position()["env_steps"] == 4
+            assert points(tmp_path / "parts", "train/loss")[-1][0] == 4
+            rows(log, 5, 9)
+    assert log.path.read_bytes() == whole.path.read_bytes()
+    expected = points(tmp_path / "whole", "train/loss")
+    assert len(expected) == 8
+    assert points(tmp_path / "parts", "train/loss") == expected
+
+
+def test_tensorboard_that_was_open_all_the_time_forgets_dropped_points(tmp_path):
+    module = pytest.importorskip(
+        "tensorboard.backend.event_processing.plugin_event_accumulator"
+    )
+    accumulator = module.EventAccumulator(str(tmp_path))
+
+    def shown():
+        events = accumulator.Reload().Tensors("train/loss")
+        return [(e.step, tf.make_ndarray(e.tensor_proto).item()) for e in events]
+
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.text("config", "text")
+        log.write(1, {"train/loss": 1})
+        position = log.position()
+        log.write(2, {"train/loss": 2})
+        log.write(4, {"train/loss": 4})
+        assert shown() == [(1, 1.0), (2, 2.0), (4, 4.0)]
+    with run_log.RunLog(tmp_path, COLUMNS, resume_at=position) as log:
+        assert shown() == [(1, 1.0)]
+        log.write(3, {"train/loss": 3})
+    assert shown() == [(1, 1.0), (3, 3.0)]
+    assert len(accumulator.Tensors("config")) == 1
+
+
+def test_start_position_drops_everything(tmp_path):
+    with run_log.RunLog(tmp_path, ["old"]) as log:
+        log.write(10, {"old": 1})
+    other = tmp_path / "events.out.tfevents.1.other"
+    other.write_bytes(b"")
+    with run_log.RunLog(tmp_path, COLUMNS, resume_at=run_log.RunLog.START) as log:
+        log.write(5, {"train/loss": 2})
+    assert log.path.read_text() == "env_steps,train/loss,eval/return_mean\n5,2,\n"
+    assert points(tmp_path, "old") == []
+    assert other.exists()
+    assert points(tmp_path, "train/loss") == [(5, 2.0)]
+
+
+def test_position_without_rows_keeps_the_header(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        position = log.position()
+        log.write(0, {"train/loss": 1})
+    assert position["csv_bytes"] == log.path.read_text().index("\n") + 1
+    assert position["env_steps"] is None
+    with run_log.RunLog(tmp_path, COLUMNS, resume_at=position) as log:
+        assert log.path.read_text() == "env_steps,train/loss,eval/return_mean\n"
+        assert points(tmp_path, "train/loss") == []
+        log.write(0, {})
+
+
+@pytest.mark.parametrize(
+    ("columns", "change", "message"),
+    [
+        (COLUMNS, {"csv_bytes": 10_000}, "byte 10000 of a file with"),
+        (COLUMNS, {"csv_bytes": 40}, "end of a row"),
+        (["train/loss"], {}, "`columns` expected those of"),
+        (COLUMNS + ["c"], {}, "`columns` expected those of"),
+        (COLUMNS, {"more": 1}, r"what `position\(\)` returned"),
+        (COLUMNS, None, "without metrics.csv"),
+    ],
+    ids=["short", "inside_row", "fewer", "more", "keys", "no_position"],
+)
+def test_refused_resume_changes_nothing(tmp_path, columns, change, message):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 1.5})
+        position = log.position()
+        log.write(2, {"train/loss": 2.5})
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    resume_at = None if change is None else {**position, **change}
+    with pytest.raises(ValueError, match=message):
+        run_log.RunLog(tmp_path, columns, resume_at=resume_at)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_resume_without_the_file_is_refused(tmp_path):
+    position = run_log.RunLog.START | {"csv_bytes": 38}
+    with pytest.raises(ValueError, match="a file with 0 bytes"):
+        run_log.RunLog(tmp_path / "gone", COLUMNS, resume_at=position)
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [["a", "a"], ["env_steps"], ["a,b"], ['"a"'], [""], ["a\nb"]],
+    ids=["twice", "env_steps", "comma", "quote", "empty", "line_end"],
+)
+def test_bad_columns_are_refused(tmp_path, columns):
+    with pytest.raises(ValueError, match="`columns` expected distinct names"):
+        run_log.RunLog(tmp_path, columns)
+    assert os.listdir(tmp_path) == []
+
+
+def test_bad_rows_are_refused_and_not_written(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(5, {})
+        before = log.path.read_bytes()
+        with pytest.raises(ValueError, match=r"among \['train/loss'.*got \['loss'\]"):
+            log.write(6, {"loss": 1.0})
+        with pytest.raises(ValueError, match="at least the 5 of the last row.*got 4"):
+            log.write(4, {})
+        for value in ("3", [1.0], np.zeros(2), 1j, None):
+            with pytest.raises(TypeError, match="one real number for 'train/loss'"):
+                log.write(6, {"train/loss": value})
+        with pytest.raises(TypeError, match="integer"):
+            log.write(6.0, {})
+        assert log.path.read_bytes() == before
+    with pytest.raises(ValueError, match="`RunLog.write`: expected an open log"):
+        log.write(7, {})
+    with pytest.raises(ValueError, match="`RunLog.text`: expected an open log"):
+        log.text("a", "b")
+    with pytest.raises(ValueError, match="`RunLog.position`: expected an open log"):
+        log.position()
+
+
+def test_first_step_is_not_negative(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        with pytest.raises(ValueError, match="0 at first.*got -1"):
+            log.write(-1, {})

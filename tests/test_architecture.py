@@ -1,0 +1,299 @@
+"""The rules of the house hold, and each is seen failing on a tree that breaks it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import architecture
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FUNCTION = '''"""One idea."""
+
+
+def twice(x: float) -> float:
+    """Twice `x`.
+
+    Args:
+        x: a number.
+
+    Returns:
+        Its double.
+
+    Example:
+        >>> twice(1.0)
+        2.0
+    """
+    return 2 * x
+'''
+DOOR = '"""The room."""\n\nfrom tfrl.ops.value import twice\n\n__all__ = ["twice"]\n'
+GOOD_TREE = {
+    ".gitignore": "*.egg-info/\n",
+    "README.md": "tfrl\n",
+    "tfrl.egg-info/PKG-INFO": "built\n",
+    "tfrl/__init__.py": '_ROOMS = ("core", "losses", "ops", "rl_trainer")\n',
+    "tfrl/core/__init__.py": '"""Data."""\n\n__all__ = []\n',
+    "tfrl/core/nest.py": '"""Walks."""\n',
+    "tfrl/losses/__init__.py": '"""Losses."""\n\n__all__ = []\n',
+    "tfrl/losses/policy.py": '"""Policy."""\n\nfrom tfrl.ops import value\n',
+    "tfrl/ops/__init__.py": DOOR,
+    "tfrl/ops/_loops.py": '"""Private to the room."""\n\n\ndef f(): ...\n',
+    "tfrl/ops/value.py": FUNCTION,
+    "tfrl/rl_trainer.py": '"""Front door."""\n\nimport gin\n',
+    "tests/core/test_nest.py": "",
+    "tests/losses/test_policy.py": "",
+    "tests/ops/test_loops.py": "",
+    "tests/ops/test_value.py": "",
+    "tests/test_rl_trainer.py": "",
+}
+IN_OPS, IN_LOSSES = "tfrl/ops/value.py", "tfrl/losses/policy.py"
+METHODS = '''class Mean{base}:
+    """A mean.
+
+    Example:
+        >>> Mean()
+    """
+
+    def add(self): ...
+'''
+# Each row: the rule, the file that breaks it, its text, and what the rule then says.
+PLANTED = {
+    "upwards": ("imports_go_down", IN_OPS, "from tfrl.losses import policy", "lower"),
+    "sideways": (
+        "imports_go_down",
+        "tfrl/exploration/noise.py",
+        "from tfrl.losses import policy",
+        "not on a lower floor",
+    ),
+    "name": ("imports_go_down", IN_LOSSES, "from tfrl.ops.value import twice", "file:"),
+    "door": ("imports_go_down", IN_LOSSES, "from tfrl import ops", "import a file"),
+    "root": ("imports_go_down", IN_LOSSES, "import tfrl", "import a file"),
+    "not_a_file": (
+        "imports_go_down",
+        IN_LOSSES,
+        "from tfrl.ops import x",
+        "not a file",
+    ),
+    "foreign_private": (
+        "imports_go_down",
+        IN_LOSSES,
+        "from tfrl.ops import _loops",
+        "private to its room",
+    ),
+    "relative": ("imports_go_down", IN_LOSSES, "from . import value", "relative"),
+    "foreign_door": ("imports_go_down", "tfrl/losses/__init__.py", DOOR, "own files"),
+    "inside": (
+        "imports_stand_at_the_top",
+        IN_OPS,
+        "def f():\n    import numpy",
+        "import numpy inside",
+    ),
+    "private": (
+        "imports_are_public",
+        IN_OPS,
+        "from tensorflow import python",
+        "public",
+    ),
+    "old_gym": ("imports_are_public", "tests/t.py", "import gym.spaces", "gymnasium"),
+    "gin": ("imports_are_public", IN_OPS, "from gin import config", "gin is"),
+    "no_door": ("doors_are_complete", "tfrl/stats/mean.py", "", "no __init__"),
+    "bare_door": ("doors_are_complete", "tfrl/ops/__init__.py", "", "no docstring"),
+    "not_shown": (
+        "doors_are_complete",
+        IN_OPS,
+        f"{FUNCTION}\n\ndef new(): ...",
+        "new is not in the door",
+    ),
+    "not_there": ("doors_are_complete", IN_OPS, "", "twice is in the door but"),
+    "hidden_file": (
+        "doors_are_complete",
+        IN_OPS,
+        f"{FUNCTION}\n\ndef value(): ...",
+        "value hides the file",
+    ),
+    "unsorted_door": (
+        "doors_are_complete",
+        "tfrl/ops/__init__.py",
+        DOOR.replace('["twice"]', '["twice", "a"]'),
+        "not sorted",
+    ),
+    "unlisted": (
+        "doors_are_complete",
+        "tfrl/ops/__init__.py",
+        DOOR.replace('["twice"]', "[]"),
+        "differ",
+    ),
+    "busy_door": ("doors_are_complete", "tfrl/ops/__init__.py", f"{DOOR}f()", "holds"),
+    "bare": ("public_names_are_documented", IN_OPS, "def f(): ...", "no docstring"),
+    "no_example": (
+        "public_names_are_documented",
+        IN_OPS,
+        FUNCTION.replace(">>>", ""),
+        "no Example",
+    ),
+    "no_args": (
+        "public_names_are_documented",
+        IN_OPS,
+        FUNCTION.replace("Args:", ""),
+        "no Args",
+    ),
+    "no_returns": (
+        "public_names_are_documented",
+        IN_OPS,
+        FUNCTION.replace("Returns:", ""),
+        "no Returns",
+    ),
+    "bare_method": (
+        "public_names_are_documented",
+        IN_OPS,
+        METHODS.format(base=""),
+        "Mean: bare method",
+    ),
+    "long_file": ("files_are_small", "tests/t.py", "x = 1\n" * 401, "401 lines"),
+    "long_body": (
+        "files_are_small",
+        IN_OPS,
+        "def f():\n" + "    x = 1\n" * 61,
+        "f has 61 lines",
+    ),
+    "drawer": ("names_say_something", "tfrl/ops/math_utils.py", "", "`utils` says"),
+    "drawer_folder": ("names_say_something", "tests/common/t.py", "", "`common` says"),
+    "deep": ("names_say_something", "tfrl/ops/value/gae.py", "", "no folders"),
+    "untested": (
+        "tests_mirror_the_package",
+        "tfrl/ops/quantiles.py",
+        "",
+        "no tests/ops/test_quantiles.py",
+    ),
+    "assert": ("package_never_asserts", IN_OPS, "assert True", "value.py:1: assert"),
+    "stray": ("top_level_is_as_listed", "notes.md", "", "notes.md: does not belong"),
+    "ghost_room": (
+        "rooms_are_registered",
+        "tfrl/__init__.py",
+        '_ROOMS = ("core", "ghost", "losses", "ops", "rl_trainer")',
+        "tfrl/ghost: does not exist but is in _ROOMS",
+    ),
+    "unlisted_room": (
+        "rooms_are_registered",
+        "tfrl/stats/a.py",
+        "",
+        "is not in _ROOMS",
+    ),
+    "unsorted_rooms": (
+        "rooms_are_registered",
+        "tfrl/__init__.py",
+        '_ROOMS = ("ops", "core", "losses", "rl_trainer")',
+        "not sorted",
+    ),
+    "floorless": ("rooms_are_registered", "tfrl/attic/a.py", "", "attic: no floor"),
+    "undone": (
+        "tree_speaks_of_tfrl_alone",
+        "README.md",
+        "tfrl\nTO" + "DO: write",
+        "README.md:2",
+    ),
+    "folder": (
+        "tree_speaks_of_tfrl_alone",
+        "configs/a.gin",
+        "path = '/ho" + "me/me/data'",
+        "a.gin:1",
+    ),
+}
+
+
+def plant(root: Path, tree: dict[str, str]) -> Path:
+    for name, text in tree.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def named(rule):
+    return rule.__name__
+
+
+@pytest.mark.parametrize("rule", architecture.RULES, ids=named)
+def test_rule_holds(rule):
+    violations = list(rule(ROOT))
+    if violations:
+        pytest.fail("\n".join([rule.__doc__, *violations]), pytrace=False)
+
+
+@pytest.mark.parametrize("rule", architecture.RULES, ids=named)
+def test_rule_accepts_a_good_tree(rule, tmp_path):
+    assert list(rule(plant(tmp_path, GOOD_TREE))) == []
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_rule_finds_what_is_planted(case, tmp_path):
+    rule, file, text, message = PLANTED[case]
+    root = plant(tmp_path, {**GOOD_TREE, file: text})
+    violations = list(getattr(architecture, rule)(root))
+    assert any(message in violation for violation in violations), violations
+
+
+def test_every_rule_has_been_seen_failing():
+    seen = {rule for rule, *_ in PLANTED.values()}
+    assert seen == {rule.__name__ for rule in architecture.RULES}
+
+
+def test_overriding_methods_may_stay_silent(tmp_path):
+    text = f'"""File."""\n\n{METHODS.format(base="(keras.layers.Layer)")}'
+    root = plant(tmp_path, {**GOOD_TREE, IN_OPS: text})
+    assert list(architecture.public_names_are_documented(root)) == []
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_import_of_the_package_loads_nothing_heavy_until_a_room_is_touched():
+    code = (
+        "import sys, tfrl\n"
+        "heavy = 'gin', 'gymnasium', 'keras', 'tensorflow', 'tensorflow_probability'\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+        "tfrl.ops\n"
+        "print('tensorflow' in sys.modules)\n"
+    )
+    result = run_python(code)
+    assert result.stdout == "[]\nTrue\n", result.stderr
+
+
+def test_unknown_room_is_an_attribute_error():
+    result = run_python("import tfrl; tfrl.attic")
+    assert "AttributeError: module 'tfrl' has no attribute 'attic'" in result.stderr
+
+
+def test_missing_tensorflow_is_explained():
+    code = (
+        "from importlib import util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda n, *a: None if n == 'tensorflow' else find(n, *a)\n"
+        "import tfrl\n"
+    )
+    result = run_python(code)
+    message = result.stderr.splitlines()[-1]
+    assert result.returncode == 1
+    assert message.startswith("ImportError: tfrl: ")
+    for extra in ("tfrl[cpu]", "tfrl[gpu]", "tfrl[tpu]"):
+        assert extra in message
+
+
+def test_other_keras_backend_is_refused_in_one_sentence():
+    result = run_python("import tfrl", KERAS_BACKEND="jax")
+    message = result.stderr.splitlines()[-1]
+    assert result.returncode == 1
+    assert message.startswith("ImportError: tfrl: ")
+    assert "KERAS_BACKEND='jax'" in message

@@ -1,0 +1,141 @@
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import rl_trainer
+from tfrl.summaries import run_log
+from tfrl.training import configs
+
+ROOT = pathlib.Path(__file__).parents[1]
+CARTPOLE = ROOT / "configs" / "ppo_cartpole.gin"
+SMALL = [
+    "--config=Trainer.n_envs = 2",
+    "--config=Trainer.n_steps = 16",
+    "--config=Trainer.total_env_steps = 96",
+    "--config=Intervals.eval_episodes = 2",
+    "--config=Intervals.checkpoint_epochs = 1",
+    "--config=Intervals.log_epochs = 1",
+]
+SMALL_PPO = ["--config=PPO.minibatch_size = 16", "--config=PPO.n_epochs = 2"]
+
+
+@pytest.fixture(autouse=True)
+def _forget_bindings():
+    yield
+    configs.clear()
+
+
+def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
+    return rl_trainer.main(
+        [f"--config_file={config}", f"--output_dir={folder}", *small, *flags]
+    )
+
+
+@pytest.mark.parametrize(
+    "config", sorted(ROOT.glob("configs/*.gin")), ids=lambda p: p.stem
+)
+def test_every_config_trains(config, tmp_path, capsys):
+    text = config.read_text()
+    assert "Expected:" in text and "Source" in text
+    small = [*SMALL, *(SMALL_PPO if "@PPO" in text else [])]
+    assert run(tmp_path, config=config, small=small) == 0
+    assert "final evaluation: return" in capsys.readouterr().out
+    metrics = run_log.read_metrics(tmp_path / "metrics.csv")
+    for name in ("env_steps", "env_steps_per_second", "eval/return_mean"):
+        assert np.isfinite(metrics[name][-1]), name
+    assert (tmp_path / "learning_curve.png").stat().st_size > 10_000
+    model = tf.saved_model.load(tmp_path / "policy")
+    assert set(model.signatures) == {"serving_default", "sample", "log_prob"}
+
+
+def test_the_written_config_repeats_the_run(tmp_path):
+    assert run(tmp_path / "first", "--config=train_rl.seed = 3") == 0
+    again = ["--config_file", str(tmp_path / "first" / "config.gin")]
+    assert rl_trainer.main([*again, "--output_dir", str(tmp_path / "second")]) == 0
+    first, second = (
+        run_log.read_metrics(tmp_path / name / "metrics.csv")
+        for name in ("first", "second")
+    )
+    for name, values in first.items():
+        if "second" not in name:
+            np.testing.assert_array_equal(values, second[name], err_msg=name)
+    assert "train_rl.seed = 3" in (tmp_path / "second" / "config.gin").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--config_file=absent.gin"], ["absent.gin"]),
+        (["--config=PPO.gama = 0.9"], ["gama", "gamma"]),
+        (["--config=PPA.gamma = 0.9"], ["PPA", "PPO"]),
+        (["--config=PolicyGradient.gamma = 0.9"], ["PolicyGradient.gamma"]),
+        (["--config=PPO.gamma = '0.9'"], ["PPO.gamma", "0.9"]),
+        (["--config=PPO.gamma = 1.9"], ["gamma", "1.9"]),
+        (["--config=make_vec.env_id = 'CartPool-v1'"], ["CartPool-v1"]),
+        (["--config=Trainer.n_envs = 0"], ["n_envs", "0"]),
+        (["--config=Trainer.total_env_steps = -5"], ["total_env_steps", "-5"]),
+        (["--config=PPO.minibatch_size = 7"], ["minibatch_size", "7"]),
+        (["--resume"], ["resume"]),
+    ],
+    ids=lambda value: value[0].replace("--config=", "") if "--" in value[0] else "",
+)
+def test_bad_input_is_one_line_and_leaves_nothing(flags, words, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert run(folder, *flags) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("tfrl.rl_trainer: error: ")
+    for word in words:
+        assert word in line
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("flag", ["--log_level=loud", "--n_epochs=5", "--resume=maybe"])
+def test_wrong_flags_are_one_line(flag, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(tmp_path / "run", flag)
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert flag.partition("=")[0] in line
+
+
+def test_an_unwritable_folder_is_refused(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run(tmp_path / "file" / "run") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "file") in line
+
+
+def test_a_finished_folder_is_not_overwritten(tmp_path, capsys):
+    assert run(tmp_path) == 0
+    before = (tmp_path / "metrics.csv").read_bytes()
+    assert run(tmp_path) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert (tmp_path / "metrics.csv").read_bytes() == before
+
+
+def test_interrupting_saves_and_tells_how_to_resume(tmp_path):
+    flags = [f"--config_file={CARTPOLE}", f"--output_dir={tmp_path}"]
+    flags += [*SMALL, *SMALL_PPO, "--config=Trainer.total_env_steps = 3_200"]
+    command = [sys.executable, "-m", "tfrl.rl_trainer", *flags]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    while not list(tmp_path.glob("checkpoints/step-*")):
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    output, _ = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "resume with: python -m tfrl.rl_trainer" in output and "--resume" in output
+    assert subprocess.run([*command, "--resume"], env=environment).returncode == 0
+    steps = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"]
+    np.testing.assert_array_equal(steps, 32 * np.arange(1, 101))

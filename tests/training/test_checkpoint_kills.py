@@ -1,0 +1,108 @@
+"""Tests of `tfrl.training.checkpoints` with processes that are killed."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from tfrl.training import checkpoints
+
+
+@pytest.fixture(scope="module")
+def victims():
+    """Starts and kills processes; `start(what, directory)` returns a child's number."""
+    script = pathlib.Path(__file__).with_name("checkpoint_victims.py")
+    process = subprocess.Popen(
+        [sys.executable, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=pathlib.Path(__file__).parents[2],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
+        text=True,
+    )
+
+    def start(what, directory):
+        process.stdin.write(f"{what} {directory}\n")
+        process.stdin.flush()
+        return int(process.stdout.readline().split()[1])
+
+    start.answer = lambda: process.stdout.readline().split()
+    yield start
+    process.stdin.close()
+    process.wait(20)
+    process.stdout.close()
+
+
+def kill_a_busy_save(victims, directory, seconds):
+    pid = victims("save", directory)
+    assert victims.answer()[0] == "saved"
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGKILL)
+    acknowledged = 1
+    while (answer := victims.answer())[0] == "saved":
+        acknowledged = int(answer[1])
+    template = {f"w{i}": np.zeros([64, i + 1], np.float32) for i in range(8)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        state, metadata, step = checkpoints.load_run(directory, template)
+    assert step >= acknowledged
+    assert metadata == {"step": step}
+    assert all((values == step).all() for values in state.values())
+    left = sorted(os.listdir(directory / "checkpoints"))
+    assert left[0] == ".lock" and all(name.startswith("step-") for name in left[1:])
+
+
+@pytest.mark.parametrize(
+    "kills", [8, pytest.param(30, marks=pytest.mark.slow)], ids=["8", "30"]
+)
+def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
+    rng = random.Random(kills)
+    for _ in range(kills):
+        kill_a_busy_save(victims, tmp_path, rng.uniform(0.0, 0.1))
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path, victims):
+    directory = tmp_path / "new" / "run"
+    pid = victims("lock", directory)
+    assert victims.answer() == ["locked"]
+    with pytest.raises(ValueError, match=f"held by pid {pid} on .*; stop that"):
+        checkpoints.RunLock(directory).__enter__()
+    os.kill(pid, signal.SIGKILL)
+    assert victims.answer() == ["gone"]
+    with checkpoints.RunLock(directory):
+        pass
+
+
+def test_the_lock_also_holds_within_a_process(tmp_path):
+    lock = checkpoints.RunLock(tmp_path)
+    for _ in range(2):
+        with lock:
+            with pytest.raises(ValueError, match=f"held by pid {os.getpid()} on"):
+                checkpoints.RunLock(tmp_path).__enter__()
+    files = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyError):
+        with lock:
+            raise KeyError
+    with lock:
+        pass
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="`RunLock`.*file/run.*Not a directory"):
+        checkpoints.RunLock(tmp_path / "file" / "run").__enter__()
+
+    def refuse(*args):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ValueError, match="`RunLock`.*Permission denied"):
+        checkpoints.RunLock(tmp_path).__enter__()

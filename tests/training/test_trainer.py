@@ -1,0 +1,311 @@
+import functools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import ppo
+from tfrl.environments import vector
+from tfrl.summaries import run_log
+from tfrl.training import checkpoints, trainer
+
+SMALL = ppo.PPO(
+    n_epochs=2,
+    minibatch_size=16,
+    normalize_observations=True,
+    normalize_rewards=True,
+    learning_rate_schedule="linear",
+)
+
+
+def make_trainer(folder, env_id="CartPole-v1", vectorization="sync", **settings):
+    settings = {
+        "n_epochs": 6,
+        "agent": SMALL,
+        "make_envs": functools.partial(
+            vector.make_vec, env_id, vectorization=vectorization
+        ),
+        "n_envs": 2,
+        "n_steps": 16,
+        "intervals": trainer.Intervals(
+            log_epochs=1, eval_episodes=2, checkpoint_epochs=2
+        ),
+        **settings,
+    }
+    return trainer.Trainer(folder, **settings)
+
+
+def train(folder, **settings):
+    with make_trainer(folder, **settings) as running:
+        return running, running.run(quiet=True)
+
+
+def stop_after(running, epochs):
+    """Asks the trainer to stop, as Ctrl-C would, during the epoch after `epochs`."""
+    act = running._collector.collect
+
+    def collect(*args):
+        if running.epoch == epochs:
+            signal.raise_signal(signal.SIGINT)
+        return act(*args)
+
+    running._collector.collect = collect
+
+
+def assert_same(first, second):
+    first, second = tf.nest.flatten(first), tf.nest.flatten(second)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
+    count = ppo._compiled_update.experimental_get_tracing_count
+    before = count()
+    running, played = train(tmp_path)
+    assert count() - before == 1
+    assert played.returns.shape == (2,)
+    assert running.epoch == 6 and running.env_steps == 6 * 2 * 16
+    metrics = run_log.read_metrics(tmp_path / "metrics.csv")
+    np.testing.assert_array_equal(metrics["epoch"], np.arange(1, 7))
+    np.testing.assert_array_equal(metrics["env_steps"], 32 * np.arange(1, 7))
+    assert np.isnan(metrics["eval/return_mean"][:-1]).all()
+    assert metrics["eval/return_mean"][-1] == played.returns.mean()
+    assert (metrics["env_steps_per_second"] > 0).all()
+    assert checkpoints.list_steps(tmp_path) == [64, 128, 192]
+    assert any("tfevents" in name for name in os.listdir(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "vectorization"),
+    [
+        ("CartPole-v1", "sync"),
+        ("CartPole-v1", "vector_entry_point"),
+        ("Pendulum-v1", "sync"),
+    ],
+)
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, env_id, vectorization):
+    settings = {"env_id": env_id, "vectorization": vectorization}
+    whole, _ = train(tmp_path / "whole", **settings)
+    with make_trainer(tmp_path / "cut", **settings) as first:
+        stop_after(first, 2)
+        assert first.run(quiet=True) is None
+        assert first.epoch == 3
+    resumed, played = train(tmp_path / "cut", resume=True, **settings)
+    assert resumed.notice is None and played is not None
+    assert resumed.env_steps == whole.env_steps
+    assert_same(resumed.agent, whole.agent)
+    columns = [
+        run_log.read_metrics(tmp_path / name / "metrics.csv")
+        for name in ("whole", "cut")
+    ]
+    for name, values in columns[0].items():
+        if "second" not in name:
+            np.testing.assert_array_equal(values, columns[1][name], err_msg=name)
+
+
+class Uncapturable(gym.Wrapper):
+    """An environment with state that only the operating system knows."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.handle = open(os.devnull)  # noqa: SIM115
+
+    def close(self):
+        self.handle.close()
+        super().close()
+
+
+def test_environments_that_cannot_be_captured_start_anew(tmp_path):
+    def make_envs(n_envs):
+        return gym.vector.SyncVectorEnv(
+            [lambda: Uncapturable(gym.make("CartPole-v1"))] * n_envs,
+            autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+        )
+
+    with make_trainer(tmp_path, make_envs=make_envs) as first:
+        stop_after(first, 1)
+        assert first.run(quiet=True) is None
+    resumed, _ = train(tmp_path, make_envs=make_envs, resume=True)
+    assert "handle" in resumed.notice and resumed.epoch == 6
+
+
+def test_a_finished_run_can_be_extended(tmp_path):
+    train(tmp_path, n_epochs=2)
+    longer, _ = train(tmp_path, n_epochs=4, resume=True)
+    assert longer.epoch == 4
+
+
+def test_folders_are_not_mixed_up(tmp_path):
+    with pytest.raises(ValueError, match="expected a checkpoint to resume from; got"):
+        train(tmp_path, resume=True)
+    train(tmp_path, n_epochs=2)
+    with pytest.raises(
+        ValueError, match=r"with one at 64 environment steps; resume it"
+    ):
+        train(tmp_path, n_epochs=2)
+    other = ppo.PPO(minibatch_size=16, hidden_units=(32,))
+    with pytest.raises(ValueError, match="(?s)expected.*got"):
+        train(tmp_path, resume=True, agent=other)
+    with pytest.raises(ValueError, match="(?s)expected.*got"):
+        train(tmp_path, resume=True, env_id="Pendulum-v1")
+
+
+def test_nothing_is_written_when_an_argument_is_off(tmp_path):
+    folder = tmp_path / "run"
+    for settings, message in [
+        ({"n_envs": 0}, "`Trainer`: `n_envs` expected"),
+        ({"n_steps": -1}, "`Trainer`: `n_steps` expected"),
+        ({"total_env_steps": 0}, "`Trainer`: `total_env_steps` expected"),
+        ({"env_id": "NoSuchEnv-v0"}, "`make_vec`: `env_id` expected a registered"),
+        ({"agent": ppo.PPO(squash=True)}, "`squash` expected a Box"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            train(folder, **settings)
+        assert not folder.exists()
+
+
+def test_total_env_steps_rounds_up_to_whole_epochs(tmp_path):
+    running = make_trainer(tmp_path, total_env_steps=65)
+    running.close()
+    assert running.n_epochs == 3
+
+
+@pytest.mark.parametrize("bad", ["reward", "observation"])
+def test_not_a_number_stops_the_run(tmp_path, bad):
+    class Broken(gym.Wrapper):
+        def step(self, action):
+            observation, reward, *rest = self.env.step(action)
+            if bad == "reward":
+                return observation, float("nan"), *rest
+            return observation * np.float32("nan"), reward, *rest
+
+    def make_envs(n_envs):
+        return gym.vector.SyncVectorEnv(
+            [lambda: Broken(gym.make("CartPole-v1"))] * n_envs
+        )
+
+    with pytest.raises(
+        ValueError, match=f"`{bad}s` expected numbers; got NaN at step 0"
+    ):
+        train(tmp_path, make_envs=make_envs)
+
+
+_CHILD = """
+import functools, sys
+from tfrl.agents import ppo
+from tfrl.environments import vector
+from tfrl.training import trainer
+with trainer.Trainer(
+    sys.argv[1], n_epochs={n_epochs}, resume=sys.argv[2] == "resume",
+    agent=ppo.PPO(n_epochs=2, minibatch_size=16, normalize_observations=True),
+    make_envs=functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync"),
+    n_envs=2, n_steps=16,
+    intervals=trainer.Intervals(log_epochs=1, eval_episodes=1, checkpoint_epochs=1),
+) as running:
+    running.run(quiet=True)
+"""
+
+
+def spawn(folder, mode, n_epochs):
+    code = _CHILD.format(n_epochs=n_epochs)
+    return subprocess.Popen([sys.executable, "-c", code, str(folder), mode])
+
+
+def kill_and_compare(tmp_path, n_kills, n_epochs):
+    child = spawn(tmp_path / "whole", "new", n_epochs)
+    assert child.wait() == 0
+    chance = random.Random(0)
+    folder, mode, at = tmp_path / "killed", "new", 0
+    for index in range(n_kills):
+        child = spawn(folder, mode, n_epochs)
+        # Let it save a few times, then kill it at any moment of its loop.
+        goal = at + n_epochs * 32 // (n_kills + 1)
+        while (checkpoints.latest_step(folder) or 0) < goal:
+            assert child.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.05)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        at, mode = checkpoints.latest_step(folder), "resume"
+        assert at >= goal, index
+    child = spawn(folder, "resume", n_epochs)
+    assert child.wait() == 0
+    agent = make_agent_for_comparison()
+    whole, _, step = checkpoints.load_run(tmp_path / "whole", agent)
+    killed, _, killed_step = checkpoints.load_run(folder, agent)
+    assert step == killed_step == n_epochs * 32
+    assert_same(killed, whole)
+
+
+def make_agent_for_comparison():
+    envs = vector.make_vec("CartPole-v1", 2)
+    return ppo.PPO(n_epochs=2, minibatch_size=16, normalize_observations=True).create(
+        envs.single_observation_space,
+        envs.single_action_space,
+        n_envs=2,
+        n_steps=8,
+        n_updates=1,
+        seed=0,
+    )
+
+
+def test_killed_and_resumed_equals_uninterrupted(tmp_path):
+    kill_and_compare(tmp_path, n_kills=2, n_epochs=60)
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(tmp_path):
+    kill_and_compare(tmp_path, n_kills=20, n_epochs=600)
+
+
+def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
+    child = spawn(tmp_path, "new", 100_000)
+    try:
+        while not (checkpoints.latest_step(tmp_path) or 0):
+            assert child.poll() is None
+            time.sleep(0.01)
+        with pytest.raises(ValueError, match=str(child.pid)):
+            train(tmp_path, resume=True)
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_200_000_steps(tmp_path):
+    config = ppo.PPO(n_epochs=2, minibatch_size=256)
+    with make_trainer(
+        tmp_path,
+        agent=config,
+        n_epochs=800,
+        n_envs=8,
+        n_steps=32,
+        intervals=trainer.Intervals(
+            log_epochs=10, eval_epochs=50, eval_episodes=5, checkpoint_epochs=50
+        ),
+    ) as running:
+        sizes, process = [], psutil.Process()
+        save = running._save
+
+        def measure(log):
+            save(log)
+            sizes.append(process.memory_info().rss)
+
+        running._save = measure
+        count = ppo._compiled_update.experimental_get_tracing_count
+        before = count()
+        running.run(quiet=True)
+        assert count() - before == 1
+        assert running.env_steps >= 200_000
+    steps = np.arange(len(sizes)) * 50 * 8 * 32
+    settled = slice(len(sizes) // 4, None)
+    slope = np.polyfit(steps[settled], np.array(sizes)[settled], 1)[0]
+    assert slope * 10_000 < 2**20, "more than 1 MiB per 10,000 steps"

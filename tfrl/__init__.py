@@ -1,0 +1,51 @@
+"""Reinforcement learning components for TensorFlow 2 and Keras 3.
+
+Each room below is a package that works alone; it is imported when first touched, so
+`import tfrl` itself loads neither TensorFlow nor TensorFlow Probability.
+"""
+
+import importlib
+import importlib.util
+import os
+from types import ModuleType
+
+__version__ = "0.1.0"
+
+_ROOMS = (
+    "agents",
+    "core",
+    "distributions",
+    "environments",
+    "losses",
+    "ops",
+    "rl_trainer",
+    "stats",
+    "summaries",
+    "training",
+)
+
+__all__ = sorted(["__version__", *_ROOMS])
+
+if importlib.util.find_spec("tensorflow") is None:
+    raise ImportError(
+        "tfrl: expected an installed TensorFlow (2.18 to 2.21); found none; "
+        "run one of: pip install 'tfrl[cpu]', pip install 'tfrl[gpu]', "
+        "pip install 'tfrl[tpu]'"
+    )
+
+if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+    raise ImportError(
+        "tfrl: expected Keras on the TensorFlow backend; "
+        f"got KERAS_BACKEND={os.environ['KERAS_BACKEND']!r}; "
+        "unset it or set it to 'tensorflow'"
+    )
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'tfrl' has no attribute {name!r}")
+    return importlib.import_module(f"tfrl.{name}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

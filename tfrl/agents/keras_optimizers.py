@@ -1,0 +1,123 @@
+"""Keras optimizers as gradient transforms."""
+
+from typing import Any
+
+import keras
+
+from tfrl.agents import _gradient_parts, gradient_transforms
+
+_CLIPS = {
+    "clipnorm": "norm",
+    "global_clipnorm": "global_norm",
+    "clipvalue": "value",
+}
+_COMMON = {
+    *("name", "learning_rate", "weight_decay", "ema_momentum"),
+    *("ema_overwrite_frequency", *_CLIPS),
+}
+_OPTIONS = {
+    keras.optimizers.SGD: {"momentum", "nesterov"},
+    keras.optimizers.RMSprop: {"rho", "momentum", "epsilon", "centered"},
+    keras.optimizers.Adam: {"beta_1", "beta_2", "epsilon"},
+    keras.optimizers.AdamW: {"beta_1", "beta_2", "epsilon"},
+}
+
+
+def from_keras(
+    optimizer: keras.optimizers.Optimizer,
+) -> gradient_transforms.GradientTransform:
+    """Translates a Keras optimizer from its configuration.
+
+    `SGD`, `RMSprop`, `Adam` and `AdamW` translate, with a number or a
+    `LearningRateSchedule` as learning rate and with any of their clippings. Updates
+    equal Keras' own, also where Keras departs from the functions here: its Adam adds
+    `epsilon` to the root of the biased mean square, its SGD multiplies by the
+    learning rate before the momentum. What the configuration does not tell, such as
+    `exclude_from_weight_decay`, cannot be translated.
+
+    Args:
+        optimizer: an optimizer that has not made a step.
+
+    Returns:
+        The transform.
+
+    Raises:
+        TypeError: if `optimizer` is not a Keras optimizer.
+        ValueError: if an option has no exact translation; names it.
+
+    Example:
+        >>> len(from_keras(keras.optimizers.Adam(1e-3, global_clipnorm=0.5)).parts)
+        3
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise TypeError(
+            "`from_keras`: `optimizer` expected a Keras optimizer; "
+            f"got {optimizer!r}; make one of `keras.optimizers`"
+        )
+    if type(optimizer) not in _OPTIONS:
+        names = sorted(kind.__name__ for kind in _OPTIONS)
+        raise _untranslatable("optimizer", type(optimizer).__name__, f"one of {names}")
+    if int(optimizer.iterations):
+        steps = int(optimizer.iterations)
+        raise _untranslatable("optimizer.iterations", steps, "an unused optimizer's 0")
+    config = optimizer.get_config()
+    known = _OPTIONS[type(optimizer)] | _COMMON
+    for option, value in config.items():
+        if option not in known and value is not None and value is not False:
+            raise _untranslatable(option, value, "None or False")
+    rate = _learning_rate(config["learning_rate"])
+    clips = tuple(
+        _gradient_parts.Clip(float(config[option]), by)
+        for option, by in _CLIPS.items()
+        if config[option] is not None and config[option] > 0
+    )
+    return gradient_transforms.GradientTransform((*clips, *_parts(config, rate)))
+
+
+def _parts(
+    config: dict[str, Any], rate: _gradient_parts.Part
+) -> tuple[_gradient_parts.Part, ...]:
+    scales: tuple[_gradient_parts.Part, ...] = ()
+    if "beta_1" in config:
+        betas = (config["beta_1"], config["beta_2"])
+        scales = (_gradient_parts.ScaleByAdam(*betas, config["epsilon"], eps_hat=True),)
+    elif "rho" in config:
+        scale = (config["rho"], config["epsilon"])
+        scales = (_gradient_parts.ScaleByRms(*scale, centered=config["centered"]),)
+    decays: tuple[_gradient_parts.Part, ...] = ()
+    if config["weight_decay"] is not None:
+        decays = (_gradient_parts.AddDecayedWeights(config["weight_decay"]),)
+    if not config.get("momentum"):
+        return (*scales, *decays, rate)
+    trace = _gradient_parts.Trace(config["momentum"], config.get("nesterov", False))
+    if not decays:
+        return (*scales, rate, trace)
+    # A decay must bypass the trace, so the rate has to come last: the same only
+    # while it does not change.
+    if isinstance(rate, _gradient_parts.ScaleBySchedule):
+        decay = config["weight_decay"]
+        raise _untranslatable(
+            "weight_decay", decay, "None beside both momentum and a schedule"
+        )
+    return (*scales, trace, *decays, rate)
+
+
+def _learning_rate(value: Any) -> _gradient_parts.Part:
+    if isinstance(value, float):
+        return _gradient_parts.ScaleByLearningRate(value)
+    try:
+        schedule = keras.optimizers.schedules.deserialize(value)
+    except (TypeError, ValueError) as error:
+        raise _untranslatable(
+            "learning_rate", value, "a registered schedule"
+        ) from error
+    if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        raise _untranslatable("learning_rate", value, "a number or a Keras schedule")
+    return _gradient_parts.ScaleBySchedule(schedule, sign=-1.0)
+
+
+def _untranslatable(option: str, value: Any, expected: str) -> ValueError:
+    return ValueError(
+        f"`from_keras`: `{option}` expected {expected}; got {value!r:.80}; "
+        "chain a transform of `gradient_transforms` instead"
+    )

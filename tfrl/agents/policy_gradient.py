@@ -1,0 +1,191 @@
+"""The policy gradient with a learned baseline: REINFORCE."""
+
+import dataclasses
+from typing import Any, Self
+
+import gymnasium as gym
+import tensorflow as tf
+
+from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.core import checks, pytree, records
+from tfrl.losses import policy as policy_losses
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyGradient:
+    """Hyper-parameters of the policy gradient with a learned baseline.
+
+    Each trajectory gives one gradient step of
+
+        loss = mean(-log_prob * A) + value_coefficient * mean((V - G)^2) / 2
+               - entropy_coefficient * mean(entropy)
+
+    where G is the lambda-return and A = G - V, normalized over the trajectory.
+
+    Attributes:
+        gamma: discount factor per step.
+        lambda_: 1 is REINFORCE with a baseline, less leans on the values.
+        learning_rate: of Adam.
+        value_coefficient: weight of the value loss.
+        entropy_coefficient: weight of the entropy bonus.
+        max_gradient_norm: global norm to which gradients are clipped.
+        hidden_units: of the actor and of the critic.
+        activation: of both.
+
+    Example:
+        >>> agent = PolicyGradient().create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
+        ...     n_envs=2, n_steps=8, n_updates=10, seed=0)
+        >>> agent.sample_actions(np.zeros((2, 3), np.float32), seed=0).shape
+        TensorShape([2])
+
+    References:
+        Williams, 1992, Simple Statistical Gradient-Following Algorithms for
+        Connectionist Reinforcement Learning, section 5 (baselines).
+    """
+
+    gamma: float = 0.99
+    lambda_: float = 1.0
+    learning_rate: float = 3e-3
+    value_coefficient: float = 0.5
+    entropy_coefficient: float = 0.0
+    max_gradient_norm: float = 0.5
+    hidden_units: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "max_gradient_norm"):
+            checks.check_positive("PolicyGradient", name, getattr(self, name))
+        for name in ("gamma", "lambda_"):
+            checks.check_within("PolicyGradient", name, getattr(self, name), 0.0, 1.0)
+        object.__setattr__(self, "hidden_units", tuple(self.hidden_units))
+
+    def create(
+        self,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        n_envs: int,
+        n_steps: int,
+        n_updates: int,
+        seed: int,
+    ) -> "PolicyGradientAgent":
+        """Returns an agent for the spaces of one environment.
+
+        Args:
+            observation_space: of one environment.
+            action_space: of one environment.
+            n_envs: environments per trajectory; any will do.
+            n_steps: steps per environment and trajectory; any will do.
+            n_updates: updates of the whole run; any will do.
+            seed: of the weights.
+
+        Returns:
+            A `PolicyGradientAgent` that learned nothing yet.
+        """
+        for name, value in [
+            ("n_envs", n_envs),
+            ("n_steps", n_steps),
+            ("n_updates", n_updates),
+        ]:
+            checks.check_positive("PolicyGradient", name, value)
+        policy = actor_critic.ActorCriticPolicy.create(
+            observation_space,
+            action_space,
+            tx=gradient_transforms.chain(
+                gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
+                gradient_transforms.adam(self.learning_rate),
+            ),
+            hidden_units=self.hidden_units,
+            activation=self.activation,
+            seed=seed,
+        )
+        return PolicyGradientAgent(policy=policy, config=self)
+
+
+class PolicyGradientAgent(pytree.PyTreeNode):
+    """A policy trained by its gradient. Make one with `PolicyGradient.create`.
+
+    Attributes:
+        policy: the `ActorCriticPolicy`.
+        config: the hyper-parameters.
+
+    Example:
+        >>> agent = PolicyGradient().create(
+        ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2),
+        ...     n_envs=2, n_steps=1, n_updates=1, seed=0)
+        >>> flags = np.zeros((1, 2), bool)
+        >>> agent, info = agent.update(tfrl.core.Trajectory(
+        ...     np.zeros((1, 2, 1), np.float32), np.zeros((1, 2), np.int32),
+        ...     np.ones((1, 2), np.float32), flags, flags,
+        ...     np.zeros((1, 2, 1), np.float32), ~flags))
+        >>> sorted(info)
+        ['entropy', 'explained_variance', 'loss', 'policy_loss', 'value_loss']
+    """
+
+    policy: actor_critic.ActorCriticPolicy
+    config: PolicyGradient = pytree.nonpytree_field()
+
+    def sample_actions(
+        self,
+        observations: Any,
+        *,
+        seed: int | tf.Tensor | None = None,
+        temperature: float = 1.0,
+    ) -> tf.Tensor:
+        """Draws actions; see `ActorCriticPolicy.sample_actions`."""
+        return self.policy.sample_actions(
+            observations, seed=seed, temperature=temperature
+        )
+
+    def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
+        """Takes one gradient step on a trajectory, in one compiled call.
+
+        Args:
+            trajectory: `[T, N]`; XLA compiles anew for every T and N.
+
+        Returns:
+            The new agent, and float32 scalars about the step.
+        """
+        return _compiled_update(self, trajectory)
+
+
+def _update(
+    agent: PolicyGradientAgent, trajectory: records.Trajectory
+) -> tuple[PolicyGradientAgent, dict]:
+    config, policy = agent.config, agent.policy
+    rows = actor_critic.estimate_advantages(
+        policy,
+        trajectory,
+        trajectory.rewards,
+        gamma=config.gamma,
+        lambda_=config.lambda_,
+    )
+    centred = rows.advantages - rows.mean(rows.advantages)
+    advantages = centred * tf.math.rsqrt(rows.variance(rows.advantages) + 1e-8)
+
+    def loss_fn(params: Any) -> tuple[tf.Tensor, dict]:
+        parameters, values = policy.state(rows.observations, params=params)
+        log_probs = policy.head.log_prob(parameters, rows.actions)
+        info = {
+            "policy_loss": rows.mean(
+                policy_losses.policy_gradient_loss(log_probs, advantages).loss
+            ),
+            "value_loss": rows.mean(
+                policy_losses.value_loss(values, rows.returns).loss
+            ),
+            "entropy": rows.mean(policy.head.entropy(parameters)),
+        }
+        loss = (
+            info["policy_loss"]
+            + config.value_coefficient * info["value_loss"]
+            - config.entropy_coefficient * info["entropy"]
+        )
+        return loss, {"loss": loss, **info}
+
+    state, info = policy.state.apply_loss_fn(loss_fn=loss_fn, has_aux=True)
+    info["explained_variance"] = rows.explained_variance()
+    return agent.replace(policy=policy.replace(state=state)), info
+
+
+_compiled_update = tf.function(_update, autograph=False, jit_compile=True)

@@ -1,0 +1,398 @@
+"""A model, its parameters, its optimizer and its step, in one immutable record."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from tfrl.agents import (
+    _gradient_parts,
+    _stateless,
+    gradient_transforms,
+    keras_optimizers,
+)
+from tfrl.core import pytree
+
+
+class TrainState(pytree.PyTreeNode):
+    """A model with parameters apart from it, an optimizer and a step counter.
+
+    Nothing changes in place: an update returns a new state, and the old one, like
+    the variables of the model, stays as it was. A state goes in and out of
+    `tf.function`, also with `jit_compile=True`, and through `tf.while_loop`; repeated
+    calls with states of one origin share a trace.
+
+    The model is a built Keras layer, or a function `model_def(params, *args)`. Of a
+    layer, `params` and `extra_variables` are dictionaries from the path of a variable
+    to its value (a second variable of the same path gets `path:1`), the latter for
+    what is not trained: statistics, seeds. An attribute that the state lacks is
+    looked up in the model: `state.encode(x)` is `state(x, method="encode")`.
+
+    Attributes:
+        step: scalar int32, 1 before the first update.
+        apply_fn: `apply_fn(params, extra_variables, *args, method=None, **kwargs)`
+            returns outputs and the extra variables after the call.
+        model_def: the layer or function.
+        params: nest of tensors, what is trained.
+        extra_variables: the other variables of the model.
+        tx: the `GradientTransform`, or None.
+        opt_state: state of `tx`, `()` without one.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> state = TrainState.create(model, tx=gradient_transforms.adam(1e-2))
+        >>> x = tf.constant([[1.0], [2.0]])
+        >>> def loss_fn(params):
+        ...     loss = tf.reduce_mean((state(x, params=params) - 2.0 * x) ** 2)
+        ...     return loss, {"loss": loss}
+        >>> new_state, info = state.apply_loss_fn(loss_fn=loss_fn, has_aux=True)
+        >>> int(state.step), int(new_state.step)
+        (1, 2)
+    """
+
+    step: tf.Tensor
+    apply_fn: Callable[..., tuple[Any, Any]] = pytree.nonpytree_field()
+    model_def: Any = pytree.nonpytree_field()
+    params: Any
+    extra_variables: Any
+    tx: gradient_transforms.GradientTransform | None = pytree.nonpytree_field()
+    opt_state: Any
+
+    @classmethod
+    def create(
+        cls,
+        model_def: Callable[..., Any],
+        params: Any = None,
+        tx: gradient_transforms.GradientTransform
+        | keras.optimizers.Optimizer
+        | None = None,
+        extra_variables: Any = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Returns the state before the first update.
+
+        Args:
+            model_def: a built Keras layer or model, or a function of parameters and
+                further arguments.
+            params: what is trained; of a layer, its present values by default.
+            tx: the optimizer; a Keras one is translated. Without one the state only
+                computes.
+            extra_variables: of a layer, what is not trained; its present values by
+                default.
+            **kwargs: values of other fields.
+
+        Returns:
+            The state, with `step` 1 unless given.
+
+        Raises:
+            ValueError: if the layer is not built; if names or shapes of `params` or
+                `extra_variables` are not the layer's; if a function comes without
+                `params` or with `extra_variables`; if `tx` cannot do what a variable
+                or a Keras optimizer asks for.
+            TypeError: if `model_def` or `tx` is something else.
+        """
+        if isinstance(model_def, keras.layers.Layer):
+            names = _stateless.variable_names(model_def)
+            apply_fn: Any = _stateless.LayerApply(model_def, names)
+            params, extra_variables = _stateless.layer_values(
+                model_def, params, extra_variables
+            )
+        elif callable(model_def):
+            apply_fn = _stateless.FunctionApply(model_def)
+            if params is None or extra_variables is not None:
+                raise ValueError(
+                    "`TrainState.create`: `params` expected, and no `extra_variables`, "
+                    f"with a function as `model_def`; got {params!r:.80} and "
+                    f"{extra_variables!r:.80}; pass all variables as `params`"
+                )
+            params = tf.nest.map_structure(tf.convert_to_tensor, params)
+            extra_variables = {}
+        else:
+            raise TypeError(
+                "`TrainState.create`: `model_def` expected a Keras layer or a "
+                f"function; got {model_def!r:.80}; wrap it in a function of `params`"
+            )
+        tx = _transform(tx, model_def)
+        fields = {
+            "step": tf.constant(1),
+            "apply_fn": apply_fn,
+            "model_def": model_def,
+            "params": params,
+            "extra_variables": extra_variables,
+            "tx": tx,
+            "opt_state": () if tx is None else tx.init(params),
+        }
+        return cls(**{**fields, **kwargs})
+
+    def __call__(
+        self,
+        *args: Any,
+        params: Any = None,
+        extra_variables: Any = None,
+        method: str | Callable[..., Any] | None = None,
+        training: bool | None = None,
+        mutable: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Runs the model with the state's variables, or others.
+
+        Args:
+            *args: of the model.
+            params: instead of the state's.
+            extra_variables: instead of the state's.
+            method: name of a method of the layer to run in place of the layer itself;
+                or a function, which gets the layer first; or a bound method or
+                sublayer.
+            training: handed on to the layer or method unless None.
+            mutable: also returns the extra variables after the call. With False, a
+                call that changes one is an error.
+            **kwargs: of the model.
+
+        Returns:
+            The outputs; with `mutable` a pair `(outputs, extra_variables)`.
+
+        Raises:
+            ValueError: if the call changes extra variables and `mutable` is False;
+                if names or shapes of the variables are not the layer's; if a function
+                gets a `method` name.
+        """
+        if training is not None:
+            kwargs["training"] = training
+        given = self.extra_variables if extra_variables is None else extra_variables
+        outputs, updated = self.apply_fn(
+            self.params if params is None else params,
+            given,
+            *args,
+            method=method,
+            **kwargs,
+        )
+        if mutable:
+            return outputs, updated
+        changed = [key for key in updated if updated[key] is not given[key]]
+        if changed:
+            raise ValueError(
+                "`TrainState.__call__`: `mutable` expected True, as the call changes "
+                f"variables; got False, and new {changed}; take the pair `outputs, "
+                "extra_variables`, or call with `training=False`"
+            )
+        return outputs
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        # Private names must fail at once: copy and pickle ask for them before there
+        # are fields. Keras' own methods would act on the model, not on the state.
+        model_def = self.__dict__.get("model_def")
+        if (
+            name.startswith("_")
+            or hasattr(keras.Model, name)
+            or not callable(getattr(model_def, name, None))
+        ):
+            raise AttributeError(
+                f"{type(self).__name__!r} has no attribute {name!r}, nor has its model "
+                "a method of its own so named"
+            )
+        return functools.partial(self, method=name)
+
+    def apply_gradients(self, *, grads: Any, **kwargs: Any) -> Self:
+        """Returns the state one update on.
+
+            updates, opt_state = tx.update(grads, opt_state, params)
+            params = params + updates,    step = step + 1
+
+        Args:
+            grads: nest like `params`; None counts as zeros.
+            **kwargs: new values of other fields.
+
+        Returns:
+            The new state.
+
+        Raises:
+            ValueError: if the state has no `tx`, or `grads` differs from `params`.
+        """
+        if self.tx is None:
+            raise ValueError(
+                "`TrainState.apply_gradients`: `tx` expected a gradient transform; got "
+                "None; pass `tx=` to `TrainState.create`"
+            )
+        updates, opt_state = self.tx.update(grads, self.opt_state, self.params)
+        return self.replace(
+            step=self.step + 1,
+            params=tf.nest.map_structure(tf.add, self.params, updates),
+            opt_state=opt_state,
+            **kwargs,
+        )
+
+    def apply_loss_fn(
+        self,
+        *,
+        loss_fn: Callable[[Any], Any],
+        pmap_axis: str | None = None,
+        has_aux: bool = False,
+    ) -> Any:
+        """Differentiates `loss_fn` at `params` and applies the gradient.
+
+        A model in training may change its extra variables. For them to be kept,
+        `loss_fn` returns them under the key `extra_variables` of its info, which is
+        taken out of it:
+
+            def loss_fn(params):
+                y, extra = state(x, params=params, training=True, mutable=True)
+                loss = ...
+                return loss, {"loss": loss, "extra_variables": extra}
+
+        Args:
+            loss_fn: from `params` to a scalar, or with `has_aux` to a pair of it and
+                an info, a nest of tensors.
+            pmap_axis: any name, inside `strategy.run`: gradients, info and floating
+                extra variables are averaged over the replicas before the update.
+                Every replica must then get the same state. TensorFlow does not reduce
+                over mirrored replicas within a `tf.while_loop`: loop in Python there.
+            has_aux: whether `loss_fn` returns an info.
+
+        Returns:
+            The new state; with `has_aux` a pair `(state, info)`.
+
+        Raises:
+            ValueError: if `loss_fn` returns something else; if `pmap_axis` is given
+                where there is no replica; if the state has no `tx`.
+        """
+        # Copies, so that a call with the state's own parameters is a constant.
+        params = tf.nest.map_structure(tf.identity, self.params)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(params)
+            loss, info = _loss_and_info(loss_fn(params), has_aux)
+        grads = tape.gradient(loss, params)
+        if all(grad is None for grad in tf.nest.flatten(grads)):
+            raise ValueError(
+                "`TrainState.apply_loss_fn`: `loss_fn` expected to depend on its "
+                "argument; got a loss without gradient; call the model with "
+                "`params=params`"
+            )
+        grads = _gradient_parts.dense_gradients(grads, self.params)
+        extra = self.extra_variables
+        if isinstance(info, Mapping) and "extra_variables" in info:
+            info = dict(info)
+            extra = _checked_extra(info.pop("extra_variables"), extra)
+        if pmap_axis is not None:
+            grads, info, extra = _replica_means(grads, info, extra)
+        state = self.apply_gradients(grads=grads, extra_variables=extra)
+        return (state, info) if has_aux else state
+
+
+def target_update(model: TrainState, target: TrainState, tau: Any) -> TrainState:
+    """Moves the parameters of `target` towards those of `model`.
+
+        target.params = tau * model.params + (1 - tau) * target.params
+
+    Args:
+        model: the state that learns.
+        target: the state that follows; only its `params` change.
+        tau: share of `model`, in [0, 1]; number or scalar tensor.
+
+    Returns:
+        The new target.
+
+    Raises:
+        ValueError: if `tau` is out of its range or the parameters differ in structure.
+
+    Example:
+        >>> model = TrainState.create(tf.multiply, params=tf.constant(4.0))
+        >>> target = model.replace(params=tf.constant(0.0))
+        >>> float(target_update(model, target, tau=0.25).params)
+        1.0
+    """
+    if not tf.is_tensor(tau) and not 0.0 <= tau <= 1.0:
+        raise ValueError(
+            f"`target_update`: `tau` expected a number in [0, 1]; got {tau!r}; "
+            "1 copies the parameters"
+        )
+    try:
+        tf.nest.assert_same_structure(model.params, target.params)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`target_update`: `target` expected the parameter names of `model`; got "
+            f"others; create both states from one layer: {error}"
+        ) from error
+
+    def mixed(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
+        share = tf.cast(tau, old.dtype) if tf.is_tensor(tau) else tau
+        return new * share + old * (1.0 - share)
+
+    return target.replace(
+        params=tf.nest.map_structure(mixed, model.params, target.params)
+    )
+
+
+def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform | None:
+    if tx is None:
+        return None
+    variables = getattr(model_def, "trainable_variables", [])
+    constrained = [v.path for v in variables if v.constraint is not None]
+    if constrained:
+        raise ValueError(
+            "`TrainState.create`: `tx` expected variables without constraints; got "
+            f"some on {constrained}; leave them out, or have the layer normalise"
+        )
+    if isinstance(tx, keras.optimizers.Optimizer):
+        return keras_optimizers.from_keras(tx)
+    if not isinstance(tx, gradient_transforms.GradientTransform):
+        raise TypeError(
+            "`TrainState.create`: `tx` expected a `GradientTransform` or a Keras "
+            f"optimizer; got {tx!r:.80}; make one of `gradient_transforms`"
+        )
+    return tx
+
+
+def _loss_and_info(result: Any, has_aux: bool) -> tuple[tf.Tensor, Any]:
+    where = "`TrainState.apply_loss_fn`: `loss_fn` expected to return"
+    info: Any = ()
+    if has_aux:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ValueError(
+                f"{where} a pair of loss and info, as `has_aux=True` says; got "
+                f"{result!r:.80}; return `loss, info`"
+            )
+        result, info = result
+    loss = tf.convert_to_tensor(result)
+    if loss.shape.rank != 0:
+        raise ValueError(
+            f"{where} a scalar loss; got shape {loss.shape}; take the mean, or pass "
+            "`has_aux=True` for a pair"
+        )
+    return loss, info
+
+
+def _checked_extra(extra: Any, like: Any) -> Any:
+    try:
+        tf.nest.assert_same_structure(extra, like)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`TrainState.apply_loss_fn`: info's `extra_variables` expected the nest "
+            f"that `state(..., mutable=True)` returns; got another one: {error}"
+        ) from error
+    return extra
+
+
+def _replica_means(grads: Any, info: Any, extra: Any) -> tuple[Any, Any, Any]:
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        raise ValueError(
+            "`TrainState.apply_loss_fn`: `pmap_axis` expected None outside "
+            "`strategy.run`; got a name; call from the function that replicas run"
+        )
+    if context.num_replicas_in_sync == 1:
+        return grads, info, extra
+
+    def floating(value: Any) -> tf.Tensor:
+        value = tf.convert_to_tensor(value)
+        return value if value.dtype.is_floating else tf.cast(value, tf.float32)
+
+    tree = (grads, tf.nest.map_structure(floating, info), extra)
+    leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tree)]
+    # Seeds and counters move alike everywhere, and have no mean.
+    places = [i for i, leaf in enumerate(leaves) if leaf.dtype.is_floating]
+    means = context.all_reduce(tf.distribute.ReduceOp.MEAN, [leaves[i] for i in places])
+    for place, mean in zip(places, means, strict=True):
+        leaves[place] = mean
+    return tf.nest.pack_sequence_as(tree, leaves)

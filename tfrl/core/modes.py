@@ -1,0 +1,349 @@
+"""Which phase of a run the current code belongs to: rollout, replay, evaluation, ...
+
+The mode lives in a context variable: every thread and every asyncio task starts with
+`ExeMode.OTHER`. Inside `tf.function` it is read while tracing.
+"""
+
+import contextlib
+import contextvars
+import enum
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ExeMode(enum.IntEnum):
+    """Phases of a run.
+
+    Example:
+        >>> ExeMode.REPLAY.name
+        'REPLAY'
+    """
+
+    OTHER = 0
+    ROLLOUT = 1
+    REPLAY = 2
+    EVAL = 3
+    PRETRAIN = 4
+
+
+_exe_mode: contextvars.ContextVar[ExeMode] = contextvars.ContextVar(
+    "tfrl_exe_mode", default=ExeMode.OTHER
+)
+
+
+def set_exe_mode(mode: int) -> ExeMode:
+    """Sets the execution mode until somebody sets another.
+
+    Prefer the contexts below: they put the old mode back.
+
+    Args:
+        mode: an `ExeMode` or its number.
+
+    Returns:
+        The mode before the call.
+
+    Raises:
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> previous = set_exe_mode(ExeMode.EVAL)
+        >>> is_eval()
+        True
+        >>> set_exe_mode(previous)
+        <ExeMode.EVAL: 3>
+    """
+    new, old = _checked("set_exe_mode", mode), _exe_mode.get()
+    _exe_mode.set(new)
+    return old
+
+
+def exe_mode_name(mode: int | None = None) -> str:
+    """Returns the name of the execution mode.
+
+    Args:
+        mode: the mode to name; None for the current one.
+
+    Returns:
+        "other", "rollout", "replay", "eval" or "pretrain".
+
+    Raises:
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> with replay_context():
+        ...     exe_mode_name()
+        'replay'
+    """
+    return _read("exe_mode_name", mode).name.lower()
+
+
+def is_rollout(mode: int | None = None) -> bool:
+    """Whether experience is being collected.
+
+    Args:
+        mode: the mode to judge; None for the current one.
+
+    Returns:
+        True in `rollout_context` and functions under `mark_rollout`.
+
+    Raises:
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> is_rollout(), is_rollout(ExeMode.ROLLOUT)
+        (False, True)
+    """
+    return _read("is_rollout", mode) is ExeMode.ROLLOUT
+
+
+def is_replay(mode: int | None = None) -> bool:
+    """Whether stored experience is being learned from.
+
+    Args:
+        mode: the mode to judge; None for the current one.
+
+    Returns:
+        True in `replay_context` and functions under `mark_replay`.
+
+    Raises:
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> is_replay(), is_replay(ExeMode.REPLAY)
+        (False, True)
+    """
+    return _read("is_replay", mode) is ExeMode.REPLAY
+
+
+def is_eval(mode: int | None = None) -> bool:
+    """Whether a policy is being evaluated or played.
+
+    Args:
+        mode: the mode to judge; None for the current one.
+
+    Returns:
+        True in `eval_context` and functions under `mark_eval`.
+
+    Raises:
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> is_eval(), is_eval(ExeMode.EVAL)
+        (False, True)
+    """
+    return _read("is_eval", mode) is ExeMode.EVAL
+
+
+def is_pretrain(mode: int | None = None) -> bool:
+    """Whether weights are being trained before the run proper.
+
+    Args:
+        mode: the mode to judge; None for the current one.
+
+    Returns:
+        True in `pretrain_context` and functions under `mark_pretrain`.
+
+    Raises:
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> is_pretrain(), is_pretrain(ExeMode.PRETRAIN)
+        (False, True)
+    """
+    return _read("is_pretrain", mode) is ExeMode.PRETRAIN
+
+
+def is_training(alg: Any, mode: int | None = None) -> bool:
+    """Whether an algorithm is being trained.
+
+    An on-policy algorithm trains on what it rolls out, any algorithm on what is
+    replayed: `(alg.on_policy and rollout) or replay`.
+
+    Args:
+        alg: an object with a boolean `on_policy`.
+        mode: the mode to judge; None for the current one.
+
+    Returns:
+        The value of the formula.
+
+    Raises:
+        TypeError: if `alg` has no `on_policy`.
+        ValueError: if there is no such mode.
+
+    Example:
+        >>> import types
+        >>> is_training(types.SimpleNamespace(on_policy=True), ExeMode.ROLLOUT)
+        True
+    """
+    if not hasattr(alg, "on_policy"):
+        raise TypeError(
+            "`is_training`: `alg` expected an object with `on_policy`; "
+            f"got {type(alg).__name__}; give its class that attribute"
+        )
+    current = _read("is_training", mode)
+    on_policy = bool(alg.on_policy) and current is ExeMode.ROLLOUT
+    return on_policy or current is ExeMode.REPLAY
+
+
+@contextlib.contextmanager
+def rollout_context() -> Iterator[None]:
+    """Marks the code inside as collecting experience; restores the mode after it.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with rollout_context():
+        ...     is_rollout()
+        True
+    """
+    with _mode_context(ExeMode.ROLLOUT):
+        yield
+
+
+@contextlib.contextmanager
+def replay_context() -> Iterator[None]:
+    """Marks the code inside as learning from replay; restores the mode after it.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with replay_context():
+        ...     is_replay()
+        True
+    """
+    with _mode_context(ExeMode.REPLAY):
+        yield
+
+
+@contextlib.contextmanager
+def eval_context() -> Iterator[None]:
+    """Marks the code inside as evaluation; restores the mode after it.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with eval_context():
+        ...     is_eval()
+        True
+    """
+    with _mode_context(ExeMode.EVAL):
+        yield
+
+
+@contextlib.contextmanager
+def pretrain_context() -> Iterator[None]:
+    """Marks the code inside as pretraining; restores the mode after it.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with pretrain_context():
+        ...     is_pretrain()
+        True
+    """
+    with _mode_context(ExeMode.PRETRAIN):
+        yield
+
+
+def mark_rollout(func: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function to run in `rollout_context`.
+
+    Args:
+        func: the function.
+
+    Returns:
+        The function with its name, documentation and signature.
+
+    Example:
+        >>> mark_rollout(is_rollout)()
+        True
+    """
+    return _marked(func, ExeMode.ROLLOUT)
+
+
+def mark_replay(func: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function to run in `replay_context`.
+
+    Args:
+        func: the function.
+
+    Returns:
+        The function with its name, documentation and signature.
+
+    Example:
+        >>> mark_replay(is_replay)()
+        True
+    """
+    return _marked(func, ExeMode.REPLAY)
+
+
+def mark_eval(func: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function to run in `eval_context`.
+
+    Args:
+        func: the function.
+
+    Returns:
+        The function with its name, documentation and signature.
+
+    Example:
+        >>> mark_eval(is_eval)()
+        True
+    """
+    return _marked(func, ExeMode.EVAL)
+
+
+def mark_pretrain(func: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function to run in `pretrain_context`.
+
+    Args:
+        func: the function.
+
+    Returns:
+        The function with its name, documentation and signature.
+
+    Example:
+        >>> mark_pretrain(is_pretrain)()
+        True
+    """
+    return _marked(func, ExeMode.PRETRAIN)
+
+
+@contextlib.contextmanager
+def _mode_context(mode: ExeMode) -> Iterator[None]:
+    old = set_exe_mode(mode)
+    try:
+        yield
+    finally:
+        set_exe_mode(old)
+
+
+def _marked(func: Callable[P, R], mode: ExeMode) -> Callable[P, R]:
+    @functools.wraps(func)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _mode_context(mode):
+            return func(*args, **kwargs)
+
+    return run
+
+
+def _read(where: str, mode: int | None) -> ExeMode:
+    return _exe_mode.get() if mode is None else _checked(where, mode)
+
+
+def _checked(where: str, mode: int) -> ExeMode:
+    try:
+        return ExeMode(mode)
+    except ValueError:
+        raise ValueError(
+            f"`{where}`: `mode` expected one of {[m.value for m in ExeMode]}; "
+            f"got {mode!r}; take it from ExeMode"
+        ) from None

@@ -1,0 +1,196 @@
+"""Small aids for the Python around the tensors."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def add_method(cls: type) -> Callable[[F], F]:
+    """Returns a decorator that makes a function a method of `cls`.
+
+    Args:
+        cls: the class to extend.
+
+    Returns:
+        A decorator; it sets `cls.<name of the function>` and returns the function.
+
+    Example:
+        >>> class Robot:
+        ...     name = "R2"
+        >>> @add_method(Robot)
+        ... def greet(self):
+        ...     return f"I am {self.name}"
+        >>> Robot().greet()
+        'I am R2'
+    """
+
+    def add(function: F) -> F:
+        setattr(cls, function.__name__, function)
+        return function
+
+    return add
+
+
+def as_list(x: Any) -> list:
+    """Returns `x` as a list.
+
+    Args:
+        x: anything.
+
+    Returns:
+        `[]` for None, the same object for a list, the elements of a tuple, otherwise
+        `[x]`.
+
+    Example:
+        >>> as_list(None), as_list((1, 2)), as_list("ab")
+        ([], [1, 2], ['ab'])
+    """
+    if x is None:
+        return []
+    if isinstance(x, list):
+        return x
+    return list(x) if isinstance(x, tuple) else [x]
+
+
+def tuplify2d(x: Any) -> tuple[Any, Any]:
+    """Returns `x` for both of two dimensions.
+
+    Args:
+        x: a tuple of two, which is returned, or one value of any other type.
+
+    Returns:
+        A tuple of length 2.
+
+    Raises:
+        ValueError: if `x` is a tuple of another length.
+
+    Example:
+        >>> tuplify2d(3), tuplify2d((1, 2))
+        ((3, 3), (1, 2))
+    """
+    if not isinstance(x, tuple):
+        return x, x
+    if len(x) != 2:
+        raise ValueError(
+            f"`tuplify2d`: `x` expected a tuple of length 2 or no tuple; got {x!r}; "
+            "give one value per dimension"
+        )
+    return x
+
+
+def call_stack() -> list[str]:
+    """Returns the stack of calls that led here, for debugging.
+
+    Returns:
+        One string per call with file, line and code, the innermost last.
+
+    Example:
+        >>> "call_stack" in call_stack()[-1]
+        True
+    """
+    return [entry.strip() for entry in traceback.format_stack(sys._getframe(1))]
+
+
+def docstring(obj: Any) -> Callable[[T], T]:
+    """Returns a decorator that copies the docstring of `obj`.
+
+    Args:
+        obj: any object with a `__doc__`.
+
+    Returns:
+        A decorator that sets `__doc__` of what it decorates and returns it.
+
+    Example:
+        >>> def square(x):
+        ...     '''Returns x * x.'''
+        >>> @docstring(square)
+        ... def fast_square(x):
+        ...     return x * x
+        >>> fast_square.__doc__
+        'Returns x * x.'
+    """
+
+    def copy(target: T) -> T:
+        target.__doc__ = obj.__doc__
+        return target
+
+    return copy
+
+
+def reload_recursive(
+    module: ModuleType | str, reload_external_modules: bool = False
+) -> None:
+    """Reloads a module and what it uses, dependencies first.
+
+    Only modules beneath `module` (`package.part` of `package`) are reloaded with it.
+    Objects made before, and names imported from a reloaded module elsewhere, keep the
+    old code.
+
+    Args:
+        module: the module, or its name.
+        reload_external_modules: whether to reload also every other module written in
+            Python that they refer to; few large libraries survive that.
+
+    Raises:
+        TypeError: if `module` is neither a module nor a name.
+
+    Example:
+        >>> import json
+        >>> reload_recursive("json")
+    """
+    if isinstance(module, str):
+        module = importlib.import_module(module)
+    if not isinstance(module, ModuleType):
+        raise TypeError(
+            f"`reload_recursive`: `module` expected a module or its name; "
+            f"got {module!r}; pass for example the string 'package.part'"
+        )
+    beneath = {
+        name: loaded
+        for name, loaded in list(sys.modules.items())
+        if name == module.__name__ or name.startswith(f"{module.__name__}.")
+    }
+    ordered: dict[str, ModuleType] = {}
+    admitted = None if reload_external_modules else beneath
+    for loaded in beneath.values():
+        _order(loaded, admitted, set(), ordered)
+    # A package runs its submodules' imports, so it goes last.
+    ordered[module.__name__] = ordered.pop(module.__name__)
+    for loaded in ordered.values():
+        importlib.reload(loaded)
+
+
+def _order(
+    module: ModuleType,
+    admitted: Mapping[str, ModuleType] | None,
+    seen: set[str],
+    ordered: dict[str, ModuleType],
+) -> None:
+    """Appends `module` to `ordered` after the admitted modules it refers to."""
+    if module.__name__ in seen or module.__name__ in ordered:
+        return
+    seen.add(module.__name__)
+    for value in list(vars(module).values()):
+        name = (
+            value.__name__
+            if isinstance(value, ModuleType)
+            else getattr(value, "__module__", None)
+        )
+        used = sys.modules.get(name) if isinstance(name, str) else None
+        if used is not None and _reloadable(used, admitted):
+            _order(used, admitted, seen, ordered)
+    ordered[module.__name__] = module
+
+
+def _reloadable(module: ModuleType, admitted: Mapping[str, ModuleType] | None) -> bool:
+    if admitted is not None:
+        return module.__name__ in admitted
+    spec = getattr(module, "__spec__", None)
+    written_in_python = str(getattr(spec, "origin", "")).endswith(".py")
+    return written_in_python and module.__name__ not in ("importlib", __name__)

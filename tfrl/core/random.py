@@ -1,0 +1,137 @@
+"""Seeds: one call for the global ones, int32 [2] tensors for stateless ops."""
+
+import os
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def set_random_seed(seed: int | None) -> int:
+    """Seeds Python, numpy, TensorFlow and Keras.
+
+    The seed used is `seed mod 2^32`. An explicit seed also makes TensorFlow's ops
+    deterministic, which slows some down, lets a few raise an error, and cannot be
+    undone in the process.
+
+    Args:
+        seed: an int, or None for one drawn from process id and clock.
+
+    Returns:
+        The seed used; passing it again repeats the run.
+
+    Raises:
+        TypeError: if `seed` is neither int nor None.
+
+    Example:
+        >>> set_random_seed(2**32 + 5)  # doctest: +SKIP
+        5
+    """
+    if seed is None:
+        entropy = np.random.SeedSequence([os.getpid(), time.time_ns()])
+        used = int(entropy.generate_state(1)[0])
+    else:
+        used = _as_int("set_random_seed", seed) % 2**32
+    keras.utils.set_random_seed(used)
+    if seed is not None:
+        tf.config.experimental.enable_op_determinism()
+    return used
+
+
+def new_seed(seed: Any = None) -> tf.Tensor:
+    """Returns the int32 `[2]` seed that stateless ops of TensorFlow and TFP take.
+
+    An int gives its low and its high 32 bits, the same for a Python int, a numpy int
+    and a scalar tensor. None draws a fresh seed from TensorFlow's global generator,
+    inside `tf.function` at every call.
+
+    Args:
+        seed: an int of at most 64 bits, an integer tensor of shape `[]` or `[2]`
+            (what `tf.random.Generator.make_seeds` or Keras' `SeedGenerator.next`
+            return is narrowed to int32), or None.
+
+    Returns:
+        `[2]` int32.
+
+    Raises:
+        TypeError: if `seed` is not of integers.
+        ValueError: if it has another shape or more than 64 bits.
+
+    Example:
+        >>> new_seed(7).numpy()
+        array([7, 0], dtype=int32)
+    """
+    if seed is None:
+        return tf.random.uniform(
+            [2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32
+        )
+    if not hasattr(seed, "shape") and not isinstance(seed, list | tuple):
+        return _split_bits(_as_int("new_seed", seed))
+    pair = tf.convert_to_tensor(seed)
+    if not pair.dtype.is_integer:
+        raise TypeError(
+            "`new_seed`: `seed` expected integers; "
+            f"got dtype {pair.dtype.name}; pass an int or an int32 tensor of shape [2]"
+        )
+    if pair.shape == []:
+        return tf.bitcast(tf.cast(pair, tf.int64), tf.int32)
+    if not pair.shape.is_compatible_with([2]):
+        raise ValueError(
+            f"`new_seed`: `seed` expected shape [] or [2]; got {pair.shape}; "
+            "pass one seed at a time"
+        )
+    return tf.ensure_shape(tf.cast(pair, tf.int32), [2])
+
+
+def split_seed(seed: Any, n: int) -> list[tf.Tensor]:
+    """Returns `n` seeds of independent streams, made from one.
+
+    The counter-based Philox generator makes them, so they are the same eagerly, in
+    `tf.function` and under XLA, on every device.
+
+    Args:
+        seed: what `new_seed` takes.
+        n: how many, at least 1.
+
+    Returns:
+        A list of `n` int32 tensors of shape `[2]`.
+
+    Raises:
+        ValueError: if `n` is less than 1.
+
+    References:
+        Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy as
+        1, 2, 3".
+
+    Example:
+        >>> noise_seed, action_seed = split_seed(7, 2)
+        >>> noise_seed.shape
+        TensorShape([2])
+    """
+    count = _as_int("split_seed", n, "n")
+    if count < 1:
+        raise ValueError(
+            f"`split_seed`: `n` expected at least 1; got {n}; ask for one seed or more"
+        )
+    return tf.unstack(tf.random.split(new_seed(seed), count, alg="philox"), num=count)
+
+
+def _as_int(where: str, value: Any, name: str = "seed") -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(
+            f"`{where}`: `{name}` expected an int; "
+            f"got {value!r}; pass for example {name}=0"
+        )
+    return int(value)
+
+
+def _split_bits(seed: int) -> tf.Tensor:
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(
+            f"`new_seed`: `seed` expected at most 64 bits; got {seed}; "
+            "take it modulo 2**64"
+        )
+    halves = np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)
+    return tf.constant(halves.view(np.int32))

@@ -1,0 +1,242 @@
+"""Shapes and dtypes of arrays without the arrays."""
+
+import dataclasses
+import operator
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+
+def signature(obj: Any) -> Any:
+    """Returns the `ShapeDtype` of each array in a structure.
+
+    Args:
+        obj: anything with `shape` and `dtype` (numpy arrays, tensors, variables,
+            Keras tensors, specs), or a tuple, list or mapping of such objects.
+
+    Returns:
+        `ShapeDtype`s in tuples, lists and dicts like those of `obj`; a named tuple
+        becomes a plain tuple.
+
+    Raises:
+        TypeError: if a leaf has no `shape` or no `dtype`.
+        ValueError: if the rank of a leaf is unknown.
+
+    Example:
+        >>> signature((np.zeros([2, 3]), [tf.zeros([4], tf.int32)]))
+        (ShapeDtype{shape:(2, 3), dtype:float64},
+         [ShapeDtype{shape:(4,), dtype:int32}])
+    """
+    if isinstance(obj, tuple):
+        return tuple(signature(item) for item in obj)
+    if isinstance(obj, list):
+        return [signature(item) for item in obj]
+    if isinstance(obj, Mapping):
+        return {key: signature(item) for key, item in obj.items()}
+    return ShapeDtype(_shape_of("signature", "obj", obj), _dtype_of(obj))
+
+
+def splice_signatures(*sigs: Any) -> Any:
+    """Returns one signature made of the elements of all signatures given.
+
+    A tuple among `sigs` contributes its elements, anything else itself:
+    `a, (b, c), (), d -> (a, b, c, d)`. Only the outermost tuples are opened.
+
+    Args:
+        *sigs: signatures, see `signature`.
+
+    Returns:
+        A tuple of the elements, or the element itself where there is just one.
+
+    Example:
+        >>> one, two = ShapeDtype((1,)), ShapeDtype((2,), np.int32)
+        >>> splice_signatures((one, two), (), one) == (one, two, one)
+        True
+        >>> splice_signatures((), one) == one
+        True
+    """
+    spliced: list[Any] = []
+    for sig in sigs:
+        spliced.extend(sig if isinstance(sig, tuple) else (sig,))
+    return spliced[0] if len(spliced) == 1 else tuple(spliced)
+
+
+def assert_shape_equals(array: Any, shape: Any) -> None:
+    """Raises unless the static shape of an array is the given one.
+
+    Args:
+        array: anything with a `shape`.
+        shape: the dimensions it must have; None stands for an unknown dimension and
+            equals only another unknown one.
+
+    Raises:
+        TypeError: if `array` has no shape or `shape` is not a sequence of dimensions.
+        ValueError: if the shapes differ; the message has both.
+
+    Example:
+        >>> assert_shape_equals(np.zeros([2, 3]), (2, 3))
+    """
+    expected = _canonical_shape("assert_shape_equals", shape)
+    found = _canonical_shape(
+        "assert_shape_equals", _shape_of("assert_shape_equals", "array", array)
+    )
+    if found != expected:
+        raise ValueError(
+            f"`assert_shape_equals`: `array` expected shape {expected}; "
+            f"got {found}; reshape it or correct `shape`"
+        )
+
+
+def assert_same_shape(array1: Any, array2: Any) -> None:
+    """Raises unless two arrays have the same static shape.
+
+    Args:
+        array1: anything with a `shape`.
+        array2: anything with a `shape`.
+
+    Raises:
+        TypeError: if one of them has no shape.
+        ValueError: if the shapes differ; the message has both.
+
+    Example:
+        >>> assert_same_shape(np.zeros([2, 3]), tf.zeros([2, 3]))
+    """
+    first, second = (
+        _canonical_shape("assert_same_shape", _shape_of("assert_same_shape", name, arr))
+        for name, arr in (("array1", array1), ("array2", array2))
+    )
+    if first != second:
+        raise ValueError(
+            f"`assert_same_shape`: `array2` expected shape {first}, that of `array1`; "
+            f"got {second}; reshape one of them"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class ShapeDtype:
+    """The shape and dtype of an array that need not exist.
+
+    Immutable, hashable, equal when shape and dtype are. `len` is 1: it counts as one
+    element of a signature.
+
+    Args:
+        shape: tuple, list or `tf.TensorShape` of dimensions, None where unknown.
+        dtype: whatever numpy or TensorFlow take for a dtype.
+
+    Attributes:
+        shape: tuple of int or None.
+        dtype: a `np.dtype`.
+
+    Raises:
+        TypeError: if `shape` is not a sequence of ints and Nones, or `dtype` is no
+            dtype.
+        ValueError: if a dimension is negative or the rank is unknown.
+
+    Example:
+        >>> ShapeDtype([2, None], tf.int32)
+        ShapeDtype{shape:(2, None), dtype:int32}
+    """
+
+    shape: Any
+    dtype: Any = np.float32
+
+    def __post_init__(self) -> None:
+        shape = _canonical_shape("ShapeDtype", self.shape)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", _canonical_dtype(self.dtype))
+
+    def __len__(self) -> int:
+        return 1
+
+    def __repr__(self) -> str:
+        return f"ShapeDtype{{shape:{self.shape}, dtype:{self.dtype}}}"
+
+    def as_tuple(self) -> tuple[tuple[int | None, ...], np.dtype]:
+        """Returns `(shape, dtype)`.
+
+        Returns:
+            The shape as a tuple and the numpy dtype.
+        """
+        return self.shape, self.dtype
+
+    def replace(self, **kwargs: Any) -> Self:
+        """Returns a copy with another shape or dtype.
+
+        Args:
+            **kwargs: `shape`, `dtype` or both.
+
+        Returns:
+            A new object; this one stays as it is.
+
+        Raises:
+            ValueError: if a name is neither `shape` nor `dtype`.
+
+        Example:
+            >>> ShapeDtype((2,)).replace(dtype=np.int64)
+            ShapeDtype{shape:(2,), dtype:int64}
+        """
+        unknown = sorted(set(kwargs) - {"shape", "dtype"})
+        if unknown:
+            raise ValueError(
+                "`ShapeDtype.replace`: `kwargs` expected names among 'shape', 'dtype'; "
+                f"got {unknown}; check the spelling"
+            )
+        return dataclasses.replace(self, **kwargs)
+
+
+def _shape_of(where: str, name: str, array: Any) -> Any:
+    if not hasattr(array, "shape"):
+        raise TypeError(
+            f"`{where}`: `{name}` expected an object with `shape`; "
+            f"got {type(array).__name__}; convert it with np.asarray or tf.constant"
+        )
+    return array.shape
+
+
+def _dtype_of(array: Any) -> Any:
+    if not hasattr(array, "dtype"):
+        raise TypeError(
+            "`signature`: `obj` expected leaves with `shape` and `dtype`; got "
+            f"{type(array).__name__}; convert it with np.asarray or tf.constant"
+        )
+    return array.dtype
+
+
+def _canonical_shape(where: str, shape: Any) -> tuple[int | None, ...]:
+    if not isinstance(shape, tuple | list | tf.TensorShape):
+        raise TypeError(
+            f"`{where}`: `shape` expected a tuple, list or tf.TensorShape; "
+            f"got {shape!r}; pass the dimensions as a tuple"
+        )
+    if isinstance(shape, tf.TensorShape) and shape.rank is None:
+        raise ValueError(
+            f"`{where}`: `shape` expected a known rank; got {shape}; "
+            "set it with tf.ensure_shape"
+        )
+    try:
+        dims = tuple(None if dim is None else operator.index(dim) for dim in shape)
+    except TypeError:
+        raise TypeError(
+            f"`{where}`: `shape` expected dimensions that are int or None; "
+            f"got {shape!r}; convert them"
+        ) from None
+    if any(dim is not None and dim < 0 for dim in dims):
+        raise ValueError(
+            f"`{where}`: `shape` expected dimensions of 0 or more; got {dims}; "
+            "use None for an unknown dimension"
+        )
+    return dims
+
+
+def _canonical_dtype(dtype: Any) -> np.dtype:
+    try:
+        if isinstance(dtype, tf.DType):
+            return np.dtype(dtype.as_numpy_dtype)
+        return np.dtype(np.float32 if dtype is None else dtype)
+    except TypeError:
+        raise TypeError(
+            f"`ShapeDtype`: `dtype` expected a numpy or TensorFlow dtype; "
+            f"got {dtype!r}; pass for example np.float32"
+        ) from None

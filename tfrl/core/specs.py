@@ -1,0 +1,317 @@
+"""Specs: what shape, dtype and bounds data has, and values made to measure."""
+
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, random
+
+
+def zeros_from_spec(nested_spec: Any, batch_size: Any) -> Any:
+    """Returns zeros that match a nest of specs.
+
+    Args:
+        nested_spec: nest of specs. A leaf with `build_distribution` (a spec of a
+            distribution) gives the distribution whose parameters are all zero.
+        batch_size: size, or sequence of sizes, of the dimensions put before those of
+            each spec; a scalar integer tensor will do.
+
+    Returns:
+        Nest of tensors `[*batch_size, *spec.shape]`.
+
+    Raises:
+        ValueError: if a spec has unknown dimensions.
+
+    Example:
+        >>> spec = {"a": tf.TensorSpec([2]), "b": tf.TensorSpec([], tf.int64)}
+        >>> zeros_from_spec(spec, 3)["a"].shape
+        TensorShape([3, 2])
+    """
+    outer = list(batch_size) if isinstance(batch_size, list | tuple) else [batch_size]
+
+    def zeros(spec: Any) -> Any:
+        if hasattr(spec, "build_distribution"):
+            return spec.build_distribution(
+                zeros_from_spec(spec.input_params_spec, batch_size)
+            )
+        checks.check_known_shape("zeros_from_spec", "nested_spec", spec)
+        return tf.zeros([*outer, *spec.shape], spec.dtype)
+
+    return tf.nest.map_structure(zeros, nested_spec)
+
+
+def get_initial_policy_state(batch_size: Any, policy_state_spec: Any) -> Any:
+    """Returns the state a policy starts an episode with: zeros.
+
+    Args:
+        batch_size: number of states, see `zeros_from_spec`.
+        policy_state_spec: nest of specs of one state; `()` for a policy without.
+
+    Returns:
+        Nest of tensors `[batch_size, *spec.shape]`.
+
+    Raises:
+        ValueError: if a spec has unknown dimensions.
+
+    Example:
+        >>> get_initial_policy_state(2, tf.TensorSpec([1])).numpy()
+        array([[0.],
+               [0.]], dtype=float32)
+    """
+    return zeros_from_spec(policy_state_spec, batch_size)
+
+
+def flattened_size(spec: Any) -> np.int64:
+    """Returns the number of elements of a spec, `prod(spec.shape)`.
+
+    Args:
+        spec: anything with a fully known `shape`.
+
+    Returns:
+        The number, 1 for a scalar.
+
+    Raises:
+        ValueError: if a dimension is unknown.
+
+    Example:
+        >>> int(flattened_size(tf.TensorSpec([2, 3])))
+        6
+    """
+    checks.check_known_shape("flattened_size", "spec", spec)
+    return np.prod(tuple(spec.shape), dtype=np.int64)
+
+
+def is_same_spec(spec1: Any, spec2: Any) -> bool:
+    """Whether two nests of specs describe the same data.
+
+    Nests must agree in structure and container types, specs in class, shape and
+    dtype, bounds up to rounding. Names do not matter.
+
+    Args:
+        spec1: nest of specs.
+        spec2: nest of specs.
+
+    Returns:
+        The verdict; it never raises for a difference.
+
+    Example:
+        >>> wide = BoundedTensorSpec([2], tf.float32, 0.0, 2.0)
+        >>> is_same_spec(wide, wide.replace(maximum=[2.0, 2.0], name="wide"))
+        True
+        >>> is_same_spec(wide, tf.TensorSpec([2]))
+        False
+    """
+    try:
+        tf.nest.assert_same_structure(spec1, spec2)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tf.nest.flatten(spec1), tf.nest.flatten(spec2), strict=True)
+    return all(_same_leaf(one, two) for one, two in pairs)
+
+
+class BoundedTensorSpec(tf.TensorSpec):
+    """A `tf.TensorSpec` with a least and a greatest value.
+
+    A leaf for `tf.nest`, a `tf.TensorSpec` for `tf.function` and `tf.data`, which see
+    to shape and dtype only. Picklable and hashable.
+
+    Args:
+        shape: shape of the data, None for unknown dimensions.
+        dtype: dtype of the data: floating-point, integer or bool.
+        minimum: least value, a number or an array that broadcasts to `shape`.
+        maximum: greatest value, likewise; inclusive.
+        name: optional name.
+
+    Attributes:
+        minimum: read-only numpy array of the spec's dtype and shape, 1 standing for
+            unknown dimensions.
+        maximum: likewise.
+
+    Raises:
+        TypeError: if `dtype` is not numeric.
+        ValueError: if a bound does not broadcast to the shape, is NaN, has no exact
+            value in an integer dtype, or the minimum exceeds the maximum.
+
+    Example:
+        >>> BoundedTensorSpec([2], tf.float32, -1.0, [1.0, 2.0], name="action")
+        BoundedTensorSpec(shape=(2,), dtype=tf.float32, name='action',
+            minimum=[-1. -1.], maximum=[1. 2.])
+    """
+
+    __slots__ = ("_maximum", "_minimum")
+
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any = tf.float32,
+        minimum: Any = 0,
+        maximum: Any = 1,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(shape, dtype, name)
+        self._minimum = _bound("minimum", minimum, self.shape, self.dtype)
+        self._maximum = _bound("maximum", maximum, self.shape, self.dtype)
+        if not np.all(self._minimum <= self._maximum):
+            raise ValueError(
+                "`BoundedTensorSpec`: `minimum` expected at most `maximum` "
+                f"{self._maximum}; got {self._minimum}; swap or correct them"
+            )
+
+    @property
+    def minimum(self) -> np.ndarray:
+        """The least value, per element."""
+        return self._minimum
+
+    @property
+    def maximum(self) -> np.ndarray:
+        """The greatest value, per element."""
+        return self._maximum
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns a spec in which some properties differ.
+
+        Args:
+            **changes: new values of `shape`, `dtype`, `minimum`, `maximum`, `name`.
+
+        Returns:
+            A new spec; this one stays as it is. Uniform bounds follow a new shape.
+
+        Raises:
+            ValueError: if a name is none of these, or the spec would be invalid.
+
+        Example:
+            >>> spec = BoundedTensorSpec([2], tf.float32, 0.0, 1.0)
+            >>> spec.replace(shape=[3]).maximum
+            array([1., 1., 1.], dtype=float32)
+        """
+        current = dict(zip(_FIELDS, self._state(), strict=True))
+        unknown = sorted(set(changes) - set(_FIELDS))
+        if unknown:
+            raise ValueError(
+                f"`BoundedTensorSpec.replace`: `changes` expected names among "
+                f"{list(_FIELDS)}; got {unknown}; check the spelling"
+            )
+        return type(self)(**{**current, **changes})
+
+    def sample(self, outer_dims: Any = (), seed: Any = None) -> tf.Tensor:
+        """Draws values uniformly from the range of the spec.
+
+        Args:
+            outer_dims: sequence of sizes put before those of the spec.
+            seed: int, int32 `[2]` tensor or None, see `tfrl.core.new_seed`.
+
+        Returns:
+            `[*outer_dims, *shape]` of the spec's dtype, bounds included.
+
+        Raises:
+            ValueError: if a bound is infinite or a dimension unknown.
+
+        Example:
+            >>> die = BoundedTensorSpec([], tf.int32, 1, 6)
+            >>> die.sample([4], seed=0).shape
+            TensorShape([4])
+        """
+        where = "BoundedTensorSpec.sample"
+        checks.check_finite(where, "minimum", self.minimum)
+        checks.check_finite(where, "maximum", self.maximum)
+        checks.check_known_shape(where, "shape", self)
+        shape, seed = [*outer_dims, *self.shape], random.new_seed(seed)
+        if self.dtype.is_floating:
+            wide = tf.float32 if self.dtype.size < 4 else self.dtype
+            unit = tf.random.stateless_uniform(shape, seed, dtype=wide)
+            low, high = tf.cast(self.minimum, wide), tf.cast(self.maximum, wide)
+            value = tf.clip_by_value(low * (1 - unit) + high * unit, low, high)
+            return tf.cast(value, self.dtype)
+        bits = tf.random.stateless_uniform(
+            shape, seed, minval=None, maxval=None, dtype=tf.uint64
+        )
+        first, last = _as_uint64(self.minimum), _as_uint64(self.maximum)
+        with np.errstate(over="ignore"):
+            count = last - first + np.uint64(1)  # wraps to 0 where it is 2^64
+        offset = tf.where(count == 0, bits, bits % np.maximum(count, np.uint64(1)))
+        return tf.cast(tf.bitcast(first + offset, tf.int64), self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(other) is type(self)
+            and super().__eq__(other)
+            and np.array_equal(self.minimum, other.minimum)
+            and np.array_equal(self.maximum, other.maximum)
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype, self.name))
+
+    def __repr__(self) -> str:
+        return (
+            f"BoundedTensorSpec(shape={self.shape}, dtype={self.dtype!r}, "
+            f"name={self.name!r}, minimum={self.minimum}, maximum={self.maximum})"
+        )
+
+    def __reduce__(self) -> tuple:
+        return type(self), self._state()
+
+    def _state(self) -> tuple:
+        low, high = (
+            bound.flat[0] if bound.size and np.all(bound == bound.flat[0]) else bound
+            for bound in (self.minimum, self.maximum)
+        )
+        return tuple(self.shape), self.dtype, low, high, self.name
+
+
+_FIELDS = ("shape", "dtype", "minimum", "maximum", "name")
+
+
+def _bound(name: str, value: Any, shape: tf.TensorShape, dtype: tf.DType) -> np.ndarray:
+    where = "`BoundedTensorSpec`:"
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+        raise TypeError(
+            f"{where} `dtype` expected floating-point, integer or bool; "
+            f"got {dtype.name}; use tf.TensorSpec for data without bounds"
+        )
+    if shape.rank is None:
+        raise ValueError(
+            f"{where} `shape` expected a known rank; got {shape}; "
+            "use None for single unknown dimensions"
+        )
+    given = np.asarray(value)
+    try:
+        with np.errstate(all="ignore"):
+            bound = given.astype(dtype.as_numpy_dtype)
+            kept = np.isfinite(bound) == np.isfinite(given)
+    except (OverflowError, TypeError, ValueError):
+        kept = np.False_
+    if not np.all(kept & (bound == given if not dtype.is_floating else given == given)):
+        raise ValueError(
+            f"{where} `{name}` expected numbers that {dtype.name} can hold; "
+            f"got {value!r}; correct it or choose another dtype"
+        )
+    try:
+        return np.broadcast_to(bound, [1 if dim is None else dim for dim in shape])
+    except ValueError:
+        raise ValueError(
+            f"{where} `{name}` expected a number or an array that broadcasts to shape "
+            f"{shape}; got shape {list(bound.shape)}; reshape it"
+        ) from None
+
+
+def _as_uint64(bound: np.ndarray) -> np.ndarray:
+    wide = bound.astype(np.uint64 if bound.dtype.kind == "u" else np.int64)
+    return wide.view(np.uint64)
+
+
+def _same_leaf(one: Any, two: Any) -> bool:
+    if type(one) is not type(two):
+        return False
+    if not isinstance(one, tf.TensorSpec):
+        return bool(one == two)
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    if not isinstance(one, BoundedTensorSpec):
+        return True
+    bounds = ((one.minimum, two.minimum), (one.maximum, two.maximum))
+    return all(np.allclose(a.astype(float), b.astype(float)) for a, b in bounds)

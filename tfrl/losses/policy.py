@@ -1,0 +1,189 @@
+"""Losses of policies and of the values that guide them."""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfrl.core import checks, records
+
+
+class PolicyLossExtra(NamedTuple):
+    """What there is to report about a policy loss.
+
+    Attributes:
+        ratios: `[...]`, new over old probability; 1 for `policy_gradient_loss`.
+        clipped: `[...]` float, 1 where clipping cut the gradient.
+        approx_kl: `[...]`, `ratio - 1 - log ratio`, an estimate of KL(old || new) that
+            is never negative.
+
+    Example:
+        >>> PolicyLossExtra(ratios=1.0, clipped=0.0, approx_kl=0.0).clipped
+        0.0
+    """
+
+    ratios: tf.Tensor
+    clipped: tf.Tensor
+    approx_kl: tf.Tensor
+
+
+class ValueLossExtra(NamedTuple):
+    """What there is to report about a value loss.
+
+    Attributes:
+        errors: `[...]`, returns - values.
+
+    Example:
+        >>> ValueLossExtra(errors=0.5).errors
+        0.5
+    """
+
+    errors: tf.Tensor
+
+
+def policy_gradient_loss(
+    log_probs: tf.Tensor, advantages: tf.Tensor
+) -> records.LossInfo:
+    """Computes the REINFORCE loss.
+
+        loss = -log_probs * stop_gradient(advantages)
+
+    Args:
+        log_probs: `[...]`, log-probability of the actions taken.
+        advantages: `[...]`, how much better than expected they turned out.
+
+    Returns:
+        `LossInfo(loss [...], PolicyLossExtra)`.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Example:
+        >>> info = policy_gradient_loss(tf.constant([-0.5]), tf.constant([2.0]))
+        >>> info.loss.numpy().tolist()
+        [1.0]
+
+    References:
+        Williams, 1992, Simple Statistical Gradient-Following Algorithms for
+        Connectionist Reinforcement Learning, eq. 11.
+    """
+    log_probs = tf.convert_to_tensor(log_probs)
+    advantages = tf.convert_to_tensor(advantages)
+    checks.check_same_shape(
+        "policy_gradient_loss", log_probs=log_probs, advantages=advantages
+    )
+    zeros = tf.zeros_like(log_probs)
+    extra = PolicyLossExtra(ratios=zeros + 1, clipped=zeros, approx_kl=zeros)
+    return records.LossInfo(-log_probs * tf.stop_gradient(advantages), extra)
+
+
+def ppo_clip_loss(
+    log_probs: tf.Tensor,
+    old_log_probs: tf.Tensor,
+    advantages: tf.Tensor,
+    clip: tf.Tensor | float,
+) -> records.LossInfo:
+    """Computes PPO's clipped surrogate loss.
+
+        ratio = exp(log_probs - old_log_probs)
+        loss = -min(ratio * A, clip(ratio, 1 - clip, 1 + clip) * A)
+
+    Gradients flow to `log_probs` alone.
+
+    Args:
+        log_probs: `[...]`, of the actions taken under the policy being trained.
+        old_log_probs: `[...]`, under the policy that took them.
+        advantages: `[...]`, A.
+        clip: how far the ratio may leave 1 before its gradient stops.
+
+    Returns:
+        `LossInfo(loss [...], PolicyLossExtra)`.
+
+    Raises:
+        ValueError: if the shapes differ or `clip` is negative.
+
+    Example:
+        >>> info = ppo_clip_loss(
+        ...     tf.math.log([1.5, 1.5]), tf.zeros(2), tf.constant([1.0, -1.0]), 0.2)
+        >>> info.loss.numpy().round(3).tolist()
+        [-1.2000000476837158, 1.5]
+
+    References:
+        Schulman et al., 2017, Proximal Policy Optimization Algorithms, eq. 7.
+    """
+    log_probs = tf.convert_to_tensor(log_probs)
+    old_log_probs = tf.stop_gradient(tf.convert_to_tensor(old_log_probs))
+    advantages = tf.stop_gradient(tf.convert_to_tensor(advantages))
+    checks.check_same_shape(
+        "ppo_clip_loss",
+        log_probs=log_probs,
+        old_log_probs=old_log_probs,
+        advantages=advantages,
+    )
+    checks.check_within("ppo_clip_loss", "clip", clip, 0.0, math.inf)
+    clip = tf.cast(clip, log_probs.dtype)
+    log_ratios = log_probs - old_log_probs
+    ratios = tf.exp(log_ratios)
+    free = ratios * advantages
+    bounded = tf.clip_by_value(ratios, 1 - clip, 1 + clip) * advantages
+    extra = PolicyLossExtra(
+        ratios=ratios,
+        clipped=tf.cast(bounded < free, log_probs.dtype),
+        approx_kl=ratios - 1 - log_ratios,
+    )
+    return records.LossInfo(-tf.minimum(free, bounded), extra)
+
+
+def value_loss(
+    values: tf.Tensor,
+    returns: tf.Tensor,
+    old_values: tf.Tensor | None = None,
+    clip: tf.Tensor | float | None = None,
+) -> records.LossInfo:
+    """Computes half the squared error of values, optionally clipped as in PPO.
+
+        loss = (values - returns)^2 / 2
+        near = old_values + clip(values - old_values, -clip, clip)
+        clipped loss = max(loss, (near - returns)^2 / 2)
+
+    Gradients flow to `values` alone.
+
+    Args:
+        values: `[...]`, being trained.
+        returns: `[...]`, their targets.
+        old_values: `[...]`, the values before the update; needed with `clip`.
+        clip: how far values may leave `old_values` before their gradient stops.
+
+    Returns:
+        `LossInfo(loss [...], ValueLossExtra)`.
+
+    Raises:
+        ValueError: if the shapes differ, `clip` is negative, or one of `old_values` and
+            `clip` is missing.
+
+    Example:
+        >>> value_loss(tf.constant([3.0]), tf.constant([1.0])).loss.numpy().tolist()
+        [2.0]
+
+    References:
+        Schulman et al., 2016, High-Dimensional Continuous Control Using Generalized
+        Advantage Estimation; the clipping is that of the PPO authors' program.
+    """
+    values = tf.convert_to_tensor(values)
+    returns = tf.stop_gradient(tf.convert_to_tensor(returns))
+    checks.check_same_shape("value_loss", values=values, returns=returns)
+    if (old_values is None) != (clip is None):
+        raise ValueError(
+            "`value_loss`: `old_values` and `clip` expected together; got only "
+            f"{'`clip`' if old_values is None else '`old_values`'}; give both or none"
+        )
+    errors = returns - values
+    loss = 0.5 * errors**2
+    if old_values is not None:
+        old_values = tf.stop_gradient(tf.convert_to_tensor(old_values))
+        checks.check_same_shape("value_loss", values=values, old_values=old_values)
+        checks.check_within("value_loss", "clip", clip, 0.0, math.inf)
+        clip = tf.cast(clip, values.dtype)
+        near = old_values + tf.clip_by_value(values - old_values, -clip, clip)
+        loss = tf.maximum(loss, 0.5 * (returns - near) ** 2)
+    return records.LossInfo(loss, ValueLossExtra(errors))

@@ -1,0 +1,193 @@
+"""The front door: trains what a gin file describes.
+
+    python -m tfrl.rl_trainer --config_file=configs/ppo_cartpole.gin --output_dir=...
+
+A gin file is code: what it imports runs. Train only what you would execute.
+"""
+
+import argparse
+import datetime
+import importlib.util
+import logging
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import gin
+
+from tfrl.agents import policy_gradient, ppo
+from tfrl.environments import vector
+from tfrl.summaries import curves
+from tfrl.training import configs, evaluation, export, trainer
+
+_CONFIGURABLES: dict[str, Callable[..., Any]] = {
+    "Intervals": trainer.Intervals,
+    "PPO": ppo.PPO,
+    "PolicyGradient": policy_gradient.PolicyGradient,
+    "Trainer": trainer.Trainer,
+    "make_vec": vector.make_vec,
+}
+
+
+@gin.configurable("train_rl", module="tfrl", denylist=["output_dir", "resume"])
+def train_rl(
+    output_dir: str | os.PathLike[str],
+    n_epochs: int = 10_000,
+    light_rl: bool = True,
+    light_rl_trainer: Callable[..., trainer.Trainer] = trainer.Trainer,
+    seed: int = 0,
+    resume: bool = False,
+) -> evaluation.Evaluation | None:
+    """Trains an agent and leaves everything of the run in `output_dir`.
+
+    That is `config.gin` (what was used, enough to repeat the run), `metrics.csv`,
+    TensorBoard events, `checkpoints/`, and at the end `policy/` (a SavedModel) and
+    `learning_curve.png` (with matplotlib installed).
+
+    Args:
+        output_dir: folder of the run.
+        n_epochs: most epochs, counted over the whole run. One epoch is a trajectory
+            collected and learned from.
+        light_rl: kept for configurations of old; has no effect.
+        light_rl_trainer: makes the trainer from `output_dir`, `n_epochs`, `seed` and
+            `resume`: `Trainer`, or a partial of it.
+        seed: of everything random.
+        resume: continue the run in `output_dir`.
+
+    Returns:
+        The final evaluation; None if the run was interrupted and can be resumed.
+
+    Raises:
+        ValueError: if anything asked for does not fit, before a file is written.
+
+    Example:
+        >>> import functools, tempfile
+        >>> make_trainer = functools.partial(
+        ...     Trainer,
+        ...     agent=tfrl.agents.PPO(minibatch_size=16),
+        ...     make_envs=functools.partial(tfrl.environments.make_vec, "CartPole-v1"),
+        ...     n_envs=2, n_steps=8, intervals=Intervals(eval_episodes=2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     played = train_rl(folder, n_epochs=2, light_rl_trainer=make_trainer)
+        ...     sorted(os.listdir(folder))[0]
+        >>> len(played.returns)
+        2
+    """
+    del light_rl
+    running = light_rl_trainer(
+        output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume
+    )
+    try:
+        configs.check_all_used()
+    except ValueError:
+        running.close()
+        raise
+    with running:
+        configs.write(running.directory)
+        played = running.run()
+        if played is None:
+            return None
+        export.export_policy(
+            running.agent,
+            running.directory / "policy",
+            running.observation_space,
+            running.action_space,
+            overwrite=True,
+        )
+    if importlib.util.find_spec("matplotlib") is not None:
+        curves.plot_learning_curve(
+            running.directory / "metrics.csv",
+            running.directory / "learning_curve.png",
+            title=running.directory.name,
+        )
+    return played
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        argv: arguments without the program's name; those of the process by default.
+
+    Returns:
+        0 after a complete run, 130 after an interrupted one that was saved, 2 for bad
+        input, of which one line on stderr tells.
+
+    Example:
+        >>> main(["--config_file=absent.gin"])
+        2
+    """
+    flags = _flags().parse_args(argv)
+    logging.basicConfig(level=flags.log_level.upper())
+    output_dir = flags.output_dir
+    if output_dir is None:
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        name = pathlib.Path(flags.config_file[0]).stem if flags.config_file else "run"
+        output_dir = pathlib.Path("runs") / f"{name}-{stamp}"
+    try:
+        configs.register(_CONFIGURABLES)
+        configs.parse(flags.config_file, flags.config)
+        played = train_rl(output_dir, resume=flags.resume)
+    except (ValueError, TypeError, OSError) as error:
+        if flags.log_level == "debug":
+            raise
+        print(
+            f"tfrl.rl_trainer: error: {' '.join(str(error).split())}", file=sys.stderr
+        )
+        return 2
+    if played is None:
+        again = [f"--config_file={path}" for path in flags.config_file]
+        again += [f"--config={binding!r}" for binding in flags.config]
+        print(
+            "interrupted and saved; resume with: python -m tfrl.rl_trainer "
+            f"{' '.join(again)} --output_dir={output_dir} --resume"
+        )
+        return 130
+    print(
+        f"final evaluation: return {played.returns.mean():.1f} "
+        f"(standard deviation {played.returns.std():.1f}, "
+        f"{len(played.returns)} episodes)\n"
+        f"everything is in {output_dir}; watch it: tensorboard --logdir={output_dir}"
+    )
+    return 0
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    """Reports a wrong flag in one line, as every other bad input is reported."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"tfrl.rl_trainer: error: {message}; see --help\n")
+
+
+def _flags() -> argparse.ArgumentParser:
+    parser = _OneLineParser(
+        prog="python -m tfrl.rl_trainer",
+        description="Trains what a gin file describes.",
+        allow_abbrev=False,
+    )
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--config_file", help="gin file; repeatable", **repeated)
+    parser.add_argument(
+        "--config",
+        help="one more binding, such as 'train_rl.seed = 7'; repeatable",
+        **repeated,
+    )
+    parser.add_argument(
+        "--output_dir", help="folder of the run; runs/CONFIG-TIME by default"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the run in --output_dir"
+    )
+    parser.add_argument(
+        "--log_level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="of Python's logging; debug also shows where an error came from",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""Running mean and variance as immutable records, safe for large offsets."""
+
+from collections.abc import Sequence
+from typing import Self
+
+import tensorflow as tf
+
+from tfrl.core import checks, pytree
+
+
+class RunningMoments(pytree.PyTreeNode):
+    """Mean and variance of all values seen so far.
+
+    A batch with weights w, mean b and centred second moment v is merged by
+
+        n' = n + sum(w)
+        mean' = mean + (b - mean) * sum(w) / n'
+        variance' = (n * variance + sum(w) * v
+                     + (b - mean)^2 * n * sum(w) / n') / n'
+
+    which never subtracts two large squares: a mean of 1e6 leaves a variance of 1
+    intact. Everything is float64. Before the first update the mean is 0 and the
+    variance 1, so that normalising changes nothing.
+
+    Attributes:
+        count: `[]` float64, sum of the weights seen.
+        mean: `shape` float64.
+        variance: `shape` float64, divided by `count`, not by `count - 1`.
+
+    Example:
+        >>> moments = RunningMoments.create([1]).update([[1.0], [3.0]])
+        >>> moments.mean.numpy().tolist(), moments.variance.numpy().tolist()
+        ([2.0], [1.0])
+        >>> moments.normalize(tf.constant([[3.0]])).numpy().round(3).tolist()
+        [[1.0]]
+
+    References:
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
+        eq. 2.1.
+    """
+
+    count: tf.Tensor
+    mean: tf.Tensor
+    variance: tf.Tensor
+
+    @classmethod
+    def create(cls, shape: Sequence[int]) -> Self:
+        """Returns moments of nothing yet, for values of `[..., *shape]`."""
+        return cls(
+            count=tf.zeros([], tf.float64),
+            mean=tf.zeros(shape, tf.float64),
+            variance=tf.ones(shape, tf.float64),
+        )
+
+    def update(self, values: tf.Tensor, weights: tf.Tensor | None = None) -> Self:
+        """Returns the moments after also seeing `values`.
+
+        Args:
+            values: `[..., *shape]`, at least one leading axis.
+            weights: `[...]`, not negative, how often each value counts; 1 by default.
+                A value of weight 0 is not looked at, be it NaN.
+
+        Returns:
+            The merged moments.
+
+        Raises:
+            ValueError: if the shapes do not fit.
+        """
+        values = tf.cast(tf.convert_to_tensor(values), tf.float64)
+        weights, outer = self._weights(values, weights)
+        axes = list(range(outer))
+        inner = [1] * self.mean.shape.rank
+        spread = tf.reshape(weights, [*tf.unstack(tf.shape(weights)), *inner])
+        total = tf.reduce_sum(weights)
+        divisor = tf.where(total > 0, total, tf.ones_like(total))
+        weighted = tf.math.multiply_no_nan
+        batch_mean = tf.reduce_sum(weighted(values, spread), axes) / divisor
+        squares = (values - batch_mean) ** 2
+        batch_variance = tf.reduce_sum(weighted(squares, spread), axes) / divisor
+        count = self.count + total
+        share = tf.where(count > 0, total / tf.where(count > 0, count, 1.0), 0.0)
+        delta = batch_mean - self.mean
+        variance = (
+            (1 - share) * self.variance
+            + share * batch_variance
+            + delta**2 * share * (1 - share)
+        )
+        return self.replace(
+            count=count, mean=self.mean + delta * share, variance=variance
+        )
+
+    def _weights(
+        self, values: tf.Tensor, weights: tf.Tensor | None
+    ) -> tuple[tf.Tensor, int]:
+        """Returns float64 weights of `values`, and the number of their axes."""
+        rank, inner = values.shape.rank, self.mean.shape
+        outer = -1 if rank is None else rank - inner.rank
+        if outer < 1 or not values.shape[outer:].is_compatible_with(inner):
+            raise ValueError(
+                "`RunningMoments.update`: `values` expected shape [..., "
+                f"*{inner.as_list()}]; got {values.shape}; put the batch axes in front"
+            )
+        if weights is None:
+            return tf.ones(tf.shape(values)[:outer], tf.float64), outer
+        weights = tf.cast(tf.convert_to_tensor(weights), tf.float64)
+        if not weights.shape.is_compatible_with(values.shape[:outer]):
+            raise ValueError(
+                "`RunningMoments.update`: `weights` expected the batch shape of "
+                f"`values` {values.shape[:outer]}; got {weights.shape}; give one each"
+            )
+        return weights, outer
+
+    def normalize(
+        self, values: tf.Tensor, clip: float = 10.0, epsilon: float = 1e-8
+    ) -> tf.Tensor:
+        """Returns `clip((values - mean) / sqrt(variance + epsilon))`.
+
+        Args:
+            values: `[..., *shape]` of any real dtype.
+            clip: bound on the absolute result.
+            epsilon: added to the variance.
+
+        Returns:
+            `[..., *shape]`, dtype of `values`, or float32 where that is an integer.
+        """
+        values = tf.convert_to_tensor(values)
+        dtype = values.dtype if values.dtype.is_floating else tf.float32
+        centred = tf.cast(values, tf.float64) - self.mean
+        scaled = centred * tf.math.rsqrt(self.variance + epsilon)
+        return tf.cast(tf.clip_by_value(scaled, -clip, clip), dtype)
+
+
+class ReturnScale(pytree.PyTreeNode):
+    """Scales rewards by the spread of the discounted returns they add up to.
+
+        R[t] = rewards[t] + gamma * (1 - ended[t - 1]) * R[t - 1]
+        scaled[t] = clip(rewards[t] / sqrt(Var[R] + epsilon))
+
+    Rewards are divided, not centred: shifting them would change what an episode of
+    given length is worth.
+
+    Attributes:
+        moments: `RunningMoments` of all R seen, shape `[]`.
+        running_returns: `[N]` float64, R after the last step of each environment.
+
+    Example:
+        >>> scale = ReturnScale.create(1)
+        >>> ended = tf.constant([[False], [True]])
+        >>> valid = tf.constant([[True], [True]])
+        >>> scale, scaled = scale(tf.constant([[1.0], [1.0]]), ended, valid, gamma=0.5)
+        >>> scaled.numpy().round(3).tolist()
+        [[4.0], [4.0]]
+        >>> scale.running_returns.numpy().tolist()
+        [0.0]
+
+    References:
+        Engstrom et al., 2020, Implementation Matters in Deep Policy Gradients,
+        section 2, "reward scaling".
+    """
+
+    moments: RunningMoments
+    running_returns: tf.Tensor
+
+    @classmethod
+    def create(cls, n_envs: int) -> Self:
+        """Returns the scale of `n_envs` environments that gave no reward yet."""
+        return cls(RunningMoments.create([]), tf.zeros([n_envs], tf.float64))
+
+    def __call__(
+        self,
+        rewards: tf.Tensor,
+        ended: tf.Tensor,
+        valid: tf.Tensor,
+        *,
+        gamma: float,
+        clip: float = 10.0,
+        epsilon: float = 1e-8,
+    ) -> tuple[Self, tf.Tensor]:
+        """Learns from `rewards` and scales them.
+
+        Args:
+            rewards: `[T, N]`.
+            ended: `[T, N]` bool, the episode ended with that reward.
+            valid: `[T, N]` bool, False rows are passed over, whatever they hold.
+            gamma: discount of the returns.
+            clip: bound on the absolute scaled reward.
+            epsilon: added to the variance.
+
+        Returns:
+            The new scale, and the scaled rewards `[T, N]` in the dtype of `rewards`, or
+            float32 where that is an integer.
+
+        Raises:
+            ValueError: if the shapes do not fit.
+        """
+        rewards, ended, valid = map(tf.convert_to_tensor, (rewards, ended, valid))
+        expected = [None, *self.running_returns.shape]
+        if not rewards.shape.is_compatible_with(expected):
+            raise ValueError(
+                f"`ReturnScale`: `rewards` expected shape {expected}; got "
+                f"{rewards.shape}; a column for each environment of `create`"
+            )
+        checks.check_same_shape(
+            "ReturnScale", rewards=rewards, ended=ended, valid=valid
+        )
+
+        def step(carry: tuple, row: tuple) -> tuple:
+            reward, end, real = row
+            returns = tf.where(real, gamma * carry[0] + reward, carry[0])
+            return tf.where(end & real, tf.zeros_like(returns), returns), returns
+
+        wide = tf.cast(rewards, tf.float64)
+        start = (self.running_returns, tf.zeros_like(self.running_returns))
+        carried, returns = tf.scan(step, (wide, ended, valid), start)
+        moments = self.moments.update(returns, tf.cast(valid, tf.float64))
+        scaled = wide * tf.math.rsqrt(moments.variance + epsilon)
+        dtype = rewards.dtype if rewards.dtype.is_floating else tf.float32
+        scaled = tf.cast(tf.clip_by_value(scaled, -clip, clip), dtype)
+        return self.replace(moments=moments, running_returns=carried[-1]), scaled

@@ -1,0 +1,195 @@
+"""Files and folders that survive a kill or a power cut.
+
+Every function returns only when the disk, not just its cache, has what was written,
+and changes what readers see in one step, by renaming.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+Path = str | os.PathLike[str]
+
+_WRITING = ".writing-"
+_REMOVING = ".removing-"
+_UNWRITABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+# The waits for the disk are taken side by side: one after the other they add up to
+# most of the time that a save takes.
+_threads = ThreadPoolExecutor(4, "tfrl-disk")
+
+
+def _renew_threads() -> None:
+    # A forked child has the pool but none of its threads.
+    global _threads
+    _threads = ThreadPoolExecutor(4, "tfrl-disk")
+
+
+os.register_at_fork(after_in_child=_renew_threads)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Writes a file so that readers see its old or its new content, never a part.
+
+    Args:
+        path: the file; its folder must exist.
+        data: the new content.
+
+    Raises:
+        OSError: if the disk refuses; the old content stays.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
+        >>> replace_file(path, b"new")
+        >>> path.read_bytes()
+        b'new'
+    """
+    path = pathlib.Path(path)
+    temporary = path.with_name(f"{_WRITING}{path.name}")
+    try:
+        temporary.write_bytes(data)
+        flush_to_disk(temporary)
+        os.rename(temporary, path)
+        flush_to_disk(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def flush_to_disk(*paths: Path) -> None:
+    """Waits until files' contents, or folders' lists of names, are on the disk.
+
+    Args:
+        *paths: the files and folders.
+
+    Raises:
+        OSError: if the disk refuses.
+
+    Example:
+        >>> flush_to_disk(".")
+    """
+    for _ in _threads.map(_flush, paths):
+        pass
+
+
+def _flush(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[pathlib.Path]:
+    """Lets a block fill a folder that appears under its name only when complete.
+
+    Args:
+        path: the folder; must not exist; its parent must.
+
+    Yields:
+        The folder's temporary path, in which the block writes files, no folders. If
+        it raises, the temporary folder is removed.
+
+    Raises:
+        OSError: if the disk refuses.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "results")
+        >>> with new_folder(path) as temporary:
+        ...     _ = (temporary / "a").write_bytes(b"content")
+        >>> [file.name for file in path.iterdir()]
+        ['a']
+    """
+    path = pathlib.Path(path)
+    temporary = path.with_name(f"{_WRITING}{path.name}")
+    try:
+        temporary.mkdir()
+        yield temporary
+        flush_to_disk(*temporary.iterdir(), temporary)
+        os.rename(temporary, path)
+        flush_to_disk(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder so that no reader ever sees a part of it under its name.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        OSError: if the disk refuses.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp()
+        >>> remove_folder(path)
+        >>> os.path.exists(path)
+        False
+    """
+    path = pathlib.Path(path)
+    doomed = path.with_name(f"{_REMOVING}{path.name}")
+    os.rename(path, doomed)
+    for _ in _threads.map(os.unlink, filter(pathlib.Path.is_file, doomed.iterdir())):
+        pass
+    shutil.rmtree(doomed)
+
+
+@contextlib.contextmanager
+def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
+    """Keeps writers of one folder apart, in one process or in several.
+
+    One writer, or any number of readers, is in the block at a time; the others wait.
+    What a killed `new_folder` or `remove_folder` left is removed on entry, as soon as
+    no other process can still be at work on it.
+
+    Args:
+        path: the folder.
+        reading: whether the block only reads; then a folder that is missing or that
+            cannot be written is taken as it is.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        OSError: if the lock file cannot be opened.
+
+    Example:
+        >>> import tempfile
+        >>> with shared_folder(tempfile.mkdtemp()):
+        ...     pass
+    """
+    path = pathlib.Path(path)
+    try:
+        file = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        if not reading or error.errno not in _UNWRITABLE:
+            raise
+        yield
+        return
+    try:
+        alone = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if reading else 0))
+        except BlockingIOError:
+            alone = False
+        if alone:
+            for entry in path.iterdir():
+                if entry.name.startswith((_WRITING, _REMOVING)):
+                    shutil.rmtree(entry)
+        if reading:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(file)

@@ -1,0 +1,221 @@
+"""The arrays of a nest under the names of their places, in a TensorFlow checkpoint."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_SHOWN_DIFFERENCES = 3
+
+
+def name_arrays(nest: Any, root: str = "state") -> dict[str, Any]:
+    """Names every leaf of a nest after its place.
+
+    Keys, field names and indices are joined by `/`; a `/` in a key becomes `~1` and a
+    `~` becomes `~0`, so that no two places share a name.
+
+    Args:
+        nest: dictionaries, lists, tuples, `PyTreeNode`s of tensors, variables, numeric
+            numpy arrays, `tf.TensorSpec`s or `None`.
+        root: name of the nest itself.
+
+    Returns:
+        The leaves by name, in the order of `tf.nest.flatten`.
+
+    Raises:
+        TypeError: if a leaf is no array of fixed shape, or the nest is none of these.
+
+    Example:
+        >>> list(name_arrays({"b": (np.zeros(1), None), "a": np.ones(2)}))
+        ['state/a', 'state/b/0', 'state/b/1']
+    """
+    leaves = dict(_walk(root, nest))
+    if [id(leaf) for leaf in leaves.values()] != [id(x) for x in tf.nest.flatten(nest)]:
+        raise TypeError(
+            f"`name_arrays`: `{root}` expected a nest of dictionaries, lists, tuples "
+            "and `PyTreeNode`s; got one that `tf.nest` flattens otherwise than into "
+            f"{list(leaves)}; use these containers"
+        )
+    for name, leaf in leaves.items():
+        if leaf is not None and not _is_array(leaf):
+            raise TypeError(
+                f"`name_arrays`: `{root}` expected tensors, variables or numeric numpy "
+                f"arrays of fixed shape; got {type(leaf).__name__} at {name}; "
+                "convert it, or keep it in the metadata"
+            )
+    return leaves
+
+
+def describe_arrays(leaves: Mapping[str, Any]) -> dict[str, list[Any] | None]:
+    """Tells dtype and shape of every leaf of `name_arrays`, as JSON can hold it.
+
+    Args:
+        leaves: what `name_arrays` returned.
+
+    Returns:
+        `[dtype name, sizes]`, or `None` for a `None`, by name.
+
+    Example:
+        >>> describe_arrays(name_arrays((tf.zeros([2, 3]),)))
+        {'state/0': ['float32', [2, 3]]}
+    """
+    return {
+        name: None
+        if leaf is None
+        else [tf.as_dtype(leaf.dtype).name, tf.TensorShape(leaf.shape).as_list()]
+        for name, leaf in leaves.items()
+    }
+
+
+def array_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Tells in words how two results of `describe_arrays` differ.
+
+    Args:
+        saved: what is on the disk.
+        wanted: what the reader expects.
+
+    Returns:
+        The first few differing entries, or an empty text.
+
+    Example:
+        >>> array_differences({"w": ["float32", [2]]}, {"w": ["float32", [3]]})
+        'w is float32 [2] on disk but float32 [3] here'
+    """
+    found = [
+        f"{name} is {_show(saved, name)} on disk but {_show(wanted, name)} here"
+        for name in {**saved, **wanted}
+        if name not in saved or name not in wanted or saved[name] != wanted[name]
+    ]
+    if len(found) > _SHOWN_DIFFERENCES:
+        rest = f"and {len(found) - _SHOWN_DIFFERENCES} more"
+        found = [*found[:_SHOWN_DIFFERENCES], rest]
+    return "; ".join(found)
+
+
+def write_arrays(prefix: str, leaves: Mapping[str, Any]) -> None:
+    """Writes the leaves of `name_arrays` as a TensorFlow checkpoint.
+
+    The entries are explicit, so nothing depends on what an object tracks, and
+    `tf.train.load_checkpoint(prefix)` lists them. The files are not flushed to disk.
+
+    Args:
+        prefix: path and beginning of the file names.
+        leaves: what `name_arrays` returned; `None`s are left out.
+
+    Raises:
+        OSError: if the disk refuses.
+
+    Example:
+        >>> import tempfile
+        >>> prefix = tempfile.mkdtemp() + "/state"
+        >>> write_arrays(prefix, name_arrays({"w": tf.ones([2])}))
+        >>> tf.train.load_checkpoint(prefix).get_tensor("state/w")
+        array([1., 1.], dtype=float32)
+    """
+    # TensorFlow refuses an empty checkpoint.
+    tensors = {".format": tf.constant(1, tf.int64)}
+    for name, leaf in leaves.items():
+        if leaf is not None:
+            tensors[name] = tf.convert_to_tensor(leaf)
+    try:
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=prefix,
+                tensor_names=list(tensors),
+                shape_and_slices=[""] * len(tensors),
+                tensors=list(tensors.values()),
+            )
+    except tf.errors.OpError as error:
+        raise OSError(
+            f"`write_arrays`: `prefix` expected a place that can be written; got "
+            f"{prefix} ({error.message}); free space or choose another disk"
+        ) from error
+
+
+def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads what `write_arrays` wrote.
+
+    Args:
+        prefix: path and beginning of the file names.
+        leaves: what `name_arrays` returns for a nest of the same names, dtypes and
+            shapes; its values do not matter.
+
+    Returns:
+        The values by name: numpy arrays or scalars where `leaves` has them, `None`
+        where it has `None`, and tensors elsewhere.
+
+    Raises:
+        OSError: if the files cannot be read or lack an entry.
+
+    Example:
+        >>> import tempfile
+        >>> prefix = tempfile.mkdtemp() + "/state"
+        >>> write_arrays(prefix, name_arrays((tf.ones([2]),)))
+        >>> read_arrays(prefix, name_arrays((np.zeros(2, "float32"),)))
+        {'state/0': array([1., 1.], dtype=float32)}
+    """
+    arrays = {name: leaf for name, leaf in leaves.items() if leaf is not None}
+    if not arrays:
+        return dict(leaves)
+    try:
+        with tf.device("CPU:0"):
+            tensors = tf.raw_ops.RestoreV2(
+                prefix=prefix,
+                tensor_names=list(arrays),
+                shape_and_slices=[""] * len(arrays),
+                dtypes=[tf.as_dtype(leaf.dtype) for leaf in arrays.values()],
+            )
+    except tf.errors.OpError as error:
+        raise OSError(
+            f"`read_arrays`: `prefix` expected a TensorFlow checkpoint with these "
+            f"entries; got {prefix} ({error.message}); read it as it was written"
+        ) from error
+    values = map(_like, arrays.values(), tensors)
+    return {**leaves, **dict(zip(arrays, values, strict=True))}
+
+
+def _like(leaf: Any, tensor: tf.Tensor) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return np.asarray(tensor.numpy())
+    if isinstance(leaf, np.generic):
+        return np.asarray(tensor.numpy())[()]
+    return tensor
+
+
+def _is_array(leaf: Any) -> bool:
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "OSUMm":
+        return False
+    if isinstance(leaf, tf.SparseTensor) or not hasattr(leaf, "dtype"):
+        return False
+    return tf.TensorShape(getattr(leaf, "shape", None)).is_fully_defined()
+
+
+def _walk(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
+    children: list[tuple[Any, Any]]
+    if isinstance(nest, Mapping):
+        children = [(key, nest[key]) for key in sorted(nest)]
+    elif isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        children = list(zip(nest._fields, nest, strict=True))
+    elif isinstance(nest, list | tuple):
+        children = list(enumerate(nest))
+    elif hasattr(nest, "__tf_flatten__"):
+        # Rebuilt around markers, the node shows which attribute holds which part.
+        static, parts = nest.__tf_flatten__()
+        marks = tuple(object() for _ in parts)
+        marked = vars(type(nest).__tf_unflatten__(static, marks))
+        owners = {id(value): key for key, value in marked.items()}
+        keys = [owners.get(id(mark), i) for i, mark in enumerate(marks)]
+        children = list(zip(keys, parts, strict=True))
+    else:
+        yield name, nest
+        return
+    for key, child in children:
+        escaped = str(key).replace("~", "~0").replace("/", "~1")
+        yield from _walk(f"{name}/{escaped}", child)
+
+
+def _show(facts: Mapping[str, Any], name: str) -> str:
+    if name not in facts:
+        return "missing"
+    return "None" if facts[name] is None else "{} {}".format(*facts[name])
