@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training.named_arrays`."""
+"""Tests of `tfrl.training._named_arrays`."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl.core import pytree
-from tfrl.training import named_arrays
+from tfrl.training import _named_arrays
 
 
 class Pair(NamedTuple):
@@ -27,7 +27,7 @@ def test_names_follow_the_nest_and_its_order():
         "a": Net(width=3, weights=tf.zeros(3), twice={"k": np.int64(4)}),
         "empty": ((), [], {}),
     }
-    leaves = named_arrays.name_arrays(nest)
+    leaves = _named_arrays.name_arrays(nest)
     assert list(leaves) == [
         "state/a/weights",
         "state/a/twice/k",
@@ -44,12 +44,12 @@ def test_names_follow_the_nest_and_its_order():
 def test_one_object_in_two_places_gets_two_names():
     shared = tf.zeros(1)
     node = Net(width=1, weights=shared, twice=shared)
-    assert list(named_arrays.name_arrays(node)) == ["state/weights", "state/twice"]
+    assert list(_named_arrays.name_arrays(node)) == ["state/weights", "state/twice"]
 
 
 def test_slashes_and_tildes_in_keys_make_no_twins():
     nest = {"a/b": np.ones(1), "a": {"b": np.ones(1)}, "a~1b": np.ones(1)}
-    assert sorted(named_arrays.name_arrays(nest)) == [
+    assert sorted(_named_arrays.name_arrays(nest)) == [
         "state/a/b",
         "state/a~01b",
         "state/a~1b",
@@ -57,15 +57,15 @@ def test_slashes_and_tildes_in_keys_make_no_twins():
 
 
 def test_a_lone_array_is_a_nest():
-    assert list(named_arrays.name_arrays(tf.zeros(1))) == ["state"]
+    assert list(_named_arrays.name_arrays(tf.zeros(1))) == ["state"]
 
 
 def test_facts_tell_dtype_and_shape():
     variable = tf.Variable(tf.zeros([2], tf.bfloat16))
-    leaves = named_arrays.name_arrays(
+    leaves = _named_arrays.name_arrays(
         (variable, tf.TensorSpec([3, 1], tf.bool), np.uint8(3), None)
     )
-    assert list(named_arrays.describe_arrays(leaves).values()) == [
+    assert list(_named_arrays.describe_arrays(leaves).values()) == [
         ["bfloat16", [2]],
         ["bool", [3, 1]],
         ["uint8", []],
@@ -92,13 +92,13 @@ def test_facts_tell_dtype_and_shape():
 )
 def test_other_leaves_are_refused_by_name(leaf, kind):
     with pytest.raises(TypeError, match=f"`state` expected.*got {kind}.*at state/a/0;"):
-        named_arrays.name_arrays({"a": [leaf]})
+        _named_arrays.name_arrays({"a": [leaf]})
 
 
 def test_a_nest_read_in_another_way_is_refused(monkeypatch):
     monkeypatch.setattr(tf.nest, "flatten", lambda nest: [])
     with pytest.raises(TypeError, match="flattens otherwise"):
-        named_arrays.name_arrays((np.zeros(1),))
+        _named_arrays.name_arrays((np.zeros(1),))
 
 
 DTYPES = [
@@ -110,12 +110,12 @@ DTYPES = [
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_comes_back_bit_by_bit(tmp_path, dtype):
     values = np.array([[0, 1, 3], [1, 0, 7]]).astype(tf.as_dtype(dtype).as_numpy_dtype)
-    leaves = named_arrays.name_arrays(
+    leaves = _named_arrays.name_arrays(
         [values, tf.constant(values), tf.Variable(values)]
     )
     prefix = str(tmp_path / "state")
-    named_arrays.write_arrays(prefix, leaves)
-    back = list(named_arrays.read_arrays(prefix, leaves).values())
+    _named_arrays.write_arrays(prefix, leaves)
+    back = list(_named_arrays.read_arrays(prefix, leaves).values())
     assert isinstance(back[0], np.ndarray) and back[0].dtype == values.dtype
     assert back[1].dtype == back[2].dtype == tf.as_dtype(dtype)
     for array in (back[0], back[1].numpy(), back[2].numpy()):
@@ -135,10 +135,10 @@ def test_every_dtype_comes_back_bit_by_bit(tmp_path, dtype):
     ids=["extremes", "empty", "bytes", "big-endian", "transposed", "scalar"],
 )
 def test_awkward_values_come_back(tmp_path, value):
-    leaves = named_arrays.name_arrays(value)
+    leaves = _named_arrays.name_arrays(value)
     prefix = str(tmp_path / "state")
-    named_arrays.write_arrays(prefix, leaves)
-    back = named_arrays.read_arrays(prefix, leaves)["state"]
+    _named_arrays.write_arrays(prefix, leaves)
+    back = _named_arrays.read_arrays(prefix, leaves)["state"]
     if tf.is_tensor(value):
         np.testing.assert_array_equal(back.numpy(), value.numpy())
     else:
@@ -149,28 +149,30 @@ def test_awkward_values_come_back(tmp_path, value):
 
 def test_nothing_and_none_come_back(tmp_path):
     for nest in ((), (None,)):
-        leaves = named_arrays.name_arrays(nest)
-        named_arrays.write_arrays(str(tmp_path / "state"), leaves)
-        assert named_arrays.read_arrays(str(tmp_path / "state"), leaves) == leaves
+        leaves = _named_arrays.name_arrays(nest)
+        _named_arrays.write_arrays(str(tmp_path / "state"), leaves)
+        assert _named_arrays.read_arrays(str(tmp_path / "state"), leaves) == leaves
 
 
 def test_the_file_is_a_tensorflow_checkpoint(tmp_path):
     prefix = str(tmp_path / "state")
-    named_arrays.write_arrays(prefix, named_arrays.name_arrays({"w": tf.ones([2])}))
+    _named_arrays.write_arrays(prefix, _named_arrays.name_arrays({"w": tf.ones([2])}))
     reader = tf.train.load_checkpoint(prefix)
     np.testing.assert_array_equal(reader.get_tensor("state/w"), [1.0, 1.0])
 
 
 def test_the_kind_of_array_is_the_readers_choice(tmp_path):
     prefix = str(tmp_path / "state")
-    named_arrays.write_arrays(prefix, named_arrays.name_arrays(tf.constant(1.5)))
+    _named_arrays.write_arrays(prefix, _named_arrays.name_arrays(tf.constant(1.5)))
     for leaf in (
         np.zeros((), "f4"),
         np.float32(0),
         tf.TensorSpec([]),
         tf.constant(0.0),
     ):
-        back = named_arrays.read_arrays(prefix, named_arrays.name_arrays(leaf))["state"]
+        back = _named_arrays.read_arrays(prefix, _named_arrays.name_arrays(leaf))[
+            "state"
+        ]
         assert back == 1.5
         if isinstance(leaf, np.ndarray | np.generic):
             assert type(back) is type(leaf)
@@ -181,21 +183,21 @@ def test_the_kind_of_array_is_the_readers_choice(tmp_path):
 def test_differences_name_the_first_entries_and_count_the_rest():
     saved = {c: ["float32", [2]] for c in "abcde"}
     wanted = {c: ["float32", [3]] for c in "abcd"} | {"f": None}
-    text = named_arrays.array_differences(saved, wanted)
+    text = _named_arrays.array_differences(saved, wanted)
     assert text == (
         "a is float32 [2] on disk but float32 [3] here; "
         "b is float32 [2] on disk but float32 [3] here; "
         "c is float32 [2] on disk but float32 [3] here; and 3 more"
     )
-    assert named_arrays.array_differences({"a": None}, {"b": None}) == (
+    assert _named_arrays.array_differences({"a": None}, {"b": None}) == (
         "a is None on disk but missing here; b is missing on disk but None here"
     )
-    assert named_arrays.array_differences(saved, dict(saved)) == ""
+    assert _named_arrays.array_differences(saved, dict(saved)) == ""
 
 
 def test_disk_errors_name_the_place(tmp_path):
-    leaves = named_arrays.name_arrays(tf.ones([2]))
+    leaves = _named_arrays.name_arrays(tf.ones([2]))
     with pytest.raises(OSError, match="`write_arrays`: `prefix` expected a place"):
-        named_arrays.write_arrays(str(tmp_path / "no" / "such" / "state"), leaves)
+        _named_arrays.write_arrays(str(tmp_path / "no" / "such" / "state"), leaves)
     with pytest.raises(OSError, match="`read_arrays`: `prefix` expected a TensorFlow"):
-        named_arrays.read_arrays(str(tmp_path / "state"), leaves)
+        _named_arrays.read_arrays(str(tmp_path / "state"), leaves)

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training.signatures`."""
+"""Tests of `tfrl.training._signatures`."""
 
 import enum
 import pathlib
@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfrl.training import signatures
+from tfrl.training import _signatures
 
 
 class Colour(enum.Enum):
@@ -29,7 +29,7 @@ def fault(annotation, value, **default):
         return x
 
     target.__annotations__["x"] = annotation
-    return signatures.parameter_fault(target, "x", value, (Later,))
+    return _signatures.parameter_fault(target, "x", value, (Later,))
 
 
 FITTING = [
@@ -122,31 +122,31 @@ def make(size: int, *, name: str = "x") -> None:
 
 @pytest.mark.parametrize("target", [Plain, Record, Layer, make])
 def test_functions_and_constructors_are_read(target):
-    assert signatures.parameter_fault(target, "size", 3) is None
-    assert signatures.parameter_fault(target, "size", "3")[0] == "int for"
+    assert _signatures.parameter_fault(target, "size", 3) is None
+    assert _signatures.parameter_fault(target, "size", "3")[0] == "int for"
 
 
 def test_unknown_parameters_are_told():
-    assert signatures.parameter_fault(make, "sise", 3) == (
+    assert _signatures.parameter_fault(make, "sise", 3) == (
         "a parameter for",
         "no such parameter",
         "did you mean `size`?",
     )
-    assert signatures.parameter_fault(Plain, "x", 3)[2] == "there are ['size']"
-    assert signatures.parameter_fault(Layer, "name", "x") is None
+    assert _signatures.parameter_fault(Plain, "x", 3)[2] == "there are ['size']"
+    assert _signatures.parameter_fault(Layer, "name", "x") is None
 
 
 def test_the_default_passes_whatever_its_annotation():
     def target(x: int = None):
         pass
 
-    assert signatures.parameter_fault(target, "x", None) is None
+    assert _signatures.parameter_fault(target, "x", None) is None
 
 
 def test_annotations_and_signatures_that_cannot_be_read_judge_nothing():
     def target(x: "Nowhere", y: "int" = 1):  # noqa: F821
         pass
 
-    assert signatures.parameter_fault(target, "x", "a") is None
-    assert signatures.parameter_fault(target, "z", "a") is not None
-    assert signatures.parameter_fault(dict, "x", "a") is None
+    assert _signatures.parameter_fault(target, "x", "a") is None
+    assert _signatures.parameter_fault(target, "z", "a") is not None
+    assert _signatures.parameter_fault(dict, "x", "a") is None

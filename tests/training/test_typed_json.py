@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training.typed_json`."""
+"""Tests of `tfrl.training._typed_json`."""
 
 import enum
 import math
@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
-from tfrl.training import typed_json
+from tfrl.training import _typed_json
 
 
 def same(a, b):
@@ -67,9 +67,9 @@ nests = st.recursive(
 @hypothesis.given(nests)
 @hypothesis.settings(max_examples=300, deadline=None)
 def test_every_nest_comes_back(nest):
-    text = typed_json.to_json(nest)
+    text = _typed_json.to_json(nest)
     assert "\n" not in text and text.isascii()
-    assert same(typed_json.from_json(text), nest)
+    assert same(_typed_json.from_json(text), nest)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_every_nest_comes_back(nest):
     ids=lambda value: type(value).__name__,
 )
 def test_awkward_values_come_back(value):
-    assert same(typed_json.from_json(typed_json.to_json(value)), value)
+    assert same(_typed_json.from_json(_typed_json.to_json(value)), value)
 
 
 def test_arrays_are_new_and_writable():
     array = np.arange(3)
-    copy = typed_json.from_json(typed_json.to_json([array]))[0]
+    copy = _typed_json.from_json(_typed_json.to_json([array]))[0]
     copy[0] = 9
     assert array[0] == 0
 
@@ -122,14 +122,14 @@ class Colour(enum.IntEnum):
 )
 def test_other_types_are_refused_by_place(value, message):
     with pytest.raises(TypeError, match=message):
-        typed_json.to_json(value)
+        _typed_json.to_json(value)
 
 
 def test_a_nest_that_contains_itself_is_refused():
     nest = []
     nest.append(nest)
     with pytest.raises(ValueError, match="contains itself"):
-        typed_json.to_json(nest)
+        _typed_json.to_json(nest)
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_a_nest_that_contains_itself_is_refused():
 )
 def test_other_texts_are_refused(text):
     with pytest.raises(ValueError, match="`from_json`: `text` expected the output"):
-        typed_json.from_json(text)
+        _typed_json.from_json(text)

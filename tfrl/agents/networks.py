@@ -359,6 +359,7 @@ class ActorCritic(keras.Model):
                 initializer=keras.initializers.Constant(self.arguments["log_std"]),
                 name="log_std",
                 dtype="float32",
+                autocast=False,
             )
         super().build(input_shape)
 

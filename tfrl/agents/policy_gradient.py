@@ -7,7 +7,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import actor_critic, gradient_transforms
-from tfrl.core import checks, pytree, records
+from tfrl.core import checks, compile, pytree, records
 from tfrl.losses import policy as policy_losses
 
 
@@ -188,4 +188,4 @@ def _update(
     return agent.replace(policy=policy.replace(state=state)), info
 
 
-_compiled_update = tf.function(_update, autograph=False, jit_compile=True)
+_compiled_update = compile.jit(_update)

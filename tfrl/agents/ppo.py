@@ -7,7 +7,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import actor_critic, gradient_transforms, train_state
-from tfrl.core import checks, pytree, random, records
+from tfrl.core import checks, compile, pytree, random, records
 from tfrl.losses import policy as policy_losses
 from tfrl.stats import moments
 
@@ -262,7 +262,7 @@ def _update(agent: PPOAgent, trajectory: records.Trajectory) -> tuple[PPOAgent, 
     )
 
 
-_compiled_update = tf.function(_update, autograph=False, jit_compile=True)
+_compiled_update = compile.jit(_update)
 
 
 def _gradient_steps(

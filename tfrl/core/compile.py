@@ -234,15 +234,36 @@ class JittedFunc:
         self.donate_argnums = donated
         self._signature = signature
         self._static_names = frozenset(names[index] for index in static)
-        self._compiled = tf.function(func, autograph=False, jit_compile=True)
+        self._traces: dict[Hashable, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the compiled function; the arguments are those of `func`."""
+        if tf.config.functions_run_eagerly():
+            return self.func(*args, **kwargs)
         bound = self._signature.bind(*args, **kwargs)
+        nests, fixed = {}, []
         for name, value in bound.arguments.items():
-            if name not in self._static_names:
-                bound.arguments[name] = tf.nest.map_structure(_as_tensor, value)
-        return self._compiled(*bound.args, **bound.kwargs)
+            if name in self._static_names:
+                fixed.append((name, value))
+            else:
+                nests[name] = tf.nest.map_structure(_as_tensor, value)
+        leaves = tf.nest.flatten(list(nests.values()))
+        tensors = [leaf for leaf in leaves if leaf is not None]
+
+        def trace() -> Any:
+            return _trace(self.func, bound, nests, leaves, False, True)
+
+        if not tf.executing_eagerly():
+            return trace()(*tensors)
+        kinds = tuple(
+            leaf if leaf is None else (leaf.dtype, tuple(leaf.shape)) for leaf in leaves
+        )
+        structures = tuple((name, _structure(nest)) for name, nest in nests.items())
+        key = (tuple(fixed), kinds, structures)
+        concrete = self._traces.get(key)
+        if concrete is None:
+            concrete = self._traces[key] = trace()
+        return concrete(*tensors)
 
     def __repr__(self) -> str:
         return f"JittedFunc{self._signature}"
@@ -256,7 +277,7 @@ class JittedFunc:
 
     def trace_count(self) -> int:
         """Number of traces so far; `trace_count(function)` reads it."""
-        return int(self._compiled.experimental_get_tracing_count())
+        return len(self._traces)
 
 
 def _trace(

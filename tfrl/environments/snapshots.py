@@ -17,13 +17,13 @@ import logging
 import pathlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-# What never changes, or is no state: not captured, left as it is in the new object.
+# What never changes or is no state: it is not captured and not touched.
 _CONSTANTS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -37,11 +37,16 @@ _CONSTANTS = (
     logging.Logger,
     gymnasium.envs.registration.EnvSpec,
 )
-# Constructor arguments and descriptions, not state.
 _CONSTANT_NAMES = ("metadata", "_metadata", "_saved_kwargs", "_ezpickle_kwargs", "spec")
 _SCALARS = (type(None), bool, int, float, str, bytes)
+_COLLECTIONS: dict[str, Callable[..., Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": collections.deque,
+}
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
-_SEQUENCES = {"list": list, "tuple": tuple, "set": set}
 _ENVIRONMENTS = (gymnasium.Env, gymnasium.vector.VectorEnv)
 
 
@@ -127,19 +132,22 @@ got Acrobot-v1; build it as it was
         )
     plan = _Restoration(snapshot["nodes"])
     plan.build(snapshot["root"], env, "env")
-    plan.carry_out()
+    for step in plan.steps:
+        step()
 
 
 class _UncapturableError(Exception):
     """Names what is more than plain data."""
 
+    def __init__(self, value: Any, path: str) -> None:
+        super().__init__(f"{path} is of type {_class_of(value)}")
 
-class _MismatchError(ValueError):
-    def __init__(self, path: str, expected: str, got: str) -> None:
-        super().__init__(
-            f"`restore`: `env` expected the structure captured, {expected} at {path}; "
-            f"got {got}; build it as it was"
-        )
+
+def _mismatch(path: str, expected: Any, got: Any) -> ValueError:
+    return ValueError(
+        f"`restore`: `env` expected the structure captured, {expected} at {path}; "
+        f"got {got}; build it as it was"
+    )
 
 
 def _id(env: Any) -> str | None:
@@ -150,101 +158,242 @@ def _class_of(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _is_constant(name: str, value: Any) -> bool:
+def _is_constant(value: Any) -> bool:
     # A drawing surface shows the state but holds none.
-    drawn = type(value).__module__.split(".")[0] == "pygame"
-    return name in _CONSTANT_NAMES or isinstance(value, _CONSTANTS) or drawn
+    return isinstance(value, _CONSTANTS) or _class_of(value).startswith("pygame.")
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what can change; of a space that is only its random generators."""
-    for name, item in vars(value).items():
-        of_space = isinstance(value, gymnasium.Space)
-        if of_space and name not in ("_np_random", "spaces", "feature_space"):
-            continue
-        if not _is_constant(name, item):
-            yield name, item
+def _is_simple(value: Any) -> bool:
+    """Tells whether an object's class is made in Python and its state its `__dict__`.
+
+    Classes made in C, or with slots, have room for more in their instances. Objects
+    of the standard library (files, processes) stand for more than they hold.
+    """
+    is_foreign = type(value).__module__.split(".")[0] not in sys.stdlib_module_names
+    has_only_dict = type(value).__basicsize__ == _Plain.__basicsize__
+    return is_foreign and has_only_dict and hasattr(value, "__dict__")
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Returns what can change; of a space that is only its random generators."""
+    if isinstance(value, gymnasium.Space):
+        return {
+            name: item
+            for name, item in vars(value).items()
+            if name == "_np_random" or _holds_space(item)
+        }
+    skipped = _CONSTANT_NAMES if isinstance(value, _ENVIRONMENTS) else ()
+    return {
+        name: item
+        for name, item in vars(value).items()
+        if name not in skipped and not _is_constant(item)
+    }
+
+
+def _holds_space(item: Any) -> bool:
+    parts = item.values() if isinstance(item, dict) else item
+    if not isinstance(item, dict | list | tuple):
+        return isinstance(item, gymnasium.Space)
+    return any(map(_holds_space, parts))
 
 
 class _Capture:
-    """Walks an environment once; every object met twice becomes one node."""
+    """Walks an environment once; what is met twice becomes one node."""
 
     def __init__(self, env: Any) -> None:
         self._nodes: list[dict[str, Any]] = []
         self._known: dict[int, int] = {}
+        # Keeps the ids above from being given to other objects.
         self._alive: list[Any] = []
-        self._memory: dict[int, list[tuple[dict[str, Any], np.ndarray]]] = {}
+        self._arrays: list[tuple[dict[str, Any], np.ndarray]] = []
         root = self._value(env, "env")
         self._join_views()
         self.snapshot = {"id": _id(env), "root": root, "nodes": self._nodes}
 
     def _value(self, value: Any, path: str) -> Any:
-        if type(value) in _SCALARS or isinstance(value, np.generic):
+        is_number = isinstance(value, np.generic) and value.dtype.kind in "biufcSUMm"
+        if type(value) in _SCALARS or is_number:
             return value
         if id(value) not in self._known:
-            self._known[id(value)] = len(self._nodes)
-            # Keeps the id from being given to another object.
             self._alive.append(value)
+            self._known[id(value)] = len(self._nodes)
             node: dict[str, Any] = {}
             self._nodes.append(node)
-            self._fill(node, value, path)
+            node.update(self._describe(node, value, path))
         return {"node": self._known[id(value)]}
 
-    def _fill(self, node: dict[str, Any], value: Any, path: str) -> None:
+    def _describe(self, node: dict[str, Any], value: Any, path: str) -> dict[str, Any]:
         kind = type(value)
-        if kind is np.ndarray and not value.dtype.hasobject:
-            order = "F" if value.flags.f_contiguous else "C"
-            node.update(kind="array", value=value.copy(), order=order)
-            owner = value
-            while isinstance(owner.base, np.ndarray):
-                owner = owner.base
-            self._alive.append(owner)
-            self._memory.setdefault(id(owner), []).append((node, value))
-        elif kind in _SEQUENCES.values():
-            node.update(kind=kind.__name__, items=self._items(value, path))
-        elif kind is collections.deque:
+        if kind is np.ndarray and value.dtype.kind in "biufcSUMm":
+            self._arrays.append((node, value))
+            order = "C" if value.flags.c_contiguous or value.ndim < 2 else "F"
+            return {"kind": "array", "value": value.copy(), "order": order}
+        if kind in _COLLECTIONS.values():
             items = self._items(value, path)
-            node.update(kind="deque", items=items, maxlen=value.maxlen)
-        elif kind is dict:
-            node.update(
-                kind="dict",
-                keys=self._items(value, f"{path} (keys)"),
-                items=[self._item(value[key], f"{path}[{key!r}]") for key in value],
-            )
-        elif isinstance(value, enum.Enum):
-            node.update(kind="enum", type=_class_of(value), name=value.name)
-        elif kind is np.random.Generator:
+            maxlen = getattr(value, "maxlen", None)
+            return {"kind": kind.__name__, "items": items, "maxlen": maxlen}
+        if kind is dict:
+            keys = self._items(value, f"{path}, key ")
+            items = [self._item(value[key], f"{path}[{key!r}]") for key in value]
+            return {"kind": "dict", "keys": keys, "items": items}
+        if isinstance(value, enum.Enum):
+            return {"kind": "enum", "type": _class_of(value), "name": value.name}
+        if kind is np.random.Generator:
             state = value.bit_generator.state
-            node.update(kind="generator", state=state)
             if state["bit_generator"] not in _BIT_GENERATORS:
-                raise self._uncapturable(value.bit_generator, path)
-        else:
-            self._fill_object(node, value, path)
-
-    def _fill_object(self, node: dict[str, Any], value: Any, path: str) -> None:
-        is_part = isinstance(value, (*_ENVIRONMENTS, gymnasium.Space))
-        is_simple = (
-            type(value).__basicsize__ == _Plain.__basicsize__
-            and hasattr(value, "__dict__")
-            and type(value).__module__.split(".")[0] not in sys.stdlib_module_names
-        )
-        if not (is_simple or is_part and hasattr(value, "__dict__")):
-            raise self._uncapturable(value, path)
-        attributes = {}
-        kept = sorted(set(vars(value)) - {name for name, _ in _attributes(value)})
-        for name, item in _attributes(value):
-            attributes[name] = self._value(item, f"{path}.{name}")
-        node.update(
-            kind="object", type=_class_of(value), attributes=attributes, kept=kept
-        )
+                raise _UncapturableError(value.bit_generator, path)
+            return {"kind": "generator", "state": state}
+        if not _is_simple(value):
+            raise _UncapturableError(value, path)
+        node.update(kind="object", type=_class_of(value))
+        attributes = _attributes(value)
+        captured = {x: self._value(y, f"{path}.{x}") for x, y in attributes.items()}
+        untouched = sorted(set(vars(value)) - set(captured))
+        return {"attributes": captured, "untouched": untouched}
 
     def _items(self, values: Any, path: str) -> list[Any]:
         return [self._item(item, f"{path}[{i}]") for i, item in enumerate(values)]
 
     def _item(self, value: Any, path: str) -> Any:
+        if _is_constant(value):
+            self._nodes.append({"kind": "constant", "type": _class_of(value)})
+            return {"node": len(self._nodes) - 1}
+        # Collections grow and shrink; a restored one can hold an object only if the
+        # fresh one has its like, which is sure for parts of environments alone.
+        is_part = isinstance(value, (*_ENVIRONMENTS, gymnasium.Space))
+        if isinstance(value, enum.Enum) or _is_simple(value) and not is_part:
+            raise _UncapturableError(value, path)
         return self._value(value, path)
 
-    def _join_views(self) -> None: ...
+    def _join_views(self) -> None:
+        """Lets arrays that are views of the same memory be so again."""
+        groups: dict[int, list[tuple[dict[str, Any], np.ndarray]]] = {}
+        for node, array in self._arrays:
+            owner = _owner(array)
+            self._alive.append(owner)
+            key = owner if owner.base is None else owner.base
+            groups.setdefault(id(key), []).append((node, array))
+        for group in groups.values():
+            if len(group) > 1:
+                self._join(group)
 
-    def _uncapturable(self, value: Any, path: str) -> _UncapturableError:
-        return _UncapturableError(f"{path} is of type {_class_of(value)}")
+    def _join(self, group: list[tuple[dict[str, Any], np.ndarray]]) -> None:
+        owner = _owner(group[0][1])
+        dense = owner if owner.flags.c_contiguous else owner.T
+        if owner.base is not None or not dense.flags.c_contiguous:
+            raise _UncapturableError(owner.base, "the memory of some arrays")
+        value = dense.reshape(-1).view(np.uint8).copy()
+        memory = {"node": len(self._nodes)}
+        self._nodes.append({"kind": "array", "value": value, "order": "C"})
+        start = owner.__array_interface__["data"][0]
+        for node, array in group:
+            offset = array.__array_interface__["data"][0] - start
+            node.update(kind="view", memory=memory, value=None, dtype=array.dtype.str)
+            node.update(shape=array.shape, strides=array.strides, offset=offset)
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+class _Restoration:
+    """Builds everything captured beside a fresh environment, then puts it in."""
+
+    def __init__(self, nodes: list[dict[str, Any]]) -> None:
+        self._nodes = nodes
+        self._built: dict[int, Any] = {}
+        self._reused: set[int] = set()
+        self.steps: list[Callable[[], Any]] = []
+
+    def build(self, value: Any, fresh: Any, path: str) -> Any:
+        """Builds a value; `fresh` is what the fresh environment has in its place."""
+        if not isinstance(value, dict):
+            return value
+        index = value["node"]
+        if index not in self._built:
+            self._built[index] = self._make(index, fresh, path)
+        return self._built[index]
+
+    def _make(self, index: int, fresh: Any, path: str) -> Any:
+        node = self._nodes[index]
+        match node["kind"]:
+            case "array":
+                return node["value"].copy(node["order"])
+            case "view":
+                memory = self.build(node["memory"], None, path)
+                shape, strides = tuple(node["shape"]), tuple(node["strides"])
+                return np.ndarray(shape, node["dtype"], memory, node["offset"], strides)
+            case "generator":
+                return self._generator(node["state"], fresh)
+            case "constant" | "enum" | "object" if _class_of(fresh) != node["type"]:
+                raise _mismatch(path, node["type"], _class_of(fresh))
+            case "constant":
+                return fresh
+            case "enum":
+                return type(fresh)[node["name"]]
+            case "object":
+                return self._object(index, fresh, path)
+            case "dict":
+                return self._dict(index, fresh, path)
+        return self._collection(index, fresh, path)
+
+    def _generator(self, state: dict[str, Any], fresh: Any) -> np.random.Generator:
+        made = getattr(np.random, state["bit_generator"])(0)
+        made.state = state
+        current = getattr(fresh, "bit_generator", None)
+        if type(current) is not type(made) or id(fresh) in self._reused:
+            return np.random.Generator(made)
+        # Others may hold the fresh generator, or a method of it.
+        self._reused.add(id(fresh))
+        self.steps.append(functools.partial(setattr, current, "state", state))
+        return fresh
+
+    def _collection(self, index: int, fresh: Any, path: str) -> Any:
+        node = self._nodes[index]
+        make, items = _COLLECTIONS[node["kind"]], node["items"]
+        others = list(fresh) if type(fresh) is make else []
+        self._check_length(items, others, path)
+        others += [None] * (len(items) - len(others))
+        built = (
+            self.build(item, other, f"{path}[{i}]")
+            for i, (item, other) in enumerate(zip(items, others, strict=False))
+        )
+        if make not in (list, collections.deque):
+            return make(built)
+        new: Any = [] if make is list else collections.deque((), node["maxlen"])
+        # Known before its items are: it may contain itself.
+        self._built[index] = new
+        new.extend(built)
+        return new
+
+    def _dict(self, index: int, fresh: Any, path: str) -> Any:
+        node = self._nodes[index]
+        others = fresh if type(fresh) is dict else {}
+        self._check_length(node["items"], others, path)
+        new = self._built[index] = {}
+        for key_node, item in zip(node["keys"], node["items"], strict=True):
+            key = self.build(key_node, None, path)
+            new[key] = self.build(item, others.get(key), f"{path}[{key!r}]")
+        return new
+
+    def _check_length(self, items: list[Any], others: Any, path: str) -> None:
+        links = [item["node"] for item in items if isinstance(item, dict)]
+        has_parts = any(self._nodes[link]["kind"] == "object" for link in links)
+        if has_parts and len(others) != len(items):
+            raise _mismatch(path, f"{len(items)} items", f"{len(others)}")
+
+    def _object(self, index: int, fresh: Any, path: str) -> Any:
+        if id(fresh) in self._reused:
+            raise _mismatch(path, "an object of its own", "one that is used twice")
+        node, own = self._nodes[index], vars(fresh)
+        self._reused.add(id(fresh))
+        self._built[index] = fresh
+        for name, value in node["attributes"].items():
+            new = self.build(value, own.get(name), f"{path}.{name}")
+            self.steps.append(functools.partial(own.__setitem__, name, new))
+        for name in _attributes(fresh):
+            if name not in node["attributes"] and name not in node["untouched"]:
+                self.steps.append(functools.partial(own.pop, name))
+        return fresh

@@ -7,16 +7,16 @@ Its gradient is the same recurrence run the other way, so nothing has to be
 remembered but the outputs, and no loop is ever differentiated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
-Coefficients = Callable[..., tuple[tf.Tensor, tf.Tensor]]
+At = Callable[..., tf.Tensor]
 
 
 def linear_recurrence(
-    coefficients: Coefficients,
-    sequences: Sequence[tf.Tensor],
+    coefficients: Callable[[At], tuple[tf.Tensor, tf.Tensor]],
+    steps: int | tf.Tensor,
     initial: tf.Tensor,
     backward: bool = True,
 ) -> tf.Tensor:
@@ -27,19 +27,20 @@ def linear_recurrence(
     any number of times.
 
     Args:
-        coefficients: gives `a` and `x` for the sequences, element by element: it is
-            called with one step of each inside the loop, which spares a pass over
-            memory, and with all steps at once for the gradient.
-        sequences: each `[T, ...]`, of one floating dtype.
+        coefficients: returns `a` and `x`, element by element, from whole sequences `s`
+            it reads as `at(s)` for step t and `at(s, 1)` for step t + 1. The loop calls
+            it for one step, which spares passes over memory, the gradient for all.
+        steps: `T`.
         initial: `[...]`, what stands beyond the end: `y[T]`, or `y[-1]` if not
             `backward`. `a` and `x` broadcast to its shape.
         backward: whether time runs from the last step to the first.
 
     Returns:
-        `[T, ...]`, `y` in the order of the sequences.
+        `[T, ...]`, `y` in the order of time.
 
     Example:
-        >>> linear_recurrence(lambda x: (0.5, x), [tf.constant([1.0, 2.0])],
+        >>> rewards = tf.constant([9.0, 1.0, 2.0])
+        >>> linear_recurrence(lambda at: (0.5, at(rewards, 1)), 2,
         ...                   tf.constant(4.0)).numpy()
         array([3., 4.], dtype=float32)
     """
@@ -58,63 +59,61 @@ def linear_recurrence(
             to_initial = tf.reduce_sum(decays[end] * flow[end], axis=0)
             return to_decays, flow, to_initial
 
-        return _loop(coefficients, sequences, initial, backward), gradient
+        return _loop(coefficients, steps, initial, backward), gradient
 
     # Only the gradient reads these, so where none is taken they are never computed.
-    shape = tf.concat([[_steps(sequences)], tf.shape(initial)], axis=0)
+    shape = tf.concat([[steps], tf.shape(initial)], axis=0)
     decays, inputs = (
-        tf.broadcast_to(whole, shape) for whole in coefficients(*sequences)
+        tf.broadcast_to(whole, shape)
+        for whole in coefficients(lambda s, ahead=0: s[ahead : ahead + steps])
     )
     outputs = solve(decays, inputs, initial)
     return outputs
 
 
-def _loop(
-    coefficients: Coefficients,
-    sequences: Sequence[tf.Tensor],
-    initial: tf.Tensor,
-    backward: bool,
-) -> tf.Tensor:
-    steps = _steps(sequences)
-
-    def body(
-        count: tf.Tensor, carry: tf.Tensor, outputs: tf.TensorArray
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
-        step = steps - 1 - count if backward else count
-        decay, value = coefficients(*(tf.gather(each, step) for each in sequences))
-        carry = value + decay * carry
-        return count + 1, carry, outputs.write(step, carry)
-
-    outputs = tf.TensorArray(initial.dtype, steps, element_shape=initial.shape)
-    state = (tf.constant(0), initial, outputs)
-    return tf.while_loop(lambda count, *_: count < steps, body, state)[2].stack()
-
-
-def _steps(sequences: Sequence[tf.Tensor]) -> int | tf.Tensor:
-    steps = sequences[0].shape[0]
-    return tf.shape(sequences[0])[0] if steps is None else steps
-
-
 def given_recurrence(
     decays: tf.Tensor, inputs: tf.Tensor, initial: tf.Tensor, backward: bool = True
 ) -> tf.Tensor:
-    """`linear_recurrence` of the sequences `a` and `x` themselves.
-
-    Args:
-        decays: `a`, `[T, ...]`.
-        inputs: `x`, `[T, ...]`.
-        initial: `[...]`, what stands beyond the end.
-        backward: whether time runs from the last step to the first.
-
-    Returns:
-        `[T, ...]`, `y`.
+    """`linear_recurrence` of `a` and `x` themselves, each `[T, ...]`.
 
     Example:
         >>> given_recurrence(tf.constant([0.5, 0.5]), tf.constant([1.0, 2.0]),
         ...                  tf.constant(4.0), backward=False).numpy()
         array([3. , 3.5], dtype=float32)
     """
-    return linear_recurrence(lambda *pair: pair, (decays, inputs), initial, backward)
+    return linear_recurrence(
+        lambda at: (at(decays), at(inputs)), length(decays), initial, backward
+    )
+
+
+def length(sequence: tf.Tensor) -> int | tf.Tensor:
+    """Size of the first axis, as a number where the graph knows it.
+
+    Example:
+        >>> length(tf.zeros([3, 2]))
+        3
+    """
+    steps = sequence.shape[0]
+    return tf.shape(sequence)[0] if steps is None else steps
+
+
+def _loop(
+    coefficients: Callable[[At], tuple[tf.Tensor, tf.Tensor]],
+    steps: int | tf.Tensor,
+    initial: tf.Tensor,
+    backward: bool,
+) -> tf.Tensor:
+    def body(
+        count: tf.Tensor, carry: tf.Tensor, outputs: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+        step = steps - 1 - count if backward else count
+        decay, value = coefficients(lambda s, ahead=0: tf.gather(s, step + ahead))
+        carry = value + decay * carry
+        return count + 1, carry, outputs.write(step, carry)
+
+    outputs = tf.TensorArray(initial.dtype, steps, element_shape=initial.shape)
+    state = (tf.constant(0), initial, outputs)
+    return tf.while_loop(lambda count, *_: count < steps, body, state)[2].stack()
 
 
 def _shifted(sequence: tf.Tensor, edge: tf.Tensor, backward: bool) -> tf.Tensor:

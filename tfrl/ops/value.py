@@ -305,10 +305,14 @@ def vtrace(
 def _discounted_return(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, step_types: tf.Tensor
 ) -> tf.Tensor:
-    last = _is_last(step_types)
-    decays = tf.where(last, tf.zeros_like(discounts[1:]), discounts[1:])
-    inputs = tf.where(last, values[:-1], rewards[1:])
-    return _detached(decays, inputs, values[-1])
+    def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
+        last, decays = _is_last(at(step_types)), at(discounts, 1)
+        decays = tf.where(last, tf.zeros_like(decays), decays)
+        return decays, tf.where(last, at(values), at(rewards, 1))
+
+    steps = _recurrence.length(values) - 1
+    returns = _recurrence.linear_recurrence(coefficients, steps, values[-1])
+    return tf.stop_gradient(returns)
 
 
 @_sequences.over_time
@@ -316,8 +320,8 @@ def _one_step_discounted_return(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, step_types: tf.Tensor
 ) -> tf.Tensor:
     ends = discounts * values
-    returns = tf.where(_is_last(step_types), ends[:-1], rewards[1:] + ends[1:])
-    return tf.stop_gradient(returns)
+    returns = rewards[1:] + ends[1:]
+    return tf.stop_gradient(tf.where(_is_last(step_types[:-1]), ends[:-1], returns))
 
 
 @_sequences.over_time
@@ -328,29 +332,27 @@ def _advantages(
     step_types: tf.Tensor,
     td_lambda: tf.Tensor,
 ) -> tf.Tensor:
-    last = _is_last(step_types)
-    deltas = rewards[1:] + discounts[1:] * values[1:] - values[:-1]
-    decays = discounts[1:] * td_lambda
-    decays = tf.where(last, tf.zeros_like(decays), decays)
-    deltas = tf.where(last, tf.zeros_like(deltas), deltas)
-    return _detached(decays, deltas, tf.zeros_like(values[-1]))
+    def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
+        last, decays = _is_last(at(step_types)), at(discounts, 1)
+        deltas = at(rewards, 1) + decays * at(values, 1) - at(values)
+        decays = tf.where(last, tf.zeros_like(decays), decays * td_lambda)
+        return decays, tf.where(last, tf.zeros_like(deltas), deltas)
+
+    steps, nothing = _recurrence.length(values) - 1, tf.zeros_like(values[-1])
+    advantages = _recurrence.linear_recurrence(coefficients, steps, nothing)
+    return tf.stop_gradient(advantages)
 
 
 @_sequences.over_time
 def _td_lambda_return(
     next_values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, lambda_: tf.Tensor
 ) -> tf.Tensor:
-    def coefficients(
-        reward: tf.Tensor, discount: tf.Tensor, next_value: tf.Tensor, weight: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        decay = discount * weight
-        return decay, reward + (discount - decay) * next_value
+    def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
+        decays = at(discounts) * (at(lambda_) if lambda_.shape.rank else lambda_)
+        return decays, at(rewards) + (at(discounts) - decays) * at(next_values)
 
-    if lambda_.shape.rank == 0:
-        ones = [1] * (next_values.shape.rank - 1)
-        lambda_ = tf.fill([tf.shape(next_values)[0], *ones], lambda_)
-    parts = (rewards, discounts, next_values, lambda_)
-    return _recurrence.linear_recurrence(coefficients, parts, next_values[-1])
+    steps = _recurrence.length(next_values)
+    return _recurrence.linear_recurrence(coefficients, steps, next_values[-1])
 
 
 @_sequences.over_time
@@ -367,7 +369,7 @@ def _vtrace(
     deltas = tf.minimum(clip_rho, rhos) * (rewards + discounts * next_values - values)
     traces = discounts * lambda_ * tf.minimum(tf.ones_like(rhos), rhos)
     nothing = tf.zeros_like(values[:1])
-    errors = _detached(traces, deltas, nothing[0])
+    errors = _recurrence.given_recurrence(traces, deltas, nothing[0])
     next_errors = tf.concat([errors[1:], nothing], axis=0)
     q_estimates = rewards + discounts * (next_values + lambda_ * next_errors)
     advantages = tf.minimum(clip_pg_rho, rhos) * (q_estimates - values)
@@ -375,12 +377,8 @@ def _vtrace(
     return VTraceReturns(*map(tf.stop_gradient, returns))
 
 
-def _detached(decays: tf.Tensor, inputs: tf.Tensor, initial: tf.Tensor) -> tf.Tensor:
-    return tf.stop_gradient(_recurrence.given_recurrence(decays, inputs, initial))
-
-
 def _is_last(step_types: tf.Tensor) -> tf.Tensor:
-    return step_types[:-1] == tf.cast(int(records.StepType.LAST), step_types.dtype)
+    return step_types == tf.cast(int(records.StepType.LAST), step_types.dtype)
 
 
 def _steps(

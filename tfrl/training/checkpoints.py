@@ -7,9 +7,9 @@ A run directory holds `run.lock` (who works here) and one folder per saved step:
                                      manifest.json
 
 `state.*` is a TensorFlow checkpoint with one entry per array, named by its place in
-the nest (`named_arrays`). `metadata.json` is `typed_json` text. `manifest.json` comes
+the nest (`_named_arrays`). `metadata.json` is `_typed_json` text. `manifest.json` comes
 last and holds the SHA-256 digests of the others. A folder is written under another
-name, flushed to disk and then renamed (`durable`), so that a process killed at any
+name, flushed to disk and then renamed (`_durable`), so that a process killed at any
 moment leaves the steps that were complete before.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.training import durable, named_arrays, typed_json
+from tfrl.training import _durable, _named_arrays, _typed_json
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -36,7 +36,7 @@ _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
 
 
 def save_run(
-    directory: durable.Path,
+    directory: _durable.Path,
     step: int,
     state: Any,
     metadata: Mapping[str, Any],
@@ -53,8 +53,8 @@ def save_run(
         step: number of the step, >= 0 and greater than every step saved before.
         state: nest of tensors, variables or numpy arrays (dictionaries, tuples,
             `PyTreeNode`s) of any dtype; `None` leaves are kept.
-        metadata: everything else, as `typed_json.to_json` takes it: counters, states of
-            random generators, names.
+        metadata: everything else, as nests of Python numbers, strings, bytes and numpy
+            arrays: counters, states of random generators, names.
         keep: how many steps stay, >= 1.
 
     Returns:
@@ -80,23 +80,23 @@ def save_run(
             "`save_run`: `state` expected values; got a call inside `tf.function`; "
             "call it from plain Python"
         )
-    leaves = named_arrays.name_arrays(state)
-    text = typed_json.to_json(dict(metadata))
+    leaves = _named_arrays.name_arrays(state)
+    text = _typed_json.to_json(dict(metadata))
     folder = pathlib.Path(directory) / "checkpoints"
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        durable.flush_to_disk(folder.parent)
-    with durable.shared_folder(folder):
+        _durable.flush_to_disk(folder.parent)
+    with _durable.shared_folder(folder):
         _make_newest(folder, step)
-        with durable.new_folder(folder / f"step-{step}") as temporary:
+        with _durable.new_folder(folder / f"step-{step}") as temporary:
             _write_step(temporary, step, leaves, text)
         for old in _steps_in(folder)[:-keep]:
-            durable.remove_folder(folder / f"step-{old}")
+            _durable.remove_folder(folder / f"step-{old}")
     return folder / f"step-{step}"
 
 
 def load_run(
-    directory: durable.Path, template: Any, step: int | None = None
+    directory: _durable.Path, template: Any, step: int | None = None
 ) -> tuple[Any, dict[str, Any], int]:
     """Reads a saved state back, after checking every byte and every shape of it.
 
@@ -124,16 +124,16 @@ def load_run(
         >>> load_run(folder, (np.zeros(3, int),))
         ((array([0, 1, 2]),), {}, 1)
     """
-    leaves = named_arrays.name_arrays(template)
+    leaves = _named_arrays.name_arrays(template)
     folder = pathlib.Path(directory) / "checkpoints"
-    with durable.shared_folder(folder, reading=True):
+    with _durable.shared_folder(folder, reading=True):
         if step is None:
             step, manifest = _newest_undamaged(folder)
         else:
             manifest = _requested(folder, step)
         chosen = folder / f"step-{step}"
-        found = named_arrays.array_differences(
-            manifest["arrays"], named_arrays.describe_arrays(leaves)
+        found = _named_arrays.array_differences(
+            manifest["arrays"], _named_arrays.describe_arrays(leaves)
         )
         if found:
             raise ValueError(
@@ -141,13 +141,13 @@ def load_run(
                 f"checkpoint of another agent or shape: {found}; build the agent as "
                 "it was when it was saved"
             )
-        values = named_arrays.read_arrays(str(chosen / _STATE), leaves)
+        values = _named_arrays.read_arrays(str(chosen / _STATE), leaves)
         text = (chosen / _METADATA).read_bytes()
     state = tf.nest.pack_sequence_as(template, list(values.values()))
-    return state, typed_json.from_json(text), step
+    return state, _typed_json.from_json(text), step
 
 
-def list_steps(directory: durable.Path) -> list[int]:
+def list_steps(directory: _durable.Path) -> list[int]:
     """Lists the steps that were saved to their end, oldest first.
 
     Whether they are undamaged is only found out by `load_run`.
@@ -170,7 +170,7 @@ def list_steps(directory: durable.Path) -> list[int]:
     ]
 
 
-def latest_step(directory: durable.Path) -> int | None:
+def latest_step(directory: _durable.Path) -> int | None:
     """Returns the newest of `list_steps`, or `None` if nothing was saved.
 
     Args:
@@ -204,7 +204,7 @@ class RunLock:
 
     _held: set[int] = set()
 
-    def __init__(self, directory: durable.Path) -> None:
+    def __init__(self, directory: _durable.Path) -> None:
         self._directory = pathlib.Path(directory)
         self._file: int | None = None
 
@@ -288,7 +288,7 @@ def _make_newest(folder: pathlib.Path, step: int) -> None:
                 f"not older than step {step}; removing it",
                 stacklevel=3,
             )
-            durable.remove_folder(folder / f"step-{later}")
+            _durable.remove_folder(folder / f"step-{later}")
         else:
             raise ValueError(
                 f"`save_run`: `step` expected a step after {later}, which is saved in "
@@ -299,12 +299,12 @@ def _make_newest(folder: pathlib.Path, step: int) -> None:
 def _write_step(
     folder: pathlib.Path, step: int, leaves: dict[str, Any], metadata: str
 ) -> None:
-    named_arrays.write_arrays(str(folder / _STATE), leaves)
+    _named_arrays.write_arrays(str(folder / _STATE), leaves)
     (folder / _METADATA).write_bytes(metadata.encode("ascii"))
     body = {
         "format": _FORMAT,
         "step": step,
-        "arrays": named_arrays.describe_arrays(leaves),
+        "arrays": _named_arrays.describe_arrays(leaves),
         "files": {path.name: _digest(path) for path in sorted(folder.iterdir())},
     }
     (folder / _MANIFEST).write_bytes(_seal(body))

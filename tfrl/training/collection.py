@@ -208,9 +208,10 @@ class _Rows:
             next_observations=pack(self._structure, self._next),
             valid=valid,
         )
-        _check_numbers("rewards", [trajectory.rewards])
+        # Rewards last: they are often the consequence.
         _check_numbers("next_observations", self._next)
         _check_numbers("observations", self._observations)
+        _check_numbers("rewards", [trajectory.rewards])
         return trajectory
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gin
 from gin import config_parser
 
-from tfrl.training import durable, signatures
+from tfrl.training import _durable, _signatures
 
 _registered: dict[str, tuple[Any, Any]] = {}
 _parsed: list["_Binding"] = []
@@ -77,7 +77,7 @@ def register(
 
 
 def parse(
-    config_files: Sequence[durable.Path] = (), bindings: Sequence[str] = ()
+    config_files: Sequence[_durable.Path] = (), bindings: Sequence[str] = ()
 ) -> None:
     """Replaces the configuration by the given files and bindings.
 
@@ -190,7 +190,7 @@ def operative() -> str:
     return gin.operative_config_str()
 
 
-def write(directory: durable.Path, name: str = "config.gin") -> pathlib.Path:
+def write(directory: _durable.Path, name: str = "config.gin") -> pathlib.Path:
     """Writes `operative()` into a folder, all of it or nothing.
 
     Args:
@@ -210,7 +210,7 @@ def write(directory: durable.Path, name: str = "config.gin") -> pathlib.Path:
     """
     path = pathlib.Path(directory) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    durable.replace_file(path, operative().encode())
+    _durable.replace_file(path, operative().encode())
     return path
 
 
@@ -349,7 +349,7 @@ def _check_binding(binding: _Binding, macros: Mapping[str, Any]) -> None:
     if not binding.parameter:
         return
     target = _find(binding.selector, binding.place)
-    fault = signatures.parameter_fault(target, binding.parameter, value, (_Symbol,))
+    fault = _signatures.parameter_fault(target, binding.parameter, value, (_Symbol,))
     if fault is not None:
         expected, got, todo = fault
         raise _error(binding.place, f"{expected} `{binding.name}`", got, todo)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import agent as agents
-from tfrl.training import durable
+from tfrl.training import _durable
 
 
 def export_policy(
@@ -90,9 +90,9 @@ def export_policy(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
         fresh = pathlib.Path(folder) / "new"
         tf.saved_model.save(module, str(fresh), signatures)
-        durable.flush_to_disk(fresh, *fresh.rglob("*"))
+        _durable.flush_to_disk(fresh, *fresh.rglob("*"))
         _swap(fresh, target, pathlib.Path(folder) / "old")
-    durable.flush_to_disk(target.parent)
+    _durable.flush_to_disk(target.parent)
 
 
 def _swap(fresh: pathlib.Path, target: pathlib.Path, old: pathlib.Path) -> None:

@@ -211,21 +211,31 @@ class Trainer:
                 shown.say(self.notice)
             played, since = None, (self._collector.env_steps, self._seconds)
             while self.epoch < self.n_epochs and not interrupted():
+                start = time.perf_counter()
                 info = self._epoch()
                 last = self.epoch == self.n_epochs
                 values: dict[str, float] = {}
                 if last or self._due(self.intervals.eval_epochs):
+                    before = time.perf_counter()
                     played = self.evaluate()
                     values = _describe(played)
+                    # Time spent judging is not time spent training.
+                    start += time.perf_counter() - before
+                self._seconds += time.perf_counter() - start
+                start = time.perf_counter()
                 if values or self._due(self.intervals.log_epochs):
                     log.write(self._collector.env_steps, self._row(info, values, since))
                     since = (self._collector.env_steps, self._seconds)
                     if shown is not None:
-                        shown.update(self._collector.env_steps, self.return_mean)
+                        # Reset steps do not count, so the last step may lie below.
+                        done = self.total_env_steps if last else self.env_steps
+                        shown.update(done, self.return_mean)
                 if last or self._due(self.intervals.checkpoint_epochs):
                     self._save(log)
+                self._seconds += time.perf_counter() - start
             if self.epoch < self.n_epochs:
-                self._save(log)
+                if checkpoints.latest_step(self.directory) != self.env_steps:
+                    self._save(log)
                 return None
         return played if played is not None else self.evaluate()
 
@@ -253,7 +263,6 @@ class Trainer:
         )
 
     def _epoch(self) -> dict[str, Any]:
-        start = time.perf_counter()
         head = self.agent.policy.head
         trajectory = self._collector.collect(
             lambda observations: head.host_sample(self._host(observations), self._rng),
@@ -262,7 +271,6 @@ class Trainer:
         self.agent, info = self.agent.update(trajectory)
         self._host.push(self.agent.policy, probe=self._collector.observations)
         self.epoch += 1
-        self._seconds += time.perf_counter() - start
         return info
 
     def _due(self, epochs: int | None) -> bool:
@@ -359,5 +367,5 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
     try:
         yield asked.is_set
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for caught, handler in before.items():
+            signal.signal(caught, handler)

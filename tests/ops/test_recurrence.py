@@ -1,4 +1,4 @@
-"""The gradients of the value ops, against differences of the definitions."""
+"""The recurrence against a plain loop, its gradients against differences."""
 
 import numpy as np
 import oracles
@@ -6,6 +6,43 @@ import pytest
 import tensorflow as tf
 
 from tfrl import ops
+from tfrl.ops import _recurrence
+
+
+@pytest.mark.parametrize("backward", [True, False], ids=["backward", "forward"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 7])
+def test_solves_the_recurrence(steps, backward):
+    rng = np.random.default_rng(steps)
+    decays, inputs = rng.normal(size=(2, steps, 3))
+    carry = rng.normal(size=3)
+    unknown = tf.TensorSpec([None, None], tf.float64)
+
+    @tf.function(input_signature=[unknown, unknown], jit_compile=True)
+    def solve(decays, inputs):
+        return _recurrence.given_recurrence(
+            decays, inputs, tf.constant(carry), backward
+        )
+
+    got = solve(decays, inputs)
+    expected = np.zeros((steps, 3))
+    for step in reversed(range(steps)) if backward else range(steps):
+        carry = expected[step] = inputs[step] + decays[step] * carry
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backward", [True, False], ids=["backward", "forward"])
+def test_gradients_both_ways(backward):
+    rng = np.random.default_rng(0)
+    tensors = [*map(tf.constant, rng.normal(size=(2, 4, 2))), tf.ones([2], tf.float64)]
+
+    @tf.function(jit_compile=True)
+    def loss(*tensors):
+        outputs = _recurrence.given_recurrence(*tensors, backward=backward)
+        return tf.reduce_sum(tf.sin(outputs))
+
+    theoretical, numerical = tf.test.compute_gradient(loss, tensors, delta=1e-6)
+    for got, expected in zip(theoretical, numerical, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "jit"])

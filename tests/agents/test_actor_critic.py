@@ -1,0 +1,299 @@
+"""Tests of `tfrl.agents.actor_critic`."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.core import records
+
+S = gym.spaces
+NEST = S.Dict(
+    position=S.Box(-np.inf, np.inf, (2,)),
+    goal=S.Discrete(3),
+    bits=S.Tuple((S.MultiBinary(2), S.Box(-5.0, 5.0, (), np.float64))),
+)
+
+
+def new_policy(observation_space, action_space, **kwargs):
+    return actor_critic.ActorCriticPolicy.create(
+        observation_space,
+        action_space,
+        tx=gradient_transforms.sgd(0.1),
+        hidden_units=(8,),
+        **kwargs,
+    )
+
+
+def batch_of(space, *outer, seed=0):
+    """A nest of `[*outer, *shape]` of a space, in plain structures."""
+    rng = np.random.default_rng(seed)
+    if isinstance(space, S.Dict):
+        return {key: batch_of(space[key], *outer, seed=seed) for key in space}
+    if isinstance(space, S.Tuple):
+        return tuple(batch_of(part, *outer, seed=seed) for part in space)
+    if isinstance(space, S.Box):
+        return rng.normal(3.0, 2.0, (*outer, *space.shape)).astype(space.dtype)
+    high = space.n if isinstance(space, S.Discrete) else 2
+    return rng.integers(0, high, (*outer, *space.shape)).astype(space.dtype)
+
+
+def test_normalizes_the_float_parts_alone():
+    policy = new_policy(NEST, S.Discrete(2), normalize_observations=True)
+    observations = batch_of(NEST, 5, 4)
+    valid = np.arange(20).reshape(5, 4) % 3 > 0
+    policy = policy.update_moments(observations, tf.constant(valid))
+    normalized = policy.normalize(observations)
+    np.testing.assert_array_equal(normalized["goal"], observations["goal"])
+    np.testing.assert_array_equal(normalized["bits"][0], observations["bits"][0])
+    for name, leaf, found in (
+        ("position", observations["position"], normalized["position"]),
+        ("last bit", observations["bits"][1], normalized["bits"][1]),
+    ):
+        known = leaf[valid].astype(np.float64)
+        expected = (leaf - known.mean(0)) / np.sqrt(known.var(0) + 1e-8)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+        assert found.dtype == leaf.dtype
+
+
+def test_without_normalization_nothing_changes():
+    policy = new_policy(NEST, S.Discrete(2))
+    observations = batch_of(NEST, 3)
+    assert policy.normalize(observations) is observations
+    assert policy.observation_moments == ()
+
+
+@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
+def test_parameters_eager_and_in_a_graph(normalize):
+    policy = new_policy(NEST, S.Discrete(2), normalize_observations=normalize)
+    observations = batch_of(NEST, 3)
+    if normalize:
+        policy = policy.update_moments(observations, tf.ones([3]))
+    eager = policy.parameters(observations)
+    graph = tf.function(lambda p, o: p.parameters(o))(
+        policy, tf.nest.map_structure(tf.constant, observations)
+    )
+    direct, _ = policy.state(policy.normalize(observations))
+    np.testing.assert_allclose(eager, graph, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(eager, direct, rtol=1e-5, atol=1e-7)
+
+
+def test_newer_weights_do_not_retrace():
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2))
+    observations = np.ones((4, 3), np.float32)
+    before = policy.parameters(observations)
+    traces = actor_critic._compiled_parameters.experimental_get_tracing_count
+    n_traces = traces()
+    newer = policy.replace(
+        state=policy.state.apply_gradients(
+            grads=tf.nest.map_structure(tf.ones_like, policy.state.params)
+        )
+    )
+    assert np.abs(newer.parameters(observations) - before).max() > 0.01
+    assert traces() == n_traces
+
+
+@pytest.mark.parametrize(
+    ("space", "kwargs"),
+    [
+        (S.Discrete(3, start=2), {}),
+        (S.MultiDiscrete([3, 2]), {}),
+        (S.Box(-1.0, 1.0, (2,)), {"log_std": 0.5}),
+        (S.Box(-1.0, 1.0, (2,), np.float64), {"squash": True}),
+    ],
+    ids=["discrete", "multi discrete", "box", "squashed"],
+)
+def test_sample_actions(space, kwargs):
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)), space, **kwargs)
+    observations = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    actions = policy.sample_actions(observations, seed=3).numpy()
+    assert actions.dtype == space.dtype
+    assert all(space.contains(np.asarray(action)) for action in actions)
+    np.testing.assert_array_equal(policy.sample_actions(observations, seed=3), actions)
+    other = policy.sample_actions(observations, seed=4).numpy()
+    assert np.any(other != actions)
+    greedy = policy.sample_actions(observations, temperature=0.0)
+    head = policy.head
+    np.testing.assert_array_equal(
+        greedy, head.to_env(head.mode(policy.parameters(observations)))
+    )
+    assert policy.sample_actions(observations).shape == actions.shape
+
+
+@pytest.mark.parametrize("temperature", [0.5, -1.0, 2.0])
+def test_other_temperatures_are_refused(temperature):
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2))
+    with pytest.raises(ValueError, match="`temperature` expected 0 .* or 1"):
+        policy.sample_actions(np.zeros((1, 3), np.float32), temperature=temperature)
+
+
+def test_unsupported_spaces_are_refused():
+    with pytest.raises(TypeError, match="`action_space`"):
+        new_policy(S.Box(-1.0, 1.0, (3,)), S.Text(2))
+    with pytest.raises(TypeError, match="`space`"):
+        new_policy(S.Text(2), S.Discrete(2))
+    with pytest.raises(ValueError, match="`squash`"):
+        new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2), squash=True)
+
+
+def test_actor_layers_and_log_std():
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)), S.Box(-1.0, 1.0, (2,)), log_std=0.5)
+    layers = policy.actor_layers()
+    shapes = [(k.shape.as_list(), b.shape.as_list(), a) for k, b, a in layers]
+    assert shapes == [([3, 8], [8], "tanh"), ([8, 2], [2], "linear")]
+    np.testing.assert_array_equal(policy.log_std(), [0.5, 0.5])
+    assert new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2)).log_std() is None
+    assert new_policy(NEST, S.Discrete(2)).actor_layers() is None
+
+
+def test_without_optimizer_keeps_what_acts():
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2))
+    light = policy.without_optimizer()
+    assert light.state.opt_state == ()
+    observations = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(
+        light.parameters(observations), policy.parameters(observations)
+    )
+
+
+def experience(weights, **columns):
+    rows = {
+        name: tf.constant(columns.get(name, np.zeros(len(weights))))
+        for name in actor_critic.Experience._fields
+    }
+    return actor_critic.Experience(**{**rows, "weights": tf.constant(weights)})
+
+
+def test_experience_statistics():
+    rng = np.random.default_rng(0)
+    returns, values = rng.normal(size=(2, 50))
+    weights = (rng.random(50) < 0.7).astype(np.float64)
+    rows = experience(weights, returns=returns, values=values)
+    known, error = returns[weights > 0], (returns - values)[weights > 0]
+    np.testing.assert_allclose(rows.mean(rows.returns), known.mean(), rtol=1e-10)
+    np.testing.assert_allclose(rows.variance(rows.returns), known.var(), rtol=1e-10)
+    np.testing.assert_allclose(
+        rows.explained_variance(), 1 - error.var() / known.var(), rtol=1e-10
+    )
+
+
+def test_experience_without_weight_or_spread():
+    empty = experience(np.zeros(3), returns=np.arange(3.0))
+    assert float(empty.mean(empty.returns)) == 0.0
+    assert float(empty.explained_variance()) == 0.0
+    flat = experience(np.ones(3), returns=np.ones(3), values=np.arange(3.0))
+    assert float(flat.explained_variance()) == 0.0
+
+
+def returns_slowly(rewards, terminated, truncated, next_values, gamma, lambda_):
+    """Lambda-returns of one environment, by their definition, backwards."""
+    returns = np.zeros(len(rewards))
+    following = next_values[-1]
+    for t in reversed(range(len(rewards))):
+        if terminated[t]:
+            returns[t] = rewards[t]
+        elif truncated[t]:
+            returns[t] = rewards[t] + gamma * next_values[t]
+        else:
+            mixed = (1 - lambda_) * next_values[t] + lambda_ * following
+            returns[t] = rewards[t] + gamma * mixed
+        following = returns[t]
+    return returns
+
+
+@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
+@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
+def test_estimate_advantages(normalize, jit):
+    space = S.Dict(x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3))
+    policy = new_policy(space, S.Discrete(4), normalize_observations=normalize)
+    rng = np.random.default_rng(1)
+    n_steps, n_envs = 9, 3
+    flags = rng.random((3, n_steps, n_envs))
+    trajectory = records.Trajectory(
+        observations=batch_of(space, n_steps, n_envs, seed=1),
+        actions=rng.integers(0, 4, (n_steps, n_envs)).astype(np.int32),
+        rewards=rng.normal(size=(n_steps, n_envs)).astype(np.float32),
+        terminated=flags[0] < 0.2,
+        truncated=(flags[0] >= 0.2) & (flags[1] < 0.2),
+        next_observations=batch_of(space, n_steps, n_envs, seed=2),
+        valid=flags[2] < 0.8,
+    )
+    if normalize:
+        policy = policy.update_moments(
+            trajectory.observations, tf.constant(trajectory.valid)
+        )
+    scaled = 0.5 * trajectory.rewards
+
+    def call(policy, trajectory, rewards):
+        return actor_critic.estimate_advantages(
+            policy, trajectory, rewards, gamma=0.9, lambda_=0.7
+        )
+
+    if jit is not None:
+        call = tf.function(call, jit_compile=jit)
+    rows = call(policy, trajectory, scaled)
+
+    def network(observations):
+        flat = tf.nest.map_structure(
+            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observations
+        )
+        return policy.state(policy.normalize(flat))
+
+    logits, values = (x.numpy() for x in network(trajectory.observations))
+    next_values = network(trajectory.next_observations)[1].numpy()
+    next_values = next_values.reshape(n_steps, n_envs)
+    columns = [
+        returns_slowly(
+            scaled[:, n],
+            trajectory.terminated[:, n],
+            trajectory.truncated[:, n],
+            next_values[:, n],
+            0.9,
+            0.7,
+        )
+        for n in range(n_envs)
+    ]
+    returns = np.stack(columns, 1).ravel()
+    chosen = logits[np.arange(27), trajectory.actions.ravel()]
+    log_probs = chosen - np.log(np.exp(logits).sum(-1))
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(rows.values, values, **close)
+    np.testing.assert_allclose(rows.returns, returns, **close)
+    np.testing.assert_allclose(rows.advantages, returns - values, **close)
+    np.testing.assert_allclose(rows.log_probs, log_probs, **close)
+    np.testing.assert_array_equal(rows.weights, trajectory.valid.ravel())
+    np.testing.assert_array_equal(rows.actions, trajectory.actions.ravel())
+    np.testing.assert_array_equal(
+        rows.observations["kind"], trajectory.observations["kind"].ravel()
+    )
+
+
+def test_reset_rows_leave_no_trace_in_the_rows_before():
+    """A NEXT_STEP reset row follows an end; whatever it holds, it is cut off."""
+    policy = new_policy(S.Box(-1.0, 1.0, (1,)), S.Discrete(2))
+    shape = (4, 1)
+    observations = np.linspace(-1, 1, 4, dtype=np.float32).reshape(4, 1, 1)
+    terminated, truncated = np.zeros(shape, bool), np.zeros(shape, bool)
+    truncated[1] = True
+    valid = np.array([[True], [True], [False], [True]])
+    found = []
+    for rewards in (0.0, 1e3):
+        rewards = np.array([[1.0], [2.0], [rewards], [3.0]], np.float32)
+        rows = actor_critic.estimate_advantages(
+            policy,
+            records.Trajectory(
+                observations,
+                np.zeros(shape, np.int32),
+                rewards,
+                terminated,
+                truncated,
+                observations + 0.1,
+                valid,
+            ),
+            rewards,
+            gamma=0.9,
+            lambda_=0.95,
+        )
+        found.append(rows.advantages.numpy()[[0, 1, 3]])
+    np.testing.assert_array_equal(*found)

@@ -1,0 +1,178 @@
+"""Notebooks are shipped clean, and run from top to bottom and back again."""
+
+import base64
+import json
+import os
+import pathlib
+import re
+
+import jupyter_client
+import nbclient
+import nbformat
+import pytest
+from jupyter_client import kernelspec
+
+COLABS = pathlib.Path(__file__).parents[2] / "colabs"
+NOTEBOOKS = sorted(COLABS.glob("*.ipynb"))
+COLAB = "https://colab.research.google.com"
+ABSOLUTE_PATH = re.compile(r"""(?:^|[\s"'`(=])(?:~?/[A-Za-z._]|[A-Za-z]:[\\/])""", re.M)
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def texts(notebook, cell_type):
+    return [cell.source for cell in notebook.cells if cell.cell_type == cell_type]
+
+
+def printed(cells):
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return "".join(output.text for output in outputs if "text" in output)
+
+
+def pictures(cells):
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    data = [output.data for output in outputs if "data" in output]
+    return [base64.b64decode(each["image/png"]) for each in data if "image/png" in each]
+
+
+def with_parameters(notebook, **values):
+    """Inserts a cell of new values after the one tagged `parameters`."""
+    (place,) = [
+        place
+        for place, cell in enumerate(notebook.cells)
+        if "parameters" in cell.metadata.get("tags", ())
+    ]
+    source = "\n".join(f"{name} = {value!r}" for name, value in values.items())
+    names = set(re.findall(r"^(\w+) =", notebook.cells[place].source, re.M))
+    assert set(values) <= names
+    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(source))
+    return notebook
+
+
+@pytest.fixture
+def execute(tmp_path, monkeypatch):
+    """Runs every cell in a kernel of this Python, whatever kernels are installed."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    environment = {
+        **os.environ,
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    folder = tmp_path / "working"
+    folder.mkdir()
+
+    def run(notebook):
+        kernels = kernelspec.KernelSpecManager(kernel_dirs=[])
+        client = nbclient.NotebookClient(
+            notebook,
+            km=jupyter_client.AsyncKernelManager(kernel_spec_manager=kernels),
+            timeout=300,
+            resources={"metadata": {"path": str(folder)}},
+        )
+        client.execute(cleanup_kc=True, env=environment)
+        assert not list(folder.iterdir())
+
+    return run
+
+
+def test_there_are_notebooks():
+    assert COLABS / "quickstart.ipynb" in NOTEBOOKS
+
+
+@each_notebook
+def test_the_format_is_valid_and_nothing_ran(path):
+    notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+    assert notebook.metadata.kernelspec.name == "python3"
+    for cell in notebook.cells:
+        assert cell.source.strip(), cell.id
+        if cell.cell_type == "code":
+            assert not cell.outputs and cell.execution_count is None, cell.id
+
+
+@each_notebook
+def test_every_line_is_a_line_of_its_own(path):
+    for cell in json.loads(path.read_text())["cells"]:
+        *lines, last = cell["source"]
+        assert all(line.endswith("\n") for line in lines), cell["id"]
+        assert not last.endswith("\n"), cell["id"]
+        assert all("\n" not in line.removesuffix("\n") for line in lines), cell["id"]
+        assert all(line.rstrip("\n") == line.rstrip() for line in lines), cell["id"]
+
+
+@each_notebook
+def test_it_opens_with_a_title_and_a_badge(path):
+    first = nbformat.read(path, as_version=4).cells[0]
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+    badge = re.findall(r"\[!\[[^]]+\]\((\S+)\)\]\((\S+)\)", first.source)
+    page = f"{COLAB}/github/tfrl/tfrl/blob/main/colabs/{path.name}"
+    assert badge == [(f"{COLAB}/assets/colab-badge.svg", page)]
+
+
+@each_notebook
+def test_it_installs_once_and_only_what_is_missing(path):
+    codes = texts(nbformat.read(path, as_version=4), "code")
+    installs = [
+        code for code in codes if re.search(r"\b(pip|apt|apt-get|conda)\b", code)
+    ]
+    assert installs == codes[:1]
+    (line,) = re.findall(r"^( *)%pip install -q ", installs[0], re.M)
+    assert line == " " * 4
+    assert 'if importlib.util.find_spec("tfrl") is None:\n' in installs[0]
+
+
+@each_notebook
+def test_it_names_no_absolute_path(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        assert not ABSOLUTE_PATH.findall(cell.source), cell.id
+
+
+def test_absolute_paths_are_found():
+    for text in ('open("/tmp/x")', "cd ~/runs", "/content/drive", 'p = "C:\\x"'):
+        assert ABSOLUTE_PATH.search(text), text
+    for text in ("[x](https://a.b/c)", "configs/ppo.gin", "a / b", 'f / "b"'):
+        assert not ABSOLUTE_PATH.search(text), text
+
+
+def test_what_is_missing_is_installed(execute):
+    """With a `%pip` that prints, and a look-up that finds what `present` says."""
+    setup = (
+        "import importlib.util\n"
+        "show = lambda line: print('pip', line)\n"
+        "get_ipython().register_magic_function(show, magic_name='pip')\n"
+        "importlib.util.find_spec = dict.fromkeys({present}, True).get"
+    )
+    notebook = nbformat.v4.new_notebook()
+    for present in ([], ["tensorflow"], ["tensorflow", "tfrl"]):
+        notebook.cells.append(nbformat.v4.new_code_cell(setup.format(present=present)))
+        for path in NOTEBOOKS:
+            install = texts(nbformat.read(path, as_version=4), "code")[0]
+            notebook.cells.append(nbformat.v4.new_code_cell(install))
+    execute(notebook)
+    lines = [f'pip install -q "tfrl[{extras}]"' for extras in ("cpu,plots", "plots")]
+    expected = [line for line in lines for _ in NOTEBOOKS]
+    assert printed(notebook.cells).splitlines() == expected
+
+
+def test_quickstart_runs_forwards_and_backwards(execute, tmp_path):
+    runs = tmp_path / "runs"
+    notebook = with_parameters(
+        nbformat.read(COLABS / "quickstart.ipynb", as_version=4),
+        env_steps=2_048,
+        output_folder=str(runs),
+    )
+    forwards = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    backwards = [nbformat.v4.new_code_cell(cell.source) for cell in forwards[::-1]]
+    notebook.cells += backwards
+    execute(notebook)
+    for cells in (forwards, backwards):
+        text = printed(cells)
+        slope, offset = re.findall(r"y = (\S+) x (\S+)$", text, re.M)[0]
+        assert abs(float(slope) - 3.0) < 0.01 and abs(float(offset) + 1.0) < 0.01
+        assert "[2.24 1.6  1.  ]" in text
+        (episode_return,) = re.findall(r"return of one episode: (\d+) of 500", text)
+        assert 8 <= int(episode_return) <= 500
+        (picture,) = pictures(cells)
+        assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+    assert len(list(runs.glob("*/ppo-cartpole/metrics.csv"))) == 2

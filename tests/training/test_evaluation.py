@@ -1,0 +1,75 @@
+"""Tests of `tfrl.training.evaluation`."""
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from toy_envs import MODES, Walk, act, vector
+
+from tfrl.training import evaluation
+
+
+def episodes_slowly(seed, n):
+    """Returns and lengths of the first `n` episodes of one walk."""
+    env, found = Walk(), []
+    observation, _ = env.reset(seed=seed)
+    total = 0.0
+    while len(found) < n:
+        action = act(observation[None])[0]
+        observation, reward, terminated, truncated, _ = env.step(int(action))
+        total += reward
+        if terminated or truncated:
+            found.append((total, env.steps))
+            observation, _ = env.reset()
+            total = 0.0
+    return found
+
+
+def play(mode, n_envs, n_episodes, layout="box"):
+    return evaluation.evaluate(
+        lambda observations: act(observations).astype(np.int64),
+        vector(mode, n_envs, layout),
+        n_episodes,
+        seed=11,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    ("n_envs", "n_episodes", "quota"),
+    [(3, 9, [3, 3, 3]), (3, 7, [3, 2, 2]), (4, 2, [1, 1, 0, 0]), (1, 5, [5])],
+)
+def test_first_episodes_of_each_environment(mode, n_envs, n_episodes, quota):
+    played = play(mode, n_envs, n_episodes)
+    expected = [
+        episode
+        for env, n in enumerate(quota)
+        for episode in episodes_slowly(11 + env, n)
+    ]
+    returns, lengths = zip(*expected, strict=True)
+    np.testing.assert_allclose(played.returns, returns, rtol=1e-12)
+    np.testing.assert_array_equal(played.lengths, lengths)
+    assert played.returns.dtype == np.float64
+    assert played.lengths.dtype == np.int64
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_long_episodes_count_as_much_as_short_ones(mode):
+    lengths = play(mode, 50, 500).lengths
+    # Lengths 1 to 5 are equally likely; counting what ends first would favour 1.
+    np.testing.assert_allclose(lengths.mean(), 3.0, atol=4 * np.sqrt(2.0 / 500))
+
+
+@pytest.mark.parametrize("layout", ["dict", "tuple"])
+def test_nested_observations(layout):
+    played, flat = (
+        play(AutoresetMode.SAME_STEP, 2, 6, kind) for kind in (layout, "box")
+    )
+    np.testing.assert_array_equal(played.returns, flat.returns)
+
+
+@pytest.mark.parametrize("n_episodes", [0, -3])
+def test_errors(n_episodes):
+    with pytest.raises(
+        ValueError, match="`evaluate`: `n_episodes` expected numbers > 0"
+    ):
+        play(AutoresetMode.DISABLED, 2, n_episodes)

@@ -1,0 +1,283 @@
+"""Tests of `tfrl.training.export`."""
+
+import os
+import subprocess
+import sys
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.training import export
+
+S = gym.spaces
+BOX = S.Box(-np.inf, np.inf, (3,))
+NAMED = S.Dict(
+    x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3), bits=S.MultiBinary(2)
+)
+ACTIONS = {
+    "discrete": (S.Discrete(3, start=-1), {}),
+    "multi discrete": (S.MultiDiscrete([3, 2]), {}),
+    "clipped": (S.Box(-0.3, 0.3, (2,)), {}),
+    "squashed": (S.Box(-2.0, 1.0, (2,)), {"squash": True}),
+    "float64": (S.Box(-2.0, 1.0, (1, 2), np.float64), {"squash": True}),
+}
+
+
+def batch_of(space, n_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    if isinstance(space, S.Dict):
+        return {name: batch_of(space[name], n_rows, seed) for name in space}
+    if isinstance(space, S.Box):
+        return rng.normal(3.0, 2.0, (n_rows, *space.shape)).astype(space.dtype)
+    if isinstance(space, S.Tuple):
+        return tuple(batch_of(part, n_rows, seed) for part in space)
+    high = space.n if isinstance(space, S.Discrete) else 2
+    return rng.integers(0, high, (n_rows, *space.shape)).astype(space.dtype)
+
+
+def trained(observation_space, action_space, **kwargs):
+    """An agent whose weights and moments are no longer the initial ones."""
+    policy = actor_critic.ActorCriticPolicy.create(
+        observation_space,
+        action_space,
+        tx=gradient_transforms.sgd(1.0),
+        hidden_units=(8,),
+        normalize_observations=True,
+        **kwargs,
+    )
+    policy = policy.update_moments(batch_of(observation_space, 20), tf.ones([20]))
+    rng = np.random.default_rng(0)
+    grads = tf.nest.map_structure(
+        lambda x: tf.constant(0.3 * rng.standard_normal(x.shape), x.dtype),
+        policy.state.params,
+    )
+    policy = policy.replace(state=policy.state.apply_gradients(grads=grads))
+    return types.SimpleNamespace(policy=policy, sample_actions=policy.sample_actions)
+
+
+def named(observations):
+    nested = isinstance(observations, dict)
+    given = observations if nested else {"observations": observations}
+    return {name: tf.constant(value) for name, value in given.items()}
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [*((BOX, kind) for kind in ACTIONS), (NAMED, "discrete"), (NAMED, "squashed")],
+    ids=[*ACTIONS, "dict to discrete", "dict to squashed"],
+)
+def test_signatures_do_what_the_agent_does(tmp_path, space, kind):
+    actions, kwargs = ACTIONS[kind]
+    agent = trained(space, actions, **kwargs)
+    policy, head = agent.policy, agent.policy.head
+    export.export_policy(agent, tmp_path / "policy", space, actions)
+    model = tf.saved_model.load(str(tmp_path / "policy"))
+    assert sorted(model.signatures) == ["log_prob", "sample", "serving_default"]
+    greedy, sample, log_prob = (
+        model.signatures[name] for name in ("serving_default", "sample", "log_prob")
+    )
+    for n_rows in (1, 7):
+        observations = batch_of(space, n_rows, seed=n_rows)
+        found = greedy(**named(observations))
+        assert list(found) == ["actions"]
+        expected = agent.sample_actions(observations, temperature=0.0)
+        np.testing.assert_allclose(found["actions"], expected, rtol=1e-5, atol=1e-6)
+        assert found["actions"].dtype == actions.dtype
+
+        seed = tf.constant([4, n_rows])
+        drawn = sample(**named(observations), seed=seed)
+        assert sorted(drawn) == ["actions", "log_probs"]
+        expected = agent.sample_actions(observations, seed=seed)
+        np.testing.assert_allclose(drawn["actions"], expected, rtol=1e-5, atol=1e-5)
+        again = sample(**named(observations), seed=seed)["actions"]
+        np.testing.assert_array_equal(again, drawn["actions"])
+        assert drawn["actions"].shape == (n_rows, *actions.shape)
+        rows = drawn["actions"].numpy()
+        assert all(actions.contains(np.asarray(row)) for row in rows)
+
+        given = log_prob(**named(observations), actions=drawn["actions"])
+        assert given["log_probs"].shape == (n_rows,)
+        np.testing.assert_allclose(given["log_probs"], drawn["log_probs"], atol=1e-4)
+        raw = head.from_env(drawn["actions"])
+        np.testing.assert_allclose(
+            given["log_probs"],
+            head.log_prob(policy.parameters(observations), raw),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
+def test_other_seeds_draw_otherwise(tmp_path):
+    agent = trained(BOX, S.Box(-1.0, 1.0, (2,)))
+    export.export_policy(agent, tmp_path / "policy", BOX, S.Box(-1.0, 1.0, (2,)))
+    model = tf.saved_model.load(str(tmp_path / "policy"))
+    given = named(batch_of(BOX, 7))
+    draws = [
+        model.signatures["sample"](**given, seed=tf.constant(seed))["actions"].numpy()
+        for seed in ([0, 0], [0, 1], [1, 0])
+    ]
+    assert np.any(draws[0] != draws[1])
+    assert np.any(draws[0] != draws[2])
+
+
+def test_normalizer_is_inside(tmp_path):
+    agent = trained(BOX, S.Discrete(3))
+    export.export_policy(agent, tmp_path / "policy", BOX, S.Discrete(3))
+    model = tf.saved_model.load(str(tmp_path / "policy"))
+    observations = batch_of(BOX, 40, seed=9)
+    actions = np.arange(40) % 3
+
+    def log_probs(policy):
+        parameters = policy.parameters(observations)
+        return policy.head.log_prob(parameters, actions).numpy()
+
+    found = model.signatures["log_prob"](
+        observations=tf.constant(observations), actions=tf.constant(actions)
+    )["log_probs"]
+    np.testing.assert_allclose(found, log_probs(agent.policy), rtol=1e-4, atol=1e-5)
+    raw = agent.policy.replace(observation_moments=())
+    assert np.abs(found - log_probs(raw)).max() > 0.1
+
+
+CLIENT = """
+import sys
+
+BLOCKED = ("tfrl", "keras", "tf_keras", "tensorflow_probability")
+
+class Blind:
+    # A finder that sees nothing of these packages, as if they were not installed.
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] not in BLOCKED:
+            return self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Blind, sys.meta_path)
+for name in BLOCKED:
+    try:
+        __import__(name)
+    except ModuleNotFoundError:
+        continue
+    raise SystemExit(name + " can be imported")
+import numpy as np
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+with np.load(sys.argv[2]) as given:
+    observations = {name: tf.constant(given[name]) for name in given}
+greedy = model.signatures["serving_default"](**observations)
+drawn = model.signatures["sample"](**observations, seed=tf.constant([4, 5]))
+log_probs = model.signatures["log_prob"](**observations, actions=drawn["actions"])
+np.savez(sys.argv[3], greedy=greedy["actions"], **drawn, again=log_probs["log_probs"])
+"""
+
+
+@pytest.mark.parametrize("kind", ["discrete", "squashed"])
+def test_a_process_without_tfrl_keras_and_tfp(tmp_path, kind):
+    actions, kwargs = ACTIONS[kind]
+    agent = trained(NAMED, actions, **kwargs)
+    export.export_policy(agent, tmp_path / "policy", NAMED, actions)
+    observations = batch_of(NAMED, 7)
+    np.savez(tmp_path / "in.npz", **observations)
+    files = [str(tmp_path / name) for name in ("policy", "in.npz", "out.npz")]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run(
+        [sys.executable, "-I", "-c", CLIENT, *files],
+        check=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    with np.load(files[2]) as found:
+        expected = agent.sample_actions(observations, temperature=0.0)
+        np.testing.assert_allclose(found["greedy"], expected, rtol=1e-5, atol=1e-6)
+        drawn = agent.sample_actions(observations, seed=tf.constant([4, 5]))
+        np.testing.assert_allclose(found["actions"], drawn, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found["again"], found["log_probs"], atol=1e-4)
+
+
+def test_a_dict_with_the_single_part_observations(tmp_path):
+    space = S.Dict(observations=BOX)
+    agent = trained(space, S.Discrete(2))
+    export.export_policy(agent, tmp_path / "policy", space, S.Discrete(2))
+    model = tf.saved_model.load(str(tmp_path / "policy"))
+    observations = batch_of(space, 7)
+    found = model.signatures["serving_default"](**named(observations))["actions"]
+    np.testing.assert_array_equal(
+        found, agent.sample_actions(observations, temperature=0.0)
+    )
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_overwrite(tmp_path):
+    path = tmp_path / "runs" / "policy"
+    agent = trained(BOX, S.Discrete(2))
+    export.export_policy(agent, path, BOX, S.Discrete(2))
+    (path / "mine.txt").write_text("old")
+    with pytest.raises(
+        ValueError, match="`export_policy`: `path` expected a folder that"
+    ):
+        export.export_policy(agent, path, BOX, S.Discrete(2))
+    assert (path / "mine.txt").exists()
+    export.export_policy(agent, path, BOX, S.Discrete(2), overwrite=True)
+    assert not (path / "mine.txt").exists()
+    assert names(path.parent) == ["policy"]
+    tf.saved_model.load(str(path))
+
+
+@pytest.mark.parametrize("failing", ["save", "rename"])
+@pytest.mark.parametrize("existing", [True, False], ids=["over old", "new"])
+def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing, existing):
+    path = tmp_path / "policy"
+    agent = trained(BOX, S.Discrete(2))
+    if existing:
+        path.mkdir()
+        (path / "mine.txt").write_text("old")
+    if failing == "save":
+
+        def save(module, folder, signatures):
+            os.makedirs(folder)
+            raise OSError("no space left")
+
+        monkeypatch.setattr(tf.saved_model, "save", save)
+    else:
+        rename = os.rename
+
+        def rename_back_only(source, target):
+            if os.path.basename(source) == "new":
+                raise OSError("no space left")
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", rename_back_only)
+    with pytest.raises(OSError, match="no space left"):
+        export.export_policy(agent, path, BOX, S.Discrete(2), overwrite=True)
+    assert names(tmp_path) == (["policy"] if existing else [])
+    if existing:
+        assert (path / "mine.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("space", "match"),
+    [
+        (S.Tuple((BOX, BOX)), "`observation_space` expected arrays, or a Dict"),
+        (S.Dict(a=S.Dict(b=BOX)), "`observation_space` expected arrays.* at 'a'"),
+        (S.Dict({"seed": BOX}), "expected names .* got 'seed'"),
+        (S.Dict(actions=BOX), "expected names .* got 'actions'"),
+        (S.Dict({"two words": BOX}), "expected names .* got 'two words'"),
+    ],
+    ids=["tuple", "nested", "seed", "actions", "no identifier"],
+)
+def test_spaces_without_names_for_their_parts(tmp_path, space, match):
+    agent = trained(space, S.Discrete(2))
+    with pytest.raises(ValueError, match=f"`export_policy`: .*{match}"):
+        export.export_policy(agent, tmp_path / "policy", space, S.Discrete(2))
+    assert names(tmp_path) == []
