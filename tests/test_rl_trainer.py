@@ -124,6 +124,7 @@ def test_a_finished_folder_is_not_overwritten(tmp_path, capsys):
 def test_interrupting_saves_and_tells_how_to_resume(tmp_path):
     flags = [f"--config_file={CARTPOLE}", f"--output_dir={tmp_path}"]
     flags += [*SMALL, *SMALL_PPO, "--config=Trainer.total_env_steps = 3_200"]
+    flags += ["--config=make_vec.vectorization = 'sync'"]
     command = [sys.executable, "-m", "tfrl.rl_trainer", *flags]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     child = subprocess.Popen(

@@ -202,15 +202,10 @@ def returns_slowly(rewards, terminated, truncated, next_values, gamma, lambda_):
     return returns
 
 
-@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
-@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
-def test_estimate_advantages(normalize, jit):
-    space = S.Dict(x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3))
-    policy = new_policy(space, S.Discrete(4), normalize_observations=normalize)
+def random_trajectory(space, n_steps, n_envs):
     rng = np.random.default_rng(1)
-    n_steps, n_envs = 9, 3
     flags = rng.random((3, n_steps, n_envs))
-    trajectory = records.Trajectory(
+    return records.Trajectory(
         observations=batch_of(space, n_steps, n_envs, seed=1),
         actions=rng.integers(0, 4, (n_steps, n_envs)).astype(np.int32),
         rewards=rng.normal(size=(n_steps, n_envs)).astype(np.float32),
@@ -219,6 +214,14 @@ def test_estimate_advantages(normalize, jit):
         next_observations=batch_of(space, n_steps, n_envs, seed=2),
         valid=flags[2] < 0.8,
     )
+
+
+@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
+@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
+def test_estimate_advantages(normalize, jit):
+    space = S.Dict(x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3))
+    policy = new_policy(space, S.Discrete(4), normalize_observations=normalize)
+    trajectory = random_trajectory(space, 9, 3)
     if normalize:
         policy = policy.update_moments(
             trajectory.observations, tf.constant(trajectory.valid)
@@ -242,7 +245,7 @@ def test_estimate_advantages(normalize, jit):
 
     logits, values = (x.numpy() for x in network(trajectory.observations))
     next_values = network(trajectory.next_observations)[1].numpy()
-    next_values = next_values.reshape(n_steps, n_envs)
+    next_values = next_values.reshape(9, 3)
     columns = [
         returns_slowly(
             scaled[:, n],
@@ -252,7 +255,7 @@ def test_estimate_advantages(normalize, jit):
             0.9,
             0.7,
         )
-        for n in range(n_envs)
+        for n in range(3)
     ]
     returns = np.stack(columns, 1).ravel()
     chosen = logits[np.arange(27), trajectory.actions.ravel()]

@@ -166,14 +166,8 @@ def test_everything_compiles(space, squash):
     def everything(parameters, seed):
         raw = head.sample(parameters, seed)
         env = head.to_env(raw)
-        back = head.from_env(env)
-        return (
-            head.log_prob(parameters, raw),
-            head.log_prob(parameters, back),
-            head.entropy(parameters),
-            head.mode(parameters),
-            env,
-        )
+        log_probs = [head.log_prob(parameters, x) for x in (raw, head.from_env(env))]
+        return *log_probs, head.entropy(parameters), head.mode(parameters), env
 
     compiled = tf.function(everything, jit_compile=True)
     parameters = tf.constant(parameters_of(head, 6))
@@ -281,14 +275,6 @@ def test_log_density_of_boxes(space, squash):
     )
 
 
-def test_squashed_density_integrates_to_one():
-    head = action_heads.action_head(S.Box(-1.0, 3.0, (1,)), squash=True)
-    middles = -1.0 + 4.0 * (np.arange(40_000, dtype=np.float32)[:, None] + 0.5) / 40_000
-    parameters = np.tile(np.array([0.4, -0.5], np.float32), (40_000, 1))
-    density = np.exp(head.log_prob(parameters, head.from_env(middles)))
-    np.testing.assert_allclose(density.sum() * 4.0 / 40_000, 1.0, rtol=1e-4)
-
-
 @pytest.mark.parametrize("where", ["tensorflow", "host"])
 def test_mean_and_spread_of_draws(where):
     head = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
@@ -320,16 +306,13 @@ def test_squashed_entropy_against_integration(loc, log_std):
         entropy, [squashed_entropy(loc, log_std, 1.5)], atol=1e-3, rtol=1e-4
     )
     step = 1e-3
-    expected = [
-        (
-            squashed_entropy(loc + a * step, log_std + b * step, 1.5)
-            - squashed_entropy(loc - a * step, log_std - b * step, 1.5)
-        )
-        / (2 * step)
-        for a, b in ((1, 0), (0, 1))
-    ]
+    shifted = {
+        (a, b): squashed_entropy(loc + a * step, log_std + b * step, 1.5)
+        for a, b in ((1, 0), (-1, 0), (0, 1), (0, -1))
+    }
+    rises = [shifted[1, 0] - shifted[-1, 0], shifted[0, 1] - shifted[0, -1]]
     np.testing.assert_allclose(
-        tape.gradient(entropy, parameters)[0], expected, rtol=5e-3, atol=5e-3
+        tape.gradient(entropy, parameters)[0], np.array(rises) / 2e-3, 5e-3, 5e-3
     )
 
 
@@ -383,44 +366,35 @@ def test_draws_are_differentiable():
 
 
 def test_heads_are_hashable_configuration():
-    one = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
-    other = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    box = S.Box(-1.0, 1.0, (2,))
+    one, other = action_heads.action_head(box), action_heads.action_head(box)
     one.to_env(tf.zeros([1, 2]))
-    assert one == other
-    assert hash(one) == hash(other)
-    assert one != action_heads.action_head(S.Box(-1.0, 1.0, (2,)), squash=True)
+    assert (one, hash(one)) == (other, hash(other))
+    assert one != action_heads.action_head(box, squash=True)
     assert (one.n_outputs, one.has_log_std) == (2, True)
     head = action_heads.action_head(S.MultiDiscrete([3, 4]))
     assert (head.n_outputs, head.has_log_std) == (7, False)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        S.Text(3),
-        S.Box(0, 255, (2,), np.uint8),
-        S.MultiDiscrete([[2, 2], [2, 2]]),
-        S.MultiBinary([2, 2]),
-        S.Dict(a=S.Discrete(2)),
-    ],
-    ids=str,
-)
+HEADLESS = [
+    S.Text(3),
+    S.Box(0, 255, (2,), np.uint8),
+    S.MultiDiscrete([[2, 2], [2, 2]]),
+    S.MultiBinary([2, 2]),
+    S.Dict(a=S.Discrete(2)),
+]
+
+
+@pytest.mark.parametrize("space", HEADLESS, ids=str)
 def test_spaces_without_a_head(space):
-    with pytest.raises(
-        TypeError, match="`action_head`: `action_space` expected Discrete"
-    ):
+    with pytest.raises(TypeError, match="`action_head`: `action_space` expected"):
         action_heads.action_head(space)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        S.Discrete(2),
-        *UNBOUNDED.values(),
-        S.Box(np.zeros(2, "f"), np.array([0, 1], "f")),
-    ],
-    ids=str,
-)
+EMPTY = S.Box(np.zeros(2, "f"), np.array([0, 1], "f"))
+
+
+@pytest.mark.parametrize("space", [S.Discrete(2), *UNBOUNDED.values(), EMPTY], ids=str)
 def test_squash_needs_a_bounded_box(space):
     with pytest.raises(ValueError, match="`action_head`: `squash` expected a Box with"):
         action_heads.action_head(space, squash=True)

@@ -1,5 +1,6 @@
 """Tests of `tfrl.training.evaluation`."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -57,6 +58,23 @@ def test_long_episodes_count_as_much_as_short_ones(mode):
     lengths = play(mode, 50, 500).lengths
     # Lengths 1 to 5 are equally likely; counting what ends first would favour 1.
     np.testing.assert_allclose(lengths.mean(), 3.0, atol=4 * np.sqrt(2.0 / 500))
+
+
+class PaidResets(gym.vector.VectorWrapper):
+    """Gives rewards for the steps of a NEXT_STEP vector that only reset."""
+
+    ended = np.zeros(1, bool)
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, info = self.env.step(actions)
+        rewards, self.ended = rewards + 100.0 * self.ended, terminated | truncated
+        return observations, rewards, terminated, truncated, info
+
+
+def test_what_resets_bring_does_not_count():
+    envs = PaidResets(vector(AutoresetMode.NEXT_STEP, 2))
+    paid = evaluation.evaluate(act, envs, 6, seed=11)
+    np.testing.assert_allclose(paid.returns, play(MODES[0], 2, 6).returns, rtol=1e-12)
 
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])

@@ -214,6 +214,27 @@ def test_a_dict_with_the_single_part_observations(tmp_path):
     )
 
 
+def test_nested_parts_have_joined_names(tmp_path):
+    space = S.Tuple((BOX, S.Dict(b=S.Discrete(3), a=BOX)))
+    assert list(export.policy_inputs(space)) == [
+        "observations_0",
+        "observations_1_a",
+        "observations_1_b",
+    ]
+    agent = trained(space, S.Discrete(2))
+    export.export_policy(agent, tmp_path / "policy", space, S.Discrete(2))
+    model = tf.saved_model.load(str(tmp_path / "policy"))
+    first, second = observations = batch_of(space, 7)
+    found = model.signatures["serving_default"](
+        observations_0=tf.constant(first),
+        observations_1_a=tf.constant(second["a"]),
+        observations_1_b=tf.constant(second["b"]),
+    )["actions"]
+    np.testing.assert_array_equal(
+        found, agent.sample_actions(observations, temperature=0.0)
+    )
+
+
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
@@ -268,16 +289,15 @@ def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing, existing)
 @pytest.mark.parametrize(
     ("space", "match"),
     [
-        (S.Tuple((BOX, BOX)), "`observation_space` expected arrays, or a Dict"),
-        (S.Dict(a=S.Dict(b=BOX)), "`observation_space` expected arrays.* at 'a'"),
+        (S.Dict({"a_b": BOX, "a": S.Dict(b=BOX)}), "expected names .* got 'a_b'"),
         (S.Dict({"seed": BOX}), "expected names .* got 'seed'"),
         (S.Dict(actions=BOX), "expected names .* got 'actions'"),
         (S.Dict({"two words": BOX}), "expected names .* got 'two words'"),
     ],
-    ids=["tuple", "nested", "seed", "actions", "no identifier"],
+    ids=["twice", "seed", "actions", "no identifier"],
 )
-def test_spaces_without_names_for_their_parts(tmp_path, space, match):
+def test_names_that_no_input_can_take(tmp_path, space, match):
     agent = trained(space, S.Discrete(2))
-    with pytest.raises(ValueError, match=f"`export_policy`: .*{match}"):
+    with pytest.raises(ValueError, match=f"`policy_inputs`: .*{match}"):
         export.export_policy(agent, tmp_path / "policy", space, S.Discrete(2))
     assert names(tmp_path) == []

@@ -4,31 +4,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
-import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import gradient_transforms, networks, train_state
-from tfrl.core import pytree, random, records
+from tfrl.core import pytree, random, records, spaces
 from tfrl.distributions import action_heads
 from tfrl.ops import value
 from tfrl.stats import moments
-
-
-def _space_leaves(space: gym.Space) -> list[gym.Space]:
-    """Returns the leaf spaces in the order in which `tf.nest` flattens observations."""
-    if isinstance(space, gym.spaces.Dict):
-        return [leaf for key in sorted(space) for leaf in _space_leaves(space[key])]
-    if isinstance(space, gym.spaces.Tuple):
-        return [leaf for part in space for leaf in _space_leaves(part)]
-    return [space]
-
-
-def _batch_shapes(space: gym.Space) -> Any:
-    if isinstance(space, gym.spaces.Dict):
-        return {key: _batch_shapes(part) for key, part in space.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(_batch_shapes(part) for part in space)
-    return (None, *space.shape)
 
 
 class ActorCriticPolicy(pytree.PyTreeNode):
@@ -97,14 +79,15 @@ class ActorCriticPolicy(pytree.PyTreeNode):
             # Names of weights are what checkpoints know them by.
             name="actor_critic",
         )
-        network.build(_batch_shapes(observation_space))
+        specs = spaces.spec_from_space(observation_space)
+        network.build(tf.nest.map_structure(lambda x: (None, *x.shape), specs))
         kept: Any = ()
         if normalize_observations:
             kept = tuple(
-                moments.RunningMoments.create(leaf.shape)
-                if np.issubdtype(leaf.dtype, np.floating)
+                moments.RunningMoments.create(spec.shape)
+                if spec.dtype.is_floating
                 else ()
-                for leaf in _space_leaves(observation_space)
+                for spec in tf.nest.flatten(specs)
             )
         state = train_state.TrainState.create(network, tx=tx)
         return cls(state=state, observation_moments=kept, head=head)

@@ -119,13 +119,38 @@ class PPO:
                 positive.
             TypeError: if a space is of an unsupported kind.
         """
-        return PPOAgent.create(
+        for name, value in [
+            ("n_envs", n_envs),
+            ("n_steps", n_steps),
+            ("n_updates", n_updates),
+        ]:
+            checks.check_positive("PPO", name, value)
+        if n_steps * n_envs % self.minibatch_size:
+            raise ValueError(
+                "`PPO`: `minibatch_size` expected to divide steps * environments = "
+                f"{n_steps * n_envs}; got {self.minibatch_size}; choose a divisor"
+            )
+        policy = actor_critic.ActorCriticPolicy.create(
             observation_space,
             action_space,
-            n_envs=n_envs,
-            n_steps=n_steps,
-            n_updates=n_updates,
+            tx=gradient_transforms.chain(
+                gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
+                gradient_transforms.adam(self.learning_rate, eps=1e-5),
+            ),
+            hidden_units=self.hidden_units,
+            activation=self.activation,
+            squash=self.squash,
+            log_std=self.log_std,
+            normalize_observations=self.normalize_observations,
             seed=seed,
+        )
+        scale = moments.ReturnScale.create(n_envs) if self.normalize_rewards else ()
+        return PPOAgent(
+            policy=policy,
+            return_scale=scale,
+            rng=random.new_seed(seed),
+            n_updates_done=tf.constant(0),
+            n_updates=n_updates,
             config=self,
         )
 
@@ -160,54 +185,6 @@ class PPOAgent(pytree.PyTreeNode):
     n_updates_done: tf.Tensor
     n_updates: int = pytree.nonpytree_field()
     config: PPO = pytree.nonpytree_field()
-
-    @classmethod
-    def create(
-        cls,
-        observation_space: gym.Space,
-        action_space: gym.Space,
-        *,
-        n_envs: int,
-        n_steps: int,
-        n_updates: int,
-        seed: int,
-        config: PPO,
-    ) -> Self:
-        """Returns a new agent; see `PPO.create`."""
-        for name, value in [
-            ("n_envs", n_envs),
-            ("n_steps", n_steps),
-            ("n_updates", n_updates),
-        ]:
-            checks.check_positive("PPO", name, value)
-        if n_steps * n_envs % config.minibatch_size:
-            raise ValueError(
-                "`PPO`: `minibatch_size` expected to divide steps * environments = "
-                f"{n_steps * n_envs}; got {config.minibatch_size}; choose a divisor"
-            )
-        policy = actor_critic.ActorCriticPolicy.create(
-            observation_space,
-            action_space,
-            tx=gradient_transforms.chain(
-                gradient_transforms.clip_by_global_norm(config.max_gradient_norm),
-                gradient_transforms.adam(config.learning_rate, eps=1e-5),
-            ),
-            hidden_units=config.hidden_units,
-            activation=config.activation,
-            squash=config.squash,
-            log_std=config.log_std,
-            normalize_observations=config.normalize_observations,
-            seed=seed,
-        )
-        scale = moments.ReturnScale.create(n_envs) if config.normalize_rewards else ()
-        return cls(
-            policy=policy,
-            return_scale=scale,
-            rng=random.new_seed(seed),
-            n_updates_done=tf.constant(0),
-            n_updates=n_updates,
-            config=config,
-        )
 
     def sample_actions(
         self,

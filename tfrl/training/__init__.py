@@ -21,7 +21,7 @@ from tfrl.training.configs import (
     write,
 )
 from tfrl.training.evaluation import Evaluation, evaluate
-from tfrl.training.export import export_policy
+from tfrl.training.export import export_policy, policy_inputs
 from tfrl.training.host_policy import HostPolicy
 from tfrl.training.trainer import Intervals, Trainer
 
@@ -41,6 +41,7 @@ __all__ = [
     "load_run",
     "operative",
     "parse",
+    "policy_inputs",
     "register",
     "save_run",
     "write",

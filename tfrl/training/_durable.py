@@ -10,8 +10,9 @@ import fcntl
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 Path = str | os.PathLike[str]
 
@@ -75,8 +76,16 @@ def flush_to_disk(*paths: Path) -> None:
     Example:
         >>> flush_to_disk(".")
     """
-    for _ in _threads.map(_flush, paths):
-        pass
+    _side_by_side(_flush, paths)
+
+
+def _side_by_side(function: Callable[[Any], None], paths: Iterable[Path]) -> None:
+    """Calls `function` on every path, and returns or raises when all calls ended."""
+    calls = [_threads.submit(function, path) for path in paths]
+    # A call still at work after this function raised would disturb the clean-up.
+    wait(calls)
+    for call in calls:
+        call.result()
 
 
 def _flush(path: Path) -> None:
@@ -141,8 +150,7 @@ def remove_folder(path: Path) -> None:
     path = pathlib.Path(path)
     doomed = path.with_name(f"{_REMOVING}{path.name}")
     os.rename(path, doomed)
-    for _ in _threads.map(os.unlink, filter(pathlib.Path.is_file, doomed.iterdir())):
-        pass
+    _side_by_side(os.unlink, [entry for entry in doomed.iterdir() if entry.is_file()])
     shutil.rmtree(doomed)
 
 

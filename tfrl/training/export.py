@@ -3,12 +3,14 @@
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import agent as agents
+from tfrl.core import spaces
 from tfrl.training import _durable
 
 
@@ -23,8 +25,7 @@ def export_policy(
     """Writes an agent's policy as a SavedModel, normalizers and bounds included.
 
     Every signature takes named tensors with a free batch axis B and returns a
-    dictionary. An observation that is one array is the input `observations`; the parts
-    of a Dict are inputs under their own names.
+    dictionary. The inputs for the observation are those of `policy_inputs`.
 
     * `serving_default`: the most probable `actions`.
     * `sample`: with `seed`, int32 `[2]`: drawn `actions` and their `log_probs`.
@@ -42,15 +43,13 @@ def export_policy(
     Args:
         agent: whose policy to write.
         path: folder to create.
-        observation_space: of one environment; Box, Discrete, MultiBinary,
-            MultiDiscrete, or a Dict of those.
+        observation_space: of one environment.
         action_space: of one environment.
         overwrite: replace an existing folder.
 
     Raises:
-        ValueError: if the folder exists and `overwrite` is False, or the observations
-            are a nested or Tuple space, whose parts have no names, or have a part
-            whose name no input can take.
+        ValueError: if the folder exists and `overwrite` is False, or an observation
+            has a name that no input can take.
 
     Example:
         >>> import tempfile
@@ -71,7 +70,7 @@ def export_policy(
             f"`export_policy`: `path` expected a folder that does not exist; got "
             f"{str(target)!r}; choose another or pass overwrite=True"
         )
-    inputs = _input_specs(observation_space)
+    policy_inputs(observation_space)
     module = tf.Module()
     # Optimizer state is not part of a policy.
     policy = agent.policy.without_optimizer()
@@ -82,9 +81,8 @@ def export_policy(
     signatures = _signatures(
         policy,
         module.leaves,
-        inputs,
+        observation_space,
         tf.TensorSpec([None, *action_space.shape], policy.head.dtype, name="actions"),
-        named=isinstance(observation_space, gym.spaces.Dict),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
@@ -107,45 +105,70 @@ def _swap(fresh: pathlib.Path, target: pathlib.Path, old: pathlib.Path) -> None:
         raise
 
 
-def _input_specs(space: gym.Space) -> dict[str, tf.TensorSpec]:
-    parts = space.spaces if isinstance(space, gym.spaces.Dict) else None
-    named = {"observations": space} if parts is None else dict(parts)
-    for name, part in named.items():
-        if part.shape is None or isinstance(part, gym.spaces.Dict | gym.spaces.Tuple):
+def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
+    """Returns the named inputs that an exported policy takes as its observation.
+
+    One array is `observations`. The parts of a Dict go by their own names, those of a
+    Tuple by their numbers, joined by underscores where spaces are nested.
+
+    Args:
+        observation_space: of one environment; arrays, or Dicts and Tuples of them.
+
+    Returns:
+        Specs `[None, *shape]` by name, in the order in which `tf.nest` flattens
+        observations.
+
+    Raises:
+        ValueError: if a name is not a Python identifier, is `seed` or `actions`, or
+            stands for two parts.
+        TypeError: if a part is not an array.
+
+    Example:
+        >>> speed = gym.spaces.Box(-1.0, 1.0, (3,))
+        >>> space = gym.spaces.Dict(eye=speed, body=gym.spaces.Tuple([speed, speed]))
+        >>> list(policy_inputs(space))
+        ['body_0', 'body_1', 'eye']
+    """
+    inputs: dict[str, tf.TensorSpec] = {}
+    for name, spec in _named(spaces.spec_from_space(observation_space), ""):
+        if name in ("actions", "seed", *inputs) or not name.isidentifier():
             raise ValueError(
-                "`export_policy`: `observation_space` expected arrays, or a Dict of "
-                f"arrays; got {part} at {name!r}; flatten the space by a wrapper"
-            )
-        if name in ("actions", "seed") or not name.isidentifier():
-            raise ValueError(
-                "`export_policy`: `observation_space` expected names that are Python "
-                "identifiers, other than 'actions' and 'seed'; got "
+                "`policy_inputs`: `observation_space` expected names that are distinct "
+                "Python identifiers, other than 'actions' and 'seed'; got "
                 f"{name!r}; rename it by a wrapper"
             )
-    return {
-        name: tf.TensorSpec([None, *part.shape], part.dtype, name=name)
-        for name, part in named.items()
-    }
+        inputs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name=name)
+    return inputs
+
+
+def _named(spec: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(spec, dict):
+        for key in sorted(spec):
+            yield from _named(spec[key], f"{name}_{key}" if name else str(key))
+    elif isinstance(spec, tuple):
+        for index, part in enumerate(spec):
+            yield from _named(part, f"{name or 'observations'}_{index}")
+    else:
+        yield name or "observations", spec
 
 
 def _signatures(
     policy: Any,
     leaves: list[tf.Variable],
-    inputs: dict[str, tf.TensorSpec],
+    observation_space: gym.Space,
     actions: tf.TensorSpec,
-    named: bool,
 ) -> dict[str, Any]:
     head = policy.head
+    inputs = policy_inputs(observation_space)
+    structure = spaces.spec_from_space(observation_space)
     seed = tf.TensorSpec([2], tf.int32, name="seed")
 
     def parameters(given: dict[str, tf.Tensor]) -> tf.Tensor:
         current = tf.nest.pack_sequence_as(
             policy, [leaf.read_value() for leaf in leaves]
         )
-        observations = {name: given[name] for name in inputs}
-        return current.parameters(
-            observations if named else observations["observations"]
-        )
+        parts = [given[name] for name in inputs]
+        return current.parameters(tf.nest.pack_sequence_as(structure, parts))
 
     @tf.function(autograph=False)
     def greedy(**given: tf.Tensor) -> dict[str, tf.Tensor]:

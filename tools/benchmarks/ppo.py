@@ -110,8 +110,8 @@ def script_run(name: str) -> Callable[[int, int], dict[str, float]]:
 
 CONTENDERS: dict[str, Callable[[int, int], dict[str, float]]] = {
     "tfrl": tfrl_run,
-    "stable-baselines3": script_run("ppo_sb3.py"),
-    "torch": script_run("ppo_torch.py"),
+    "stable-baselines3": script_run("peers/ppo_sb3.py"),
+    "torch": script_run("peers/ppo_torch.py"),
 }
 
 
