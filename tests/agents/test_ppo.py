@@ -131,7 +131,9 @@ def test_every_kind_of_action_updates_finitely(space, squash):
     before = params_of(agent)
     updated, info = agent.update(make_trajectory(space))
     assert float(info["gradient_steps"]) == 6
-    assert all(np.isfinite(float(value)) for value in info.values())
+    assert all(np.isfinite(value).all() for value in info.values())
+    last = updated.policy.parameters(make_trajectory(space).observations[-1])
+    np.testing.assert_allclose(info["parameters"], last, atol=2e-6)
     for name, value in params_of(updated).items():
         assert np.isfinite(value).all() and not np.array_equal(value, before[name])
     actions = updated.sample_actions(np.zeros((5, 3), np.float32), seed=1)

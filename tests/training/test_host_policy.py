@@ -154,6 +154,16 @@ def test_push_detects_a_corrupted_copy(monkeypatch):
         host.push(policy, probe=probe)
 
 
+def test_push_compares_with_parameters_that_are_known():
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    host = host_policy.HostPolicy(policy)
+    probe = np.ones((2, 3), np.float32)
+    parameters = policy.parameters(probe)
+    host.push(policy, probe=probe, parameters=parameters)
+    with pytest.raises(ValueError, match="`HostPolicy.push`.* difference of"):
+        host.push(policy, probe=probe, parameters=parameters + 0.001)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 def test_push_detects_weights_that_are_not_finite(bad):

@@ -123,6 +123,11 @@ class ActorCriticPolicy(pytree.PyTreeNode):
             return _parameters(self, observations)
         return _compiled_parameters(self.without_optimizer(), observations)
 
+    def last_parameters(self, trajectory: records.Trajectory) -> tf.Tensor:
+        """Returns the head's parameters `[N, n]` for the last row of observations."""
+        last = tf.nest.map_structure(lambda leaf: leaf[-1], trajectory.observations)
+        return self.parameters(last)
+
     def without_optimizer(self) -> Self:
         """Returns the policy without its optimizer state: cheaper to pass around."""
         return self.replace(state=self.state.replace(opt_state=()))

@@ -28,7 +28,12 @@ class Agent(Protocol):
         """What acts."""
 
     def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
-        """Learns from a trajectory `[T, N]`; returns the new agent and scalars."""
+        """Learns from a trajectory `[T, N]`; returns the new agent and an info.
+
+        The info holds scalars to report and `parameters`, `[N, n]`: what the new
+        policy says to the last row of observations, for trainers to hold their copies
+        against.
+        """
 
     def sample_actions(
         self,

@@ -119,8 +119,8 @@ class PolicyGradientAgent(pytree.PyTreeNode):
         ...     np.zeros((1, 2, 1), np.float32), np.zeros((1, 2), np.int32),
         ...     np.ones((1, 2), np.float32), flags, flags,
         ...     np.zeros((1, 2, 1), np.float32), ~flags))
-        >>> sorted(info)
-        ['entropy', 'explained_variance', 'loss', 'policy_loss', 'value_loss']
+        >>> sorted(info)[:4]
+        ['entropy', 'explained_variance', 'loss', 'parameters']
     """
 
     policy: actor_critic.ActorCriticPolicy
@@ -145,7 +145,8 @@ class PolicyGradientAgent(pytree.PyTreeNode):
             trajectory: `[T, N]`; XLA compiles anew for every T and N.
 
         Returns:
-            The new agent, and float32 scalars about the step.
+            The new agent, and an info: float32 scalars about the step, and the
+            `parameters` of which `Agent.update` speaks.
         """
         return _compiled_update(self, trajectory)
 
@@ -185,7 +186,9 @@ def _update(
 
     state, info = policy.state.apply_loss_fn(loss_fn=loss_fn, has_aux=True)
     info["explained_variance"] = rows.explained_variance()
-    return agent.replace(policy=policy.replace(state=state)), info
+    policy = policy.replace(state=state)
+    info["parameters"] = policy.last_parameters(trajectory)
+    return agent.replace(policy=policy), info
 
 
 _compiled_update = compile.jit(_update)

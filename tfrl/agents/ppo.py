@@ -205,7 +205,8 @@ class PPOAgent(pytree.PyTreeNode):
             trajectory: `[T, N]`; keep T and N, since XLA compiles anew for others.
 
         Returns:
-            The new agent, and float32 scalars averaged over the gradient steps taken.
+            The new agent, and an info: float32 scalars averaged over the gradient steps
+            taken, and the `parameters` of which `Agent.update` speaks.
         """
         return _compiled_update(self, trajectory)
 
@@ -228,6 +229,7 @@ def _update(agent: PPOAgent, trajectory: records.Trajectory) -> tuple[PPOAgent, 
         # Only now: the moments that acted must be those that are learned with.
         policy = policy.update_moments(trajectory.observations, trajectory.valid)
     info["explained_variance"] = rows.explained_variance()
+    info["parameters"] = policy.last_parameters(trajectory)
     return (
         agent.replace(
             policy=policy,

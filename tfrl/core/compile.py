@@ -246,8 +246,8 @@ class JittedFunc:
             if name in self._static_names:
                 fixed.append((name, value))
             else:
-                nests[name] = tf.nest.map_structure(_as_tensor, value)
-        leaves = tf.nest.flatten(list(nests.values()))
+                nests[name] = value
+        leaves = [_as_tensor(leaf) for leaf in tf.nest.flatten(list(nests.values()))]
         tensors = [leaf for leaf in leaves if leaf is not None]
 
         def trace() -> Any:
@@ -354,7 +354,8 @@ def _structure(value: Any) -> Any:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    return leaf if leaf is None else tf.convert_to_tensor(leaf)
+    done = leaf is None or isinstance(leaf, tf.Tensor)
+    return leaf if done else tf.convert_to_tensor(leaf)
 
 
 def _check_static(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
+import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl.agents import agent as agents
@@ -269,7 +270,11 @@ class Trainer:
             head.host_to_env,
         )
         self.agent, info = self.agent.update(trajectory)
-        self._host.push(self.agent.policy, probe=self._collector.observations)
+        self._host.push(
+            self.agent.policy,
+            probe=tf.nest.map_structure(lambda x: x[-1], trajectory.observations),
+            parameters=info.pop("parameters"),
+        )
         self.epoch += 1
         return info
 
