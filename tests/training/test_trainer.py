@@ -228,7 +228,7 @@ def kill_and_compare(tmp_path, n_kills, n_epochs):
     for index in range(n_kills):
         child = spawn(folder, mode, n_epochs)
         # Let it save a few times, then kill it at any moment of its loop.
-        goal = at + n_epochs * 32 // (n_kills + 1)
+        goal = at + n_epochs * 32 // (2 * n_kills + 2)
         while (checkpoints.latest_step(folder) or 0) < goal:
             assert child.poll() is None, "the run ended before it could be killed"
             time.sleep(0.002)

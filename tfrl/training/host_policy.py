@@ -84,9 +84,8 @@ class HostPolicy:
         Raises:
             ValueError: if copy and network differ, or are not finite.
         """
-        policy = policy.without_optimizer()
-        self._leaves = tf.nest.flatten(policy)
-        self._template = policy
+        self._policy = policy
+        self._leaves: list[tf.Tensor] | None = None
         if not self.mirrored:
             return
         self._layers = [
@@ -119,14 +118,16 @@ class HostPolicy:
             )
 
     def _network(self, observations: Any) -> np.ndarray:
-        inputs = tf.nest.flatten(observations)
+        if self._leaves is None:
+            self._leaves = tf.nest.flatten(self._policy.without_optimizer())
         if self._exact is None:
-            self._exact = self._concrete(observations)
-        return np.asarray(self._exact(*self._leaves, *map(tf.constant, inputs)))
+            self._exact = self._concrete(self._leaves, observations)
+        inputs = map(tf.constant, tf.nest.flatten(observations))
+        return np.asarray(self._exact(*self._leaves, *inputs))
 
-    def _concrete(self, observations: Any) -> Any:
+    def _concrete(self, leaves: list[tf.Tensor], observations: Any) -> Any:
         """Returns the network as one function of flat tensors, traced once."""
-        template, n_leaves = self._template, len(self._leaves)
+        template, n_leaves = self._policy.without_optimizer(), len(leaves)
         structure = tf.nest.map_structure(lambda _: 0, observations)
         # GPUs round float32 products to 11 bits: the copy is held against the CPU.
         device = "CPU:0" if self.mirrored else None
@@ -137,7 +138,7 @@ class HostPolicy:
             with tf.device(device):
                 return policy.parameters(nest)
 
-        specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in self._leaves]
+        specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
         specs += [
             tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
             for leaf in tf.nest.flatten(observations)
