@@ -124,11 +124,12 @@ class Collector:
             if ended.any():
                 last, after = self._successors(after, ended, info)
             rows.write_outcome(t, rewards, (terminated, truncated, valid), last)
-            self._count(rewards, ended, valid)
             self.observations = after
             if self._mode == AutoresetMode.NEXT_STEP:
                 self._resetting = ended
-        return rows.trajectory()
+        trajectory = rows.trajectory()
+        self._count(rows.rewards, trajectory)
+        return trajectory
 
     def _successors(self, after: Any, ended: np.ndarray, info: dict) -> tuple[Any, Any]:
         """Returns the true successors, and what to act upon next."""
@@ -145,17 +146,20 @@ class Collector:
                 leaf[index] = value
         return last, after
 
-    def _count(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> None:
-        self._returns += np.where(valid, rewards, 0.0)
-        self._lengths += valid
-        self.env_steps += int(valid.sum())
-        if not ended.any():
-            return
-        for index in np.flatnonzero(ended & valid):
-            self.episode_returns.append(float(self._returns[index]))
-            self.episode_lengths.append(int(self._lengths[index]))
-        self._returns[ended] = 0.0
-        self._lengths[ended] = 0
+    def _count(self, rewards: np.ndarray, trajectory: records.Trajectory) -> None:
+        """Adds `[T, N]` rewards to the running episodes and closes those that ended."""
+        valid = trajectory.valid
+        ended = (trajectory.terminated | trajectory.truncated) & valid
+        # Sums from the start of the trajectory; an episode's own begin at its carry.
+        returns = np.where(valid, rewards, 0.0).cumsum(0)
+        lengths = valid.cumsum(0)
+        for t, n in np.argwhere(ended):
+            self.episode_returns.append(float(self._returns[n] + returns[t, n]))
+            self.episode_lengths.append(int(self._lengths[n] + lengths[t, n]))
+            self._returns[n], self._lengths[n] = -returns[t, n], -lengths[t, n]
+        self._returns += returns[-1]
+        self._lengths += lengths[-1]
+        self.env_steps += int(lengths[-1].sum())
 
 
 class _Rows:
@@ -169,12 +173,12 @@ class _Rows:
         self._observations = [np.empty((n_steps, *x.shape), x.dtype) for x in leaves]
         self._next = [np.empty_like(x) for x in self._observations]
         self._actions: np.ndarray | None = None
-        self._rewards = np.empty(shape)
+        self.rewards = np.empty(shape)
         self._flags = np.empty((3, *shape), bool)
 
     def write_choice(self, t: int, observations: Any, actions: np.ndarray) -> None:
         if self._actions is None:
-            shape = (len(self._rewards), *actions.shape)
+            shape = (len(self.rewards), *actions.shape)
             self._actions = np.empty(shape, actions.dtype)
         self._actions[t] = actions
         self._write(self._observations, t, observations)
@@ -186,7 +190,7 @@ class _Rows:
         flags: tuple[np.ndarray, np.ndarray, np.ndarray],
         next_observations: Any,
     ) -> None:
-        self._rewards[t] = rewards
+        self.rewards[t] = rewards
         for row, values in zip(self._flags, flags, strict=True):
             row[t] = values
         self._write(self._next, t, next_observations)
@@ -202,7 +206,7 @@ class _Rows:
         trajectory = records.Trajectory(
             observations=pack(self._structure, self._observations),
             actions=self._actions,
-            rewards=self._rewards.astype(np.float32),
+            rewards=self.rewards.astype(np.float32),
             terminated=terminated,
             truncated=truncated,
             next_observations=pack(self._structure, self._next),
