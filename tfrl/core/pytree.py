@@ -81,6 +81,8 @@ class PyTreeNode:
     metadata. Instances go in and out of `tf.function`, `tf.while_loop`, `tf.cond`,
     `tf.data` and into `strategy.run`. `strategy.run` cannot return one: return
     `tf.nest.flatten(node)` there. SavedModel signatures want dictionaries.
+    Not with `tf.function(reduce_retracing=True)`: TensorFlow 2.21 fails there on nodes
+    whose static fields differ.
 
     Example:
         >>> class Point(PyTreeNode):
