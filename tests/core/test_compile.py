@@ -285,6 +285,43 @@ def test_jit_pickles():
     assert again.static_argnums == (1,)
 
 
+def test_jit_without_gradients_says_the_same():
+    offset = tf.Variable([1.0, 2.0])
+    kept = tf.constant([3.0, 3.0])
+
+    def function(node, pair, n):
+        grown = node.replace(data=node.data**n + offset)
+        return {"z": grown, "a": None}, Pair(pair.right, kept), (), n
+
+    plain = compile.jit(function, static_argnums=2)
+    direct = compile.jit(function, static_argnums=2, differentiable=False)
+    for scale in (1.0, 2.0):
+        node, pair = Node(tf.constant([scale, 2.0]), 4.0), Pair(scale, np.ones(3))
+        wanted, got = plain(node, pair, 2), direct(node, pair, 2)
+        tf.nest.assert_same_structure(wanted, got)
+        assert got[0]["a"] is None and got[0]["z"].factor == 4.0
+        tf.nest.map_structure(np.testing.assert_array_equal, wanted, got)
+    np.testing.assert_allclose(got[0]["z"].data, [5.0, 6.0])
+    offset.assign([0.0, 0.0])
+    np.testing.assert_allclose(direct(node, pair, 2)[0]["z"].data, [4.0, 4.0])
+    assert compile.trace_count(direct) == 1
+    again = cloudpickle.loads(cloudpickle.dumps(compile.jit(power, differentiable=0)))
+    assert not again.differentiable
+
+
+def test_gradients_go_through_jit_unless_renounced():
+    x = tf.constant(3.0)
+    for jitted in (compile.jit(power), compile.jit(power, differentiable=False)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = jitted(x, 2.0)
+        if jitted.differentiable:
+            assert float(tape.gradient(y, x)) == 6.0
+        else:
+            with pytest.raises(LookupError, match="gradient"):
+                tape.gradient(y, x)
+
+
 def test_errors_of_jit():
     with pytest.raises(ValueError, match="`static_argnums` expected positions among"):
         compile.jit(power, static_argnums=2)

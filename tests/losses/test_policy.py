@@ -74,6 +74,24 @@ def test_ppo_gradient_is_zero_exactly_where_clipped():
     assert of_advantages is None
 
 
+@pytest.mark.parametrize(
+    ("old_log_prob", "advantage", "loss"),
+    [(-100.0, 1.0, -1.2), (-1e30, 0.0, 0.0), (100.0, -1.0, 0.8)],
+    ids=["above", "indifferent", "below"],
+)
+def test_ppo_ratios_beyond_the_number_range_are_cut_like_others(
+    old_log_prob, advantage, loss
+):
+    log_probs = tf.zeros([1])
+    with tf.GradientTape() as tape:
+        tape.watch(log_probs)
+        info = policy.ppo_clip_loss(
+            log_probs, tf.constant([old_log_prob]), tf.constant([advantage]), 0.2
+        )
+    np.testing.assert_allclose(info.loss, [loss], rtol=1e-6)
+    np.testing.assert_array_equal(tape.gradient(info.loss, log_probs), [0.0])
+
+
 def test_ppo_takes_a_tensor_as_clip():
     loss = tf.function(
         lambda clip: (

@@ -191,4 +191,4 @@ def _update(
     return agent.replace(policy=policy), info
 
 
-_compiled_update = compile.jit(_update)
+_compiled_update = compile.jit(_update, differentiable=False)

@@ -241,7 +241,7 @@ def _update(agent: PPOAgent, trajectory: records.Trajectory) -> tuple[PPOAgent, 
     )
 
 
-_compiled_update = compile.jit(_update)
+_compiled_update = compile.jit(_update, differentiable=False)
 
 
 def _gradient_steps(

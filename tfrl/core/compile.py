@@ -8,16 +8,15 @@ keeps concrete functions in a dictionary of its own, `jit` makes a picklable one
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-import numpy as np
 import tensorflow as tf
+
+from tfrl.core import _traces
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-_NUMBERS = (int, float, np.number)
 
 
 @overload
@@ -100,11 +99,11 @@ def compiled(
         bound.apply_defaults()
         nests = {k: v for k, v in bound.arguments.items() if k not in static}
         fixed = tuple(bound.arguments[name] for name in static)
-        leaves = _leaves(function.__name__, nests)
+        leaves = _traces.leaves(function.__name__, nests)
         tensors = [leaf for leaf in leaves if leaf is not None]
 
         def trace(relaxed: bool) -> Any:
-            return _trace(function, bound, nests, leaves, relaxed, jit_compile)
+            return _traces.trace(function, bound, nests, leaves, relaxed, jit_compile)
 
         if not eager:
             return trace(relaxed=False)(*tensors)
@@ -112,7 +111,7 @@ def compiled(
             leaf if leaf is None else (leaf.dtype.as_datatype_enum, leaf.shape.rank)
             for leaf in leaves
         )
-        key = (fixed, kinds, tuple(map(_structure, nests.values())))
+        key = (fixed, kinds, tuple(map(_traces.structure, nests.values())))
         concrete = traces.get(key)
         if concrete is None:
             concrete = traces[key] = trace(relaxed=True)
@@ -159,6 +158,8 @@ def jit(
     func: Callable[..., Any],
     static_argnums: int | Sequence[int] = (),
     donate_argnums: int | Sequence[int] = (),
+    *,
+    differentiable: bool = True,
 ) -> "JittedFunc":
     """Compiles a function with XLA; the result can be pickled.
 
@@ -180,6 +181,8 @@ def jit(
         donate_argnums: positions of arguments the caller will not use again. Kept for
             callers that pass it; TensorFlow cannot hand input memory to a function,
             so it changes nothing.
+        differentiable: whether gradients of the result may be asked for. False makes
+            an eager call cheaper by some 10 microseconds per tensor that goes in.
 
     Returns:
         A callable with the signature of `func`.
@@ -197,7 +200,9 @@ def jit(
         >>> cube
         JittedFunc(x, n)
     """
-    return JittedFunc(func, static_argnums, donate_argnums)
+    return JittedFunc(
+        func, static_argnums, donate_argnums, differentiable=differentiable
+    )
 
 
 class JittedFunc:
@@ -207,11 +212,13 @@ class JittedFunc:
         func: the function.
         static_argnums: positions of arguments that are ordinary Python values.
         donate_argnums: positions of arguments the caller will not use again.
+        differentiable: whether gradients of the result may be asked for.
 
     Attributes:
         func: the function as given.
         static_argnums: positions of static arguments.
         donate_argnums: positions of donated arguments.
+        differentiable: whether gradients of the result may be asked for.
 
     Example:
         >>> JittedFunc(lambda x, y=2: x * y)
@@ -223,6 +230,8 @@ class JittedFunc:
         func: Callable[..., Any],
         static_argnums: int | Sequence[int] = (),
         donate_argnums: int | Sequence[int] = (),
+        *,
+        differentiable: bool = True,
     ) -> None:
         signature = inspect.signature(func)
         names = list(signature.parameters)
@@ -232,6 +241,7 @@ class JittedFunc:
         self.func = func
         self.static_argnums = static
         self.donate_argnums = donated
+        self.differentiable = differentiable
         self._signature = signature
         self._static_names = frozenset(names[index] for index in static)
         self._traces: dict[Hashable, Any] = {}
@@ -247,22 +257,29 @@ class JittedFunc:
                 fixed.append((name, value))
             else:
                 nests[name] = value
-        leaves = [_as_tensor(leaf) for leaf in tf.nest.flatten(list(nests.values()))]
+        leaves = [
+            _traces.as_tensor(leaf) for leaf in tf.nest.flatten(list(nests.values()))
+        ]
         tensors = [leaf for leaf in leaves if leaf is not None]
 
         def trace() -> Any:
-            return _trace(self.func, bound, nests, leaves, False, True)
+            return _traces.trace(self.func, bound, nests, leaves, False, True)
 
         if not tf.executing_eagerly():
             return trace()(*tensors)
         kinds = tuple(
             leaf if leaf is None else (leaf.dtype, tuple(leaf.shape)) for leaf in leaves
         )
-        structures = tuple((name, _structure(nest)) for name, nest in nests.items())
+        structures = tuple(
+            (name, _traces.structure(nest)) for name, nest in nests.items()
+        )
         key = (tuple(fixed), kinds, structures)
         concrete = self._traces.get(key)
         if concrete is None:
-            concrete = self._traces[key] = trace()
+            concrete = trace()
+            if not self.differentiable:
+                concrete = _traces.handed_over(concrete)
+            self._traces[key] = concrete
         return concrete(*tensors)
 
     def __repr__(self) -> str:
@@ -273,89 +290,12 @@ class JittedFunc:
         module = sys.modules.get(getattr(self.func, "__module__", None) or "")
         if getattr(module, name, None) is self:
             return name  # a decorated function: pickle finds it by name
-        return JittedFunc, (self.func, self.static_argnums, self.donate_argnums)
+        make = functools.partial(JittedFunc, differentiable=self.differentiable)
+        return make, (self.func, self.static_argnums, self.donate_argnums)
 
     def trace_count(self) -> int:
         """Number of traces so far; `trace_count(function)` reads it."""
         return len(self._traces)
-
-
-def _trace(
-    function: Callable[..., Any],
-    bound: inspect.BoundArguments,
-    nests: Mapping[str, Any],
-    leaves: Sequence[Any],
-    relaxed: bool,
-    jit_compile: bool,
-) -> Any:
-    """A concrete function of the flat tensors among `leaves`."""
-    # The trace outlives the call: it must hold neither its tensors nor its containers.
-    signature = bound.signature
-    names = tuple(nests)
-    template = tf.nest.map_structure(lambda _: None, list(nests.values()))
-    empty = [leaf is None for leaf in leaves]
-    fixed = {k: None if k in nests else v for k, v in bound.arguments.items()}
-
-    def flat(*tensors: Any) -> Any:
-        rest = iter(tensors)
-        filled = [None if is_none else next(rest) for is_none in empty]
-        values = zip(names, tf.nest.pack_sequence_as(template, filled), strict=True)
-        # `fixed` first: it has every name in the order of the signature.
-        arguments: Any = fixed | dict(values)
-        again = inspect.BoundArguments(signature, arguments)
-        return function(*again.args, **again.kwargs)
-
-    specs = [
-        tf.TensorSpec([None] * leaf.shape.rank if relaxed else leaf.shape, leaf.dtype)
-        for leaf in leaves
-        if leaf is not None
-    ]
-    return tf.function(
-        flat, autograph=False, jit_compile=jit_compile or None
-    ).get_concrete_function(*specs)
-
-
-def _leaves(where: str, nests: Mapping[str, Any]) -> list[Any]:
-    """The leaves of the arguments as tensors; `None` stays."""
-    leaves = tf.nest.flatten(list(nests.values()))
-    dtype = None
-    for index, leaf in enumerate(leaves):
-        if leaf is None or isinstance(leaf, _NUMBERS):
-            if isinstance(leaf, bool):
-                raise TypeError(
-                    f"`{where}`: expected tensors or numbers; got {leaf} in "
-                    f"{sorted(nests)}; name bool parameters in `static` of `compiled`"
-                )
-            continue
-        if not isinstance(leaf, tf.Tensor):
-            leaf = leaves[index] = tf.convert_to_tensor(leaf)
-        if dtype is None and leaf.dtype.is_floating:
-            dtype = leaf.dtype
-    if dtype is None:
-        dtype = tf.float32
-    return [
-        tf.constant(leaf, dtype) if isinstance(leaf, _NUMBERS) else leaf
-        for leaf in leaves
-    ]
-
-
-def _structure(value: Any) -> Any:
-    """What of an argument's nest is not in its leaves, as part of a cache key."""
-    if value is None or isinstance(value, (tf.Tensor, np.ndarray, *_NUMBERS)):
-        return None
-    if isinstance(value, Mapping):
-        return type(value), tuple((k, _structure(value[k])) for k in sorted(value))
-    if isinstance(value, (list, tuple)):
-        return type(value), tuple(map(_structure, value))
-    if hasattr(value, "__tf_flatten__"):
-        metadata, components = value.__tf_flatten__()
-        return type(value), metadata, tuple(map(_structure, components))
-    return type(value)
-
-
-def _as_tensor(leaf: Any) -> Any:
-    done = leaf is None or isinstance(leaf, tf.Tensor)
-    return leaf if done else tf.convert_to_tensor(leaf)
 
 
 def _check_static(

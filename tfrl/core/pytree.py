@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 
@@ -95,9 +95,17 @@ class PyTreeNode:
         [1.0, 3.0]
     """
 
+    # Looked up once per class: flattening happens at every call of a function.
+    _static_names: ClassVar[tuple[str, ...]]
+    _data_names: ClassVar[tuple[str, ...]]
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, eq=False)(cls)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        static = [field.name for field in fields if field.metadata.get(_STATIC)]
+        cls._static_names = tuple(static)
+        cls._data_names = tuple(x.name for x in fields if x.name not in static)
 
     def replace(self, **changes: Any) -> Self:
         """Returns a copy in which the named fields have new values.
@@ -121,22 +129,20 @@ class PyTreeNode:
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def __tf_flatten__(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        static, data = [], []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.metadata.get(_STATIC):
-                static.append(_Static(value))
-            else:
-                data.append(value)
-        return tuple(static), tuple(data)
+        # A frozen dataclass keeps its fields there, and nowhere else.
+        values = self.__dict__
+        return (
+            tuple([_Static(values[name]) for name in self._static_names]),
+            tuple([values[name] for name in self._data_names]),
+        )
 
     @classmethod
     def __tf_unflatten__(
         cls, metadata: tuple[Any, ...], components: tuple[Any, ...]
     ) -> Self:
-        static, data = iter(metadata), iter(components)
         node = object.__new__(cls)
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-            value = next(static).value if field.metadata.get(_STATIC) else next(data)
-            object.__setattr__(node, field.name, value)
+        values = node.__dict__
+        for name, static in zip(cls._static_names, metadata, strict=True):
+            values[name] = static.value
+        values.update(zip(cls._data_names, components, strict=True))
         return node

@@ -121,17 +121,23 @@ def ppo_clip_loss(
         advantages=advantages,
     )
     checks.check_within("ppo_clip_loss", "clip", clip, 0.0, math.inf)
-    clip = tf.cast(clip, log_probs.dtype)
+    clip = tf.stop_gradient(tf.cast(clip, log_probs.dtype))
     log_ratios = log_probs - old_log_probs
     ratios = tf.exp(log_ratios)
-    free = ratios * advantages
-    bounded = tf.clip_by_value(ratios, 1 - clip, 1 + clip) * advantages
+    # Clipped before the exponential: what is cut cannot overflow into the gradient.
+    highest = tf.math.log1p(clip)
+    lowest = tf.math.log(tf.maximum(1 - clip, 0))
+    bounded = tf.where(
+        advantages >= 0,
+        tf.minimum(log_ratios, highest),
+        tf.maximum(log_ratios, lowest),
+    )
     extra = PolicyLossExtra(
         ratios=ratios,
-        clipped=tf.cast(bounded < free, log_probs.dtype),
+        clipped=tf.cast((bounded != log_ratios) & (advantages != 0), log_probs.dtype),
         approx_kl=ratios - 1 - log_ratios,
     )
-    return records.LossInfo(-tf.minimum(free, bounded), extra)
+    return records.LossInfo(-tf.exp(bounded) * advantages, extra)
 
 
 def value_loss(

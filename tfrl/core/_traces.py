@@ -1,0 +1,121 @@
+"""The traces behind `compile`: how they are made, called and told apart."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_NUMBERS = (int, float, np.number)
+_LEAVES = (tf.Tensor, np.ndarray, *_NUMBERS)
+
+
+def trace(
+    function: Callable[..., Any],
+    bound: inspect.BoundArguments,
+    nests: Mapping[str, Any],
+    arguments: Sequence[Any],
+    relaxed: bool,
+    jit_compile: bool,
+) -> Any:
+    """A concrete function of the flat tensors among `arguments`."""
+    # The trace outlives the call: it must hold neither its tensors nor its containers.
+    signature = bound.signature
+    names = tuple(nests)
+    template = tf.nest.map_structure(lambda _: None, list(nests.values()))
+    empty = [leaf is None for leaf in arguments]
+    fixed = {k: None if k in nests else v for k, v in bound.arguments.items()}
+
+    def flat(*tensors: Any) -> Any:
+        rest = iter(tensors)
+        filled = [None if is_none else next(rest) for is_none in empty]
+        values = zip(names, tf.nest.pack_sequence_as(template, filled), strict=True)
+        # `fixed` first: it has every name in the order of the signature.
+        merged: Any = fixed | dict(values)
+        again = inspect.BoundArguments(signature, merged)
+        return function(*again.args, **again.kwargs)
+
+    specs = [
+        tf.TensorSpec([None] * leaf.shape.rank if relaxed else leaf.shape, leaf.dtype)
+        for leaf in arguments
+        if leaf is not None
+    ]
+    return tf.function(
+        flat, autograph=False, jit_compile=jit_compile or None
+    ).get_concrete_function(*specs)
+
+
+def handed_over(concrete: Any) -> Callable[..., Any]:
+    """`concrete` without TensorFlow's look at every argument, for eager calls.
+
+    A concrete function binds, checks and casts its arguments one by one in Python,
+    some 10 microseconds each; the op behind it takes them all at once. There are no
+    gradients through that op.
+    """
+    specs = concrete.structured_input_signature[0]
+
+    def flat(*tensors: tf.Tensor) -> list[Any]:
+        # XLA heeds a call inside a function, not the op's own function.
+        return [x for x in tf.nest.flatten(concrete(*tensors)) if x is not None]
+
+    inner = tf.function(flat, autograph=False).get_concrete_function(*specs)
+    captured = list(inner.captured_inputs)
+    dtypes = [output.dtype for output in inner.outputs]
+    results = concrete.structured_outputs
+    empty = [leaf is None for leaf in tf.nest.flatten(results)]
+
+    def call(*tensors: tf.Tensor) -> Any:
+        outputs = iter(
+            tf.raw_ops.StatefulPartitionedCall(
+                args=[*tensors, *captured], Tout=dtypes, f=inner
+            )
+        )
+        return tf.nest.pack_sequence_as(
+            results, [None if is_none else next(outputs) for is_none in empty]
+        )
+
+    return call
+
+
+def leaves(where: str, nests: Mapping[str, Any]) -> list[Any]:
+    """The leaves of the arguments as tensors; `None` stays."""
+    leaves = tf.nest.flatten(list(nests.values()))
+    dtype = None
+    for index, leaf in enumerate(leaves):
+        if leaf is None or isinstance(leaf, _NUMBERS):
+            if isinstance(leaf, bool):
+                raise TypeError(
+                    f"`{where}`: expected tensors or numbers; got {leaf} in "
+                    f"{sorted(nests)}; name bool parameters in `static` of `compiled`"
+                )
+            continue
+        if not isinstance(leaf, tf.Tensor):
+            leaf = leaves[index] = tf.convert_to_tensor(leaf)
+        if dtype is None and leaf.dtype.is_floating:
+            dtype = leaf.dtype
+    if dtype is None:
+        dtype = tf.float32
+    return [
+        tf.constant(leaf, dtype) if isinstance(leaf, _NUMBERS) else leaf
+        for leaf in leaves
+    ]
+
+
+def structure(value: Any) -> Any:
+    """What of an argument's nest is not in its leaves, as part of a cache key."""
+    if value is None or isinstance(value, _LEAVES):
+        return None
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(structure, value))
+    if isinstance(value, Mapping):
+        return type(value), tuple([(k, structure(value[k])) for k in sorted(value)])
+    if hasattr(value, "__tf_flatten__"):
+        metadata, components = value.__tf_flatten__()
+        return type(value), metadata, tuple(map(structure, components))
+    return type(value)
+
+
+def as_tensor(leaf: Any) -> Any:
+    done = leaf is None or isinstance(leaf, tf.Tensor)
+    return leaf if done else tf.convert_to_tensor(leaf)
