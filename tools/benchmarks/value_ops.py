@@ -142,6 +142,31 @@ def scan(what):
 
 
 def torch_loop(what):
+    """The loop of the single-file programs: each step written out."""
+
+    def advantages(values, rewards, discounts):
+        out, later = torch.empty_like(rewards), torch.zeros_like(rewards[0])
+        for step in range(len(rewards) - 1, -1, -1):
+            on = discounts[step]
+            delta = rewards[step] + on * values[step + 1] - values[step]
+            later = delta + on * LAMBDA * later
+            out[step] = later
+        return out
+
+    def returns(values, rewards, discounts):
+        out, later = torch.empty_like(rewards), values[-1]
+        for step in range(len(rewards) - 1, -1, -1):
+            mixed = (1 - LAMBDA) * values[step] + LAMBDA * later
+            later = rewards[step] + discounts[step] * mixed
+            out[step] = later
+        return out
+
+    return {"advantages": advantages, "returns": returns}[what]
+
+
+def torch_hoisted(what):
+    """The same with all that can be computed before the loop taken out of it."""
+
     def looped(*arrays):
         decays, inputs, later = coefficients(what, *arrays)
         out = torch.empty_like(inputs)
@@ -252,9 +277,11 @@ def contenders(data, what):
         run = called(jax.jit(function), arrays, 20, jax.block_until_ready)
         add("rlax(jit) called", function, arrays, 20, run)
     if torch:
-        function, arrays = torch_loop(what), tuple(map(torch.tensor, plain))
-        run = called(function, arrays, data.few)
-        add("torch loop", function, arrays, data.few, run)
+        arrays = tuple(map(torch.tensor, plain))
+        loops = {"torch loop": torch_loop, "torch loop, hoisted": torch_hoisted}
+        for name, loop in loops.items():
+            run = called(loop(what), arrays, data.few)
+            add(name, loop(what), arrays, data.few, run)
     if torchrl and what == "advantages":
         arrays = tuple(map(torch.tensor, data.batch_first()))
         for name in ("generalized_advantage_estimate", *VECTORISED):
