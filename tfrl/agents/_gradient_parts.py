@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrl.ops import gradients
+
 Schedule = Callable[[tf.Tensor], Any]
 
 
@@ -101,18 +103,12 @@ class Clip(Part):
             return tf.nest.map_structure(
                 lambda grad: tf.clip_by_value(grad, -self.limit, self.limit), grads
             ), state
+        flat = tf.nest.flatten(grads)
         if self.by == "norm":
-            return tf.nest.map_structure(
-                lambda grad: grad * tf.cast(self._factor([grad]), grad.dtype), grads
-            ), state
-        factor = self._factor(tf.nest.flatten(grads))
-        return _scaled(grads, factor), state
-
-    def _factor(self, grads: list[tf.Tensor]) -> tf.Tensor:
-        dtype = _widest(grads)
-        squares = [tf.reduce_sum(tf.square(tf.cast(grad, dtype))) for grad in grads]
-        norm = tf.sqrt(tf.add_n(squares)) if squares else tf.zeros((), dtype)
-        return tf.where(norm < self.limit, tf.ones((), dtype), self.limit / norm)
+            clipped = gradients.clip_by_norms(flat, self.limit)
+        else:
+            clipped, _ = gradients.clip_by_global_norm(flat, self.limit)
+        return tf.nest.pack_sequence_as(grads, clipped), state
 
 
 @dataclasses.dataclass(frozen=True)

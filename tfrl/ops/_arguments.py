@@ -1,0 +1,150 @@
+"""How ops of this room take tensors: of known rank, axes counted from the front."""
+
+import numbers
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+TensorLike: TypeAlias = tf.types.experimental.TensorLike
+
+
+def ranked(where: str, name: str, value: TensorLike, at_least: int = 0) -> tf.Tensor:
+    """The tensor of an argument, checked to have a known rank.
+
+    Args:
+        where: name of the function that checks.
+        name: name of the argument.
+        value: what to convert.
+        at_least: the least rank.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: if its rank is unknown or less.
+
+    Example:
+        >>> ranked("cov", "data", 1.0, at_least=1)
+        Traceback (most recent call last):
+        ...
+        ValueError: `cov`: `data` expected rank of at least 1; got shape ();
+        give it the missing axes
+    """
+    tensor = tf.convert_to_tensor(value)
+    rank = tensor.shape.rank
+    if rank is None or rank < at_least:
+        remedy = (
+            "set it with tf.ensure_shape"
+            if rank is None
+            else "give it the missing axes"
+        )
+        raise ValueError(
+            f"`{where}`: `{name}` expected rank of at least {at_least}; "
+            f"got shape {tensor.shape}; {remedy}"
+        )
+    return tensor
+
+
+def axis(where: str, name: str, value: int, tensor: tf.Tensor) -> int:
+    """An axis of a tensor of known rank, counted from the front.
+
+    Args:
+        where: name of the function that checks.
+        name: name of the argument.
+        value: the axis, negative where counted from the end.
+        tensor: the tensor it belongs to.
+
+    Returns:
+        The axis, at least 0.
+
+    Raises:
+        TypeError: if it is not an int.
+        ValueError: if the tensor has no such axis.
+
+    Example:
+        >>> axis("reverse_cumsum", "dim", -1, tf.zeros([2, 3]))
+        1
+    """
+    rank = tensor.shape.rank
+    return whole_number(where, name, value, low=-rank, high=rank - 1) % rank
+
+
+def whole_number(
+    where: str, name: str, value: int, low: int, high: int | None = None
+) -> int:
+    """A Python or numpy integer, checked to lie within bounds.
+
+    Args:
+        where: name of the function that checks.
+        name: name of the argument.
+        value: its value.
+        low: the least number admitted.
+        high: the greatest number admitted, None for any.
+
+    Returns:
+        The number as an int.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is outside the bounds.
+
+    Example:
+        >>> whole_number("quantiles", "num_quantiles", 0, low=1)
+        Traceback (most recent call last):
+        ...
+        ValueError: `quantiles`: `num_quantiles` expected an int of at least 1; got 0;
+        correct it
+    """
+    bounds = f"of at least {low}" if high is None else f"in [{low}, {high}]"
+    message = f"`{where}`: `{name}` expected an int {bounds}; got {value!r}; correct it"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(message)
+    if value < low or (high is not None and value > high):
+        raise ValueError(message)
+    return int(value)
+
+
+def floating_dtype(where: str, value: Any) -> tf.DType:
+    """The dtype that an argument `dtype` names, checked to be floating.
+
+    Args:
+        where: name of the function that checks.
+        value: a dtype of TensorFlow or numpy, or the name of one.
+
+    Returns:
+        The dtype.
+
+    Raises:
+        TypeError: if it is another, or no dtype.
+
+    Example:
+        >>> floating_dtype("quantiles", "int32")
+        Traceback (most recent call last):
+        ...
+        TypeError: `quantiles`: `dtype` expected a floating-point dtype; got int32;
+        pass for example tf.float32
+    """
+    dtype = tf.as_dtype(value)
+    if not dtype.is_floating:
+        raise TypeError(
+            f"`{where}`: `dtype` expected a floating-point dtype; got {dtype.name}; "
+            "pass for example tf.float32"
+        )
+    return dtype
+
+
+def widened(tensor: tf.Tensor) -> tf.Tensor:
+    """A float16 or bfloat16 tensor in float32, to be summed in; others as they are.
+
+    Args:
+        tensor: of any dtype.
+
+    Returns:
+        The tensor.
+
+    Example:
+        >>> widened(tf.zeros([], tf.bfloat16)).dtype.name
+        'float32'
+    """
+    narrow = tensor.dtype in (tf.float16, tf.bfloat16)
+    return tf.cast(tensor, tf.float32) if narrow else tensor

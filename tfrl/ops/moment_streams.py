@@ -1,0 +1,220 @@
+"""Means and variances of a stream of batches, by how much older ones count.
+
+A stream is a record that functions take and return; `tfrl.stats` keeps one in
+variables, `tfrl.layers.RunningNormalization` in the weights of a Keras layer.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from tfrl.core import checks, compile
+from tfrl.ops import moments
+
+Rule: TypeAlias = Literal["exponential", "adaptive", "window"]
+
+_SETTINGS = {
+    "exponential": "update_rate",
+    "adaptive": "speed",
+    "window": "window_size",
+}
+
+
+class MomentStream(NamedTuple):
+    """What is kept of the batches seen so far, of one or more values.
+
+    Attributes:
+        count: `[]` int64, number of batches.
+        mass: `[]` float64, how much of the weights of an endless stream is spent, 1 in
+            the long run; not used by windows.
+        moments: `Moments` of each value.
+        window: `Moments` of the last batches of each value, `[window_size, *shape]`;
+            empty for other rules.
+
+    Example:
+        >>> start_moment_stream([[2]], "window", 3).window[0].mean.shape
+        TensorShape([3, 2])
+    """
+
+    count: tf.Tensor
+    mass: tf.Tensor
+    moments: list[moments.Moments]
+    window: list[moments.Moments]
+
+
+def start_moment_stream(
+    shapes: Sequence[Sequence[int]],
+    rule: Rule,
+    setting: Any,
+    with_variance: bool = True,
+    where: str = "start_moment_stream",
+) -> MomentStream:
+    """Returns a stream that saw nothing, of means 0 and variances 0.
+
+    Args:
+        shapes: the shape of each value, without batch axes.
+        rule: see `advance_moment_stream`.
+        setting: see `advance_moment_stream`.
+        with_variance: whether variances are wanted.
+        where: name of the asking function, for the error message.
+
+    Returns:
+        The stream.
+
+    Raises:
+        ValueError: if `rule` is unknown or `setting` outside its range.
+
+    Example:
+        >>> start_moment_stream([[]], "adaptive", 8.0).moments[0].mean.numpy().item()
+        0.0
+    """
+    checks.check_one_of(where, "rule", rule, list(_SETTINGS))
+    name, rows = _SETTINGS[rule], []
+    if not isinstance(setting, tf.Variable):
+        checks.check_positive(where, name, setting)
+        checks.check_finite(where, name, setting)
+    if rule == "exponential" and not isinstance(setting, tf.Variable):
+        checks.check_within(where, name, setting, 0, 1)
+    if rule == "window":
+        if setting != int(setting):
+            raise ValueError(
+                f"`{where}`: `{name}` expected an integer; got {setting!r}; round it"
+            )
+        rows = [_zeros([int(setting), *shape], with_variance) for shape in shapes]
+    return MomentStream(
+        count=tf.zeros([], tf.int64),
+        mass=tf.zeros([], tf.float64),
+        moments=[_zeros(shape, with_variance) for shape in shapes],
+        window=rows,
+    )
+
+
+def advance_moment_stream(
+    stream: MomentStream, values: Sequence[Any], rule: Rule, setting: Any
+) -> MomentStream:
+    """Returns the stream after one more batch.
+
+    The batch is first averaged over its leading axes, variance included. Rules:
+
+        exponential: rate = update_rate
+        adaptive:    rate = speed / (max(floor(speed), 1) + count)
+            mass'    = mass + rate * (1 - mass)
+            moments' = merge_moments(moments, batch, rate / mass')
+        window:      moments' = pool_moments(the last window_size batches)
+
+    Dividing by the mass makes the first share 1, so that the moments are those of the
+    batches alone, not of a start at 0. With `speed` s the batch t of T weighs about as
+    (t / T)^(s - 1): 1 is the plain average of batches, more forgets the early ones.
+
+    In a replica of `tf.distribute` the batch is that of all replicas. A batch without
+    rows changes nothing. No gradient flows through the result.
+
+    Args:
+        stream: what `start_moment_stream` or this function returned.
+        values: for each value of the stream `[..., *shape]`, floating.
+        rule: "exponential", "adaptive" or "window".
+        setting: `update_rate` in (0, 1], `speed` > 0 or `window_size`; scalar.
+
+    Returns:
+        The new stream.
+
+    Raises:
+        TypeError: if a value is not floating.
+        ValueError: if the shape of a value does not end in that of its moments.
+
+    Example:
+        >>> half = {"rule": "exponential", "setting": 0.5}
+        >>> stream = start_moment_stream([[]], **half)
+        >>> for batch in (tf.constant([1.0, 3.0]), tf.constant([5.0, 5.0])):
+        ...     stream = advance_moment_stream(stream, [batch], **half)
+        >>> round(float(stream.moments[0].mean), 4)
+        4.0
+    """
+    values = [tf.stop_gradient(tf.convert_to_tensor(value)) for value in values]
+    for value, kept in zip(values, stream.moments, strict=True):
+        checks.check_floating("advance_moment_stream", "values", value)
+        shape, rank = kept.mean.shape, value.shape.rank
+        ending = None if rank is None else value.shape[max(rank - len(shape), 0) :]
+        if ending is None or not ending.is_compatible_with(shape):
+            raise ValueError(
+                "`advance_moment_stream`: `values` expected shape [..., "
+                f"*{shape.as_list()}]; got {value.shape}; put the batch axes in front"
+            )
+    if not tf.is_tensor(setting):
+        setting = tf.constant(setting, tf.float64)  # 0.1 must not pass by float32
+    setting = tf.cast(setting, tf.float64)
+    context = tf.distribute.get_replica_context()
+    replicated = context is not None and context.num_replicas_in_sync > 1
+    # Replicas talk to each other in their own context only, not in a nested function.
+    advance = _advance if replicated else _compiled_advance
+    return advance(stream, values, setting, rule)
+
+
+def _zeros(shape: Sequence[int], with_variance: bool) -> moments.Moments:
+    zeros = tf.zeros(shape, tf.float64)
+    return moments.Moments(zeros, zeros if with_variance else ())
+
+
+def _advance(
+    stream: MomentStream, values: list[tf.Tensor], setting: tf.Tensor, rule: Rule
+) -> MomentStream:
+    batches = moments.pool_over_replicas(
+        [
+            moments.batch_moments(
+                value,
+                event_rank=kept.mean.shape.rank,
+                with_variance=not isinstance(kept.variance, tuple),
+            )
+            for value, kept in zip(values, stream.moments, strict=True)
+        ]
+    )
+    counts, batch = zip(*batches, strict=True)
+    if rule == "window":
+        new = _with_window(stream, batch)
+    else:
+        new = _with_rate(stream, batch, _rate(stream.count, setting, rule))
+    known = [tf.get_static_value(count) for count in counts]
+    if all(count is not None and count > 0 for count in known):
+        return new
+    seen = tf.reduce_all(tf.stack(counts) > 0)
+    return tf.nest.map_structure(
+        lambda after, before: tf.where(seen, after, before), new, stream
+    )
+
+
+_compiled_advance = compile.compiled(static=("rule",))(_advance)
+
+
+def _rate(count: tf.Tensor, setting: tf.Tensor, rule: Rule) -> tf.Tensor:
+    if rule == "exponential":
+        return setting
+    start = tf.maximum(tf.floor(setting), 1)
+    return setting / (start + tf.cast(count, tf.float64))
+
+
+def _with_rate(
+    stream: MomentStream, batch: Sequence[moments.Moments], rate: tf.Tensor
+) -> MomentStream:
+    mass = stream.mass + rate * (1 - stream.mass)
+    share = tf.math.divide_no_nan(rate, mass)
+    merged = [
+        moments.merge_moments(old, new, share)
+        for old, new in zip(stream.moments, batch, strict=True)
+    ]
+    return stream._replace(count=stream.count + 1, mass=mass, moments=merged)
+
+
+def _with_window(
+    stream: MomentStream, batch: Sequence[moments.Moments]
+) -> MomentStream:
+    size = tf.shape(stream.window[0].mean, tf.int64)[0]
+    slot, count = [[stream.count % size]], stream.count + 1
+    window = tf.nest.map_structure(
+        lambda rows, row: tf.tensor_scatter_nd_update(rows, slot, row[tf.newaxis]),
+        stream.window,
+        list(batch),
+    )
+    filled = tf.cast(tf.range(size) < count, tf.float64)
+    pooled = [moments.pool_moments(rows, filled) for rows in window]
+    return stream._replace(count=count, moments=pooled, window=window)

@@ -1,0 +1,352 @@
+"""Means and variances: of a batch, of parts put together, and to normalize with.
+
+Nothing here subtracts two large squares: values are centred first, so that a mean of
+1e6 leaves a variance of 1 intact even in float32. Results are float64; they have the
+size of one value, not of a batch. `advance_moment_stream` follows
+a stream of batches.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from tfrl.core import checks, compile
+
+TensorLike: TypeAlias = tf.types.experimental.TensorLike
+
+
+class Moments(NamedTuple):
+    """Mean and variance of a set of values, element by element.
+
+    Attributes:
+        mean: `shape` float64.
+        variance: `shape` float64, divided by the weight, not by the weight - 1; the
+            empty nest `()` where only the mean is wanted.
+
+    Example:
+        >>> Moments(mean=2.0, variance=1.0).variance
+        1.0
+    """
+
+    mean: tf.Tensor
+    variance: Any
+
+
+def batch_moments(
+    values: TensorLike,
+    event_rank: int = 0,
+    weights: TensorLike | None = None,
+    with_variance: bool = True,
+) -> tuple[tf.Tensor, Moments]:
+    """Moments of a batch over its leading axes.
+
+        mean     = sum(w * x) / sum(w)
+        variance = sum(w * (x - mean)^2) / sum(w)
+
+    The sums run over differences from one row of the batch, in float32 (float64 for
+    float64 values, or where the squares exceed float32); variance + mean^2 is never
+    formed. Shifting by a row costs at most a relative error of the number of rows
+    times that of a sum.
+
+    Args:
+        values: `[..., *shape]`, floating.
+        event_rank: number of trailing axes, those of `shape`, that are kept.
+        weights: `[...]`, not negative, how often each value counts; 1 by default. A
+            value of weight 0 is not looked at, be it NaN.
+        with_variance: whether the variance is wanted.
+
+    Returns:
+        The sum of the weights, `[]` float64, and the moments; zeros where that sum
+        is 0.
+
+    Raises:
+        TypeError: if `values` is not floating.
+        ValueError: if `values` has too few axes or `weights` another shape.
+
+    Example:
+        >>> count, moments = batch_moments(tf.constant([[1.0, 5.0], [3.0, 5.0]]), 1)
+        >>> float(count), moments.mean.numpy(), moments.variance.numpy()
+        (2.0, array([2., 5.]), array([1., 0.]))
+
+    References:
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
+        eq. 1.5 and section 3, "shifted data".
+    """
+    values = tf.convert_to_tensor(values)
+    checks.check_floating("batch_moments", "values", values)
+    checks.check_rank("batch_moments", "values", values, at_least=event_rank)
+    if values.shape.rank is None:
+        raise ValueError(
+            "`batch_moments`: `values` expected a known rank; got an unknown one; "
+            "use tf.ensure_shape"
+        )
+    if weights is not None:
+        weights = tf.cast(tf.convert_to_tensor(weights), _wide(values.dtype))
+        outer = values.shape[: values.shape.rank - event_rank]
+        if not weights.shape.is_compatible_with(outer):
+            raise ValueError(
+                "`batch_moments`: `weights` expected the batch shape of `values` "
+                f"{outer}; got {weights.shape}; give one for each value"
+            )
+    return _batch_moments(values, weights, event_rank, with_variance)
+
+
+def merge_moments(old: Moments, new: Moments, share: TensorLike) -> Moments:
+    """Moments of two sets of values put together.
+
+        delta     = new.mean - old.mean
+        mean'     = old.mean + share * delta
+        variance' = (1 - share) * (old.variance + share * delta^2)
+                    + share * new.variance
+
+    Args:
+        old: moments of the one set.
+        new: moments of the other, of the same shape.
+        share: `[]`, weight of `new` among both, in [0, 1].
+
+    Returns:
+        The moments of both; without a variance where `old` has none.
+
+    Example:
+        >>> one = Moments(tf.constant(0.0), tf.constant(1.0))
+        >>> two = Moments(tf.constant(4.0), tf.constant(1.0))
+        >>> [float(part) for part in merge_moments(one, two, 0.5)]
+        [2.0, 5.0]
+
+    References:
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
+        eq. 2.1.
+    """
+    delta = new.mean - old.mean
+    mean = old.mean + share * delta
+    if isinstance(old.variance, tuple):
+        return Moments(mean, ())
+    spread = (1 - share) * (old.variance + share * delta**2)
+    return Moments(mean, spread + share * new.variance)
+
+
+def pool_moments(parts: Moments, weights: TensorLike) -> Moments:
+    """Moments of any number of sets of values put together.
+
+        mean     = sum(w[k] * means[k]) / sum(w)
+        variance = sum(w[k] * (variances[k] + (means[k] - mean)^2)) / sum(w)
+
+    Args:
+        parts: moments of each set, `[K, *shape]`.
+        weights: `[K]`, not negative; a set of weight 0 must be finite all the same.
+
+    Returns:
+        The moments of all, `shape`; zeros where the weights add up to 0.
+
+    Example:
+        >>> parts = Moments(tf.constant([0.0, 4.0]), tf.constant([1.0, 1.0]))
+        >>> [float(part) for part in pool_moments(parts, tf.constant([3.0, 1.0]))]
+        [1.0, 4.0]
+    """
+    weights = tf.cast(weights, parts.mean.dtype)
+
+    def average(values: tf.Tensor) -> tf.Tensor:
+        return tf.math.divide_no_nan(
+            tf.tensordot(weights, values, 1), tf.reduce_sum(weights)
+        )
+
+    mean = average(parts.mean)
+    if isinstance(parts.variance, tuple):
+        return Moments(mean, ())
+    return Moments(mean, average(parts.variance + (parts.mean - mean) ** 2))
+
+
+def pool_over_replicas(
+    batches: list[tuple[tf.Tensor, Moments]],
+) -> list[tuple[tf.Tensor, Moments]]:
+    """Turns moments of each replica's batch into those of the global batch.
+
+    The formula is that of `pool_moments`, over replicas. Outside `strategy.run`, or
+    with one replica, nothing changes.
+
+    Args:
+        batches: what `batch_moments` returned, of one or more tensors.
+
+    Returns:
+        The same for the global batch, equal on all replicas.
+
+    Example:
+        >>> batches = [batch_moments(tf.constant([1.0, 3.0]))]
+        >>> pool_over_replicas(batches) is batches
+        True
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return batches
+
+    def add(nest: list) -> list:
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, nest)
+
+    counts = [count for count, _ in batches]
+    totals, sums = add([counts, [count * own.mean for count, own in batches]])
+    means = [tf.math.divide_no_nan(*pair) for pair in zip(sums, totals, strict=True)]
+    if any(isinstance(own.variance, tuple) for _, own in batches):
+        return list(zip(totals, (Moments(mean, ()) for mean in means), strict=True))
+    spreads = add(
+        [
+            count * (own.variance + (own.mean - mean) ** 2)
+            for (count, own), mean in zip(batches, means, strict=True)
+        ]
+    )
+    variances = map(tf.math.divide_no_nan, spreads, totals)
+    return list(zip(totals, map(Moments, means, variances), strict=True))
+
+
+def standardize(
+    values: TensorLike,
+    moments: Moments,
+    variance_epsilon: TensorLike = 1e-10,
+    clip_value: TensorLike | None = None,
+    *,
+    zero_mean: bool = True,
+    unit_std: bool = False,
+    learned: bool = False,
+) -> tf.Tensor:
+    """Values less their mean, over their standard deviation.
+
+        y = (x - mean) / sqrt(variance + variance_epsilon)
+        y = x / sqrt(variance + mean^2 + variance_epsilon)     without `zero_mean`
+        y = (x - mean) / sqrt(1 + variance_epsilon)            with `unit_std`
+
+    float32 values are centred by a float32 mean and its remainder, one after the
+    other: as exact as in float64.
+
+    Args:
+        values: `[..., *shape]`, floating.
+        moments: `shape`.
+        variance_epsilon: added to the variance.
+        clip_value: bound on the absolute result; None for none.
+        zero_mean: whether to subtract the mean.
+        unit_std: whether to leave the spread as it is.
+        learned: whether the moments were updated with these very values just before.
+            They are then centred by their first row, as `batch_moments` did it, so
+            that a graph computes that difference once; rounding is relative to the
+            distance from that row.
+
+    Returns:
+        `[..., *shape]`, dtype of `values`. Gradients flow to `values` alone.
+
+    Raises:
+        TypeError: if `values` is not floating.
+        ValueError: if the shape of `values` does not end in that of the moments.
+
+    Example:
+        >>> _, moments = batch_moments(tf.constant([1.0, 3.0]))
+        >>> standardize(tf.constant([1.0, 4.0]), moments).numpy().round(4)
+        array([-1.,  2.], dtype=float32)
+    """
+    values = tf.convert_to_tensor(values)
+    checks.check_floating("standardize", "values", values)
+    rank, shape = values.shape.rank, moments.mean.shape
+    if rank is not None and shape.rank is not None:
+        ending = values.shape[max(rank - shape.rank, 0) :]
+        if not ending.is_compatible_with(shape):
+            raise ValueError(
+                "`standardize`: `values` expected a shape ending in that of "
+                f"`moments` {shape}; got {values.shape}; put the batch axes in front"
+            )
+    if not tf.is_tensor(variance_epsilon):
+        variance_epsilon = tf.constant(variance_epsilon, tf.float64)
+    # In float64 whatever the dtype of the values: 1e-10 is 0 in float16.
+    epsilon = tf.cast(variance_epsilon, tf.float64)
+    mean, variance = map(tf.stop_gradient, moments)
+    return _standardize(
+        values, mean, variance, epsilon, clip_value, zero_mean, unit_std, learned
+    )
+
+
+def _wide(dtype: tf.DType) -> tf.DType:
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+@compile.compiled(static=("event_rank", "with_variance"))
+def _batch_moments(
+    values: tf.Tensor,
+    weights: tf.Tensor | None,
+    event_rank: int,
+    with_variance: bool,
+) -> tuple[tf.Tensor, Moments]:
+    if weights is None:
+        rows, shift = _from_first_row(values, event_rank)
+        count = tf.cast(tf.shape(rows)[0], tf.float64)
+    else:
+        rows = _as_rows(values, event_rank)
+        weights = tf.reshape(weights, [-1] + [1] * event_rank)
+        count = tf.cast(tf.reduce_sum(weights), tf.float64)
+        shift = _average(rows, weights, count)  # the first row may not count
+        rows -= shift
+    offset = tf.cast(_average(rows, weights, count), tf.float64)
+    mean = tf.cast(shift, tf.float64) + offset
+    if not with_variance:
+        return count, Moments(mean, ())
+    squares = tf.cast(_average(tf.square(rows), weights, count), tf.float64)
+    if rows.dtype != tf.float64:
+
+        def wide_squares() -> tf.Tensor:
+            # From the values anew: XLA would keep the differences for this branch.
+            wide = tf.cast(_as_rows(values, event_rank), tf.float64)
+            wide -= tf.cast(shift, tf.float64)
+            return _average(tf.square(wide), weights, count)
+
+        finite = tf.reduce_all(tf.math.is_finite(squares))
+        squares = tf.cond(finite, lambda: squares, wide_squares)
+    return count, Moments(mean, tf.maximum(squares - offset**2, 0))
+
+
+def _as_rows(values: tf.Tensor, event_rank: int) -> tf.Tensor:
+    shape = tf.shape(values)[values.shape.rank - event_rank :]
+    rows = tf.reshape(values, tf.concat([[-1], shape], 0))
+    return tf.cast(rows, _wide(values.dtype))
+
+
+def _from_first_row(values: tf.Tensor, event_rank: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows less the first one, and that one; 0 for an empty batch."""
+    rows = _as_rows(values, event_rank)
+    # By how much rows are shifted matters to no derivative of what is made of them.
+    first = tf.stop_gradient(tf.reduce_sum(rows[:1], 0))
+    return rows - first, first
+
+
+def _average(rows: tf.Tensor, weights: tf.Tensor | None, count: tf.Tensor) -> tf.Tensor:
+    """Weighted mean over the first axis, 0 where nothing counts."""
+    if weights is not None:
+        rows = tf.math.multiply_no_nan(rows, tf.cast(weights, rows.dtype))
+    divisor = tf.where(count > 0, count, tf.ones_like(count))
+    return tf.reduce_sum(rows, 0) / tf.cast(divisor, rows.dtype)
+
+
+@compile.compiled(static=("zero_mean", "unit_std", "learned"))
+def _standardize(
+    values: tf.Tensor,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+    epsilon: tf.Tensor,
+    limit: tf.Tensor | None,
+    zero_mean: bool,
+    unit_std: bool,
+    learned: bool,
+) -> tf.Tensor:
+    wide = _wide(values.dtype)
+    square = tf.ones_like(variance) if unit_std else variance
+    if not zero_mean:
+        result = tf.cast(values, wide)
+        square += mean**2
+    else:
+        if learned:
+            # The graph has this difference already, from the update.
+            result, coarse = _from_first_row(values, mean.shape.rank)
+        else:
+            coarse = tf.cast(mean, wide)
+            result = tf.cast(values, wide) - coarse
+        if learned or wide != tf.float64:
+            result -= tf.cast(mean - tf.cast(coarse, tf.float64), wide)
+    result *= tf.cast(tf.math.rsqrt(square + epsilon), wide)
+    if limit is not None:
+        limit = tf.cast(limit, wide)
+        result = tf.clip_by_value(result, -limit, limit)
+    return tf.cast(tf.reshape(result, tf.shape(values)), values.dtype)
