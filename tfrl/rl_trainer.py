@@ -19,13 +19,19 @@ import gin
 
 from tfrl.agents import policy_gradient, ppo
 from tfrl.environments import vector
+from tfrl.schedules import schedulers
 from tfrl.summaries import curves
 from tfrl.training import configs, evaluation, export, trainer
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
+    "ConstantScheduler": schedulers.ConstantScheduler,
+    "CyclicalScheduler": schedulers.CyclicalScheduler,
+    "ExponentialScheduler": schedulers.ExponentialScheduler,
     "Intervals": trainer.Intervals,
+    "LinearScheduler": schedulers.LinearScheduler,
     "PPO": ppo.PPO,
     "PolicyGradient": policy_gradient.PolicyGradient,
+    "StepScheduler": schedulers.StepScheduler,
     "Trainer": trainer.Trainer,
     "make_vec": vector.make_vec,
 }

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfrl.agents import ppo
 from tfrl.core import compile
 from tfrl.environments import vector
+from tfrl.schedules import progress, schedulers
 from tfrl.summaries import run_log
 from tfrl.training import checkpoints, trainer
 
@@ -179,6 +180,23 @@ def test_total_env_steps_rounds_up_to_whole_epochs(tmp_path):
     assert running.n_epochs == 3
 
 
+def test_schedules_read_how_far_the_run_is(tmp_path):
+    schedule = schedulers.LinearScheduler("percent", [(0.0, 0.0), (1.0, 8.0)])
+    with make_trainer(tmp_path, n_epochs=4) as running:
+        seen = []
+        act = running._collector.collect
+
+        def collect(*args):
+            now = progress.current_progress()
+            seen.append((schedule(), now.iterations, now.env_steps))
+            return act(*args)
+
+        running._collector.collect = collect
+        running.run(quiet=True)
+    assert seen == [(0.0, 0, 0), (2.0, 1, 32), (4.0, 2, 64), (6.0, 3, 96)]
+    assert schedule() == 0.0
+
+
 @pytest.mark.parametrize("bad", ["reward", "observation"])
 def test_not_a_number_stops_the_run(tmp_path, bad):
     class Broken(gym.Wrapper):
@@ -203,6 +221,7 @@ _CHILD = """
 import functools, sys
 from tfrl.agents import ppo
 from tfrl.environments import vector
+from tfrl.schedules import progress, schedulers
 from tfrl.training import trainer
 with trainer.Trainer(
     sys.argv[1], n_epochs={n_epochs}, resume=sys.argv[2] == "resume",

@@ -2,13 +2,10 @@
 
 import contextlib
 import dataclasses
-import gc
 import os
 import pathlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -19,8 +16,9 @@ from tfrl.agents import agent as agents
 from tfrl.agents import ppo
 from tfrl.core import checks
 from tfrl.environments import snapshots, vector
+from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress, run_log
-from tfrl.training import checkpoints, collection, evaluation, host_policy
+from tfrl.training import _process, checkpoints, collection, evaluation, host_policy
 
 _COLUMNS = (
     "epoch",
@@ -208,13 +206,19 @@ class Trainer:
         log = run_log.RunLog(
             self.directory, columns=_COLUMNS, resume_at=self._log_position
         )
-        with log, bar as shown, _interruptible() as interrupted, _settled_objects():
+        with (
+            log,
+            bar as shown,
+            _process.interruptible() as interrupted,
+            _process.settled(),
+        ):
             if shown is not None and self.notice is not None:
                 shown.say(self.notice)
             played, since = None, (self._collector.env_steps, self._seconds)
             while self.epoch < self.n_epochs and not interrupted():
                 start = time.perf_counter()
-                info = self._epoch()
+                with schedule_progress.progress_context(self._done()):
+                    info = self._epoch()
                 last = self.epoch == self.n_epochs
                 values: dict[str, float] = {}
                 if last or self._due(self.intervals.eval_epochs):
@@ -278,6 +282,15 @@ class Trainer:
         )
         self.epoch += 1
         return info
+
+    def _done(self) -> schedule_progress.Progress:
+        """What schedules called without an argument read during an epoch."""
+        return schedule_progress.Progress(
+            percent=self.epoch / self.n_epochs,
+            iterations=self.epoch,
+            env_steps=self.env_steps,
+            global_counter=self.env_steps,
+        )
 
     def _due(self, epochs: int | None) -> bool:
         return epochs is not None and self.epoch % epochs == 0
@@ -344,49 +357,9 @@ class Trainer:
         )
 
 
-@contextlib.contextmanager
-def _settled_objects() -> Iterator[None]:
-    """Spares the garbage collector what is alive now.
-
-    TensorFlow and Keras make a great many objects that stay; looking through them again
-    and again costs a fast training loop a tenth of its time and more.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def _describe(played: evaluation.Evaluation) -> dict[str, float]:
     return {
         "eval/return_mean": float(played.returns.mean()),
         "eval/return_std": float(played.returns.std()),
         "eval/length_mean": float(played.lengths.mean()),
     }
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether SIGINT or SIGTERM came once.
-
-    Outside the main thread signals cannot be caught; there it never does.
-    """
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before: dict[int, Any] = {}
-
-    def ask(number: int, _: Any) -> None:
-        asked.set()
-        signal.signal(number, before[number])
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for caught, handler in before.items():
-            signal.signal(caught, handler)

@@ -1,0 +1,33 @@
+"""How a number changes with progress: schedules of rates, weights and temperatures.
+
+Here are the schedules, and the record of how far training has come that they read when
+they are called without an argument. What moves that record is in `tfrl.training`; a
+transform of gradients that follows a schedule is in `tfrl.agents`; noise and
+exploration that take a scheduled strength are in `tfrl.exploration`.
+"""
+
+from tfrl.schedules.progress import Progress, current_progress, progress_context
+from tfrl.schedules.schedulers import (
+    ConstantScheduler,
+    CyclicalScheduler,
+    ExponentialScheduler,
+    LinearScheduler,
+    Scheduler,
+    StepScheduler,
+    StepwiseLinearFunction,
+    as_scheduler,
+)
+
+__all__ = [
+    "ConstantScheduler",
+    "CyclicalScheduler",
+    "ExponentialScheduler",
+    "LinearScheduler",
+    "Progress",
+    "Scheduler",
+    "StepScheduler",
+    "StepwiseLinearFunction",
+    "as_scheduler",
+    "current_progress",
+    "progress_context",
+]

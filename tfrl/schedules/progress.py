@@ -1,0 +1,99 @@
+"""How far training has come: what schedules read when nobody tells them.
+
+The record lives in a context variable: every thread and every asyncio task starts with
+zeros.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import numbers
+from collections.abc import Iterator
+from typing import Any
+
+from tfrl.core import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far training has come, in four measures.
+
+    A field may also be a variable or a scalar tensor, such as an optimizer's
+    `iterations`: a `tf.function` then reads it whenever it runs, while a number is
+    read when the function is traced.
+
+    Args:
+        percent: share of the training that is done, in [0, 1].
+        iterations: training iterations done, at least 0.
+        env_steps: environment steps done, at least 0.
+        global_counter: the step of the summaries, at least 0.
+
+    Raises:
+        ValueError: if a number is outside its range.
+
+    Example:
+        >>> Progress(percent=0.5, iterations=100).env_steps
+        0
+    """
+
+    percent: Any = 0.0
+    iterations: Any = 0
+    env_steps: Any = 0
+    global_counter: Any = 0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            most = 1.0 if field.name == "percent" else float("inf")
+            if isinstance(value, numbers.Real):
+                checks.check_within("Progress", field.name, value, 0, most)
+
+
+_NOTHING_DONE = Progress()
+_progress: contextvars.ContextVar[Progress] = contextvars.ContextVar(
+    "tfrl_progress", default=_NOTHING_DONE
+)
+
+
+def current_progress() -> Progress:
+    """Returns how far training has come.
+
+    Returns:
+        What the innermost `progress_context` was given; zeros outside of any.
+
+    Example:
+        >>> current_progress().iterations
+        0
+    """
+    return _progress.get()
+
+
+@contextlib.contextmanager
+def progress_context(progress: Progress) -> Iterator[None]:
+    """Makes `progress` the current one for the code inside; restores the old after it.
+
+    Args:
+        progress: what schedules called inside without an argument read.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        TypeError: if `progress` is not a `Progress`.
+
+    Example:
+        >>> halve = tfrl.schedules.ExponentialScheduler("iterations", 8.0, 0.5, 10)
+        >>> with progress_context(Progress(iterations=20)):
+        ...     halve()
+        2.0
+    """
+    if not isinstance(progress, Progress):
+        raise TypeError(
+            "`progress_context`: `progress` expected a `Progress`; "
+            f"got {progress!r}; write Progress(iterations=...)"
+        )
+    token = _progress.set(progress)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
