@@ -14,21 +14,20 @@ from pathlib import Path
 
 FLOORS = {
     **dict.fromkeys(["core"], 0),
-    **dict.fromkeys(
-        ["ops", "bijectors", "schedules", "replay", "datasets", "distribute"], 1
-    ),
-    **dict.fromkeys(["distributions", "layers", "stats", "environments"], 2),
-    **dict.fromkeys(["losses", "exploration"], 3),
-    **dict.fromkeys(["agents", "summaries"], 4),
-    **dict.fromkeys(["training"], 5),
-    **dict.fromkeys(["rl_trainer"], 6),
+    **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 1),
+    **dict.fromkeys(["bijectors", "stats", "environments"], 2),
+    **dict.fromkeys(["distributions"], 3),
+    **dict.fromkeys(["layers", "losses", "exploration"], 4),
+    **dict.fromkeys(["agents", "summaries"], 5),
+    **dict.fromkeys(["training"], 6),
+    **dict.fromkeys(["rl_trainer"], 7),
 }
 TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENSE"} | {
     *["tfrl", "tests", "colabs", "configs", "tools"]
 }
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {"tfrl/training/configs.py", "tfrl/rl_trainer.py"}
-OPTIONAL = {"matplotlib"}
+OPTIONAL = {"matplotlib", "scipy"}
 PRIVATE_OR_DEAD = {
     "tensorflow.python": "not public",
     "keras.src": "not public",

@@ -1,9 +1,43 @@
 """What agents minimise: a loss per element and named diagnostics.
 
-A loss here never reduces over the batch; the agent does. Targets and advantages are
-made by `tfrl.ops`; optimizer steps are taken in `tfrl.agents`.
+A loss here never reduces over the batch (save those of supervised learning, which sum
+over it); the agent does. One-step targets are here too; returns and advantages along
+trajectories are made by `tfrl.ops`, optimizer steps are taken in `tfrl.agents`.
 """
 
+from tfrl.losses.actor import (
+    DeterministicPolicyGradientLossExtra,
+    SACActorLossExtra,
+    deterministic_policy_gradient_loss,
+    sac_actor_loss,
+)
+from tfrl.losses.categorical import (
+    CategoricalLossExtra,
+    categorical_mean,
+    categorical_projection,
+    categorical_q_target,
+    categorical_td_loss,
+)
+from tfrl.losses.discrete_regression import (
+    DiscreteRegressionLoss,
+    OrderedDiscreteRegressionLoss,
+)
+from tfrl.losses.importance import ImportanceRatio, action_importance_ratio
+from tfrl.losses.keras_losses import as_keras_loss
+from tfrl.losses.matching import BipartiteMatchingLoss
+from tfrl.losses.multiplier import (
+    MultiplierLossExtra,
+    conservative_alpha_loss,
+    temperature_loss,
+)
+from tfrl.losses.offline import (
+    CloningLossExtra,
+    ConservativeLossExtra,
+    advantage_weighted_loss,
+    behavior_cloning_loss,
+    conservative_q_loss,
+    sampled_conservative_q_loss,
+)
 from tfrl.losses.policy import (
     PolicyLossExtra,
     ValueLossExtra,
@@ -11,11 +45,82 @@ from tfrl.losses.policy import (
     ppo_clip_loss,
     value_loss,
 )
+from tfrl.losses.regression import (
+    MeanSquaredLoss,
+    element_wise_huber_loss,
+    element_wise_squared_loss,
+    huber_function,
+    multi_quantile_huber_loss,
+)
+from tfrl.losses.representation import AsymmetricSimSiamLoss
+from tfrl.losses.scalar_prediction import (
+    InitialBias,
+    QuantileRegressionLoss,
+    ScalarPredictionLoss,
+    SquareLoss,
+)
+from tfrl.losses.supervised import classification_loss, regression_loss
+from tfrl.losses.temporal_difference import (
+    TDLossExtra,
+    clipped_double_q_target,
+    double_q_target,
+    expected_sarsa_target,
+    expectile_loss,
+    q_learning_target,
+    q_taken,
+    td_loss,
+    td_target,
+)
 
 __all__ = [
+    "AsymmetricSimSiamLoss",
+    "BipartiteMatchingLoss",
+    "CategoricalLossExtra",
+    "CloningLossExtra",
+    "ConservativeLossExtra",
+    "DeterministicPolicyGradientLossExtra",
+    "DiscreteRegressionLoss",
+    "ImportanceRatio",
+    "InitialBias",
+    "MeanSquaredLoss",
+    "MultiplierLossExtra",
+    "OrderedDiscreteRegressionLoss",
     "PolicyLossExtra",
+    "QuantileRegressionLoss",
+    "SACActorLossExtra",
+    "ScalarPredictionLoss",
+    "SquareLoss",
+    "TDLossExtra",
     "ValueLossExtra",
+    "action_importance_ratio",
+    "advantage_weighted_loss",
+    "as_keras_loss",
+    "behavior_cloning_loss",
+    "categorical_mean",
+    "categorical_projection",
+    "categorical_q_target",
+    "categorical_td_loss",
+    "classification_loss",
+    "clipped_double_q_target",
+    "conservative_alpha_loss",
+    "conservative_q_loss",
+    "deterministic_policy_gradient_loss",
+    "double_q_target",
+    "element_wise_huber_loss",
+    "element_wise_squared_loss",
+    "expected_sarsa_target",
+    "expectile_loss",
+    "huber_function",
+    "multi_quantile_huber_loss",
     "policy_gradient_loss",
     "ppo_clip_loss",
+    "q_learning_target",
+    "q_taken",
+    "regression_loss",
+    "sac_actor_loss",
+    "sampled_conservative_q_loss",
+    "td_loss",
+    "td_target",
+    "temperature_loss",
     "value_loss",
 ]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfrl.core import checks, records
+from tfrl.losses import _operands
 
 
 class PolicyLossExtra(NamedTuple):
@@ -121,7 +122,7 @@ def ppo_clip_loss(
         advantages=advantages,
     )
     checks.check_within("ppo_clip_loss", "clip", clip, 0.0, math.inf)
-    clip = tf.stop_gradient(tf.cast(clip, log_probs.dtype))
+    clip = tf.stop_gradient(_operands.number(clip, log_probs.dtype))
     log_ratios = log_probs - old_log_probs
     ratios = tf.exp(log_ratios)
     # Clipped before the exponential: what is cut cannot overflow into the gradient.
@@ -189,7 +190,7 @@ def value_loss(
         old_values = tf.stop_gradient(tf.convert_to_tensor(old_values))
         checks.check_same_shape("value_loss", values=values, old_values=old_values)
         checks.check_within("value_loss", "clip", clip, 0.0, math.inf)
-        clip = tf.cast(clip, values.dtype)
+        clip = _operands.number(clip, values.dtype)
         near = old_values + tf.clip_by_value(values - old_values, -clip, clip)
         loss = tf.maximum(loss, 0.5 * (returns - near) ** 2)
     return records.LossInfo(loss, ValueLossExtra(errors))

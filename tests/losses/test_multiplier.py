@@ -1,0 +1,119 @@
+"""Tests of `tfrl.losses.multiplier`."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.losses import multiplier
+
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+VARIABLES = {"tf": tf.Variable, "keras": keras.Variable}
+
+
+def both_ways(function):
+    return pytest.mark.parametrize(
+        "run", [function, tf.function(function, jit_compile=True)], ids=["eager", "xla"]
+    )
+
+
+@both_ways(
+    lambda *args: (
+        *multiplier.temperature_loss(*args),
+        *multiplier.conservative_alpha_loss(*args),
+    )
+)
+def test_by_hand(run):
+    values = tf.constant([[1.5, -2.0], [3.0, 0.0]])
+    loss, extra, conservative, of_penalties = run(math.log(2.0), values, 1.0)
+    np.testing.assert_allclose(loss, [[-5.0, 2.0], [-8.0, -2.0]], rtol=1e-6)
+    np.testing.assert_allclose(extra.violations, [[2.5, -1.0], [4.0, 1.0]])
+    np.testing.assert_allclose(extra.alpha, 2.0, rtol=1e-6)
+    np.testing.assert_allclose(conservative, [[-1.0, 6.0], [-4.0, 2.0]], rtol=1e-6)
+    np.testing.assert_allclose(of_penalties.violations, [[0.5, -3.0], [2.0, -1.0]])
+
+
+@pytest.mark.parametrize("kind", VARIABLES)
+@pytest.mark.parametrize(
+    ("loss_of", "violations"),
+    [
+        (multiplier.temperature_loss, [0.5, -3.0]),
+        (multiplier.conservative_alpha_loss, [2.5, -1.0]),
+    ],
+    ids=["temperature", "conservative"],
+)
+def test_gradients_flow_to_the_multiplier_alone(kind, loss_of, violations):
+    log_alpha = VARIABLES[kind](math.log(2.0))
+    values, limit = tf.constant([1.5, -2.0]), tf.constant(-1.0)
+    with tf.GradientTape() as tape:
+        tape.watch([values, limit])
+        loss = loss_of(log_alpha, values, limit).loss
+    inner = log_alpha.value if kind == "keras" else log_alpha
+    gradient, *others = tape.gradient(loss, [inner, values, limit])
+    np.testing.assert_allclose(gradient, -2.0 * sum(violations), rtol=1e-6)
+    assert others == [None, None]
+
+
+@pytest.mark.parametrize("spread", [0.1, 2.0], ids=["certain", "uncertain"])
+def test_temperature_grows_when_the_policy_is_too_certain(spread):
+    # The entropy of a normal distribution, against that of spread 1.
+    entropy = 0.5 * math.log(2 * math.pi * math.e) + math.log(spread)
+    target = 0.5 * math.log(2 * math.pi * math.e)
+    log_alpha = tf.Variable(0.0, dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        loss = multiplier.temperature_loss(log_alpha, np.array([-entropy]), target).loss
+    step = -float(tape.gradient(loss, log_alpha))
+    np.testing.assert_allclose(step, -math.log(spread), rtol=1e-12)
+
+
+def test_gradient_against_central_differences():
+    log_probs = np.random.default_rng(0).normal(size=5)
+    theory, measured = tf.test.compute_gradient(
+        lambda x: multiplier.temperature_loss(x, log_probs, -2.0).loss,
+        [tf.constant(0.3, tf.float64)],
+    )
+    np.testing.assert_allclose(theory, measured, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtype_is_kept(dtype):
+    log_alpha, row = tf.constant(0.5, dtype), tf.constant([0.5], dtype)
+    for info in (
+        multiplier.temperature_loss(log_alpha, row, -3),
+        multiplier.temperature_loss(0.5, row, -3.0),
+        multiplier.conservative_alpha_loss(log_alpha, row, 5.0),
+    ):
+        assert {x.dtype.name for x in tf.nest.flatten(info)} == {dtype}
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (
+            lambda: multiplier.temperature_loss(np.zeros(2), np.zeros(2), -1.0),
+            ValueError,
+            r"`temperature_loss`: `log_alpha` expected rank 0; got shape \[2\]",
+        ),
+        (
+            lambda: multiplier.temperature_loss(0.0, [1, 2], -1.0),
+            TypeError,
+            "`temperature_loss`: `log_probs` expected a floating-point dtype",
+        ),
+        (
+            lambda: multiplier.temperature_loss(tf.constant(0.0), np.zeros(2), -1.0),
+            TypeError,
+            "`temperature_loss`: `log_alpha` expected dtype float64, which `log_probs`",
+        ),
+        (
+            lambda: multiplier.conservative_alpha_loss(np.zeros(1), np.zeros(2), 5.0),
+            ValueError,
+            "`conservative_alpha_loss`: `log_alpha` expected rank 0",
+        ),
+    ],
+    ids=lambda value: value[:60] if isinstance(value, str) else "",
+)
+def test_errors(call, error, match):
+    with pytest.raises(error, match=match):
+        call()

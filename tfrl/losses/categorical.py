@@ -1,0 +1,267 @@
+"""Value distributions over fixed atoms, and the loss that draws them to targets.
+
+A network gives logits over N atoms, the values of `support`. C51 makes its targets by
+`categorical_q_target` and gives them to `categorical_td_loss` beside the logits of the
+action taken, `q_taken(logits, actions)`. Losses of quantiles are in
+`tfrl.losses.regression`.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, compile, records
+from tfrl.losses import _operands, _precision, temporal_difference
+
+TensorLike: TypeAlias = tf.types.experimental.TensorLike
+
+
+class CategoricalLossExtra(NamedTuple):
+    """What there is to report about distributions drawn towards targets.
+
+    Attributes:
+        priorities: `[...]`, Kullback-Leibler divergence of the prediction from the
+            target: how much there is to learn, for prioritized replay.
+
+    Example:
+        >>> CategoricalLossExtra(priorities=0.5).priorities
+        0.5
+    """
+
+    priorities: tf.Tensor
+
+
+def categorical_mean(support: TensorLike, probs: TensorLike) -> tf.Tensor:
+    """Computes the mean of a distribution over atoms.
+
+        mean = sum_i support[i] * probs[i]
+
+    Args:
+        support: `[N]` or `[..., N]`, the atoms.
+        probs: `[..., N]`, their probabilities, floating.
+
+    Returns:
+        `[...]`, dtype of `probs`.
+
+    Raises:
+        ValueError: if the numbers of atoms differ.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> categorical_mean([-1.0, 0.0, 1.0], [[0.0, 0.5, 0.5]]).numpy()
+        array([0.5], dtype=float32)
+
+    References:
+        Bellemare et al., 2017, A Distributional Perspective on Reinforcement Learning,
+        section 4.
+    """
+    where = "categorical_mean"
+    probs = _operands.leading(where, "probs", probs, axes=1)
+    support = _support(where, "support", support, "probs", probs)
+    mean = tf.reduce_sum(_precision.wide(support) * _precision.wide(probs), axis=-1)
+    return tf.cast(mean, probs.dtype)
+
+
+def categorical_projection(
+    support: TensorLike, probs: TensorLike, target_support: TensorLike
+) -> tf.Tensor:
+    """Moves probabilities from some atoms to others.
+
+    Each atom is first brought into the range of `target_support`; its probability is
+    then shared by the two target atoms beside it, the nearer getting more:
+
+        z[j] = clip(support[j], target_support[0], target_support[M-1])
+        result[i] = sum_j max(0, 1 - |z[j] - target_support[i]| / gap) * probs[j]
+
+    where gap is the distance of target atom i to its neighbour on the side of z[j]. The
+    total is kept, and so is the mean of what was inside the range. Probability at an
+    atom that both have stays there exactly.
+
+    Args:
+        support: `[N]` or `[..., N]`, atoms in any order.
+        probs: `[..., N]`, their probabilities, floating.
+        target_support: `[M]` or `[..., M]`, at least 2 atoms, increasing.
+
+    Returns:
+        Probabilities of the target atoms, `[..., M]`, dtype of `probs`.
+
+    Raises:
+        ValueError: if shapes do not fit, or `target_support` has less than 2 atoms or
+            is known not to increase.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> categorical_projection([0.25, 5.0], [[0.5, 0.5]], [0.0, 1.0]).numpy()
+        array([[0.375, 0.625]], dtype=float32)
+
+    References:
+        Bellemare et al., 2017, A Distributional Perspective on Reinforcement Learning,
+        eq. 7.
+    """
+    where = "categorical_projection"
+    probs = _operands.leading(where, "probs", probs, axes=1)
+    support = _support(where, "support", support, "probs", probs)
+    targets = _operands.alike(where, "target_support", target_support, "probs", probs)
+    _check_targets(where, targets, probs)
+    return _projection(support, probs, targets)
+
+
+def categorical_q_target(
+    rewards: TensorLike,
+    discounts: TensorLike,
+    support: TensorLike,
+    next_logits: TensorLike,
+    next_q_selector: TensorLike | None = None,
+) -> tf.Tensor:
+    """Computes the target distribution of categorical Q-learning.
+
+        p = softmax(next_logits[a]),  a = argmax_a next_q_selector[a]
+        target = projection of p from rewards + discounts * support onto support
+
+    Args:
+        rewards: `[...]`, reward of the transition.
+        discounts: `[...]`, gamma * (1 - terminated) of the transition.
+        support: `[N]`, the atoms, increasing.
+        next_logits: `[..., A, N]`, distribution of the value of every action in the
+            next state, by the target network; floating.
+        next_q_selector: `[..., A]`, the values that choose the action: those of the
+            network being trained for double Q-learning. None takes the means of
+            `next_logits`.
+
+    Returns:
+        Probabilities `[..., N]`; no gradient flows through them.
+
+    Raises:
+        ValueError: if shapes do not fit or `support` is known not to increase.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> next_logits = np.log([[[0.5, 0.5, 1e-9], [1e-9, 0.5, 0.5]]])
+        >>> categorical_q_target(
+        ...     [1.0], [0.5], [0.0, 1.0, 2.0], next_logits).numpy().round(2)
+        array([[0.  , 0.25, 0.75]])
+
+    References:
+        Bellemare et al., 2017, A Distributional Perspective on Reinforcement Learning,
+        algorithm 1.
+    """
+    where, leader = "categorical_q_target", "next_logits"
+    logits = _operands.leading(where, leader, next_logits, axes=2)
+    support = _support(where, "support", support, leader, logits)
+    checks.check_rank(where, "support", support, exact=1)
+    if next_q_selector is None:
+        selector = categorical_mean(support, tf.nn.softmax(logits))
+    else:
+        selector = _operands.equal(
+            where,
+            "next_q_selector",
+            next_q_selector,
+            f"{leader}[..., 0]",
+            logits[..., 0],
+        )
+    greedy = tf.argmax(selector, axis=-1, output_type=tf.int32)
+    probs = tf.nn.softmax(temporal_difference.q_taken(logits, greedy))
+    leader, element = f"{leader}[..., 0, :]", logits[..., 0, :]
+    rewards = _operands.aligned(where, "rewards", rewards, leader, element)
+    discounts = _operands.aligned(where, "discounts", discounts, leader, element)
+    atoms = rewards + discounts * support
+    return tf.stop_gradient(categorical_projection(atoms, probs, support))
+
+
+def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.LossInfo:
+    """Computes the cross entropy of a predicted distribution from its target.
+
+        loss = -sum_i targets[i] * log_softmax(logits)[i]
+
+    Gradients flow to `logits` alone.
+
+    Args:
+        logits: `[..., N]`, of the action taken: `q_taken(logits, actions)`; floating.
+        targets: `[..., N]`, probabilities.
+
+    Returns:
+        `LossInfo(loss [...], CategoricalLossExtra)`.
+
+    Raises:
+        ValueError: if the shapes differ.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> info = categorical_td_loss([[0.0, 0.0]], [[0.5, 0.5]])
+        >>> info.loss.numpy(), info.extra.priorities.numpy()
+        (array([0.6931472], dtype=float32), array([0.], dtype=float32))
+
+    References:
+        Bellemare et al., 2017, A Distributional Perspective on Reinforcement Learning,
+        algorithm 1; the priorities are those of Hessel et al., 2018, Rainbow.
+    """
+    where = "categorical_td_loss"
+    logits = _operands.leading(where, "logits", logits, axes=1)
+    targets = _operands.equal(where, "targets", targets, "logits", logits)
+    probs = tf.stop_gradient(_precision.wide(targets))
+    log_probs = tf.nn.log_softmax(_precision.wide(logits))
+    # An atom that neither has costs nothing, even if its logit is -inf.
+    loss = -tf.reduce_sum(tf.math.multiply_no_nan(log_probs, probs), axis=-1)
+    entropy = -tf.reduce_sum(tf.math.xlogy(probs, probs), axis=-1)
+    extra = CategoricalLossExtra(tf.cast(loss - entropy, logits.dtype))
+    return records.LossInfo(tf.cast(loss, logits.dtype), extra)
+
+
+@compile.compiled(jit_compile=True)
+def _projection(support: tf.Tensor, probs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Every pair of atoms is weighed: no scatter, and nothing of size M x N is kept."""
+    dtype = probs.dtype
+    support, probs, targets = (
+        _precision.wide(support),
+        _precision.wide(probs),
+        _precision.wide(targets),
+    )
+    gaps = targets[..., 1:] - targets[..., :-1]
+    # Atoms are inside the range: outer gaps that are missing are never looked at.
+    below = tf.concat([gaps[..., :1], gaps], axis=-1)[..., tf.newaxis]
+    above = tf.concat([gaps, gaps[..., -1:]], axis=-1)[..., tf.newaxis]
+    atoms = tf.minimum(tf.maximum(support, targets[..., :1]), targets[..., -1:])
+    offsets = atoms[..., tf.newaxis, :] - targets[..., tf.newaxis]
+    # Divided, not multiplied by the inverse: a whole gap must give exactly 1.
+    distances = tf.maximum(offsets / above, -offsets / below)
+    weights = tf.maximum(1 - distances, 0)
+    projected = tf.reduce_sum(weights * probs[..., tf.newaxis, :], axis=-1)
+    return tf.cast(projected, dtype)
+
+
+def _support(
+    where: str, name: str, value: TensorLike, leader: str, probs: tf.Tensor
+) -> tf.Tensor:
+    """The atoms as a tensor with one for each probability."""
+    support = _operands.alike(where, name, value, leader, probs)
+    if support.shape.rank == 1:
+        expected = probs.shape[-1:]
+    else:
+        expected = probs.shape
+    if not support.shape.is_compatible_with(expected):
+        raise ValueError(
+            f"`{where}`: `{name}` expected the shape of `{leader}` "
+            f"{probs.shape.as_list()} or its last axis; got {support.shape.as_list()}; "
+            "give one atom for each probability"
+        )
+    return support
+
+
+def _check_targets(where: str, targets: tf.Tensor, probs: tf.Tensor) -> None:
+    fits = targets.shape.rank in (1, probs.shape.rank) and targets.shape[
+        :-1
+    ].is_compatible_with(probs.shape[:-1][: targets.shape.rank - 1])
+    atoms = targets.shape[-1] if fits else None
+    if not fits or (atoms is not None and atoms < 2):
+        raise ValueError(
+            f"`{where}`: `target_support` expected shape [M] or "
+            f"{[*probs.shape[:-1].as_list(), 'M']} with M >= 2; got "
+            f"{targets.shape.as_list()}; give at least 2 atoms"
+        )
+    if not tf.is_symbolic_tensor(targets):
+        if not np.all(np.diff(targets.numpy()) > 0):
+            raise ValueError(
+                f"`{where}`: `target_support` expected increasing atoms; got "
+                f"{targets.numpy()}; sort them and drop doubles"
+            )

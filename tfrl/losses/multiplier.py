@@ -1,0 +1,113 @@
+"""Losses of learned multipliers, which hold a mean at a limit.
+
+A multiplier alpha = exp(log_alpha) weighs a term of another loss. It grows while the
+mean of that term is beyond its limit, and falls otherwise.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from tfrl.core import checks, records
+from tfrl.losses import _operands
+
+TensorLike: TypeAlias = tf.types.experimental.TensorLike
+
+
+class MultiplierLossExtra(NamedTuple):
+    """What there is to report about a multiplier.
+
+    Attributes:
+        alpha: shape of `log_alpha`, the multiplier.
+        violations: shape of the loss, how far beyond its limit each element is.
+
+    Example:
+        >>> MultiplierLossExtra(alpha=1.0, violations=-0.5).violations
+        -0.5
+    """
+
+    alpha: tf.Tensor
+    violations: tf.Tensor
+
+
+def temperature_loss(
+    log_alpha: TensorLike, log_probs: TensorLike, target_entropy: TensorLike
+) -> records.LossInfo:
+    """Computes the loss of the temperature in soft actor-critic.
+
+        loss = -exp(log_alpha) * (log_probs + target_entropy)
+
+    The temperature grows where the policy's entropy, the mean of `-log_probs`, is below
+    its target. Gradients flow to `log_alpha` alone.
+
+    Args:
+        log_alpha: `[]`, the variable being trained, or its value.
+        log_probs: `[...]`, log-probability of actions the policy drew, floating.
+        target_entropy: commonly minus the number of action dimensions.
+
+    Returns:
+        `LossInfo(loss [...], MultiplierLossExtra)`.
+
+    Raises:
+        ValueError: if `log_alpha` is not a scalar.
+        TypeError: if its dtype is not that of `log_probs`, or not floating.
+
+    Example:
+        >>> temperature_loss(0.0, [1.5, -2.0], target_entropy=-1.0).loss.numpy()
+        array([-0.5,  3. ], dtype=float32)
+
+    References:
+        Haarnoja et al., 2018, Soft Actor-Critic Algorithms and Applications, eq. 18.
+    """
+    where = "temperature_loss"
+    log_probs = _operands.leading(where, "log_probs", log_probs)
+    limit = -_operands.number(target_entropy, log_probs.dtype)
+    return _multiplier_loss(where, log_alpha, "log_probs", log_probs, limit)
+
+
+def conservative_alpha_loss(
+    log_alpha: TensorLike, penalties: TensorLike, threshold: TensorLike
+) -> records.LossInfo:
+    """Computes the loss of the weight of the conservative penalty.
+
+        loss = -exp(log_alpha) * (penalties - threshold)
+
+    The weight grows where the penalty is above `threshold`. Gradients flow to
+    `log_alpha` alone; the critics minimise `exp(log_alpha) * (penalties - threshold)`
+    with respect to their own weights.
+
+    Args:
+        log_alpha: `[]`, the variable being trained, or its value.
+        penalties: `[...]`, loss of `tfrl.losses.conservative_q_loss` or its sampled
+            form, floating.
+        threshold: the penalty to hold, tau in the paper.
+
+    Returns:
+        `LossInfo(loss [...], MultiplierLossExtra)`.
+
+    Raises:
+        ValueError: if `log_alpha` is not a scalar.
+        TypeError: if its dtype is not that of `penalties`, or not floating.
+
+    Example:
+        >>> conservative_alpha_loss(0.0, [7.0, 1.0], threshold=5.0).loss.numpy()
+        array([-2.,  4.], dtype=float32)
+
+    References:
+        Kumar et al., 2020, Conservative Q-Learning for Offline Reinforcement Learning,
+        appendix F.
+    """
+    where = "conservative_alpha_loss"
+    penalties = _operands.leading(where, "penalties", penalties)
+    limit = _operands.number(threshold, penalties.dtype)
+    return _multiplier_loss(where, log_alpha, "penalties", penalties, limit)
+
+
+def _multiplier_loss(
+    where: str, log_alpha: TensorLike, leader: str, values: tf.Tensor, limit: tf.Tensor
+) -> records.LossInfo:
+    log_alpha = _operands.alike(where, "log_alpha", log_alpha, leader, values)
+    checks.check_rank(where, "log_alpha", log_alpha, exact=0)
+    alpha = tf.exp(log_alpha)
+    violations = tf.stop_gradient(values - limit)
+    return records.LossInfo(-alpha * violations, MultiplierLossExtra(alpha, violations))

@@ -1,0 +1,266 @@
+"""Losses between numbers and their targets, per element.
+
+They reduce over no batch axis. A loss of more than one axis of numbers per element is
+`MeanSquaredLoss`; of several quantiles per number, `multi_quantile_huber_loss`.
+"""
+
+import dataclasses
+import math
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from tfrl.core import checks, compile
+from tfrl.losses import _operands, _precision
+
+
+def huber_function(
+    x: _operands.TensorLike, delta: _operands.TensorLike = 1.0
+) -> tf.Tensor:
+    """Huber's function: a parabola near 0, straight lines of slope `delta` beyond.
+
+        h(x) = x^2 / 2                     where |x| < delta
+        h(x) = delta * (|x| - delta / 2)   elsewhere
+
+    Args:
+        x: `[...]`, floating, observed minus predicted values.
+        delta: scalar > 0, where the parabola ends.
+
+    Returns:
+        `[...]`, the dtype of `x`.
+
+    Raises:
+        ValueError: if `delta` is not a positive finite scalar.
+        TypeError: if `x` is not floating.
+
+    Example:
+        >>> huber_function([-0.5, 0.0, 3.0], delta=2.0).numpy()
+        array([0.125, 0.   , 4.   ], dtype=float32)
+
+    References:
+        Huber (1964), "Robust Estimation of a Location Parameter", equation 2.4.
+    """
+    where = "huber_function"
+    x = _operands.leading(where, "x", x)
+    checks.check_positive(where, "delta", delta)
+    checks.check_finite(where, "delta", delta)
+    return _huber(x, _scalar(where, delta, x))
+
+
+def element_wise_huber_loss(
+    x: _operands.TensorLike, y: _operands.TensorLike
+) -> tf.Tensor:
+    """Huber loss with a threshold of 1 between labels and predictions.
+
+        loss = huber_function(x - y, delta=1)
+
+    The two arguments may change places.
+
+    Args:
+        x: `[...]`, floating, the labels.
+        y: the shape of `x`, the predictions.
+
+    Returns:
+        `[...]`, one loss per element.
+
+    Raises:
+        ValueError: if the shapes differ.
+        TypeError: if `x` is not floating, or the dtypes differ.
+
+    Example:
+        >>> element_wise_huber_loss([0.0, 1.0], [0.5, 4.0]).numpy()
+        array([0.125, 2.5  ], dtype=float32)
+    """
+    where = "element_wise_huber_loss"
+    x = _operands.leading(where, "x", x)
+    y = _operands.equal(where, "y", y, "x", x)
+    return _huber(x - y, tf.ones([], x.dtype))
+
+
+def element_wise_squared_loss(
+    x: _operands.TensorLike, y: _operands.TensorLike
+) -> tf.Tensor:
+    """Squared difference between labels and predictions.
+
+        loss = (x - y)^2
+
+    The two arguments may change places.
+
+    Args:
+        x: `[...]`, floating, the labels.
+        y: the shape of `x`, the predictions.
+
+    Returns:
+        `[...]`, one loss per element.
+
+    Raises:
+        ValueError: if the shapes differ.
+        TypeError: if `x` is not floating, or the dtypes differ.
+
+    Example:
+        >>> element_wise_squared_loss([0.0, 1.0], [0.5, 4.0]).numpy()
+        array([0.25, 9.  ], dtype=float32)
+    """
+    where = "element_wise_squared_loss"
+    x = _operands.leading(where, "x", x)
+    y = _operands.equal(where, "y", y, "x", x)
+    return tf.math.squared_difference(x, y)
+
+
+def multi_quantile_huber_loss(
+    quantiles: _operands.TensorLike,
+    target: _operands.TensorLike,
+    delta: _operands.TensorLike = 0.1,
+) -> tf.Tensor:
+    """Loss of several quantiles of a number, given one or more samples of it.
+
+        tau[k]  = (k + 0.5) / n
+        d[k, j] = target[j] - quantiles[k]
+        h(d)    = d^2 / (2 * delta)        where |d| < delta
+        h(d)    = |d| - delta / 2          elsewhere
+        loss    = mean over k and j of |tau[k] - (1 if d[k, j] < 0 else 0)| * h(d[k, j])
+
+    With `delta = 0`, h(d) = |d|: the pinball loss, whose minimum is at the quantiles.
+    A larger `delta` is smoother and draws the quantiles towards the mean.
+
+    The mean over `k` makes losses of different `n` comparable; the paper sums over it.
+    Gradients flow to both tensors: wrap a bootstrapped target in `tf.stop_gradient`.
+
+    Args:
+        quantiles: `[..., n]`, floating; element `k` estimates the quantile at `tau[k]`.
+        target: `[...]`, one sample each, or `[..., m]`, m samples each.
+        delta: scalar >= 0, where the parabola ends.
+
+    Returns:
+        `[...]`, one loss per element.
+
+    Raises:
+        ValueError: if the shapes do not fit, or `delta` is negative or no scalar.
+        TypeError: if `quantiles` is not floating, or the dtypes differ.
+
+    Example:
+        >>> multi_quantile_huber_loss([[0.0, 4.0]], [2.0], delta=0.0).numpy()
+        array([0.5], dtype=float32)
+        >>> multi_quantile_huber_loss([[0.0, 4.0]], [[2.0, 4.0]], delta=0.0).numpy()
+        array([0.5], dtype=float32)
+
+    References:
+        Dabney, Rowland, Bellemare, Munos (2018), "Distributional Reinforcement Learning
+        with Quantile Regression", equation 10, divided by `delta` and n.
+    """
+    where = "multi_quantile_huber_loss"
+    quantiles = _operands.leading(where, "quantiles", quantiles, axes=1)
+    target = _operands.alike(where, "target", target, "quantiles", quantiles)
+    checks.check_within(where, "delta", delta, 0.0, math.inf)
+    batch = quantiles.shape[:-1]
+    if target.shape.rank == batch.rank:
+        target = target[..., tf.newaxis]
+    if not target.shape[:-1].is_compatible_with(batch):
+        raise ValueError(
+            f"`{where}`: `target` expected the batch shape {batch} of `quantiles`, or "
+            f"that and one more axis; got {target.shape}; align the two axis by axis"
+        )
+    samples, predicted = _precision.wide(target), _precision.wide(quantiles)
+    loss = _quantile_loss(predicted, samples, _scalar(where, delta, predicted))
+    return tf.cast(loss, quantiles.dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfrl")
+@dataclasses.dataclass(frozen=True)
+class MeanSquaredLoss:
+    """Squared error, averaged over all but the batch axes.
+
+        loss = mean over the other axes of (pred - target)^2
+
+    Args:
+        batch_dims: how many leading axes are batch axes.
+        debug_summaries: accepted so that existing calls work; the loss writes none.
+        name: what the loss is called in reports.
+
+    Raises:
+        ValueError: if `batch_dims` is negative.
+
+    Example:
+        >>> loss = MeanSquaredLoss(batch_dims=1)
+        >>> loss([[1.0, 2.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 2.0]]).numpy()
+        array([2.5, 2. ], dtype=float32)
+    """
+
+    batch_dims: int = 1
+    debug_summaries: bool = True
+    name: str = "MSELoss"
+
+    def __post_init__(self) -> None:
+        checks.check_within(
+            "MeanSquaredLoss", "batch_dims", self.batch_dims, 0, math.inf
+        )
+
+    def __call__(
+        self, pred: _operands.TensorLike, target: _operands.TensorLike
+    ) -> tf.Tensor:
+        """Returns one loss per element of the batch axes.
+
+        Args:
+            pred: `[*batch, ...]`, floating, the prediction.
+            target: the shape of `pred`.
+
+        Returns:
+            `[*batch]`.
+
+        Raises:
+            ValueError: if the shapes differ, or there are fewer axes than batch axes.
+            TypeError: if `pred` is not floating, or the dtypes differ.
+        """
+        where = "MeanSquaredLoss"
+        pred = _operands.leading(where, "pred", pred, axes=self.batch_dims)
+        target = _operands.equal(where, "target", target, "pred", pred)
+        errors = tf.math.squared_difference(
+            _precision.wide(pred), _precision.wide(target)
+        )
+        axes = list(range(self.batch_dims, errors.shape.rank))
+        return tf.cast(tf.reduce_mean(errors, axes), pred.dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, for `keras.saving`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Returns the loss of a configuration that `get_config` returned."""
+        return cls(**config)
+
+
+def _scalar(where: str, delta: _operands.TensorLike, like: tf.Tensor) -> tf.Tensor:
+    checks.check_rank(where, "delta", delta, exact=0)
+    return _operands.number(delta, like.dtype)
+
+
+@compile.compiled
+def _huber(x: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
+    # Clipped: the parabola would overflow where it is not selected, and 0 * inf in the
+    # gradient is NaN.
+    near = tf.clip_by_value(x, -delta, delta)
+    size = tf.abs(x)
+    return tf.where(size < delta, 0.5 * tf.square(near), delta * (size - 0.5 * delta))
+
+
+@compile.compiled
+def _quantile_loss(
+    quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
+) -> tf.Tensor:
+    count = tf.shape(quantiles)[-1]
+    taus = (tf.cast(tf.range(count), quantiles.dtype) + 0.5) / tf.cast(
+        count, quantiles.dtype
+    )
+    taus = taus[:, tf.newaxis]
+    errors = target[..., tf.newaxis, :] - quantiles[..., :, tf.newaxis]
+    weights = tf.where(errors < 0, 1 - taus, taus)
+    # Parabola and lines in one: u * (e - delta * u / 2), u = clip(e / delta, -1, 1). Of
+    # a delta of 0 the greatest number takes the place of the reciprocal.
+    some = tf.where(delta > 0, delta, tf.ones_like(delta))
+    steep = tf.fill([], errors.dtype.max)
+    units = errors * tf.where(delta > 0, tf.minimum(1 / some, steep), steep)
+    units = tf.clip_by_value(units, -1, 1)
+    heights = units * (errors - (0.5 * delta) * units)
+    return tf.reduce_mean(weights * heights, [-2, -1])
