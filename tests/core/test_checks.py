@@ -241,7 +241,10 @@ def test_check_floating_raises(value):
         checks.check_floating("f", "x", value)
 
 
-@pytest.mark.parametrize("value", [1, 0.1, [1, 2], np.inf, tf.constant([0.5]), True])
+@pytest.mark.parametrize(
+    "value",
+    [1, 0.1, [1, 2], np.inf, tf.constant([0.5]), True, tf.constant(0.5, tf.bfloat16)],
+)
 def test_check_positive_passes(value):
     checks.check_positive("f", "x", value)
 

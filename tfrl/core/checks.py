@@ -391,7 +391,7 @@ def _text(shape: tf.TensorShape) -> str:
 def _known_numbers(where: str, name: str, value: Any) -> np.ndarray | None:
     if tf.is_symbolic_tensor(value):
         return None
-    array = np.asarray(value)
+    array = np.asarray(value.numpy() if isinstance(value, tf.Tensor) else value)
     if array.dtype.kind not in "biuf" and not tf.as_dtype(array.dtype).is_floating:
         raise TypeError(
             f"`{where}`: `{name}` expected numbers; "

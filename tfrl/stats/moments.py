@@ -6,6 +6,7 @@ from typing import Self
 import tensorflow as tf
 
 from tfrl.core import checks, pytree
+from tfrl.ops import moments
 
 
 class RunningMoments(pytree.PyTreeNode):
@@ -67,48 +68,29 @@ class RunningMoments(pytree.PyTreeNode):
             ValueError: if the shapes do not fit.
         """
         values = tf.cast(tf.convert_to_tensor(values), tf.float64)
-        weights, outer = self._weights(values, weights)
-        axes = list(range(outer))
-        inner = [1] * self.mean.shape.rank
-        spread = tf.reshape(weights, [*tf.unstack(tf.shape(weights)), *inner])
-        total = tf.reduce_sum(weights)
-        divisor = tf.where(total > 0, total, tf.ones_like(total))
-        weighted = tf.math.multiply_no_nan
-        batch_mean = tf.reduce_sum(weighted(values, spread), axes) / divisor
-        squares = (values - batch_mean) ** 2
-        batch_variance = tf.reduce_sum(weighted(squares, spread), axes) / divisor
-        count = self.count + total
-        share = tf.where(count > 0, total / tf.where(count > 0, count, 1.0), 0.0)
-        delta = batch_mean - self.mean
-        variance = (
-            (1 - share) * self.variance
-            + share * batch_variance
-            + delta**2 * share * (1 - share)
-        )
-        return self.replace(
-            count=count, mean=self.mean + delta * share, variance=variance
-        )
-
-    def _weights(
-        self, values: tf.Tensor, weights: tf.Tensor | None
-    ) -> tuple[tf.Tensor, int]:
-        """Returns float64 weights of `values`, and the number of their axes."""
-        rank, inner = values.shape.rank, self.mean.shape
-        outer = -1 if rank is None else rank - inner.rank
-        if outer < 1 or not values.shape[outer:].is_compatible_with(inner):
+        rank, shape = values.shape.rank, self.mean.shape
+        outer = -1 if rank is None else rank - shape.rank
+        if outer < 1 or not values.shape[outer:].is_compatible_with(shape):
             raise ValueError(
                 "`RunningMoments.update`: `values` expected shape [..., "
-                f"*{inner.as_list()}]; got {values.shape}; put the batch axes in front"
+                f"*{shape.as_list()}]; got {values.shape}; put the batch axes in front"
             )
-        if weights is None:
-            return tf.ones(tf.shape(values)[:outer], tf.float64), outer
-        weights = tf.cast(tf.convert_to_tensor(weights), tf.float64)
-        if not weights.shape.is_compatible_with(values.shape[:outer]):
-            raise ValueError(
-                "`RunningMoments.update`: `weights` expected the batch shape of "
-                f"`values` {values.shape[:outer]}; got {weights.shape}; give one each"
-            )
-        return weights, outer
+        if weights is not None:
+            weights = tf.convert_to_tensor(weights)
+            if not weights.shape.is_compatible_with(values.shape[:outer]):
+                raise ValueError(
+                    "`RunningMoments.update`: `weights` expected the batch shape of "
+                    f"`values` {values.shape[:outer]}; got {weights.shape}; give one "
+                    "each"
+                )
+        total, batch = moments.batch_moments(values, shape.rank, weights)
+        count = self.count + total
+        merged = moments.merge_moments(
+            moments.Moments(self.mean, self.variance),
+            batch,
+            tf.math.divide_no_nan(total, count),
+        )
+        return self.replace(count=count, mean=merged.mean, variance=merged.variance)
 
     def normalize(
         self, values: tf.Tensor, clip: float = 10.0, epsilon: float = 1e-8
@@ -125,9 +107,9 @@ class RunningMoments(pytree.PyTreeNode):
         """
         values = tf.convert_to_tensor(values)
         dtype = values.dtype if values.dtype.is_floating else tf.float32
-        centred = tf.cast(values, tf.float64) - self.mean
-        scaled = centred * tf.math.rsqrt(self.variance + epsilon)
-        return tf.cast(tf.clip_by_value(scaled, -clip, clip), dtype)
+        known = moments.Moments(self.mean, self.variance)
+        wide = tf.cast(values, tf.float64)
+        return tf.cast(moments.standardize(wide, known, epsilon, clip), dtype)
 
 
 class ReturnScale(pytree.PyTreeNode):

@@ -1,0 +1,98 @@
+"""Tests of `tfrl.core._traces`."""
+
+import collections
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.core import _traces, pytree
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
+
+class Node(pytree.PyTreeNode):
+    data: tf.Tensor
+    factor: float = pytree.nonpytree_field(default=1.0)
+
+
+def traced(function, *args, relaxed=False, jit_compile=False):
+    """A trace of `function` for `args`."""
+    bound = inspect.signature(function).bind(*args)
+    leaves = tf.nest.flatten(list(bound.arguments.values()))
+    return _traces.trace(
+        function, bound, dict(bound.arguments), leaves, relaxed, jit_compile
+    )
+
+
+def test_a_trace_takes_flat_tensors_and_returns_the_nest():
+    concrete = traced(
+        lambda x, y: {"sum": x["a"] + y.left, "none": y.right},
+        {"a": tf.constant(1.0)},
+        Pair(tf.constant(2.0), None),
+    )
+    result = concrete(tf.constant(3.0), tf.constant(4.0))
+    assert float(result["sum"]) == 7.0 and result["none"] is None
+
+
+def test_a_relaxed_trace_knows_ranks_alone():
+    shapes = []
+
+    def function(x):
+        shapes.append(x.shape)
+        return tf.reduce_sum(x)
+
+    concrete = traced(function, tf.ones([2, 3]), relaxed=True)
+    assert shapes[0].as_list() == [None, None]
+    assert float(concrete(tf.ones([4, 5]))) == 20.0
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["plain", "xla"])
+def test_handed_over_says_the_same(jit_compile):
+    kept = tf.Variable(10.0)
+
+    def function(x, node):
+        return [x * kept, None, node.replace(data=node.data + 1)], ()
+
+    args = tf.constant(2.0), Node(tf.constant([1.0, 2.0]), factor=3.0)
+    concrete = traced(function, *args, jit_compile=jit_compile)
+    flat = tf.nest.flatten(list(args))
+    got, empty = _traces.handed_over(concrete)(*flat)
+    assert float(got[0]) == 20.0 and got[1] is None and empty == ()
+    assert got[2].factor == 3.0
+    np.testing.assert_array_equal(got[2].data, [2.0, 3.0])
+
+
+def test_structures_differ_where_traces_must():
+    one = tf.constant(1.0)
+    same = [{"b": one, "a": 2}, {"a": np.zeros(3), "b": one}]
+    assert _traces.structure(same[0]) == _traces.structure(same[1])
+    different = [
+        one,
+        [one],
+        (one,),
+        {"a": one},
+        {"b": one},
+        Pair(one, one),
+        Node(one),
+        Node(one, factor=2.0),
+        "text",
+    ]
+    keys = {_traces.structure(value) for value in different}
+    assert len(keys) == len(different)
+
+
+def test_numbers_among_leaves():
+    leaves = _traces.leaves("f", {"x": [None, 1, tf.ones([2], tf.float64)], "y": 2.5})
+    assert leaves[0] is None
+    assert [leaf.dtype for leaf in leaves[1:]] == [tf.float64] * 3
+    with pytest.raises(TypeError, match="`f`: expected tensors or numbers; got True"):
+        _traces.leaves("f", {"x": True})
+
+
+def test_as_tensor():
+    tensor = tf.ones([])
+    assert _traces.as_tensor(tensor) is tensor
+    assert _traces.as_tensor(None) is None
+    assert _traces.as_tensor(np.ones(2)).dtype == tf.float64

@@ -1,0 +1,210 @@
+"""Normalizers against float64; `test_recordings` and `test_running` say more."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import stats
+from tfrl.core import modes
+
+KINDS = {
+    "exponential": lambda spec, **rest: stats.EMNormalizer(spec, 0.1, **rest),
+    "adaptive": stats.AdaptiveNormalizer,
+    "window": lambda spec, **rest: stats.WindowNormalizer(spec, 3, **rest),
+}
+EVERY_KIND = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+
+
+def recent(batches, kind):
+    """Mean and variance of all values, each with its batch's weight, in float64."""
+    rates = {"exponential": lambda _: 0.1, "adaptive": lambda t: 8.0 / (8.0 + t)}
+    weights = []
+    for t in range(len(batches)):
+        rate = rates[kind](t)
+        weights = [(1 - rate) * weight for weight in weights] + [rate]
+    weights = np.array(weights) / sum(weights)
+    wide = [np.asarray(batch, np.float64) for batch in batches]
+    mean = sum(w * batch.mean(0) for w, batch in zip(weights, wide, strict=True))
+    parts = [((batch - mean) ** 2).mean(0) for batch in wide]
+    return mean, sum(w * part for w, part in zip(weights, parts, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["exponential", "adaptive"])
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e7])
+def test_float32_equals_float64_arithmetic(kind, offset):
+    rng = np.random.default_rng(0)
+    normalizer = KINDS[kind](tf.TensorSpec([3]))
+    batches = []
+    for rows in (16, 1, 40, 7, 16):
+        batches.append((offset + rng.normal(size=(rows, 3))).astype(np.float32))
+        got = normalizer.normalize(batches[-1])
+        mean, variance = recent(batches, kind)
+        expected = (batches[-1].astype(np.float64) - mean) / np.sqrt(variance + 1e-10)
+        assert got.dtype == tf.float32
+        np.testing.assert_allclose(got, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_window_equals_a_queue(offset):
+    rng = np.random.default_rng(1)
+    normalizer = stats.WindowNormalizer(tf.TensorSpec([2]), window_size=3)
+    queue = collections.deque(maxlen=3)
+    for _ in range(7):
+        queue.append((offset + rng.normal(size=(4, 2))).astype(np.float32))
+        got = normalizer.normalize(queue[-1])
+        rows = np.concatenate(queue).astype(np.float64)
+        expected = (queue[-1] - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-10)
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_options_by_hand():
+    values = tf.constant([1.0, 3.0])
+
+    def made(**options):
+        return stats.AdaptiveNormalizer(tf.TensorSpec([]), **options).normalize(values)
+
+    np.testing.assert_allclose(made(), [-1.0, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(made(unit_std=True), [-1.0, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(made(variance_epsilon=3.0), [-0.5, 0.5], rtol=1e-6)
+    root = np.sqrt([0.2, 1.8])  # x / sqrt((1 + 9) / 2)
+    np.testing.assert_allclose(made(zero_mean=False), root, rtol=1e-6)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("options", [{"unit_std": True}, {"zero_mean": False}])
+def test_nests_take_every_option(make, options):
+    spec = {"a": tf.TensorSpec([2]), "b": [tf.TensorSpec([])]}
+    values = {
+        "a": tf.constant([[1.0, 2.0], [3.0, 6.0]]),
+        "b": [tf.constant([1.0, 2.0])],
+    }
+    nested = make(spec, **options).normalize(values)
+    alone = make(spec["a"], **options).normalize(values["a"])
+    np.testing.assert_array_equal(nested["a"], alone)
+    assert isinstance(nested["b"], list)
+
+
+def test_clipping_is_for_positive_bounds_and_never_for_calls():
+    normalizer = stats.AdaptiveNormalizer(tf.TensorSpec([]), auto_update=False)
+    normalizer.update(tf.constant([-1.0, 1.0]))
+    for bound, expected in (
+        (2.0, 2.0),
+        (0.0, 9.0),
+        (-1.0, 9.0),
+        (tf.constant(3.0), 3.0),
+    ):
+        got = normalizer.normalize(tf.constant(9.0), clip_value=bound)
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    np.testing.assert_allclose(normalizer(tf.constant(9.0), training=False), 9.0)
+
+
+def count(normalizer):
+    return int(normalizer.variables[0])
+
+
+def test_normalize_updates_where_it_is_told_to():
+    for auto_update in (True, False):
+        normalizer = stats.EMNormalizer(tf.TensorSpec([]), auto_update=auto_update)
+        normalizer.normalize(tf.constant([1.0, 2.0]))
+        assert count(normalizer) == auto_update
+
+
+def test_calls_update_in_training_whatever_auto_update_says():
+    normalizer = stats.EMNormalizer(tf.TensorSpec([]), auto_update=False)
+    values = tf.constant([1.0, 2.0])
+    normalizer(values)
+    assert count(normalizer) == 1
+    with modes.eval_context():
+        normalizer(values)
+        assert count(normalizer) == 1
+        normalizer(values, training=True)
+        assert count(normalizer) == 2
+    with modes.replay_context():
+        normalizer(values)
+        assert count(normalizer) == 3
+        normalizer(values, training=False)
+        assert count(normalizer) == 3
+    normalizer.training = False
+    normalizer(values)
+    assert count(normalizer) == 3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_dtype_is_kept(dtype):
+    normalizer = stats.AdaptiveNormalizer(tf.TensorSpec([], dtype))
+    got = normalizer.normalize(tf.constant([1.0, 3.0], dtype))
+    assert got.dtype == dtype
+    np.testing.assert_allclose(tf.cast(got, tf.float64), [-1.0, 1.0], rtol=1e-6)
+
+
+def test_extreme_values_normalize_to_finite_ones():
+    for size in (1e-38, 1e4, 1e30):
+        normalizer = stats.EMNormalizer(tf.TensorSpec([]), variance_epsilon=0.0)
+        values = tf.constant([size, -size, size, -size], tf.float64)
+        np.testing.assert_allclose(
+            normalizer.normalize(values), [1, -1, 1, -1], rtol=1e-6
+        )
+    normalizer = stats.EMNormalizer(tf.TensorSpec([]))
+    got = normalizer.normalize(tf.constant([1e30, -1e30]))
+    np.testing.assert_allclose(got, [1.0, -1.0], rtol=1e-6)
+
+
+def test_constant_values_normalize_to_zero():
+    normalizer = stats.AdaptiveNormalizer(tf.TensorSpec([2]))
+    values = tf.fill([5, 2], 1234567.0)
+    for _ in range(3):
+        np.testing.assert_array_equal(normalizer.normalize(values), tf.zeros([5, 2]))
+
+
+def test_gradients_take_the_moments_for_constants():
+    normalizer = stats.AdaptiveNormalizer(tf.TensorSpec([], tf.float64))
+    values = tf.constant([1.0, 5.0], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        result = normalizer.normalize(values)
+    slope = tape.gradient(
+        result, values, output_gradients=tf.constant([1.0, 3.0], "float64")
+    )
+    np.testing.assert_allclose(slope, [0.5, 1.5], rtol=1e-6)
+
+
+def test_debug_summaries_show_the_first_elements(tmp_path):
+    spec = [tf.TensorSpec([3]), tf.TensorSpec([])]
+    normalizer = stats.EMNormalizer(spec, debug_summaries=True, name="obs")
+    normalizer._summarized = 2
+    writer = tf.summary.create_file_writer(str(tmp_path))
+    with writer.as_default(step=7):
+        normalizer.update([tf.constant([[1.0, 2.0, 3.0]]), tf.constant([4.0])])
+    writer.close()
+    (path,) = tmp_path.iterdir()
+    records = tf.data.TFRecordDataset(str(path))
+    events = [tf.compat.v1.Event.FromString(record.numpy()) for record in records]
+    shown = {
+        value.tag: float(tf.make_ndarray(value.tensor))
+        for event in events
+        for value in event.summary.value
+    }
+    elements = ["0/mean/0", "0/mean/1", "0/variance/0", "0/variance/1", "1/mean/0"]
+    assert set(shown) == {f"obs/{path}" for path in [*elements, "1/variance/0"]}
+    assert (shown["obs/0/mean/1"], shown["obs/1/mean/0"]) == (2.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"zero_mean": False, "unit_std": True}, "`zero_mean` expected to be True"),
+        ({"variance_epsilon": -1.0}, "`variance_epsilon` expected numbers in"),
+    ],
+    ids=["nothing to do", "epsilon"],
+)
+def test_bad_options(options, match):
+    with pytest.raises(ValueError, match=f"`AdaptiveNormalizer`: {match}"):
+        stats.AdaptiveNormalizer(tf.TensorSpec([]), **options)
+
+
+def test_integers_are_refused():
+    normalizer = stats.EMNormalizer(tf.TensorSpec([]), auto_update=False)
+    with pytest.raises(TypeError, match="`values` expected a floating-point dtype"):
+        normalizer.normalize(tf.constant([1, 2]))

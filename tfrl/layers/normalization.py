@@ -1,0 +1,183 @@
+"""Normalization by running moments, as a Keras layer."""
+
+import functools
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks
+from tfrl.ops import moment_streams, moments
+
+_RULES: dict[str, moment_streams.Rule] = {
+    "update_rate": "exponential",
+    "speed": "adaptive",
+    "window_size": "window",
+}
+_NAMES = ("count", "mass", "mean", "variance", "window_mean", "window_variance")
+
+
+@keras.saving.register_keras_serializable("tfrl")
+class RunningNormalization(keras.layers.Layer):
+    """Normalizes by the moments of the batches seen in training.
+
+        y = (x - mean) / sqrt(variance + variance_epsilon)
+
+    Called with `training=True` (in `fit` too) it learns from the batch first, and
+    normalizes by what it knows then; otherwise it only normalizes. The mathematics is
+    that of `tfrl.stats.EMNormalizer`, `AdaptiveNormalizer` and `WindowNormalizer`: the
+    same moments, centred and in float64, from the same batches. They are weights that
+    do not train: saved, exported, and equal on all replicas of a strategy, which learn
+    from the global batch.
+
+    Inputs keep their precision up to the difference from the mean, whatever the dtype
+    policy; the result has the compute dtype.
+
+    Args:
+        update_rate: weigh batches exponentially, by this share in (0, 1].
+        speed: weigh batch t of T by about `(t / T)^(speed - 1)`; 8.0 if neither this
+            nor the others are given, 1.0 for the plain average.
+        window_size: use that many last batches alone.
+        feature_axes: number of trailing axes whose elements have moments of their own;
+            the axes before them are batch axes.
+        zero_mean: whether to subtract the mean.
+        unit_std: whether to take the standard deviation for 1.
+        variance_epsilon: added to the variance.
+        clip_value: bound on the absolute result if positive.
+        **kwargs: as of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if more than one of `update_rate`, `speed` and `window_size` is
+            given, a number is outside its range, or `unit_std` is on without
+            `zero_mean`.
+
+    Example:
+        >>> layer = RunningNormalization(speed=1.0)
+        >>> layer(np.array([[1.0], [3.0]], np.float32), training=True).numpy()
+        array([[-1.],
+               [ 1.]], dtype=float32)
+        >>> [weight.name for weight in layer.weights]
+        ['count', 'mass', 'mean', 'variance']
+    """
+
+    def __init__(
+        self,
+        update_rate: float | None = None,
+        speed: float | None = None,
+        window_size: int | None = None,
+        feature_axes: int = 1,
+        zero_mean: bool = True,
+        unit_std: bool = False,
+        variance_epsilon: float = 1e-10,
+        clip_value: float = -1.0,
+        **kwargs: Any,
+    ) -> None:
+        # The difference from the mean must not be taken in float16.
+        super().__init__(autocast=False, **kwargs)
+        settings = {
+            "update_rate": update_rate,
+            "speed": speed,
+            "window_size": window_size,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        if len(given) > 1:
+            raise ValueError(
+                "`RunningNormalization`: `update_rate`, `speed` and `window_size` "
+                f"expected one of them at most; got {given}; leave the others out"
+            )
+        if unit_std and not zero_mean:
+            raise ValueError(
+                "`RunningNormalization`: `zero_mean` expected to be True where "
+                "`unit_std` is; got False; nothing would be normalized"
+            )
+        where = "RunningNormalization"
+        checks.check_within(where, "feature_axes", feature_axes, 0, np.inf)
+        checks.check_within(where, "variance_epsilon", variance_epsilon, 0, np.inf)
+        ((name, setting),) = (given or {"speed": 8.0}).items()
+        self._rule, self._setting = _RULES[name], setting
+        self._start(shape=[])  # checks the setting
+        self.update_rate = update_rate
+        self.speed = setting if name == "speed" else None
+        self.window_size = window_size
+        self.feature_axes = feature_axes
+        self.zero_mean = zero_mean
+        self.unit_std = unit_std
+        self.variance_epsilon = variance_epsilon
+        self.clip_value = clip_value
+        self.supports_masking = True
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for inputs of `input_shape`."""
+        rank = len(input_shape)
+        if rank < self.feature_axes:
+            raise ValueError(
+                "`RunningNormalization`: `inputs` expected rank of at least "
+                f"{self.feature_axes}; got shape {input_shape}; lower `feature_axes`"
+            )
+        shape = list(input_shape[rank - self.feature_axes :])
+        if None in shape:
+            raise ValueError(
+                "`RunningNormalization`: `inputs` expected known feature dimensions; "
+                f"got shape {input_shape}; fill them in"
+            )
+        stream = self._start(shape)
+        # Behind a function: Keras would wrap the containers to track them.
+        self._pack = functools.partial(
+            tf.nest.pack_sequence_as, tf.nest.map_structure(lambda _: 0, stream)
+        )
+        for leaf, name in zip(tf.nest.flatten(stream), _NAMES, strict=False):
+            self.add_weight(
+                shape=leaf.shape,
+                dtype=leaf.dtype.name,
+                initializer="zeros",
+                trainable=False,
+                autocast=False,
+                # Replicas compute the same: nothing is left to agree upon.
+                aggregation="only_first_replica",
+                name=name,
+            )
+
+    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
+        """Learns from `[..., *features]` in training, and normalizes it."""
+        checks.check_floating("RunningNormalization", "inputs", inputs)
+        stream = self._pack([tf.convert_to_tensor(w.value) for w in self.weights])
+        if training:
+            stream = moment_streams.advance_moment_stream(
+                stream, [inputs], self._rule, self._setting
+            )
+            for weight, new in zip(self.weights, tf.nest.flatten(stream), strict=True):
+                weight.assign(new)
+        outputs = moments.standardize(
+            inputs,
+            stream.moments[0],
+            self.variance_epsilon,
+            self.clip_value if self.clip_value > 0 else None,
+            zero_mean=self.zero_mean,
+            unit_std=self.unit_std,
+            learned=bool(training),
+        )
+        return tf.cast(outputs, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """The shape of the inputs."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Everything `from_config` needs."""
+        return {
+            **super().get_config(),
+            "update_rate": self.update_rate,
+            "speed": self.speed,
+            "window_size": self.window_size,
+            "feature_axes": self.feature_axes,
+            "zero_mean": self.zero_mean,
+            "unit_std": self.unit_std,
+            "variance_epsilon": self.variance_epsilon,
+            "clip_value": self.clip_value,
+        }
+
+    def _start(self, shape: list[int]) -> moment_streams.MomentStream:
+        return moment_streams.start_moment_stream(
+            [shape], self._rule, self._setting, where="RunningNormalization"
+        )

@@ -1,0 +1,83 @@
+"""Variables that keep the moments of what they are fed."""
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from tfrl.core import checks
+from tfrl.ops import moment_streams
+
+
+class Running(tf.Module):
+    """A `MomentStream` of the leaves of a nest, in variables.
+
+    In a replica of `tf.distribute` an update takes in the global batch, so that all
+    replicas stay equal.
+    """
+
+    def __init__(
+        self,
+        tensor_spec: Any,
+        rule: moment_streams.Rule,
+        setting: Any,
+        *,
+        with_variance: bool,
+        name: str,
+    ) -> None:
+        super().__init__(name=name)
+        where = type(self).__name__
+        for spec in tf.nest.flatten(tensor_spec):
+            checks.check_known_shape(where, "tensor_spec", spec)
+            checks.check_floating(where, "tensor_spec", spec)
+        shapes = [spec.shape.as_list() for spec in tf.nest.flatten(tensor_spec)]
+        stream = moment_streams.start_moment_stream(
+            shapes, rule, setting, with_variance, where
+        )
+        self._rule = rule
+        self._setting = setting
+        # Behind functions: TensorFlow would wrap the containers to track them.
+        self._specs = functools.partial(tf.nest.flatten, tensor_spec)
+        self._nest = functools.partial(tf.nest.pack_sequence_as, tensor_spec)
+        self._check_nest = functools.partial(tf.nest.assert_same_structure, tensor_spec)
+        self._pack = functools.partial(
+            tf.nest.pack_sequence_as, tf.nest.map_structure(lambda _: 0, stream)
+        )
+        self._kept = [
+            tf.Variable(
+                leaf,
+                trainable=False,
+                # Replicas compute the same: nothing is left to agree upon.
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            for leaf in tf.nest.flatten(stream)
+        ]
+
+    def _stream(self) -> moment_streams.MomentStream:
+        return self._pack([tf.convert_to_tensor(kept) for kept in self._kept])
+
+    def update(self, tensor: Any) -> None:
+        """Takes in one more batch; no gradient flows back.
+
+        Args:
+            tensor: nest of `[..., *spec.shape]`, floating. However many leading axes
+                there are, it counts as one batch.
+
+        Raises:
+            TypeError: if a leaf is not floating.
+            ValueError: if the nest or a shape does not fit the spec.
+        """
+        stream = moment_streams.advance_moment_stream(
+            self._stream(), self._leaves(tensor), self._rule, self._setting
+        )
+        for kept, new in zip(self._kept, tf.nest.flatten(stream), strict=True):
+            kept.assign(new)
+
+    def _leaves(self, tensor: Any) -> list[Any]:
+        self._check_nest(tensor)
+        # A Python float has the precision of the spec, not of float32.
+        return [
+            tf.constant(leaf, spec.dtype) if isinstance(leaf, float) else leaf
+            for leaf, spec in zip(tf.nest.flatten(tensor), self._specs(), strict=True)
+        ]

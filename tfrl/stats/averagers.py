@@ -1,0 +1,220 @@
+"""Moving averages of nests of tensors, kept in variables.
+
+Each is a `tf.Module`: it checkpoints, exports, and updates eagerly, in `tf.function`,
+under XLA and in the replicas of a strategy, where all take in the global batch.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfrl.ops import moments
+from tfrl.stats import _running
+
+
+def average_outer_dims(tensor: Any, spec: Any) -> tf.Tensor:
+    """Returns the mean over the axes that a tensor has in front of its spec's.
+
+    Args:
+        tensor: `[..., *spec.shape]`, floating.
+        spec: anything with a `shape`.
+
+    Returns:
+        `spec.shape`, dtype of `tensor`; without leading axes the tensor itself.
+
+    Raises:
+        TypeError: if `tensor` is not floating.
+        ValueError: if its shape does not end in that of the spec.
+
+    Example:
+        >>> average_outer_dims(tf.constant([[1.0], [2.0]]), tf.TensorSpec([1])).numpy()
+        array([1.5], dtype=float32)
+    """
+    tensor, shape = tf.convert_to_tensor(tensor), tf.TensorShape(spec.shape)
+    outer = -1 if tensor.shape.rank is None else tensor.shape.rank - shape.rank
+    if outer < 0 or not tensor.shape[outer:].is_compatible_with(shape):
+        raise ValueError(
+            f"`average_outer_dims`: `tensor` expected shape [..., *{shape.as_list()}]; "
+            f"got {tensor.shape}; put the outer axes in front"
+        )
+    _, found = moments.batch_moments(tensor, shape.rank, with_variance=False)
+    return tf.cast(found.mean, tensor.dtype)
+
+
+class _Averager(_running.Running):
+    def __init__(self, tensor_spec: Any, rule: Any, setting: Any, name: str) -> None:
+        super().__init__(tensor_spec, rule, setting, with_variance=False, name=name)
+
+    def get(self) -> Any:
+        """Returns the average: a nest of `spec.shape` in the dtypes of the spec.
+
+        Zeros before the first update.
+        """
+        return self._nest(
+            [
+                tf.cast(found.mean, spec.dtype)
+                for found, spec in zip(
+                    self._stream().moments, self._specs(), strict=True
+                )
+            ]
+        )
+
+    def average(self, tensor: Any) -> Any:
+        """Updates with `tensor` and returns the average: `update`, then `get`."""
+        self.update(tensor)
+        return self.get()
+
+
+class WindowAverager(_Averager):
+    """Average of the last `window_size` updates.
+
+        get() = mean of mean(x[k]) over the last window_size updates k
+
+    A batch counts as one update, whatever its size.
+
+    Args:
+        tensor_spec: nest of floating specs of what is averaged.
+        window_size: how many updates count.
+        name: name of the module.
+
+    Raises:
+        TypeError: if a spec is not floating.
+        ValueError: if `window_size` is not a positive integer.
+
+    Example:
+        >>> averager = WindowAverager(tf.TensorSpec([]), window_size=2)
+        >>> [float(averager.average(x)) for x in (1.0, 2.0, 4.0)]
+        [1.0, 1.5, 3.0]
+    """
+
+    def __init__(
+        self, tensor_spec: Any, window_size: int, name: str = "WindowAverager"
+    ) -> None:
+        super().__init__(tensor_spec, "window", window_size, name)
+
+
+class ScalarWindowAverager(WindowAverager):
+    """`WindowAverager` of one number.
+
+    Args:
+        window_size: how many updates count.
+        dtype: floating dtype of the average.
+        name: name of the module.
+
+    Example:
+        >>> float(ScalarWindowAverager(3).average(tf.constant([1.0, 2.0])))
+        1.5
+    """
+
+    def __init__(
+        self,
+        window_size: int,
+        dtype: Any = tf.float32,
+        name: str = "ScalarWindowAverager",
+    ) -> None:
+        super().__init__(tf.TensorSpec([], dtype), window_size, name)
+
+
+class EMAverager(_Averager):
+    """Exponential moving average, free of the bias towards its start at 0.
+
+        a[t] = (1 - update_rate) * a[t-1] + update_rate * mean(x[t])
+        w[t] = (1 - update_rate) * w[t-1] + update_rate
+        get() = a[t] / w[t]
+
+    Args:
+        tensor_spec: nest of floating specs of what is averaged.
+        update_rate: in (0, 1]; a `tf.Variable` is read at every update.
+        name: name of the module.
+
+    Raises:
+        TypeError: if a spec is not floating.
+        ValueError: if `update_rate` is outside (0, 1].
+
+    Example:
+        >>> averager = EMAverager({"loss": tf.TensorSpec([])}, update_rate=0.5)
+        >>> averager.update({"loss": 1.0})
+        >>> round(float(averager.average({"loss": 4.0})["loss"]), 4)
+        3.0
+    """
+
+    def __init__(
+        self, tensor_spec: Any, update_rate: Any, name: str = "EMAverager"
+    ) -> None:
+        super().__init__(tensor_spec, "exponential", update_rate, name)
+
+
+class ScalarEMAverager(EMAverager):
+    """`EMAverager` of one number.
+
+    Args:
+        update_rate: in (0, 1]; a `tf.Variable` is read at every update.
+        dtype: floating dtype of the average.
+        name: name of the module.
+
+    Example:
+        >>> float(ScalarEMAverager(0.1).average(2.0))
+        2.0
+    """
+
+    def __init__(
+        self,
+        update_rate: Any,
+        dtype: Any = tf.float32,
+        name: str = "ScalarEMAverager",
+    ) -> None:
+        super().__init__(tf.TensorSpec([], dtype), update_rate, name)
+
+
+class AdaptiveAverager(_Averager):
+    """Average that forgets the early updates, and slows down as it grows old.
+
+    An `EMAverager` whose rate at update t = 0, 1, 2, ... is
+
+        speed / (max(floor(speed), 1) + t)
+
+    so that of T updates the one at t weighs about as `(t / T)^(speed - 1)`: 1 is the
+    plain average, more looks at the recent ones. The first update counts in full,
+    whatever the speed.
+
+    Args:
+        tensor_spec: nest of floating specs of what is averaged.
+        speed: greater than 0.
+        name: name of the module.
+
+    Raises:
+        TypeError: if a spec is not floating.
+        ValueError: if `speed` is not positive.
+
+    Example:
+        >>> averager = AdaptiveAverager(tf.TensorSpec([]), speed=1)
+        >>> [round(float(averager.average(x)), 4) for x in (1.0, 2.0, 6.0)]
+        [1.0, 1.5, 3.0]
+    """
+
+    def __init__(
+        self, tensor_spec: Any, speed: float = 10.0, name: str = "AdaptiveAverager"
+    ) -> None:
+        super().__init__(tensor_spec, "adaptive", speed, name)
+
+
+class ScalarAdaptiveAverager(AdaptiveAverager):
+    """`AdaptiveAverager` of one number.
+
+    Args:
+        speed: greater than 0.
+        dtype: floating dtype of the average.
+        name: name of the module.
+
+    Example:
+        >>> float(ScalarAdaptiveAverager().average(2.0))
+        2.0
+    """
+
+    def __init__(
+        self,
+        speed: float = 10,
+        dtype: Any = tf.float32,
+        name: str = "ScalarAdaptiveAverager",
+    ) -> None:
+        super().__init__(tf.TensorSpec([], dtype), speed, name)
