@@ -55,7 +55,7 @@ class Row:
         extremes: the extreme values that inputs take: `EVERYWHERE` or `between`.
         batch_axis: of the inputs.
         known_axes: number of axes at the end whose sizes a trace knows.
-        scalars: options that may take any number of an interval without a new trace.
+        scalars: arguments that may be any number of an interval without a new trace.
         dtypes: which the component supports.
         rounding: error allowed, in units of the dtype's last place.
         keeps_dtype: whether floating results have the dtype of the inputs.
@@ -369,7 +369,7 @@ def check_traces(row: Row, calls: int = 10) -> None:
             for name, (low, high) in row.scalars.items()
         }
         tensors = cast(row.inputs(batch=BATCH + call % 2), "float32")
-        row.call(**tensors, **{**row.options, **numbers})
+        row.call(**{**tensors, **row.options, **numbers})
         first = traces() if first is None else first
     more = traces() - first
     assert more == 0, f"{row.name}: {calls} calls traced {more} times more than one"

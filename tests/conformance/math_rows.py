@@ -20,7 +20,6 @@ def unary(name, call=None, **changes):
     )
 
 
-BOUNDS = {"low": -0.7, "high": 1.3}
 SOFTNESS = {"hinge_softness": (0.01, 2.0)}
 SQUASHING = (
     unary(
@@ -34,27 +33,19 @@ SQUASHING = (
         scalars={"high": (-1.0, 1.0), **SOFTNESS},
     ),
     *(
-        row
-        for name in ("softclip", "softclip_tf")
-        for row in (
-            unary(
-                name,
-                options={**BOUNDS, "hinge_softness": 0.3},
-                scalars={"low": (-1.0, 0.0), "high": (1.0, 2.0), **SOFTNESS},
-                rounding=8,
+        unary(
+            name,
+            make=both(
+                normal(x=["B"]),
+                uniform(-2.0, -1.0, low=["B"]),
+                uniform(1.0, 2.0, high=["B"]),
+                uniform(0.1, 1.0, hinge_softness=[]),
             ),
-            unary(
-                f"{name}: tensors of bounds",
-                make=both(
-                    normal(x=["B"]),
-                    uniform(-2.0, -1.0, low=["B"]),
-                    uniform(1.0, 2.0, high=["B"]),
-                    uniform(0.1, 1.0, hinge_softness=[]),
-                ),
-                differentiable=("x", "low", "high", "hinge_softness"),
-                rounding=8,
-            ),
+            differentiable=("x", "low", "high", "hinge_softness"),
+            scalars={"low": (-1.0, 0.0), "high": (1.0, 2.0), **SOFTNESS},
+            rounding=8,
         )
+        for name in ("softclip", "softclip_tf")
     ),
     unary("softsign"),
     unary("normalize_min_max", make=normal(x=["B", 5]), rounding=8),

@@ -92,7 +92,6 @@ ROWS = (
         known_axes=1,
         rounding=16,
     ),
-    stream_row("exponential", 0.3),
     stream_row("adaptive", 1.7),
     stream_row("window", 3),
 )

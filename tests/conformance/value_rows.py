@@ -80,7 +80,7 @@ ROWS = (
         name="ops.vtrace",
         call=ops.vtrace,
         make=corrected,
-        options={"lambda_": 0.9},
+        options={"lambda_": 0.9, "clip_rho": 1.3, "clip_pg_rho": 0.7},
         stopped=("values", "next_values", "rewards", "discounts", "rhos"),
         extremes={
             "values": EVERYWHERE,

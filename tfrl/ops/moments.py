@@ -286,15 +286,11 @@ def _batch_moments(
         return count, Moments(mean, ())
     squares = tf.cast(_average(tf.square(rows), weights, count), tf.float64)
     if rows.dtype != tf.float64:
-
-        def wide_squares() -> tf.Tensor:
-            # From the values anew: XLA would keep the differences for this branch.
-            wide = tf.cast(_as_rows(values, event_rank), tf.float64)
-            wide -= tf.cast(shift, tf.float64)
-            return _average(tf.square(wide), weights, count)
-
-        finite = tf.reduce_all(tf.math.is_finite(squares))
-        squares = tf.cond(finite, lambda: squares, wide_squares)
+        squares = tf.cond(
+            tf.reduce_all(tf.math.is_finite(squares)),
+            lambda: squares,
+            lambda: _average(tf.square(tf.cast(rows, tf.float64)), weights, count),
+        )
     return count, Moments(mean, tf.maximum(squares - offset**2, 0))
 
 
@@ -333,19 +329,20 @@ def _standardize(
 ) -> tf.Tensor:
     wide = _wide(values.dtype)
     square = tf.ones_like(variance) if unit_std else variance
+    square = square if zero_mean else square + mean**2
+    deviation = tf.cast(tf.sqrt(square + epsilon), wide)
     if not zero_mean:
-        result = tf.cast(values, wide)
-        square += mean**2
+        near, result = None, tf.cast(values, wide)
+    elif learned:
+        # The graph has this difference already, from the update.
+        result, near = _from_first_row(values, mean.shape.rank)
     else:
-        if learned:
-            # The graph has this difference already, from the update.
-            result, coarse = _from_first_row(values, mean.shape.rank)
-        else:
-            coarse = tf.cast(mean, wide)
-            result = tf.cast(values, wide) - coarse
-        if learned or wide != tf.float64:
-            result -= tf.cast(mean - tf.cast(coarse, tf.float64), wide)
-    result *= tf.cast(tf.math.rsqrt(square + epsilon), wide)
+        near = tf.cast(mean, wide)
+        result = tf.cast(values, wide) - near
+    # Divisions of small tensors: XLA repeats all else for each row of the large one.
+    result *= 1 / deviation
+    if near is not None and (learned or wide != tf.float64):
+        result -= tf.cast(mean - tf.cast(near, tf.float64), wide) / deviation
     if limit is not None:
         limit = tf.cast(limit, wide)
         result = tf.clip_by_value(result, -limit, limit)
