@@ -64,6 +64,24 @@ def test_handed_over_says_the_same(jit_compile):
     np.testing.assert_array_equal(got[2].data, [2.0, 3.0])
 
 
+def test_handed_over_builds_every_kind_of_nest():
+    def function(x):
+        return {
+            "z": [x, (x + 1, None)],
+            "a": Pair(x + 2, {}),
+            "m": collections.OrderedDict(b=x + 3, a=x + 4),
+        }
+
+    concrete = traced(function, tf.constant(0.0))
+    wanted = concrete(tf.constant(5.0))
+    got = _traces.handed_over(concrete)(tf.constant(5.0))
+    tf.nest.assert_same_structure(wanted, got)
+    assert list(got) == ["z", "a", "m"] and list(got["m"]) == ["b", "a"]
+    assert got["z"][1][1] is None and float(got["m"]["b"]) == 8.0
+    numbers = [float(x) for x in tf.nest.flatten(got) if x is not None]
+    assert numbers == [float(x) for x in tf.nest.flatten(wanted) if x is not None]
+
+
 def test_structures_differ_where_traces_must():
     one = tf.constant(1.0)
     same = [{"b": one, "a": 2}, {"a": np.zeros(3), "b": one}]

@@ -281,7 +281,7 @@ def _length(*entries: tf.Tensor) -> tuple[tf.Tensor, Any]:
     norm = tf.cond(plain, lambda: tf.sqrt(total), lambda: _scaled_length(entries))
 
     def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-        divisor = tf.where(norm == 0.0, 1.0, norm)
+        divisor = tf.where(norm == 0.0, tf.ones_like(norm), norm)
         return [upstream * (each / divisor) for each in entries]
 
     return norm, gradient

@@ -118,15 +118,15 @@ class Collector:
             after, rewards, terminated, truncated, info = self.envs.step(
                 to_env(actions)
             )
-            valid = ~self._resetting
             ended = terminated | truncated
             last = after
             if ended.any():
                 last, after = self._successors(after, ended, info)
-            rows.write_outcome(t, rewards, (terminated, truncated, valid), last)
-            self.observations = after
+            rows.write_outcome(t, rewards, terminated, truncated, last)
             if self._mode == AutoresetMode.NEXT_STEP:
+                rows.valid[t] = ~self._resetting
                 self._resetting = ended
+            self.observations = after
         trajectory = rows.trajectory()
         self._count(rows.rewards, trajectory)
         return trajectory
@@ -174,7 +174,9 @@ class _Rows:
         self._next = [np.empty_like(x) for x in self._observations]
         self._actions: np.ndarray | None = None
         self.rewards = np.empty(shape)
-        self._flags = np.empty((3, *shape), bool)
+        self.valid = np.ones(shape, bool)
+        self._terminated = np.empty(shape, bool)
+        self._truncated = np.empty(shape, bool)
 
     def write_choice(self, t: int, observations: Any, actions: np.ndarray) -> None:
         if self._actions is None:
@@ -187,30 +189,33 @@ class _Rows:
         self,
         t: int,
         rewards: np.ndarray,
-        flags: tuple[np.ndarray, np.ndarray, np.ndarray],
+        terminated: np.ndarray,
+        truncated: np.ndarray,
         next_observations: Any,
     ) -> None:
         self.rewards[t] = rewards
-        for row, values in zip(self._flags, flags, strict=True):
-            row[t] = values
+        self._terminated[t] = terminated
+        self._truncated[t] = truncated
         self._write(self._next, t, next_observations)
 
     @staticmethod
     def _write(leaves: list[np.ndarray], t: int, observations: Any) -> None:
+        if isinstance(observations, np.ndarray):  # by far the most frequent nest
+            leaves[0][t] = observations
+            return
         for leaf, value in zip(leaves, tf.nest.flatten(observations), strict=True):
             leaf[t] = value
 
     def trajectory(self) -> records.Trajectory:
         pack = tf.nest.pack_sequence_as
-        terminated, truncated, valid = self._flags
         trajectory = records.Trajectory(
             observations=pack(self._structure, self._observations),
             actions=self._actions,
             rewards=self.rewards.astype(np.float32),
-            terminated=terminated,
-            truncated=truncated,
+            terminated=self._terminated,
+            truncated=self._truncated,
             next_observations=pack(self._structure, self._next),
-            valid=valid,
+            valid=self.valid,
         )
         # Rewards last: they are often the consequence.
         _check_numbers("next_observations", self._next)
