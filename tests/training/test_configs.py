@@ -179,7 +179,7 @@ MUTATIONS = {
         "make_agnt.rate = 1.0",
         "name; got `make_agnt`; did you mean `make_agent`",
     ),
-    "far-name": ("qqqq.rate = 1.0", r"got `qqqq`; there are \['Dense'"),
+    "far-name": ("qqqq.rate = 1.0", r"got `qqqq`; there are \[.*'Dense'"),
     "module": ("test.make_agent.rate = 1.0", "did you mean `tests.make_agent`"),
     "parameter": (
         "make_agent.discnt = 1.0",
