@@ -109,9 +109,28 @@ def test_projection_in_graphs_of_unknown_size():
         np.testing.assert_allclose(projected, expected, atol=1e-6)
 
 
-def test_gradients_of_the_projection():
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_projection_onto_uneven_supports_of_their_own_in_graphs(jit_compile):
+    table = tf.TensorSpec([None, None], tf.float64)
+    project = tf.function(
+        lambda *arguments: categorical.categorical_projection(*arguments),
+        input_signature=[table] * 3,
+        jit_compile=jit_compile,
+    )
+    support, probs = draw((4,), 6)
+    targets = np.sort(np.random.default_rng(1).normal(size=(4, 9)))
+    projected = project(support, probs, targets)
+    for row in zip(support, probs, targets, projected, strict=True):
+        np.testing.assert_allclose(row[3], project_slowly(*row[:3]), atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "target_support",
+    [np.linspace(-2, 2, 4), np.array([[-2.0, -1.9, 0.1, 2.1], [-1.0, 0.3, 0.9, 1.1]])],
+    ids=["even", "uneven"],
+)
+def test_gradients_of_the_projection(target_support):
     support, probs = draw((2,), 5)
-    target_support = np.linspace(-2, 2, 4)
     theory, measured = tf.test.compute_gradient(
         categorical.categorical_projection,
         [tf.constant(x) for x in (support, probs, target_support)],

@@ -187,6 +187,22 @@ def test_gradients_against_differences(cls):
 
 
 @both
+def test_second_derivative(cls):
+    logits = tf.constant([[0.3, -1.0, 0.5], [2.0, 0.1, -0.4]], tf.float64)
+    with tf.GradientTape() as outer:
+        outer.watch(logits)
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = cls()(logits, [0.25, -1.0])
+        gradient = tape.gradient(loss, logits)
+        first = gradient[:, 0]
+    q = tf.sigmoid(logits).numpy() if cls is ORDERED else tf.nn.softmax(logits).numpy()
+    others = np.eye(3)[:1] * q if cls is ORDERED else q
+    expected = q[:, :1] * (np.eye(3)[:1] - others)
+    np.testing.assert_allclose(outer.gradient(first, logits), expected, rtol=1e-12)
+
+
+@both
 def test_no_gradient_to_the_target(cls):
     logits, target = tf.ones([1, 5]), tf.constant([0.5])
     with tf.GradientTape() as tape:

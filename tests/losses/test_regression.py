@@ -153,6 +153,25 @@ def test_quantile_gradients_stay_finite_and_right(delta):
     assert np.all(np.isfinite(loss))
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["eager", "graph"])
+def test_second_derivative_of_the_quantile_loss(inside):
+    def second(quantiles, target):
+        with tf.GradientTape() as outer:
+            outer.watch(quantiles)
+            with tf.GradientTape() as tape:
+                tape.watch(quantiles)
+                loss = regression.multi_quantile_huber_loss(quantiles, target, 0.5)
+            gradient = tape.gradient(loss, quantiles)
+        return outer.gradient(gradient, quantiles)
+
+    run = tf.function(second) if inside else second
+    quantiles = tf.constant([[0.0, 0.2, 3.0]], tf.float64)
+    target = tf.constant([[0.1, 5.0]], tf.float64)
+    # Of each pair within 0.5: |tau - (1 if error < 0 else 0)| / 0.5 / 6.
+    expected = [[1 / 6 / 3, 1 / 2 / 3, 0.0]]
+    np.testing.assert_allclose(run(quantiles, target), expected, rtol=1e-12)
+
+
 def test_huber_gradient_of_infinite_error_is_its_slope():
     x = tf.constant([np.inf, -np.inf, 1e38])
     with tf.GradientTape() as tape:

@@ -210,24 +210,66 @@ def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.Loss
 
 @compile.compiled(jit_compile=True)
 def _projection(support: tf.Tensor, probs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Every pair of atoms is weighed: no scatter, and nothing of size M x N is kept."""
     dtype = probs.dtype
     support, probs, targets = (
         _precision.wide(support),
         _precision.wide(probs),
         _precision.wide(targets),
     )
-    gaps = targets[..., 1:] - targets[..., :-1]
-    # Atoms are inside the range: outer gaps that are missing are never looked at.
-    below = tf.concat([gaps[..., :1], gaps], axis=-1)[..., tf.newaxis]
-    above = tf.concat([gaps, gaps[..., -1:]], axis=-1)[..., tf.newaxis]
     atoms = tf.minimum(tf.maximum(support, targets[..., :1]), targets[..., -1:])
-    offsets = atoms[..., tf.newaxis, :] - targets[..., tf.newaxis]
+    near = tf.stop_gradient(_nearest_if_even(atoms, targets))
+    _, shares = _shared(atoms, targets, near)
+    # Dividing finds the places on even targets: they are searched where that was wrong.
+    # XLA knows no gradient through the branches, so only the places are made in them.
+    near = tf.cond(
+        tf.reduce_all(shares <= 1), lambda: near, lambda: _below(atoms, targets)
+    )
+    far, shares = _shared(atoms, targets, near)
+    moved = shares * probs
+    batch, count = tf.shape(probs)[:-1], tf.shape(targets)[-1]
+    size = tf.reduce_prod(batch)
+    rows = tf.reshape(tf.range(size) * count, tf.concat([batch, [1]], axis=0))
+    projected = tf.math.unsorted_segment_sum(
+        probs - moved, rows + near, size * count
+    ) + tf.math.unsorted_segment_sum(moved, rows + far, size * count)
+    shape = tf.concat([batch, [count]], axis=0)
+    return tf.cast(tf.reshape(projected, shape), dtype)
+
+
+def _nearest_if_even(atoms: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Index of the target nearest to each atom, if the gaps are all the same."""
+    last = tf.shape(targets)[-1] - 1
+    low, high = targets[..., :1], targets[..., -1:]
+    steps = (atoms - low) * (tf.cast(last, atoms.dtype) / (high - low))
+    return tf.clip_by_value(tf.cast(steps + 0.5, tf.int32), 0, last)
+
+
+def _below(atoms: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Index of the greatest target not above each atom."""
+    last = tf.shape(targets)[-1] - 1
+    if targets.shape.rank == 1:
+        atoms, shape = tf.reshape(atoms, [-1]), tf.shape(atoms)
+        index = tf.reshape(tf.searchsorted(targets, atoms, side="right"), shape)
+    else:
+        index = tf.searchsorted(targets, atoms, side="right")
+    return tf.clip_by_value(index - 1, 0, last)
+
+
+def _shared(
+    atoms: tf.Tensor, targets: tf.Tensor, near: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Index of the neighbour of `near` on the side of each atom, and its share.
+
+    The share is above 1 where the neighbour is nearer than the atom.
+    """
+    last = tf.shape(targets)[-1] - 1
+    batch_dims = targets.shape.rank - 1
+    base = tf.gather(targets, near, batch_dims=batch_dims)
+    far = tf.where((atoms < base) | (near == last), near - 1, near + 1)
+    far = tf.clip_by_value(far, 0, last)
+    gaps = tf.gather(targets, far, batch_dims=batch_dims) - base
     # Divided, not multiplied by the inverse: a whole gap must give exactly 1.
-    distances = tf.maximum(offsets / above, -offsets / below)
-    weights = tf.maximum(1 - distances, 0)
-    projected = tf.reduce_sum(weights * probs[..., tf.newaxis, :], axis=-1)
-    return tf.cast(projected, dtype)
+    return far, (atoms - base) / gaps
 
 
 def _support(

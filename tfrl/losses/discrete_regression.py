@@ -287,14 +287,13 @@ def _categorical_divergence(
     logits: tf.Tensor, position: tf.Tensor, target: tf.Tensor, values: tf.Tensor | None
 ) -> tf.Tensor:
     lower, share, beyond = _split(_count(logits), position, target, values)
-    index = tf.cast(tf.range(_count(logits)), logits.dtype)
-    lower, spread = lower[..., tf.newaxis], share[..., tf.newaxis]
-    probs = tf.where(index == lower + 1, spread, tf.zeros_like(logits))
-    probs = tf.where(index == lower, 1 - spread, probs)
+    # log_softmax of two places alone: what is subtracted has no gradient in the end.
+    scores = logits - tf.stop_gradient(tf.reduce_max(logits, axis=-1, keepdims=True))
+    total = tf.math.log(tf.reduce_sum(tf.exp(scores), axis=-1))
     # Not even a logit of -inf counts where nothing is expected.
-    parts = tf.where(probs > 0, -probs * tf.nn.log_softmax(logits), 0)
-    entropy = _entropy(share + beyond)
-    return tf.nn.relu(tf.reduce_sum(parts, axis=-1) - entropy)
+    loss = tf.math.multiply_no_nan(total - _picked(scores, lower), 1 - share)
+    loss += tf.math.multiply_no_nan(total - _picked(scores, lower + 1), share)
+    return tf.nn.relu(loss - _entropy(share + beyond))
 
 
 @compile.compiled
@@ -302,14 +301,24 @@ def _ordered_divergence(
     logits: tf.Tensor, position: tf.Tensor, target: tf.Tensor, values: tf.Tensor | None
 ) -> tf.Tensor:
     lower, share, _ = _split(_count(logits), position, target, values)
+    # -p * log(q) - (1 - p) * log(1 - q) with one softplus for all p: of -logits where p
+    # is 1, and not even a logit of inf counts there.
+    whole = tf.floor(share)
+    lower, part = lower + whole, share - whole
     index = tf.cast(tf.range(_count(logits)), logits.dtype)
-    steps = lower[..., tf.newaxis] + 1 - index
-    probs = tf.clip_by_value(steps + share[..., tf.newaxis], 0, 1)
-    # -p * log(q) - (1 - p) * log(1 - q), with one softplus for all p; not even a logit
-    # of inf counts where it is certain.
-    certain = tf.math.softplus(tf.where(probs < 1, logits, -logits))
-    parts = certain - tf.where((probs > 0) & (probs < 1), probs * logits, 0)
-    return tf.nn.relu(tf.reduce_sum(parts, axis=-1) - _entropy(share))
+    signs = tf.sign(index - (lower[..., tf.newaxis] + 0.5))
+    loss = tf.reduce_sum(tf.math.softplus(signs * logits), axis=-1)
+    loss -= tf.math.multiply_no_nan(_picked(logits, lower + 1), part)
+    return tf.nn.relu(loss - _entropy(share))
+
+
+def _picked(rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """One element of each row; of the last ones, where the place is beyond them."""
+    count, batch = _count(rows), tf.shape(places)
+    # NaN has any place.
+    columns = tf.clip_by_value(tf.cast(places, tf.int32), 0, count - 1)
+    starts = tf.reshape(tf.range(tf.reduce_prod(batch)) * count, batch)
+    return tf.gather(tf.reshape(rows, [-1]), starts + columns)
 
 
 def _split(

@@ -128,17 +128,15 @@ def ppo_clip_loss(
     # Clipped before the exponential: what is cut cannot overflow into the gradient.
     highest = tf.math.log1p(clip)
     lowest = tf.math.log(tf.maximum(1 - clip, 0))
-    bounded = tf.where(
-        advantages >= 0,
-        tf.minimum(log_ratios, highest),
-        tf.maximum(log_ratios, lowest),
-    )
+    gains = advantages >= 0
+    cut = tf.where(gains, log_ratios > highest, log_ratios < lowest)
+    bounded = tf.where(cut, tf.where(gains, highest, lowest), log_ratios)
     extra = PolicyLossExtra(
         ratios=ratios,
-        clipped=tf.cast((bounded != log_ratios) & (advantages != 0), log_probs.dtype),
+        clipped=tf.cast(cut & (advantages != 0), log_probs.dtype),
         approx_kl=ratios - 1 - log_ratios,
     )
-    return records.LossInfo(-tf.exp(bounded) * advantages, extra)
+    return records.LossInfo(tf.exp(bounded) * -advantages, extra)
 
 
 def value_loss(

@@ -249,18 +249,40 @@ def _huber(x: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
 def _quantile_loss(
     quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
 ) -> tf.Tensor:
+    return _mean_height(quantiles, target, tf.stop_gradient(delta))
+
+
+@tf.custom_gradient
+def _mean_height(
+    quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
+) -> tuple[tf.Tensor, Any]:
+    pairs = tf.shape(quantiles)[-1] * tf.shape(target)[-1]
+    weight = 1 / tf.cast(pairs, quantiles.dtype)
+    errors, units, slopes = _slopes(quantiles, target, delta)
+    # Parabola and lines in one: u * (e - delta * u / 2), u = clip(e / delta, -1, 1).
+    heights = slopes * (errors - (0.5 * delta) * units)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, None]:
+        # Made again, not kept: n * m numbers for each loss. Graphs make them once.
+        *_, slopes = _slopes(quantiles, target, delta)
+        each = (weight * upstream)[..., tf.newaxis]
+        by_target = each * tf.reduce_sum(slopes, -2)
+        return -each * tf.reduce_sum(slopes, -1), by_target, None
+
+    return weight * tf.reduce_sum(heights, [-2, -1]), gradient
+
+
+def _slopes(
+    quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Errors `[..., n, m]`, in units of delta but at most 1, and these weighted."""
     count = tf.shape(quantiles)[-1]
-    taus = (tf.cast(tf.range(count), quantiles.dtype) + 0.5) / tf.cast(
-        count, quantiles.dtype
-    )
-    taus = taus[:, tf.newaxis]
+    taus = tf.cast(tf.range(count), quantiles.dtype) + 0.5
+    taus = (taus / tf.cast(count, quantiles.dtype))[:, tf.newaxis]
     errors = target[..., tf.newaxis, :] - quantiles[..., :, tf.newaxis]
-    weights = tf.where(errors < 0, 1 - taus, taus)
-    # Parabola and lines in one: u * (e - delta * u / 2), u = clip(e / delta, -1, 1). Of
-    # a delta of 0 the greatest number takes the place of the reciprocal.
+    # Of a delta of 0 the greatest number takes the place of the reciprocal.
     some = tf.where(delta > 0, delta, tf.ones_like(delta))
     steep = tf.fill([], errors.dtype.max)
     units = errors * tf.where(delta > 0, tf.minimum(1 / some, steep), steep)
     units = tf.clip_by_value(units, -1, 1)
-    heights = units * (errors - (0.5 * delta) * units)
-    return tf.reduce_mean(weights * heights, [-2, -1])
+    return errors, units, units * tf.where(errors < 0, 1 - taus, taus)
