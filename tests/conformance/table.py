@@ -54,6 +54,7 @@ WITHOUT_ROW = {
     "ops.InvertibleTransform": _BASE,
     "ops.pool_over_replicas": "the identity outside a strategy: tests/ops has two",
     "ops.start_moment_stream": "zeros, which advance_moment_stream takes",
+    "ops.widened": "changes the dtype on purpose: tests/ops has every one",
     "schedules.ConstantScheduler": "a constant: nothing flows through it",
     "schedules.as_scheduler": "returns its argument or a ConstantScheduler",
     "schedules.current_progress": "reads a context variable",

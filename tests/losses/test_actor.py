@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import both_ways
 
 from tfrl.losses import actor
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
-
-
-def both_ways(function):
-    return pytest.mark.parametrize(
-        "run", [function, tf.function(function, jit_compile=True)], ids=["eager", "xla"]
-    )
 
 
 @both_ways(lambda *args: tuple(actor.sac_actor_loss(*args)))

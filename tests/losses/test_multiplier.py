@@ -6,17 +6,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import both_ways
 
 from tfrl.losses import multiplier
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 VARIABLES = {"tf": tf.Variable, "keras": keras.Variable}
-
-
-def both_ways(function):
-    return pytest.mark.parametrize(
-        "run", [function, tf.function(function, jit_compile=True)], ids=["eager", "xla"]
-    )
 
 
 @both_ways(

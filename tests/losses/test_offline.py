@@ -5,16 +5,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import both_ways
 
 from tfrl.losses import offline
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
-
-
-def both_ways(function):
-    return pytest.mark.parametrize(
-        "run", [function, tf.function(function, jit_compile=True)], ids=["eager", "xla"]
-    )
 
 
 def penalty_slowly(exponents, value):

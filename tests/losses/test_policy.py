@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import both_ways
 
 from tfrl.losses import policy
 
@@ -17,12 +18,6 @@ def ppo_slowly(ratio, advantage, clip):
     if advantage < 0 and ratio < 1 - clip:
         return -(1 - clip) * advantage, True
     return -ratio * advantage, False
-
-
-def both_ways(function):
-    return pytest.mark.parametrize(
-        "run", [function, tf.function(function, jit_compile=True)], ids=["eager", "xla"]
-    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from derivatives import curvature, slope
 
 from tfrl import ops
 
@@ -14,25 +15,6 @@ SLOPES = {
     "swish": lambda x: 1 / (1 + np.exp(-x)) * (1 + x / (1 + np.exp(x))),
     "softsign": lambda x: 1 / (1 + np.abs(x)) ** 2,
 }
-
-
-def slope(function, x):
-    x = tf.constant(x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.gradient(y, x).numpy()
-
-
-def curvature(function, x):
-    x = tf.constant(x)
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = function(x)
-        first = tape.gradient(y, x)
-    return outer.gradient(first, x).numpy()
 
 
 def test_identity_returns_the_object():

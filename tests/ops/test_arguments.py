@@ -50,16 +50,3 @@ def test_floating_dtype():
         TypeError, match="`op`: `dtype` expected a floating-point dtype"
     ):
         _arguments.floating_dtype("op", tf.int32)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "wide"),
-    [
-        ("float16", "float32"),
-        ("bfloat16", "float32"),
-        ("float64", "float64"),
-        ("int32", "int32"),
-    ],
-)
-def test_widened(dtype, wide):
-    assert _arguments.widened(tf.zeros([], dtype)).dtype == wide

@@ -12,28 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from modes import modes, run, same
 
 from tfrl.ops import lean_function
 
 CASES = golden_io.load("alf/misc", {"t": tf.constant}, symbol="lean_function")
-MODES = {"eager": {}, "graph": {"jit_compile": None}, "xla": {"jit_compile": True}}
-modes = pytest.mark.parametrize("mode", MODES)
-
-
-def in_mode(mode, function):
-    if mode == "eager":
-        return function
-    return tf.function(function, autograph=False, **MODES[mode])
-
-
-def run(mode, function, *args):
-    return in_mode(mode, function)(*args)
-
-
-def same(got, expected, **tolerance):
-    tf.nest.map_structure(
-        lambda a, b: np.testing.assert_allclose(a, b, **tolerance), got, expected
-    )
 
 
 def chain(x, w, *, depth=6):
@@ -207,7 +190,7 @@ def test_graphs_compute_again_under_xla(with_float):
 
 def test_graphs_compute_again_after_grappler():
     def executed(func):
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as runner:
             x = tf.compat.v1.placeholder(tf.float32, [5, 4])
             with tf.GradientTape() as tape:
                 tape.watch(x)
@@ -215,7 +198,7 @@ def test_graphs_compute_again_after_grappler():
             slope = tape.gradient(loss, x)
             record = tf.compat.v1.RunMetadata()
             options = tf.compat.v1.RunOptions(output_partition_graphs=True)
-            session.run(slope, {x: X.numpy()}, options, record)
+            runner.run(slope, {x: X.numpy()}, options, record)
         nodes = [node for graph in record.partition_graphs for node in graph.node]
         return sum(node.op == "Tanh" for node in nodes)
 

@@ -4,30 +4,12 @@ import functools
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
+from modes import in_mode, modes, run, same
 
 from tfrl.ops import lean_function
 
-MODES = {"eager": {}, "graph": {"jit_compile": None}, "xla": {"jit_compile": True}}
-modes = pytest.mark.parametrize("mode", MODES)
 X = tf.constant(np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32))
-
-
-def in_mode(mode, function):
-    if mode == "eager":
-        return function
-    return tf.function(function, autograph=False, **MODES[mode])
-
-
-def run(mode, function, *args):
-    return in_mode(mode, function)(*args)
-
-
-def same(got, expected, **tolerance):
-    tf.nest.map_structure(
-        lambda a, b: np.testing.assert_allclose(a, b, **tolerance), got, expected
-    )
 
 
 def layers():

@@ -1,7 +1,5 @@
 """Returns and advantages against definitions, recordings and hand-worked cases."""
 
-import itertools
-
 import golden_io
 import hypothesis
 import hypothesis.strategies as st
@@ -97,32 +95,6 @@ def test_hand_worked_advantages_sum_discounted_errors():
     )
     expected = [0.9 * (1 + 0.45 + 0.2025), 0.9 * (1 + 0.45), 0.9]
     np.testing.assert_allclose(advantages, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("steps", [2, 3, 4, 5])
-def test_every_pattern_of_ends(steps):
-    # One column for each combination of step type and discount at each step.
-    kinds = [(1, 0.9), (2, 0.9), (2, 0.0), (1, 0.0)]
-    patterns = np.array(list(itertools.product(kinds, repeat=steps)))
-    step_types = patterns[..., 0].T.astype(np.int32)
-    discounts = patterns[..., 1].T
-    rng = np.random.default_rng(steps)
-    rewards, values = rng.normal(size=(2, *step_types.shape))
-    tensors = (rewards, values, step_types, discounts)
-    tight = {"rtol": 1e-12, "atol": 1e-12}
-    np.testing.assert_allclose(
-        ops.discounted_return(*tensors), oracles.discounted_return(*tensors), **tight
-    )
-    np.testing.assert_allclose(
-        ops.one_step_discounted_return(*tensors),
-        oracles.one_step_discounted_return(*tensors),
-        **tight,
-    )
-    np.testing.assert_allclose(
-        ops.generalized_advantage_estimation(*tensors, 0.7),
-        oracles.advantages(*tensors, 0.7),
-        **tight,
-    )
 
 
 @hypothesis.settings(max_examples=20, deadline=None)

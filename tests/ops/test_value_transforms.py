@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from derivatives import curvature, slope
 
 from tfrl import ops
 from tfrl.core import compile
@@ -42,25 +43,6 @@ def oracles(name):
         lambda x: 0.5 / np.sqrt(1 + np.abs(x)) + eps,
         inverse,
     )
-
-
-def slope(function, x):
-    x = tf.constant(x)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.gradient(y, x).numpy()
-
-
-def curvature(function, x):
-    x = tf.constant(x)
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = function(x)
-        first = tape.gradient(y, x)
-    return outer.gradient(first, x).numpy()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -5,8 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrl.losses import _precision
-from tfrl.ops import value_transforms
+from tfrl.ops import tensors, value_transforms
 
 _OWN = {
     cls.__name__: cls
@@ -62,7 +61,7 @@ def forward(
         >>> forward(None, tf.ones([2], tf.float16)).dtype.name
         'float32'
     """
-    target = _precision.wide(target)
+    target = tensors.widened(target)
     return target if transform is None else transform.transform(target)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, compile, records
-from tfrl.losses import _operands, _precision, temporal_difference
+from tfrl.losses import _operands, temporal_difference
+from tfrl.ops import tensors
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
@@ -59,7 +60,7 @@ def categorical_mean(support: TensorLike, probs: TensorLike) -> tf.Tensor:
     where = "categorical_mean"
     probs = _operands.leading(where, "probs", probs, axes=1)
     support = _support(where, "support", support, "probs", probs)
-    mean = tf.reduce_sum(_precision.wide(support) * _precision.wide(probs), axis=-1)
+    mean = tf.reduce_sum(tensors.widened(support) * tensors.widened(probs), axis=-1)
     return tf.cast(mean, probs.dtype)
 
 
@@ -199,8 +200,8 @@ def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.Loss
     where = "categorical_td_loss"
     logits = _operands.leading(where, "logits", logits, axes=1)
     targets = _operands.equal(where, "targets", targets, "logits", logits)
-    probs = tf.stop_gradient(_precision.wide(targets))
-    log_probs = tf.nn.log_softmax(_precision.wide(logits))
+    probs = tf.stop_gradient(tensors.widened(targets))
+    log_probs = tf.nn.log_softmax(tensors.widened(logits))
     # An atom that neither has costs nothing, even if its logit is -inf.
     loss = -tf.reduce_sum(tf.math.multiply_no_nan(log_probs, probs), axis=-1)
     entropy = -tf.reduce_sum(tf.math.xlogy(probs, probs), axis=-1)
@@ -212,9 +213,9 @@ def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.Loss
 def _projection(support: tf.Tensor, probs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     dtype = probs.dtype
     support, probs, targets = (
-        _precision.wide(support),
-        _precision.wide(probs),
-        _precision.wide(targets),
+        tensors.widened(support),
+        tensors.widened(probs),
+        tensors.widened(targets),
     )
     atoms = tf.minimum(tf.maximum(support, targets[..., :1]), targets[..., -1:])
     near = tf.stop_gradient(_nearest_if_even(atoms, targets))

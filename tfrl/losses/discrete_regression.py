@@ -28,8 +28,8 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import compile
-from tfrl.losses import _operands, _precision, _transformed, scalar_prediction
-from tfrl.ops import value_transforms
+from tfrl.losses import _operands, _transformed, scalar_prediction
+from tfrl.ops import tensors, value_transforms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +67,8 @@ class _GridLoss(scalar_prediction.ScalarPredictionLoss):
                 f"without the last axis; got {target.shape}; give one target for each "
                 "row of logits"
             )
-        scores = _precision.wide(logits)
-        target = tf.stop_gradient(_precision.wide(target))
+        scores = tensors.widened(logits)
+        target = tf.stop_gradient(tensors.widened(target))
         position = _transformed.forward(self.transform, target)
         values = None
         if not self._is_linear:
@@ -160,7 +160,7 @@ class DiscreteRegressionLoss(_GridLoss):
         """
         where = "DiscreteRegressionLoss.calc_expectation"
         logits = _operands.leading(where, "logits", logits, axes=1)
-        scores = _precision.wide(logits)
+        scores = tensors.widened(logits)
         values = self._values(_count(logits), scores.dtype)
         mean = tf.reduce_sum(tf.nn.softmax(scores) * values, axis=-1)
         if self._is_linear:
@@ -254,7 +254,7 @@ class OrderedDiscreteRegressionLoss(_GridLoss):
         """
         where = "OrderedDiscreteRegressionLoss.calc_expectation"
         logits = _operands.leading(where, "logits", logits, axes=1)
-        tails = tf.sigmoid(_cumulative_minimum(_precision.wide(logits)))
+        tails = tf.sigmoid(_cumulative_minimum(tensors.widened(logits)))
         values = self._values(_count(logits), tails.dtype)
         # Where the mass that is left counts; summed by parts, tails are not subtracted.
         rest = values[:1] - 1 if self._is_linear else tf.zeros_like(values[:1])

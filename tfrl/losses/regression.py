@@ -12,7 +12,8 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import checks, compile
-from tfrl.losses import _operands, _precision
+from tfrl.losses import _operands
+from tfrl.ops import tensors
 
 
 def huber_function(
@@ -161,7 +162,7 @@ def multi_quantile_huber_loss(
             f"`{where}`: `target` expected the batch shape {batch} of `quantiles`, or "
             f"that and one more axis; got {target.shape}; align the two axis by axis"
         )
-    samples, predicted = _precision.wide(target), _precision.wide(quantiles)
+    samples, predicted = tensors.widened(target), tensors.widened(quantiles)
     loss = _quantile_loss(predicted, samples, _scalar(where, delta, predicted))
     return tf.cast(loss, quantiles.dtype)
 
@@ -216,7 +217,7 @@ class MeanSquaredLoss:
         pred = _operands.leading(where, "pred", pred, axes=self.batch_dims)
         target = _operands.equal(where, "target", target, "pred", pred)
         errors = tf.math.squared_difference(
-            _precision.wide(pred), _precision.wide(target)
+            tensors.widened(pred), tensors.widened(target)
         )
         axes = list(range(self.batch_dims, errors.shape.rank))
         return tf.cast(tf.reduce_mean(errors, axes), pred.dtype)

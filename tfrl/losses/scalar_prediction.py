@@ -21,8 +21,8 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import checks
-from tfrl.losses import _operands, _precision, _transformed, regression
-from tfrl.ops import value_transforms
+from tfrl.losses import _operands, _transformed, regression
+from tfrl.ops import tensors, value_transforms
 
 
 class ScalarPredictionLoss:
@@ -194,7 +194,7 @@ class SquareLoss(ScalarPredictionLoss):
         """
         pred = _operands.leading("SquareLoss", "pred", pred)
         target = _operands.equal("SquareLoss", "target", target, "pred", pred)
-        errors = _precision.wide(pred) - _transformed.forward(self.transform, target)
+        errors = tensors.widened(pred) - _transformed.forward(self.transform, target)
         return tf.cast(tf.square(errors), pred.dtype)
 
     def calc_expectation(self, pred: _operands.TensorLike) -> tf.Tensor:
@@ -211,7 +211,7 @@ class SquareLoss(ScalarPredictionLoss):
         """
         pred = _operands.leading("SquareLoss.calc_expectation", "pred", pred)
         return tf.cast(
-            _transformed.backward(self.transform, _precision.wide(pred)), pred.dtype
+            _transformed.backward(self.transform, tensors.widened(pred)), pred.dtype
         )
 
 
@@ -279,7 +279,7 @@ class QuantileRegressionLoss(ScalarPredictionLoss):
             "QuantileRegressionLoss", "target", target, "pred", pred
         )
         loss = regression.multi_quantile_huber_loss(
-            _precision.wide(pred),
+            tensors.widened(pred),
             _transformed.forward(self.transform, target),
             self.delta,
         )
@@ -300,7 +300,7 @@ class QuantileRegressionLoss(ScalarPredictionLoss):
         """
         where = "QuantileRegressionLoss.calc_expectation"
         quantiles = _operands.leading(where, "quantiles", quantiles, axes=1)
-        values = _precision.wide(quantiles)
+        values = tensors.widened(quantiles)
         if self.inverse_after_mean:
             mean = _transformed.backward(
                 self.transform, tf.reduce_mean(values, axis=-1)

@@ -96,6 +96,7 @@ from tfrl.ops.tensors import (
     tensor_prepend,
     tensor_prepend_zero,
     to_tensor,
+    widened,
 )
 from tfrl.ops.value import (
     VTraceReturns,
@@ -188,4 +189,5 @@ __all__ = [
     "to_tensor",
     "vtrace",
     "weighted_reduce_mean",
+    "widened",
 ]

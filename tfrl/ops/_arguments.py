@@ -131,20 +131,3 @@ def floating_dtype(where: str, value: Any) -> tf.DType:
             "pass for example tf.float32"
         )
     return dtype
-
-
-def widened(tensor: tf.Tensor) -> tf.Tensor:
-    """A float16 or bfloat16 tensor in float32, to be summed in; others as they are.
-
-    Args:
-        tensor: of any dtype.
-
-    Returns:
-        The tensor.
-
-    Example:
-        >>> widened(tf.zeros([], tf.bfloat16)).dtype.name
-        'float32'
-    """
-    narrow = tensor.dtype in (tf.float16, tf.bfloat16)
-    return tf.cast(tensor, tf.float32) if narrow else tensor

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrl.core import checks, compile
-from tfrl.ops import _arguments, _sequences
+from tfrl.ops import _arguments, _sequences, tensors
 
 
 def square(x: _arguments.TensorLike) -> tf.Tensor:
@@ -235,7 +235,7 @@ def sum_to_leftmost(value: _arguments.TensorLike, dim: int) -> tf.Tensor:
     axes = list(range(dim, value.shape.rank))
     if not axes:
         return value
-    return tf.cast(tf.reduce_sum(_arguments.widened(value), axes), value.dtype)
+    return tf.cast(tf.reduce_sum(tensors.widened(value), axes), value.dtype)
 
 
 def weighted_reduce_mean(
@@ -289,7 +289,7 @@ def _alike(where: str, inputs: Sequence[_arguments.TensorLike]) -> list[tf.Tenso
 
 def _computable(tensor: tf.Tensor) -> tf.Tensor:
     """A real tensor in a dtype that is precise enough to compute in."""
-    return _arguments.widened(tf.cast(tensor, _floating_dtype(tensor)))
+    return tensors.widened(tf.cast(tensor, _floating_dtype(tensor)))
 
 
 def _floating_dtype(tensor: tf.Tensor) -> tf.DType:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tfrl.core import checks, compile
-from tfrl.ops import _arguments
+from tfrl.ops import _arguments, tensors
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
@@ -262,7 +262,7 @@ def diff_transform_matrix(num_frames: int, dtype: Any = "float32") -> tf.Tensor:
 def _append_coordinate(image: tf.Tensor) -> tf.Tensor:
     shape = tf.shape(image)
     spots = tf.concat([shape[:1], [1], shape[2:]], axis=0)
-    wide = _arguments.widened(image).dtype
+    wide = tensors.widened(image).dtype
 
     def evenly(size: tf.Tensor) -> tf.Tensor:
         steps = tf.cast(tf.range(size), wide)

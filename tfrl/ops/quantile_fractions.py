@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, compile, random
-from tfrl.ops import _arguments
+from tfrl.ops import _arguments, tensors
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
@@ -130,7 +130,7 @@ def quantile_cos_embedding(quantile_fractions: TensorLike, n: int = 64) -> tf.Te
 @compile.compiled(static=("n",))
 def _cos_embedding(fractions: tf.Tensor, n: int) -> tf.Tensor:
     # cos(pi * i * tau) has period 2 in tau: small angles keep their digits.
-    angles = np.pi * tf.math.floormod(_arguments.widened(fractions), 2)
+    angles = np.pi * tf.math.floormod(tensors.widened(fractions), 2)
     frequencies = tf.range(1, n + 1, dtype=angles.dtype)
     return tf.cast(tf.cos(angles[..., tf.newaxis] * frequencies), fractions.dtype)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfrl.core import checks, compile
-from tfrl.ops import _arguments, _recurrence, _sequences
+from tfrl.ops import _arguments, _recurrence, _sequences, tensors
 
 
 def cov(data: _arguments.TensorLike, rowvar: bool = False) -> tf.Tensor:
@@ -137,7 +137,7 @@ def reverse_cumsum(x: _arguments.TensorLike, dim: int) -> tf.Tensor:
     """
     tensor = _arguments.ranked("reverse_cumsum", "x", x)
     axis = _arguments.axis("reverse_cumsum", "dim", dim, tensor)
-    sums = tf.cumsum(_arguments.widened(tensor), axis=axis, reverse=True)
+    sums = tf.cumsum(tensors.widened(tensor), axis=axis, reverse=True)
     return tf.cast(sums, tensor.dtype)
 
 
@@ -188,7 +188,7 @@ def _reverse_cumprod(x: tf.Tensor, dim: int) -> tf.Tensor:
 
 @compile.compiled
 def _covariance(observations: tf.Tensor) -> tf.Tensor:
-    values = _arguments.widened(observations)
+    values = tensors.widened(observations)
     # Without an offset, a constant column has a mean of exactly 0.
     values -= tf.stop_gradient(values[..., :1, :])
     values -= tf.reduce_mean(values, axis=-2, keepdims=True)
@@ -205,11 +205,11 @@ def _explained_variance(
         valid = tf.ones_like(y, tf.bool)
     else:
         valid = tf.cast(valid_mask, tf.bool)
-    target = _arguments.widened(y)
+    target = tensors.widened(y)
     # Residuals of elements that are not valid would spoil the gradient.
     nothing = tf.zeros_like(target)
     target = tf.where(valid, target, nothing)
-    residual = target - tf.where(valid, _arguments.widened(ypred), nothing)
+    residual = target - tf.where(valid, tensors.widened(ypred), nothing)
     target, residual = _centred(target, valid, dim), _centred(residual, valid, dim)
     spread, unexplained = _norm(target, dim), _norm(residual, dim)
     varies = spread > 0

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, compile
-from tfrl.ops import _arguments, _sequences
+from tfrl.ops import _arguments, _sequences, tensors
 
 # In units of the softness: where exp(-distance) is 0 in every dtype.
 _FAR = 1000.0
@@ -200,13 +200,13 @@ def _operands(
                 f"`{where}`: `high` expected numbers > `low` {low!r}; got {high!r}; "
                 "swap or correct them"
             )
-    wide = _arguments.widened(x)
-    tensors = {}
+    wide = tensors.widened(x)
+    found = {}
     for name, value in {"hinge_softness": hinge_softness, **bounds}.items():
         tensor = tf.convert_to_tensor(value, dtype_hint=wide.dtype)
-        tensor = _arguments.widened(tensor)
-        tensors[name] = _sequences.alike(where, name, tensor, wide)
-    return wide, *tensors.values()
+        tensor = tensors.widened(tensor)
+        found[name] = _sequences.alike(where, name, tensor, wide)
+    return wide, *found.values()
 
 
 def _value(argument: _arguments.TensorLike) -> Any:
@@ -225,8 +225,8 @@ def _cast_like(x: _arguments.TensorLike, result: tf.Tensor) -> tf.Tensor:
 def _softclip(
     x: tf.Tensor, softness: tf.Tensor, low: tf.Tensor, high: tf.Tensor
 ) -> tf.Tensor:
-    tensors = [tf.convert_to_tensor(each, x.dtype) for each in (x, low, high, softness)]
-    return _bounded(*tf.experimental.numpy.broadcast_arrays(*tensors))
+    parts = [tf.convert_to_tensor(each, x.dtype) for each in (x, low, high, softness)]
+    return _bounded(*tf.experimental.numpy.broadcast_arrays(*parts))
 
 
 @compile.compiled
@@ -290,7 +290,7 @@ def _entropy(logits: tf.Tensor) -> tf.Tensor:
 
 @compile.compiled
 def _normalize_min_max(x: tf.Tensor) -> tf.Tensor:
-    wide = _arguments.widened(x)
+    wide = tensors.widened(x)
     sizes = tf.shape(x)
     samples = tf.reshape(wide, [sizes[0], tf.reduce_prod(sizes[1:])])
     # Gathered, not reduced: among equal extremes the first has the gradient.

@@ -342,3 +342,24 @@ def _with_slice(
             f"got {piece.shape}; give it one axis less than `x`"
         )
     return tensor, piece[tf.newaxis]
+
+
+def widened(tensor: TensorLike) -> tf.Tensor:
+    """A float16 or bfloat16 tensor in float32, to be computed in; others as they are.
+
+    bfloat16 cannot count to 300, float16 cannot square 300: sums over more than a few
+    elements need more than either has.
+
+    Args:
+        tensor: of any dtype.
+
+    Returns:
+        The tensor.
+
+    Example:
+        >>> widened(tf.zeros([], tf.bfloat16)).dtype.name
+        'float32'
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    narrow = tensor.dtype in (tf.float16, tf.bfloat16)
+    return tf.cast(tensor, tf.float32) if narrow else tensor

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, compile
-from tfrl.ops import _arguments
+from tfrl.ops import _arguments, tensors
 
 
 class InvertibleTransform:
@@ -145,7 +145,7 @@ def _applied(
 ) -> tf.Tensor:
     tensor = tf.convert_to_tensor(value)
     checks.check_floating(where, name, tensor)
-    return tf.cast(function(_arguments.widened(tensor), parameter), tensor.dtype)
+    return tf.cast(function(tensors.widened(tensor), parameter), tensor.dtype)
 
 
 def _onto_infinity(

@@ -12,49 +12,17 @@ rounds: a machine shared with others then slows all of them alike.
     tools/bench losses --rounds 51 --sizes 256x51 --losses ppo_clip_loss
 """
 
-import argparse
-import importlib.metadata
-import os
-import platform
-import shutil
-import statistics
-import sys
-import time
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "CUDA_VISIBLE_DEVICES": "-1",
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
-SIZES = ("32x51", "256x51", "256x201")
-DELTA, CLIP = 1.0, 0.2
-ROUND_SECONDS = 0.03
+from harness import one_core
 
-
-def on_one_core():
-    """Starts this script again, on one core, with single-threaded libraries."""
-    if all(os.environ.get(name) == value for name, value in ONE_THREAD.items()):
-        return
-    command = [sys.executable, *sys.argv]
-    if shutil.which("taskset"):
-        core = str(max(os.sched_getaffinity(0)))
-        command = ["taskset", "-c", core, *command]
-    os.execvpe(command[0], command, {**os.environ, **ONE_THREAD})
-
-
-on_one_core()
+one_core.start_again()
 
 import numpy as np  # noqa: E402
-import rich.console  # noqa: E402
-import rich.table  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from harness import turns  # noqa: E402
 
 from tfrl import losses  # noqa: E402
 
@@ -69,6 +37,10 @@ try:
     from peers import losses_torch
 except ImportError:
     torch = losses_torch = None
+
+SIZES = ("32x51", "256x51", "256x201")
+DELTA, CLIP = 1.0, 0.2
+ROUND_SECONDS = 0.03
 
 
 # What tfrl computes: means of its losses per element.
@@ -294,7 +266,7 @@ def measure(case, batch, count, rounds):
     arrays = [np.asarray(array, np.float32) for array in made]
     entries = contenders(case, arrays)
     expected = [np.asarray(part) for part in entries["tfrl in a graph"].once()]
-    repeats = {}
+    runs = {}
     for name, entry in entries.items():
         for got, wanted in zip(entry.once(), expected, strict=True):
             scale = np.abs(wanted).max()
@@ -302,68 +274,23 @@ def measure(case, batch, count, rounds):
                 np.asarray(got), wanted, rtol=1e-3, atol=1e-3 * scale, err_msg=name
             )
         entry.run(1)
-        start = time.perf_counter()
-        entry.run(3)
-        once = (time.perf_counter() - start) / 3
-        repeats[name] = max(1, int(ROUND_SECONDS / once))
-    times = {name: [] for name in entries}
-    for _ in range(rounds):
-        for name, entry in entries.items():
-            start = time.perf_counter()
-            entry.run(repeats[name])
-            seconds = time.perf_counter() - start
-            times[name].append(seconds / repeats[name] * 1e6)
-    return times
-
-
-def report(results, sizes, what):
-    """One table: the median, and how many times the time of `tfrl in a graph` it is."""
-    table = rich.table.Table(
-        title=f"{what}: microseconds, median (times `tfrl in a graph`, round by round)"
-    )
-    table.add_column("", no_wrap=True)
-    for size in sizes:
-        table.add_column(size, justify="right", no_wrap=True)
-    for name in results[sizes[0]]:
-        cells = []
-        for size in sizes:
-            times, base = results[size][name], results[size]["tfrl in a graph"]
-            ratios = [t / b for t, b in zip(times, base, strict=True)]
-            cells.append(
-                f"{statistics.median(times):,.1f} ({statistics.median(ratios):,.2f})"
-            )
-        table.add_row(name, *cells)
-    return table
-
-
-def versions():
-    found = [f"python {platform.python_version()}"]
-    for name in ("tensorflow-cpu", "jax", "rlax", "torch"):
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
+        once = turns.seconds(functools.partial(entry.run, 3)) / 3
+        repeats = max(1, int(ROUND_SECONDS / once))
+        runs[name] = functools.partial(entry.run, repeats), repeats
+    return turns.measure(runs, rounds)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="BxN")
+    parser = turns.parser(__doc__, SIZES, "BxN")
     parser.add_argument(
         "--losses", nargs="+", default=list(BENCHMARKS), choices=BENCHMARKS
     )
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds expects at least 1")
     if torch:
         torch.set_num_threads(1)
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console.width = 120
-    console.print(versions(), highlight=False)
+    console = turns.console()
+    packages = ("tensorflow-cpu", "jax", "rlax", "torch")
+    console.print(turns.versions(packages), highlight=False)
     for name, module in {"rlax": jax, "torch": torch}.items():
         if module is None:
             console.print(f"{name} left out: it is missing; tfrl[bench] has it")
@@ -372,7 +299,7 @@ def main():
         for size in arguments.sizes:
             batch, count = map(int, size.split("x"))
             results[size] = measure(BENCHMARKS[what], batch, count, arguments.rounds)
-        console.print(report(results, arguments.sizes, what))
+        console.print(turns.table(what, results, "tfrl in a graph"))
 
 
 if __name__ == "__main__":

@@ -12,13 +12,10 @@ compilation, training, evaluation.
 
 import argparse
 import csv
-import importlib.metadata
 import json
 import math
 import os
 import pathlib
-import platform
-import shutil
 import statistics
 import subprocess
 import sys
@@ -26,35 +23,21 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-import rich.console
 import rich.table
+from harness import one_core, turns
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGES = ("tensorflow-cpu", "keras", "torch", "stable-baselines3", "gymnasium")
-ONE_THREAD = {
-    name: "1"
-    for name in (
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "TF_NUM_INTRAOP_THREADS",
-        "TF_NUM_INTEROP_THREADS",
-    )
-}
 
 
 def run_alone(arguments: Sequence[str]) -> str:
     """Runs Python with `arguments` on one core, one thread; returns what it printed."""
-    command = [sys.executable, *arguments]
-    if shutil.which("taskset"):
-        core = max(os.sched_getaffinity(0))
-        command = ["taskset", "-c", str(core), *command]
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    command = one_core.pinned([sys.executable, *arguments])
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **ONE_THREAD, **quiet},
+        env={**os.environ, **one_core.ONE_THREAD},
         capture_output=True,
         text=True,
     )
@@ -163,16 +146,6 @@ def report(results: dict[str, list[dict[str, float]]], steps: int) -> rich.table
     return table
 
 
-def versions() -> str:
-    found = [f"python {platform.python_version()}"]
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -185,10 +158,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.seeds < 1 or arguments.steps < 1:
         parser.error("--seeds and --steps expect at least 1")
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console.width = 120
-    console.print(versions(), highlight=False)
+    console = turns.console()
+    console.print(turns.versions(PACKAGES), highlight=False)
     results: dict[str, list[dict[str, float]]] = {name: [] for name in arguments.only}
     for seed in range(arguments.seeds):
         for name in arguments.only:

@@ -13,47 +13,16 @@ A second table shows the largest error of each on data of mean 1e6 and deviation
     tools/bench stats --rounds 51 --sizes 256x376
 """
 
-import argparse
-import importlib.metadata
-import os
-import platform
-import shutil
-import statistics
-import sys
-import time
+import functools
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "CUDA_VISIBLE_DEVICES": "-1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
-SIZES = ("8x4", "256x17", "256x376", "4096x376")
-EPSILON, CLIP = 1e-8, 10.0
-BASE = "NumPy prototype"
+from harness import one_core
 
-
-def on_one_core():
-    """Starts this script again, on one core, with single-threaded libraries."""
-    if all(os.environ.get(name) == value for name, value in ONE_THREAD.items()):
-        return
-    command = [sys.executable, *sys.argv]
-    if shutil.which("taskset"):
-        core = str(max(os.sched_getaffinity(0)))
-        command = ["taskset", "-c", core, *command]
-    os.execvpe(command[0], command, {**os.environ, **ONE_THREAD})
-
-
-on_one_core()
+one_core.start_again()
 
 import numpy as np  # noqa: E402
-import rich.console  # noqa: E402
 import rich.table  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from harness import turns  # noqa: E402
 
 from tfrl import stats  # noqa: E402
 
@@ -65,6 +34,10 @@ try:
     from stable_baselines3.common import running_mean_std
 except ImportError:
     running_mean_std = None
+
+SIZES = ("8x4", "256x17", "256x376", "4096x376")
+EPSILON, CLIP = 1e-8, 10.0
+BASE = "NumPy prototype"
 
 
 class Tfrl:
@@ -231,12 +204,6 @@ def errors(prepare, offset, batches=8):
     return worst
 
 
-def seconds(run, repeats):
-    start = time.perf_counter()
-    run(repeats)
-    return time.perf_counter() - start
-
-
 def measure(size, rounds):
     """Name -> microseconds for one batch, one entry for each round."""
     rows, width = map(int, size.split("x"))
@@ -247,36 +214,11 @@ def measure(size, rounds):
         run(2)
         # 40 ms and more a run, so that the one call around the loop does not count.
         repeats = 2
-        while (taken := seconds(run, repeats)) < 0.02:
+        while (taken := turns.seconds(functools.partial(run, repeats))) < 0.02:
             repeats *= 4
-        runs[name] = run, max(2, int(repeats * 0.04 / taken))
-    times = {name: [] for name in runs}
-    names = list(runs)
-    for index in range(rounds):
-        # Nobody always comes after the same one, whose threads may still spin.
-        turn = index % len(names)
-        for name in names[turn:] + names[:turn]:
-            run, repeats = runs[name]
-            times[name].append(seconds(run, repeats) / repeats * 1e6)
-    return times
-
-
-def speeds(results):
-    """The median, and how many times the time of the prototype that is."""
-    table = rich.table.Table(
-        title=f"microseconds a batch, median (times `{BASE}`, round by round)"
-    )
-    table.add_column("", no_wrap=True)
-    for size in results:
-        table.add_column(size, justify="right", no_wrap=True)
-    for name in next(iter(results.values())):
-        cells = []
-        for times in results.values():
-            pairs = zip(times[name], times[BASE], strict=True)
-            ratio = statistics.median(mine / base for mine, base in pairs)
-            cells.append(f"{statistics.median(times[name]):,.1f} ({ratio:,.2f})")
-        table.add_row(name, *cells)
-    return table
+        repeats = max(2, int(repeats * 0.04 / taken))
+        runs[name] = functools.partial(run, repeats), repeats
+    return turns.measure(runs, rounds)
 
 
 def accuracies():
@@ -292,39 +234,20 @@ def accuracies():
     return table
 
 
-def versions():
-    found = [f"python {platform.python_version()}"]
-    for name in ("tensorflow-cpu", "numpy", "torch", "stable-baselines3"):
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
-
-
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="BxD")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds expects at least 1")
+    arguments = turns.parser(__doc__, SIZES, "BxD").parse_args()
     if torch:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console.width = 120
-    console.print(versions(), highlight=False)
+    console = turns.console()
+    packages = ("tensorflow-cpu", "numpy", "torch", "stable-baselines3")
+    console.print(turns.versions(packages), highlight=False)
     for name, module in (("torch", torch), ("stable-baselines3", running_mean_std)):
         if module is None:
             console.print(f"{name} left out: it is missing; tfrl[bench] has it")
     console.print(accuracies())
-    console.print(
-        speeds({size: measure(size, arguments.rounds) for size in arguments.sizes})
-    )
+    results = {size: measure(size, arguments.rounds) for size in arguments.sizes}
+    console.print(turns.table("a batch", results, BASE))
 
 
 if __name__ == "__main__":

@@ -11,50 +11,17 @@ with others then slows all of them alike.
     tools/bench value_ops --rounds 51 --sizes 2048x16
 """
 
-import argparse
-import importlib.metadata
-import os
-import platform
-import shutil
 import statistics
-import sys
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "TF_NUM_INTRAOP_THREADS": "1",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "CUDA_VISIBLE_DEVICES": "-1",
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
-SIZES = ("128x8", "128x64", "2048x16", "512x1024")
-GAMMA, LAMBDA = 0.99, 0.95
-VECTORISED = ("vec_generalized_advantage_estimate",)
-PEERS = {"jax": "rlax", "rlax": "rlax", "torch": "torch loop", "torchrl": "torchrl"}
+from harness import one_core
 
-
-def on_one_core():
-    """Starts this script again, on one core, with single-threaded libraries."""
-    if all(os.environ.get(name) == value for name, value in ONE_THREAD.items()):
-        return
-    command = [sys.executable, *sys.argv]
-    if shutil.which("taskset"):
-        core = str(max(os.sched_getaffinity(0)))
-        command = ["taskset", "-c", core, *command]
-    os.execvpe(command[0], command, {**os.environ, **ONE_THREAD})
-
-
-on_one_core()
+one_core.start_again()
 
 import numpy as np  # noqa: E402
-import rich.console  # noqa: E402
-import rich.table  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from harness import turns  # noqa: E402
 
 from tfrl import ops  # noqa: E402
 
@@ -72,6 +39,11 @@ try:
     from torchrl.objectives.value import functional as torchrl
 except ImportError:
     torchrl = None
+
+SIZES = ("128x8", "128x64", "2048x16", "512x1024")
+GAMMA, LAMBDA = 0.99, 0.95
+VECTORISED = ("vec_generalized_advantage_estimate",)
+PEERS = {"jax": "rlax", "rlax": "rlax", "torch": "torch loop", "torchrl": "torchrl"}
 
 
 class Arrays:
@@ -301,13 +273,8 @@ def measure(data, what, rounds):
         got = np.asarray(entry.function(*entry.arrays))
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3, err_msg=name)
         entry.run()
-    times = {name: [] for name in entries}
-    for _ in range(rounds):
-        for name, entry in entries.items():
-            start = time.perf_counter()
-            entry.run()
-            times[name].append((time.perf_counter() - start) / entry.repeats * 1e6)
-    return times
+    runs = {name: (entry.run, entry.repeats) for name, entry in entries.items()}
+    return turns.measure(runs, rounds)
 
 
 def call_overhead(rounds):
@@ -315,60 +282,17 @@ def call_overhead(rounds):
     arrays = tuple(map(tf.constant, Arrays(1, 1).steps()))
     run = called(tfrl_advantages, arrays, 200)
     run()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - start) / 200 * 1e6)
-    return statistics.median(times)
-
-
-def report(results, sizes, what):
-    """One table: the median, and how many times the time of `tfrl in XLA` that is."""
-    table = rich.table.Table(
-        title=f"{what}: microseconds, median (times `tfrl in XLA`, round by round)"
-    )
-    table.add_column("", no_wrap=True)
-    for size in sizes:
-        table.add_column(size, justify="right", no_wrap=True)
-    for name in results[sizes[0]]:
-        cells = []
-        for size in sizes:
-            times, base = results[size][name], results[size]["tfrl in XLA"]
-            ratios = [t / b for t, b in zip(times, base, strict=True)]
-            cells.append(
-                f"{statistics.median(times):,.1f} ({statistics.median(ratios):,.2f})"
-            )
-        table.add_row(name, *cells)
-    return table
-
-
-def versions():
-    found = [f"python {platform.python_version()}"]
-    for name in ("tensorflow-cpu", "jax", "rlax", "torch", "torchrl"):
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
+    return statistics.median(turns.seconds(run) / 200 * 1e6 for _ in range(rounds))
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="TxB")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds expects at least 1")
+    arguments = turns.parser(__doc__, SIZES, "TxB").parse_args()
     if torch:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console.width = 120
-    console.print(versions(), highlight=False)
+    console = turns.console()
+    packages = ("tensorflow-cpu", "jax", "rlax", "torch", "torchrl")
+    console.print(turns.versions(packages), highlight=False)
     present = {"jax": jax, "rlax": rlax, "torch": torch, "torchrl": torchrl}
     for name, module in present.items():
         if module is None:
@@ -384,7 +308,7 @@ def main():
         for size in arguments.sizes:
             steps, batch = map(int, size.split("x"))
             results[size] = measure(Arrays(steps, batch), what, arguments.rounds)
-        console.print(report(results, arguments.sizes, what))
+        console.print(turns.table(what, results, "tfrl in XLA"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+"""Contenders that take turns: a machine shared with others slows all of them alike."""
+
+import argparse
+import importlib.metadata
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import rich.console
+import rich.table
+
+Times = Mapping[str, Sequence[float]]
+
+
+def parser(description: str | None, sizes: Sequence[str], form: str):
+    """The options that every benchmark has; `form` is what a size looks like."""
+    found = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument("--rounds", type=positive, default=21)
+    found.add_argument("--sizes", nargs="+", default=list(sizes), metavar=form)
+    return found
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def console() -> rich.console.Console:
+    """Prints tables in full where nobody watches."""
+    found = rich.console.Console()
+    if not found.is_terminal:
+        found.width = 120
+    return found
+
+
+def versions(packages: Sequence[str]) -> str:
+    """What is measured; packages that are not installed are left out."""
+    found = [f"python {platform.python_version()}"]
+    for name in packages:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def measure(
+    runs: Mapping[str, tuple[Callable[[], object], int]], rounds: int
+) -> dict[str, list[float]]:
+    """Microseconds of one computation, for each contender and round.
+
+    `runs` gives each contender's function, and how many computations it does a call.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
+    for index in range(rounds):
+        # Nobody always comes after the same one, whose threads may still spin.
+        turn = index % len(names)
+        for name in names[turn:] + names[:turn]:
+            run, repeats = runs[name]
+            times[name].append(seconds(run) / repeats * 1e6)
+    return times
+
+
+def table(title: str, results: Mapping[str, Times], base: str) -> rich.table.Table:
+    """Medians, and how many times the time of `base` they are, round by round.
+
+    `results` gives the times of every contender for each size.
+    """
+    found = rich.table.Table(
+        title=f"{title}: microseconds, median (times `{base}`, round by round)"
+    )
+    found.add_column("", no_wrap=True)
+    for size in results:
+        found.add_column(size, justify="right", no_wrap=True)
+    for name in next(iter(results.values())):
+        cells = []
+        for times in results.values():
+            pairs = zip(times[name], times[base], strict=True)
+            ratio = statistics.median(mine / other for mine, other in pairs)
+            cells.append(f"{statistics.median(times[name]):,.1f} ({ratio:,.2f})")
+        found.add_row(name, *cells)
+    return found
