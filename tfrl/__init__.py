@@ -13,9 +13,11 @@ __version__ = "0.1.0"
 
 _ROOMS = (
     "agents",
+    "bijectors",
     "core",
     "distributions",
     "environments",
+    "exploration",
     "layers",
     "losses",
     "ops",

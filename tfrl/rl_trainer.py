@@ -19,16 +19,23 @@ import gin
 
 from tfrl.agents import policy_gradient, ppo
 from tfrl.environments import vector
+from tfrl.exploration import noise, quantizer, samplers
 from tfrl.schedules import schedulers
 from tfrl.summaries import curves
 from tfrl.training import configs, evaluation, export, trainer
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
+    "ActionQuantizer": quantizer.ActionQuantizer,
+    "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
     "ConstantScheduler": schedulers.ConstantScheduler,
     "CyclicalScheduler": schedulers.CyclicalScheduler,
+    "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
     "Intervals": trainer.Intervals,
     "LinearScheduler": schedulers.LinearScheduler,
+    "MultinomialSampler": samplers.MultinomialSampler,
+    "OUProcess": noise.OUProcess,
+    "OrnsteinUhlenbeckNoise": noise.OrnsteinUhlenbeckNoise,
     "PPO": ppo.PPO,
     "PolicyGradient": policy_gradient.PolicyGradient,
     "StepScheduler": schedulers.StepScheduler,

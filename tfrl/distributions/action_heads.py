@@ -8,7 +8,6 @@ are hashable configuration without weights.
 
 import dataclasses
 import functools
-import math
 from typing import Any
 
 import gymnasium as gym
@@ -16,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-tfd = tfp.distributions
+from tfrl.distributions import _squash
 
-_LOG_2 = math.log(2.0)
+tfd = tfp.distributions
 
 # Nodes and weights of E[f(z)], z standard normal, by equal steps. Where f bends as
 # log tanh' does at great deviations, they err a hundredth of Gauss-Hermite's.
@@ -190,11 +189,8 @@ class NormalHead:
         return tfd.MultivariateNormalDiag(loc, tf.exp(log_std))
 
     def _log_slope(self, actions: tf.Tensor) -> tf.Tensor:
-        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which neither overflows
-        # nor cancels for large |u|.
-        slope = 2.0 * (_LOG_2 - actions - tf.math.softplus(-2.0 * actions))
         half_range = tf.constant(self._scale[1], actions.dtype)
-        return slope + tf.math.log(half_range)
+        return _squash.log_slope(actions) + tf.math.log(half_range)
 
     def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws raw actions with an int32 `[2]` seed; differentiable."""
@@ -240,8 +236,8 @@ class NormalHead:
     def from_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns the environment's actions into raw ones.
 
-        A squashed action at or beyond a bound is moved inside by 1e-6 of the half range
-        before the inverse, so that its log-probability is finite.
+        A squashed action at or beyond a bound counts as the last one before it that
+        tanh gives in float32, so that its log-probability is finite.
         """
         actions = tf.convert_to_tensor(actions)
         n_outer = actions.shape.rank - len(self.shape)
@@ -249,9 +245,8 @@ class NormalHead:
         flat = tf.cast(tf.reshape(actions, [*outer, len(self.low)]), tf.float32)
         if not self.squash:
             return flat
-        centre, half_range = self._scale
-        share = (flat - centre) / half_range
-        return tf.atanh(tf.clip_by_value(share, -1 + 1e-6, 1 - 1e-6))
+        low, high = (tf.constant(b, tf.float32) for b in (self.low, self.high))
+        return _squash.unsquash(flat, low, high)
 
     def host_sample(
         self, parameters: np.ndarray, rng: np.random.Generator

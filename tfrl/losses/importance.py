@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfrl.core import checks
+from tfrl.distributions import sampling
 from tfrl.losses import _operands
 
 _WHERE = "action_importance_ratio"
@@ -107,12 +108,10 @@ def action_importance_ratio(
             f"`{_WHERE}`: `rollout_log_prob` expected where "
             "`rollout_action_distribution` is None; got None; give one of the two"
         )
-    log_prob = _sum(_log_probs("action_distribution", action_distribution, action))
+    log_prob = _log_prob("action_distribution", action_distribution, action)
     if rollout_log_prob is None:
-        rollout = _sum(
-            _log_probs(
-                "rollout_action_distribution", rollout_action_distribution, action
-            )
+        rollout = _log_prob(
+            "rollout_action_distribution", rollout_action_distribution, action
         )
     else:
         rollout = _sum(tf.nest.flatten(rollout_log_prob), log_prob.dtype)
@@ -134,16 +133,14 @@ def action_importance_ratio(
     return ImportanceRatio(ratio, clipped)
 
 
-def _log_probs(name: str, distributions: Any, actions: Any) -> list[tf.Tensor]:
+def _log_prob(name: str, distribution: Any, action: Any) -> tf.Tensor:
     try:
-        tf.nest.assert_same_structure(distributions, actions)
-    except (TypeError, ValueError) as error:
+        return sampling.compute_log_probability(distribution, action)
+    except ValueError as error:
         raise ValueError(
-            f"`{_WHERE}`: `action` expected the structure of `{name}`; "
-            "got another; give one action per distribution"
+            f"`{_WHERE}`: `action` expected the structure of `{name}`, and these "
+            f"log-probabilities of one shape; got others: {error}"
         ) from error
-    pairs = zip(tf.nest.flatten(distributions), tf.nest.flatten(actions), strict=True)
-    return [distribution.log_prob(action) for distribution, action in pairs]
 
 
 def _sum(log_probs: list[Any], dtype: tf.DType | None = None) -> tf.Tensor:

@@ -1,0 +1,237 @@
+"""Tests of `tfrl.distributions.one_hot`."""
+
+import confidence
+import golden_distributions
+import golden_io
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfrl.distributions import one_hot
+
+tfd = tfp.distributions
+SEED = [3, 7]
+StraightThrough = one_hot.OneHotCategoricalStraightThrough
+GumbelSoftmax = one_hot.OneHotCategoricalGumbelSoftmax
+CLASSES = ("OneHotCategoricalStraightThrough", "OneHotCategoricalGumbelSoftmax")
+BOTH = pytest.mark.parametrize("cls", [StraightThrough, GumbelSoftmax])
+CASES = golden_distributions.load(CLASSES)
+DRAWS = golden_distributions.load(CLASSES, "stats")
+INJECTED = golden_distributions.load(CLASSES, "injected")
+MODES = golden_distributions.load(CLASSES, "mode_grad")
+PROBS = np.array([0.1, 0.0, 0.6, 0.3], np.float32)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("case", CASES, ids=golden_io.ids(CASES))
+def test_golden(case, mode):
+    golden_distributions.check(case, mode)
+
+
+@pytest.mark.parametrize("case", DRAWS, ids=golden_io.ids(DRAWS))
+def test_golden_draws(case):
+    golden_distributions.check_draws(case)
+
+
+@pytest.mark.parametrize("case", INJECTED, ids=golden_io.ids(INJECTED))
+def test_golden_draws_of_given_noise(case, monkeypatch):
+    given, expected = case["in"], case["out"]
+    noise, logits = tf.constant(given["gumbel"]), tf.constant(given["logits"])
+    monkeypatch.setattr(
+        one_hot,
+        "_gumbel",
+        lambda n, like, seed: tf.reshape(noise, [n, *like.shape]),
+    )
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        dist = GumbelSoftmax(given["hard_sample"], given["tau"], logits=logits)
+        draws = dist.sample(noise.shape[: noise.shape.rank - logits.shape.rank])
+        total = tf.reduce_sum(draws * given["ct"])
+    np.testing.assert_allclose(draws, expected["sample"], **case["tol"])
+    gradient = tape.gradient(total, logits)
+    np.testing.assert_allclose(gradient, expected["dlogits"], **case["tol"])
+
+
+@pytest.mark.parametrize("case", MODES, ids=golden_io.ids(MODES))
+def test_golden_modes(case):
+    given, expected = case["in"], case["out"]
+    cls = getattr(one_hot, case["symbol"].rsplit(".", 1)[-1])
+    logits = tf.constant(given["logits"])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        mode = cls(logits=logits).mode()
+        total = tf.reduce_sum(mode * given["ct"])
+    np.testing.assert_allclose(mode, expected["mode"], **case["tol"])
+    gradient = tape.gradient(total, logits)
+    np.testing.assert_allclose(gradient, expected["dlogits"], **case["tol"])
+
+
+@BOTH
+def test_by_hand(cls):
+    for dist in (cls(probs=10 * PROBS), cls(logits=np.log(PROBS + 1e-30) + 5.0)):
+        np.testing.assert_allclose(dist.mean(), PROBS, atol=1e-6)
+        np.testing.assert_array_equal(dist.mode(), [0, 0, 1, 0])
+        np.testing.assert_allclose(dist.variance(), PROBS * (1 - PROBS), atol=1e-6)
+        covariance = np.diag(PROBS) - np.outer(PROBS, PROBS)
+        np.testing.assert_allclose(dist.covariance(), covariance, atol=1e-6)
+        expected = -(np.log(0.1) * 0.1 + np.log(0.6) * 0.6 + np.log(0.3) * 0.3)
+        np.testing.assert_allclose(dist.entropy(), expected, rtol=1e-5)
+        log_probs = dist.log_prob([[0.0, 0.0, 0.0, 1.0], [0.2, 0.1, 0.6, 0.1]])
+        np.testing.assert_allclose(log_probs, np.log([0.3, 0.6]), rtol=1e-5)
+        np.testing.assert_allclose(dist.probs_parameter(), PROBS, atol=1e-6)
+        assert dist.reparameterization_type == tfd.FULLY_REPARAMETERIZED
+
+
+@BOTH
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_draws_are_one_hot_with_the_right_frequencies(cls, jit):
+    dist = cls(probs=tf.constant(np.stack([PROBS, PROBS[::-1]])))
+
+    @tf.function(jit_compile=jit)
+    def sample():
+        return dist.sample(20_000, seed=SEED)
+
+    draws = sample().numpy()
+    assert np.all((draws == 0) | (draws == 1))
+    np.testing.assert_array_equal(draws.sum(-1), 1.0)
+    confidence.assert_frequencies(draws[:, 0].sum(0), PROBS)
+    confidence.assert_frequencies(draws[:, 1].sum(0), PROBS[::-1])
+    # The rows are independent.
+    joint = np.einsum("ni,nj->ij", draws[:, 0], draws[:, 1])
+    confidence.assert_frequencies(joint.ravel(), np.outer(PROBS, PROBS[::-1]).ravel())
+
+
+def test_straight_through_gradient_is_that_of_probs():
+    logits, weights = tf.constant([0.3, -1.0, 2.0]), np.array([1.0, 2.0, 4.0])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        draws = StraightThrough(logits=logits).sample(7, seed=SEED)
+        total = tf.reduce_sum(draws * tf.constant(weights, tf.float32))
+    probs = np.exp(logits) / np.exp(logits).sum()
+    expected = 7 * probs * (weights - probs @ weights)
+    np.testing.assert_allclose(tape.gradient(total, logits), expected, rtol=1e-5)
+
+
+def test_soft_draws():
+    draws = GumbelSoftmax(False, 2.0, probs=PROBS).sample(1000, seed=SEED).numpy()
+    np.testing.assert_allclose(draws.sum(-1), 1.0, rtol=1e-6)
+    assert 0.01 < draws[:, 2].min() < draws[:, 2].max() < 0.99
+    np.testing.assert_array_equal(draws[:, 1], 0.0)
+    # The greatest entry is a categorical draw whatever the temperature.
+    hard = GumbelSoftmax(True, 0.1, probs=PROBS).sample(1000, seed=SEED).numpy()
+    np.testing.assert_array_equal(hard.argmax(-1), draws.argmax(-1))
+
+
+@BOTH
+@pytest.mark.parametrize("jit", [False, True], ids=["eager", "xla"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_extreme_logits(cls, jit, dtype):
+    points = [-np.inf, -1e30, -1e4, -1.0, 0.0, 1e-30, 1e4, 1e30]
+    grid = np.stack(np.meshgrid(points, points, points), -1).reshape(-1, 3)
+    grid = tf.constant(grid[np.isfinite(grid).any(-1)], dtype)
+
+    def everything(logits):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(logits)
+            dist = cls(logits=logits)
+            mode, draws = dist.mode(), dist.sample(seed=SEED)
+            values = [mode, draws, dist.log_prob(draws), dist.entropy(), dist.mean()]
+        return values, [tape.gradient(value, logits) for value in values]
+
+    if jit:
+        everything = tf.function(everything, jit_compile=True)
+    values, gradients = everything(grid)
+    for value in [*values, *gradients]:
+        assert value.dtype == dtype
+        assert np.isfinite(value).all()
+    mode, draws, _, entropy, _ = values
+    assert np.all(grid.numpy()[draws.numpy() == 1] > -np.inf)
+    np.testing.assert_array_equal(np.argmax(mode, -1), np.argmax(grid, -1))
+    assert np.all((entropy >= -1e-6) & (entropy <= np.log(3) + 1e-6))
+
+
+@BOTH
+def test_gradients_against_differences(cls):
+    logits = tf.constant([[0.3, -1.0, 2.0], [0.1, 0.1, -4.0]], tf.float64)
+    value = tf.one_hot([0, 2], 3, dtype=tf.float64)
+    for function in (
+        lambda x: cls(logits=x).entropy(),
+        lambda x: cls(logits=x).log_prob(value),
+    ):
+        exact, numeric = tf.test.compute_gradient(function, [logits], 1e-6)
+        np.testing.assert_allclose(exact, numeric, atol=1e-8)
+    probs = tf.nn.softmax(logits)
+    exact, numeric = tf.test.compute_gradient(
+        lambda x: cls(probs=x).entropy(), [probs], 1e-6
+    )
+    np.testing.assert_allclose(exact, numeric, atol=1e-8)
+
+
+@BOTH
+def test_dtype_slices_copies_and_kl(cls):
+    logits = tf.random.stateless_normal([4, 2, 3], SEED, dtype=tf.float64)
+    dist = cls(logits=logits, validate_args=True)
+    assert (dist.dtype, dist.batch_shape, dist.event_shape) == ("float64", [4, 2], [3])
+    assert dist.sample(5, seed=SEED).shape == [5, 4, 2, 3]
+    assert dist.sample(seed=SEED).dtype == "float64"
+    assert (type(dist[1:, 0]), dist[1:, 0].batch_shape) == (cls, [3])
+    copied = dist.copy(probs=tf.fill([5], 0.2), logits=None)
+    assert (copied.batch_shape, copied.event_shape) == ([], [5])
+    other = cls(logits=tf.zeros([3], tf.float64))
+    log_probs = tf.nn.log_softmax(logits)
+    expected = np.sum(np.exp(log_probs) * (log_probs + np.log(3)), -1)
+    np.testing.assert_allclose(tfd.kl_divergence(dist, other), expected)
+
+
+def test_hyper_parameters_survive():
+    dist = GumbelSoftmax(False, 0.3, logits=tf.zeros([4, 3]))
+    for other in (dist.copy(), dist[1:], tf.function(lambda dist: dist)(dist)):
+        assert other.parameters["hard_sample"] is False
+        assert other.parameters["tau"] == 0.3
+    np.testing.assert_array_equal(dist.copy().sample(seed=SEED), dist.sample(seed=SEED))
+
+
+@BOTH
+def test_crosses_function_boundaries(cls):
+    @tf.function
+    def shifted(dist):
+        return cls(logits=dist.logits + 1.0)
+
+    for logits in ([1.0, 2.0], [3.0, 2.0]):
+        dist = shifted(cls(logits=logits))
+        assert isinstance(dist, cls)
+        np.testing.assert_allclose(dist.logits, np.array(logits) + 1)
+    assert shifted.experimental_get_tracing_count() == 1
+
+
+def test_temperature_may_be_a_tensor():
+    @tf.function
+    def sample(tau):
+        return GumbelSoftmax(False, tau, logits=tf.zeros([3])).sample(seed=SEED)
+
+    cold, warm = sample(tf.constant(0.01)), sample(tf.constant(10.0))
+    assert tf.reduce_max(cold) > 0.99
+    assert tf.reduce_max(warm) < 0.6
+
+
+@BOTH
+def test_errors(cls):
+    where = f"`{cls.__name__}`: "
+    with pytest.raises(ValueError, match=f"{where}`probs` or `logits`.*got neither"):
+        cls()
+    with pytest.raises(ValueError, match=f"{where}`probs` or `logits`.*got both"):
+        cls(probs=[1.0], logits=[0.0])
+    with pytest.raises(
+        ValueError, match=f"{where}`logits` expected rank of at least 1"
+    ):
+        cls(logits=0.0)
+    with pytest.raises(ValueError, match=f"{where}`probs` expected numbers in"):
+        cls(probs=[0.5, -0.5])
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0, float("nan")])
+def test_temperature_must_be_positive(tau):
+    message = "`OneHotCategoricalGumbelSoftmax`: `tau` expected numbers > 0"
+    with pytest.raises(ValueError, match=message):
+        GumbelSoftmax(tau=tau, logits=[0.0, 0.0])

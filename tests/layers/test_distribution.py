@@ -1,0 +1,217 @@
+"""Tests of `tfrl.layers.distribution`."""
+
+import copy
+
+import gymnasium as gym
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import layers
+from tfrl.core import specs
+
+S = gym.spaces
+
+BOX = S.Box(-2.0, 1.0, (2,))
+SPACES = {
+    "discrete": S.Discrete(4),
+    "multi discrete": S.MultiDiscrete([3, 2], start=[5, -2]),
+    "box": BOX,
+    "nested": S.Dict(a=S.Tuple([S.Discrete(2), BOX]), b=S.Box(-np.inf, np.inf, (3,))),
+}
+EVERY_SPACE = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+SEED = np.array([3, 7], np.int32)
+
+
+def inputs(*shape, dtype="float32"):
+    return np.random.default_rng(0).normal(size=shape).astype(dtype)
+
+
+def model_with(head, features=5):
+    keras.utils.set_random_seed(0)
+    observations = keras.Input([features])
+    hidden = keras.layers.Dense(8, "tanh")(observations)
+    return keras.Model(observations, head(hidden))
+
+
+def negative_log_likelihood(head):
+    return lambda actions, parameters: -head.distribution(parameters).log_prob(actions)
+
+
+def test_by_hand():
+    head = layers.DistributionHead(S.Discrete(2), kernel_initializer="ones")
+    parameters = head(np.float32([[1.0, 2.0]]))
+    np.testing.assert_allclose(parameters, [[3.0, 3.0]])
+    np.testing.assert_allclose(
+        head.distribution(parameters).probs_parameter(), [[0.5, 0.5]]
+    )
+
+
+@EVERY_SPACE
+@pytest.mark.parametrize("dependent", [True, False], ids=["dependent", "apart"])
+def test_parameters(space, dependent):
+    head = layers.DistributionHead(space, state_dependent_scale=dependent)
+    family = head.action_family
+    symbolic = head(keras.Input([None, 5]))
+    assert symbolic.shape == (None, None, family.n_parameters)
+    assert head.compute_output_shape((None, 5)) == (None, family.n_parameters)
+    parameters = head(inputs(3, 4, 5))
+    assert parameters.shape == (3, 4, family.n_parameters)
+    apart = 0 if dependent else family.n_scales
+    shapes = {weight.name: tuple(weight.shape) for weight in head.weights}
+    wanted = {"kernel": (5, family.n_parameters - apart)}
+    wanted["bias"] = wanted["kernel"][1:]
+    assert shapes == wanted | ({"raw_scale": (apart,)} if apart else {})
+    actions = head.distribution(parameters).sample(seed=SEED)
+    assert head.distribution(parameters).log_prob(actions).shape == (3, 4)
+
+
+def test_scales_apart_are_the_same_for_all_inputs():
+    head = layers.DistributionHead(BOX, state_dependent_scale=False, init_scale=0.5)
+    dist = head.distribution(head(inputs(3, 5)))
+    np.testing.assert_allclose(dist.scale, np.full([3, 2], 0.5), rtol=1e-6)
+    assert np.ptp(dist.loc, axis=0).min() > 0
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(head.distribution(head(inputs(3, 5))).scale)
+    gradients = tape.gradient(loss, head.trainable_weights)
+    values = dict(zip((w.name for w in head.trainable_weights), gradients, strict=True))
+    assert np.all(values["raw_scale"] > 0)
+
+
+def test_fit_by_likelihood():
+    head = layers.DistributionHead(BOX, state_dependent_scale=False, init_scale=0.3)
+    model = model_with(head, features=1)
+    rng = np.random.default_rng(0)
+    observations = rng.uniform(-1, 1, [1024, 1]).astype(np.float32)
+    # Draws of the distribution whose mean follows the observation.
+    raw = 0.8 * observations * [1.0, -1.0] + 0.2 * rng.normal(size=[1024, 2])
+    actions = (-0.5 + 1.5 * np.tanh(raw)).astype(np.float32)
+    model.compile(
+        keras.optimizers.Adam(0.03),
+        loss=negative_log_likelihood(head),
+        jit_compile=False,
+    )
+    history = model.fit(observations, actions, 128, epochs=15, verbose=0)
+    losses = history.history["loss"]
+    assert losses[-1] < losses[0] - 0.5
+    dist = head.distribution(model.predict(observations, verbose=0))
+    expected = 0.8 * observations * [1.0, -1.0]
+    assert np.abs(dist.loc - expected).mean() < 0.05
+    np.testing.assert_allclose(dist.scale[0], [0.2, 0.2], atol=0.03)
+
+
+def test_fit_of_a_nest_of_actions():
+    class Imitator(keras.Model):
+        def __init__(self, head):
+            super().__init__()
+            self.head = head
+
+        def call(self, observations):
+            return self.head(observations)
+
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            return -tf.reduce_mean(self.head.distribution(y_pred).log_prob(y))
+
+    space = S.Dict(move=BOX, press=S.Discrete(3))
+    model = Imitator(layers.DistributionHead(space))
+    model.compile("adam", jit_compile=False)
+    actions = {"move": np.tanh(inputs(64, 2)) / 2, "press": np.arange(64) % 3}
+    history = model.fit(inputs(64, 5), actions, epochs=3, verbose=0)
+    losses = history.history["loss"]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@EVERY_SPACE
+def test_keras_saves_all_of_it(space, tmp_path):
+    head = layers.DistributionHead(
+        space,
+        state_dependent_scale=False,
+        init_scale=0.3,
+        min_scale=0.01,
+        kernel_initializer=keras.initializers.Orthogonal(0.01, seed=1),
+        name="head",
+    )
+    model = model_with(head)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    again = loaded.get_layer("head")
+    assert again.get_config() == head.get_config()
+    assert specs.is_same_spec(
+        again.action_family.action_spec, head.action_family.action_spec
+    )
+    observations = inputs(3, 5)
+    np.testing.assert_array_equal(loaded(observations), model(observations))
+    actions = head.distribution(model(observations)).sample(seed=SEED)
+    np.testing.assert_array_equal(
+        again.distribution(loaded(observations)).log_prob(actions),
+        head.distribution(model(observations)).log_prob(actions),
+    )
+
+
+def test_config_makes_the_same_layer():
+    spec = [specs.BoundedTensorSpec([2], tf.float32, [-1.0, 0.0], 3.0)]
+    head = layers.DistributionHead(
+        spec, "normal", bias_initializer="ones", name="head", dtype="float64"
+    )
+    config = head.get_config()
+    assert (config["family"], config["name"]) == ("normal", "head")
+    again = copy.deepcopy(layers.DistributionHead.from_config(config))
+    assert again.get_config() == config
+    assert again.action_family.action_spec == spec
+
+
+def test_exports(tmp_path):
+    head = layers.DistributionHead(SPACES["nested"])
+    model = model_with(head)
+    model.export(str(tmp_path / "parameters"), verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "parameters"))
+    np.testing.assert_allclose(
+        served.serve(inputs(4, 5)), model(inputs(4, 5)), atol=1e-6
+    )
+    module = tf.Module()
+    module.kept = [weight.value for weight in model.weights]
+    module.act = tf.function(
+        lambda x: head.distribution(model(x)).mode(),
+        input_signature=[tf.TensorSpec([None, 5])],
+    )
+    tf.saved_model.save(module, str(tmp_path / "policy"))
+    loaded = tf.saved_model.load(str(tmp_path / "policy"))
+    tf.nest.map_structure(
+        lambda got, want: np.testing.assert_allclose(got, want, atol=1e-6),
+        loaded.act(inputs(4, 5)),
+        head.distribution(model(inputs(4, 5))).mode(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "wide"),
+    [
+        ("mixed_float16", "float32"),
+        ("mixed_bfloat16", "float32"),
+        ("float16", "float32"),
+        ("float64", "float64"),
+    ],
+)
+def test_parameters_are_wide_under_every_policy(policy, wide):
+    head = layers.DistributionHead(BOX, state_dependent_scale=False, dtype=policy)
+    narrow = tf.cast(inputs(3, 5), head.compute_dtype)
+    parameters = head(narrow)
+    assert parameters.dtype.name == wide
+    assert {weight.dtype for weight in head.weights} == {wide}
+    (kernel,) = (weight for weight in head.weights if weight.name == "kernel")
+    by_hand = tf.cast(narrow, wide) @ kernel.value
+    np.testing.assert_allclose(parameters[:, :2], by_hand, rtol=1e-6)
+
+
+def test_masks_of_time_pass_through():
+    head = layers.DistributionHead(S.Discrete(2))
+    assert head.supports_masking
+
+
+def test_bad_arguments():
+    with pytest.raises(TypeError, match="`space` expected a Box"):
+        layers.DistributionHead(S.Text(3))
+    with pytest.raises(ValueError, match="`init_scale` expected numbers"):
+        layers.DistributionHead(BOX, init_scale=-1.0)

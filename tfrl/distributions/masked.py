@@ -1,0 +1,129 @@
+"""Choices of which some are not allowed."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfrl.core import checks, random
+from tfrl.distributions import _parameters
+
+
+class MaskedCategorical(tfp.distributions.Categorical):
+    """A categorical distribution over the options that a mask allows.
+
+        p(k) = mask_k * exp(logits_k) / sum_j mask_j * exp(logits_j)
+
+    Options that are not allowed have the probability 0 exactly and log-probability
+    -inf; they are never drawn, never the mode, count nothing in the entropy, and their
+    logits, whatever they are, get no gradient. It is a `tfd.Categorical`, with the
+    divergences registered for it; `logits_parameter()` gives -inf for what is masked.
+
+    A row of the mask that allows nothing is an error where its numbers are known; at
+    run time of a graph it makes a uniform distribution over all options, without
+    gradient.
+
+    Args:
+        logits: floating `[..., n]`, finite where allowed; a variable is read here.
+        mask: what is allowed, bool or integers (not 0), broadcast against `logits`.
+        dtype: of the choices.
+        validate_args: as of `tfd.Categorical`.
+        allow_nan_stats: as of `tfd.Categorical`.
+        name: prefix of the operations' names.
+
+    Raises:
+        ValueError: if a known row of `mask` allows nothing, or its shape does not fit.
+        TypeError: if `mask` is neither bool nor of integers.
+
+    Example:
+        >>> policy = MaskedCategorical([2.0, 9.0, 2.0], mask=[True, False, True])
+        >>> policy.probs_parameter().numpy()
+        array([0.5, 0. , 0.5], dtype=float32)
+        >>> int(policy.mode()), float(policy.log_prob(1))
+        (0, -inf)
+        >>> float(policy.entropy()) == float(np.log(np.float32(2.0)))
+        True
+    """
+
+    def __init__(
+        self,
+        logits: Any,
+        mask: Any,
+        dtype: Any = tf.int32,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "MaskedCategorical",
+    ) -> None:
+        parameters = dict(locals())
+        with tf.name_scope(name) as name:
+            self._mask = parameters["mask"] = _as_mask(mask)
+            self._given = tf.convert_to_tensor(logits, name="logits")
+            _check_fit(self._mask, self._given)
+            some = tf.reduce_any(self._mask, axis=-1, keepdims=True)
+            nothing = tf.constant(-np.inf, self._given.dtype)
+            instead = tf.where(some, nothing, tf.zeros_like(nothing))
+            super().__init__(
+                logits=tf.where(self._mask, self._given, instead),
+                dtype=dtype,
+                validate_args=validate_args,
+                allow_nan_stats=allow_nan_stats,
+                name=name,
+            )
+        self._parameters = parameters
+
+    @classmethod
+    def _parameter_properties(
+        cls,
+        dtype: Any,  # noqa: ARG003
+        num_classes: Any = None,  # noqa: ARG003
+    ) -> dict[str, Any]:
+        return {
+            "logits": tfp.util.ParameterProperties(event_ndims=1),
+            "mask": tfp.util.ParameterProperties(event_ndims=1),
+        }
+
+    @property
+    def logits(self) -> tf.Tensor:
+        """The logits as given; `logits_parameter()` are those after masking."""
+        return self._given
+
+    @property
+    def mask(self) -> tf.Tensor:
+        """What is allowed, bool."""
+        return self._mask
+
+    def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
+        # With an int seed, TFP would draw other numbers each time.
+        return super()._sample_n(n, seed=random.new_seed(seed))
+
+
+def _as_mask(mask: Any) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(mask, name="mask")
+    if not (tensor.dtype.is_bool or tensor.dtype.is_integer):
+        raise TypeError(
+            "`MaskedCategorical`: `mask` expected bool or integers; "
+            f"got {tensor.dtype.name}; compare it with a threshold"
+        )
+    checks.check_rank("MaskedCategorical", "mask", tensor, at_least=1)
+    known = _parameters.known_value(tensor)
+    if known is not None:
+        empty = ~np.any(known, axis=-1)
+        if np.any(empty):
+            raise ValueError(
+                "`MaskedCategorical`: `mask` expected an allowed option in each row; "
+                f"got none in {np.sum(empty)} of {np.size(empty)}; allow one"
+            )
+    return tf.cast(tensor, tf.bool)
+
+
+def _check_fit(mask: tf.Tensor, logits: tf.Tensor) -> None:
+    try:
+        together = tf.broadcast_static_shape(mask.shape, logits.shape)
+    except ValueError:
+        together = None
+    if together is None or not together[-1:].is_compatible_with(logits.shape[-1:]):
+        raise ValueError(
+            "`MaskedCategorical`: `mask` expected a shape that broadcasts with that of "
+            f"`logits` {logits.shape}; got {mask.shape}; give one number per option"
+        )

@@ -1,0 +1,145 @@
+"""Normal distributions with a diagonal covariance."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfrl.core import checks
+from tfrl.distributions import _parameters
+
+
+class DiagMultivariateNormal(tfp.distributions.Independent):
+    """Independent normals along the last axis, which is one event.
+
+    `log p(x) = sum_i log N(x_i; loc_i, scale_i)`. A scale of 0 is admitted: then draws
+    are `loc`, the entropy is -inf and `log_prob` is undefined.
+
+    Args:
+        loc: means `[..., D]`, floats.
+        scale: standard deviations, >= 0, a shape that broadcasts with `loc`.
+        validate_args: whether to check values at run time too.
+        name: prefix of the ops.
+
+    Raises:
+        ValueError: if `loc` has no axis, the shapes contradict each other or a known
+            scale is negative or NaN.
+
+    Example:
+        >>> dist = DiagMultivariateNormal([0.0, 1.0], [1.0, 2.0])
+        >>> round(float(dist.log_prob([0.0, 1.0])), 4)  # -log(2 pi) - log 2
+        -2.531
+        >>> dist.stddev().numpy().tolist()
+        [1.0, 2.0]
+    """
+
+    def __init__(
+        self,
+        loc: Any,
+        scale: Any,
+        validate_args: bool = False,
+        name: str = "DiagMultivariateNormal",
+    ) -> None:
+        parameters = dict(locals())
+        checks.check_rank("DiagMultivariateNormal", "loc", loc, at_least=1)
+        super().__init__(
+            Normal(loc, scale, validate_args),
+            reinterpreted_batch_ndims=1,
+            validate_args=validate_args,
+            name=name,
+        )
+        _parameters.keep(self, parameters)
+
+    @classmethod
+    def _parameter_properties(
+        cls,
+        dtype: Any,
+        num_classes: Any = None,  # noqa: ARG003
+    ) -> Mapping[str, Any]:
+        return _parameters.location_scale_properties(dtype, event_ndims=1)
+
+    @property
+    def loc(self) -> tf.Tensor:
+        """The means."""
+        return self.distribution.loc
+
+    @property
+    def scale(self) -> tf.Tensor:
+        """The standard deviations."""
+        return self.distribution.scale
+
+
+class Normal(tfp.distributions.Normal):
+    """The normal distribution, accurate where `loc` is far greater than `scale`.
+
+    With `z = (x - loc) / scale`,
+
+        log p(x) = -z^2 / 2 - log scale - log(2 pi) / 2
+
+    where TFP's own subtracts `loc / scale` from `x / scale`, whose leading digits
+    cancel. Everything else is TFP's. A scale of 0 is admitted, see
+    `DiagMultivariateNormal`.
+
+    Args:
+        loc: means, floats.
+        scale: standard deviations, >= 0, a shape that broadcasts with `loc`.
+        validate_args: whether to check values at run time too.
+        allow_nan_stats: as for any TFP distribution; no statistic is undefined.
+        name: prefix of the ops.
+
+    Raises:
+        ValueError: if the shapes contradict each other or a known scale is negative
+            or NaN.
+
+    Example:
+        >>> round(float(Normal(1000.0, 0.001).log_prob(1000.0)), 4)
+        5.9888
+    """
+
+    def __init__(
+        self,
+        loc: Any,
+        scale: Any,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "Normal",
+    ) -> None:
+        parameters = dict(locals())
+        known = _parameters.known_value(scale)
+        if known is not None:
+            checks.check_within("Normal", "scale", known, 0.0, math.inf)
+        _parameters.check_broadcastable("Normal", loc=loc, scale=scale)
+        super().__init__(loc, scale, validate_args, allow_nan_stats, name)
+        _parameters.keep(self, parameters)
+
+    @classmethod
+    def _parameter_properties(
+        cls,
+        dtype: Any,
+        num_classes: Any = None,  # noqa: ARG003
+    ) -> Mapping[str, Any]:
+        return _parameters.location_scale_properties(dtype)
+
+    def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
+        scale = tf.convert_to_tensor(self.scale)
+        rise = x - self.loc
+        shape = tf.broadcast_dynamic_shape(tf.shape(rise), tf.shape(scale))
+        deviation = _quotient(
+            tf.broadcast_to(rise, shape), tf.broadcast_to(scale, shape)
+        )
+        constant = 0.5 * math.log(2.0 * math.pi)
+        return -0.5 * deviation**2 - tf.math.log(scale) - constant
+
+
+@tf.custom_gradient
+def _quotient(x: tf.Tensor, y: tf.Tensor) -> Any:
+    # XLA divides by y^2 in its own gradient of x / y, which under- or overflows.
+    ratio = x / y
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        slope = upstream / y
+        return slope, -slope * ratio
+
+    return ratio, gradient

@@ -1,0 +1,231 @@
+"""One-hot choices through which gradients flow to the probabilities."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfrl.core import checks
+from tfrl.distributions import _parameters
+
+tfd = tfp.distributions
+
+
+class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
+    """What the distributions here share: float events, a mode with a gradient.
+
+    Events have the parameter's dtype. A value's class is its greatest entry's.
+    """
+
+    def __init__(
+        self,
+        probs: Any,
+        logits: Any,
+        validate_args: bool,
+        allow_nan_stats: bool,
+        name: str,
+        parameters: dict[str, Any],
+    ) -> None:
+        where = type(self).__name__
+        if (probs is None) == (logits is None):
+            raise ValueError(
+                f"`{where}`: `probs` or `logits` expected one of them; got "
+                f"{'neither' if probs is None else 'both'}; pass one"
+            )
+        key, value = ("probs", probs) if logits is None else ("logits", logits)
+        checks.check_rank(where, key, value, at_least=1)
+        known = _parameters.known_value(probs)
+        if known is not None:
+            checks.check_within(where, "probs", known, 0.0, np.inf)
+        dtype = tf.as_dtype(getattr(value, "dtype", tf.float32))
+        super().__init__(logits, probs, dtype, validate_args, allow_nan_stats, name)
+        _parameters.keep(self, parameters)
+
+    @classmethod
+    def _parameter_properties(
+        cls, dtype: Any, num_classes: Any = None
+    ) -> Mapping[str, Any]:
+        return tfd.OneHotCategorical.parameter_properties(dtype, num_classes)
+
+    @property
+    def reparameterization_type(self) -> Any:
+        """Fully reparameterized: draws carry a gradient estimate."""
+        return tfd.FULLY_REPARAMETERIZED
+
+    def probs_parameter(self, name: str | None = None) -> tf.Tensor:
+        """Returns the probabilities, which sum to 1."""
+        return tf.exp(self.logits_parameter(name))
+
+    def logits_parameter(self, name: str | None = None) -> tf.Tensor:
+        """Returns the logarithms of the probabilities."""
+        with tf.name_scope(name or "logits_parameter"):
+            if self.logits is not None:
+                return tf.nn.log_softmax(self.logits)
+            probs = tf.convert_to_tensor(self.probs)
+            return tf.math.log(probs / tf.reduce_sum(probs, axis=-1, keepdims=True))
+
+    def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
+        chosen = tf.one_hot(tf.argmax(x, -1), tf.shape(x)[-1], True, False)
+        log_probs = self.logits_parameter()
+        none = tf.zeros([], log_probs.dtype)
+        return tf.reduce_sum(tf.where(chosen, log_probs, none), axis=-1)
+
+    def _entropy(self) -> tf.Tensor:
+        log_probs = self.logits_parameter()
+        probs = tf.exp(log_probs)
+        finite = tf.where(probs > 0.0, log_probs, 0.0)
+        return -tf.reduce_sum(probs * finite, axis=-1)
+
+    def _mean(self) -> tf.Tensor:
+        return self.probs_parameter()
+
+    def _variance(self) -> tf.Tensor:
+        probs = self.probs_parameter()
+        return probs * (1.0 - probs)
+
+    def _covariance(self) -> tf.Tensor:
+        probs = self.probs_parameter()
+        return tf.linalg.diag(probs) - probs[..., :, None] * probs[..., None, :]
+
+    def _mode(self) -> tf.Tensor:
+        # Of the parameter itself: its logarithm may round to a tie.
+        scores = self.probs if self.logits is None else self.logits
+        return _straight_through(tf.convert_to_tensor(scores), self.probs_parameter())
+
+
+class OneHotCategoricalStraightThrough(_DifferentiableOneHot):
+    """A one-hot choice whose gradient is that of its probabilities.
+
+    Draws and the mode are exactly one-hot; backwards they count as `probs`:
+
+        x = one_hot(i) + probs - stop_gradient(probs)
+
+    Args:
+        probs: `[..., K]` floats >= 0; divided by their sum.
+        logits: `[..., K]` floats, -inf for a class that is never drawn; exactly one
+            of the two is given.
+        validate_args: whether to check values at run time too: that `probs` sum to 1
+            and scored values are one-hot.
+        allow_nan_stats: as for any TFP distribution; no statistic is undefined.
+        name: prefix of the ops.
+
+    Raises:
+        ValueError: if both or none of `probs` and `logits` are given, it has no axis,
+            or a known probability is negative.
+
+    Example:
+        >>> dist = OneHotCategoricalStraightThrough(probs=[0.2, 0.8])
+        >>> dist.mode().numpy().tolist()
+        [0.0, 1.0]
+
+    References:
+        Bengio, Leonard, Courville, 2013, Estimating or Propagating Gradients Through
+        Stochastic Neurons for Conditional Computation.
+    """
+
+    def __init__(
+        self,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "OneHotCategoricalStraightThrough",
+    ) -> None:
+        parameters = dict(locals())
+        super().__init__(
+            probs, logits, validate_args, allow_nan_stats, name, parameters
+        )
+
+    @classmethod
+    def _parameter_properties(
+        cls, dtype: Any, num_classes: Any = None
+    ) -> Mapping[str, Any]:
+        return _DifferentiableOneHot.parameter_properties(dtype, num_classes)
+
+    def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
+        log_probs, probs = self.logits_parameter(), self.probs_parameter()
+        noise = _gumbel(n, log_probs, seed)
+        return _straight_through(log_probs + noise, probs)
+
+
+class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
+    """A one-hot choice whose draws carry the Gumbel-softmax gradient.
+
+        y = softmax((log probs + G) / tau),   G independent standard Gumbel
+        x = one_hot(argmax y) + y - stop_gradient(y)   if `hard_sample`, else y
+
+    The most probable entry of y is a categorical draw, whatever `tau`. The mode has
+    the gradient of `probs`. `log_prob` is the categorical's, of a value's greatest
+    entry; the entropy and the moments are the categorical's too.
+
+    Args:
+        hard_sample: whether draws are one-hot, not soft.
+        tau: temperature > 0, a number or a scalar tensor; a higher one makes y more
+            uniform, the gradient less noisy and more biased.
+        probs: `[..., K]` floats >= 0; divided by their sum.
+        logits: `[..., K]` floats, -inf for a class that is never drawn; exactly one
+            of the two is given.
+        validate_args: whether to check values at run time too: that `probs` sum to 1
+            and scored values are one-hot.
+        allow_nan_stats: as for any TFP distribution; no statistic is undefined.
+        name: prefix of the ops.
+
+    Raises:
+        ValueError: if both or none of `probs` and `logits` are given, it has no axis,
+            a known probability is negative or `tau` is not positive.
+
+    Example:
+        >>> dist = OneHotCategoricalGumbelSoftmax(tau=0.5, logits=[0.0, 1.0])
+        >>> float(tf.reduce_sum(dist.sample()))
+        1.0
+
+    References:
+        Jang, Gu, Poole, 2017, Categorical Reparameterization with Gumbel-Softmax.
+    """
+
+    def __init__(
+        self,
+        hard_sample: bool = True,
+        tau: float | tf.Tensor = 1.0,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "OneHotCategoricalGumbelSoftmax",
+    ) -> None:
+        parameters = dict(locals())
+        _parameters.check_positive("OneHotCategoricalGumbelSoftmax", tau=tau)
+        super().__init__(
+            probs, logits, validate_args, allow_nan_stats, name, parameters
+        )
+        self._hard_sample = hard_sample
+        self._tau = tau
+
+    @classmethod
+    def _parameter_properties(
+        cls, dtype: Any, num_classes: Any = None
+    ) -> Mapping[str, Any]:
+        return _DifferentiableOneHot.parameter_properties(dtype, num_classes)
+
+    def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
+        log_probs = self.logits_parameter()
+        scores = (log_probs + _gumbel(n, log_probs, seed)) / self._tau
+        soft = tf.nn.softmax(scores)
+        return _straight_through(scores, soft) if self._hard_sample else soft
+
+
+def _straight_through(scores: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
+    # The bracket is exactly 0, so that the sum stays exactly one-hot.
+    hard = tf.one_hot(tf.argmax(scores, -1), tf.shape(scores)[-1], dtype=scores.dtype)
+    return hard + (soft - tf.stop_gradient(soft))
+
+
+def _gumbel(n: Any, like: tf.Tensor, seed: Any) -> tf.Tensor:
+    # Standard Gumbel noise, n times the shape of another tensor.
+    shape = tf.concat([[n], tf.shape(like)], axis=0)
+    seed = tfp.random.sanitize_seed(seed, salt="one_hot")
+    tiny = np.finfo(like.dtype.as_numpy_dtype).tiny
+    uniform = tf.random.stateless_uniform(shape, seed, tiny, 1.0, like.dtype)
+    return -tf.math.log(-tf.math.log(uniform))

@@ -1,0 +1,334 @@
+"""Choices among discrete actions, more or less at random.
+
+Samplers draw from a stream of their own, which checkpoints and exports with them; a
+call with `seed=` leaves the stream alone. Eagerly and in a graph the same seed gives
+the same actions. XLA draws categorical choices by another method: the same
+distribution, but other actions for the same seed.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, compile, random
+from tfrl.exploration import _gamma_quantile, _seeded
+from tfrl.schedules import schedulers
+
+
+class CategoricalSeedSampler(_seeded.Seeded):
+    """Draws actions that stay alike from step to step.
+
+    Each row carries a noise vector `eps`, uniform in (0, 1), from step to step and
+    bends the given distribution `pi` by it. In every step a row gets new noise with
+    probability `new_noise_prob`, and in the first one, when its state is all zero:
+
+        gamma_k = x with P(c * pi_k, x) = eps_k
+        pi'_k = gamma_k / sum_j gamma_j
+        action ~ pi'
+
+    with `P` the regularised lower incomplete gamma function and `c` the concentration.
+    Over the noise, `gamma_k` has the gamma distribution of shape `c * pi_k`, so `pi'`
+    has the distribution Dirichlet(c * pi), with mean `pi` and variance
+    `pi (1 - pi) / (c + 1)`: actions follow `pi` in the long run.
+
+    The logarithm of `gamma` is what is computed, so that nothing underflows however
+    small `c * pi_k` is. All of it runs under XLA too, which takes some seconds to
+    compile the inverse.
+
+    Args:
+        num_classes: number of actions, at least 1.
+        new_noise_prob: probability of new noise in each step of each row.
+        concentration: the factor `c`, greater than 0; the greater it is, the closer
+            `pi'` stays to `pi`.
+        seed: int, int32 `[2]` tensor or None, see `tfrl.core.new_seed`.
+
+    Attributes:
+        state_spec: spec of the state of one row; `zeros_from_spec` makes the first one.
+
+    Raises:
+        TypeError: if an argument is not a number.
+        ValueError: if it is outside its range.
+
+    Example:
+        >>> sampler = CategoricalSeedSampler(3, new_noise_prob=0.0, seed=0)
+        >>> probs, state = tf.constant([[0.2, 0.3, 0.5]]), tf.zeros([1, 3])
+        >>> action, state = sampler(probs, state)
+        >>> action.shape, bool(tf.reduce_all(sampler(probs, state)[1] == state))
+        (TensorShape([1]), True)
+
+    References:
+        Ferguson, 1973, A Bayesian Analysis of Some Nonparametric Problems, section 1
+        (the Dirichlet distribution by normalised gamma variables).
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        new_noise_prob: float = 0.01,
+        concentration: float = 1,
+        seed: Any = None,
+    ) -> None:
+        where = "CategoricalSeedSampler"
+        if isinstance(num_classes, bool) or not isinstance(
+            num_classes, int | np.integer
+        ):
+            raise TypeError(
+                f"`{where}`: `num_classes` expected an int; got {num_classes!r}; "
+                "pass how many actions there are"
+            )
+        checks.check_positive(where, "num_classes", num_classes)
+        checks.check_within(where, "new_noise_prob", new_noise_prob, 0, 1)
+        checks.check_positive(where, "concentration", concentration)
+        checks.check_finite(where, "concentration", concentration)
+        super().__init__(seed)
+        self.state_spec = tf.TensorSpec([int(num_classes)], tf.float32)
+        self._new_noise_prob = new_noise_prob
+        self._concentration = concentration
+
+    def __call__(
+        self, input: Any, state: Any, seed: Any = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Draws an action for each row.
+
+        Args:
+            input: `[B, num_classes]` floating-point weights >= 0 of the actions; they
+                need not sum to 1.
+            state: `[B, num_classes]` noise that the last call returned, or zeros.
+            seed: what `new_seed` takes; None for the sampler's own stream.
+
+        Returns:
+            The actions, `[B]` int64, and the new state.
+
+        Raises:
+            TypeError: if `input` or `state` is not floating-point.
+            ValueError: if a shape does not fit, or a row of known weights has a
+                negative or infinite one, or none above 0.
+        """
+        weights, state = self._checked("CategoricalSeedSampler", input, state)
+        renew_seed, noise_seed, action_seed = random.split_seed(self.next_seed(seed), 3)
+        state = _with_new_noise(state, self._new_noise_prob, renew_seed, noise_seed)
+        logits = _perturbed_logits(weights, state, self._concentration)
+        return _draw(logits, action_seed), state
+
+    def perturb(self, input: Any, state: Any) -> tf.Tensor:
+        """Returns the distribution `pi'` that given noise makes of a given one.
+
+        What the logarithm of a behaviour policy's probabilities needs: with the state
+        that a call returned, it is the distribution that its action was drawn from.
+
+        Args:
+            input: `[B, num_classes]` as above.
+            state: `[B, num_classes]` noise; it is not renewed.
+
+        Returns:
+            `[B, num_classes]` probabilities.
+
+        Raises:
+            TypeError: if `input` or `state` is not floating-point.
+            ValueError: as above.
+        """
+        weights, state = self._checked("CategoricalSeedSampler.perturb", input, state)
+        return tf.nn.softmax(_perturbed_logits(weights, state, self._concentration))
+
+    def _checked(
+        self, where: str, weights: Any, state: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        weights = _checked_weights(where, weights)
+        state = tf.convert_to_tensor(state)
+        checks.check_floating(where, "state", state)
+        wanted = [None, *self.state_spec.shape]
+        for name, value in (("input", weights), ("state", state)):
+            if not value.shape.is_compatible_with(wanted):
+                raise ValueError(
+                    f"`{where}`: `{name}` expected shape {wanted}; "
+                    f"got {value.shape.as_list()}; give a row of that many numbers "
+                    "for each action to draw"
+                )
+        checks.check_same_shape(where, input=weights, state=state)
+        return weights, state
+
+
+class EpsilonGreedySampler(_seeded.Seeded):
+    """Takes the best action, or now and then any.
+
+        action = argmax_k pi_k    with probability 1 - epsilon, the first of equals
+                 ~ pi             with probability epsilon
+
+    Args:
+        epsilon_greedy: epsilon in [0, 1], or a schedule of it: a `tfrl.schedules` one,
+            or any function without arguments. It is called at each call; in a
+            `tf.function` a number that it returns is that of the trace, so let it
+            return a tensor (see `tfrl.schedules.Progress`).
+        seed: int, int32 `[2]` tensor or None, see `tfrl.core.new_seed`.
+
+    Raises:
+        TypeError: if `epsilon_greedy` is neither a number nor a function.
+        ValueError: if it is a number outside [0, 1].
+
+    Example:
+        >>> sampler = EpsilonGreedySampler(0.0)
+        >>> sampler(tf.constant([[0.2, 0.7, 0.1], [0.4, 0.2, 0.4]])).numpy()
+        array([1, 0])
+    """
+
+    def __init__(
+        self,
+        epsilon_greedy: float | Callable[..., Any] = 0.1,
+        seed: Any = None,
+    ) -> None:
+        if not callable(epsilon_greedy):
+            checks.check_within(
+                "EpsilonGreedySampler", "epsilon_greedy", epsilon_greedy, 0, 1
+            )
+        super().__init__(seed)
+        self._epsilon = schedulers.as_scheduler(epsilon_greedy)
+
+    def __call__(self, input: Any, seed: Any = None) -> tf.Tensor:
+        """Draws an action for each row.
+
+        Args:
+            input: `[B, K]` floating-point weights >= 0 of the actions; they need not
+                sum to 1.
+            seed: what `new_seed` takes; None for the sampler's own stream.
+
+        Returns:
+            `[B]` int64.
+
+        Raises:
+            TypeError: if `input` is not floating-point.
+            ValueError: if its rank is not 2, or a row of known weights has a negative
+                or infinite one, or none above 0.
+        """
+        weights = _checked_weights("EpsilonGreedySampler", input)
+        return _greedy_or_drawn(weights, self._epsilon(), self.next_seed(seed))
+
+
+class MultinomialSampler(_seeded.Seeded):
+    """Draws actions from the given distributions.
+
+        P(action = k) = w_k / sum_j w_j
+
+    Args:
+        seed: int, int32 `[2]` tensor or None, see `tfrl.core.new_seed`.
+
+    Example:
+        >>> sampler = MultinomialSampler(seed=0)
+        >>> sampler(tf.constant([[0.0, 3.0, 0.0], [5.0, 0.0, 0.0]])).numpy()
+        array([1, 0])
+    """
+
+    def __init__(self, seed: Any = None) -> None:
+        super().__init__(seed)
+
+    def __call__(self, input: Any, seed: Any = None) -> tf.Tensor:
+        """Draws an action for each row.
+
+        Args:
+            input: `[B, K]` floating-point weights >= 0 of the actions; they need not
+                sum to 1.
+            seed: what `new_seed` takes; None for the sampler's own stream.
+
+        Returns:
+            `[B]` int64.
+
+        Raises:
+            TypeError: if `input` is not floating-point.
+            ValueError: if its rank is not 2, or a row of known weights has a negative
+                or infinite one, or none above 0.
+        """
+        weights = _checked_weights("MultinomialSampler", input)
+        return _draw(tf.math.log(weights), self.next_seed(seed))
+
+
+def get_epsilon_greedy(config: Any, default: Any = 0.1) -> Any:
+    """Returns the epsilon that a configuration asks for, or the run's own.
+
+    Args:
+        config: an object with an attribute `epsilon_greedy`: a number in [0, 1], a
+            schedule, or None to leave it to the run.
+        default: the run's epsilon, likewise a number or a schedule.
+
+    Returns:
+        `config.epsilon_greedy`, or `default` where that is None.
+
+    Raises:
+        TypeError: if `config` has no such attribute or its value is no number.
+        ValueError: if it is a number outside [0, 1].
+
+    Example:
+        >>> import types
+        >>> get_epsilon_greedy(types.SimpleNamespace(epsilon_greedy=0.05))
+        0.05
+        >>> get_epsilon_greedy(types.SimpleNamespace(epsilon_greedy=None), default=0.2)
+        0.2
+    """
+    where = "get_epsilon_greedy"
+    if not hasattr(config, "epsilon_greedy"):
+        raise TypeError(
+            f"`{where}`: `config` expected an object with `epsilon_greedy`; "
+            f"got {type(config).__name__}; give it that attribute, None for `default`"
+        )
+    own = config.epsilon_greedy
+    name, epsilon = ("default", default) if own is None else ("config", own)
+    if not callable(epsilon):
+        checks.check_within(where, name, epsilon, 0, 1)
+    return epsilon
+
+
+def _checked_weights(where: str, weights: Any) -> tf.Tensor:
+    """Weights as float32 or float64."""
+    weights = tf.convert_to_tensor(weights)
+    checks.check_floating(where, "input", weights)
+    checks.check_rank(where, "input", weights, exact=2)
+    checks.check_within(where, "input", weights, 0, float("inf"))
+    checks.check_finite(where, "input", weights)
+    if not tf.is_symbolic_tensor(weights):
+        checks.check_positive(
+            where, "input (largest of each row)", weights.numpy().max(-1)
+        )
+    return tf.cast(weights, tf.float32) if weights.dtype.size < 4 else weights
+
+
+@compile.compiled
+def _draw(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    return tf.random.stateless_categorical(logits, 1, seed)[:, 0]
+
+
+@compile.compiled
+def _greedy_or_drawn(weights: tf.Tensor, epsilon: Any, seed: tf.Tensor) -> tf.Tensor:
+    lot_seed, action_seed = random.split_seed(seed, 2)
+    lot = tf.random.stateless_uniform(tf.shape(weights)[:1], lot_seed)
+    return tf.where(
+        lot >= tf.cast(epsilon, tf.float32),
+        tf.argmax(weights, axis=-1),
+        _draw(tf.math.log(weights), action_seed),
+    )
+
+
+@compile.compiled
+def _with_new_noise(
+    state: tf.Tensor, prob: Any, renew_seed: tf.Tensor, noise_seed: tf.Tensor
+) -> tf.Tensor:
+    lot = tf.random.stateless_uniform(tf.shape(state)[:1], renew_seed)
+    renewed = (lot < tf.cast(prob, tf.float32)) | tf.reduce_all(state == 0, axis=-1)
+    # The middles of 2^23 equal cells: neither 0 nor 1.
+    noise = tf.random.stateless_uniform(tf.shape(state), noise_seed) + 2.0**-24
+    return tf.where(renewed[:, tf.newaxis], tf.cast(noise, state.dtype), state)
+
+
+@compile.compiled
+def _perturbed_logits(
+    weights: tf.Tensor, state: tf.Tensor, concentration: Any
+) -> tf.Tensor:
+    """Logarithms of `pi'`, up to a constant per row."""
+    dtype = weights.dtype
+    share = weights / tf.reduce_max(weights, axis=-1, keepdims=True)  # no overflow
+    share /= tf.reduce_sum(share, axis=-1, keepdims=True)
+    shape = tf.maximum(tf.cast(concentration, dtype) * share, 1e-30)
+    limits = np.finfo(dtype.as_numpy_dtype)
+    noise = tf.clip_by_value(tf.cast(state, dtype), limits.tiny, 1.0 - limits.epsneg)
+    quantile = _gamma_quantile.log_gamma_quantile(shape, noise)
+    return tf.where(weights > 0, quantile, -math.inf)

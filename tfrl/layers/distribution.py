@@ -1,0 +1,155 @@
+"""The end of a network whose outputs name a distribution."""
+
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfrl.core import specs
+from tfrl.distributions import action_family
+
+
+@keras.saving.register_keras_serializable("tfrl")
+class DistributionHead(keras.layers.Layer):
+    """Ends a network in the parameters of a distribution of actions.
+
+        parameters = inputs W + b
+
+    Called, it gives one tensor of free numbers, like any layer: models with it fit,
+    predict, save and export. `distribution(parameters)` makes the distribution of them
+    where it is needed (`tfrl.distributions.ActionFamily` says which): in a loss, in a
+    policy, after a replay buffer. Keras hands no distributions from layer to layer.
+
+    The parameters are float32 whatever the dtype policy, or float64 under a policy of
+    float64.
+
+    Args:
+        action_spec: a Gymnasium space or nest of specs, as of `ActionFamily`.
+        family: of float actions, as of `ActionFamily`.
+        state_dependent_scale: whether scales come from the inputs; if not, they are
+            weights of their own.
+        init_scale: the scale where its parameter is 0.
+        min_scale: the least scale.
+        kernel_initializer: of W, `[features, n]`.
+        bias_initializer: of b, and of the scales that are weights.
+        **kwargs: as of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: as `ActionFamily`.
+        TypeError: as `ActionFamily`.
+
+    Example:
+        >>> head = DistributionHead(gym.spaces.Box(-2.0, 2.0, (3,)), name="policy")
+        >>> inputs = keras.Input([8])
+        >>> model = keras.Model(inputs, head(keras.layers.Dense(16)(inputs)))
+        >>> model.compile(
+        ...     "adam",
+        ...     loss=lambda actions, parameters:
+        ...         -head.distribution(parameters).log_prob(actions),
+        ... )
+        >>> parameters = model(np.zeros([5, 8], np.float32))
+        >>> parameters.shape, head.distribution(parameters).sample(seed=0).shape
+        (TensorShape([5, 6]), TensorShape([5, 3]))
+    """
+
+    def __init__(
+        self,
+        action_spec: Any,
+        family: str | None = None,
+        state_dependent_scale: bool = True,
+        init_scale: float = 1.0,
+        min_scale: float = 1e-4,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        # A half precision network shall not round what comes from and goes to float32.
+        super().__init__(autocast=False, **kwargs)
+        self.action_family = action_family.ActionFamily(
+            action_spec, family, init_scale, min_scale
+        )
+        self.family = family
+        self.state_dependent_scale = state_dependent_scale
+        self.init_scale = init_scale
+        self.min_scale = min_scale
+        n_scales = self.action_family.n_scales
+        self._n_apart = 0 if state_dependent_scale else n_scales
+        self._dense = keras.layers.Dense(
+            self.action_family.n_parameters - self._n_apart,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            dtype="float64" if self.variable_dtype == "float64" else "float32",
+            name="outputs",
+        )
+        self.supports_masking = True
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for inputs `[..., features]`."""
+        self._dense.build(input_shape)
+        if self._n_apart:
+            self.raw_scale = self.add_weight(
+                shape=[self._n_apart],
+                initializer=self._dense.bias_initializer,
+                dtype=self._dense.dtype,
+                autocast=False,
+                name="raw_scale",
+            )
+
+    def call(self, inputs: Any) -> tf.Tensor:
+        """Returns free numbers `[..., n_parameters]` for inputs `[..., features]`."""
+        outputs = self._dense(inputs)
+        if not self._n_apart:
+            return outputs
+        shape = tf.concat([tf.shape(outputs)[:-1], [self._n_apart]], axis=0)
+        return tf.concat([outputs, tf.broadcast_to(self.raw_scale, shape)], axis=-1)
+
+    def distribution(self, parameters: Any) -> tfp.distributions.Distribution:
+        """Returns the distribution that parameters, as `call` gives them, name."""
+        return self.action_family.distribution(parameters)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """`[..., n_parameters]`."""
+        return (*input_shape[:-1], self.action_family.n_parameters)
+
+    def get_config(self) -> dict[str, Any]:
+        """Everything `from_config` needs."""
+        serialize = keras.initializers.serialize
+        return {
+            **super().get_config(),
+            "action_spec": _encoded(self.action_family.action_spec),
+            "family": self.family,
+            "state_dependent_scale": self.state_dependent_scale,
+            "init_scale": self.init_scale,
+            "min_scale": self.min_scale,
+            "kernel_initializer": serialize(self._dense.kernel_initializer),
+            "bias_initializer": serialize(self._dense.bias_initializer),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Makes the layer that `get_config` described."""
+        return cls(**{**config, "action_spec": _decoded(config["action_spec"])})
+
+
+def _encoded(nest: Any) -> dict[str, Any]:
+    """A nest of specs in plain numbers, strings, lists and dicts."""
+    if isinstance(nest, dict):
+        return {"dict": {key: _encoded(part) for key, part in nest.items()}}
+    if isinstance(nest, list | tuple):
+        kind = "list" if isinstance(nest, list) else "tuple"
+        return {kind: [_encoded(part) for part in nest]}
+    spec = {"shape": nest.shape.as_list(), "dtype": nest.dtype.name}
+    if isinstance(nest, specs.BoundedTensorSpec):
+        spec |= {"minimum": nest.minimum.tolist(), "maximum": nest.maximum.tolist()}
+    return {"spec": spec}
+
+
+def _decoded(config: dict[str, Any]) -> Any:
+    ((kind, content),) = config.items()
+    if kind == "dict":
+        return {key: _decoded(part) for key, part in content.items()}
+    if kind != "spec":
+        return (list if kind == "list" else tuple)(map(_decoded, content))
+    bounded = "minimum" in content
+    return (specs.BoundedTensorSpec if bounded else tf.TensorSpec)(**content)
