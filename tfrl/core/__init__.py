@@ -1,8 +1,9 @@
 """What data looks like: shapes, specs, nests, immutable records, seeds and modes.
 
-Here is what describes data, walks structures of it, or only raises, and the compiler
-of public functions. Arithmetic on tensors is in `tfrl.ops`, what keeps data between
-steps in `tfrl.replay`, distributions and their specs in `tfrl.distributions`.
+Here is what describes data, walks structures of it, or only raises, the compiler of
+public functions, and files that survive a kill. Arithmetic on tensors is in `tfrl.ops`,
+what keeps data between steps in `tfrl.replay`, distributions and their specs in
+`tfrl.distributions`.
 """
 
 from tfrl.core.bounds import (
@@ -24,6 +25,13 @@ from tfrl.core.checks import (
     isscalar,
 )
 from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
+from tfrl.core.durable import (
+    flush_to_disk,
+    new_folder,
+    remove_folder,
+    replace_file,
+    shared_folder,
+)
 from tfrl.core.modes import (
     ExeMode,
     eval_context,
@@ -120,6 +128,7 @@ __all__ = [
     "eval_context",
     "exe_mode_name",
     "flattened_size",
+    "flush_to_disk",
     "get_all_parameters",
     "get_initial_policy_state",
     "is_eval",
@@ -135,6 +144,7 @@ __all__ = [
     "mark_replay",
     "mark_rollout",
     "merge_dicts",
+    "new_folder",
     "new_seed",
     "nonpytree_field",
     "pformat_pycolor",
@@ -142,11 +152,14 @@ __all__ = [
     "pretty_print",
     "pretty_repr",
     "reload_recursive",
+    "remove_folder",
+    "replace_file",
     "replay_context",
     "rollout_context",
     "scale_to_spec",
     "set_exe_mode",
     "set_random_seed",
+    "shared_folder",
     "signature",
     "single_to_batch",
     "space_from_spec",

@@ -9,8 +9,8 @@ A run directory holds `run.lock` (who works here) and one folder per saved step:
 `state.*` is a TensorFlow checkpoint with one entry per array, named by its place in
 the nest (`_named_arrays`). `metadata.json` is `_typed_json` text. `manifest.json` comes
 last and holds the SHA-256 digests of the others. A folder is written under another
-name, flushed to disk and then renamed (`_durable`), so that a process killed at any
-moment leaves the steps that were complete before.
+name, flushed to disk and then renamed (`tfrl.core.durable`), so that a process killed
+at any moment leaves the steps that were complete before.
 """
 
 import fcntl
@@ -26,7 +26,8 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.training import _durable, _named_arrays, _typed_json
+from tfrl.core import durable
+from tfrl.training import _named_arrays, _typed_json
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -36,7 +37,7 @@ _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
 
 
 def save_run(
-    directory: _durable.Path,
+    directory: durable.Path,
     step: int,
     state: Any,
     metadata: Mapping[str, Any],
@@ -85,18 +86,18 @@ def save_run(
     folder = pathlib.Path(directory) / "checkpoints"
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        _durable.flush_to_disk(folder.parent)
-    with _durable.shared_folder(folder):
+        durable.flush_to_disk(folder.parent)
+    with durable.shared_folder(folder):
         _make_newest(folder, step)
-        with _durable.new_folder(folder / f"step-{step}") as temporary:
+        with durable.new_folder(folder / f"step-{step}") as temporary:
             _write_step(temporary, step, leaves, text)
         for old in _steps_in(folder)[:-keep]:
-            _durable.remove_folder(folder / f"step-{old}")
+            durable.remove_folder(folder / f"step-{old}")
     return folder / f"step-{step}"
 
 
 def load_run(
-    directory: _durable.Path, template: Any, step: int | None = None
+    directory: durable.Path, template: Any, step: int | None = None
 ) -> tuple[Any, dict[str, Any], int]:
     """Reads a saved state back, after checking every byte and every shape of it.
 
@@ -126,7 +127,7 @@ def load_run(
     """
     leaves = _named_arrays.name_arrays(template)
     folder = pathlib.Path(directory) / "checkpoints"
-    with _durable.shared_folder(folder, reading=True):
+    with durable.shared_folder(folder, reading=True):
         if step is None:
             step, manifest = _newest_undamaged(folder)
         else:
@@ -147,7 +148,7 @@ def load_run(
     return state, _typed_json.from_json(text), step
 
 
-def list_steps(directory: _durable.Path) -> list[int]:
+def list_steps(directory: durable.Path) -> list[int]:
     """Lists the steps that were saved to their end, oldest first.
 
     Whether they are undamaged is only found out by `load_run`.
@@ -170,7 +171,7 @@ def list_steps(directory: _durable.Path) -> list[int]:
     ]
 
 
-def latest_step(directory: _durable.Path) -> int | None:
+def latest_step(directory: durable.Path) -> int | None:
     """Returns the newest of `list_steps`, or `None` if nothing was saved.
 
     Args:
@@ -204,7 +205,7 @@ class RunLock:
 
     _held: set[int] = set()
 
-    def __init__(self, directory: _durable.Path) -> None:
+    def __init__(self, directory: durable.Path) -> None:
         self._directory = pathlib.Path(directory)
         self._file: int | None = None
 
@@ -288,7 +289,7 @@ def _make_newest(folder: pathlib.Path, step: int) -> None:
                 f"not older than step {step}; removing it",
                 stacklevel=3,
             )
-            _durable.remove_folder(folder / f"step-{later}")
+            durable.remove_folder(folder / f"step-{later}")
         else:
             raise ValueError(
                 f"`save_run`: `step` expected a step after {later}, which is saved in "

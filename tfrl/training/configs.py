@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import gin
 from gin import config_parser
 
-from tfrl.training import _durable, _signatures
+from tfrl.core import durable
+from tfrl.training import _signatures
 
 _registered: dict[str, tuple[Any, Any]] = {}
 _parsed: list["_Binding"] = []
@@ -77,7 +78,7 @@ def register(
 
 
 def parse(
-    config_files: Sequence[_durable.Path] = (), bindings: Sequence[str] = ()
+    config_files: Sequence[durable.Path] = (), bindings: Sequence[str] = ()
 ) -> None:
     """Replaces the configuration by the given files and bindings.
 
@@ -190,7 +191,7 @@ def operative() -> str:
     return gin.operative_config_str()
 
 
-def write(directory: _durable.Path, name: str = "config.gin") -> pathlib.Path:
+def write(directory: durable.Path, name: str = "config.gin") -> pathlib.Path:
     """Writes `operative()` into a folder, all of it or nothing.
 
     Args:
@@ -210,7 +211,7 @@ def write(directory: _durable.Path, name: str = "config.gin") -> pathlib.Path:
     """
     path = pathlib.Path(directory) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    _durable.replace_file(path, operative().encode())
+    durable.replace_file(path, operative().encode())
     return path
 
 

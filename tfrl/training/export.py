@@ -10,8 +10,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import agent as agents
-from tfrl.core import spaces
-from tfrl.training import _durable
+from tfrl.core import durable, spaces
 
 
 def export_policy(
@@ -88,9 +87,9 @@ def export_policy(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
         fresh = pathlib.Path(folder) / "new"
         tf.saved_model.save(module, str(fresh), signatures)
-        _durable.flush_to_disk(fresh, *fresh.rglob("*"))
+        durable.flush_to_disk(fresh, *fresh.rglob("*"))
         _swap(fresh, target, pathlib.Path(folder) / "old")
-    _durable.flush_to_disk(target.parent)
+    durable.flush_to_disk(target.parent)
 
 
 def _swap(fresh: pathlib.Path, target: pathlib.Path, old: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training._durable`."""
+"""Tests of `tfrl.core.durable`."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tfrl.training import _durable
+from tfrl.core import durable
 
 
 class PowerCut(OSError):
@@ -34,7 +34,7 @@ def names(folder):
 def test_replace_file_replaces_the_whole_content(tmp_path):
     path = tmp_path / "a"
     for content in (b"long content", b"short"):
-        _durable.replace_file(path, content)
+        durable.replace_file(path, content)
         assert path.read_bytes() == content
     assert names(tmp_path) == ["a"]
 
@@ -44,16 +44,16 @@ def test_replace_file_keeps_the_old_content_on_failure(
     tmp_path, monkeypatch, call, number
 ):
     path = tmp_path / "a"
-    _durable.replace_file(path, b"old")
+    durable.replace_file(path, b"old")
     fail_call(monkeypatch, call, number)
     with pytest.raises(PowerCut):
-        _durable.replace_file(path, b"new")
+        durable.replace_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["a"]
 
 
 def test_new_folder_appears_only_when_complete(tmp_path):
-    with _durable.new_folder(tmp_path / "a") as temporary:
+    with durable.new_folder(tmp_path / "a") as temporary:
         (temporary / "x").write_bytes(b"1")
         assert not (tmp_path / "a").exists()
     assert (tmp_path / "a" / "x").read_bytes() == b"1"
@@ -62,31 +62,31 @@ def test_new_folder_appears_only_when_complete(tmp_path):
 
 def test_new_folder_vanishes_when_the_block_raises(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        with _durable.new_folder(tmp_path / "a") as temporary:
+        with durable.new_folder(tmp_path / "a") as temporary:
             (temporary / "x").write_bytes(b"1")
             raise KeyboardInterrupt
     assert names(tmp_path) == []
 
 
 def test_new_folder_leaves_what_has_the_name(tmp_path):
-    with _durable.new_folder(tmp_path / "a") as temporary:
+    with durable.new_folder(tmp_path / "a") as temporary:
         (temporary / "x").write_bytes(b"old")
     with pytest.raises(OSError):
-        with _durable.new_folder(tmp_path / "a") as temporary:
+        with durable.new_folder(tmp_path / "a") as temporary:
             (temporary / "x").write_bytes(b"new")
     assert (tmp_path / "a" / "x").read_bytes() == b"old"
 
 
 def test_remove_folder_renames_first(tmp_path, monkeypatch):
-    with _durable.new_folder(tmp_path / "a") as temporary:
+    with durable.new_folder(tmp_path / "a") as temporary:
         (temporary / "x").write_bytes(b"1")
 
     def stop(path):
         raise PowerCut
 
-    monkeypatch.setattr(_durable.shutil, "rmtree", stop)
+    monkeypatch.setattr(durable.shutil, "rmtree", stop)
     with pytest.raises(PowerCut):
-        _durable.remove_folder(tmp_path / "a")
+        durable.remove_folder(tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
@@ -95,7 +95,7 @@ def test_shared_folder_removes_litter(tmp_path, reading):
     (tmp_path / ".writing-a").mkdir()
     (tmp_path / ".removing-b").mkdir()
     (tmp_path / ".mine").mkdir()
-    with _durable.shared_folder(tmp_path, reading=reading):
+    with durable.shared_folder(tmp_path, reading=reading):
         assert names(tmp_path) == [".lock", ".mine"]
 
 
@@ -104,10 +104,10 @@ def test_readers_share_and_wait_for_the_writer(tmp_path):
     (tmp_path / ".lock").touch()
 
     def read():
-        with _durable.shared_folder(tmp_path, reading=True):
+        with durable.shared_folder(tmp_path, reading=True):
             order.append("read")
 
-    with _durable.shared_folder(tmp_path):
+    with durable.shared_folder(tmp_path):
         (tmp_path / ".writing-live").mkdir()
         reader = threading.Thread(target=read)
         reader.start()
@@ -116,8 +116,8 @@ def test_readers_share_and_wait_for_the_writer(tmp_path):
         order.append("written")
     reader.join(10)
     assert order == ["written", "read"]
-    with _durable.shared_folder(tmp_path, reading=True):
-        with _durable.shared_folder(tmp_path, reading=True):
+    with durable.shared_folder(tmp_path, reading=True):
+        with durable.shared_folder(tmp_path, reading=True):
             pass
 
 
@@ -126,10 +126,10 @@ def test_shared_folder_reads_where_it_cannot_write(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refuse)
-    with _durable.shared_folder(tmp_path, reading=True):
+    with durable.shared_folder(tmp_path, reading=True):
         pass
     with pytest.raises(PermissionError):
-        with _durable.shared_folder(tmp_path):
+        with durable.shared_folder(tmp_path):
             pass
 
 
@@ -139,16 +139,16 @@ def test_shared_folder_reports_other_troubles_of_readers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(OSError, match="Too many"):
-        with _durable.shared_folder(tmp_path, reading=True):
+        with durable.shared_folder(tmp_path, reading=True):
             pass
 
 
 def test_nothing_stays_open(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     for i in range(20):
-        _durable.replace_file(tmp_path / "a", b"1")
-        with _durable.shared_folder(tmp_path):
-            with _durable.new_folder(tmp_path / str(i)):
+        durable.replace_file(tmp_path / "a", b"1")
+        with durable.shared_folder(tmp_path):
+            with durable.new_folder(tmp_path / str(i)):
                 pass
-            _durable.remove_folder(tmp_path / str(i))
+            durable.remove_folder(tmp_path / str(i))
     assert len(os.listdir("/proc/self/fd")) == before
