@@ -6,7 +6,7 @@ action taken, `q_taken(logits, actions)`. Losses of quantiles are in
 `tfrl.losses.regression`.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,8 @@ from tfrl.losses import _operands, temporal_difference
 from tfrl.ops import tensors
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
+
+_EPS = {x: float(np.finfo(x.as_numpy_dtype).eps) for x in (tf.float32, tf.float64)}
 
 
 class CategoricalLossExtra(NamedTuple):
@@ -211,66 +213,109 @@ def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.Loss
 
 @compile.compiled(jit_compile=True)
 def _projection(support: tf.Tensor, probs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    dtype = probs.dtype
+    dtype, shape, count = probs.dtype, tf.shape(probs), tf.shape(targets)[-1]
     support, probs, targets = (
         tensors.widened(support),
         tensors.widened(probs),
         tensors.widened(targets),
     )
     atoms = tf.minimum(tf.maximum(support, targets[..., :1]), targets[..., -1:])
-    near = tf.stop_gradient(_nearest_if_even(atoms, targets))
-    _, shares = _shared(atoms, targets, near)
-    # Dividing finds the places on even targets: they are searched where that was wrong.
-    # XLA knows no gradient through the branches, so only the places are made in them.
-    near = tf.cond(
-        tf.reduce_all(shares <= 1), lambda: near, lambda: _below(atoms, targets)
-    )
-    far, shares = _shared(atoms, targets, near)
+    atoms = tf.broadcast_to(atoms, shape)
+    below, shares = _between(atoms, targets)
     moved = shares * probs
-    batch, count = tf.shape(probs)[:-1], tf.shape(targets)[-1]
-    size = tf.reduce_prod(batch)
-    rows = tf.reshape(tf.range(size) * count, tf.concat([batch, [1]], axis=0))
-    projected = tf.math.unsorted_segment_sum(
-        probs - moved, rows + near, size * count
-    ) + tf.math.unsorted_segment_sum(moved, rows + far, size * count)
-    shape = tf.concat([batch, [count]], axis=0)
-    return tf.cast(tf.reshape(projected, shape), dtype)
+    flat = [tf.reshape(x, [-1, shape[-1]]) for x in (below, probs - moved, moved)]
+    projected = _gathered_up(*flat, count)
+    return tf.cast(tf.reshape(projected, tf.concat([shape[:-1], [count]], 0)), dtype)
 
 
-def _nearest_if_even(atoms: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Index of the target nearest to each atom, if the gaps are all the same."""
-    last = tf.shape(targets)[-1] - 1
-    low, high = targets[..., :1], targets[..., -1:]
-    steps = (atoms - low) * (tf.cast(last, atoms.dtype) / (high - low))
-    return tf.clip_by_value(tf.cast(steps + 0.5, tf.int32), 0, last)
+@tf.custom_gradient
+def _between(atoms: tf.Tensor, targets: tf.Tensor) -> tuple[Any, Any]:
+    """Index of the target below each atom, and how far to the next one it is.
 
-
-def _below(atoms: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Index of the greatest target not above each atom."""
-    last = tf.shape(targets)[-1] - 1
-    if targets.shape.rank == 1:
-        atoms, shape = tf.reshape(atoms, [-1]), tf.shape(atoms)
-        index = tf.reshape(tf.searchsorted(targets, atoms, side="right"), shape)
-    else:
-        index = tf.searchsorted(targets, atoms, side="right")
-    return tf.clip_by_value(index - 1, 0, last)
-
-
-def _shared(
-    atoms: tf.Tensor, targets: tf.Tensor, near: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Index of the neighbour of `near` on the side of each atom, and its share.
-
-    The share is above 1 where the neighbour is nearer than the atom.
+    Looking something up for every atom costs more than all else: on even targets the
+    places are computed, and an atom as near to a target as rounding is at it.
     """
     last = tf.shape(targets)[-1] - 1
+    low, high = targets[..., :1], targets[..., -1:]
+    gap = (high - low) / tf.cast(last, atoms.dtype)
+    rounding = 8 * _EPS[atoms.dtype] * tf.maximum(tf.abs(low), tf.abs(high))
+    even = low + gap * tf.cast(tf.range(last + 1), atoms.dtype)
+    is_even = tf.reduce_all(
+        (tf.abs(targets - even) <= rounding) & (rounding < gap / 64)
+    )
+
+    def computed() -> tuple[tf.Tensor, tf.Tensor]:
+        places = (atoms - low) / gap
+        whole = tf.round(places)
+        places = tf.where(tf.abs(places - whole) <= rounding / gap, whole, places)
+        below = tf.minimum(tf.floor(places), tf.cast(last - 1, atoms.dtype))
+        return tf.cast(below, tf.int32), places - below
+
+    def searched() -> tuple[tf.Tensor, tf.Tensor]:
+        below = tf.clip_by_value(_count_up_to(targets, atoms) - 1, 0, last - 1)
+        start, end = _ends(targets, below)
+        return below, (atoms - start) / (end - start)
+
+    # XLA knows no gradient through the branches.
+    below, shares = map(tf.stop_gradient, tf.cond(is_even, computed, searched))
+
+    def gradients(_: Any, upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        start, end = _ends(targets, below)
+        to_atoms = upstream / (end - start)
+        to_end = -to_atoms * (atoms - start) / (end - start)
+        to_start = -to_atoms - to_end
+        size = tf.size(targets)
+        first = tf.range(0, size, last + 1)
+        outer = (
+            tf.shape(below)[:-1]
+            if targets.shape.rank > 1
+            else [1] * (below.shape.rank - 1)
+        )
+        rows = below + tf.reshape(first, tf.concat([outer, [1]], 0))
+        to_targets = tf.math.unsorted_segment_sum(
+            to_start, rows, size
+        ) + tf.math.unsorted_segment_sum(to_end, rows + 1, size)
+        return to_atoms, tf.reshape(to_targets, tf.shape(targets))
+
+    return (below, shares), gradients
+
+
+def _count_up_to(targets: tf.Tensor, atoms: tf.Tensor) -> tf.Tensor:
+    """How many targets are not above each atom."""
+    if targets.shape.rank > 1:
+        return tf.searchsorted(targets, atoms, side="right")
+    found = tf.searchsorted(targets, tf.reshape(atoms, [-1]), side="right")
+    return tf.reshape(found, tf.shape(atoms))
+
+
+def _ends(targets: tf.Tensor, below: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The targets on both sides."""
     batch_dims = targets.shape.rank - 1
-    base = tf.gather(targets, near, batch_dims=batch_dims)
-    far = tf.where((atoms < base) | (near == last), near - 1, near + 1)
-    far = tf.clip_by_value(far, 0, last)
-    gaps = tf.gather(targets, far, batch_dims=batch_dims) - base
-    # Divided, not multiplied by the inverse: a whole gap must give exactly 1.
-    return far, (atoms - base) / gaps
+    return (
+        tf.gather(targets, below, batch_dims=batch_dims),
+        tf.gather(targets, below + 1, batch_dims=batch_dims),
+    )
+
+
+@tf.custom_gradient
+def _gathered_up(
+    below: tf.Tensor, kept: tf.Tensor, moved: tf.Tensor, count: tf.Tensor
+) -> tuple[tf.Tensor, Any]:
+    """Sums of what each target gets, from `[B, N]` to `[B, count]`."""
+
+    def summed(weights: tf.Tensor) -> tf.Tensor:
+        # The only histogram of rows in TensorFlow; faster than any scatter.
+        return tf.raw_ops.DenseBincount(
+            input=below, size=count, weights=weights, binary_output=False
+        )
+
+    def gradients(upstream: tf.Tensor) -> tuple:
+        to_kept = tf.gather(upstream, below, batch_dims=1)
+        to_moved = tf.gather(upstream, below + 1, batch_dims=1)
+        return None, to_kept, to_moved, None
+
+    # Nothing is moved from the last target.
+    return summed(kept) + tf.pad(summed(moved)[:, :-1], [[0, 0], [1, 0]]), gradients
 
 
 def _support(
