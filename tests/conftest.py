@@ -4,6 +4,7 @@
 `tfrl/` lie outside this folder and would not see it otherwise.
 """
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -27,6 +28,9 @@ def pytest_configure() -> None:
     )
     hypothesis.settings.register_profile("tfrl", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("tfrl")
+    # Thousands of traces live as long as the process: looked through ever again, they
+    # cost a twentieth of its time.
+    gc.set_threshold(200_000, 50, 1000)
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ _ROOMS = (
     "layers",
     "losses",
     "ops",
+    "replay",
     "rl_trainer",
     "schedules",
     "stats",

@@ -1,0 +1,220 @@
+"""The store of episodes: what goes in, what is refused, and other processes."""
+
+import multiprocessing
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import replay_episodes
+import tensorflow as tf
+
+from tfrl.replay.episodes import EpisodeStore, Step
+from tfrl.replay.uniform import UniformReplay
+
+FLAGS = [False]
+
+
+def one_store(**kwargs):
+    return EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([], tf.int32), 6, **kwargs)
+
+
+def add(store, t, terminated=False, truncated=False):
+    store.add([t], [t], [1.0 + t], [terminated], [truncated], [t + 1])
+
+
+def test_steps_by_hand():
+    store = one_store()
+    for t, ends in enumerate([False, True, False]):
+        add(store, t, terminated=ends)
+    assert (store.capacity, store.num_environments) == (6, 1)
+    found = store.get([0, 1, 3])
+    assert isinstance(found, Step)
+    np.testing.assert_array_equal(found.observations, [0, 1, 2])
+    np.testing.assert_array_equal(found.actions, [0, 1, 2])
+    np.testing.assert_array_equal(found.rewards, [1, 2, 3])
+    np.testing.assert_array_equal(found.terminated, [False, True, False])
+    assert found.extra == ()
+    assert store.get(3).rewards == 3.0
+    assert store.get([[0], [3]]).rewards.shape == (2, 1)
+    # The final observation, the one seen last, what was never there.
+    for index in (2, 4, 5, -1):
+        with pytest.raises(ValueError, match=rf"are stored; got \[{index}\]"):
+            store.get([0, index])
+    for t in range(3, 6):
+        add(store, t)
+    with pytest.raises(ValueError, match=r"steps that are stored; got \[0, 1\]"):
+        store.get([0, 1, 3])
+    np.testing.assert_array_equal(store.get([3, 4, 5, 6]).rewards, [3, 4, 5, 6])
+
+
+@pytest.mark.parametrize("n, length", [(1, 2), (1, 5), (3, 4), (4, 9)])
+def test_against_lists(n, length):
+    both = replay_episodes.Stream(n, length)
+    for k in range(60):
+        both.run(k, 2, ends=0.4)
+        expected = {
+            position * n + env: both.model.rows[env][position]
+            for env, position in both.model.steps()
+        }
+        found = both.store.get(list(expected))
+        for name in ("observation", "action", "reward", "terminated", "truncated"):
+            field = name if name in ("terminated", "truncated") else f"{name}s"
+            np.testing.assert_array_equal(
+                getattr(found, field), [step[name] for step in expected.values()]
+            )
+        np.testing.assert_array_equal(found.extra["n"], found.actions)
+
+
+def test_an_observation_is_kept_once():
+    store = EpisodeStore(tf.TensorSpec([1000]), tf.TensorSpec([]), 10)
+    row = np.zeros([1, 1000], np.float32)
+    for _ in range(9):
+        store.add(row, [0.0], [0.0], FLAGS, FLAGS, row)
+    assert UniformReplay(store).size == 9
+    assert sum(a.nbytes for a in store.steps.rows.arrays) < 1.01 * 10 * row.nbytes
+
+
+def test_cut():
+    store = one_store()
+    store.cut()
+    for t in range(2):
+        add(store, t)
+    store.cut([0])
+    store.cut()
+    add(store, 10, terminated=True)
+    store.cut()
+    found = store.get([0, 1, 3])
+    np.testing.assert_array_equal(found.truncated, [False, True, False])
+    np.testing.assert_array_equal(found.terminated, [False, False, True])
+    data = UniformReplay(store, seed=0).sample(60).data
+    assert {*data.next_observations.tolist()} == {1.0, 2.0, 11.0}
+    assert {*zip(data.observations, data.discounts, strict=True)} == {
+        (0.0, np.float32(0.99)),
+        (1.0, np.float32(0.99)),
+        (10.0, 0.0),
+    }
+
+
+def test_dtypes_and_nests_are_taken():
+    spec = {"a": tf.TensorSpec([2], tf.bfloat16), "b": (tf.TensorSpec([], tf.uint8),)}
+    store = EpisodeStore(spec, tf.TensorSpec([], tf.int64), 10)
+    seen = {"a": tf.ones([1, 2], tf.bfloat16), "b": (tf.constant([3], tf.uint8),)}
+    store.add(seen, tf.constant([2]), tf.constant([0.5]), [True], [False], seen)
+    data = UniformReplay(store).sample(2).data
+    assert data.observations["a"].dtype == tf.bfloat16.as_numpy_dtype
+    np.testing.assert_array_equal(data.next_observations["b"][0], [3, 3])
+    assert data.actions.dtype == np.int64
+    assert store.step_spec.observations == spec
+
+
+def arguments(**changes):
+    ones = np.ones(2, np.float32)
+    no = np.zeros(2, bool)
+    names = ("observations", "rewards", "next_observations")
+    kwargs = {**dict.fromkeys(names, ones), "actions": np.ones(2, np.int32)}
+    return {**kwargs, "terminated": no, "truncated": no, **changes}
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"observations": np.ones([2, 1], np.float32)}, ValueError, "`observations`"),
+        ({"observations": np.ones(3, np.float32)}, ValueError, "`observations`"),
+        ({"observations": np.float32(1)}, ValueError, "`observations` expected shape"),
+        ({"observations": {"a": np.ones(2)}}, ValueError, "`observations` expected"),
+        ({"next_observations": np.ones(1)}, ValueError, "`next_observations`"),
+        ({"next_observations": np.array(["a", "b"])}, TypeError, "`next_observations`"),
+        ({"actions": np.ones(2)}, TypeError, "`actions` expected int32"),
+        ({"actions": np.array([0, 2**40])}, ValueError, "`actions` expected integers"),
+        ({"rewards": np.array([0.0, 1e300])}, ValueError, "`rewards` expected float"),
+        ({"terminated": np.ones(2)}, TypeError, "`terminated` expected bool"),
+        ({"truncated": np.ones(2, np.int32)}, TypeError, "`truncated` expected bool"),
+        ({"extra": np.ones(2)}, ValueError, "`extra` expected the structure"),
+        ({"env_ids": [0]}, ValueError, r"`observations` expected shape \[1\]"),
+        ({"env_ids": [1, 1]}, ValueError, "`env_ids` expected each id once"),
+        ({"env_ids": [0, 2]}, ValueError, r"`env_ids` expected integers in \[0, 2\)"),
+        ({"env_ids": [0.0, 1.0]}, TypeError, "`env_ids` expected integers"),
+    ],
+    ids=str,
+)
+def test_bad_steps_change_nothing(changes, error, message):
+    store = one_store(num_environments=2)
+    store.add(**arguments())
+    parts = (store.steps.rows, store.steps.marks, store.steps.environments)
+    before = [array.copy() for part in parts for array in part.arrays]
+    with pytest.raises(error, match=f"`EpisodeStore.add`: {message}"):
+        store.add(**arguments(**changes))
+    with pytest.raises(ValueError, match="outside of tf.function"):
+        tf.function(lambda: store.add(**arguments()))()
+    after = [array for part in parts for array in part.arrays]
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, error, message",
+    [
+        ((1,), {}, ValueError, "`capacity` expected at least 2 rows, 2 for each of 1"),
+        ((5, 3), {}, ValueError, "`capacity` expected at least 6 rows"),
+        ((2.0,), {}, TypeError, "`capacity` expected an int"),
+        ((4, 0), {}, ValueError, "`num_environments` expected"),
+        ((4,), {"shared": True, "path": "x"}, ValueError, "`shared` expected False"),
+        ((4,), {"extra_spec": tf.TensorSpec([None])}, ValueError, "known dimensions"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(args, kwargs, error, message):
+    with pytest.raises(error, match=message):
+        EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([]), *args, **kwargs)
+
+
+def test_cut_of_unknown_environments_is_refused():
+    store = one_store()
+    add(store, 0)
+    with pytest.raises(ValueError, match="`EpisodeStore.cut`: `env_ids` expected"):
+        store.cut([1])
+    assert not store.get([0]).truncated.any()
+
+
+def test_the_lock_makes_several_calls_one():
+    store = one_store()
+    added = threading.Thread(target=add, args=[store, 0])
+    with store.lock:
+        added.start()
+        assert UniformReplay(store).size == 0
+    added.join()
+    assert UniformReplay(store).size == 1
+
+
+def add_many(store, env, rounds):
+    for t in range(rounds):
+        seen = np.full([1, 200], t, np.float32)
+        no = np.zeros(1, bool)
+        one = np.ones(1, np.float32)
+        store.add(seen, one, one, no, np.array([t % 7 == 6]), seen + 1, env_ids=[env])
+
+
+def test_processes_share_a_store():
+    spec = tf.TensorSpec([200])
+    store = EpisodeStore(spec, tf.TensorSpec([]), 40, 2, shared=True)
+    replay = UniformReplay(store, seed=0)
+    context = multiprocessing.get_context("spawn")
+    other = context.Process(target=add_many, args=(store, 1, 300))
+    other.start()
+    add_many(store, 0, 300)
+    while other.is_alive():
+        if replay.size:
+            data = replay.sample(8).data
+            assert (data.observations == data.observations[:, :1]).all()
+            np.testing.assert_array_equal(data.next_observations, data.observations + 1)
+        other.join(0.001)
+    assert other.exitcode == 0
+    seen = {*replay.sample(500).indices.tolist()}
+    assert {index % 2 for index in seen} == {0, 1}
+    assert replay.size == len(seen)
+
+
+def test_what_is_not_shared_is_not_pickled():
+    with pytest.raises(TypeError, match="expected shared=True to be pickled"):
+        pickle.dumps(one_store())

@@ -1,0 +1,42 @@
+"""What is remembered: values and steps kept in host memory between updates.
+
+Here are trees over numbered values, which reduce ranges of them and draw by weight;
+buffers of the last steps of environments, on the host or in variables on a device; a
+store of episodes, from which samplers draw transitions or sequences, uniformly or by
+priority, as arrays or a `tf.data.Dataset`; and the rows of numpy arrays below them, in
+memory, in files or shared between processes. Losses that weigh what was drawn are in
+`tfrl.losses`, running statistics of what was seen in `tfrl.stats`.
+"""
+
+from tfrl.replay.data_buffer import DataBuffer
+from tfrl.replay.dataset import as_dataset
+from tfrl.replay.episodes import EpisodeStore, Step
+from tfrl.replay.locking import atomic
+from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.prioritized import PrioritizedReplay
+from tfrl.replay.ring_buffer import RingBuffer
+from tfrl.replay.segment_tree import MaxTree, MinTree, SegmentTree, SumTree
+from tfrl.replay.transitions import Hindsight, Sequences, Transitions
+from tfrl.replay.uniform import Sample, UniformReplay
+from tfrl.replay.variable_buffer import VariableStorage
+
+__all__ = [
+    "DataBuffer",
+    "EpisodeStore",
+    "Hindsight",
+    "MaxTree",
+    "MinTree",
+    "NumpyStorage",
+    "PrioritizedReplay",
+    "RingBuffer",
+    "Sample",
+    "SegmentTree",
+    "Sequences",
+    "Step",
+    "SumTree",
+    "Transitions",
+    "UniformReplay",
+    "VariableStorage",
+    "as_dataset",
+    "atomic",
+]

@@ -1,0 +1,141 @@
+"""The nodes of a binary tree in one array, many of them updated or visited a call."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Reducer = Callable[[Any, Any], Any]
+
+# Levels no wider than this are not walked: it is cheaper to compute all of them anew,
+# once somebody looks.
+_TOP_WIDTH = 1024
+# A level is computed wholly, too, when this many times the updated leaves cover it.
+_DENSE = 4
+
+
+class Heap:
+    """A complete binary tree: a node is the reduction of its children, in their order.
+
+    The children of node i are 2 i and 2 i + 1; 1 is the root, 0 is not used. Leaves
+    are numbered from 0; those nobody sets keep the unit element of the reducer.
+    """
+
+    def __init__(self, capacity: int, reducer: Reducer, unit: float) -> None:
+        self.n_leaves = 1 << (capacity - 1).bit_length()
+        self._nodes = np.full(2 * self.n_leaves, unit)
+        self._reducer, self._unit = reducer, unit
+        self._top = min(self.n_leaves, _TOP_WIDTH)
+        self._top_is_stale = False
+        self._steps_up = np.arange(1, self.height)[:, np.newaxis]
+
+    @property
+    def height(self) -> int:
+        """How many levels there are."""
+        return self.n_leaves.bit_length()
+
+    def level(self, width: int) -> np.ndarray:
+        """Returns a view of the level of so many nodes."""
+        nodes = self._nodes if width >= self._top else self._whole()
+        return nodes[width : 2 * width]
+
+    def set_leaves(self, leaves: np.ndarray, values: np.ndarray) -> None:
+        """Sets leaves, both `[n]`; of one that is named twice the last value counts."""
+        heap, nodes = self._nodes, leaves + self.n_leaves
+        heap[nodes] = values
+        # In order, neighbours are visited together.
+        nodes.sort()
+        # Two children read as one complex number are gathered at once.
+        pairs = heap.view(np.complex128)
+        # Levels at least so wide are walked, those below them computed wholly.
+        least = max(self._top, _DENSE * leaves.size + 1)
+        walked = max((self.n_leaves // least).bit_length() - 1, 0)
+        for parents in nodes >> self._steps_up[:walked]:
+            children = pairs[parents]
+            heap[parents] = self._reducer(children.real, children.imag)
+        width = self.n_leaves >> walked
+        while width > self._top:
+            width >>= 1
+            self._update_level(width)
+        self._top_is_stale = True
+
+    def reduce(self, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        """Returns reductions of the leaves from `start` to before `stop`."""
+        heap, unit = self._whole(), self._unit
+        low, high = start + self.n_leaves, stop + self.n_leaves
+        left = right = np.full(low.shape, unit)
+        while (open_ := low < high).any():
+            # What lies between is whole pairs, once an odd end has been taken off.
+            odd = open_ & (low & 1 == 1)
+            left = self._reducer(left, np.where(odd, heap.take(low, mode="clip"), unit))
+            low = (low + odd) >> 1
+            odd = open_ & (high & 1 == 1)
+            high = high - odd
+            last = np.where(odd, heap.take(high, mode="clip"), unit)
+            right = self._reducer(last, right)
+            high = high >> 1
+        return self._reducer(left, right)
+
+    def running_sums(self) -> np.ndarray:
+        """Returns what `find` needs; the last one is the sum of all leaves."""
+        sums = np.zeros(self._top + 1)
+        np.add.accumulate(self._nodes[self._top : 2 * self._top], out=sums[1:])
+        return sums
+
+    def find(self, fractions: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        """Returns the leaves where the running sum passes fractions of the sum of all.
+
+        Leaves are weights that are added up, and their sum is positive. Those that
+        are 0 are never found. The fractions ascend.
+        """
+        total = sums[-1]
+        rest = fractions * total
+        if rest.size and rest[-1] >= total:
+            # Some sum is above the rest even then: its node is positive.
+            rest = np.minimum(rest, np.nextafter(total, 0.0))
+        nodes = sums[1:].searchsorted(rest, side="right")
+        rest -= sums[nodes]
+        nodes += self._top
+        found = self._descend(nodes, rest)
+        weights = self._nodes[found]
+        if np.count_nonzero(weights) < weights.size:
+            lost = weights == 0.0
+            found[lost] = self._descend(nodes[lost], rest[lost], careful=True)
+        found -= self.n_leaves
+        return found
+
+    def _descend(
+        self, nodes: np.ndarray, rest: np.ndarray, careful: bool = False
+    ) -> np.ndarray:
+        """Returns the leaves below positive nodes where their sums pass the rest.
+
+        Rounding may leave a rest as great as a node. Then the last leaf is found, and
+        it may be 0; who is `careful` goes right only where something is.
+        """
+        heap, last = self._nodes, self.n_leaves.bit_length() - self._top.bit_length()
+        for depth in range(1, last + 1):
+            nodes = nodes + nodes
+            left = heap[nodes]
+            right = rest >= left
+            if careful:
+                right &= heap[nodes + 1] > 0.0
+            nodes += right
+            if depth < last:
+                left *= right
+                rest = rest - left
+        return nodes
+
+    def _whole(self) -> np.ndarray:
+        """Returns all nodes, none of them stale."""
+        if self._top_is_stale:
+            width = self._top
+            while width > 1:
+                width >>= 1
+                self._update_level(width)
+            self._top_is_stale = False
+        return self._nodes
+
+    def _update_level(self, width: int) -> None:
+        children = self._nodes[2 * width : 4 * width]
+        reduced = self._reducer(children[::2], children[1::2])
+        self._nodes[width : 2 * width] = reduced

@@ -1,0 +1,266 @@
+"""Which rows a storage has, and which values they take."""
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, shapes
+
+# Numbers go into their own kind and into those after it.
+_NUMBERS = ("bool", "integers", "floating-point numbers", "complex numbers")
+_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
+
+class RowLayout:
+    """Rows of a nest: how many there are, and shape and dtype of each leaf.
+
+    Attributes:
+        data_spec: the nest of specs of one row.
+        capacity: number of rows.
+        leaves: `ShapeDtype` of each leaf, in the order of `tf.nest`.
+        contents: all this as a line of text; equal texts mean equal layouts.
+    """
+
+    def __init__(self, data_spec: Any, capacity: int) -> None:
+        self.capacity = _capacity(capacity)
+        self.data_spec = tf.nest.map_structure(lambda spec: spec, data_spec)
+        specs = tf.nest.flatten(data_spec)
+        self.leaves = [_leaf(spec) for spec in specs]
+        texts = tf.nest.pack_sequence_as(
+            data_spec,
+            [f"{_name(leaf.dtype)}{list(leaf.shape)}" for leaf in self.leaves],
+        )
+        self._spec = _text(texts)
+        self.contents = f"{self.capacity} rows of {self._spec}"
+
+    def rows(self, where: str, idx: Any) -> tuple[Any, tuple[int, ...]]:
+        """Returns which rows `idx` names, ready to index arrays, and their shape.
+
+        Args:
+            where: name of the function that asks.
+            idx: int, slice, or list or array of ints or of one bool per row.
+
+        Returns:
+            An int, a slice or an array of ints >= 0; and what comes before the shape
+            of a row in the values of these rows.
+        """
+        if not tf.executing_eagerly():
+            raise ValueError(
+                f"`{where}`: expected to be called outside of tf.function, where it "
+                "would run once, while tracing; got a call inside; wrap it in "
+                "tf.numpy_function"
+            )
+        if isinstance(idx, slice):
+            return idx, (len(range(*idx.indices(self.capacity))),)
+        rows = self._integers(where, idx)
+        if rows.size:
+            first, last = rows.min(), rows.max()
+            if first < -self.capacity or last >= self.capacity:
+                raise IndexError(
+                    f"`{where}`: `idx` expected rows in [{-self.capacity}, "
+                    f"{self.capacity}); got {last if last >= 0 else first}; "
+                    "take it modulo the capacity or make a larger storage"
+                )
+            if first < 0:
+                rows = np.where(rows < 0, rows + self.capacity, rows)
+        if rows.ndim == 0:
+            return int(rows), ()
+        return rows.astype(np.intp, copy=False), rows.shape
+
+    def values(
+        self,
+        value: Any,
+        outer: tuple[int, ...],
+        where: str = "NumpyStorage.set",
+        name: str = "value",
+    ) -> list[np.ndarray]:
+        """Returns the leaves of `value` as arrays of the leaves' dtypes.
+
+        Args:
+            value: nest of rows `[*outer, ...]`, or of one row for all.
+            outer: shape of the rows to be set.
+            where: name of the function that asks.
+            name: name of its argument.
+
+        Returns:
+            Arrays that can be assigned to these rows.
+        """
+        arrays = [_array(where, leaf) for leaf in self._flat(where, name, value)]
+        for k, (array, leaf) in enumerate(zip(arrays, self.leaves, strict=True)):
+            if array.shape != outer + leaf.shape and array.shape != leaf.shape:
+                raise ValueError(
+                    f"`{where}`: `{name}` expected shape {list(outer + leaf.shape)} in "
+                    f"{self._place(k)}; got {list(array.shape)}; reshape it"
+                )
+            if array.dtype != leaf.dtype:
+                arrays[k] = self._cast(array, k, f"`{where}`: `{name}` expected")
+        return arrays
+
+    def targets(self, out: Any, outer: tuple[int, ...]) -> list[np.ndarray]:
+        """Returns the leaves of `out`, arrays to copy rows `[*outer, ...]` into."""
+        where = "NumpyStorage.get"
+        arrays = self._flat(where, "out", out)
+        for k, (array, leaf) in enumerate(zip(arrays, self.leaves, strict=True)):
+            if not isinstance(array, np.ndarray) or not array.flags.writeable:
+                raise TypeError(
+                    f"`{where}`: `out` expected a writeable numpy array in "
+                    f"{self._place(k)}; got {type(array).__name__}; use np.empty"
+                )
+            if array.shape != outer + leaf.shape or array.dtype != leaf.dtype:
+                raise ValueError(
+                    f"`{where}`: `out` expected {leaf.dtype} of shape "
+                    f"{list(outer + leaf.shape)} in {self._place(k)}; got "
+                    f"{array.dtype} of {list(array.shape)}; make one to measure"
+                )
+        return arrays
+
+    def pack(self, leaves: list[Any]) -> Any:
+        """Returns leaves in the structure of `data_spec`."""
+        return tf.nest.pack_sequence_as(self.data_spec, leaves)
+
+    def _integers(self, where: str, idx: Any) -> np.ndarray:
+        array = idx
+        # A tuple would be an index into several axes.
+        if not isinstance(idx, tuple) and not isinstance(idx, np.ndarray):
+            array = _array(where, idx)
+            if array.shape == (0,):
+                array = array.astype(np.intp)
+        kind = array.dtype.kind if isinstance(array, np.ndarray) else ""
+        if kind == "b" and array.shape == (self.capacity,):
+            return np.flatnonzero(array)
+        if kind not in ("i", "u"):
+            got = repr(idx) if not kind else f"{array.dtype} of shape {array.shape}"
+            raise IndexError(
+                f"`{where}`: `idx` expected an int, a slice, ints, or {self.capacity} "
+                f"bools; got {got}; convert it with np.asarray"
+            )
+        return array
+
+    def _flat(self, where: str, name: str, nest: Any) -> list[Any]:
+        try:
+            tf.nest.assert_same_structure(self.data_spec, nest)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"`{where}`: `{name}` expected the structure {self._spec}; got "
+                f"{_outline(nest)}; make leaves arrays and rename or reorder them"
+            ) from None
+        return tf.nest.flatten(nest)
+
+    def _cast(self, array: np.ndarray, k: int, expected: str) -> np.ndarray:
+        dtype = self.leaves[k].dtype
+        source, target = _kind(array.dtype), _kind(dtype)
+        numeric = min(source, target) >= 0
+        if numeric:
+            fits = source <= target
+        else:
+            same = array.dtype.kind == dtype.kind
+            fits = same and np.can_cast(array.dtype, dtype, "same_kind")
+        if not fits:
+            raise TypeError(
+                f"{expected} {dtype} in {self._place(k)}; got {array.dtype}, which "
+                "loses more than precision; convert it first"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = array.astype(dtype)
+        if numeric and not _same_numbers(array, cast):
+            raise ValueError(
+                f"{expected} {_NUMBERS[target]} in the range of "
+                f"{dtype} in {self._place(k)}; got {array.min()} to {array.max()}; "
+                "clip them or choose a wider dtype"
+            )
+        return cast
+
+    def _place(self, k: int) -> str:
+        return f"leaf {k} of {self._spec}"
+
+
+def _capacity(capacity: Any) -> int:
+    try:
+        count = operator.index(capacity)
+    except TypeError:
+        raise TypeError(
+            f"`NumpyStorage`: `capacity` expected an int; got {capacity!r}; convert it"
+        ) from None
+    checks.check_positive("NumpyStorage", "capacity", count)
+    return count
+
+
+def _leaf(spec: Any) -> shapes.ShapeDtype:
+    where = "`NumpyStorage`: `data_spec` expected"
+    if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+        raise ValueError(
+            f"{where} a nest of specs with `shape` and `dtype`; got {spec!r}; pass "
+            "for example tf.TensorSpec([4], tf.float32)"
+        )
+    checks.check_known_shape("NumpyStorage", "data_spec", spec)
+    leaf = shapes.ShapeDtype(tuple(spec.shape), spec.dtype)
+    dtype = leaf.dtype
+    if _kind(dtype) < 0 and (dtype.kind not in "SUMm" or not dtype.itemsize):
+        raise ValueError(
+            f"{where} dtypes of a fixed size; got {spec.dtype}; pass for example "
+            "np.dtype('S10') for texts of up to 10 bytes"
+        )
+    return leaf.replace(dtype=dtype.newbyteorder("="))
+
+
+def _kind(dtype: np.dtype) -> int:
+    """Returns the place of a dtype in `_NUMBERS`, -1 if it is not numeric."""
+    if dtype.kind != "V":
+        return _KINDS.get(dtype.kind, -1)
+    try:  # bfloat16 and the like, which numpy takes for structures
+        return 2 if tf.as_dtype(dtype).is_floating else -1
+    except TypeError:
+        return -1
+
+
+def _same_numbers(array: np.ndarray, cast: np.ndarray) -> bool:
+    """Whether a cast changed nothing but the precision of fractions."""
+    if array.size == 0 or array.dtype.kind == "b":
+        return True
+    if cast.dtype.kind in "iu":
+        limits = np.iinfo(cast.dtype)
+        return int(array.min()) >= limits.min and int(array.max()) <= limits.max
+    return bool(np.all(np.isfinite(cast) | ~np.isfinite(array)))
+
+
+def _array(where: str, leaf: Any) -> np.ndarray:
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    try:
+        return np.asarray(leaf)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{where}`: expected arrays; got {leaf!r}; convert it ({error})"
+        ) from None
+
+
+def _name(dtype: np.dtype) -> str:
+    return dtype.str[1:] if dtype.kind in "SUMm" else dtype.name
+
+
+def _outline(nest: Any) -> str:
+    leaves = [
+        f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "shape") else repr(leaf)
+        for leaf in tf.nest.flatten(nest)
+    ]
+    return _text(tf.nest.pack_sequence_as(nest, leaves))
+
+
+def _text(nest: Any) -> str:
+    """Writes a nest of texts; dicts that `tf.nest` takes for equal look equal."""
+    if isinstance(nest, Mapping):
+        items = (f"{key!r}: {_text(nest[key])}" for key in sorted(nest))
+        return f"{{{', '.join(items)}}}"
+    if isinstance(nest, tuple) and hasattr(nest, "_asdict"):
+        items = (f"{key}={_text(part)}" for key, part in nest._asdict().items())
+        return f"{type(nest).__name__}({', '.join(items)})"
+    if isinstance(nest, list):
+        return f"[{', '.join(map(_text, nest))}]"
+    if isinstance(nest, tuple):
+        return f"({''.join(f'{_text(part)}, ' for part in nest).rstrip()})"
+    if tf.nest.is_nested(nest):
+        return f"{type(nest).__name__}({', '.join(tf.nest.flatten(nest))})"
+    return nest

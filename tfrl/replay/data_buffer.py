@@ -1,0 +1,186 @@
+"""A ring buffer of one stream of rows."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.replay import _draws, _indices, locking, ring_buffer
+
+
+class DataBuffer(ring_buffer.RingBuffer):
+    """The last `capacity` rows of one stream, written in batches, drawn at random.
+
+    A `RingBuffer` of one environment, of length `capacity`, whose rows are written
+    many at a time and have no order in time. `RingBuffer` describes `device` and what
+    it means for `tf.function`. Threads may share it, processes may not.
+
+    Args:
+        data_spec: nest of specs of one row, every dimension known.
+        capacity: how many rows are kept.
+        device: "cpu" for the host, or a TensorFlow device, which begins with "/".
+        name: name of the module.
+        seed: what `get_batch` draws by: an int, on the host also a
+            `np.random.Generator`, or None for a seed of the system's. A checkpoint
+            keeps the state of the generator.
+
+    Raises:
+        TypeError: if `capacity` is not an integer.
+        ValueError: if `capacity` is less than 1, the spec has unknown dimensions, or
+            there is no such device.
+
+    Example:
+        >>> buffer = DataBuffer(tf.TensorSpec([], tf.int64), capacity=3)
+        >>> buffer.add_batch(np.arange(5))
+        >>> buffer.get_all()
+        array([2, 3, 4])
+        >>> buffer.get_batch_by_indices([0, 2])
+        array([2, 4])
+        >>> bool(buffer.is_full()), int(buffer.current_size), int(buffer.current_pos)
+        (True, 3, 3)
+    """
+
+    def __init__(
+        self,
+        data_spec: Any,
+        capacity: int,
+        device: str = "cpu",
+        name: str = "DataBuffer",
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        _indices.check_count("DataBuffer", "capacity", capacity)
+        super().__init__(data_spec, 1, max_length=capacity, device=device, name=name)
+        self._draws: Any
+        if self._layout.on_host:
+            self._draws = _draws.Draws(seed)
+        else:
+            with tf.device(device):
+                self._draws = (
+                    tf.random.Generator.from_non_deterministic_state("philox")
+                    if seed is None
+                    else tf.random.Generator.from_seed(seed, "philox")
+                )
+
+    @property
+    def current_size(self) -> Any:
+        """Number of rows held, an int64 scalar."""
+        return super().current_size[0]
+
+    @property
+    def current_pos(self) -> Any:
+        """Position the next row gets, an int64 scalar."""
+        return self.get_current_position()[0]
+
+    def is_full(self) -> Any:
+        """Whether the next row will overwrite the oldest, a bool scalar."""
+        return self.current_size == self.max_length
+
+    @locking.atomic
+    def add_batch(self, batch: Any) -> None:
+        """Appends rows, in their order.
+
+        Of a batch of more than `capacity` rows the last `capacity` are taken, and the
+        position grows by as many.
+
+        Args:
+            batch: nest of arrays `[B, *spec.shape]`; `B` may be 0.
+
+        Raises:
+            TypeError: if a dtype does not fit.
+            ValueError: if the nest or a shape does not fit, or the leaves differ in
+                `B`; the buffer is unchanged.
+        """
+        count: Any = self._layout.batch_size("DataBuffer.add_batch", batch)
+        if count is None:
+            count = tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
+        if isinstance(count, tf.Tensor) or count > self.max_length:
+            batch = tf.nest.map_structure(lambda leaf: leaf[-self.max_length :], batch)
+            count = _indices.minimum(count, self.max_length)
+        position, size = self._standing()
+        self._storage.set(self._layout.circular(position + _count_up(count)), batch)
+        grown = _indices.minimum(size + count, self.max_length)
+        self._positions.set(self._everyone, ((position + count), grown))
+
+    @locking.atomic
+    def get_batch(self, batch_size: int, out: Any = None) -> Any:
+        """Draws rows uniformly, with replacement.
+
+        Args:
+            batch_size: how many, at least 1.
+            out: on the host, nest of arrays to read into. Large rows are read many
+                times faster into arrays that are there already.
+
+        Returns:
+            Nest of arrays `[batch_size, *spec.shape]`, or `out`.
+
+        Raises:
+            TypeError: if `batch_size` is not an integer.
+            ValueError: if it is less than 1 or the buffer is empty.
+        """
+        _indices.check_count("DataBuffer.get_batch", "batch_size", batch_size)
+        position, size = self._standing()
+        size = _indices.ensured(
+            _indices.every(size > 0),
+            size,
+            "`DataBuffer.get_batch`: expected a buffer that holds rows, in number",
+            "add some first",
+        )
+        if self._layout.on_host:
+            offsets = self._draws.generator.integers(size[0], size=batch_size)
+        else:
+            offsets = self._draws.uniform([batch_size], 0, size[0], tf.int64)
+        rows = self._layout.circular(position - size + offsets)
+        return self._storage.get(rows, out)
+
+    @locking.atomic
+    def get_batch_by_indices(self, indices: Any, out: Any = None) -> Any:
+        """Reads rows by age.
+
+        Args:
+            indices: integers of any shape; 0 is the oldest row. They are taken modulo
+                `capacity`, so that -1 is the newest row of a full buffer.
+            out: on the host, nest of arrays to read into.
+
+        Returns:
+            Nest of arrays `[*indices.shape, *spec.shape]`, or `out`.
+
+        Raises:
+            TypeError: if `indices` are not integers.
+            ValueError: if an index names a row that is not there.
+        """
+        where = "DataBuffer.get_batch_by_indices"
+        position, size = self._standing()
+        offsets = self._layout.integers(where, "indices", indices)
+        offsets = _indices.ensured(
+            _indices.every(self._layout.circular(offsets) < size),
+            offsets,
+            f"`{where}`: `indices` expected integers that are, modulo "
+            f"{self.max_length}, less than the current size",
+            "ask `current_size`",
+        )
+        rows = self._layout.circular(position - size + offsets)
+        return self._storage.get(rows, out)
+
+    @locking.atomic
+    def get_all(self) -> Any:
+        """Returns all rows held, the oldest first.
+
+        In a graph the number of rows is not known, which XLA does not take: there ask
+        `get_batch_by_indices` for as many as are sure to be held.
+
+        Returns:
+            Nest of arrays `[current_size, *spec.shape]`, copies.
+        """
+        position, size = self._standing()
+        offsets = position - size + _count_up(size[0])
+        return self._storage.get(self._layout.circular(offsets))
+
+    def _standing(self) -> tuple[Any, Any]:
+        """Returns position and size, each `[1]`."""
+        return self._positions.get(self._everyone)
+
+
+def _count_up(count: Any) -> Any:
+    if isinstance(count, tf.Tensor):
+        return tf.range(count, dtype=tf.int64)
+    return np.arange(count)

@@ -1,0 +1,345 @@
+"""Episodes of many environments, in which every observation is kept once."""
+
+import pathlib
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import durable
+from tfrl.replay import (
+    _episode_rows,
+    _indices,
+    _positions,
+    _ring_parts,
+    _row_layout,
+    locking,
+    numpy_storage,
+)
+
+
+class Step(NamedTuple):
+    """What an episode store keeps of one step.
+
+    Attributes:
+        observations: nest of `[..., *shape]`, what was seen before the action.
+        actions: nest of `[..., *shape]`.
+        rewards: `[...]` float32, reward of the action.
+        terminated: `[...]` bool, the episode truly ended after the action.
+        truncated: `[...]` bool, the episode was cut off after the action.
+        extra: nest of `[..., *shape]`, what else was to be kept.
+
+    Example:
+        >>> Step([0.5], 1, 2.0, False, True, extra=()).truncated
+        True
+    """
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    extra: Any
+
+
+class EpisodeStore(tf.Module):
+    """The last steps of each of many environments, ordered by episodes.
+
+    What is drawn from it, and how, is up to samplers such as `UniformReplay` and
+    `PrioritizedReplay`; several may share a store. A step has an index that is never
+    used again, however often its row is overwritten:
+
+        index = position * num_environments + env_id      position 0, 1, 2, ...
+        row   = index mod capacity
+
+    Observations are kept once: what follows a step is the observation of the next row.
+    An episode takes one row more than it has steps, for its final observation; so does
+    one that goes on, for the last observation so far. All others hold steps, and each
+    can be drawn as soon as it has been added.
+
+    Methods are atomic among threads, together with those of the samplers. With
+    `shared`, the store can be passed to other processes, spawned or forked, and each
+    makes its own samplers. `tf.train.Checkpoint` saves rows and bookkeeping, while
+    nothing is added, and a checkpoint of another layout is refused.
+
+    Args:
+        observation_spec: nest of specs of one observation, every dimension known.
+        action_spec: nest of specs of one action.
+        capacity: how many rows there are, `capacity // num_environments` for each
+            environment, at least 2; what does not divide is not used.
+        num_environments: number of environments.
+        extra_spec: nest of specs of what else is kept of a step, such as log_probs or
+            the state of a policy.
+        path: folder for the rows, see `NumpyStorage`; opened again, it has the steps it
+            had. Then call `cut`, unless the environments go on where they were.
+        shared: whether to keep the rows in memory shared by processes. Not with `path`.
+        name: name of the module.
+
+    Raises:
+        OSError: if the folder cannot be used, or disk or shared memory are full.
+        TypeError: if a count is not an integer.
+        ValueError: if an environment would have less than 2 rows, a spec has unknown
+            dimensions, or `path` holds something else.
+
+    Example:
+        >>> store = EpisodeStore(
+        ...     tf.TensorSpec([]), tf.TensorSpec([], tf.int32), capacity=100)
+        >>> for t in range(3):
+        ...     store.add([float(t)], [t], [1.0], [t == 2], [False], [t + 1.0])
+        >>> store.get([1, 2])
+        Step(observations=array([1., 2.], dtype=float32),
+             actions=array([1, 2], dtype=int32),
+             rewards=array([1., 1.], dtype=float32),
+             terminated=array([False,  True]),
+             truncated=array([False, False]), extra=())
+    """
+
+    def __init__(
+        self,
+        observation_spec: Any,
+        action_spec: Any,
+        capacity: int,
+        num_environments: int = 1,
+        extra_spec: Any = (),
+        path: durable.Path | None = None,
+        shared: bool = False,
+        name: str = "EpisodeStore",
+    ) -> None:
+        where = "EpisodeStore"
+        _indices.check_count(where, "num_environments", num_environments)
+        _indices.check_count(where, "capacity", capacity)
+        environments = int(num_environments)
+        length = int(capacity) // environments
+        if length < 2:
+            raise ValueError(
+                f"`{where}`: `capacity` expected at least {2 * environments} rows, 2 "
+                f"for each of {environments} environments; got {capacity}; raise it"
+            )
+        number, flag = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool)
+        reward = tf.TensorSpec([], tf.float32)
+        step = Step(observation_spec, action_spec, reward, flag, flag, extra_spec)
+        rows = environments * length
+        parts = (
+            ("rows", step, rows),
+            ("marks", (number, number, number), rows),
+            ("environments", (number,), environments),
+        )
+        storages = [
+            numpy_storage.NumpyStorage(
+                spec,
+                count,
+                path=None if path is None else pathlib.Path(path) / part,
+                shared=shared,
+            )
+            for part, spec, count in parts
+        ]
+        steps = _episode_rows.EpisodeRows(environments, length, *storages)
+        steps.begin()
+        self._furnish(steps, _positions.shared(0) if shared else None, name)
+
+    def _furnish(
+        self,
+        steps: _episode_rows.EpisodeRows,
+        parts: _positions.Shared | None,
+        name: str,
+    ) -> None:
+        super().__init__(name=name)
+        self._steps, self._parts_of_lock = steps, parts
+        self._lock: Any = threading.RLock()
+        if parts is not None:
+            # The last word says who holds the lock.
+            self._lock = _positions.ProcessLock(
+                parts.lock, np.frombuffer(parts.words, np.int64)[-1:]
+            )
+        self._arguments = _Arguments(steps)
+        # Checkpoints restore in this order; one of another layout changes nothing.
+        self._contents = steps.contents
+        self._environments, self._marks = steps.environments, steps.marks
+        self._rows = steps.rows
+
+    def __reduce__(self) -> tuple:
+        if self._parts_of_lock is None:
+            raise TypeError(
+                "`EpisodeStore`: expected shared=True to be pickled; got a store of "
+                "this process; make it so, or use tf.train.Checkpoint"
+            )
+        return _opened, (type(self), self._steps, self._parts_of_lock, self.name)
+
+    @property
+    def num_environments(self) -> int:
+        """Number of environments."""
+        return self._steps.num_environments
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows of all environments."""
+        return self._steps.capacity
+
+    @property
+    def step_spec(self) -> Step:
+        """Specs of what is kept of one step."""
+        return self._rows.data_spec
+
+    @property
+    def lock(self) -> Any:
+        """What atomic methods hold, re-entrant: hold it to make several calls one."""
+        return self._lock
+
+    @property
+    def steps(self) -> _episode_rows.EpisodeRows:
+        """The rows and their marks, for samplers, which hold the lock meanwhile."""
+        return self._steps
+
+    def add(
+        self,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        next_observations: Any,
+        extra: Any = (),
+        env_ids: Any = None,
+    ) -> None:
+        """Adds one step of each environment given; the oldest steps make room.
+
+        Args:
+            observations: nest of `[N, *shape]`, what was seen before the action. Kept
+                where an episode begins; where one goes on, it has to be what was given
+                as `next_observations` before, which is there already.
+            actions: nest of `[N, *shape]`.
+            rewards: `[N]`.
+            terminated: `[N]` bool, whether the episode truly ended after the action.
+            truncated: `[N]` bool, whether it was cut off. Where both are true, it
+                terminated.
+            next_observations: nest of `[N, *shape]`, what was seen after the action;
+                at an episode's end its last observation, never the reset one.
+            extra: nest of `[N, *shape]`, what else to keep.
+            env_ids: `[N]` distinct integers, whose step each row is; None for all
+                environments in order. An environment that only resets itself is left
+                out.
+
+        Raises:
+            TypeError: if a dtype does not fit.
+            ValueError: if a nest, a shape or the ids do not fit; the store is
+                unchanged.
+        """
+        _episode_rows.check_eager("EpisodeStore.add")
+        ids = self._ids("EpisodeStore.add", env_ids)
+        step = (observations, actions, rewards, terminated, truncated, extra)
+        columns, after = self._arguments.arrays(step, next_observations, len(ids))
+        with self._lock:
+            self._steps.append(ids, columns, after)
+
+    @locking.atomic
+    def cut(self, env_ids: Any = None) -> None:
+        """Ends the episodes that go on, as truncated after their last step.
+
+        To be called when environments are reset from outside, or were restored to
+        another state than the store.
+
+        Args:
+            env_ids: `[N]` distinct integers; None for all environments. Those without
+                an episode are left alone.
+
+        Raises:
+            TypeError: if they are not integers.
+            ValueError: if the ids do not fit; the store is unchanged.
+        """
+        self._steps.cut(self._ids("EpisodeStore.cut", env_ids))
+
+    @locking.atomic
+    def get(self, indices: Any) -> Step:
+        """Reads steps by their indices.
+
+        Args:
+            indices: integers of any shape `[...]`, such as those of a sample.
+
+        Returns:
+            A `Step` of copies `[..., *shape]`.
+
+        Raises:
+            TypeError: if they are not integers.
+            ValueError: if one is no step, or overwritten.
+        """
+        where = "EpisodeStore.get"
+        index = np.atleast_1d(_indices.int64_array(where, "indices", indices))
+        rows = index % self.capacity
+        there = self._steps.oldest()[index % self.num_environments] <= index
+        there &= (index >= 0) & (self._steps.ends(rows) > index)
+        there &= self._steps.columns().indices[rows] == index
+        _indices.ensured(
+            there.all(),
+            index[~there],
+            f"`{where}`: `indices` expected steps that are stored",
+            "they were overwritten, never were, or are final observations",
+        )
+        return self._rows.get(rows.reshape(np.shape(indices)))
+
+    def _ids(self, where: str, env_ids: Any) -> np.ndarray:
+        if env_ids is None:
+            return self._steps.everyone
+        environments, length = self.num_environments, self._steps.length
+        layout = _ring_parts.Layout(environments, length, (), on_host=True)
+        return layout.distinct_ids(where, env_ids)
+
+
+class _Arguments:
+    """Turns what `add` is given into arrays of the specs' shapes and dtypes."""
+
+    def __init__(self, steps: _episode_rows.EpisodeRows) -> None:
+        step = steps.rows.data_spec
+        specs = (*step._asdict().items(), ("next_observations", step.observations))
+        self._layouts = [
+            (name, _row_layout.RowLayout(spec, steps.capacity), tf.nest.is_nested(spec))
+            for name, spec in specs
+        ]
+
+    def arrays(
+        self, step: tuple, after: Any, count: int
+    ) -> tuple[_episode_rows.Columns, list[np.ndarray]]:
+        """Returns the leaves of a step, `[count, *shape]`, and those after it."""
+        found: list[Any] = []
+        for (name, layout, nested), value in zip(
+            self._layouts, (*step, after), strict=True
+        ):
+            if not nested:
+                leaf = layout.leaves[0]
+                if (
+                    type(value) is np.ndarray
+                    and value.dtype == leaf.dtype
+                    and value.shape == (count, *leaf.shape)
+                ):
+                    found.append([value])
+                    continue
+                # Gymnasium's spaces and lists of numbers are no nests here.
+                value = np.asarray(value) if isinstance(value, list) else value
+            where = "EpisodeStore.add"
+            arrays = layout.values(value, (count,), where, name)
+            for array, leaf in zip(arrays, layout.leaves, strict=True):
+                if array.shape != (count, *leaf.shape):
+                    raise ValueError(
+                        f"`{where}`: `{name}` expected shape {[count, *leaf.shape]}; "
+                        f"got {list(array.shape)}; add the axis of environments"
+                    )
+            found.append(arrays)
+        observations, actions, (rewards,), (ends,), (cuts,), extra, after = found
+        none = np.empty(0, np.int64)
+        return (
+            _episode_rows.Columns(
+                observations, actions, rewards, ends, cuts, extra, none, none, none
+            ),
+            after,
+        )
+
+
+def _opened(
+    kind: type[EpisodeStore],
+    steps: _episode_rows.EpisodeRows,
+    parts: _positions.Shared,
+    name: str,
+) -> EpisodeStore:
+    store = kind.__new__(kind)
+    store._furnish(steps, parts, name)
+    return store

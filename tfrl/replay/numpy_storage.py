@@ -1,0 +1,253 @@
+"""Rows of nests in preallocated numpy arrays."""
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, durable
+from tfrl.replay import _blocks, _row_layout, _saved_rows
+
+
+class NumpyStorage(tf.Module):
+    """Keeps a fixed number of rows, each a nest, in one numpy array per leaf.
+
+    All rows are zeros at first; the array of a leaf is made when rows are first read
+    or written. Where the arrays live:
+
+    - in the memory of this process;
+    - with `path`, in files that outlive it, as a folder of one file per leaf and a
+      header. Opening the folder again finds the rows. The operating system writes
+      them when it likes; `flush` waits for it.
+    - with `shared`, in a segment of shared memory, taken at once. Processes that get
+      the storage as an argument, or unpickle it, open the same rows. The process that
+      made it removes the segment: in `close`, at the end of a `with` block, or when
+      the object or the process ends. Others keep what they have open.
+
+    Rows have no locks: who shares them between threads or processes sees to it that
+    nobody reads a row that another is writing.
+
+    `tf.train.Checkpoint` saves and restores a storage, also one of another kind, with
+    a few MiB of extra memory. Restoring gives rows in the memory of this process new
+    arrays and leaves what `get` returned before as it is. With
+    `CheckpointOptions(enable_async=True)` the rows are those at the time of writing,
+    so call `checkpoint.sync()` before changing them.
+
+    Args:
+        data_spec: nest of specs of one row: anything with `shape` and `dtype`, such as
+            `tf.TensorSpec`. Any dtype of a fixed size: numbers, bools, bytes such as
+            `S10`, texts, times.
+        capacity: number of rows, at least 1.
+        name: name of the module, None for that of the class.
+        path: folder for the rows; made if it does not exist.
+        shared: whether to keep the rows in shared memory (Linux). Not with `path`.
+
+    Raises:
+        OSError: if the folder cannot be used, or disk or shared memory are full.
+        TypeError: if `capacity` is no int.
+        ValueError: if a spec has unknown dimensions or a dtype without a size, or
+            `path` holds something else than a storage of this spec and capacity.
+
+    Example:
+        >>> spec = {"x": tf.TensorSpec([2]), "n": tf.TensorSpec([], tf.int64)}
+        >>> storage = NumpyStorage(spec, capacity=4)
+        >>> storage.set([0, 3], {"x": np.array([[1., 2.], [3., 4.]]), "n": np.array(7)})
+        >>> storage.get(-1)
+        {'x': array([3., 4.], dtype=float32), 'n': np.int64(7)}
+    """
+
+    def __init__(
+        self,
+        data_spec: Any,
+        capacity: int,
+        name: str | None = None,
+        path: durable.Path | None = None,
+        shared: bool = False,
+    ) -> None:
+        layout = _row_layout.RowLayout(data_spec, capacity)
+        if shared and path is not None:
+            raise ValueError(
+                "`NumpyStorage`: `shared` expected False with a `path`, whose files "
+                f"processes share anyway; got path={path!r}; leave one out"
+            )
+        home = _blocks.Memory(layout)
+        if shared:
+            home = _blocks.Segment(layout)
+        elif path is not None:
+            home = _blocks.Folder(layout, path)
+        self._furnish(layout, home, name)
+
+    def _furnish(
+        self, layout: _row_layout.RowLayout, home: _blocks.Memory, name: str | None
+    ) -> None:
+        # Before anything can fail: a segment must not be left behind.
+        self._removal = weakref.finalize(self, home.release)
+        super().__init__(name)
+        self._layout, self._home = layout, home
+        self._leaves = _saved_rows.Leaves(home.blocks, layout.contents)
+        self._np_state = self._leaves.state
+
+    def __reduce__(self) -> tuple:
+        return _opened, (type(self), self._layout, self._home.others_open(), self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows."""
+        return self._layout.capacity
+
+    @property
+    def data_spec(self) -> Any:
+        """Nest of specs of one row."""
+        return self._layout.data_spec
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """All rows, `[capacity, *shape]`, of each leaf in the order of `tf.nest`.
+
+        They show and take what is written. Restoring a checkpoint may replace them.
+        """
+        return self._leaves.arrays()
+
+    def get(self, idx: Any, out: Any = None) -> Any:
+        """Returns rows.
+
+        An int or a slice gives views of the storage, which show what is written
+        later and write through; a list, an array or bools give copies.
+
+        Args:
+            idx: int, slice, or a list or array of ints or of one bool per row.
+                Negative ints count from the end. Ints may have any shape `[...]`.
+            out: nest of arrays `[..., *shape]` of exactly the specs' dtypes that get
+                a copy of the rows. Saves making new ones, which takes longer than
+                the copy itself if rows are large.
+
+        Returns:
+            Nest like `data_spec` of arrays `[..., *shape]`; `out` if given.
+
+        Raises:
+            IndexError: if `idx` is none of these or names a row that does not exist.
+            TypeError: if a leaf of `out` is no writeable array.
+            ValueError: if `out` has another structure, a dtype or a shape that does
+                not match, or the storage is closed.
+        """
+        rows, outer = self._layout.rows("NumpyStorage.get", idx)
+        targets = None if out is None else self._layout.targets(out, outer)
+        arrays = self._leaves.arrays()
+        if targets is None:
+            if isinstance(rows, np.ndarray):
+                found = [np.take(array, rows, 0, mode="clip") for array in arrays]
+            else:
+                found = [array[rows] for array in arrays]
+            return self._layout.pack(found)
+        for array, target in zip(arrays, targets, strict=True):
+            if isinstance(rows, np.ndarray):
+                # The rows exist; a mode that checks again would make a copy first.
+                np.take(array, rows, 0, out=target, mode="clip")
+            else:
+                np.copyto(target, array[rows])
+        return out
+
+    def set(self, table_idx: Any, value: Any) -> None:
+        """Overwrites rows. If anything does not fit, nothing is written.
+
+        Args:
+            table_idx: which rows, as `idx` of `get`. Of a row that is named several
+                times the last value stays.
+            value: nest like `data_spec` of arrays or tensors `[..., *shape]`, or of one
+                row `[*shape]` for all. Bools go into any numbers, integers into
+                integers that hold them and into fractions, fractions into fractions
+                of any precision that hold them, bytes and texts into shorter ones.
+
+        Raises:
+            IndexError: if `table_idx` is no index, or names a row that does not exist.
+            OSError: if the first value does not find room on the disk.
+            TypeError: if the kind of a leaf does not fit, like fractions for integers.
+            ValueError: if `value` has another structure, a shape that does not match
+                or a number out of range, or the storage is closed.
+        """
+        rows, outer = self._layout.rows("NumpyStorage.set", table_idx)
+        values = self._layout.values(value, outer)
+        for array, leaf in zip(self._leaves.arrays(), values, strict=True):
+            array[rows] = leaf
+
+    def chunks(
+        self, start: int = 0, stop: int | None = None, max_bytes: int = 1 << 22
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Goes through the rows in pieces, one leaf after the other.
+
+        Args:
+            start: first row.
+            stop: row after the last one, None for all.
+            max_bytes: size of the largest piece, unless a single row is larger.
+
+        Yields:
+            Number of the leaf in the order of `tf.nest`, number of the first row, and
+            a view of the rows `[n, *shape]`. Leaves that were never read or written,
+            whose rows are zeros, are left out; `get(0)` makes them.
+
+        Raises:
+            ValueError: if the storage has no such rows, or `max_bytes` is below 1.
+
+        Example:
+            >>> storage = NumpyStorage(tf.TensorSpec([2], tf.float32), capacity=5)
+            >>> storage.set(4, np.array([1, 2]))
+            >>> for leaf, first, rows in storage.chunks(start=2, max_bytes=16):
+            ...     print(leaf, first, rows.tolist())
+            0 2 [[0.0, 0.0], [0.0, 0.0]]
+            0 4 [[1.0, 2.0]]
+        """
+        where, last = "NumpyStorage.chunks", self.capacity if stop is None else stop
+        checks.check_within(where, "start", start, 0, self.capacity)
+        checks.check_within(where, "stop", last, start, self.capacity)
+        checks.check_positive(where, "max_bytes", max_bytes)
+        return self._pieces(start, last, max_bytes)
+
+    def _pieces(
+        self, start: int, stop: int, max_bytes: int
+    ) -> Iterator[tuple[int, int, np.ndarray]]:
+        for k, leaf in enumerate(self._leaves.each):
+            array = leaf.array
+            if array is not None:
+                step = max(1, max_bytes // max(1, array[0].nbytes))
+                for first in range(start, stop, step):
+                    yield k, first, array[first : min(first + step, stop)]
+
+    def flush(self) -> None:
+        """Waits until the rows are on the disk, if that is where they live.
+
+        Raises:
+            OSError: if the disk refuses.
+            ValueError: if the storage is closed.
+        """
+        for leaf in self._leaves.each:
+            leaf.flush()
+
+    def close(self) -> None:
+        """Lets go of the rows; removes the shared memory if it was made here.
+
+        Files are flushed and stay. Views that `get` returned stay valid. A closed
+        storage can be closed again, and nothing else.
+        """
+        for leaf in self._leaves.each:
+            leaf.close()
+        self._removal()
+
+
+def _opened(
+    kind: type[NumpyStorage],
+    layout: _row_layout.RowLayout,
+    home: tuple[_blocks.Opener, Any],
+    name: str,
+) -> NumpyStorage:
+    storage = kind.__new__(kind)
+    make, place = home
+    storage._furnish(layout, make(layout, place), name)
+    return storage

@@ -1,0 +1,162 @@
+"""Replay that draws every step equally often."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.replay import _draws, _source, episodes, locking, transitions
+
+# Fewer than this share of rows: they are listed rather than found by trying.
+_RARE = 0.125
+
+
+class Sample(NamedTuple):
+    """What a sampler drew.
+
+    Attributes:
+        data: a `tfrl.core.Transition` `[B, ...]` or a `tfrl.core.Trajectory`
+            `[B, T, ...]`, as the sampler was made for.
+        indices: `[B]` int64, which steps they begin with; see `EpisodeStore`.
+        weights: `[B]` float32, by which losses are multiplied; 1 if drawn uniformly.
+        probabilities: `[B]` float32, with which each was drawn.
+        extra: nest of what the store keeps besides, `[B, ...]` or `[B, T, ...]`.
+
+    Example:
+        >>> Sample(data=[0.5], indices=[7], weights=[1.0], probabilities=[0.1]).extra
+        ()
+    """
+
+    data: Any
+    indices: Any
+    weights: Any
+    probabilities: Any
+    extra: Any = ()
+
+
+class UniformReplay(tf.Module):
+    """Draws steps of an episode store, each equally likely, independently.
+
+        probability = 1 / size
+
+    Args:
+        store: where the steps are. Several samplers may share it.
+        kind: what a sample is, `Transitions` or `Sequences`; None for `Transitions()`.
+        seed: what it draws by: an int, a `np.random.Generator`, or None for a seed of
+            the system's. A checkpoint keeps the state of the generator, and the store.
+        name: name of the module.
+
+    Raises:
+        TypeError: if `store` or `kind` is something else.
+        ValueError: if no sample of this kind fits into the store.
+
+    Example:
+        >>> store = tfrl.replay.EpisodeStore(
+        ...     tf.TensorSpec([4]), tf.TensorSpec([], tf.int32), 100, 2)
+        >>> zeros = np.zeros(2, bool)
+        >>> for t in range(5):
+        ...     store.add(np.full([2, 4], t), [t, t], [1., 2.], zeros, zeros,
+        ...               np.full([2, 4], t + 1))
+        >>> replay = UniformReplay(store, seed=0)
+        >>> sample = replay.sample(32)
+        >>> replay.size, sample.data.observations.shape, sample.probabilities[0]
+        (10, (32, 4), np.float32(0.1))
+    """
+
+    def __init__(
+        self,
+        store: episodes.EpisodeStore,
+        kind: Any = None,
+        seed: int | np.random.Generator | None = None,
+        name: str = "UniformReplay",
+    ) -> None:
+        kind = transitions.Transitions() if kind is None else kind
+        source = _source.Source("UniformReplay", store, kind)
+        super().__init__(name=name)
+        self._source = source
+        self._store, self._lock = store, store.lock
+        # Checkpoints restore in this order; one of something else changes nothing.
+        self._contents = store.steps.contents
+        self._random = _draws.Draws(seed)
+        self._listed: np.ndarray | None = None
+
+    @property
+    def store(self) -> episodes.EpisodeStore:
+        """Where the steps are."""
+        return self._store
+
+    @property
+    @locking.atomic
+    def size(self) -> int:
+        """How many steps can be drawn."""
+        self._catch_up()
+        return self._source.eligible.count
+
+    def sample_spec(self, batch_size: int) -> Sample:
+        """Returns specs of what `sample` returns.
+
+        Args:
+            batch_size: how many steps, at least 1.
+
+        Returns:
+            A `Sample` of `tf.TensorSpec`.
+
+        Raises:
+            TypeError: if `batch_size` is not an integer.
+            ValueError: if it is less than 1.
+        """
+        data, extra = self._source.spec(batch_size)
+        number = tf.TensorSpec([batch_size], tf.float32)
+        index = tf.TensorSpec([batch_size], tf.int64)
+        return Sample(data, index, number, number, extra)
+
+    @locking.atomic
+    def sample(self, batch_size: int, out: Any = None) -> Sample:
+        """Draws steps, with replacement.
+
+        Args:
+            batch_size: how many, at least 1.
+            out: the `data` of an earlier sample, or arrays like it, to read into. Saves
+                making new ones, which takes longer than reading if rows are large.
+
+        Returns:
+            A `Sample`.
+
+        Raises:
+            TypeError: if `batch_size` is not an integer, or `out` no writeable arrays.
+            ValueError: if `batch_size` is less than 1, `out` does not fit, or nothing
+                can be drawn yet.
+        """
+        targets = self._source.targets(batch_size, out)
+        self._catch_up()
+        self._source.check_any()
+        random = self._random.generator
+        rows = self._drawn(batch_size, random)
+        data, indices, extra = self._source.read(rows, random, targets)
+        return Sample(
+            data,
+            indices,
+            np.ones(batch_size, np.float32),
+            np.full(batch_size, 1.0 / self._source.eligible.count, np.float32),
+            extra,
+        )
+
+    def _catch_up(self) -> None:
+        if self._source.eligible.update() is not None:
+            self._listed = None
+
+    def _drawn(self, batch_size: int, random: np.random.Generator) -> np.ndarray:
+        """Returns rows drawn from all that are eligible."""
+        eligible, steps = self._source.eligible, self._source.steps
+        # Rows are filled in their order, those of all environments in turns.
+        filled = min(int(steps.upcoming.max()) + 1, steps.capacity)
+        if eligible.count < _RARE * filled:
+            if self._listed is None:
+                self._listed = np.flatnonzero(eligible.flags)
+            return self._listed[random.integers(0, self._listed.size, batch_size)]
+        rows = random.integers(0, filled, batch_size)
+        wrong = np.flatnonzero(~eligible.flags.take(rows))
+        while wrong.size:
+            rows[wrong] = random.integers(0, filled, wrong.size)
+            wrong = wrong[~eligible.flags.take(rows.take(wrong))]
+        return rows
