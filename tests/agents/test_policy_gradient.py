@@ -41,6 +41,8 @@ def test_loss_is_reinforce_with_a_baseline():
         make_trajectory(),
     )
     model = agent.policy.state.model_def
+    for variable in model.variables:
+        variable.assign(agent.policy.state.params[variable.path])
     _, info = agent.update(trajectory)
     values = model.critic(trajectory.observations.reshape(-1, 2)).numpy().reshape(T, N)
     returns = np.zeros((T, N))

@@ -52,6 +52,8 @@ def params_of(agent):
 def plain_update(agent, trajectory):
     """One full-batch PPO step for discrete actions, by loops and a tape."""
     config, model = agent.config, agent.policy.state.model_def
+    for variable in model.variables:
+        variable.assign(agent.policy.state.params[variable.path])
     values = model.critic(trajectory.observations.reshape(-1, 3)).numpy().reshape(T, N)
     following = model.critic(trajectory.next_observations.reshape(-1, 3)).numpy()
     following = following.reshape(T, N)
@@ -232,11 +234,12 @@ def test_target_kl_stops_early():
     assert 1 < float(held["gradient_steps"]) < 50
 
 
-def test_one_trace_for_all_updates():
-    agent = make_agent()
+def test_one_trace_for_all_updates_and_agents_of_a_kind():
     before = compile.trace_count(ppo._compiled_update)
-    for seed in range(4):
-        agent, _ = agent.update(make_trajectory(gym.spaces.Discrete(3), seed))
+    for seed in range(2):
+        agent = make_agent(seed=seed, gamma=0.123)
+        for step in range(4):
+            agent, _ = agent.update(make_trajectory(gym.spaces.Discrete(3), step))
     assert compile.trace_count(ppo._compiled_update) - before == 1
 
 

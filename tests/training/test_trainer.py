@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import os
 import random
@@ -70,7 +71,8 @@ def assert_same(first, second):
 
 def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
     before = compile.trace_count(ppo._compiled_update)
-    running, played = train(tmp_path)
+    agent = dataclasses.replace(SMALL, gamma=0.123)
+    running, played = train(tmp_path, agent=agent)
     assert compile.trace_count(ppo._compiled_update) - before == 1
     assert played.returns.shape == (2,)
     assert running.epoch == 6 and running.env_steps == 6 * 2 * 16
@@ -301,7 +303,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
 
 @pytest.mark.slow
 def test_memory_stays_flat_over_200_000_steps(tmp_path):
-    config = ppo.PPO(n_epochs=2, minibatch_size=256)
+    config = ppo.PPO(n_epochs=2, minibatch_size=256, gamma=0.123)
     with make_trainer(
         tmp_path,
         agent=config,

@@ -1,16 +1,24 @@
 """A policy and its values: what on-policy agents share."""
 
+import json
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import gradient_transforms, networks, train_state
+from tfrl.agents import _stateless, gradient_transforms, networks, train_state
 from tfrl.core import pytree, random, records, spaces
 from tfrl.distributions import action_heads
 from tfrl.ops import value
 from tfrl.stats import moments
+
+# A trace is known by the network that it calls, not by the values of the weights: the
+# policies of one architecture call the same network, and are compiled once.
+_networks: weakref.WeakValueDictionary[Any, networks.ActorCritic] = (
+    weakref.WeakValueDictionary()
+)
 
 
 class ActorCriticPolicy(pytree.PyTreeNode):
@@ -89,7 +97,10 @@ class ActorCriticPolicy(pytree.PyTreeNode):
                 else ()
                 for spec in tf.nest.flatten(specs)
             )
-        state = train_state.TrainState.create(network, tx=tx)
+        params, extra_variables = _stateless.layer_values(network)
+        state = train_state.TrainState.create(
+            _shared(network), params, tx, extra_variables
+        )
         return cls(state=state, observation_moments=kept, head=head)
 
     def normalize(self, observations: Any) -> Any:
@@ -312,3 +323,11 @@ def estimate_advantages(
         returns=fold(returns),
         advantages=fold(returns) - values,
     )
+
+
+def _shared(network: networks.ActorCritic) -> networks.ActorCritic:
+    """The first of the networks in use that differ by the values of weights alone."""
+    arguments = {**network.arguments, "seed": None, "log_std": network.log_std is None}
+    architecture = json.dumps(arguments), network.dtype_policy.name
+    # A strategy makes variables of its own.
+    return _networks.setdefault((*architecture, tf.distribute.get_strategy()), network)
