@@ -68,6 +68,11 @@ def test_power():
         log_det = bijector.inverse_log_det_jacobian(y)
     assert np.isfinite(log_det).all()
     assert np.isfinite(tape.gradient(log_det, y)).all()
+    exponent = tf.constant(3.0)
+    with tf.GradientTape() as tape:
+        tape.watch(exponent)
+        x = bijectors.PowerTransform(exponent).inverse(8.0)
+    np.testing.assert_allclose(tape.gradient(x, exponent), -2 / 9 * np.log(8.0), 1e-6)
 
 
 def test_sigmoid():

@@ -152,6 +152,16 @@ def test_extreme_logits(cls, jit, dtype):
 
 
 @BOTH
+def test_probs_of_all_sizes(cls):
+    probs = tf.constant([1e-30, 1e20, 0.0])
+    with tf.GradientTape() as tape:
+        tape.watch(probs)
+        log_prob = cls(probs=probs).log_prob([1.0, 0.0, 0.0])
+    np.testing.assert_allclose(log_prob, -50 * np.log(10.0), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(log_prob, probs), [1e30, -1e-20, -1e-20])
+
+
+@BOTH
 def test_gradients_against_differences(cls):
     logits = tf.constant([[0.3, -1.0, 2.0], [0.1, 0.1, -4.0]], tf.float64)
     value = tf.one_hot([0, 2], 3, dtype=tf.float64)

@@ -5,9 +5,12 @@ a and b those of `y - low` and `high - y`, D that of `high - low`. Tensors are o
 dtype, float32 or float64, and broadcast against each other; every y lies inside.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
+from tfrl.bijectors import _transform
 from tfrl.core import compile
 
 # Where exp(-distance) is 0 in every dtype: the distance of a bound that is none.
@@ -66,7 +69,7 @@ def log_slope(
     width = tf.where(
         tf.math.is_inf(low) | tf.math.is_inf(high),
         tf.constant(_FAR, x.dtype),
-        (_finite(high) - _finite(low)) / softness,
+        _transform.quotient(_finite(high) - _finite(low), softness),
     )
     return _log1mexp(width) - tf.math.softplus(-below) - tf.math.softplus(above)
 
@@ -100,15 +103,16 @@ def stretched_inverse(
         >>> stretched_inverse(tf.constant([0.4060018]), -1.0, 1.0, 1.0).numpy().round(3)
         array([1.], dtype=float32)
     """
-    width = (high - low) / softness
-    stretch = tf.math.softplus(width)
-    above_low, below_high = (y - low) / (high - low), (high - y) / (high - low)
-    is_lower = above_low < below_high
-    half = tf.constant(0.5, y.dtype)
-    gap = stretch * tf.where(is_lower, above_low, half)
+    length = high - low
+    width = _transform.quotient(length, softness)
+    # Of the distance to the nearer bound; a share of the interval would underflow.
+    rate = _transform.quotient(tf.math.softplus(width), length)
+    is_lower = y - low < high - y
+    half = 0.5 * length
+    gap = rate * tf.where(is_lower, y - low, half)
     rest = -tf.exp(gap - width) * tf.math.expm1(-gap)
     from_low = gap - tf.math.log1p(-rest)
-    gap = stretch * tf.where(is_lower, half, below_high)
+    gap = rate * tf.where(is_lower, half, high - y)
     from_high = width - gap - _log1mexp(gap)
     bent = tf.where(is_lower, from_low, from_high)
     return low + softness * (bent + _log1mexp(bent))
@@ -136,8 +140,8 @@ def stretched_log_slope(
         >>> stretched_log_slope(x, -1.0, 2.0, 1.0).numpy().round(3)
         array([-199.065,   -0.499], dtype=float32)
     """
-    below, above = (x - low) / softness, (x - high) / softness
-    width = (high - low) / softness
+    below, above = (_transform.quotient(x - bound, softness) for bound in (low, high))
+    width = _transform.quotient(high - low, softness)
     # softplus(A) - D from the nearer bound, where it keeps its digits.
     excess = tf.where(
         below > 0.0,
@@ -152,17 +156,26 @@ def stretched_log_slope(
 def _distance(x: tf.Tensor, bound: tf.Tensor, softness: tf.Tensor) -> tf.Tensor:
     """`(x - bound) / softness`; far away, with gradient 0, where the bound is none."""
     far = -tf.sign(bound) * tf.constant(_FAR, x.dtype)
-    return tf.where(tf.math.is_inf(bound), far, (x - _finite(bound)) / softness)
+    near = _transform.quotient(x - _finite(bound), softness)
+    return tf.where(tf.math.is_inf(bound), far, near)
 
 
 def _finite(bound: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.math.is_inf(bound), tf.zeros_like(bound), bound)
 
 
-def _log1mexp(x: tf.Tensor) -> tf.Tensor:
+@tf.custom_gradient
+def _log1mexp(x: tf.Tensor) -> Any:
     """`ln(1 - exp(-x))` for positive x; finite at 0."""
-    x = tf.maximum(x, x.dtype.as_numpy_dtype(np.finfo(x.dtype.as_numpy_dtype).tiny))
+    limits = np.finfo(x.dtype.as_numpy_dtype)
+    x = tf.maximum(x, tf.constant(limits.tiny, x.dtype))
     middle = tf.constant(np.log(2.0), x.dtype)
     small, large = tf.minimum(x, middle), tf.maximum(x, middle)
     for_small = tf.math.log(-tf.math.expm1(-small))
-    return tf.where(x < middle, for_small, tf.math.log1p(-tf.exp(-large)))
+    value = tf.where(x < middle, for_small, tf.math.log1p(-tf.exp(-large)))
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        # The slope 1 / x leaves room for factors.
+        return upstream / tf.math.expm1(tf.maximum(x, limits.tiny / limits.eps))
+
+    return value, gradient

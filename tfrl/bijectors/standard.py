@@ -108,7 +108,7 @@ class AffineTransform(_transform.Transform):
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
         loc, scale = self._operands(y)
-        return (y - loc) / scale
+        return _transform.quotient(y - loc, scale)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
         loc, scale = self._operands(x)
@@ -207,9 +207,10 @@ class PowerTransform(_transform.Elementwise):
     def _unmap(self, y: tf.Tensor) -> tf.Tensor:
         exponent = self._operand(self.exponent, y.dtype)
         # Where x would overflow it stays finite, as it does on the bound.
-        edge = tf.pow(tf.constant(y.dtype.max / 4.0, y.dtype), exponent)
-        overflows = tf.where(exponent < 0.0, y < edge, y > edge)
-        return tf.pow(tf.where(overflows, edge, y), 1.0 / exponent)
+        most = tf.constant(y.dtype.max / 4.0, y.dtype)
+        overflows = tf.math.log(y) / exponent > tf.math.log(most)
+        safe = tf.where(overflows, tf.ones_like(y), y)
+        return tf.where(overflows, most, tf.pow(safe, 1.0 / exponent))
 
     def _log_slope(self, x: tf.Tensor) -> tf.Tensor:
         exponent = self._operand(self.exponent, x.dtype)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import checks
-from tfrl.distributions import _parameters
+from tfrl.distributions import _draws, _parameters
 
 tfd = tfp.distributions
 
@@ -63,8 +63,7 @@ class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
         with tf.name_scope(name or "logits_parameter"):
             if self.logits is not None:
                 return tf.nn.log_softmax(self.logits)
-            probs = tf.convert_to_tensor(self.probs)
-            return tf.math.log(probs / tf.reduce_sum(probs, axis=-1, keepdims=True))
+            return _log_shares(tf.convert_to_tensor(self.probs))
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
         chosen = tf.one_hot(tf.argmax(x, -1), tf.shape(x)[-1], True, False)
@@ -216,6 +215,16 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
         return _straight_through(scores, soft) if self._hard_sample else soft
 
 
+def _log_shares(probs: tf.Tensor) -> tf.Tensor:
+    # The quotient may underflow, and so may its gradient's denominator.
+    unit = tf.stop_gradient(tf.reduce_max(probs, axis=-1, keepdims=True))
+    total = tf.reduce_sum(probs / unit, axis=-1, keepdims=True)
+    some = tf.not_equal(probs, 0.0)
+    logs = tf.math.log(tf.where(some, probs, tf.ones_like(probs)))
+    nothing = tf.constant(-np.inf, probs.dtype)
+    return tf.where(some, logs - tf.math.log(unit) - tf.math.log(total), nothing)
+
+
 def _straight_through(scores: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
     # The bracket is exactly 0, so that the sum stays exactly one-hot.
     hard = tf.one_hot(tf.argmax(scores, -1), tf.shape(scores)[-1], dtype=scores.dtype)
@@ -225,7 +234,4 @@ def _straight_through(scores: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
 def _gumbel(n: Any, like: tf.Tensor, seed: Any) -> tf.Tensor:
     # Standard Gumbel noise, n times the shape of another tensor.
     shape = tf.concat([[n], tf.shape(like)], axis=0)
-    seed = tfp.random.sanitize_seed(seed, salt="one_hot")
-    tiny = np.finfo(like.dtype.as_numpy_dtype).tiny
-    uniform = tf.random.stateless_uniform(shape, seed, tiny, 1.0, like.dtype)
-    return -tf.math.log(-tf.math.log(uniform))
+    return -tf.math.log(-tf.math.log(_draws.uniform(shape, seed, like.dtype)))
