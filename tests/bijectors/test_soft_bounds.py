@@ -1,4 +1,4 @@
-"""The numerics of the soft bounds against definitions in 600 decimal digits."""
+"""The numerics of the soft bounds against definitions in 500 decimal digits."""
 
 import decimal
 
@@ -24,7 +24,7 @@ STRETCHED = ["unit", "sharp", "soft", "far"]
 
 @pytest.fixture(autouse=True)
 def _digits():
-    with decimal.localcontext(prec=600, Emax=10**9, Emin=-(10**9)):
+    with decimal.localcontext(prec=500, Emax=10**9, Emin=-(10**9)):
         yield
 
 

@@ -57,7 +57,20 @@ def test_unsquash_at_and_beyond_the_bounds(dtype):
     # atanh of the largest number below 1.
     last = np.arctanh(np.nextafter(np.ones([], dtype), 0).astype(np.longdouble))
     np.testing.assert_allclose(raw, [-last, -last, last, last], rtol=1e-6)
-    assert np.isfinite(tape.gradient(raw, actions)).all()
+    np.testing.assert_array_equal(tape.gradient(raw, actions), [0.0] * 4)
+
+
+def test_what_tanh_cannot_tell_from_a_bound_is_constant():
+    low, high = constants((0.0, 1e-6), "float32")
+    actions = tf.constant([1e-18, 2e-14, 1e-13, 5e-7, np.nan])
+    with tf.GradientTape() as tape:
+        tape.watch(actions)
+        raw = _squash.unsquash(actions, low, high)
+    gradient = tape.gradient(raw, actions)
+    assert float(raw[0]) == float(raw[1]) < float(raw[2])
+    np.testing.assert_array_equal(gradient[:2], 0.0)
+    np.testing.assert_allclose(gradient[2:4], [0.5e13, 2e6], rtol=1e-5)
+    assert np.isnan(raw[4])
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])

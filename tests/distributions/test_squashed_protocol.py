@@ -189,10 +189,10 @@ def test_no_divergence_between_other_bounds():
         ({"low": [-np.inf, 0.0]}, "`low` expected finite numbers"),
         (
             {"loc": tf.zeros([3])},
-            r"`loc` expected a shape ending in .*\[2\]; got \[3\]",
+            r"`loc` expected a shape that ends in .*\[2\]; got \[3\]",
         ),
-        ({"scale": tf.ones([4, 3])}, "`scale` expected a shape ending in"),
-        ({"low": -1.0, "high": np.ones(1, "f")}, "`loc` expected a shape ending in"),
+        ({"scale": tf.ones([4, 3])}, "`scale` expected a shape that ends in"),
+        ({"low": -1.0, "high": np.ones(1, "f")}, "`loc` expected a shape that ends in"),
     ],
     ids=[
         "scale 0",

@@ -171,7 +171,7 @@ def test_divergence_sums_over_events_only():
     together = tfp.distributions.kl_divergence(*pair(-ones, ones))
     np.testing.assert_allclose(together, tf.reduce_sum(each, -1), rtol=1e-5)
     others = pair(-1.0, 1.0)[0], pair(-1.0, 2.0)[1]
-    with pytest.raises(ValueError, match="expected the bounds of .* truncate both"):
+    with pytest.raises(ValueError, match="expected the bounds of `distribution_a`"):
         tfp.distributions.kl_divergence(*others)
 
 
@@ -190,7 +190,7 @@ def test_divergence_sums_over_events_only():
             "`loc` expected a shape that ends in",
         ),
         ({"loc": [0.0] * 3, "scale": [1.0] * 2}, ValueError, "broadcasts"),
-        ({"loc": tf.constant(0)}, TypeError, "float32 or float64; got int32"),
+        ({"loc": tf.constant(0)}, TypeError, "`loc` expected a floating-point dtype"),
         ({"loc": tf.constant(0.0, tf.bfloat16)}, TypeError, "got bfloat16"),
         ({"mass_floor": -1.0}, ValueError, "`mass_floor` expected numbers in"),
     ],

@@ -142,8 +142,9 @@ def test_multinomial_frequencies(dtype, compiled):
 
 @pytest.mark.parametrize(
     ("concentration", "compiled"),
-    [(0.05, MODES["eager"]), (30.0, MODES["graph"]), (1, MODES["xla"])],
-    ids=["0.05-eager", "30-graph", "1-xla"],
+    # XLA takes seconds, and test_gamma_quantile.py asks it for the same.
+    [(0.05, MODES["eager"]), (30.0, MODES["graph"]), (1, MODES["graph"])],
+    ids=["0.05-eager", "30-graph", "1-graph"],
 )
 def test_perturbed_probabilities_are_dirichlet(concentration, compiled):
     sampler = samplers.CategoricalSeedSampler(4, 0.0, concentration, seed=5)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.bijectors import _transform
 from tfrl.core import compile
+from tfrl.ops import math as ops_math
 
 # Where exp(-distance) is 0 in every dtype: the distance of a bound that is none.
 _FAR = 1000.0
@@ -69,7 +69,7 @@ def log_slope(
     width = tf.where(
         tf.math.is_inf(low) | tf.math.is_inf(high),
         tf.constant(_FAR, x.dtype),
-        _transform.quotient(_finite(high) - _finite(low), softness),
+        ops_math.quotient(_finite(high) - _finite(low), softness),
     )
     return _log1mexp(width) - tf.math.softplus(-below) - tf.math.softplus(above)
 
@@ -104,9 +104,9 @@ def stretched_inverse(
         array([1.], dtype=float32)
     """
     length = high - low
-    width = _transform.quotient(length, softness)
+    width = ops_math.quotient(length, softness)
     # Of the distance to the nearer bound; a share of the interval would underflow.
-    rate = _transform.quotient(tf.math.softplus(width), length)
+    rate = ops_math.quotient(tf.math.softplus(width), length)
     is_lower = y - low < high - y
     half = 0.5 * length
     gap = rate * tf.where(is_lower, y - low, half)
@@ -140,8 +140,8 @@ def stretched_log_slope(
         >>> stretched_log_slope(x, -1.0, 2.0, 1.0).numpy().round(3)
         array([-199.065,   -0.499], dtype=float32)
     """
-    below, above = (_transform.quotient(x - bound, softness) for bound in (low, high))
-    width = _transform.quotient(high - low, softness)
+    below, above = (ops_math.quotient(x - bound, softness) for bound in (low, high))
+    width = ops_math.quotient(high - low, softness)
     # softplus(A) - D from the nearer bound, where it keeps its digits.
     excess = tf.where(
         below > 0.0,
@@ -156,7 +156,7 @@ def stretched_log_slope(
 def _distance(x: tf.Tensor, bound: tf.Tensor, softness: tf.Tensor) -> tf.Tensor:
     """`(x - bound) / softness`; far away, with gradient 0, where the bound is none."""
     far = -tf.sign(bound) * tf.constant(_FAR, x.dtype)
-    near = _transform.quotient(x - _finite(bound), softness)
+    near = ops_math.quotient(x - _finite(bound), softness)
     return tf.where(tf.math.is_inf(bound), far, near)
 
 

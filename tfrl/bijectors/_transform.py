@@ -97,40 +97,6 @@ def inside(y: tf.Tensor, low: TensorLike, high: TensorLike) -> tf.Tensor:
     return tf.where((y >= low) & (y <= high), moved, nan)
 
 
-def quotient(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """Divides, with a gradient that needs no more range than the quotient.
-
-    That of TensorFlow multiplies what may be infinite by what may be 0, and XLA's has
-    y * y, which under- or overflows.
-
-    Args:
-        x: float32 or float64.
-        y: numbers other than 0, broadcast against `x`.
-
-    Returns:
-        `x / y`.
-
-    Example:
-        >>> quotient(tf.constant([3.0]), tf.constant(2.0)).numpy()
-        array([1.5], dtype=float32)
-    """
-    if not (x.shape.is_fully_defined() and x.shape == y.shape):
-        shape = tf.broadcast_dynamic_shape(tf.shape(x), tf.shape(y))
-        x, y = tf.broadcast_to(x, shape), tf.broadcast_to(y, shape)
-    return _quotient(x, y)
-
-
-@tf.custom_gradient
-def _quotient(x: tf.Tensor, y: tf.Tensor) -> Any:
-    ratio = x / y
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        slope = upstream / y
-        return slope, -slope * ratio
-
-    return ratio, gradient
-
-
 class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
     """A bijector that crosses `tf.function` and compares by its parameters.
 

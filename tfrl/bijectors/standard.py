@@ -14,6 +14,7 @@ import tensorflow_probability as tfp
 
 from tfrl.bijectors import _transform
 from tfrl.core import checks
+from tfrl.ops import math as ops_math
 
 TensorLike = _transform.TensorLike
 _Class = TypeVar("_Class", bound=type)
@@ -108,7 +109,7 @@ class AffineTransform(_transform.Transform):
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
         loc, scale = self._operands(y)
-        return _transform.quotient(y - loc, scale)
+        return ops_math.quotient(y - loc, scale)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
         loc, scale = self._operands(x)

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import compile
+from tfrl.distributions import _elementwise
 
 # By dtype: Gauss-Legendre nodes on [-1, 1] with their weights, and the x at which a
 # factor exp(-x) has become negligible. They err by less than the dtype's precision for
@@ -35,13 +36,15 @@ def quantiles(
     its: Any,
 ) -> tf.Tensor:
     """Turns uniform numbers into samples."""
-    loc += tf.zeros_like(scale + lower)
-    scale = at_least_tiny(scale) + tf.zeros_like(loc)
+    shape, share, loc, scale, lower, upper = _elementwise.rows(
+        uniform, loc, at_least_tiny(scale), lower, upper
+    )
     low = its.cdf(standardized(lower - loc, scale))
     high = its.cdf(standardized(upper - loc, scale))
-    share = (1.0 - uniform) * low + uniform * high
+    share = (1.0 - share) * low + share * high
     share = tf.clip_by_value(share, _LEAST_QUANTILE, _GREATEST_QUANTILE)
-    return tf.clip_by_value(loc + scale * its.icdf(share), lower, upper)
+    draws = tf.clip_by_value(loc + scale * its.icdf(share), lower, upper)
+    return tf.reshape(draws, shape)
 
 
 @compile.compiled(static=("its", "mass_floor"))
@@ -55,8 +58,12 @@ def log_density(
     mass_floor: float,
 ) -> tf.Tensor:
     """Log-densities, summed over the axes of the bounds."""
+    axes = list(range(-lower.shape.rank, 0))
+    shape, value, loc, scale, lower, upper = _elementwise.rows(
+        value, loc, scale, lower, upper
+    )
     each = log_densities(value, loc, scale, lower, upper, its, mass_floor)
-    return tf.reduce_sum(each, axis=list(range(-lower.shape.rank, 0)))
+    return tf.reduce_sum(tf.reshape(each, shape), axis=axes)
 
 
 def log_densities(

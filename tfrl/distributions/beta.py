@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import checks
-from tfrl.distributions import _beta_function, _parameters
+from tfrl.distributions import _beta_function, _draws, _parameters
 
 tfd = tfp.distributions
 
@@ -157,10 +157,10 @@ class Beta(tfp.distributions.Beta):
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = self.batch_shape_tensor()
         both = tf.stack([tf.broadcast_to(x, shape) for x in self._concentrations()])
-        drawable = tf.stop_gradient(tf.maximum(both, _LEAST_CONCENTRATION))
-        log_gammas = tfd.ExpGamma(drawable, log_rate=0.0).sample(n, seed=seed)
-        both = tf.broadcast_to(both, tf.shape(log_gammas))
-        return _draw(both, tf.stop_gradient(log_gammas), self._margin)
+        shape = tf.concat([[n], tf.shape(both)], axis=0)
+        drawable = tf.maximum(both, _LEAST_CONCENTRATION)
+        log_gammas = _draws.log_gamma(drawable, shape, seed)
+        return _draw(tf.broadcast_to(both, shape), log_gammas, self._margin)
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
         return _beta_function.log_density(x, *self._concentrations())

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import checks
-from tfrl.distributions import _parameters
+from tfrl.distributions import _draws, _parameters
 
 
 class DiagMultivariateCauchy(tfp.distributions.Independent):
@@ -76,7 +76,7 @@ class StableCauchy(tfp.distributions.Cauchy):
 
     A draw is the quantile of a clipped uniform number,
 
-        x = loc + scale * tan(pi * clip(u - 1/2, -c, c)),   u uniform in [0, 1)
+        x = loc + scale * tan(pi * clip(u - 1/2, -c, c)),   u uniform in (0, 1)
 
     with `c` = 0.49: `|x - loc|` is at most 31.82 `scale`, and each end carries a mass
     of 1 %. `sample(..., clipping_value=c)` sets another `c`. Everything else is the
@@ -137,8 +137,7 @@ class StableCauchy(tfp.distributions.Cauchy):
         )
         loc, scale = tf.convert_to_tensor(self.loc), tf.convert_to_tensor(self.scale)
         shape = tf.concat([[n], self.batch_shape_tensor()], axis=0)
-        seed = tfp.random.sanitize_seed(seed, salt="StableCauchy")
-        uniform = tf.random.stateless_uniform(shape, seed, dtype=self.dtype)
+        uniform = _draws.uniform(shape, seed, self.dtype)
         share = tf.clip_by_value(uniform - 0.5, -clipping_value, clipping_value)
         return loc + scale * tf.tan(math.pi * share)
 

@@ -123,7 +123,11 @@ class NormalITS(InverseTransformSampling):
     @staticmethod
     @_in_float32
     def icdf(x: TensorLike) -> tf.Tensor:
-        """Returns the value that is not exceeded with probability `x`."""
+        """Returns the value that is not exceeded with probability `x`.
+
+        XLA doubles `x` and subtracts 1 first: what is below 1e-7 in float32 (1e-16 in
+        float64) loses its digits there, or becomes -inf.
+        """
         return tf.math.ndtri(x)
 
     @staticmethod

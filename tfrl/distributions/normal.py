@@ -8,7 +8,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import checks
-from tfrl.distributions import _parameters
+from tfrl.distributions import _draws, _parameters
+from tfrl.ops import math as ops_math
 
 
 class DiagMultivariateNormal(tfp.distributions.Independent):
@@ -79,7 +80,8 @@ class Normal(tfp.distributions.Normal):
         log p(x) = -z^2 / 2 - log scale - log(2 pi) / 2
 
     where TFP's own subtracts `loc / scale` from `x / scale`, whose leading digits
-    cancel. Everything else is TFP's. A scale of 0 is admitted, see
+    cancel. A seed gives the same draws everywhere, but for the last digits under XLA.
+    Everything else is TFP's. A scale of 0 is admitted, see
     `DiagMultivariateNormal`.
 
     Args:
@@ -122,24 +124,13 @@ class Normal(tfp.distributions.Normal):
     ) -> Mapping[str, Any]:
         return _parameters.location_scale_properties(dtype)
 
+    def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
+        shape = tf.concat([[n], self.batch_shape_tensor()], axis=0)
+        noise = _draws.normal(shape, seed, self.dtype)
+        return tf.convert_to_tensor(self.loc) + self.scale * noise
+
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
         scale = tf.convert_to_tensor(self.scale)
-        rise = x - self.loc
-        shape = tf.broadcast_dynamic_shape(tf.shape(rise), tf.shape(scale))
-        deviation = _quotient(
-            tf.broadcast_to(rise, shape), tf.broadcast_to(scale, shape)
-        )
+        deviation = ops_math.quotient(x - self.loc, scale)
         constant = 0.5 * math.log(2.0 * math.pi)
         return -0.5 * deviation**2 - tf.math.log(scale) - constant
-
-
-@tf.custom_gradient
-def _quotient(x: tf.Tensor, y: tf.Tensor) -> Any:
-    # XLA divides by y^2 in its own gradient of x / y, which under- or overflows.
-    ratio = x / y
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        slope = upstream / y
-        return slope, -slope * ratio
-
-    return ratio, gradient

@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, random
-from tfrl.distributions import _parameters, _squash
+from tfrl.core import checks
+from tfrl.distributions import _draws, _parameters, _squash
+from tfrl.ops import math as ops_math
 
 tfd = tfp.distributions
 
@@ -84,29 +85,24 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
         name: str = "SquashedNormal",
     ) -> None:
         parameters = dict(locals())
-        _check_numbers(scale, low, high)
+        for name_of, bound in (("low", low), ("high", high)):
+            known = _parameters.known_value(bound)
+            if known is not None:
+                checks.check_finite("SquashedNormal", name_of, known)
         with tf.name_scope(name) as name:
-            dtype = _dtype_of(loc, scale, low, high)
-            self._loc = _parameter("loc", loc, dtype)
-            self._scale = _parameter("scale", scale, dtype)
-            self._low = _parameter("low", low, dtype)
-            self._high = _parameter("high", high, dtype)
+            tensors = _parameters.location_scale_between(
+                "SquashedNormal", loc, scale, low=low, high=high
+            )
+            self._loc, self._scale, self._low, self._high = tensors
             self._raw_of: Callable[[Any], Any] = lambda value: None  # noqa: ARG005
             super().__init__(
-                dtype=dtype,
+                dtype=self._loc.dtype,
                 reparameterization_type=tfd.FULLY_REPARAMETERIZED,
                 validate_args=validate_args,
                 allow_nan_stats=allow_nan_stats,
                 parameters=parameters,
                 name=name,
             )
-        if self.event_shape.rank is None:
-            raise ValueError(
-                "`SquashedNormal`: `low` and `high` expected a known rank, which is "
-                "the event's; got an unknown one; set their shape"
-            )
-        _check_event("loc", self._loc, self.event_shape)
-        _check_event("scale", self._scale, self.event_shape)
 
     @classmethod
     def _parameter_properties(
@@ -172,7 +168,9 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
         low, high = self._low, self._high
         drawn = self._raw_of(value)
         raw = _squash.unsquash(value, low, high) if drawn is None else drawn
-        density = self._log_density(raw, (raw - self._loc) / self._scale)
+        scale = tf.convert_to_tensor(self._scale)
+        noise = ops_math.quotient(raw - self._loc, scale)
+        density = self._log_density(raw, noise)
         if drawn is not None:
             return density
         beyond = tf.reduce_any((value < low) | (value > high), self._event_axes())
@@ -187,10 +185,12 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
 
     def _noise(self, sample_shape: Any, seed: Any) -> tf.Tensor:
         """Standard normal numbers in the shape of a draw."""
-        outer = tf.reshape(tf.cast(sample_shape, tf.int32), [-1])
-        shape = tf.concat([outer, self._shape()], axis=0)
-        seed = random.new_seed(seed() if callable(seed) else seed)
-        return tf.random.stateless_normal(shape, seed, dtype=self.dtype)
+        outer = tf.reshape(tf.convert_to_tensor(sample_shape, tf.int32), [-1])
+        known = tf.get_static_value(sample_shape)
+        outer = outer if known is None else np.ravel(known).astype(np.int32)
+        return _draws.normal(
+            tf.concat([outer, self._shape()], axis=0), seed, self.dtype
+        )
 
     def _shape(self) -> Any:
         """Batch and event shape, as numbers where they are known."""
@@ -204,9 +204,10 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
 
     def _log_density(self, raw: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         half = _squash.half_range(self._low, self._high)
+        unit = tf.reduce_sum(tf.math.log(half) + _LOG_SQRT_2_PI)
         densities = -0.5 * tf.square(noise) - _squash.log_slope(raw)
-        densities -= tf.math.log(self._scale) + tf.math.log(half) + _LOG_SQRT_2_PI
-        return tf.reduce_sum(densities, self._event_axes())
+        densities -= tf.math.log(self._scale)
+        return tf.reduce_sum(densities, self._event_axes()) - unit
 
     def _parameter_control_dependencies(
         self,
@@ -231,74 +232,12 @@ def _kl_squashed_normals(
     a: SquashedNormal, b: SquashedNormal, name: str | None = None
 ) -> tf.Tensor:
     """That of the normals: squashing both alike changes nothing."""
-    bounds = [
-        _parameters.known_value(bound) for bound in (a.low, b.low, a.high, b.high)
-    ]
-    same_event = a.event_shape.is_compatible_with(b.event_shape)
-    if not same_event or not (
-        any(bound is None for bound in bounds)
-        or (np.all(bounds[0] == bounds[1]) and np.all(bounds[2] == bounds[3]))
-    ):
-        raise ValueError(
-            "`kl_divergence`: `distribution_b` expected the bounds of "
-            f"`distribution_a` {bounds[::2]}; got {bounds[1::2]}; between others the "
-            "divergence has no closed form"
-        )
+    _parameters.check_same_bounds(a, b, "low", "high")
     with tf.name_scope(name or "kl_squashed_normals"):
         log_ratio = tf.math.log(a.scale) - tf.math.log(b.scale)
         gains = tf.math.expm1(2.0 * log_ratio) - 2.0 * log_ratio
-        divergence = 0.5 * (gains + tf.square((a.loc - b.loc) / b.scale))
+        gap = ops_math.quotient(a.loc - b.loc, tf.convert_to_tensor(b.scale))
+        divergence = 0.5 * (gains + tf.square(gap))
         same = tf.equal(a.low, b.low) & tf.equal(a.high, b.high)
         divergence = tf.where(same, divergence, tf.constant(np.nan, divergence.dtype))
         return tf.reduce_sum(divergence, a._event_axes())
-
-
-def _dtype_of(*values: Any) -> tf.DType:
-    """The dtype of the first floating tensor or array, else float32."""
-    dtypes = (tf.as_dtype(value.dtype) for value in values if hasattr(value, "dtype"))
-    return next((dtype for dtype in dtypes if dtype.is_floating), tf.float32)
-
-
-def _parameter(name: str, value: Any, dtype: tf.DType) -> Any:
-    """A tensor of `dtype`; variables stay what they are, to be read when used."""
-    if isinstance(value, tf.Variable):
-        return value
-    if tf.is_tensor(value):
-        checks.check_floating("SquashedNormal", name, value)
-    return tf.convert_to_tensor(value, dtype, name=name)
-
-
-def _check_numbers(scale: Any, low: Any, high: Any) -> None:
-    where = "SquashedNormal"
-    _parameters.check_positive(where, scale=scale)
-    least, greatest = _parameters.known_value(low), _parameters.known_value(high)
-    if least is not None:
-        checks.check_finite(where, "low", least)
-    if greatest is not None:
-        checks.check_finite(where, "high", greatest)
-    if (
-        least is not None
-        and greatest is not None
-        and not np.all(np.less(least, greatest))
-    ):
-        raise ValueError(
-            f"`{where}`: `high` expected numbers > `low` {low!r}; got {high!r}; "
-            "swap or correct them"
-        )
-
-
-def _check_event(name: str, value: Any, event_shape: tf.TensorShape) -> None:
-    rank = value.shape.rank
-    if rank is None:
-        return
-    trailing = value.shape[max(0, rank - event_shape.rank) :]
-    try:
-        fits = tf.broadcast_static_shape(trailing, event_shape)
-    except ValueError:
-        fits = None
-    if fits is None or not fits.is_compatible_with(event_shape):
-        raise ValueError(
-            f"`SquashedNormal`: `{name}` expected a shape ending in that of the bounds "
-            f"{event_shape.as_list()}; got {value.shape.as_list()}; reshape it, or "
-            "give the bounds one number per element of the event"
-        )

@@ -6,12 +6,11 @@ bounds. Log-densities and gradients stay finite however far off the location dri
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, random
-from tfrl.distributions import _parameters, _truncation, inverse_transform
+from tfrl.core import checks
+from tfrl.distributions import _draws, _parameters, _truncation, inverse_transform
 
 
 class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
@@ -40,10 +39,11 @@ class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
         lower_bound: lower bounds, of event shape; -inf for none.
         upper_bound: upper bounds, above the lower ones, of event shape; inf for none.
         its: the standard distribution, an `InverseTransformSampling` class.
-        mass_floor: what is added to the mass between the bounds. The default matters
-            where they hold next to none (11 scales away from a normal's location):
-            there the density falls with the distance's square, which calls the location
-            back. With 0 the density is normalised everywhere.
+        mass_floor: what is added to the mass between the bounds. The default changes
+            nothing as long as they hold more than some 1e-24. Where they hold less, 11
+            scales away from a normal's location and farther, the density integrates to
+            less than 1 and its logarithm falls with the square of the distance, which
+            calls the location back. With 0 the density is normalised everywhere.
         validate_args: whether to check values while running.
         name: name of the distribution.
 
@@ -75,15 +75,18 @@ class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
         name: str = "TruncatedDistribution",
     ) -> None:
         parameters = dict(locals())
-        tensors = _checked(
-            type(self).__name__,
-            mass_floor,
-            loc=loc,
-            scale=scale,
-            lower_bound=lower_bound,
-            upper_bound=upper_bound,
+        where = type(self).__name__
+        checks.check_within(where, "mass_floor", mass_floor, 0.0, 1.0)
+        tensors = _parameters.location_scale_between(
+            where, loc, scale, lower_bound=lower_bound, upper_bound=upper_bound
         )
         self._loc, self._scale, self._lower_bound, self._upper_bound = tensors
+        checks.check_same_shape(where, lower_bound=tensors[2], upper_bound=tensors[3])
+        if self._loc.dtype not in (tf.float32, tf.float64):
+            raise TypeError(
+                f"`{where}`: `loc` and the others expected float32 or float64; got "
+                f"{self._loc.dtype.name}; cast them with tf.cast"
+            )
         self._its, self._mass_floor = its, mass_floor
         super().__init__(
             dtype=self._loc.dtype,
@@ -151,10 +154,7 @@ class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = [[n], self.batch_shape_tensor(), self.event_shape_tensor()]
-        # XLA takes ten times as long if it may choose the generator.
-        uniform = tf.random.stateless_uniform(
-            tf.concat(shape, 0), random.new_seed(seed), dtype=self.dtype, alg="philox"
-        )
+        uniform = _draws.uniform(tf.concat(shape, 0), seed, self.dtype)
         return _truncation.quantiles(uniform, *self._tensors(), self._its)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
@@ -333,68 +333,6 @@ def _kl_truncated_normals(
     a: TruncatedNormal, b: TruncatedNormal, name: str | None = None
 ) -> tf.Tensor:
     """The divergence of the normalised densities, whatever their `mass_floor`."""
-    pairs = (a.lower_bound, b.lower_bound), (a.upper_bound, b.upper_bound)
-    for pair in pairs:
-        first, second = map(_parameters.known_value, pair)
-        known = first is not None and second is not None
-        if known and not np.array_equal(first, second):
-            raise ValueError(
-                "`kl_divergence`: `distribution_b` expected the bounds of "
-                f"`distribution_a` {first}; got {second}; truncate both alike"
-            )
+    _parameters.check_same_bounds(a, b, "lower_bound", "upper_bound")
     with tf.name_scope(name or "kl_truncated_normals"):
         return _truncation.kl_divergence(*a._tensors(), *b._tensors())
-
-
-def _checked(where: str, mass_floor: float, **parameters: Any) -> list[Any]:
-    """The parameters as tensors of one dtype; variables stay what they are."""
-    checks.check_within(where, "mass_floor", mass_floor, 0.0, 1.0)
-    loc, scale = parameters["loc"], parameters["scale"]
-    _parameters.check_positive(where, scale=scale)
-    _parameters.check_broadcastable(where, loc=loc, scale=scale)
-    given = [value for value in parameters.values() if hasattr(value, "dtype")]
-    given.sort(key=lambda value: not tf.is_tensor(value))
-    dtype = tf.as_dtype(given[0].dtype) if given else tf.float32
-    if dtype not in (tf.float32, tf.float64):
-        raise TypeError(
-            f"`{where}`: `loc` and the others expected float32 or float64; got "
-            f"{dtype.name}; cast them with tf.cast"
-        )
-    for name, value in parameters.items():
-        if not isinstance(value, tf.Variable | tfp.util.DeferredTensor):
-            parameters[name] = tf.convert_to_tensor(value, dtype, name=name)
-    _check_bounds(where, parameters["lower_bound"], parameters["upper_bound"])
-    event = parameters["lower_bound"].shape
-    for name in ("loc", "scale"):
-        shape = parameters[name].shape
-        if shape.rank is not None and not _ends_in(shape, event):
-            raise ValueError(
-                f"`{where}`: `{name}` expected a shape that ends in the bounds' "
-                f"{event.as_list()}; got {shape.as_list()}; reshape it or the bounds"
-            )
-    return list(parameters.values())
-
-
-def _check_bounds(where: str, lower: tf.Tensor, upper: tf.Tensor) -> None:
-    checks.check_same_shape(where, lower_bound=lower, upper_bound=upper)
-    if lower.shape.rank is None:
-        raise ValueError(
-            f"`{where}`: `lower_bound` expected a known rank, which is the event's; "
-            "got an unknown one; set its shape with tf.ensure_shape"
-        )
-    least, greatest = map(_parameters.known_value, (lower, upper))
-    known = least is not None and greatest is not None
-    if known and not np.all(least < greatest):
-        raise ValueError(
-            f"`{where}`: `upper_bound` expected numbers > `lower_bound` {least}; got "
-            f"{greatest}; swap or correct them"
-        )
-
-
-def _ends_in(shape: tf.TensorShape, event: tf.TensorShape) -> bool:
-    """Whether the last axes broadcast to those of an event."""
-    try:
-        last = shape[max(0, shape.rank - event.rank) :]
-        return tf.broadcast_static_shape(last, event).is_compatible_with(event)
-    except ValueError:
-        return False
