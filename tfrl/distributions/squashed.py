@@ -185,12 +185,13 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
 
     def _noise(self, sample_shape: Any, seed: Any) -> tf.Tensor:
         """Standard normal numbers in the shape of a draw."""
-        outer = tf.reshape(tf.convert_to_tensor(sample_shape, tf.int32), [-1])
-        known = tf.get_static_value(sample_shape)
-        outer = outer if known is None else np.ravel(known).astype(np.int32)
-        return _draws.normal(
-            tf.concat([outer, self._shape()], axis=0), seed, self.dtype
-        )
+        known = _parameters.known_value(sample_shape)
+        if known is None:
+            outer = tf.reshape(tf.convert_to_tensor(sample_shape, tf.int32), [-1])
+        else:
+            outer = np.ravel(known).astype(np.int32)
+        shape = tf.concat([outer, self._shape()], axis=0)
+        return _draws.normal(shape, seed, self.dtype)
 
     def _shape(self) -> Any:
         """Batch and event shape, as numbers where they are known."""
