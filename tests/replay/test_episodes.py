@@ -75,6 +75,35 @@ def test_an_observation_is_kept_once():
     assert sum(a.nbytes for a in store.steps.rows.arrays) < 1.01 * 10 * row.nbytes
 
 
+def test_an_episode_goes_on_from_what_was_seen_last():
+    spec = {"image": tf.TensorSpec([30, 30], tf.uint8), "x": tf.TensorSpec([2])}
+    store = EpisodeStore(spec, tf.TensorSpec([]), 20, num_environments=2)
+    rng = np.random.default_rng(0)
+    seen = [
+        {"image": rng.integers(0, 256, [2, 30, 30], np.uint8), "x": x}
+        for x in rng.normal(size=[4, 2, 2]).astype(np.float32)
+    ]
+    seen[1]["x"][1, 1] = np.nan
+    rest = np.zeros(2), np.zeros(2), np.zeros(2, bool), np.array([True, False])
+    store.add(seen[0], *rest, seen[1])
+    # The first environment begins anew.
+    begun = {name: np.stack([seen[2][name][0], seen[1][name][1]]) for name in spec}
+    for name, wrong in [("image", seen[3]["image"]), ("x", seen[1]["x"] + 1)]:
+        wrong = begun | {name: np.stack([begun[name][0], wrong[1]])}
+        with pytest.raises(
+            ValueError, match=r"`observations` .* goes on; got \[1\]; c"
+        ):
+            store.add(wrong, *rest, seen[3])
+    alone = {name: array[1:] for name, array in seen[3].items()}
+    with pytest.raises(ValueError, match="call `cut` where one was reset"):
+        store.add(alone, *(x[1:] for x in rest), alone, env_ids=[1])
+    assert UniformReplay(store).size == 2
+    store.add(begun, *rest, seen[3])
+    assert UniformReplay(store).size == 4
+    store.cut([1])
+    store.add(seen[0], *rest, seen[1])
+
+
 def test_cut():
     store = one_store()
     store.cut()

@@ -20,6 +20,8 @@ from tfrl.replay import _row_layout, numpy_storage
 
 # The end of an episode that still goes on.
 _OPEN = 1 << 62
+# In how many places an observation is compared with the one that is there.
+_PLACES = 64
 
 
 class Columns(NamedTuple):
@@ -99,6 +101,12 @@ class EpisodeRows:
         self.contents = Contents(f"{num_environments} environments, {text}")
         self.everyone = np.arange(num_environments)
         self.specs = [tf.nest.flatten(part) for part in step]
+        # Large ones are not looked at whole: adding would take twice as long.
+        sizes = [int(np.prod(spec.shape)) for spec in self.specs[0]]
+        self._places = [
+            np.linspace(0, size - 1, min(size, _PLACES)).astype(np.intp)
+            for size in sizes
+        ]
         self._actions = len(self.specs[0])
         self._numbers = self._actions + len(self.specs[1])
 
@@ -151,6 +159,22 @@ class EpisodeRows:
             self.marks.arrays[2].take(rows, mode="clip"),
             self.upcoming.take(environments, mode="clip"),
         )
+
+    def strangers(self, ids: np.ndarray, observations: list[np.ndarray]) -> np.ndarray:
+        """Returns which of `ids` go on, but from another observation than given."""
+        index = self.upcoming[ids]
+        rows = index % self.capacity
+        found = np.zeros(len(ids), bool)
+        for array, leaf, places in zip(
+            self.columns().observations, observations, self._places, strict=True
+        ):
+            if not places.size or not len(ids):
+                continue
+            there = array.reshape(self.capacity, -1)[rows[:, np.newaxis], places]
+            given = leaf.reshape(len(ids), -1)[:, places]
+            numbers = (there == there) | (given == given)  # noqa: PLR0124, not NaN
+            found |= ((there != given) & numbers).any(axis=1)
+        return ids[found & (self.columns().indices.take(rows) == index)]
 
     def append(self, ids: np.ndarray, step: Columns, after: list[np.ndarray]) -> None:
         """Writes one step of each environment of `ids`, and what is seen after it."""

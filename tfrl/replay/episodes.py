@@ -205,9 +205,9 @@ class EpisodeStore(tf.Module):
         """Adds one step of each environment given; the oldest steps make room.
 
         Args:
-            observations: nest of `[N, *shape]`, what was seen before the action. Kept
-                where an episode begins; where one goes on, it has to be what was given
-                as `next_observations` before, which is there already.
+            observations: nest of `[N, *shape]`, what was seen before the action. Where
+                an episode goes on, it has to be what was given as `next_observations`
+                before, which is there already; up to 64 numbers of each are compared.
             actions: nest of `[N, *shape]`.
             rewards: `[N]`.
             terminated: `[N]` bool, whether the episode truly ended after the action.
@@ -222,14 +222,22 @@ class EpisodeStore(tf.Module):
 
         Raises:
             TypeError: if a dtype does not fit.
-            ValueError: if a nest, a shape or the ids do not fit; the store is
-                unchanged.
+            ValueError: if a nest, a shape or the ids do not fit, or an episode goes on
+                from another observation; the store is unchanged.
         """
         _episode_rows.check_eager("EpisodeStore.add")
         ids = self._ids("EpisodeStore.add", env_ids)
         step = (observations, actions, rewards, terminated, truncated, extra)
         columns, after = self._arguments.arrays(step, next_observations, len(ids))
         with self._lock:
+            strangers = self._steps.strangers(ids, columns.observations)
+            _indices.ensured(
+                not strangers.size,
+                strangers,
+                "`EpisodeStore.add`: `observations` expected the `next_observations` "
+                "of the step before, in environments whose episode goes on",
+                "call `cut` where one was reset from outside",
+            )
             self._steps.append(ids, columns, after)
 
     @locking.atomic
