@@ -1,6 +1,6 @@
 """Every distribution and bijector comes back whole from where it travels.
 
-Through `tf.function`, apart into parameters and a `DistributionSpec`, rows of numpy,
+Through `tf.function`, apart into parameters and a `DistributionSpec`, a storage,
 `tf.data`, and the replicas of a strategy.
 """
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from conformance import examples
 
-from tfrl import distributions
+from tfrl import distributions, replay
 
 SEED = (1, 2)
 EXAMPLES = {example.cls.__name__: example for example in examples.DISTRIBUTIONS}
@@ -106,13 +106,14 @@ def log_probs_of(built, values):
     return {name: built[name].log_prob(values[name]) for name in built}
 
 
-def test_rows_of_arrays(everything):
+def test_rows_of_a_storage(everything):
     dists, specs, rows = everything
-    storage = tf.nest.map_structure(
-        lambda x: np.empty([9, *x.shape[1:]], x.dtype), rows
+    row_specs = tf.nest.map_structure(
+        lambda x: tf.TensorSpec(x.shape[1:], x.dtype), rows
     )
-    tf.nest.map_structure(lambda to, x: to.__setitem__(slice(3, 7), x), storage, rows)
-    taken = tf.nest.map_structure(lambda x: x[[5, 3]], storage)
+    storage = replay.NumpyStorage(row_specs, 9)
+    storage.set(slice(3, 7), rows)
+    taken = storage.get(np.array([5, 3]))
     built = distributions.params_to_distributions(taken, specs)
     for name, dist in dists.items():
         assert_same(built[name], EXAMPLES[name](**taken_of(name, [2, 0])))

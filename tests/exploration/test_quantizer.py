@@ -204,7 +204,11 @@ FAR = SPEC.replace(minimum=1e6, maximum=1e6 + 1)
 BAD = {
     "method": (ValueError, (SPEC, "cubic"), r"`sampling_method` expected one of"),
     "mode": (ValueError, (SPEC, "log", 5, "edge"), r"`rep_mode` expected one of"),
-    "one": (ValueError, (SPEC, "uniform", 1), r"`action_bins` expected numbers in"),
+    "one": (
+        ValueError,
+        (SPEC, "uniform", 1),
+        r"`action_bins` expected an int of at least",
+    ),
     "float": (TypeError, (SPEC, "uniform", 7.0), r"`action_bins` expected an int"),
     "bool": (TypeError, (SPEC, "uniform", True), r"`action_bins` expected an int"),
     "many": (ValueError, (FAR, "uniform", 99), r"that float32 tells apart between"),

@@ -30,19 +30,6 @@ def test_axis_must_exist(axis):
         _arguments.axis("op", "dim", axis, tf.zeros([1, 1, 1]))
 
 
-@pytest.mark.parametrize("value", [1.0, True, "1", None])
-def test_whole_numbers_are_ints(value):
-    with pytest.raises(TypeError, match="`op`: `n` expected an int of at least 0; got"):
-        _arguments.whole_number("op", "n", value, low=0)
-
-
-def test_whole_numbers_have_bounds():
-    assert _arguments.whole_number("op", "n", np.int32(2), low=2, high=2) == 2
-    for value in (1, 3):
-        with pytest.raises(ValueError, match=r"expected an int in \[2, 2\]; got"):
-            _arguments.whole_number("op", "n", value, low=2, high=2)
-
-
 def test_floating_dtype():
     for dtype in ("bfloat16", np.float64, tf.float16):
         assert _arguments.floating_dtype("op", dtype) == dtype

@@ -122,8 +122,12 @@ def test_replicas_share_a_batch():
     ("arguments", "error", "message"),
     [
         ({"replay": "store"}, TypeError, "`replay` expected UniformReplay .*; got str"),
-        ({"batch_size": 0}, ValueError, "`batch_size` expected numbers > 0; got 0"),
-        ({"steps": 0}, ValueError, "`steps` expected numbers > 0; got 0"),
+        (
+            {"batch_size": 0},
+            ValueError,
+            "`batch_size` expected an int .*; got 0",
+        ),
+        ({"steps": 0}, ValueError, "`steps` expected an int .*; got 0"),
         ({"prefetch": -1}, ValueError, "`prefetch` expected numbers .*; got -1"),
         ({"replay": 0}, ValueError, "`replay` expected something to draw"),
     ],

@@ -33,16 +33,6 @@ def test_no_index_is_none():
     assert _indices.int64_tensor("f", "idx", []).dtype == tf.int64
 
 
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [(0, ValueError), (-3, ValueError), (1.0, TypeError), (True, TypeError)],
-)
-def test_counts_are_integers_of_at_least_one(value, error):
-    _indices.check_count("f", "n", np.int32(1))
-    with pytest.raises(error, match="`f`: `n` expected"):
-        _indices.check_count("f", "n", value)
-
-
 def test_least_and_every_serve_arrays_and_tensors():
     for make in (np.array, tf.constant):
         assert bool(_indices.every(make([True, True])))

@@ -89,11 +89,13 @@ def test_recorded_construction():
     two = array_spec((2,), np.float32)
     with pytest.raises(ValueError, match="nest of specs with `shape` and `dtype`"):
         NumpyStorage({"a": two, "b": 3}, 5)  # mixed
-    with pytest.raises(ValueError, match="`capacity` expected numbers > 0; got 0"):
+    with pytest.raises(ValueError, match="`capacity` expected an int .*; got 0"):
         NumpyStorage(two, 0)  # recorded as raised by the first get
-    with pytest.raises(ValueError, match="`capacity` expected numbers > 0; got -1"):
+    with pytest.raises(ValueError, match="`capacity` expected an int .*; got -1"):
         NumpyStorage(two, -1)
-    with pytest.raises(TypeError, match="`capacity` expected an int; got 2.5"):
+    with pytest.raises(
+        TypeError, match="`capacity` expected an int of at least 1; got 2.5"
+    ):
         NumpyStorage(two, 2.5)
     with pytest.raises(ValueError, match="expected known dimensions"):
         NumpyStorage(array_spec((None, 2), np.float32), 5)

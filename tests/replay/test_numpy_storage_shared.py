@@ -50,6 +50,7 @@ def start(folder):
 
 
 def test_whoever_unpickles_has_the_same_rows():
+    gc.collect()  # segments of other tests of this process
     with NumpyStorage(SPEC, 4, "rows", shared=True) as storage:
         other = pickle.loads(pickle.dumps(storage))
         third = pickle.loads(pickle.dumps(other))

@@ -175,7 +175,7 @@ WRONG = {
         r"`n`=2 expected sizes of at least 2; got \[2, 1, 2\]",
     ),
     "n_high": (lambda b: b.dequeue(n=3), r"`n` expected numbers in \[1, 2\]; got 3"),
-    "n_zero": (lambda b: b.dequeue(n=0), "`n` expected numbers > 0; got 0"),
+    "n_zero": (lambda b: b.dequeue(n=0), "`n` expected an int of at least 1; got 0"),
     "n_float": (lambda b: b.dequeue(n=1.0), "`n` expected an int of at least 1"),
     "remove_negative": (
         lambda b: b.remove_up_to(-1),
@@ -213,12 +213,12 @@ def test_bad_input_changes_nothing(case, device):
         (
             {"num_environments": 0},
             ValueError,
-            "`num_environments` expected numbers > 0",
+            "`num_environments` expected an int of at least 1",
         ),
         (
             {"max_length": 0},
             ValueError,
-            "`RingBuffer`: `max_length` expected numbers >",
+            "`RingBuffer`: `max_length` expected an int of at least",
         ),
         ({"max_length": 1.5}, TypeError, "`max_length` expected an int of at least 1"),
         ({"device": "cuda"}, ValueError, "begins with '/'; got 'cuda'"),

@@ -64,7 +64,7 @@ def test_bad_arguments_draw_nothing(sampler):
     listed = good._replace(rewards=[1.0] * 4)
     frozen = good._replace(rewards=np.frombuffer(bytes(16), np.float32))
     cases = [
-        ((0,), ValueError, "`batch_size` expected numbers > 0"),
+        ((0,), ValueError, "`batch_size` expected an int of at least 1"),
         ((2.0,), TypeError, "`batch_size` expected an int"),
         ((4, wrong), ValueError, r"`out` expected float32 of shape \[4\]; .*\[3\]"),
         ((4, other), ValueError, "`out` expected float32 .*got float64"),

@@ -217,7 +217,7 @@ def test_hindsight_with_frames_and_never():
 @pytest.mark.parametrize(
     "make, error, message",
     [
-        (lambda: Transitions(0), ValueError, "`n_step` expected numbers > 0"),
+        (lambda: Transitions(0), ValueError, "`n_step` expected an int of at least 1"),
         (lambda: Transitions(1.5), TypeError, "`n_step` expected an int"),
         (lambda: Transitions(discount=1.1), ValueError, "`discount` expected"),
         (lambda: Transitions(frame_stack=0), ValueError, "`frame_stack` expected"),

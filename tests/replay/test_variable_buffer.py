@@ -108,7 +108,7 @@ def test_storage_refuses(call, error, match):
         (
             {"capacity": 0},
             ValueError,
-            "`VariableStorage`: `capacity` expected numbers >",
+            "`VariableStorage`: `capacity` expected an int of",
         ),
         ({"capacity": "4"}, TypeError, "`capacity` expected an int of at least 1"),
         ({"device": 0}, TypeError, "`device` expected a string; got 0"),

@@ -226,5 +226,5 @@ def test_reset_gives_running_episodes_up():
 
 @pytest.mark.parametrize("n_steps", [0, -1])
 def test_errors(n_steps):
-    with pytest.raises(ValueError, match="`Collector`: `n_steps` expected numbers > 0"):
+    with pytest.raises(ValueError, match="`Collector`: `n_steps` expected an int of"):
         collection.Collector(vector(AutoresetMode.DISABLED), n_steps, 0)

@@ -87,7 +87,5 @@ def test_nested_observations(layout):
 
 @pytest.mark.parametrize("n_episodes", [0, -3])
 def test_errors(n_episodes):
-    with pytest.raises(
-        ValueError, match="`evaluate`: `n_episodes` expected numbers > 0"
-    ):
+    with pytest.raises(ValueError, match="`evaluate`: `n_episodes` expected an int of"):
         play(AutoresetMode.DISABLED, 2, n_episodes)

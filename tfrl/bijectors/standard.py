@@ -5,7 +5,6 @@ neighbour inside when it is inverted, and the inverse of a value beyond is NaN.
 """
 
 import math
-import numbers
 from typing import Any, TypeVar
 
 import numpy as np
@@ -90,15 +89,10 @@ class AffineTransform(_transform.Transform):
         name: str = "affine_transform",
     ) -> None:
         parameters = dict(locals())
-        if isinstance(event_dim, bool) or not isinstance(event_dim, numbers.Integral):
-            raise TypeError(
-                "`AffineTransform`: `event_dim` expected an int; "
-                f"got {event_dim!r}; count the axes of an event"
-            )
-        self.event_dim = int(event_dim)
-        checks.check_within("AffineTransform", "event_dim", event_dim, 0, np.inf)
+        where = "AffineTransform"
+        self.event_dim = checks.check_whole_number(where, "event_dim", event_dim, low=0)
         super().__init__(parameters)
-        _check_not_zero("AffineTransform", "scale", self.scale)
+        _check_not_zero(where, "scale", self.scale)
 
     def _is_increasing(self) -> Any:
         return tf.convert_to_tensor(self.scale) > 0

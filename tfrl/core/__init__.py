@@ -6,13 +6,13 @@ what keeps data between steps in `tfrl.replay`, distributions and their specs in
 `tfrl.distributions`.
 """
 
+from tfrl.core.arrays import check_array, isscalar
 from tfrl.core.bounds import (
     clip_to_spec,
     scale_to_spec,
     spec_means_and_magnitudes,
 )
 from tfrl.core.checks import (
-    check_array,
     check_finite,
     check_floating,
     check_known_shape,
@@ -21,8 +21,8 @@ from tfrl.core.checks import (
     check_positive,
     check_rank,
     check_same_shape,
+    check_whole_number,
     check_within,
-    isscalar,
 )
 from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
 from tfrl.core.durable import (
@@ -120,6 +120,7 @@ __all__ = [
     "check_positive",
     "check_rank",
     "check_same_shape",
+    "check_whole_number",
     "check_within",
     "clip_to_spec",
     "compiled",

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import checks
+
 
 def set_random_seed(seed: int | None) -> int:
     """Seeds Python, numpy, TensorFlow and Keras.
@@ -110,19 +112,14 @@ def split_seed(seed: Any, n: int) -> list[tf.Tensor]:
         >>> noise_seed.shape
         TensorShape([2])
     """
-    count = _as_int("split_seed", n, "n")
-    if count < 1:
-        raise ValueError(
-            f"`split_seed`: `n` expected at least 1; got {n}; ask for one seed or more"
-        )
+    count = checks.check_whole_number("split_seed", "n", n, low=1)
     return tf.unstack(tf.random.split(new_seed(seed), count, alg="philox"), num=count)
 
 
-def _as_int(where: str, value: Any, name: str = "seed") -> int:
+def _as_int(where: str, value: Any) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(
-            f"`{where}`: `{name}` expected an int; "
-            f"got {value!r}; pass for example {name}=0"
+            f"`{where}`: `seed` expected an int; got {value!r}; pass for example seed=0"
         )
     return int(value)
 

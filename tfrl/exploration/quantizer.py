@@ -86,16 +86,8 @@ class ActionQuantizer:
             where, "sampling_method", sampling_method, ("uniform", "log")
         )
         checks.check_one_of(where, "rep_mode", rep_mode, ("center", "boundary"))
-        if isinstance(action_bins, bool) or not isinstance(
-            action_bins, int | np.integer
-        ):
-            raise TypeError(
-                f"`{where}`: `action_bins` expected an int; got {action_bins!r}; "
-                "pass how many levels there are"
-            )
-        checks.check_within(where, "action_bins", action_bins, 2, np.inf)
+        self._bins = checks.check_whole_number(where, "action_bins", action_bins, low=2)
         self._spec = action_spec
-        self._bins = int(action_bins)
         levels, edges = _levels_and_edges(
             action_spec, sampling_method, self._bins, rep_mode
         )

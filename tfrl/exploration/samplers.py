@@ -72,19 +72,12 @@ class CategoricalSeedSampler(_seeded.Seeded):
         seed: Any = None,
     ) -> None:
         where = "CategoricalSeedSampler"
-        if isinstance(num_classes, bool) or not isinstance(
-            num_classes, int | np.integer
-        ):
-            raise TypeError(
-                f"`{where}`: `num_classes` expected an int; got {num_classes!r}; "
-                "pass how many actions there are"
-            )
-        checks.check_positive(where, "num_classes", num_classes)
+        n = checks.check_whole_number(where, "num_classes", num_classes, low=1)
         checks.check_within(where, "new_noise_prob", new_noise_prob, 0, 1)
         checks.check_positive(where, "concentration", concentration)
         checks.check_finite(where, "concentration", concentration)
         super().__init__(seed)
-        self.state_spec = tf.TensorSpec([int(num_classes)], tf.float32)
+        self.state_spec = tf.TensorSpec([n], tf.float32)
         self._new_noise_prob = new_noise_prob
         self._concentration = concentration
 

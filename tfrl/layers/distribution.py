@@ -43,11 +43,9 @@ class DistributionHead(keras.layers.Layer):
         >>> head = DistributionHead(gym.spaces.Box(-2.0, 2.0, (3,)), name="policy")
         >>> inputs = keras.Input([8])
         >>> model = keras.Model(inputs, head(keras.layers.Dense(16)(inputs)))
-        >>> model.compile(
-        ...     "adam",
-        ...     loss=lambda actions, parameters:
-        ...         -head.distribution(parameters).log_prob(actions),
-        ... )
+        >>> def negative_log_likelihood(actions, parameters):
+        ...     return -head.distribution(parameters).log_prob(actions)
+        >>> model.compile("adam", loss=negative_log_likelihood)
         >>> parameters = model(np.zeros([5, 8], np.float32))
         >>> parameters.shape, head.distribution(parameters).sample(seed=0).shape
         (TensorShape([5, 6]), TensorShape([5, 3]))

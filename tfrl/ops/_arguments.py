@@ -1,9 +1,10 @@
 """How ops of this room take tensors: of known rank, axes counted from the front."""
 
-import numbers
 from typing import Any, TypeAlias
 
 import tensorflow as tf
+
+from tfrl.core import checks
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
@@ -66,42 +67,9 @@ def axis(where: str, name: str, value: int, tensor: tf.Tensor) -> int:
         1
     """
     rank = tensor.shape.rank
-    return whole_number(where, name, value, low=-rank, high=rank - 1) % rank
-
-
-def whole_number(
-    where: str, name: str, value: int, low: int, high: int | None = None
-) -> int:
-    """A Python or numpy integer, checked to lie within bounds.
-
-    Args:
-        where: name of the function that checks.
-        name: name of the argument.
-        value: its value.
-        low: the least number admitted.
-        high: the greatest number admitted, None for any.
-
-    Returns:
-        The number as an int.
-
-    Raises:
-        TypeError: if it is not an integer.
-        ValueError: if it is outside the bounds.
-
-    Example:
-        >>> whole_number("quantiles", "num_quantiles", 0, low=1)
-        Traceback (most recent call last):
-        ...
-        ValueError: `quantiles`: `num_quantiles` expected an int of at least 1; got 0;
-        correct it
-    """
-    bounds = f"of at least {low}" if high is None else f"in [{low}, {high}]"
-    message = f"`{where}`: `{name}` expected an int {bounds}; got {value!r}; correct it"
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(message)
-    if value < low or (high is not None and value > high):
-        raise ValueError(message)
-    return int(value)
+    return (
+        checks.check_whole_number(where, name, value, low=-rank, high=rank - 1) % rank
+    )
 
 
 def floating_dtype(where: str, value: Any) -> tf.DType:

@@ -262,7 +262,7 @@ def sum_to_leftmost(value: _arguments.TensorLike, dim: int) -> tf.Tensor:
         array([12., 12.], dtype=float32)
     """
     value = _arguments.ranked("sum_to_leftmost", "value", value)
-    dim = _arguments.whole_number("sum_to_leftmost", "dim", dim, low=0)
+    dim = checks.check_whole_number("sum_to_leftmost", "dim", dim, low=0)
     axes = list(range(dim, value.shape.rank))
     if not axes:
         return value

@@ -168,7 +168,7 @@ def spatial_broadcast(
         )
     for size in im_shape[-2:]:
         if not tf.is_tensor(size):
-            _arguments.whole_number(where, "im_shape", size, low=0)
+            checks.check_whole_number(where, "im_shape", size, low=0)
     multiples = [1] * embedding.shape.rank + list(im_shape[-2:])
     return tf.tile(embedding[..., tf.newaxis, tf.newaxis], multiples)
 
@@ -243,7 +243,7 @@ def diff_transform_matrix(num_frames: int, dtype: Any = "float32") -> tf.Tensor:
                [ 1.,  1.,  1.,  1.]], dtype=float32)
     """
     where = "diff_transform_matrix"
-    count = _arguments.whole_number(where, "num_frames", num_frames, low=1)
+    count = checks.check_whole_number(where, "num_frames", num_frames, low=1)
     wanted = _arguments.floating_dtype(where, dtype)
     orders = range(count - 1, -1, -1)
     rows = [

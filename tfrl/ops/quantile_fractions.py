@@ -123,7 +123,7 @@ def quantile_cos_embedding(quantile_fractions: TensorLike, n: int = 64) -> tf.Te
     where = "quantile_cos_embedding"
     fractions = _arguments.ranked(where, "quantile_fractions", quantile_fractions)
     checks.check_floating(where, "quantile_fractions", fractions)
-    count = _arguments.whole_number(where, "n", n, low=1)
+    count = checks.check_whole_number(where, "n", n, low=1)
     return _cos_embedding(fractions, n=count)
 
 
@@ -143,7 +143,7 @@ def _cuts(draws: tf.Tensor) -> tf.Tensor:
 
 def _counts(where: str, batch_size: int | tf.Tensor, num_quantiles: int) -> Any:
     if not tf.is_tensor(batch_size):
-        _arguments.whole_number(where, "batch_size", batch_size, low=0)
-    return batch_size, _arguments.whole_number(
+        checks.check_whole_number(where, "batch_size", batch_size, low=0)
+    return batch_size, checks.check_whole_number(
         where, "num_quantiles", num_quantiles, low=1
     )

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import checks
 from tfrl.ops import _arguments, _sequences
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
@@ -43,7 +44,7 @@ class BatchSquash:
 
     def __init__(self, batch_dims: int) -> None:
         where, name = "BatchSquash", "batch_dims"
-        self._batch_dims = _arguments.whole_number(where, name, batch_dims, low=0)
+        self._batch_dims = checks.check_whole_number(where, name, batch_dims, low=0)
         self._static: tf.TensorShape | None = None
         self._sizes: Any = None
 
@@ -216,9 +217,9 @@ def tensor_extend_new_dim(x: TensorLike, dim: int, n: int | tf.Tensor) -> tf.Ten
     where = "tensor_extend_new_dim"
     tensor = _arguments.ranked(where, "x", x)
     rank = tensor.shape.rank
-    axis = _arguments.whole_number(where, "dim", dim, low=0, high=rank)
+    axis = checks.check_whole_number(where, "dim", dim, low=0, high=rank)
     if not tf.is_tensor(n):
-        _arguments.whole_number(where, "n", n, low=0)
+        checks.check_whole_number(where, "n", n, low=0)
     multiples = [1] * axis + [n] + [1] * (rank - axis)
     return tf.tile(tf.expand_dims(tensor, axis), multiples)
 

@@ -16,8 +16,8 @@ from tfrl.replay.numpy_storage import NumpyStorage
 from tfrl.replay.prioritized import PrioritizedReplay
 from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.segment_tree import MaxTree, MinTree, SegmentTree, SumTree
-from tfrl.replay.transitions import Hindsight, Sequences, Transitions
-from tfrl.replay.uniform import Sample, UniformReplay
+from tfrl.replay.transitions import Hindsight, Sample, Sequences, Transitions
+from tfrl.replay.uniform import UniformReplay
 from tfrl.replay.variable_buffer import VariableStorage
 
 __all__ = [

@@ -5,18 +5,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-
-
-def check_count(where: str, name: str, value: Any) -> None:
-    """Raises unless `value` is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(
-            f"`{where}`: `{name}` expected an int of at least 1; got {value!r}; "
-            "give a whole number"
-        )
-    checks.check_positive(where, name, value)
-
 
 def int64_array(where: str, name: str, value: Any) -> np.ndarray:
     """Returns integers of any shape as a numpy array, not copied if int64 already."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import checks
 from tfrl.replay import (
     _indices,
     _positions,
@@ -117,8 +118,8 @@ def parts(
 
     Positions are a storage too: of `(positions, sizes)`, a row per environment.
     """
-    _indices.check_count(where, "num_environments", num_environments)
-    _indices.check_count(where, "max_length", max_length)
+    checks.check_whole_number(where, "num_environments", num_environments, low=1)
+    checks.check_whole_number(where, "max_length", max_length, low=1)
     on_host = device == "cpu"
     if not on_host and (shared or not str(device).startswith("/")):
         raise ValueError(

@@ -1,6 +1,5 @@
 """Which rows a storage has, and which values they take."""
 
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,9 @@ class RowLayout:
     """
 
     def __init__(self, data_spec: Any, capacity: int) -> None:
-        self.capacity = _capacity(capacity)
+        self.capacity = checks.check_whole_number(
+            "NumpyStorage", "capacity", capacity, low=1
+        )
         self.data_spec = tf.nest.map_structure(lambda spec: spec, data_spec)
         specs = tf.nest.flatten(data_spec)
         self.leaves = [_leaf(spec) for spec in specs]
@@ -175,17 +176,6 @@ class RowLayout:
 
     def _place(self, k: int) -> str:
         return f"leaf {k} of {self._spec}"
-
-
-def _capacity(capacity: Any) -> int:
-    try:
-        count = operator.index(capacity)
-    except TypeError:
-        raise TypeError(
-            f"`NumpyStorage`: `capacity` expected an int; got {capacity!r}; convert it"
-        ) from None
-    checks.check_positive("NumpyStorage", "capacity", count)
-    return count
 
 
 def _leaf(spec: Any) -> shapes.ShapeDtype:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.replay import _eligibility, _episode_rows, _indices, _reading, episodes
+from tfrl.core import checks
+from tfrl.replay import _eligibility, _episode_rows, _reading, episodes, transitions
 
 
 class Source:
@@ -45,22 +46,25 @@ class Source:
         self._extra_spec = self.steps.rows.data_spec.extra
         self._specs = functools.lru_cache(8)(self._prepared)
 
-    def spec(self, batch_size: int) -> tuple[Any, Any]:
-        """Returns specs of the data and the extra of samples."""
-        _indices.check_count(f"{self._where}.sample_spec", "batch_size", batch_size)
-        data = self._specs(int(batch_size))[1]
+    def spec(self, batch_size: int) -> transitions.Sample:
+        """Returns specs of a sample."""
+        where = f"{self._where}.sample_spec"
+        count = checks.check_whole_number(where, "batch_size", batch_size, low=1)
+        data = self._specs(count)[1]
         outer = data.rewards.shape
         extra = tf.nest.map_structure(
             lambda spec: tf.TensorSpec((*outer, *spec.shape), spec.dtype),
             self._extra_spec,
         )
-        return data, extra
+        number = tf.TensorSpec([count], tf.float32)
+        index = tf.TensorSpec([count], tf.int64)
+        return transitions.Sample(data, index, number, number, extra)
 
     def targets(self, batch_size: Any, out: Any) -> _reading.Targets:
         """Returns the leaves of `out`; raises if samples do not fit into them."""
         where = f"{self._where}.sample"
         _episode_rows.check_eager(where)
-        _indices.check_count(where, "batch_size", batch_size)
+        checks.check_whole_number(where, "batch_size", batch_size, low=1)
         if out is None:
             return None
         specs, expected = self._specs(int(batch_size))

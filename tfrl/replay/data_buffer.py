@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import checks
 from tfrl.replay import _draws, _indices, locking, ring_buffer
 
 
@@ -48,7 +49,7 @@ class DataBuffer(ring_buffer.RingBuffer):
         name: str = "DataBuffer",
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        _indices.check_count("DataBuffer", "capacity", capacity)
+        checks.check_whole_number("DataBuffer", "capacity", capacity, low=1)
         super().__init__(data_spec, 1, max_length=capacity, device=device, name=name)
         self._draws: Any
         if self._layout.on_host:
@@ -117,7 +118,9 @@ class DataBuffer(ring_buffer.RingBuffer):
             TypeError: if `batch_size` is not an integer.
             ValueError: if it is less than 1 or the buffer is empty.
         """
-        _indices.check_count("DataBuffer.get_batch", "batch_size", batch_size)
+        checks.check_whole_number(
+            "DataBuffer.get_batch", "batch_size", batch_size, low=1
+        )
         position, size = self._standing()
         size = _indices.ensured(
             _indices.every(size > 0),

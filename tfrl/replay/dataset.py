@@ -7,14 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks
-from tfrl.replay import _indices, prioritized, uniform
+from tfrl.replay import prioritized, transitions, uniform
 
 
 def as_dataset(
     replay: uniform.UniformReplay | prioritized.PrioritizedReplay,
     batch_size: int,
     steps: int | None = None,
-    transform: Callable[[uniform.Sample], Any] | None = None,
+    transform: Callable[[transitions.Sample], Any] | None = None,
     prefetch: int = 2,
 ) -> tf.data.Dataset:
     """Returns what `replay.sample(batch_size)` draws, again and again, as a dataset.
@@ -64,9 +64,9 @@ def as_dataset(
             f"`{where}`: `replay` expected UniformReplay or PrioritizedReplay; got "
             f"{type(replay).__name__}; make one of the store"
         )
-    _indices.check_count(where, "batch_size", batch_size)
+    checks.check_whole_number(where, "batch_size", batch_size, low=1)
     if steps is not None:
-        _indices.check_count(where, "steps", steps)
+        checks.check_whole_number(where, "steps", steps, low=1)
     checks.check_within(where, "prefetch", prefetch, 0, np.inf)
     spec = replay.sample_spec(batch_size)
     if not replay.size:
@@ -79,7 +79,7 @@ def as_dataset(
     def drawn() -> list[np.ndarray]:
         return [np.asarray(leaf) for leaf in tf.nest.flatten(replay.sample(batch_size))]
 
-    def tensors(_: tf.Tensor) -> uniform.Sample:
+    def tensors(_: tf.Tensor) -> transitions.Sample:
         dtypes = [leaf.dtype for leaf in leaves]
         batch = tf.numpy_function(drawn, [], dtypes, stateful=True)
         for tensor, leaf in zip(batch, leaves, strict=True):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import durable
+from tfrl.core import checks, durable
 from tfrl.replay import (
     _episode_rows,
     _indices,
@@ -107,8 +107,8 @@ class EpisodeStore(tf.Module):
         name: str = "EpisodeStore",
     ) -> None:
         where = "EpisodeStore"
-        _indices.check_count(where, "num_environments", num_environments)
-        _indices.check_count(where, "capacity", capacity)
+        checks.check_whole_number(where, "num_environments", num_environments, low=1)
+        checks.check_whole_number(where, "capacity", capacity, low=1)
         environments = int(num_environments)
         length = int(capacity) // environments
         if length < 2:

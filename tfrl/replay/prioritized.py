@@ -16,7 +16,6 @@ from tfrl.replay import (
     locking,
     segment_tree,
     transitions,
-    uniform,
 )
 
 
@@ -102,7 +101,7 @@ class PrioritizedReplay(tf.Module):
         self._masses.catch_up()
         return self._source.eligible.count
 
-    def sample_spec(self, batch_size: int) -> uniform.Sample:
+    def sample_spec(self, batch_size: int) -> transitions.Sample:
         """Returns specs of what `sample` returns.
 
         Args:
@@ -115,13 +114,10 @@ class PrioritizedReplay(tf.Module):
             TypeError: if `batch_size` is not an integer.
             ValueError: if it is less than 1.
         """
-        data, extra = self._source.spec(batch_size)
-        number = tf.TensorSpec([batch_size], tf.float32)
-        index = tf.TensorSpec([batch_size], tf.int64)
-        return uniform.Sample(data, index, number, number, extra)
+        return self._source.spec(batch_size)
 
     @locking.atomic
-    def sample(self, batch_size: int, out: Any = None) -> uniform.Sample:
+    def sample(self, batch_size: int, out: Any = None) -> transitions.Sample:
         """Draws steps, with replacement.
 
         Args:
@@ -147,7 +143,7 @@ class PrioritizedReplay(tf.Module):
         masses = tree.values.take(rows)
         weights = (masses.min() / masses) ** float(beta)
         data, indices, extra = self._source.read(rows, random, targets)
-        return uniform.Sample(
+        return transitions.Sample(
             data,
             indices,
             weights.astype(np.float32),

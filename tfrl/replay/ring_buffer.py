@@ -188,7 +188,7 @@ class RingBuffer(tf.Module):
                 `n` or the ids are out of range, or `blocking` is asked of a buffer
                 without `allow_multiprocess`; the buffer is unchanged.
         """
-        _indices.check_count("RingBuffer.dequeue", "n", n)
+        checks.check_whole_number("RingBuffer.dequeue", "n", n, low=1)
         checks.check_within("RingBuffer.dequeue", "n", n, 1, self.max_length)
         if not blocking:
             return self._take(env_ids, n)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import checks
 from tfrl.replay import _heap, _indices
 
 _INFINITY = np.float64(np.inf).view(np.uint64)
@@ -60,7 +61,7 @@ class SegmentTree:
     def __init__(
         self, capacity: int, reducer: _heap.Reducer, init_value: float
     ) -> None:
-        _indices.check_count(type(self).__name__, "capacity", capacity)
+        checks.check_whole_number(type(self).__name__, "capacity", capacity, low=1)
         self._capacity = int(capacity)
         unit = float(init_value)
         reducer = _elementwise(type(self).__name__, reducer, unit)
@@ -277,7 +278,7 @@ class SumTree(SegmentTree):
             TypeError: if `n` is not an integer.
             ValueError: if `n` is less than 1, all values are 0, or their sum overflows.
         """
-        _indices.check_count("sample", "n", n)
+        checks.check_whole_number("sample", "n", n, low=1)
         sums = self._sums("sample")
         return self._draw(self._random.rand(n), sums)
 

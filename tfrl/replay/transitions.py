@@ -2,10 +2,33 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfrl.core import checks
-from tfrl.replay import _episode_rows, _indices, _reading
+from tfrl.replay import _episode_rows, _reading
+
+
+class Sample(NamedTuple):
+    """What a sampler drew.
+
+    Attributes:
+        data: a `tfrl.core.Transition` `[B, ...]` or a `tfrl.core.Trajectory`
+            `[B, T, ...]`, as the sampler was made for.
+        indices: `[B]` int64, which steps they begin with; see `EpisodeStore`.
+        weights: `[B]` float32, by which losses are multiplied; 1 if drawn uniformly.
+        probabilities: `[B]` float32, with which each was drawn.
+        extra: nest of what the store keeps besides, `[B, ...]` or `[B, T, ...]`.
+
+    Example:
+        >>> Sample(data=[0.5], indices=[7], weights=[1.0], probabilities=[0.1]).extra
+        ()
+    """
+
+    data: Any
+    indices: Any
+    weights: Any
+    probabilities: Any
+    extra: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,10 +132,10 @@ class Transitions:
 
     def __post_init__(self) -> None:
         where = "Transitions"
-        _indices.check_count(where, "n_step", self.n_step)
+        checks.check_whole_number(where, "n_step", self.n_step, low=1)
         checks.check_within(where, "discount", self.discount, 0, 1)
         if self.frame_stack is not None:
-            _indices.check_count(where, "frame_stack", self.frame_stack)
+            checks.check_whole_number(where, "frame_stack", self.frame_stack, low=1)
         if not isinstance(self.relabel, Hindsight | None):
             raise TypeError(
                 f"`{where}`: `relabel` expected a Hindsight or None; got "
@@ -182,11 +205,11 @@ class Sequences:
 
     def __post_init__(self) -> None:
         where = "Sequences"
-        _indices.check_count(where, "length", self.length)
+        checks.check_whole_number(where, "length", self.length, low=1)
         if isinstance(self.burn_in, bool) or self.burn_in != 0:
-            _indices.check_count(where, "burn_in", self.burn_in)
+            checks.check_whole_number(where, "burn_in", self.burn_in, low=1)
         if self.frame_stack is not None:
-            _indices.check_count(where, "frame_stack", self.frame_stack)
+            checks.check_whole_number(where, "frame_stack", self.frame_stack, low=1)
 
     def reader(self, steps: _episode_rows.EpisodeRows) -> _reading.SequenceReader:
         """Returns what reads such samples from a store.

@@ -1,6 +1,6 @@
 """Replay that draws every step equally often."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,29 +9,6 @@ from tfrl.replay import _draws, _source, episodes, locking, transitions
 
 # Fewer than this share of rows: they are listed rather than found by trying.
 _RARE = 0.125
-
-
-class Sample(NamedTuple):
-    """What a sampler drew.
-
-    Attributes:
-        data: a `tfrl.core.Transition` `[B, ...]` or a `tfrl.core.Trajectory`
-            `[B, T, ...]`, as the sampler was made for.
-        indices: `[B]` int64, which steps they begin with; see `EpisodeStore`.
-        weights: `[B]` float32, by which losses are multiplied; 1 if drawn uniformly.
-        probabilities: `[B]` float32, with which each was drawn.
-        extra: nest of what the store keeps besides, `[B, ...]` or `[B, T, ...]`.
-
-    Example:
-        >>> Sample(data=[0.5], indices=[7], weights=[1.0], probabilities=[0.1]).extra
-        ()
-    """
-
-    data: Any
-    indices: Any
-    weights: Any
-    probabilities: Any
-    extra: Any = ()
 
 
 class UniformReplay(tf.Module):
@@ -92,7 +69,7 @@ class UniformReplay(tf.Module):
         self._catch_up()
         return self._source.eligible.count
 
-    def sample_spec(self, batch_size: int) -> Sample:
+    def sample_spec(self, batch_size: int) -> transitions.Sample:
         """Returns specs of what `sample` returns.
 
         Args:
@@ -105,13 +82,10 @@ class UniformReplay(tf.Module):
             TypeError: if `batch_size` is not an integer.
             ValueError: if it is less than 1.
         """
-        data, extra = self._source.spec(batch_size)
-        number = tf.TensorSpec([batch_size], tf.float32)
-        index = tf.TensorSpec([batch_size], tf.int64)
-        return Sample(data, index, number, number, extra)
+        return self._source.spec(batch_size)
 
     @locking.atomic
-    def sample(self, batch_size: int, out: Any = None) -> Sample:
+    def sample(self, batch_size: int, out: Any = None) -> transitions.Sample:
         """Draws steps, with replacement.
 
         Args:
@@ -133,7 +107,7 @@ class UniformReplay(tf.Module):
         random = self._random.generator
         rows = self._drawn(batch_size, random)
         data, indices, extra = self._source.read(rows, random, targets)
-        return Sample(
+        return transitions.Sample(
             data,
             indices,
             np.ones(batch_size, np.float32),

@@ -47,7 +47,7 @@ class VariableStorage(tf.Module):
         name: str = "VariableStorage",
     ) -> None:
         super().__init__(name=name)
-        _indices.check_count("VariableStorage", "capacity", capacity)
+        checks.check_whole_number("VariableStorage", "capacity", capacity, low=1)
         _check_device(device)
         specs = tf.nest.flatten(data_spec)
         for spec in specs:

@@ -135,7 +135,7 @@ class RunLog:
         self._event_bytes = 0
         self._write_event(file_version="brain.Event:2")
         # A TensorBoard that has read the dropped points already forgets them at a
-        # session start of their step. It ignores the first one of a directory, so a
+        # START record of their step. It ignores the first one of a directory, so a
         # new run has to write one as well.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         step = 0 if self._last is None else self._last + 1

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.core import durable
+from tfrl.core import checks, durable
 from tfrl.training import _named_arrays, _typed_json
 
 _FORMAT = 1
@@ -74,8 +74,8 @@ def save_run(
         >>> load_run(folder, {"w": tf.zeros([2])})[1:]
         ({'episodes': 3}, 10)
     """
-    _check_count("step", step, 0)
-    _check_count("keep", keep, 1)
+    step = checks.check_whole_number("save_run", "step", step, low=0)
+    checks.check_whole_number("save_run", "keep", keep, low=1)
     if not tf.executing_eagerly():
         raise ValueError(
             "`save_run`: `state` expected values; got a call inside `tf.function`; "
@@ -261,14 +261,6 @@ os.register_at_fork(after_in_child=RunLock._leave_to_parent)
 
 class _DamageError(Exception):
     """Says what is wrong with a step's folder."""
-
-
-def _check_count(name: str, value: int, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise ValueError(
-            f"`save_run`: `{name}` expected an int >= {least}; got {value!r}; "
-            "pass a plain Python int"
-        )
 
 
 def _steps_in(folder: pathlib.Path) -> list[int]:

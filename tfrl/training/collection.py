@@ -40,7 +40,7 @@ class Collector:
     """
 
     def __init__(self, envs: VectorEnv, n_steps: int, seed: int) -> None:
-        checks.check_positive("Collector", "n_steps", n_steps)
+        checks.check_whole_number("Collector", "n_steps", n_steps, low=1)
         self.envs = envs
         self.n_steps = n_steps
         self._mode = vector.autoreset_mode(envs)

@@ -56,7 +56,7 @@ def evaluate(
         >>> played.returns.shape, bool((played.returns == played.lengths).all())
         ((4,), True)
     """
-    checks.check_positive("evaluate", "n_episodes", n_episodes)
+    checks.check_whole_number("evaluate", "n_episodes", n_episodes, low=1)
     mode = vector.autoreset_mode(envs)
     n_envs = envs.num_envs
     quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs

@@ -66,7 +66,7 @@ class Intervals:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             if value is not None:
-                checks.check_positive("Intervals", name, value)
+                checks.check_whole_number("Intervals", name, value, low=1)
 
 
 class Trainer:
@@ -125,12 +125,14 @@ class Trainer:
         total_env_steps: int | None = None,
         intervals: Intervals | None = None,
     ) -> None:
-        checks.check_positive("Trainer", "n_epochs", n_epochs)
-        checks.check_positive("Trainer", "n_envs", n_envs)
-        checks.check_positive("Trainer", "n_steps", n_steps)
+        checks.check_whole_number("Trainer", "n_epochs", n_epochs, low=1)
+        checks.check_whole_number("Trainer", "n_envs", n_envs, low=1)
+        checks.check_whole_number("Trainer", "n_steps", n_steps, low=1)
         per_epoch = n_envs * n_steps
         if total_env_steps is not None:
-            checks.check_positive("Trainer", "total_env_steps", total_env_steps)
+            checks.check_whole_number(
+                "Trainer", "total_env_steps", total_env_steps, low=1
+            )
             n_epochs = min(n_epochs, -(-total_env_steps // per_epoch))
         self.directory = pathlib.Path(output_dir)
         self.n_epochs = n_epochs

@@ -1,0 +1,109 @@
+"""Questions about one array of any library."""
+
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+def check_array(
+    arr: Any,
+    ndim: int | Collection[int] | None = None,
+    ndim_min: int | None = None,
+    ndim_max: int | None = None,
+    dtype: Any = None,
+    shape: Any = None,
+    axis_size: int | Collection[int] | None = None,
+    axis: int | None = None,
+    except_np: bool = False,
+) -> None:
+    """Raises unless `arr` is a tensor with the properties asked for.
+
+    Args:
+        arr: tensor or variable.
+        ndim: the rank, or a collection of admitted ranks.
+        ndim_min: the least rank.
+        ndim_max: the greatest rank.
+        dtype: the dtype, or a collection of admitted dtypes.
+        shape: the static shape, a tuple or `tf.TensorShape`.
+        axis_size: the size of dimension `axis`, or a collection of admitted sizes;
+            looked at only where `axis` is given too.
+        axis: the dimension `axis_size` speaks of.
+        except_np: whether numpy arrays are admitted too.
+
+    Raises:
+        TypeError: if one of the checks fails.
+
+    Example:
+        >>> check_array(tf.zeros([2, 3]), ndim=2, dtype=("float32", "float64"))
+        >>> check_array(tf.zeros([2, 3]), ndim_max=1)
+        Traceback (most recent call last):
+        ...
+        TypeError: `check_array`: `arr` expected rank of at most 1; got shape [2, 3];
+        reshape it
+    """
+    if not (tf.is_tensor(arr) or (except_np and isinstance(arr, np.ndarray))):
+        _reject("a tensor", type(arr).__name__, "convert it with tf.constant")
+    dims = tuple(arr.shape)
+    ranks = (
+        (ndim is None or len(dims) in _admitted(ndim), f"{ndim}"),
+        (ndim_min is None or len(dims) >= ndim_min, f"of at least {ndim_min}"),
+        (ndim_max is None or len(dims) <= ndim_max, f"of at most {ndim_max}"),
+    )
+    for holds, rank in ranks:
+        if not holds:
+            _reject(f"rank {rank}", f"shape {list(dims)}", "reshape it")
+    found = tf.as_dtype(arr.dtype)
+    if dtype is not None and found not in map(tf.as_dtype, _admitted(dtype)):
+        _reject(f"dtype {dtype}", found.name, "cast it with tf.cast")
+    if shape is not None and dims != _wanted_shape(shape):
+        _reject(f"shape {list(shape)}", f"shape {list(dims)}", "reshape it")
+    if axis is not None and axis_size is not None:
+        inside = -len(dims) <= axis < len(dims)
+        if not inside or dims[axis] not in _admitted(axis_size):
+            wanted = f"size {axis_size} along axis {axis}"
+            _reject(wanted, f"shape {list(dims)}", "reshape it")
+
+
+def isscalar(num: Any) -> bool:
+    """Whether something is one number: a number, or an array of a single one.
+
+    Args:
+        num: anything. Sequences and strings are no scalars, whatever they hold.
+
+    Returns:
+        True for numbers, bools, and arrays, tensors and variables of a single one.
+
+    Example:
+        >>> isscalar(1.5), isscalar(tf.zeros([1, 1])), isscalar([1]), isscalar("a")
+        (True, True, False, False)
+    """
+    if isinstance(num, numbers.Number):
+        return True
+    if isinstance(num, np.ndarray | np.generic):
+        return num.size == 1 and num.dtype.kind in "biufcV"
+    if not tf.is_tensor(num):
+        return False
+    dtype = tf.as_dtype(num.dtype)
+    numeric = dtype.is_bool or dtype.is_integer or dtype.is_floating or dtype.is_complex
+    return numeric and tf.TensorShape(num.shape).num_elements() == 1
+
+
+def _reject(expected: str, got: str, remedy: str) -> None:
+    raise TypeError(f"`check_array`: `arr` expected {expected}; got {got}; {remedy}")
+
+
+def _admitted(choice: Any) -> Collection[Any]:
+    several = isinstance(choice, list | tuple | set | frozenset | range)
+    return choice if several else (choice,)
+
+
+def _wanted_shape(shape: Any) -> tuple[int | None, ...]:
+    if not isinstance(shape, tuple | tf.TensorShape):
+        raise TypeError(
+            "`check_array`: `shape` expected a tuple or tf.TensorShape; "
+            f"got {shape!r}; a list reads as alternatives, pass a tuple"
+        )
+    return tuple(shape)
