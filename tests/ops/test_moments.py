@@ -57,9 +57,10 @@ def test_batch_moments_equal_all_data_at_once(dtype, shape, event_rank):
 
 
 @MODES
-def test_great_offsets_leave_mean_and_variance_intact(mode):
+@pytest.mark.parametrize("rows", [64, 5000])
+def test_great_offsets_leave_mean_and_variance_intact(mode, rows):
     rng = np.random.default_rng(1)
-    values = (np.array([1e6, -3e7]) + rng.normal(size=(64, 2))).astype(np.float32)
+    values = (np.array([1e6, -3e7]) + rng.normal(size=(rows, 2))).astype(np.float32)
     function = lambda x: moments.batch_moments(x, 1)  # noqa: E731
     _, found = run(mode, function, tf.constant(values))
     mean, variance = whole(values, 1)
@@ -77,9 +78,10 @@ def test_a_first_row_far_from_the_others_costs_little():
 
 
 @MODES
+@pytest.mark.parametrize("repeats", [1, 3000], ids=["small", "large"])
 @pytest.mark.parametrize("size", [1e-38, 1e4, 1e30])
-def test_extreme_values_give_finite_moments(mode, size):
-    values = np.array([[size], [-size], [0.0], [size]], np.float32)
+def test_extreme_values_give_finite_moments(mode, size, repeats):
+    values = np.array([[size], [-size], [0.0], [size]] * repeats, np.float32)
     function = lambda x: moments.batch_moments(x, 1)  # noqa: E731
     _, found = run(mode, function, tf.constant(values))
     mean, variance = whole(values, 1)
@@ -193,7 +195,7 @@ def test_standardize_is_as_exact_as_in_float64(mode):
 
 
 @MODES
-@pytest.mark.parametrize("shape", [(16, 3), (4, 5, 3), (3,)], ids=str)
+@pytest.mark.parametrize("shape", [(16, 3), (4, 5, 3), (3,), (4100, 3)], ids=str)
 def test_values_learned_from_normalize_to_the_same(mode, shape):
     values = (1e6 + np.random.default_rng(7).normal(size=shape)).astype(np.float32)
     wide = 1e6 + np.random.default_rng(8).normal(size=(32, 3))

@@ -173,7 +173,7 @@ def _advance(
     if rule == "window":
         new = _with_window(stream, batch)
     else:
-        new = _with_rate(stream, batch, _rate(stream.count, setting, rule))
+        new = _with_rate(stream, batch, setting, rule)
     known = [tf.get_static_value(count) for count in counts]
     if all(count is not None and count > 0 for count in known):
         return new
@@ -186,18 +186,23 @@ def _advance(
 _compiled_advance = compile.compiled(static=("rule",))(_advance)
 
 
-def _rate(count: tf.Tensor, setting: tf.Tensor, rule: Rule) -> tf.Tensor:
-    if rule == "exponential":
-        return setting
-    start = tf.maximum(tf.floor(setting), 1)
-    return setting / (start + tf.cast(count, tf.float64))
-
-
 def _with_rate(
-    stream: MomentStream, batch: Sequence[moments.Moments], rate: tf.Tensor
+    stream: MomentStream,
+    batch: Sequence[moments.Moments],
+    setting: tf.Tensor,
+    rule: Rule,
 ) -> MomentStream:
-    mass = stream.mass + rate * (1 - stream.mass)
-    share = tf.math.divide_no_nan(rate, mass)
+    rate, speed = setting, None
+    if rule == "adaptive":
+        start = tf.maximum(tf.floor(setting), 1)
+        rate = setting / (start + tf.cast(stream.count, tf.float64))
+        speed = tf.get_static_value(setting)
+    if speed is not None and speed >= 1 and speed == int(speed):
+        # The first rate is 1: the first batch spends all of the mass.
+        mass, share = tf.ones_like(stream.mass), rate
+    else:
+        mass = stream.mass + rate * (1 - stream.mass)
+        share = tf.math.divide_no_nan(rate, mass)
     merged = [
         moments.merge_moments(old, new, share)
         for old, new in zip(stream.moments, batch, strict=True)

@@ -44,9 +44,9 @@ def batch_moments(
         variance = sum(w * (x - mean)^2) / sum(w)
 
     The sums run over differences from one row of the batch, in float32 (float64 for
-    float64 values, or where the squares exceed float32); variance + mean^2 is never
-    formed. Shifting by a row costs at most a relative error of the number of rows
-    times that of a sum.
+    float64 values, for a batch that is known to be small, and where the squares exceed
+    float32); variance + mean^2 is never formed. Shifting by a row costs at most a
+    relative error of the number of rows times that of a sum.
 
     Args:
         values: `[..., *shape]`, floating.
@@ -81,7 +81,7 @@ def batch_moments(
             "use tf.ensure_shape"
         )
     if weights is not None:
-        weights = tf.cast(tf.convert_to_tensor(weights), _wide(values.dtype))
+        weights = tf.cast(tf.convert_to_tensor(weights), _wide(values))
         outer = values.shape[: values.shape.rank - event_rank]
         if not weights.shape.is_compatible_with(outer):
             raise ValueError(
@@ -96,8 +96,8 @@ def merge_moments(old: Moments, new: Moments, share: TensorLike) -> Moments:
 
         delta     = new.mean - old.mean
         mean'     = old.mean + share * delta
-        variance' = (1 - share) * (old.variance + share * delta^2)
-                    + share * new.variance
+        variance' = old.variance
+            + share * (new.variance - old.variance + (1 - share) * delta^2)
 
     Args:
         old: moments of the one set.
@@ -118,11 +118,12 @@ def merge_moments(old: Moments, new: Moments, share: TensorLike) -> Moments:
         eq. 2.1.
     """
     delta = new.mean - old.mean
-    mean = old.mean + share * delta
+    step = share * delta
+    mean = old.mean + step
     if isinstance(old.variance, tuple):
         return Moments(mean, ())
-    spread = (1 - share) * (old.variance + share * delta**2)
-    return Moments(mean, spread + share * new.variance)
+    gap = new.variance - old.variance + delta * (delta - step)
+    return Moments(mean, old.variance + share * gap)
 
 
 def pool_moments(parts: Moments, weights: TensorLike) -> Moments:
@@ -260,8 +261,11 @@ def standardize(
     )
 
 
-def _wide(dtype: tf.DType) -> tf.DType:
-    return tf.float64 if dtype == tf.float64 else tf.float32
+def _wide(values: tf.Tensor) -> tf.DType:
+    """What to compute with: float64 costs nothing where there is little to compute."""
+    size = values.shape.num_elements()
+    small = size is not None and size <= 8192
+    return tf.float64 if small or values.dtype == tf.float64 else tf.float32
 
 
 @compile.compiled(static=("event_rank", "with_variance"))
@@ -271,13 +275,23 @@ def _batch_moments(
     event_rank: int,
     with_variance: bool,
 ) -> tuple[tf.Tensor, Moments]:
+    rows = _as_rows(values, event_rank)
     if weights is None:
-        rows, shift = _from_first_row(values, event_rank)
-        count = tf.cast(tf.shape(rows)[0], tf.float64)
+        known = rows.shape[0]
+        count = tf.shape(rows)[0] if known is None else tf.constant(known)
     else:
-        rows = _as_rows(values, event_rank)
         weights = tf.reshape(weights, [-1] + [1] * event_rank)
-        count = tf.cast(tf.reduce_sum(weights), tf.float64)
+        count = tf.reduce_sum(weights)
+    count = tf.cast(count, tf.float64)
+    if rows.dtype == tf.float64:
+        mean = _average(rows, weights, count)
+        if not with_variance:
+            return count, Moments(mean, ())
+        squares = tf.square(rows - mean)
+        return count, Moments(mean, _average(squares, weights, count))
+    if weights is None:
+        rows, shift = _from_first_row(rows)
+    else:
         shift = _average(rows, weights, count)  # the first row may not count
         rows -= shift
     offset = tf.cast(_average(rows, weights, count), tf.float64)
@@ -285,31 +299,33 @@ def _batch_moments(
     if not with_variance:
         return count, Moments(mean, ())
     squares = tf.cast(_average(tf.square(rows), weights, count), tf.float64)
-    if rows.dtype != tf.float64:
-        squares = tf.cond(
-            tf.reduce_all(tf.math.is_finite(squares)),
-            lambda: squares,
-            lambda: _average(tf.square(tf.cast(rows, tf.float64)), weights, count),
-        )
+    squares = tf.cond(
+        tf.reduce_all(tf.math.is_finite(squares)),
+        lambda: squares,
+        lambda: _average(tf.square(tf.cast(rows, tf.float64)), weights, count),
+    )
     return count, Moments(mean, tf.maximum(squares - offset**2, 0))
 
 
 def _as_rows(values: tf.Tensor, event_rank: int) -> tf.Tensor:
+    rows = tf.cast(values, _wide(values))
+    if values.shape.rank == event_rank + 1:
+        return rows
     shape = tf.shape(values)[values.shape.rank - event_rank :]
-    rows = tf.reshape(values, tf.concat([[-1], shape], 0))
-    return tf.cast(rows, _wide(values.dtype))
+    return tf.reshape(rows, tf.concat([[-1], shape], 0))
 
 
-def _from_first_row(values: tf.Tensor, event_rank: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _from_first_row(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Rows less the first one, and that one; 0 for an empty batch."""
-    rows = _as_rows(values, event_rank)
     # By how much rows are shifted matters to no derivative of what is made of them.
-    first = tf.stop_gradient(tf.reduce_sum(rows[:1], 0))
+    first = tf.stop_gradient(rows[0] if rows.shape[0] else tf.reduce_sum(rows[:1], 0))
     return rows - first, first
 
 
 def _average(rows: tf.Tensor, weights: tf.Tensor | None, count: tf.Tensor) -> tf.Tensor:
     """Weighted mean over the first axis, 0 where nothing counts."""
+    if weights is None and rows.shape[0]:
+        return tf.reduce_mean(rows, 0)
     if weights is not None:
         rows = tf.math.multiply_no_nan(rows, tf.cast(weights, rows.dtype))
     divisor = tf.where(count > 0, count, tf.ones_like(count))
@@ -327,23 +343,27 @@ def _standardize(
     unit_std: bool,
     learned: bool,
 ) -> tf.Tensor:
-    wide = _wide(values.dtype)
+    wide = _wide(values)
     square = tf.ones_like(variance) if unit_std else variance
     square = square if zero_mean else square + mean**2
-    deviation = tf.cast(tf.sqrt(square + epsilon), wide)
+    # Of small tensors: XLA repeats all else for each row of the large one.
+    scale = tf.math.rsqrt(square + epsilon)
     if not zero_mean:
-        near, result = None, tf.cast(values, wide)
-    elif learned:
-        # The graph has this difference already, from the update.
-        result, near = _from_first_row(values, mean.shape.rank)
+        result = tf.cast(values, wide) * tf.cast(scale, wide)
+    elif wide == tf.float64:
+        result = (tf.cast(values, wide) - mean) * scale
     else:
-        near = tf.cast(mean, wide)
-        result = tf.cast(values, wide) - near
-    # Divisions of small tensors: XLA repeats all else for each row of the large one.
-    result *= 1 / deviation
-    if near is not None and (learned or wide != tf.float64):
-        result -= tf.cast(mean - tf.cast(near, tf.float64), wide) / deviation
+        if learned:  # the graph has this difference already, from the update
+            result, near = _from_first_row(_as_rows(values, mean.shape.rank))
+        else:
+            near = tf.cast(mean, wide)
+            result = tf.cast(values, wide) - near
+        result *= tf.cast(scale, wide)
+        result -= tf.cast((mean - tf.cast(near, tf.float64)) * scale, wide)
+    result = tf.cast(result, values.dtype)
     if limit is not None:
-        limit = tf.cast(limit, wide)
+        limit = tf.cast(limit, values.dtype)
         result = tf.clip_by_value(result, -limit, limit)
-    return tf.cast(tf.reshape(result, tf.shape(values)), values.dtype)
+    if result.shape.rank == values.shape.rank:
+        return result
+    return tf.reshape(result, tf.shape(values))

@@ -68,11 +68,16 @@ class Running(tf.Module):
             TypeError: if a leaf is not floating.
             ValueError: if the nest or a shape does not fit the spec.
         """
+        self._advanced(tensor)
+
+    def _advanced(self, tensor: Any) -> moment_streams.MomentStream:
+        """Updates, and returns the stream after that without reading it again."""
         stream = moment_streams.advance_moment_stream(
             self._stream(), self._leaves(tensor), self._rule, self._setting
         )
         for kept, new in zip(self._kept, tf.nest.flatten(stream), strict=True):
             kept.assign(new)
+        return stream
 
     def _leaves(self, tensor: Any) -> list[Any]:
         self._check_nest(tensor)

@@ -96,26 +96,6 @@ class Normalizer(_running.Running):
         self._variance_epsilon = variance_epsilon
         self._summarized = max_dims_to_summarize if debug_summaries else 0
 
-    def update(self, tensor: Any) -> None:
-        """Takes in one more batch; no gradient flows back.
-
-        Args:
-            tensor: nest of `[..., *spec.shape]`, floating.
-
-        Raises:
-            TypeError: if a leaf is not floating.
-            ValueError: if the nest or a shape does not fit the spec.
-        """
-        super().update(tensor)
-        if not self._summarized:
-            return
-        for leaf, found in enumerate(self._stream().moments):
-            for what, value in zip(found._fields, found, strict=True):
-                flat = tf.reshape(value, [-1])[: self._summarized]
-                for index, element in enumerate(tf.unstack(flat)):
-                    path = f"{self.name}/{leaf}/{what}/{index}"
-                    tf.summary.scalar(path, element)
-
     def normalize(self, tensor: Any, clip_value: float = -1.0) -> Any:
         """Updates if `auto_update`, and normalizes by the moments after that.
 
@@ -131,9 +111,7 @@ class Normalizer(_running.Running):
             TypeError: if a leaf is not floating.
             ValueError: if the nest or a shape does not fit the spec.
         """
-        if self._auto_update:
-            self.update(tensor)
-        return self._normalized(tensor, clip_value, learned=self._auto_update)
+        return self._normalized(tensor, clip_value, self._auto_update)
 
     def __call__(self, tensor: Any, training: bool | None = None) -> Any:
         """Updates if in training, and normalizes; `auto_update` plays no part.
@@ -152,9 +130,7 @@ class Normalizer(_running.Running):
         """
         if training is None:
             training = not modes.is_eval() if self.training is None else self.training
-        if training:
-            self.update(tensor)
-        return self._normalized(tensor, None, learned=training)
+        return self._normalized(tensor, None, training)
 
     def numpy(self) -> host_normalizer.HostNormalizer:
         """Returns a copy of the present moments that normalizes NumPy arrays.
@@ -172,7 +148,20 @@ class Normalizer(_running.Running):
             scales.append(np.asarray(1 / np.sqrt(square + self._variance_epsilon)))
         return host_normalizer.HostNormalizer(self._nest(means), self._nest(scales))
 
-    def _normalized(self, tensor: Any, clip_value: float | None, learned: bool) -> Any:
+    def _advanced(self, tensor: Any) -> moment_streams.MomentStream:
+        stream = super()._advanced(tensor)
+        if not self._summarized:
+            return stream
+        for leaf, found in enumerate(stream.moments):
+            for what, value in zip(found._fields, found, strict=True):
+                flat = tf.reshape(value, [-1])[: self._summarized]
+                for index, element in enumerate(tf.unstack(flat)):
+                    path = f"{self.name}/{leaf}/{what}/{index}"
+                    tf.summary.scalar(path, element)
+        return stream
+
+    def _normalized(self, tensor: Any, clip_value: float | None, learn: bool) -> Any:
+        stream = self._advanced(tensor) if learn else self._stream()
         if isinstance(clip_value, int | float) and clip_value <= 0:
             clip_value = None
         zero_mean, unit_std = self._options
@@ -184,11 +173,9 @@ class Normalizer(_running.Running):
                 clip_value,
                 zero_mean=zero_mean,
                 unit_std=unit_std,
-                learned=learned,
+                learned=learn,
             )
-            for leaf, found in zip(
-                self._leaves(tensor), self._stream().moments, strict=True
-            )
+            for leaf, found in zip(self._leaves(tensor), stream.moments, strict=True)
         ]
         return self._nest(leaves)
 
