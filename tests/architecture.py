@@ -27,7 +27,7 @@ TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENS
 }
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {"tfrl/training/configs.py", "tfrl/rl_trainer.py"}
-OPTIONAL = {"matplotlib", "scipy"}
+OPTIONAL = {"PIL", "flax", "jax", "matplotlib", "scipy"}
 PRIVATE_OR_DEAD = {
     "tensorflow.python": "not public",
     "keras.src": "not public",

@@ -106,6 +106,23 @@ def test_keras_saves_all_of_it(options, normalizer, tmp_path):  # noqa: ARG001
         np.testing.assert_array_equal(copied(batch, training=True), expected)
 
 
+@pytest.mark.parametrize("options", [{}, {"window_size": 3}], ids=str)
+def test_a_checkpoint_of_the_model_holds_the_statistics(options, tmp_path):
+    def make():
+        layer = layers.RunningNormalization(**options)
+        return keras.Sequential([keras.Input([2]), layer]), layer
+
+    model, layer = make()
+    model(tf.constant([[1.0, 5.0], [3.0, 5.0]]), training=True)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "model"))
+    fresh, other = make()
+    tf.train.Checkpoint(model=fresh).restore(path)
+    assert len(other.weights) == len(layer.weights) >= 4
+    for ours, theirs in zip(layer.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=ours.name)
+    np.testing.assert_array_equal(other.mean, [2.0, 5.0])
+
+
 def test_config_makes_the_same_layer():
     given = {
         "window_size": 5,

@@ -1,5 +1,6 @@
 """Networks of Keras layers: multilayer perceptrons, encoders, actor and critic."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -77,6 +78,7 @@ class MLP(keras.layers.Layer):
                     dtype="float32",
                 )
             )
+        _name_in(self, self.dense)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs of `[B, *shape]`."""
@@ -183,14 +185,15 @@ class SpaceEncoder(keras.layers.Layer):
         self.parts: list[SpaceEncoder] = []
         self.images: list[keras.Sequential] = []
         if kinds[0] in ("dict", "tuple"):
-            self.parts = [
-                SpaceEncoder(
-                    kind, seed + 10 * i, name=f"part_{i}", dtype=self.dtype_policy
-                )
-                for i, (_, kind) in enumerate(kinds[1])
+            options = [
+                {"seed": seed + 10 * i, "name": f"part_{i}", "dtype": self.dtype_policy}
+                for i in range(len(kinds[1]))
             ]
+            pairs = zip(kinds[1], options, strict=True)
+            self.parts = [SpaceEncoder(kind, **option) for (_, kind), option in pairs]
         elif kinds[0] == "image":
             self.images = [conv_encoder(seed, self.dtype_policy)]
+        _name_in(self, [*self.parts, *self.images])
 
     @staticmethod
     def describe(space: gym.Space) -> list[Any]:
@@ -333,19 +336,10 @@ class ActorCritic(keras.Model):
         }
         dtype = self.dtype_policy
         self.encoder = SpaceEncoder(kinds, seed, name="encoder", dtype=dtype)
-        self.actor_network = MLP(
-            hidden_units,
-            activation,
-            n_outputs,
-            0.01,
-            seed + 100,
-            name="actor",
-            dtype=dtype,
-        )
-        self.critic_network = MLP(
-            hidden_units, activation, 1, 1.0, seed + 200, name="critic", dtype=dtype
-        )
-        self.log_std = None
+        mlp = functools.partial(MLP, hidden_units, activation, dtype=dtype)
+        self.actor_network = mlp(n_outputs, 0.01, seed + 100, name="actor")
+        self.critic_network = mlp(1, 1.0, seed + 200, name="critic")
+        self.log_std = log_std  # a weight from `build` on
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for a nest of `[B, ...]` shapes."""
@@ -387,6 +381,11 @@ class ActorCritic(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), **self.arguments}
+
+
+def _name_in(owner: keras.layers.Layer, layers: list[Any]) -> None:
+    for index, layer in enumerate(layers):  # `tf.train.Checkpoint` skips lists
+        setattr(owner, f"_layer_{index}", layer)
 
 
 def _image_shape(space: gym.spaces.Box) -> list[int]:

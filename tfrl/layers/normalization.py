@@ -127,7 +127,7 @@ class RunningNormalization(keras.layers.Layer):
             tf.nest.pack_sequence_as, tf.nest.map_structure(lambda _: 0, stream)
         )
         for leaf, name in zip(tf.nest.flatten(stream), _NAMES, strict=False):
-            self.add_weight(
+            weight = self.add_weight(
                 shape=leaf.shape,
                 dtype=leaf.dtype.name,
                 initializer="zeros",
@@ -137,6 +137,8 @@ class RunningNormalization(keras.layers.Layer):
                 aggregation="only_first_replica",
                 name=name,
             )
+            # `tf.train.Checkpoint` finds no others than those in attributes.
+            setattr(self, name, weight)
 
     def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
         """Learns from `[..., *features]` in training, and normalizes it."""

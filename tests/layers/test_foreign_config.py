@@ -1,0 +1,56 @@
+"""What `AsKeras` is saved as."""
+
+import json
+
+import foreign_layers
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import core
+from tfrl.layers import _foreign_config
+
+SIGNATURE = (
+    {"a": core.ShapeDtype((None, 3), np.int32)},
+    [core.ShapeDtype(()), core.ShapeDtype((2,), "bfloat16")],
+)
+
+
+@pytest.mark.parametrize("signature", [SIGNATURE, SIGNATURE[1][0]], ids=["nest", "one"])
+def test_signatures_come_back_from_json(signature):
+    text = json.dumps(_foreign_config.encoded(signature))
+    assert _foreign_config.decoded(json.loads(text)) == signature
+
+
+def test_keys_and_names_come_back():
+    key = np.array([1, 2**32 - 1], np.uint32)
+    config = json.loads(json.dumps(_foreign_config.encoded_key(key)))
+    np.testing.assert_array_equal(np.array(config["value"], config["dtype"]), key)
+    name = _foreign_config.name_of("layer", foreign_layers.registered_mix)
+    assert name == "foreign_layers>registered_mix"
+    assert _foreign_config.found("layer", name) is foreign_layers.registered_mix
+    assert _foreign_config.found("rng_updater", None) is None
+
+
+def test_what_has_no_registered_name():
+    with pytest.raises(
+        ValueError, match="`AsKeras`: `layer` expected a function decor"
+    ):
+        _foreign_config.name_of("layer", foreign_layers.network)
+    with pytest.raises(ValueError, match="got 'x>y', which is not; import the module"):
+        _foreign_config.found("layer", "x>y")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "want"),
+    [
+        (None, (None, None)),
+        ("float64", ("float64", None)),
+        (tf.float16, ("float16", None)),
+        ("mixed_float16", ("mixed_float16", None)),
+        (np.int32, (None, "int32")),
+        ("bool", (None, "bool")),
+    ],
+)
+def test_dtypes_of_inputs_and_policies(dtype, want):
+    assert _foreign_config.split_dtype(dtype) == want

@@ -1,0 +1,73 @@
+"""What an `AsKeras` layer is saved as, in strings and plain numbers."""
+
+import inspect
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import shapes
+
+
+def split_dtype(dtype: Any) -> tuple[Any, str | None]:
+    """Dtype policy of the layer, and dtype of inputs that are no floats."""
+    try:
+        kind = tf.as_dtype(dtype)
+    except TypeError:
+        return dtype, None
+    if kind.is_integer or kind.is_bool:
+        return None, kind.name
+    if not kind.is_floating:
+        raise ValueError(
+            "`AsKeras`: `dtype` expected a dtype of numbers or a dtype policy; "
+            f"got {kind.name}; leave it out for the default"
+        )
+    return kind.name, None
+
+
+def encoded_key(key: np.ndarray) -> dict[str, Any]:
+    return {"dtype": key.dtype.name, "value": key.tolist()}
+
+
+def encoded(signature: Any) -> dict[str, Any]:
+    """A signature in what JSON has; lists and tuples stay what they are."""
+    if isinstance(signature, dict):
+        return {"dict": {key: encoded(part) for key, part in signature.items()}}
+    if isinstance(signature, list | tuple):
+        kind = "list" if isinstance(signature, list) else "tuple"
+        return {kind: [encoded(part) for part in signature]}
+    return {"array": [list(signature.shape), signature.dtype.name]}
+
+
+def decoded(config: dict[str, Any]) -> Any:
+    """The signature that `encoded` was given."""
+    ((kind, content),) = config.items()
+    if kind == "array":
+        return shapes.ShapeDtype(*content)
+    if kind == "dict":
+        return {key: decoded(part) for key, part in content.items()}
+    return (list if kind == "list" else tuple)(map(decoded, content))
+
+
+def name_of(argument: str, function: Any) -> str:
+    """The name that a function or class is registered by."""
+    if inspect.isclass(function) or inspect.isfunction(function):
+        name = keras.saving.get_registered_name(function)
+        if keras.saving.get_registered_object(name) is function:
+            return name
+    raise ValueError(
+        f"`AsKeras`: `{argument}` expected a function decorated by "
+        "keras.saving.register_keras_serializable, to save it by name; "
+        f"got {function!r}; pass a registered factory of the layer"
+    )
+
+
+def found(argument: str, name: str | None) -> Any:
+    function = name and keras.saving.get_registered_object(name)
+    if name and function is None:
+        raise ValueError(
+            f"`AsKeras`: `{argument}` expected a registered function; got {name!r}, "
+            "which is not; import the module that registers it"
+        )
+    return function
