@@ -1,8 +1,6 @@
 """Tests of `tfrl.training.export`."""
 
 import os
-import subprocess
-import sys
 import types
 
 import gymnasium as gym
@@ -14,6 +12,7 @@ from tfrl.agents import actor_critic, gradient_transforms
 from tfrl.training import export
 
 S = gym.spaces
+SIGNATURES = ["log_prob", "sample", "serving_default"]
 BOX = S.Box(-np.inf, np.inf, (3,))
 NAMED = S.Dict(
     x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3), bits=S.MultiBinary(2)
@@ -76,7 +75,7 @@ def test_signatures_do_what_the_agent_does(tmp_path, space, kind):
     policy, head = agent.policy, agent.policy.head
     export.export_policy(agent, tmp_path / "policy", space, actions)
     model = tf.saved_model.load(str(tmp_path / "policy"))
-    assert sorted(model.signatures) == ["log_prob", "sample", "serving_default"]
+    assert sorted(model.signatures) == SIGNATURES
     greedy, sample, log_prob = (
         model.signatures[name] for name in ("serving_default", "sample", "log_prob")
     )
@@ -111,6 +110,19 @@ def test_signatures_do_what_the_agent_does(tmp_path, space, kind):
         )
 
 
+@pytest.mark.parametrize("space", [BOX, NAMED], ids=["box", "dict"])
+def test_values(tmp_path, space):
+    agent = trained(space, S.Discrete(2))
+    content = {"value": export.value_endpoint(agent, space)}
+    export.export_model(content, tmp_path / "value")
+    model = tf.saved_model.load(str(tmp_path / "value"))
+    observations = batch_of(space, 7)
+    found = model.signatures["value"](**named(observations))
+    policy = agent.policy
+    wanted = policy.state(policy.normalize(observations), method="critic")
+    np.testing.assert_allclose(found["values"], wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_other_seeds_draw_otherwise(tmp_path):
     agent = trained(BOX, S.Box(-1.0, 1.0, (2,)))
     export.export_policy(agent, tmp_path / "policy", BOX, S.Box(-1.0, 1.0, (2,)))
@@ -143,63 +155,76 @@ def test_normalizer_is_inside(tmp_path):
     assert np.abs(found - log_probs(raw)).max() > 0.1
 
 
-CLIENT = """
-import sys
-
-BLOCKED = ("tfrl", "keras", "tf_keras", "tensorflow_probability")
-
-class Blind:
-    # A finder that sees nothing of these packages, as if they were not installed.
-    def __init__(self, finder):
-        self.finder = finder
-
-    def __getattr__(self, name):
-        return getattr(self.finder, name)
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] not in BLOCKED:
-            return self.finder.find_spec(name, path, target)
-
-sys.meta_path[:] = map(Blind, sys.meta_path)
-for name in BLOCKED:
-    try:
-        __import__(name)
-    except ModuleNotFoundError:
-        continue
-    raise SystemExit(name + " can be imported")
-import numpy as np
-import tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
-with np.load(sys.argv[2]) as given:
-    observations = {name: tf.constant(given[name]) for name in given}
-greedy = model.signatures["serving_default"](**observations)
-drawn = model.signatures["sample"](**observations, seed=tf.constant([4, 5]))
-log_probs = model.signatures["log_prob"](**observations, actions=drawn["actions"])
-np.savez(sys.argv[3], greedy=greedy["actions"], **drawn, again=log_probs["log_probs"])
-"""
+MASKED = {
+    "discrete": (S.Discrete(3, start=-1), [[1, 0, 1], [0, 1, 0]]),
+    "multi discrete": (S.MultiDiscrete([3, 2]), [[1, 0, 1, 0, 1], [0, 0, 1, 1, 1]]),
+}
 
 
-@pytest.mark.parametrize("kind", ["discrete", "squashed"])
-def test_a_process_without_tfrl_keras_and_tfp(tmp_path, kind):
-    actions, kwargs = ACTIONS[kind]
-    agent = trained(NAMED, actions, **kwargs)
-    export.export_policy(agent, tmp_path / "policy", NAMED, actions)
-    observations = batch_of(NAMED, 7)
-    np.savez(tmp_path / "in.npz", **observations)
-    files = [str(tmp_path / name) for name in ("policy", "in.npz", "out.npz")]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    subprocess.run(
-        [sys.executable, "-I", "-c", CLIENT, *files],
-        check=True,
-        cwd=tmp_path,
-        env=environment,
-    )
-    with np.load(files[2]) as found:
-        expected = agent.sample_actions(observations, temperature=0.0)
-        np.testing.assert_allclose(found["greedy"], expected, rtol=1e-5, atol=1e-6)
-        drawn = agent.sample_actions(observations, seed=tf.constant([4, 5]))
-        np.testing.assert_allclose(found["actions"], drawn, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(found["again"], found["log_probs"], atol=1e-4)
+@pytest.mark.parametrize("kind", MASKED)
+def test_masked_actions_are_never_taken(tmp_path, kind):
+    actions, mask = MASKED[kind]
+    mask = np.array(mask, bool)
+    agent = trained(BOX, actions)
+    export.export_policy(agent, tmp_path / "policy", BOX, actions, with_mask=True)
+    model = tf.saved_model.load(str(tmp_path / "policy"))
+    assert sorted(model.signatures) == SIGNATURES
+    observations = batch_of(BOX, 200)
+    rows = np.arange(200) % 2
+    given = named(observations)
+    masked = {**given, "action_mask": tf.constant(mask[rows])}
+    drawn = model.signatures["sample"](**masked, seed=tf.constant([1, 2]))
+    greedy = model.signatures["serving_default"](**masked)["actions"]
+    logits = agent.policy.parameters(observations).numpy()
+    logits = np.where(mask[rows], logits, -np.inf)
+    sizes = (3, 2) if kind == "multi discrete" else (3,)
+    start, log_probs = 0, np.zeros(200)
+    for choice, size in enumerate(sizes):
+        part, allowed = logits[:, start : start + size], mask[:, start : start + size]
+        start += size
+        for found in (drawn["actions"], greedy):
+            taken = found.numpy().reshape(200, -1)[:, choice]
+            taken = taken - (-1 if kind == "discrete" else 0)
+            assert allowed[rows, taken].all()
+        assert np.array_equal(taken, part.argmax(-1))
+        taken = drawn["actions"].numpy().reshape(200, -1)[:, choice]
+        taken = taken - (-1 if kind == "discrete" else 0)
+        scores = part - np.log(np.exp(part).sum(-1, keepdims=True))
+        log_probs += scores[np.arange(200), taken]
+    np.testing.assert_allclose(drawn["log_probs"], log_probs, atol=1e-5)
+    found = model.signatures["log_prob"](**masked, actions=drawn["actions"])
+    np.testing.assert_allclose(found["log_probs"], log_probs, atol=1e-5)
+
+
+def test_a_mask_that_allows_nothing_and_one_of_all(tmp_path):
+    agent = trained(BOX, S.Discrete(3))
+    export.export_policy(agent, tmp_path / "m", BOX, S.Discrete(3), with_mask=True)
+    model = tf.saved_model.load(str(tmp_path / "m"))
+    observations = batch_of(BOX, 3)
+    for allowed in (True, False):
+        found = model.signatures["log_prob"](
+            **named(observations),
+            action_mask=tf.fill([3, 3], allowed),
+            actions=tf.constant([0, 1, 2], tf.int64),
+        )["log_probs"]
+        parameters = agent.policy.parameters(observations)
+        wanted = agent.policy.head.log_prob(parameters, [0, 1, 2])
+        if not allowed:
+            wanted = np.full(3, -np.log(3.0))
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_masks_that_do_not_fit(tmp_path):
+    actions = S.Box(-1.0, 1.0, (2,))
+    agent = trained(BOX, actions)
+    with pytest.raises(ValueError, match="`with_mask` expected actions that are choic"):
+        export.policy_endpoints(agent, BOX, actions, with_mask=True)
+    space = S.Dict(action_mask=S.MultiBinary(2), x=BOX)
+    agent = trained(space, S.Discrete(2))
+    found = export.policy_endpoints(agent, space, S.Discrete(2))
+    assert list(found["log_prob"].inputs) == ["action_mask", "x", "actions"]
+    with pytest.raises(ValueError, match="expected no part 'action_mask' beside"):
+        export.policy_endpoints(agent, space, S.Discrete(2), with_mask=True)
 
 
 def test_a_dict_with_the_single_part_observations(tmp_path):
@@ -245,7 +270,7 @@ def test_overwrite(tmp_path):
     export.export_policy(agent, path, BOX, S.Discrete(2))
     (path / "mine.txt").write_text("old")
     with pytest.raises(
-        ValueError, match="`export_policy`: `path` expected a folder that"
+        ValueError, match="`export_policy`: `path` expected a place where nothing"
     ):
         export.export_policy(agent, path, BOX, S.Discrete(2))
     assert (path / "mine.txt").exists()

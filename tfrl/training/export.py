@@ -1,16 +1,91 @@
-"""Policies as SavedModels that need nothing but TensorFlow."""
+"""Policies and other components as models that need nothing but TensorFlow."""
 
 import os
 import pathlib
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import agent as agents
-from tfrl.core import durable, spaces
+from tfrl.core import checks, spaces, specs
+from tfrl.distributions import action_heads, masked
+from tfrl.training import _beside, _traced, _verified, _written, endpoints
+
+
+def export_model(
+    content: Any,
+    path: str | os.PathLike[str],
+    inputs: Any = None,
+    *,
+    examples: Mapping[str, Any] | None = None,
+    tolerance: float = 1e-5,
+    overwrite: bool = False,
+) -> None:
+    """Writes a component as a SavedModel, or a Keras model as one file.
+
+    A path without one of the suffixes below becomes a folder, a SavedModel with a
+    signature for each endpoint of `content`:
+
+    * a mapping from names to `Endpoint`s, or a single one, then `serving_default`;
+    * a `DistributionSpec`: the endpoints of `distribution_endpoints`;
+    * a built Keras layer or model, a normalizer of `tfrl.stats`, or any function or
+      `tf.Module` that takes one nest, `inputs`: `serving_default`, outside training. Of
+      a dictionary the keys are the names, others are `inputs`, or `inputs_0` and so on.
+
+    The folder loads in a process that has neither tfrl nor Keras nor TensorFlow
+    Probability: `model = tf.saved_model.load(path)`, then for example
+    `model.signatures["serving_default"](inputs=...)`. Keep `model` alive while its
+    signatures are in use. Functions that were made with `jit_compile=True` are saved
+    as plain graphs, which run on any platform and for any batch size; what is made of
+    ops that only XLA knows (`jax2tf`) stays so, and needs it.
+
+    With the suffix `.keras` a Keras model is written as `keras.Model.save` does, to be
+    loaded where its classes are; with `.tflite` as `keras.Model.export` does for
+    LiteRT, of LiteRT's own ops alone, to be run by any interpreter of it.
+
+    Before the model appears it is loaded again, called with `examples`, and compared
+    with what `content` says; inputs and outputs stay in it for `verify`. It appears
+    under its name in one step; a process that is killed leaves nothing there.
+
+    Args:
+        content: what to write.
+        path: folder or file to create.
+        inputs: nest of `tf.TensorSpec` that a layer, normalizer or function takes,
+            None for what is free. Functional and Sequential models know theirs.
+        examples: arrays by the names of the inputs, as of `Endpoint`; of a `.keras`
+            file one nest, under the name `inputs`.
+        tolerance: a float output may differ from x by `tolerance * max(1, |x|)`.
+        overwrite: replace what is there, which stays until then.
+
+    Raises:
+        ValueError: if something exists at `path` and `overwrite` is False; if a layer
+            is not built, inputs are not known, a function calls Python, or the written
+            model does something else than `content`; if called within a graph or a
+            replica.
+        TypeError: if `content` is of another kind, or an output is no tensor.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/value"
+        >>> value = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        >>> export_model(value, path)
+        >>> model = tf.saved_model.load(path)
+        >>> model.signatures["serving_default"](inputs=tf.zeros([5, 3]))
+        {'output_0': <tf.Tensor: shape=(5, 1), ...>}
+        >>> verify(path)
+        {'serving_default': 0.0}
+    """
+    where = "export_model"
+    _check_place(where)
+    checks.check_within(where, "tolerance", tolerance, 0, 1)
+    if not overwrite:
+        _beside.check_absent(where, path)
+    writer = _written.WRITERS.get(
+        pathlib.Path(path).suffix, _written.saved_model_writer
+    )
+    _place(where, path, writer(where, content, inputs, examples, tolerance), overwrite)
 
 
 def export_policy(
@@ -19,36 +94,25 @@ def export_policy(
     observation_space: gym.Space,
     action_space: gym.Space,
     *,
+    with_mask: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Writes an agent's policy as a SavedModel, normalizers and bounds included.
 
-    Every signature takes named tensors with a free batch axis B and returns a
-    dictionary. The inputs for the observation are those of `policy_inputs`.
-
-    * `serving_default`: the most probable `actions`.
-    * `sample`: with `seed`, int32 `[2]`: drawn `actions` and their `log_probs`.
-    * `log_prob`: with `actions` of the environment: their `log_probs`.
-
-    Log-probabilities are those that the head gives to actions of the environment: of a
-    normal draw that was clipped to the bounds, its density at the bound.
-
-    The model loads in a process that has neither tfrl nor Keras nor TensorFlow
-    Probability: `model = tf.saved_model.load(path)`, then
-    `model.signatures["serving_default"](observations=...)`. Keep `model` alive while
-    its signatures are in use. The folder appears when it is complete; one that is
-    replaced stays until then.
+    The signatures are those of `policy_endpoints`; all else is as of `export_model`.
 
     Args:
         agent: whose policy to write.
         path: folder to create.
         observation_space: of one environment.
         action_space: of one environment.
+        with_mask: whether signatures take an `action_mask`.
         overwrite: replace an existing folder.
 
     Raises:
-        ValueError: if the folder exists and `overwrite` is False, or an observation
-            has a name that no input can take.
+        ValueError: if the folder exists and `overwrite` is False, an observation has a
+            name that no input can take, or `with_mask` meets actions that are no
+            choices.
 
     Example:
         >>> import tempfile
@@ -63,45 +127,49 @@ def export_policy(
         >>> served["actions"].shape
         TensorShape([5])
     """
-    target = pathlib.Path(path)
-    if target.exists() and not overwrite:
-        raise ValueError(
-            f"`export_policy`: `path` expected a folder that does not exist; got "
-            f"{str(target)!r}; choose another or pass overwrite=True"
-        )
-    policy_inputs(observation_space)
-    module = tf.Module()
-    # Optimizer state is not part of a policy.
-    policy = agent.policy.without_optimizer()
-    module.leaves = [
-        tf.Variable(leaf, trainable=leaf.dtype.is_floating)
-        for leaf in tf.nest.flatten(policy)
-    ]
-    signatures = _signatures(
-        policy,
-        module.leaves,
-        observation_space,
-        tf.TensorSpec([None, *action_space.shape], policy.head.dtype, name="actions"),
+    where = "export_policy"
+    _check_place(where)
+    if not overwrite:
+        _beside.check_absent(where, path)
+    found = policy_endpoints(
+        agent, observation_space, action_space, with_mask=with_mask
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
-        fresh = pathlib.Path(folder) / "new"
-        tf.saved_model.save(module, str(fresh), signatures)
-        durable.flush_to_disk(fresh, *fresh.rglob("*"))
-        _swap(fresh, target, pathlib.Path(folder) / "old")
-    durable.flush_to_disk(target.parent)
+    _place(where, path, _written.saved_model_writer(where, found), overwrite)
 
 
-def _swap(fresh: pathlib.Path, target: pathlib.Path, old: pathlib.Path) -> None:
-    if not target.exists():
-        os.rename(fresh, target)
-        return
-    os.rename(target, old)
-    try:
-        os.rename(fresh, target)
-    except OSError:
-        os.rename(old, target)
-        raise
+def verify(
+    path: str | os.PathLike[str], tolerance: float | None = None
+) -> dict[str, float]:
+    """Calls an exported model with the inputs kept in it and compares the outputs.
+
+    That tells whether this machine and its libraries compute what the model was made
+    to compute, and whether its files are whole. The variables that a call changes are
+    put back after it. What is verified is run: verify only what you would execute.
+
+    Args:
+        path: what `export_model` or `export_policy` wrote.
+        tolerance: a float output may differ from x by `tolerance * max(1, |x|)`; None
+            for that of the export. Integers must be equal.
+
+    Returns:
+        The largest difference of each endpoint.
+
+    Raises:
+        ValueError: if `path` was not written so, a file of it is damaged, or an output
+            differs; the message names the endpoint and the difference.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/exp"
+        >>> export_model(tf.exp, path, tf.TensorSpec([None]))
+        >>> verify(path)
+        {'serving_default': 0.0}
+    """
+    where = "verify"
+    _check_place(where)
+    if tolerance is not None:
+        checks.check_within(where, "tolerance", tolerance, 0, 1)
+    return _verified.check(where, pathlib.Path(path), tolerance)
 
 
 def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
@@ -114,7 +182,7 @@ def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
         observation_space: of one environment; arrays, or Dicts and Tuples of them.
 
     Returns:
-        Specs `[None, *shape]` by name, in the order in which `tf.nest` flattens
+        Bounded specs `[None, *shape]` by name, in the order in which `tf.nest` flattens
         observations.
 
     Raises:
@@ -129,64 +197,202 @@ def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
         ['body_0', 'body_1', 'eye']
     """
     inputs: dict[str, tf.TensorSpec] = {}
-    for name, spec in _named(spaces.spec_from_space(observation_space), ""):
+    structure = spaces.spec_from_space(observation_space)
+    root = "" if isinstance(structure, dict) else "observations"
+    for name, part in _traced.named_leaves(structure, root):
         if name in ("actions", "seed", *inputs) or not name.isidentifier():
             raise ValueError(
                 "`policy_inputs`: `observation_space` expected names that are distinct "
                 "Python identifiers, other than 'actions' and 'seed'; got "
                 f"{name!r}; rename it by a wrapper"
             )
-        inputs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name=name)
+        inputs[name] = _rows(part)
     return inputs
 
 
-def _named(spec: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(spec, dict):
-        for key in sorted(spec):
-            yield from _named(spec[key], f"{name}_{key}" if name else str(key))
-    elif isinstance(spec, tuple):
-        for index, part in enumerate(spec):
-            yield from _named(part, f"{name or 'observations'}_{index}")
-    else:
-        yield name or "observations", spec
-
-
-def _signatures(
-    policy: Any,
-    leaves: list[tf.Variable],
+def policy_endpoints(
+    agent: agents.Agent,
     observation_space: gym.Space,
-    actions: tf.TensorSpec,
-) -> dict[str, Any]:
-    head = policy.head
+    action_space: gym.Space,
+    *,
+    with_mask: bool = False,
+) -> dict[str, endpoints.Endpoint]:
+    """Returns endpoints for what an agent's policy does, for `export_model`.
+
+    Every endpoint takes named tensors with a free batch axis B and returns a
+    dictionary. The inputs for the observation are those of `policy_inputs`.
+
+    * `serving_default`: the most probable `actions`.
+    * `sample`: with `seed`, int32 `[2]`: drawn `actions` and their `log_probs`.
+    * `log_prob`: with `actions` of the environment: their `log_probs`.
+
+    Log-probabilities are those that the head gives to actions of the environment: of a
+    normal draw that was clipped to the bounds, its density at the bound.
+    With a mask they take `action_mask` too, bool `[B, n]`: which of the options are
+    allowed, those of several choices one choice after the other. A row that allows none
+    of the options of a choice counts as one where all are alike.
+
+    Args:
+        agent: whose policy; its weights are copied.
+        observation_space: of one environment.
+        action_space: of one environment.
+        with_mask: whether to take an `action_mask`.
+
+    Returns:
+        The endpoints by name.
+
+    Raises:
+        ValueError: if an observation has a name that no input can take, or `with_mask`
+            meets actions that are no choices.
+        TypeError: if a part of an observation is not an array.
+
+    Example:
+        >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+        >>> agent = tfrl.agents.PPO().create(
+        ...     space, actions, n_envs=1, n_steps=64, n_updates=1, seed=0)
+        >>> found = policy_endpoints(agent, space, actions, with_mask=True)
+        >>> list(found["sample"].inputs)
+        ['observations', 'action_mask', 'seed']
+    """
     inputs = policy_inputs(observation_space)
-    structure = spaces.spec_from_space(observation_space)
-    seed = tf.TensorSpec([2], tf.int32, name="seed")
+    head = agent.policy.head
+    current = _policy_reader(agent, observation_space)
+    if with_mask:
+        _check_maskable(head, inputs)
+        inputs["action_mask"] = tf.TensorSpec([None, head.n_outputs], tf.bool)
 
     def parameters(given: dict[str, tf.Tensor]) -> tf.Tensor:
-        current = tf.nest.pack_sequence_as(
-            policy, [leaf.read_value() for leaf in leaves]
-        )
-        parts = [given[name] for name in inputs]
-        return current.parameters(tf.nest.pack_sequence_as(structure, parts))
+        policy, observations = current(given)
+        found = policy.parameters(observations)
+        return _allowed(head, found, given["action_mask"]) if with_mask else found
 
-    @tf.function(autograph=False)
     def greedy(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"actions": head.to_env(head.mode(parameters(given)))}
 
-    @tf.function(autograph=False)
     def sample(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs = parameters(given)
         drawn = head.to_env(head.sample(outputs, given["seed"]))
         log_probs = head.log_prob(outputs, head.from_env(drawn))
         return {"actions": drawn, "log_probs": log_probs}
 
-    @tf.function(autograph=False)
     def log_prob(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         raw = head.from_env(given["actions"])
         return {"log_probs": head.log_prob(parameters(given), raw)}
 
+    seed = tf.TensorSpec([2], tf.int32)
+    actions = _rows(spaces.spec_from_space(action_space).replace(dtype=head.dtype))
     return {
-        "serving_default": greedy.get_concrete_function(**inputs),
-        "sample": sample.get_concrete_function(**inputs, seed=seed),
-        "log_prob": log_prob.get_concrete_function(**inputs, actions=actions),
+        "serving_default": endpoints.Endpoint(greedy, inputs),
+        "sample": endpoints.Endpoint(sample, {**inputs, "seed": seed}),
+        "log_prob": endpoints.Endpoint(log_prob, {**inputs, "actions": actions}),
     }
+
+
+def value_endpoint(
+    agent: agents.Agent, observation_space: gym.Space
+) -> endpoints.Endpoint:
+    """Returns the endpoint for what an agent expects of its observations.
+
+    It takes the inputs of `policy_inputs` and returns their `values`, `[B]`.
+
+    Args:
+        agent: whose value function; its weights are copied.
+        observation_space: of one environment.
+
+    Returns:
+        The endpoint.
+
+    Raises:
+        ValueError: if an observation has a name that no input can take.
+        TypeError: if a part of an observation is not an array.
+
+    Example:
+        >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+        >>> agent = tfrl.agents.PPO().create(
+        ...     space, actions, n_envs=1, n_steps=64, n_updates=1, seed=0)
+        >>> endpoint = value_endpoint(agent, space)
+        >>> endpoint.function(observations=tf.zeros([5, 3]))["values"].shape
+        TensorShape([5])
+    """
+    current = _policy_reader(agent, observation_space)
+
+    def value(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+        policy, observations = current(given)
+        normalized = policy.normalize(observations)
+        return {"values": policy.state(normalized, method="critic")}
+
+    return endpoints.Endpoint(value, policy_inputs(observation_space))
+
+
+def _policy_reader(
+    agent: agents.Agent, observation_space: gym.Space
+) -> Callable[[dict[str, tf.Tensor]], tuple[Any, Any]]:
+    """A function from named inputs to the policy, of variables, and observations."""
+    # Optimizer state is not part of a policy.
+    policy = agent.policy.without_optimizer()
+    leaves = [
+        tf.Variable(leaf, trainable=leaf.dtype.is_floating)
+        for leaf in tf.nest.flatten(policy)
+    ]
+    structure = spaces.spec_from_space(observation_space)
+    names, pack = list(policy_inputs(observation_space)), tf.nest.pack_sequence_as
+
+    def read(given: dict[str, tf.Tensor]) -> tuple[Any, Any]:
+        values = [leaf.read_value() for leaf in leaves]
+        parts = [given[name] for name in names]
+        return pack(policy, values), pack(structure, parts)
+
+    return read
+
+
+def _check_maskable(head: Any, inputs: Mapping[str, Any]) -> None:
+    if not isinstance(head, action_heads.CategoricalHead):
+        raise ValueError(
+            "`policy_endpoints`: `with_mask` expected actions that are choices; got "
+            f"{type(head).__name__}; leave it False"
+        )
+    if "action_mask" in inputs:
+        raise ValueError(
+            "`policy_endpoints`: `observation_space` expected no part 'action_mask' "
+            "beside the mask; got one; rename it by a wrapper"
+        )
+
+
+def _rows(part: specs.BoundedTensorSpec) -> specs.BoundedTensorSpec:
+    return part.replace(shape=[None, *part.shape])
+
+
+def _allowed(
+    head: action_heads.CategoricalHead, logits: tf.Tensor, mask: tf.Tensor
+) -> tf.Tensor:
+    choices = zip(
+        tf.split(logits, head.n_choices, axis=-1),
+        tf.split(mask, head.n_choices, axis=-1),
+        strict=True,
+    )
+    return tf.concat(
+        [masked.MaskedCategorical(*choice).logits_parameter() for choice in choices],
+        axis=-1,
+    )
+
+
+def _check_place(where: str) -> None:
+    inside = "a graph" if tf.inside_function() else ""
+    if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+        inside = "a replica"
+    if inside:
+        raise ValueError(
+            f"`{where}`: a call expected outside of functions and replicas; got one in "
+            f"{inside}; call it after training"
+        )
+
+
+def _place(
+    where: str,
+    path: str | os.PathLike[str],
+    write: Callable[[pathlib.Path], None],
+    overwrite: bool,
+) -> None:
+    with _beside.made_beside(where, path, overwrite=overwrite) as fresh:
+        write(fresh)
+        _verified.check(where, fresh)

@@ -1,0 +1,255 @@
+"""Collecting, evaluating, updating targets and following schedules inside `fit`."""
+
+import fit_examples as examples
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy_envs
+
+from tfrl import layers, replay, schedules, training
+
+
+class Actor:
+    """Draws actions and writes down what it was asked."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, outputs, rng):
+        self.seen.append(outputs)
+        return examples.drawn(outputs, rng)
+
+
+def fitted(callbacks, source=None, steps=4, epochs=1, **options):
+    model = examples.q_model(**options)
+    source = examples.filled_store(model) if source is None else source
+    history = model.fit(
+        replay.UniformReplay(source, seed=0),
+        steps_per_epoch=steps,
+        epochs=epochs,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    return model, history.history
+
+
+@pytest.mark.parametrize("mode", toy_envs.MODES, ids=lambda mode: mode.name.lower())
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_collect_plays_after_every_step(mode, steps_per_execution):
+    store, act = examples.store(), Actor()
+    collect = training.Collect(
+        examples.walks(mode), store, act, steps_per_batch=2, warm_up_steps=30
+    )
+    model, logs = fitted(
+        [collect], store, epochs=2, steps_per_execution=steps_per_execution
+    )
+    # Rows in which environments only reset are no steps.
+    assert collect.env_steps <= 30 + 2 * 4 * 2 * 3 + 3 * 2
+    assert int(model.env_steps) == collect.env_steps == int(logs["env_steps"][-1])
+    assert replay.UniformReplay(store).size == collect.env_steps
+    acted = len(act.seen) * 3
+    resets = acted - collect.env_steps
+    assert (resets > 0) == (mode.name == "NEXT_STEP")
+    assert logs["return_mean"][-1] == pytest.approx(
+        np.mean(collect._player.collector.episode_returns)
+    )
+
+
+def test_collect_plays_by_the_network_as_it_is():
+    store, act = examples.store(), Actor()
+    collect = training.Collect(examples.walks(), store, act, warm_up_steps=6)
+    model, _ = fitted([collect], store)
+    trained = model.network(collect._player.collector.observations).numpy()
+    after = examples.weights_of(model)
+    collect._collect(model)
+    np.testing.assert_allclose(act.seen[-1], trained, rtol=1e-5)
+    assert np.abs(act.seen[0] - trained).max() > 1e-3
+    examples.assert_same(after, examples.weights_of(model))
+
+
+def test_collect_follows_schedules_and_hands_out_trajectories():
+    epsilon = schedules.LinearScheduler("env_steps", [(0, 1.0), (12, 0.0)])
+    seen, taken = [], []
+
+    def act(outputs, rng):
+        seen.append(epsilon())
+        return np.zeros(len(outputs), np.float32)
+
+    collect = training.Collect(
+        examples.walks(), taken.append, act, to_env=lambda raw: raw.astype(np.int64)
+    )
+    fitted([collect])
+    assert seen == [1.0, 0.75, 0.5, 0.25]
+    assert all(type(value) is float for value in seen)
+    assert [each.actions.dtype for each in taken] == [np.float32] * 4
+    assert taken[0].rewards.shape == (1, 3)
+
+
+def test_collect_in_a_plain_keras_model():
+    network, taken = examples.network(), []
+    network.compile("sgd", "mse")
+    collect = training.Collect(
+        examples.walks(), taken.append, examples.drawn, warm_up_steps=9
+    )
+    x, y = np.ones([8, 3], np.float32), np.ones([8, 3], np.float32)
+    network.fit(x, y, batch_size=4, callbacks=[collect], verbose=0)
+    assert len(taken) == 3 + 2
+    assert collect.env_steps == 15
+
+
+def test_collect_is_reproducible():
+    def run():
+        store = examples.store()
+        collect = training.Collect(
+            examples.walks(), store, examples.drawn, warm_up_steps=30
+        )
+        return fitted([collect], store, steps=6)
+
+    (one, logs), (two, others) = run(), run()
+    assert logs == others
+    examples.assert_same(one.get_weights(), two.get_weights())
+
+
+def test_evaluate_logs_stops_and_can_be_monitored():
+    evaluate = training.Evaluate(
+        examples.walks(), examples.greedy, 6, every_epochs=2, stop_at=1e9
+    )
+    seen = []
+    monitor = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append("val_return_mean" in logs)
+    )
+    model, logs = fitted([evaluate, monitor], epochs=5, steps=1)
+    # The first, every second and the last.
+    assert seen == [True, True, False, True, True]
+    assert len(logs["val_return_mean"]) == 4
+    assert set(logs) >= {"val_return_std", "val_length_mean"}
+    played = training.evaluate(
+        lambda observations: model.network(observations).numpy().argmax(-1),
+        examples.walks(),
+        6,
+        seed=5 * 1_000_003,
+    )
+    assert logs["val_return_mean"][-1] == pytest.approx(played.returns.mean())
+    assert logs["val_length_mean"][-1] == pytest.approx(played.lengths.mean())
+    early = training.Evaluate(examples.walks(), examples.greedy, 2, stop_at=-1e9)
+    _, logs = fitted([early], epochs=5, steps=1)
+    assert len(logs["loss"]) == 1
+
+
+def test_callbacks_act_with_the_network_they_are_given():
+    networks = {"a": examples.network(), "b": examples.network(seed=5)}
+    model = training.FitModel(
+        networks,
+        lambda model, batch: networks["a"](batch["x"]) * networks["b"](batch["x"]),
+    )
+    model.compile("sgd")
+    act = Actor()
+    named = training.Evaluate(examples.walks(), act, 1, network=networks["b"])
+    model.fit(examples.data(8, 4), callbacks=[named], verbose=0)
+    assert act.seen
+    unnamed = training.Evaluate(examples.walks(), act, 1)
+    with pytest.raises(ValueError, match="`Evaluate`: `network` expected the one that"):
+        model.fit(examples.data(8, 4), callbacks=[unnamed], verbose=0)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_update_target_counts_steps(steps_per_execution):
+    calls = []
+    update = training.UpdateTarget(lambda: calls.append(0))
+    fitted([update], steps=5, epochs=2, steps_per_execution=steps_per_execution)
+    assert len(calls) == 10
+
+
+def test_update_target_in_a_plain_keras_model():
+    network, copy = examples.network(), examples.network(seed=3)
+    updater = layers.TargetUpdater(network, copy, tau=0.5, period=2)
+    network.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = np.ones([6, 3], np.float32), np.ones([6, 3], np.float32)
+    start = network.get_weights()[0]
+    network.fit(
+        x, y, batch_size=2, callbacks=[training.UpdateTarget(updater)], verbose=0
+    )
+    moved = copy.get_weights()[0] - start
+    # Updated at the second of three steps, half-way.
+    assert 0 < np.abs(moved).max() < np.abs(network.get_weights()[0] - start).max()
+
+
+def test_follow_schedule():
+    rate = schedules.StepScheduler("iterations", [(2, 0.5), (10, 0.25)])
+    kept, given = tf.Variable(0.0), []
+    _, logs = fitted(
+        [
+            training.FollowSchedule(rate, "learning_rate", name="rate"),
+            training.FollowSchedule(rate, kept),
+            training.FollowSchedule(lambda: 3, given.append),
+        ],
+        steps=2,
+        epochs=2,
+    )
+    assert logs["rate"] == [0.5, 0.25]
+    assert (float(kept), given) == (0.25, [3] * 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (
+            lambda: training.Collect(examples.walks(), 3, examples.drawn),
+            TypeError,
+            "`Collect`: `store` expected an EpisodeStore or a function",
+        ),
+        (
+            lambda: training.Collect(examples.walks(), print, "drawn"),
+            TypeError,
+            "`Collect`: `act` expected a function",
+        ),
+        (
+            lambda: training.Collect(examples.walks(), print, print, 0),
+            ValueError,
+            "`Collect`: `steps_per_batch` expected",
+        ),
+        (
+            lambda: training.Collect(examples.walks(), print, print, warm_up_steps=-1),
+            ValueError,
+            "`Collect`: `warm_up_steps` expected",
+        ),
+        (
+            lambda: training.Evaluate(examples.walks(), None),
+            TypeError,
+            "`Evaluate`: `act` expected a function",
+        ),
+        (
+            lambda: training.Evaluate(examples.walks(), print, 0),
+            ValueError,
+            "`Evaluate`: `n_episodes` expected",
+        ),
+        (
+            lambda: training.Evaluate(examples.walks(), print, every_epochs=0),
+            ValueError,
+            "`Evaluate`: `every_epochs` expected",
+        ),
+        (
+            lambda: training.UpdateTarget(0.5),
+            TypeError,
+            "`UpdateTarget`: `updater` expected a TargetUpdater",
+        ),
+        (
+            lambda: training.FollowSchedule(0.5, "momentum"),
+            TypeError,
+            "`FollowSchedule`: `variable` expected a variable",
+        ),
+        (
+            lambda: training.FollowSchedule("slow", "learning_rate"),
+            TypeError,
+            "expected a number",
+        ),
+    ],
+    ids=[
+        *["store", "act", "steps", "warm up", "greedy act", "episodes", "every"],
+        *["updater", "variable", "schedule"],
+    ],
+)
+def test_bad_arguments(make, error, match):
+    with pytest.raises(error, match=match):
+        make()

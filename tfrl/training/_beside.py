@@ -1,0 +1,122 @@
+"""Files and folders that are made beside their place and appear there when complete."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from tfrl.core import durable
+
+
+@contextlib.contextmanager
+def made_beside(
+    where: str, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> Iterator[pathlib.Path]:
+    """Lets a block make a file or folder that appears at `path` when all is on disk.
+
+    A block that raises, or is killed, leaves `path` as it was. What a killed one left
+    beside it is cleared away by the next.
+
+    Args:
+        where: name of the function that makes it.
+        path: of the file or folder; missing parents are made.
+        overwrite: replace what is there. It stays until the new one is complete; a
+            kill between the two renamings leaves it beside, from where the next call
+            fetches it back.
+
+    Yields:
+        The path to make it at, with the suffix of `path`, in an empty folder.
+
+    Raises:
+        ValueError: if `path` exists and `overwrite` is False.
+        OSError: if the disk refuses.
+
+    Example:
+        >>> folder = tempfile.mkdtemp()
+        >>> with made_beside("write", f"{folder}/notes.txt") as path:
+        ...     _ = path.write_text("complete")
+        >>> os.listdir(folder)
+        ['notes.txt']
+    """
+    target = pathlib.Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as held:
+        with _locked(target.parent):
+            _clear(target)
+            if not overwrite:
+                check_absent(where, target)
+            made = tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target))
+            held.callback(shutil.rmtree, made, ignore_errors=True)
+            held.enter_context(_locked(made))
+        fresh = pathlib.Path(made, f"new{target.suffix}")
+        yield fresh
+        durable.flush_to_disk(fresh, *fresh.rglob("*"))
+        with _locked(target.parent):
+            if not overwrite:
+                check_absent(where, target)
+            _swap(fresh, target, pathlib.Path(made, "old"))
+    durable.flush_to_disk(target.parent)
+
+
+def _prefix(target: pathlib.Path) -> str:
+    return f".{target.name}.export-"
+
+
+def check_absent(where: str, path: str | os.PathLike[str]) -> None:
+    """Raises if there is something at a path.
+
+    Args:
+        where: name of the function that checks.
+        path: of the file or folder.
+
+    Raises:
+        ValueError: if there is.
+
+    Example:
+        >>> check_absent("write", "absent")
+    """
+    if os.path.lexists(path):
+        raise ValueError(
+            f"`{where}`: `path` expected a place where nothing is yet; got "
+            f"{os.fspath(path)!r}; choose another, or pass overwrite=True"
+        )
+
+
+@contextlib.contextmanager
+def _locked(folder: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            # Some network disks know no locks: there only the names keep apart.
+            if not wait:
+                raise
+        yield
+    finally:
+        os.close(held)
+
+
+def _clear(target: pathlib.Path) -> None:
+    """Removes what killed processes left, after fetching back what they replaced."""
+    left = [x for x in target.parent.iterdir() if x.name.startswith(_prefix(target))]
+    for folder in left:
+        with contextlib.suppress(OSError), _locked(folder, wait=False):
+            if (folder / "old").exists() and not os.path.lexists(target):
+                os.rename(folder / "old", target)
+            shutil.rmtree(folder)
+
+
+def _swap(fresh: pathlib.Path, target: pathlib.Path, old: pathlib.Path) -> None:
+    if not os.path.lexists(target):
+        os.rename(fresh, target)
+        return
+    os.rename(target, old)
+    try:
+        os.rename(fresh, target)
+    except BaseException:
+        os.rename(old, target)
+        raise

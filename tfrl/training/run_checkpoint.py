@@ -1,0 +1,238 @@
+"""A whole run of `fit` on disk, from which it goes on as if it had never stopped."""
+
+import hashlib
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, durable
+from tfrl.training import checkpoints
+
+
+class RunCheckpoint(keras.callbacks.Callback):
+    """Saves a run of `FitModel.fit` at the end of epochs and resumes it.
+
+    When `fit` begins, and a run is in the folder, everything is restored and the epochs
+    done are not repeated: the weights become those that a run without interruption
+    would have, bit for bit, on the same machine and devices, where
+
+    - batches come from a replay or from `Rollouts`, which is among the `parts`;
+    - all else that is random is among the `parts`, or in the layers;
+    - the environments' own state can be captured (see `tfrl.environments.capture`);
+      elsewhere new episodes begin, with a `UserWarning`.
+
+    Keras' callbacks keep their memories to themselves: `EarlyStopping` begins anew.
+
+    A save is complete or not there, whenever the process is killed. While `fit` runs
+    no other run may use the folder. List this callback last.
+
+    Args:
+        directory: folder of the run; created if missing.
+        parts: names to what has a state beside the model: `Collect`, `Rollouts`,
+            replays (with their stores), `np.random.Generator`s, `tf.Module`s and what
+            else `tf.train.Checkpoint` saves.
+        every_epochs: epochs between saves; the last epoch is saved in any case.
+        keep: how many saves stay.
+
+    Raises:
+        TypeError: if a part is something else.
+        ValueError: if a number is out of range or a name no identifier; when `fit`
+            begins, if the run in the folder is of another model or other parts.
+
+    Example:
+        >>> import tempfile
+        >>> def run(folder, epochs):
+        ...     network = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+        ...     model = tfrl.training.FitModel(network, lambda model, x: model(x) ** 2)
+        ...     model.compile("sgd")
+        ...     return model.fit(np.ones([8, 1], np.float32), shuffle=False, verbose=0,
+        ...                      epochs=epochs, callbacks=[RunCheckpoint(folder)])
+        >>> folder = tempfile.mkdtemp()
+        >>> run(folder, epochs=2).epoch, run(folder, epochs=5).epoch
+        ([0, 1], [2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        directory: durable.Path,
+        parts: Mapping[str, Any] | None = None,
+        every_epochs: int = 1,
+        keep: int = 3,
+    ) -> None:
+        super().__init__()
+        where = "RunCheckpoint"
+        checks.check_whole_number(where, "every_epochs", every_epochs, low=1)
+        checks.check_whole_number(where, "keep", keep, low=1)
+        self.directory = pathlib.Path(directory)
+        self._parts = {} if parts is None else dict(parts)
+        for name, part in self._parts.items():
+            if not name.isidentifier():
+                raise ValueError(
+                    f"`{where}`: `parts` expected names like variables; got {name!r}; "
+                    "rename it"
+                )
+            _kind(name, part)
+        self._every_epochs, self._keep = every_epochs, keep
+        self._lock: checkpoints.RunLock | None = None
+
+    def before_fit(self, model: Any) -> int:
+        """Locks the folder and restores what is in it; `FitModel.fit` calls it.
+
+        Args:
+            model: the `FitModel`, compiled.
+
+        Returns:
+            How many epochs are done.
+        """
+        lock = checkpoints.RunLock(self.directory)
+        lock.__enter__()
+        self._lock = lock
+        if checkpoints.latest_step(self.directory) is None:
+            return 0
+        template = tf.nest.map_structure(
+            lambda variable: tf.TensorSpec(variable.shape, variable.dtype),
+            _variables(model),
+        )
+        state, metadata, epoch = checkpoints.load_run(self.directory, template)
+        self._check_parts(metadata, epoch)
+        for variable, value in zip(
+            tf.nest.flatten(_variables(model)), tf.nest.flatten(state), strict=True
+        ):
+            variable.assign(value)
+        self._restore_tracked(metadata, epoch)
+        for name, value in metadata["states"].items():
+            part = self._parts[name]
+            if isinstance(part, np.random.Generator):
+                part.bit_generator.state = value
+            else:
+                part.set_state(value)
+        return epoch
+
+    def after_fit(self) -> None:
+        """Gives the folder back; `FitModel.fit` calls it, also after an error."""
+        if self._lock is not None:
+            self._lock.__exit__()
+        self._lock = None
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        """Makes sure that the run was restored."""
+        if self._lock is None:
+            raise ValueError(
+                "`RunCheckpoint`: `model` expected a FitModel, which restores a run "
+                f"before its data is read; got {type(self.model).__name__}; use "
+                "keras.callbacks.BackupAndRestore with it"
+            )
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Saves."""
+        done = epoch + 1
+        last = done == self.params.get("epochs") or self.model.stop_training
+        if done % self._every_epochs and not last:
+            return
+        states = {}
+        for name, part in self._parts.items():
+            if isinstance(part, np.random.Generator):
+                states[name] = part.bit_generator.state
+            elif _kind(name, part) == "callback":
+                states[name] = part.state()
+        metadata = {"states": states, "tracked": self._save_tracked(done)}
+        state = tf.nest.map_structure(tf.convert_to_tensor, _variables(self.model))
+        checkpoints.save_run(self.directory, done, state, metadata, keep=self._keep)
+        folder = self._tracked_folder(done).parent
+        kept = {f"step-{step}" for step in checkpoints.list_steps(self.directory)}
+        for old in folder.glob("step-*"):
+            if old.name not in kept:
+                durable.remove_folder(old)
+
+    def _tracked(self) -> dict[str, Any]:
+        """The parts that `tf.train.Checkpoint` saves."""
+        return {
+            name: part
+            for name, part in self._parts.items()
+            if _kind(name, part) == "trackable"
+        }
+
+    def _tracked_folder(self, step: int) -> pathlib.Path:
+        return self.directory / "parts" / f"step-{step}"
+
+    def _save_tracked(self, step: int) -> dict[str, Any]:
+        """Saves parts beside the step that will name them; returns what it says."""
+        tracked, digests = self._tracked(), {}
+        folder = self._tracked_folder(step)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with durable.shared_folder(folder.parent):
+            # Of a save that was killed before it counted.
+            if folder.exists():
+                durable.remove_folder(folder)
+            if tracked:
+                with durable.new_folder(folder) as temporary:
+                    tf.train.Checkpoint(**tracked).write(str(temporary / "parts"))
+                    digests = _digests(temporary)
+        return {"names": sorted(tracked), "digests": digests}
+
+    def _restore_tracked(self, metadata: Mapping[str, Any], step: int) -> None:
+        tracked, folder = self._tracked(), self._tracked_folder(step)
+        if not tracked:
+            return
+        found = _digests(folder)
+        if found != metadata["tracked"]["digests"]:
+            raise ValueError(
+                f"`RunCheckpoint`: `directory` expected the parts of epoch {step} as "
+                f"they were saved; got {folder} with other files; remove "
+                f"{self.directory / 'checkpoints' / folder.name} to go on from the "
+                "save before"
+            )
+        status = tf.train.Checkpoint(**tracked).read(str(folder / "parts"))
+        status.assert_existing_objects_matched()
+
+    def _check_parts(self, metadata: Mapping[str, Any], step: int) -> None:
+        saved = {*metadata["states"], *metadata["tracked"]["names"]}
+        if saved != set(self._parts):
+            raise ValueError(
+                f"`RunCheckpoint`: `parts` expected {sorted(saved)}, with which epoch "
+                f"{step} was saved in {self.directory}; got {sorted(self._parts)}; "
+                "name the same"
+            )
+
+
+def _kind(name: str, part: Any) -> str:
+    if isinstance(part, np.random.Generator):
+        return "generator"
+    if hasattr(part, "state") and hasattr(part, "set_state"):
+        return "callback"
+    # Keras' own objects lose state in `tf.train.Checkpoint` without a word.
+    foreign = isinstance(part, keras.layers.Layer | keras.optimizers.Optimizer)
+    try:
+        if foreign:
+            raise ValueError
+        tf.train.Checkpoint(part=part)
+    except ValueError as error:
+        raise TypeError(
+            f"`RunCheckpoint`: `parts` expected callbacks, generators and what "
+            f"`tf.train.Checkpoint` saves whole; got {type(part).__name__} as "
+            f"{name!r}; pass a list of its variables"
+        ) from error
+    return "trackable"
+
+
+def _variables(model: Any) -> dict[str, list[Any]]:
+    return {
+        "model": list(model.variables),
+        "optimizer": list(model.optimizer.variables),
+        "own": list(model.own_variables().values()),
+    }
+
+
+def _digests(folder: pathlib.Path) -> dict[str, str]:
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        with path.open("rb") as file:
+            found[os.fspath(path.name)] = hashlib.file_digest(
+                file, "sha256"
+            ).hexdigest()
+    return found
