@@ -94,6 +94,7 @@ def test_remove_folder_renames_first(tmp_path, monkeypatch):
 def test_shared_folder_removes_litter(tmp_path, reading):
     (tmp_path / ".writing-a").mkdir()
     (tmp_path / ".removing-b").mkdir()
+    (tmp_path / ".writing-file").write_bytes(b"part")
     (tmp_path / ".mine").mkdir()
     with durable.shared_folder(tmp_path, reading=reading):
         assert names(tmp_path) == [".lock", ".mine"]

@@ -48,6 +48,27 @@ def test_of_a_large_batch_the_last_rows_stay(device):
     assert int(buffer.current_pos) == 4 + 3
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7])
+def test_plain_arrays_are_written_as_any_others(size):
+    plain, any_ = replay.DataBuffer(SPEC, 7), replay.DataBuffer(SPEC, 7)
+    for start in range(0, 40, size):
+        t = np.arange(start, start + size)
+        batch = {"x": np.stack([t, -t], 1).astype(np.float32), "t": t}
+        plain.add_batch(batch)
+        any_.add_batch({"x": batch["x"].astype(np.float64), "t": t.astype(np.int32)})
+        for mine, other in zip(
+            tf.nest.flatten(plain.storage.get(slice(None))),
+            tf.nest.flatten(any_.storage.get(slice(None))),
+            strict=True,
+        ):
+            assert_same(mine, other)
+        assert (plain.current_size, plain.current_pos) == (
+            any_.current_size,
+            any_.current_pos,
+        )
+    assert_same(plain.get_all()["t"], np.arange(start + size - 7, start + size))
+
+
 @on_devices
 def test_no_rows_change_nothing(device):
     buffer = filled(device)

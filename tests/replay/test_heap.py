@@ -77,3 +77,21 @@ def test_finds_where_the_running_sum_passes(capacity):
     )
     last = np.flatnonzero(weights)[-1]
     np.testing.assert_array_equal(heap.find(np.ones(2), sums), [last, last])
+
+
+@pytest.mark.parametrize("updates", [1, 5, 40])
+def test_updates_that_nobody_looks_between(updates):
+    rng = np.random.default_rng(updates)
+    heap = _heap.Heap(5000, np.add, 0.0)
+    leaves = np.zeros(heap.n_leaves)
+    for _ in range(3):
+        for _ in range(updates):
+            index, values = rng.integers(0, 5000, 100), rng.random(100)
+            heap.set_leaves(index, values)
+            for one, value in zip(index, values, strict=True):
+                leaves[one] = value
+        sums = heap.running_sums()
+        assert heap.running_sums() is sums
+        for expected in levels_of(leaves, np.add):
+            np.testing.assert_array_equal(heap.level(len(expected)), expected)
+        np.testing.assert_allclose(sums[-1], leaves.sum(), rtol=1e-12)

@@ -33,7 +33,8 @@ def test_files_are_made_when_rows_are_touched(tmp_path):
     storage = NumpyStorage(SPEC, 4, path=tmp_path)
     assert list(contents(tmp_path)) == ["storage.json"]
     storage.get(0)
-    assert sorted(contents(tmp_path)) == ["leaf-0.bin", "leaf-1.bin", "storage.json"]
+    leaves = ["leaf-0.bin", "leaf-1.bin"]
+    assert sorted(contents(tmp_path)) == ["changes.bin", *leaves, "storage.json"]
     assert len(contents(tmp_path)["leaf-1.bin"]) == 4 * 3 * 4
 
 

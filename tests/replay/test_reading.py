@@ -24,7 +24,8 @@ def test_targets_get_what_new_arrays_get(kind):
     reader = kind.reader(both.store.steps)
     rows = np.flatnonzero(both.store.steps.columns().end == 1 << 62)[:1].repeat(4)
     expected = reader.read(rows, None, None)
-    shapes = [leaf for field in reader.specs(4) for leaf in field]
+    leaves = [leaf for field in reader.specs() for leaf in field]
+    shapes = [(reader.outer(4) + shape, dtype) for shape, dtype in leaves]
     assert [(leaf.shape, leaf.dtype) for leaf in expected] == shapes
     targets = [np.empty(shape, dtype) for shape, dtype in shapes]
     found = reader.read(rows, None, targets)

@@ -13,7 +13,7 @@ CAPACITY = 40  # 20 MiB in the first leaf: two parts
 
 def rows():
     blocks = [_blocks.MemoryBlock(leaf, CAPACITY) for leaf in LEAVES]
-    return _saved_rows.Leaves(blocks, "these")
+    return _saved_rows.Leaves(blocks, "these", lambda: None)
 
 
 def filled(number):

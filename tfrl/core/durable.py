@@ -159,8 +159,8 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
     """Keeps writers of one folder apart, in one process or in several.
 
     One writer, or any number of readers, is in the block at a time; the others wait.
-    What a killed `new_folder` or `remove_folder` left is removed on entry, as soon as
-    no other process can still be at work on it.
+    What a killed `replace_file`, `new_folder` or `remove_folder` left is removed on
+    entry, as soon as no other process can still be at work on it.
 
     Args:
         path: the folder.
@@ -195,7 +195,10 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
         if alone:
             for entry in path.iterdir():
                 if entry.name.startswith((_WRITING, _REMOVING)):
-                    shutil.rmtree(entry)
+                    if entry.is_dir():
+                        shutil.rmtree(entry)
+                    else:
+                        entry.unlink()
         if reading:
             fcntl.flock(file, fcntl.LOCK_SH)
         yield

@@ -3,9 +3,10 @@
 Here are trees over numbered values, which reduce ranges of them and draw by weight;
 buffers of the last steps of environments, on the host or in variables on a device; a
 store of episodes, from which samplers draw transitions or sequences, uniformly or by
-priority, as arrays or a `tf.data.Dataset`; and the rows of numpy arrays below them, in
-memory, in files or shared between processes. Losses that weigh what was drawn are in
-`tfrl.losses`, running statistics of what was seen in `tfrl.stats`.
+priority, as arrays or a `tf.data.Dataset`; the rows of numpy arrays below them, in
+memory, in files or shared between processes; and all of it on the disk. Losses that
+weigh what was drawn are in `tfrl.losses`, running statistics of what was seen in
+`tfrl.stats`.
 """
 
 from tfrl.replay.data_buffer import DataBuffer
@@ -15,6 +16,7 @@ from tfrl.replay.locking import atomic
 from tfrl.replay.numpy_storage import NumpyStorage
 from tfrl.replay.prioritized import PrioritizedReplay
 from tfrl.replay.ring_buffer import RingBuffer
+from tfrl.replay.saving import load, save
 from tfrl.replay.segment_tree import MaxTree, MinTree, SegmentTree, SumTree
 from tfrl.replay.transitions import Hindsight, Sample, Sequences, Transitions
 from tfrl.replay.uniform import UniformReplay
@@ -39,4 +41,6 @@ __all__ = [
     "VariableStorage",
     "as_dataset",
     "atomic",
+    "load",
+    "save",
 ]

@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from tfrl.core import durable, shapes
-from tfrl.replay import _row_layout
+from tfrl.replay import _changes, _row_layout
 
 Opener = Callable[[_row_layout.RowLayout, Any], "Memory"]
 
 ALIGNMENT = 64
 
 _HEADER = "storage.json"
+_CHANGES = "changes.bin"
 _FORMAT = 1
 _SHARED = pathlib.Path("/dev/shm")
 
@@ -134,10 +135,18 @@ class SegmentBlock(MemoryBlock):
 
 
 class Memory:
-    """The blocks of a storage in the memory of this process."""
+    """The blocks of a storage in the memory of this process.
+
+    Attributes:
+        blocks: one for each leaf.
+        changes: what was written to them.
+    """
 
     def __init__(self, layout: _row_layout.RowLayout) -> None:
         self.blocks = [MemoryBlock(leaf, layout.capacity) for leaf in layout.leaves]
+        segments = _changes.Segments(layout)
+        block = MemoryBlock(*segments.memory)
+        self.changes = _changes.Changes(segments, block, fresh=True)
 
     def others_open(self) -> tuple[Opener, Any]:
         """Returns class and place with which another process opens the same blocks."""
@@ -161,6 +170,9 @@ class Folder(Memory):
             FileBlock(leaf, layout.capacity, self._path / f"leaf-{k}.bin")
             for k, leaf in enumerate(layout.leaves)
         ]
+        segments = _changes.Segments(layout)
+        block = FileBlock(*segments.memory, self._path / _CHANGES)
+        self.changes = _changes.Changes(segments, block, fresh=False)
 
     def others_open(self) -> tuple[Opener, Any]:
         """Returns class and place with which another process opens the same blocks."""
@@ -177,10 +189,12 @@ class Segment(Memory):
 
     def __init__(self, layout: _row_layout.RowLayout, name: str | None = None) -> None:
         page, end = mmap.ALLOCATIONGRANULARITY, 0
+        segments = _changes.Segments(layout)
+        arrays = [(leaf, layout.capacity) for leaf in layout.leaves]
         offsets = []
-        for leaf in layout.leaves:
+        for leaf, count in [*arrays, segments.memory]:
             offsets.append(end)
-            size = layout.capacity * math.prod(leaf.shape) * leaf.dtype.itemsize
+            size = count * math.prod(leaf.shape) * leaf.dtype.itemsize
             end += -(-size // page) * page
         size = max(end, page)
         if not _SHARED.is_dir():
@@ -202,10 +216,11 @@ class Segment(Memory):
         except BaseException:
             self.release()
             raise
-        self.blocks = [
-            SegmentBlock(leaf, layout.capacity, mapping, offset)
-            for leaf, offset in zip(layout.leaves, offsets, strict=True)
-        ]
+        places = zip([*arrays, segments.memory], offsets, strict=True)
+        blocks = [SegmentBlock(*array, mapping, offset) for array, offset in places]
+        self.blocks = [*blocks[:-1]]
+        fresh = self._owned is not None
+        self.changes = _changes.Changes(segments, blocks[-1], fresh)
 
     def others_open(self) -> tuple[Opener, Any]:
         """Returns class and place with which another process opens the same blocks."""

@@ -69,7 +69,8 @@ class Positions(tf.train.experimental.PythonState):
     """Next position and size of every environment, int64, on the host.
 
     `get` and `set` are those of a storage of `(positions, sizes)`; whoever calls them
-    holds `lock`. A checkpoint keeps the numbers; `contents` says what they belong to.
+    holds `lock`. A checkpoint keeps the numbers; `contents` says what they belong to,
+    and has to be the same where they are restored.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Positions(tf.train.experimental.PythonState):
         else:
             memory = np.frombuffer(parts.words, np.int64)
         n = num_environments
-        self._contents, self._parts = contents, parts
+        self.contents, self._parts = contents, parts
         self._positions, self._sizes = memory[:n], memory[n : 2 * n]
         extra = memory[2 * n :]
         self._stopped, self._ringings, self._waiting = extra, extra[1:], extra[2:]
@@ -97,17 +98,20 @@ class Positions(tf.train.experimental.PythonState):
     def get(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns copies of positions and sizes of some environments."""
         if not tf.executing_eagerly():
-            raise ValueError(
-                "`RingBuffer`: a buffer on the host expected to be used outside of "
-                "tf.function, where each call would run once, while tracing; got a "
-                "call inside; make the buffer with a device such as device='/CPU:0'"
-            )
+            raise _traced()
         return self._positions[ids], self._sizes[ids]
 
-    def set(self, ids: np.ndarray, value: tuple[np.ndarray, np.ndarray]) -> None:
+    def first(self) -> tuple[int, int]:
+        """Returns position and size of the first environment."""
+        if not tf.executing_eagerly():
+            raise _traced()
+        return self._positions.item(0), self._sizes.item(0)
+
+    def set(self, ids: Any, value: tuple[np.ndarray, np.ndarray]) -> None:
         """Replaces positions and sizes of some environments; wakes who waits."""
         self._positions[ids], self._sizes[ids] = value
-        self._ring()
+        if self._parts is not None:
+            self._ring()
 
     def wait_for(self, attempt: Callable[[], Any]) -> Any:
         """Returns the first result of `attempt` that is not None, None when stopped.
@@ -158,7 +162,7 @@ class Positions(tf.train.experimental.PythonState):
         with self.lock:
             return json.dumps(
                 {
-                    "contents": self._contents,
+                    "contents": self.contents,
                     "positions": self._positions.tolist(),
                     "sizes": self._sizes.tolist(),
                 }
@@ -167,10 +171,10 @@ class Positions(tf.train.experimental.PythonState):
     def deserialize(self, string_value: Any) -> None:
         """Takes back what a checkpoint kept, of a buffer of the same contents."""
         kept = json.loads(string_value)
-        if kept["contents"] != self._contents:
+        if kept["contents"] != self.contents:
             raise ValueError(
                 "`RingBuffer`: the checkpoint expected a buffer of "
-                f"{kept['contents']}; got one of {self._contents}; make the buffer "
+                f"{kept['contents']}; got one of {self.contents}; make the buffer "
                 "like the one saved"
             )
         with self.lock:
@@ -179,4 +183,12 @@ class Positions(tf.train.experimental.PythonState):
 
     def __reduce__(self) -> tuple:
         parts = self._shared_parts()
-        return Positions, (self._contents, len(self._positions), parts)
+        return Positions, (self.contents, len(self._positions), parts)
+
+
+def _traced() -> ValueError:
+    return ValueError(
+        "`RingBuffer`: a buffer on the host expected to be used outside of "
+        "tf.function, where each call would run once, while tracing; got a "
+        "call inside; make the buffer with a device such as device='/CPU:0'"
+    )

@@ -121,7 +121,7 @@ class Goals:
         self, columns: _episode_rows.Columns, rows: np.ndarray, goals: np.ndarray
     ) -> np.ndarray:
         """Returns what the steps in `rows` earn with these goals."""
-        after = (rows + self._steps.num_environments) % self._steps.capacity
+        after = self._steps.following(rows)
         achieved = columns.observations[self._achieved][after]
         rewards = np.asarray(self._hindsight.reward_fn(achieved, goals))
         if rewards.shape != rows.shape or rewards.dtype.kind not in "biuf":
@@ -155,7 +155,6 @@ class TransitionReader:
         reach: how many steps an episode must have from the one drawn on.
         behind: how many steps before it must not be overwritten.
         record: the type of a sample.
-        single: whether each field is one leaf.
 
     Args:
         steps: rows of the store.
@@ -172,16 +171,17 @@ class TransitionReader:
         self._powers = float(kind.discount) ** np.arange(kind.n_step + 1)
         self._offsets = steps.num_environments * np.arange(kind.n_step)
         self.record: Callable[..., Any] = records.Transition
-        self.single = _is_single(steps)
 
-    def specs(self, batch: int) -> records.Transition:
-        """Returns for each field shape and dtype of the leaves of a sample."""
+    def specs(self) -> records.Transition:
+        """Returns for each field shape and dtype of the leaves of a step."""
         number = [((), np.dtype(np.float32))]
         observations = self._frames.specs()
         actions = _specs(self._steps, 1)
-        return records.Transition(
-            *_batched((batch,), observations, actions, number, number, observations)
-        )
+        return records.Transition(observations, actions, number, number, observations)
+
+    def outer(self, batch: int) -> tuple[int, ...]:
+        """Returns the shape of the steps of a sample."""
+        return (batch,)
 
     def rows(self, rows: np.ndarray) -> np.ndarray:
         """Returns the rows whose extra belongs to the sample."""
@@ -196,7 +196,7 @@ class TransitionReader:
         reward_out, discount_out = next(out), next(out)
         changed = None
         if self._one:
-            after = (rows + self._steps.num_environments) % capacity
+            after = self._steps.following(rows)
             rewards = columns.rewards.take(rows, 0, reward_out, "clip")
             ended = columns.terminated.take(rows, 0, None, "clip").view(np.int8)
             discounts = self._bootstrap.take(ended, 0, discount_out, "clip")
@@ -236,7 +236,6 @@ class SequenceReader:
         reach: how many steps an episode must have from the one drawn on.
         behind: how many steps before it must not be overwritten.
         record: the type of a sample.
-        single: whether each field is one leaf.
 
     Args:
         steps: rows of the store.
@@ -256,17 +255,19 @@ class SequenceReader:
         self._frames = Frames(steps, kind.frame_stack)
         self._offsets = steps.num_environments * np.arange(-kind.burn_in, kind.length)
         self.record: Callable[..., Any] = records.Trajectory
-        self.single = _is_single(steps)
 
-    def specs(self, batch: int) -> records.Trajectory:
-        """Returns for each field shape and dtype of the leaves of a sample."""
-        outer = (batch, len(self._offsets))
+    def specs(self) -> records.Trajectory:
+        """Returns for each field shape and dtype of the leaves of a step."""
         number, flag = [((), np.dtype(np.float32))], [((), np.dtype(bool))]
         observations = self._frames.specs()
         actions = _specs(self._steps, 1)
         fields = (observations, actions, number, flag, flag, observations, flag)
-        outer = outer[::-1] if self._time_major else outer
-        return records.Trajectory(*_batched(outer, *fields))
+        return records.Trajectory(*fields)
+
+    def outer(self, batch: int) -> tuple[int, ...]:
+        """Returns the shape of the steps of a sample."""
+        outer = (batch, len(self._offsets))
+        return outer[::-1] if self._time_major else outer
 
     def rows(self, rows: np.ndarray) -> np.ndarray:
         """Returns the rows of all steps of samples, in the order of their axes."""
@@ -277,7 +278,7 @@ class SequenceReader:
         del random
         columns, out = self._steps.columns(), _cursor(targets)
         along, valid = self._along(rows)
-        after = (along + self._steps.num_environments) % self._steps.capacity
+        after = self._steps.following(along)
         seen = [next(out) for _ in columns.observations]
         flat = [
             *columns.actions,
@@ -306,16 +307,6 @@ def _specs(steps: _episode_rows.EpisodeRows, field: int) -> list[tuple[Any, Any]
     columns = steps.columns()
     arrays = (columns.observations, columns.actions)[field]
     return [(array.shape[1:], array.dtype) for array in arrays]
-
-
-def _batched(outer: tuple[int, ...], *fields: list) -> Iterator[list]:
-    for leaves in fields:
-        yield [(outer + shape, dtype) for shape, dtype in leaves]
-
-
-def _is_single(steps: _episode_rows.EpisodeRows) -> bool:
-    step = steps.rows.data_spec
-    return not (tf.nest.is_nested(step.observations) or tf.nest.is_nested(step.actions))
 
 
 def _cursor(targets: Targets) -> Iterator[Any]:

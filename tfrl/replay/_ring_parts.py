@@ -40,6 +40,14 @@ class Layout:
         """Returns the rows of positions of environments."""
         return ids * self.max_length + self.circular(positions)
 
+    def next_rows(self, ids: Any, positions: Any, everyone: bool) -> Any:
+        """Returns rows as `rows` does, a slice where `everyone` stands alike."""
+        if everyone and self.on_host:
+            first = int(positions[0])
+            if not np.count_nonzero(positions != first):
+                return slice(self.circular(first), None, self.max_length)
+        return self.rows(ids, positions)
+
     def integers(self, where: str, name: str, value: Any) -> Any:
         """Returns integers of any shape as an int64 array or tensor."""
         return (_indices.int64_array if self.on_host else _indices.int64_tensor)(

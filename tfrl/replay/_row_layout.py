@@ -7,10 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, shapes
+from tfrl.replay import _structure
 
 # Numbers go into their own kind and into those after it.
 _NUMBERS = ("bool", "integers", "floating-point numbers", "complex numbers")
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+_ARRAY = np.ndarray
+# For how many shapes of rows those of the leaves are remembered.
+_REMEMBERED = 64
 
 
 class RowLayout:
@@ -36,6 +40,12 @@ class RowLayout:
         )
         self._spec = _text(texts)
         self.contents = f"{self.capacity} rows of {self._spec}"
+        self._structure = _structure.Structure(self.data_spec)
+        self._dtypes = [leaf.dtype for leaf in self.leaves]
+        self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+
+    def __reduce__(self) -> tuple:
+        return RowLayout, (self.data_spec, self.capacity)
 
     def rows(self, where: str, idx: Any) -> tuple[Any, tuple[int, ...]]:
         """Returns which rows `idx` names, ready to index arrays, and their shape.
@@ -71,6 +81,37 @@ class RowLayout:
             return int(rows), ()
         return rows.astype(np.intp, copy=False), rows.shape
 
+    def fitting(
+        self, value: Any, outer: tuple[int, ...] | None = None
+    ) -> list[np.ndarray] | None:
+        """Returns the leaves of `value` if they fit as they are, and that is plain.
+
+        Args:
+            value: nest of rows.
+            outer: shape of the rows; None for `[n]`, whatever n is.
+
+        Returns:
+            Arrays `[*outer, *shape]` of the leaves' dtypes. None if anything is
+            otherwise: `values` and `targets` look closer.
+        """
+        arrays = self._structure.split(value)
+        if not arrays:
+            return arrays
+        if outer is None:
+            first = arrays[0]
+            if type(first) is not _ARRAY or not first.ndim:
+                return None
+            outer = first.shape[:1]
+        shapes = self._shapes.get(outer) or self._remember(outer)
+        # As many: checks and comparisons of dtypes would take longer than all the rest.
+        for array, shape, wanted in zip(arrays, shapes, self._dtypes):  # noqa: B905
+            if type(array) is not _ARRAY or array.shape != shape:
+                return None
+            dtype = array.dtype
+            if dtype is not wanted and dtype != wanted:
+                return None
+        return arrays
+
     def values(
         self,
         value: Any,
@@ -89,6 +130,9 @@ class RowLayout:
         Returns:
             Arrays that can be assigned to these rows.
         """
+        fitting = self.fitting(value, outer)
+        if fitting is not None:
+            return fitting
         arrays = [_array(where, leaf) for leaf in self._flat(where, name, value)]
         for k, (array, leaf) in enumerate(zip(arrays, self.leaves, strict=True)):
             if array.shape != outer + leaf.shape and array.shape != leaf.shape:
@@ -100,9 +144,13 @@ class RowLayout:
                 arrays[k] = self._cast(array, k, f"`{where}`: `{name}` expected")
         return arrays
 
-    def targets(self, out: Any, outer: tuple[int, ...]) -> list[np.ndarray]:
+    def targets(
+        self, out: Any, outer: tuple[int, ...], where: str = "NumpyStorage.get"
+    ) -> list[np.ndarray]:
         """Returns the leaves of `out`, arrays to copy rows `[*outer, ...]` into."""
-        where = "NumpyStorage.get"
+        arrays = self.fitting(out, outer)
+        if arrays is not None and all([array.flags.writeable for array in arrays]):
+            return arrays
         arrays = self._flat(where, "out", out)
         for k, (array, leaf) in enumerate(zip(arrays, self.leaves, strict=True)):
             if not isinstance(array, np.ndarray) or not array.flags.writeable:
@@ -120,7 +168,13 @@ class RowLayout:
 
     def pack(self, leaves: list[Any]) -> Any:
         """Returns leaves in the structure of `data_spec`."""
-        return tf.nest.pack_sequence_as(self.data_spec, leaves)
+        return self._structure.pack(leaves)
+
+    def _remember(self, outer: tuple[int, ...]) -> list[tuple[int, ...]]:
+        if len(self._shapes) >= _REMEMBERED:
+            self._shapes.clear()
+        found = self._shapes[outer] = [outer + leaf.shape for leaf in self.leaves]
+        return found
 
     def _integers(self, where: str, idx: Any) -> np.ndarray:
         array = idx
@@ -193,7 +247,10 @@ def _leaf(spec: Any) -> shapes.ShapeDtype:
             f"{where} dtypes of a fixed size; got {spec.dtype}; pass for example "
             "np.dtype('S10') for texts of up to 10 bytes"
         )
-    return leaf.replace(dtype=dtype.newbyteorder("="))
+    native = dtype.newbyteorder("=")
+    # The object that arrays have, where there is one: it is found by its identity.
+    common = np.dtype(native.str)
+    return leaf.replace(dtype=common if common == native else native)
 
 
 def _kind(dtype: np.dtype) -> int:

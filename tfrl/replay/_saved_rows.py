@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -39,15 +40,35 @@ class Leaves:
         state: to be tracked by the storage.
     """
 
-    def __init__(self, blocks: list[_blocks.MemoryBlock], contents: str) -> None:
-        self.each = [SavedRows(block, contents) for block in blocks]
+    def __init__(
+        self,
+        blocks: list[_blocks.MemoryBlock],
+        contents: str,
+        restored: Callable[[], None],
+    ) -> None:
+        self._made = _Made()
+        self.each = [
+            SavedRows(block, contents, restored, self._made) for block in blocks
+        ]
         rows = {f"buffer{k}": leaf for k, leaf in enumerate(self.each)}
         parts = {f"rest{k}": leaf.parts for k, leaf in enumerate(self.each)}
         self.state = tf.train.Checkpoint(**rows, **parts)
 
     def arrays(self) -> list[np.ndarray]:
         """Returns all arrays, after making those that are missing."""
-        return [leaf.made() if leaf.array is None else leaf.array for leaf in self.each]
+        arrays = self._made.arrays
+        if arrays is None:
+            arrays = [
+                leaf.made() if leaf.array is None else leaf.array for leaf in self.each
+            ]
+            self._made.arrays = arrays
+        return arrays
+
+
+class _Made:
+    """All arrays of a storage in a list, None where one is missing or was replaced."""
+
+    arrays: list[np.ndarray] | None = None
 
 
 class SavedRows(tf.train.experimental.PythonState):
@@ -56,29 +77,45 @@ class SavedRows(tf.train.experimental.PythonState):
     Attributes:
         array: the array, None before it is made.
         parts: what else a checkpoint must hold, to be tracked beside this object.
+
+    `restored` is called before the rows are restored.
     """
 
-    def __init__(self, block: _blocks.MemoryBlock, contents: str) -> None:
+    def __init__(
+        self,
+        block: _blocks.MemoryBlock,
+        contents: str,
+        restored: Callable[[], None],
+        made: _Made,
+    ) -> None:
         self.array: np.ndarray | None = None
+        self._made = made
         self.parts = tf.train.Checkpoint()
-        self._block, self._contents = block, contents
+        self._block, self._contents, self._restored = block, contents, restored
         self._token: str | None = None
         self._closed = False
         self._lock = threading.Lock()
         if block.exists():
             self.made()
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is an array, made here or by another process."""
+        self._check_open()
+        return self.array is not None or self._block.exists()
+
     def made(self) -> np.ndarray:
         """Returns the array, after making it if need be."""
         with self._lock:
             self._check_open()
-            if self.array is None:
+            array = self.array
+            if array is None:
                 array = self._block.array()
                 rest = _bytes_of(array)[_INLINE_BYTES:]
                 if rest.size and os.getpid() == _HOME:
                     self._attach(*_variables(rest, _PART_BYTES))
-                self.array = array
-            return self.array
+                self._replace(array)
+            return array
 
     def flush(self) -> None:
         """Returns when what was written survives a power cut, as far as it can."""
@@ -91,7 +128,8 @@ class SavedRows(tf.train.experimental.PythonState):
         with self._lock:
             self._block.flush()
             self._detach()
-            self.array, self._closed = None, True
+            self._replace(None)
+            self._closed = True
 
     def serialize(self) -> bytes:
         """Returns the header and the bytes that no variable shows."""
@@ -124,9 +162,10 @@ class SavedRows(tf.train.experimental.PythonState):
                     f"`NumpyStorage`: expected a checkpoint of {self._contents}; got "
                     f"one of {header['contents']}; make the storage as it was saved"
                 )
+            self._restored()
             array = self.array if self._block.lasting else None
             self._detach()
-            self.array = None  # given up first: two would double the memory
+            self._replace(None)  # given up first: two would double the memory
             if not header["made"]:
                 if array is not None:
                     _bytes_of(array)[:] = 0
@@ -137,7 +176,10 @@ class SavedRows(tf.train.experimental.PythonState):
             if header["rows"]:
                 rest = flat[len(inline) :]
                 self._read(rest, header["rows"], header["part_bytes"])
-            self.array = array
+            self._replace(array)
+
+    def _replace(self, array: np.ndarray | None) -> None:
+        self.array, self._made.arrays = array, None
 
     def _read(self, rest: np.ndarray, token: str, part_bytes: int) -> None:
         variables, pieces = _variables(rest, part_bytes)

@@ -1,13 +1,19 @@
 """What samplers have in common: the store, what can be drawn from it, the reading."""
 
-import functools
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.replay import _eligibility, _episode_rows, _reading, episodes, transitions
+from tfrl.core import checks, shapes
+from tfrl.replay import (
+    _eligibility,
+    _episode_rows,
+    _reading,
+    _row_layout,
+    episodes,
+    transitions,
+)
 
 
 class Source:
@@ -43,18 +49,30 @@ class Source:
             f"samples of {reach} steps, with {behind} before them, from "
             f"{self.steps.contents.serialize()}"
         )
-        self._extra_spec = self.steps.rows.data_spec.extra
-        self._specs = functools.lru_cache(8)(self._prepared)
+        step = self.steps.rows.data_spec
+        nests = {"observations": step.observations, "actions": step.actions}
+        nests["next_observations"] = step.observations
+        fields = {
+            name: tf.nest.pack_sequence_as(
+                nests.get(name, 0), [shapes.ShapeDtype(*leaf) for leaf in leaves]
+            )
+            for name, leaves in self._reader.specs()._asdict().items()
+        }
+        data = self._reader.record(**fields)
+        self._layout = _row_layout.RowLayout(data, self.steps.capacity)
+        self._extra = _row_layout.RowLayout(step.extra, self.steps.capacity)
 
     def spec(self, batch_size: int) -> transitions.Sample:
         """Returns specs of a sample."""
         where = f"{self._where}.sample_spec"
         count = checks.check_whole_number(where, "batch_size", batch_size, low=1)
-        data = self._specs(count)[1]
-        outer = data.rewards.shape
-        extra = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec((*outer, *spec.shape), spec.dtype),
-            self._extra_spec,
+        outer = self._reader.outer(count)
+        data, extra = (
+            tf.nest.map_structure(
+                lambda leaf: tf.TensorSpec((*outer, *leaf.shape), leaf.dtype),
+                layout.data_spec,
+            )
+            for layout in (self._layout, self._extra)
         )
         number = tf.TensorSpec([count], tf.float32)
         index = tf.TensorSpec([count], tf.int64)
@@ -62,28 +80,15 @@ class Source:
 
     def targets(self, batch_size: Any, out: Any) -> _reading.Targets:
         """Returns the leaves of `out`; raises if samples do not fit into them."""
-        where = f"{self._where}.sample"
-        _episode_rows.check_eager(where)
-        checks.check_whole_number(where, "batch_size", batch_size, low=1)
+        if not tf.executing_eagerly():
+            raise _episode_rows.traced(f"{self._where}.sample")
+        if type(batch_size) is not int or batch_size < 1:
+            where = f"{self._where}.sample"
+            checks.check_whole_number(where, "batch_size", batch_size, low=1)
         if out is None:
             return None
-        specs, expected = self._specs(int(batch_size))
-        if self._reader.single and type(out) is type(expected):
-            leaves = list(out)
-        else:
-            leaves = self._flat(where, expected, out)
-        for array, (shape, dtype) in zip(leaves, specs, strict=True):
-            if not isinstance(array, np.ndarray) or not array.flags.writeable:
-                raise TypeError(
-                    f"`{where}`: `out` expected writeable numpy arrays; got "
-                    f"{type(array).__name__}; use np.empty"
-                )
-            if array.shape != shape or array.dtype != dtype:
-                raise ValueError(
-                    f"`{where}`: `out` expected {dtype} of shape {list(shape)}; got "
-                    f"{array.dtype} of {list(array.shape)}; make one to measure"
-                )
-        return leaves
+        outer = self._reader.outer(int(batch_size))
+        return self._layout.targets(out, outer, f"{self._where}.sample")
 
     def check_any(self) -> None:
         """Raises if there is nothing to draw."""
@@ -98,39 +103,10 @@ class Source:
         self, rows: np.ndarray, random: np.random.Generator, targets: _reading.Targets
     ) -> tuple[Any, np.ndarray, Any]:
         """Returns data, indices and extra of the steps in rows."""
-        columns = self.steps.columns()
-        data = self._pack(self._reader.read(rows, random, targets))
-        extra = self._extra_spec
-        if columns.extra:
-            along = self._reader.rows(rows)
-            leaves = [array.take(along, 0, mode="clip") for array in columns.extra]
-            extra = tf.nest.pack_sequence_as(extra, leaves)
-        return data, columns.indices.take(rows), extra
-
-    def _prepared(self, batch_size: int) -> tuple[list[tuple[Any, Any]], Any]:
-        """Returns shape and dtype of the leaves of samples, and these as specs."""
-        fields = self._reader.specs(batch_size)
-        leaves = [leaf for field in fields for leaf in field]
-        return leaves, self._pack([tf.TensorSpec(*leaf) for leaf in leaves])
-
-    def _flat(self, where: str, expected: Any, out: Any) -> list[Any]:
-        try:
-            tf.nest.assert_same_structure(expected, out)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"`{where}`: `out` expected the structure of {expected}; got "
-                f"{type(out).__name__}; pass the `data` of a sample"
-            ) from None
-        return tf.nest.flatten(out)
-
-    def _pack(self, leaves: list[Any]) -> Any:
-        if self._reader.single:
-            return self._reader.record(*leaves)
-        step = self.steps.rows.data_spec
-        record: Any = self._reader.record
-        fields = [0] * len(record._fields)
-        fields[0] = fields[record._fields.index("next_observations")] = (
-            step.observations
-        )
-        fields[1] = step.actions
-        return tf.nest.pack_sequence_as(record(*fields), leaves)
+        data = self._layout.pack(self._reader.read(rows, random, targets))
+        extra = self._extra.data_spec
+        if self._extra.leaves:
+            along, arrays = self._reader.rows(rows), self.steps.columns().extra
+            leaves = [array.take(along, 0, None, "clip") for array in arrays]
+            extra = self._extra.pack(leaves)
+        return data, self.steps.marks.arrays[0].take(rows), extra

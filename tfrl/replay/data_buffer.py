@@ -76,7 +76,6 @@ class DataBuffer(ring_buffer.RingBuffer):
         """Whether the next row will overwrite the oldest, a bool scalar."""
         return self.current_size == self.max_length
 
-    @locking.atomic
     def add_batch(self, batch: Any) -> None:
         """Appends rows, in their order.
 
@@ -91,6 +90,11 @@ class DataBuffer(ring_buffer.RingBuffer):
             ValueError: if the nest or a shape does not fit, or the leaves differ in
                 `B`; the buffer is unchanged.
         """
+        with self._lock:
+            if not self._layout.on_host or not self._add_arrays(batch):
+                self._add_any(batch)
+
+    def _add_any(self, batch: Any) -> None:
         count: Any = self._layout.batch_size("DataBuffer.add_batch", batch)
         if count is None:
             count = tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
@@ -123,15 +127,15 @@ class DataBuffer(ring_buffer.RingBuffer):
         )
         position, size = self._standing()
         size = _indices.ensured(
-            _indices.every(size > 0),
+            size[0] > 0,
             size,
             "`DataBuffer.get_batch`: expected a buffer that holds rows, in number",
             "add some first",
         )
         if self._layout.on_host:
-            offsets = self._draws.generator.integers(size[0], size=batch_size)
-        else:
-            offsets = self._draws.uniform([batch_size], 0, size[0], tf.int64)
+            rows = self._drawn(int(batch_size), int(position[0]), int(size[0]))
+            return self._read(rows, out)
+        offsets = self._draws.uniform([batch_size], 0, size[0], tf.int64)
         rows = self._layout.circular(position - size + offsets)
         return self._storage.get(rows, out)
 
@@ -177,6 +181,42 @@ class DataBuffer(ring_buffer.RingBuffer):
         position, size = self._standing()
         offsets = position - size + _count_up(size[0])
         return self._storage.get(self._layout.circular(offsets))
+
+    def _add_arrays(self, batch: Any) -> bool:
+        """Adds arrays that fit as they are, else nothing; returns whether they do."""
+        storage, capacity = self._storage, self._layout.max_length
+        arrays = storage.layout.fitting(batch)
+        count = len(arrays[0]) if arrays else 0
+        if not 0 < count <= capacity:
+            return False
+        position, size = self._positions.first()
+        start = position % capacity
+        stop = start + count
+        if stop > capacity:
+            left = capacity - start
+            storage.write(slice(0, count - left), [array[left:] for array in arrays])
+            arrays = [array[:left] for array in arrays]
+        storage.write(slice(start, stop), arrays)
+        self._positions.set(0, (position + count, min(size + count, capacity)))
+        return True
+
+    def _drawn(self, batch_size: int, position: int, size: int) -> np.ndarray:
+        """Returns rows drawn from those there are."""
+        random, capacity = self._draws.generator, self.max_length
+        if size == capacity:
+            return random.integers(0, capacity, batch_size)
+        start = (position - size) % capacity
+        rows = random.integers(start, start + size, batch_size)
+        return rows if start + size <= capacity else self._layout.circular(rows)
+
+    def _read(self, rows: np.ndarray, out: Any) -> Any:
+        """Returns rows that exist, as `NumpyStorage.get` does."""
+        layout, arrays = self._storage.layout, self._storage.arrays
+        if out is None:
+            return layout.pack([array.take(rows, 0, None, "clip") for array in arrays])
+        for array, target in zip(arrays, layout.targets(out, rows.shape), strict=True):
+            array.take(rows, 0, target, "clip")
+        return out
 
     def _standing(self) -> tuple[Any, Any]:
         """Returns position and size, each `[1]`."""

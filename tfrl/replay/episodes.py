@@ -207,7 +207,8 @@ class EpisodeStore(tf.Module):
         Args:
             observations: nest of `[N, *shape]`, what was seen before the action. Where
                 an episode goes on, it has to be what was given as `next_observations`
-                before, which is there already; up to 64 numbers of each are compared.
+                before, which is there already; they are compared, large ones here and
+                there.
             actions: nest of `[N, *shape]`.
             rewards: `[N]`.
             terminated: `[N]` bool, whether the episode truly ended after the action.
@@ -225,20 +226,22 @@ class EpisodeStore(tf.Module):
             ValueError: if a nest, a shape or the ids do not fit, or an episode goes on
                 from another observation; the store is unchanged.
         """
-        _episode_rows.check_eager("EpisodeStore.add")
-        ids = self._ids("EpisodeStore.add", env_ids)
+        if not tf.executing_eagerly():
+            raise _episode_rows.traced("EpisodeStore.add")
+        steps = self._steps
+        ids = steps.everyone
+        if env_ids is not None:
+            ids = self._ids("EpisodeStore.add", env_ids)
         step = (observations, actions, rewards, terminated, truncated, extra)
-        columns, after = self._arguments.arrays(step, next_observations, len(ids))
+        leaves = self._arguments.leaves((*step, next_observations), len(ids))
         with self._lock:
-            strangers = self._steps.strangers(ids, columns.observations)
-            _indices.ensured(
-                not strangers.size,
-                strangers,
+            strangers = steps.append(ids, leaves)
+        if len(strangers):
+            raise ValueError(
                 "`EpisodeStore.add`: `observations` expected the `next_observations` "
-                "of the step before, in environments whose episode goes on",
-                "call `cut` where one was reset from outside",
+                "of the step before, in environments whose episode goes on; got "
+                f"{strangers.tolist()}; call `cut` where one was reset from outside"
             )
-            self._steps.append(ids, columns, after)
 
     @locking.atomic
     def cut(self, env_ids: Any = None) -> None:
@@ -297,49 +300,35 @@ class _Arguments:
     """Turns what `add` is given into arrays of the specs' shapes and dtypes."""
 
     def __init__(self, steps: _episode_rows.EpisodeRows) -> None:
-        step = steps.rows.data_spec
-        specs = (*step._asdict().items(), ("next_observations", step.observations))
+        step, capacity = steps.rows.data_spec, steps.capacity
+        specs = (*step, step.observations)
+        self._all = _row_layout.RowLayout(specs, capacity)
         self._layouts = [
-            (name, _row_layout.RowLayout(spec, steps.capacity), tf.nest.is_nested(spec))
-            for name, spec in specs
+            (name, _row_layout.RowLayout(spec, capacity), tf.nest.is_nested(spec))
+            for name, spec in zip(
+                (*step._fields, "next_observations"), specs, strict=True
+            )
         ]
 
-    def arrays(
-        self, step: tuple, after: Any, count: int
-    ) -> tuple[_episode_rows.Columns, list[np.ndarray]]:
-        """Returns the leaves of a step, `[count, *shape]`, and those after it."""
-        found: list[Any] = []
-        for (name, layout, nested), value in zip(
-            self._layouts, (*step, after), strict=True
-        ):
-            if not nested:
-                leaf = layout.leaves[0]
-                if (
-                    type(value) is np.ndarray
-                    and value.dtype == leaf.dtype
-                    and value.shape == (count, *leaf.shape)
-                ):
-                    found.append([value])
-                    continue
-                # Gymnasium's spaces and lists of numbers are no nests here.
-                value = np.asarray(value) if isinstance(value, list) else value
-            where = "EpisodeStore.add"
-            arrays = layout.values(value, (count,), where, name)
+    def leaves(self, values: tuple, count: int) -> list[np.ndarray]:
+        """Returns the leaves `[count, *shape]` of a step and what is seen after it."""
+        found = self._all.fitting(values, (count,))
+        if found is not None:
+            return found
+        where, found = "EpisodeStore.add", []
+        for (name, layout, nested), value in zip(self._layouts, values, strict=True):
+            # Gymnasium's spaces and lists of numbers are no nests here.
+            is_list = isinstance(value, list) and not nested
+            given = np.asarray(value) if is_list else value
+            arrays = layout.values(given, (count,), where, name)
             for array, leaf in zip(arrays, layout.leaves, strict=True):
                 if array.shape != (count, *leaf.shape):
                     raise ValueError(
                         f"`{where}`: `{name}` expected shape {[count, *leaf.shape]}; "
                         f"got {list(array.shape)}; add the axis of environments"
                     )
-            found.append(arrays)
-        observations, actions, (rewards,), (ends,), (cuts,), extra, after = found
-        none = np.empty(0, np.int64)
-        return (
-            _episode_rows.Columns(
-                observations, actions, rewards, ends, cuts, extra, none, none, none
-            ),
-            after,
-        )
+            found += arrays
+        return found
 
 
 def _opened(

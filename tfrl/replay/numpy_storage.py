@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.replay import _blocks, _row_layout, _saved_rows
+from tfrl.replay import _blocks, _changes, _row_layout, _saved_rows
 
 
 class NumpyStorage(tf.Module):
@@ -86,7 +86,10 @@ class NumpyStorage(tf.Module):
         self._removal = weakref.finalize(self, home.release)
         super().__init__(name)
         self._layout, self._home = layout, home
-        self._leaves = _saved_rows.Leaves(home.blocks, layout.contents)
+        self._changes = home.changes
+        self._leaves = _saved_rows.Leaves(
+            home.blocks, layout.contents, self._changes.touch_all
+        )
         self._np_state = self._leaves.state
 
     def __reduce__(self) -> tuple:
@@ -109,12 +112,38 @@ class NumpyStorage(tf.Module):
         return self._layout.data_spec
 
     @property
+    def layout(self) -> _row_layout.RowLayout:
+        """Which rows there are, and which values they take."""
+        return self._layout
+
+    @property
     def arrays(self) -> list[np.ndarray]:
         """All rows, `[capacity, *shape]`, of each leaf in the order of `tf.nest`.
 
-        They show and take what is written. Restoring a checkpoint may replace them.
+        They show and take what is written; who writes to them says so with `touch`.
+        Restoring a checkpoint may replace them.
         """
         return self._leaves.arrays()
+
+    @property
+    def exists(self) -> bool:
+        """Whether rows were ever read or written; if not, they are zeros somewhere."""
+        return any(leaf.exists for leaf in self._leaves.each)
+
+    @property
+    def changes(self) -> _changes.Changes:
+        """What was written, for `save`."""
+        return self._changes
+
+    def touch(self, rows: Any) -> None:
+        """Notes that rows are written by way of `arrays`: `save` saves them again.
+
+        Whoever forgets this may lose what was written. Nothing is checked.
+
+        Args:
+            rows: int, slice, or array of ints or of one bool per row.
+        """
+        self._changes.touch(rows)
 
     def get(self, idx: Any, out: Any = None) -> Any:
         """Returns rows.
@@ -143,14 +172,15 @@ class NumpyStorage(tf.Module):
         arrays = self._leaves.arrays()
         if targets is None:
             if isinstance(rows, np.ndarray):
-                found = [np.take(array, rows, 0, mode="clip") for array in arrays]
+                found = [array.take(rows, 0, None, "clip") for array in arrays]
             else:
                 found = [array[rows] for array in arrays]
+                self._changes.expose(rows)
             return self._layout.pack(found)
         for array, target in zip(arrays, targets, strict=True):
             if isinstance(rows, np.ndarray):
                 # The rows exist; a mode that checks again would make a copy first.
-                np.take(array, rows, 0, out=target, mode="clip")
+                array.take(rows, 0, target, "clip")
             else:
                 np.copyto(target, array[rows])
         return out
@@ -174,8 +204,18 @@ class NumpyStorage(tf.Module):
                 or a number out of range, or the storage is closed.
         """
         rows, outer = self._layout.rows("NumpyStorage.set", table_idx)
-        values = self._layout.values(value, outer)
-        for array, leaf in zip(self._leaves.arrays(), values, strict=True):
+        self.write(rows, self._layout.values(value, outer))
+
+    def write(self, rows: Any, values: list[np.ndarray]) -> None:
+        """Overwrites rows by arrays that fit, which nobody checks, unlike `set`.
+
+        Args:
+            rows: what `layout` makes of an index.
+            values: array of each leaf in the order of `tf.nest`.
+        """
+        arrays = self._leaves.arrays()
+        self._changes.touch(rows)
+        for array, leaf in zip(arrays, values):  # noqa: B905, as many
             array[rows] = leaf
 
     def chunks(
@@ -216,6 +256,7 @@ class NumpyStorage(tf.Module):
         for k, leaf in enumerate(self._leaves.each):
             array = leaf.array
             if array is not None:
+                self._changes.expose(slice(start, stop))
                 step = max(1, max_bytes // max(1, array[0].nbytes))
                 for first in range(start, stop, step):
                     yield k, first, array[first : min(first + step, stop)]

@@ -18,6 +18,9 @@ from tfrl.replay import (
     transitions,
 )
 
+_INFINITY = np.float64(np.inf).view(np.uint64)
+_INDEX = np.dtype(np.int64)
+
 
 class PrioritizedReplay(tf.Module):
     """Draws steps of an episode store in proportion to their priorities.
@@ -135,19 +138,20 @@ class PrioritizedReplay(tf.Module):
         """
         targets = self._source.targets(batch_size, out)
         beta = self._beta() if callable(self._beta) else self._beta
-        checks.check_within("PrioritizedReplay.sample", "beta", beta, 0, 1)
+        if type(beta) is not float or not 0.0 <= beta <= 1.0:
+            checks.check_within("PrioritizedReplay.sample", "beta", beta, 0, 1)
         self._masses.catch_up()
         self._source.check_any()
         random, tree = self._random.generator, self._masses.tree
         rows = tree.inverse_cdf(random.random(batch_size))
-        masses = tree.values.take(rows)
-        weights = (masses.min() / masses) ** float(beta)
+        shares = tree.values.take(rows) / tree.heap.running_sums()[-1]
+        weights = (shares.min() / shares) ** float(beta)
         data, indices, extra = self._source.read(rows, random, targets)
         return transitions.Sample(
             data,
             indices,
             weights.astype(np.float32),
-            (masses / tree.root_value).astype(np.float32),
+            shares.astype(np.float32),
             extra,
         )
 
@@ -166,71 +170,96 @@ class PrioritizedReplay(tf.Module):
                 NaN, or a step was never added; all priorities are unchanged.
         """
         where = "PrioritizedReplay.update_priorities"
-        index = _indices.int64_array(where, "indices", indices)
-        given = np.asarray(priorities)
+        index, given = indices, np.asarray(priorities)
+        if type(index) is not np.ndarray or index.dtype != _INDEX:
+            index = _indices.int64_array(where, "indices", indices)
         if given.dtype.kind not in "biuf" and not tf.as_dtype(given.dtype).is_floating:
             raise TypeError(
                 f"`{where}`: `priorities` expected real numbers; got {given.dtype}; "
                 "convert them to float32"
             )
-        checks.check_rank(where, "indices", index, exact=1)
-        checks.check_same_shape(where, indices=index, priorities=given)
+        if index.ndim != 1 or index.shape != given.shape:
+            checks.check_rank(where, "indices", index, exact=1)
+            checks.check_same_shape(where, indices=index, priorities=given)
+        if not given.size:
+            return
         values = given.astype(np.float64)
-        if not np.all((values >= 0) & (values < np.inf)):
-            wrong = values[~((values >= 0) & (values < np.inf))][0]
-            raise ValueError(
-                f"`{where}`: `priorities` expected finite numbers >= 0; got {wrong}; "
-                "correct it"
-            )
-        steps = self._source.steps
-        known = steps.upcoming[index % steps.num_environments] > index
-        _indices.ensured(
-            np.all(known & (index >= 0)),
-            index,
-            f"`{where}`: `indices` expected steps that were added",
-            "pass those of a sample",
-        )
-        self._masses.set(index, values)
+        # Read as whole numbers, those of a sign and NaN are above inf, too.
+        highest = values.view(np.uint64).max()
+        if highest >= _INFINITY:
+            wrong = values[~((values >= 0) & (values < np.inf))]
+            if wrong.size:
+                raise ValueError(
+                    f"`{where}`: `priorities` expected finite numbers >= 0; got "
+                    f"{wrong[0]}; correct it"
+                )
+            highest = values.max().view(np.uint64)
+        self._masses.set(where, index, values, highest.view(np.float64))
 
 
 class _Masses(tf.train.experimental.PythonState):
-    """The tree of masses, one for each row; a checkpoint keeps them."""
+    """The tree of masses, one for each row; a checkpoint keeps them.
+
+    `contents` says what they belong to, and has to be the same where they are restored.
+    """
 
     def __init__(self, source: _source.Source, alpha: float, epsilon: float) -> None:
-        self._source, self._alpha, self._epsilon = source, alpha, epsilon
+        self._source = source
+        self._alpha, self._epsilon = np.array(alpha), np.array(epsilon)
+        self.contents = source.samples
         self._highest = 1.0
         self.tree = segment_tree.SumTree(source.steps.capacity)
+        self._modulus = np.array(source.steps.capacity)
 
     def catch_up(self) -> None:
         """Gives new steps the highest priority so far, and those gone none."""
         change = self._source.eligible.update()
         if change is not None and change.rows.size:
-            new = self._mass(np.float64(self._highest))
-            self.tree.set_values(change.rows, np.where(change.eligible, new, 0.0))
+            new = (self._highest + self._epsilon) ** self._alpha
+            self.tree.heap.set_leaves(change.rows, change.eligible * new)
 
-    def set(self, index: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of those steps that can still be drawn."""
+    def set(
+        self, where: str, index: np.ndarray, priorities: np.ndarray, highest: np.float64
+    ) -> None:
+        """Sets the priorities of those steps that can still be drawn.
+
+        The priorities are overwritten. Raises `ValueError` if a step was never added.
+        """
         self.catch_up()
-        steps = self._source.steps
-        rows = index % steps.capacity
-        there = self._source.eligible.flags[rows]
-        there &= steps.columns().indices[rows] == index
-        if there.any():
-            self.tree.set_values(rows[there], self._mass(priorities[there]))
-            self._highest = max(self._highest, float(priorities[there].max()))
-
-    def _mass(self, priorities: Any) -> Any:
-        return (priorities + self._epsilon) ** self._alpha
+        rows, steps = index % self._modulus, self._source.steps
+        there = self._source.eligible.indices.take(rows)
+        if there.tobytes() != index.tobytes():
+            known = steps.upcoming[index % steps.num_environments] > index
+            _indices.ensured(
+                np.all(known & (index >= 0)),
+                index,
+                f"`{where}`: `indices` expected steps that were added",
+                "pass those of a sample",
+            )
+            same = there == index
+            rows, priorities = rows[same], priorities[same]
+            highest = priorities.max(initial=0.0)
+        self._highest = max(self._highest, float(highest))
+        priorities += self._epsilon
+        np.power(priorities, self._alpha, out=priorities)
+        self.tree.heap.set_leaves(rows, priorities)
 
     def serialize(self) -> bytes:
         """Returns what a checkpoint keeps."""
+        return b"".join(piece.tobytes() for piece in self.pieces())
+
+    def pieces(self) -> list[np.ndarray]:
+        """Returns what a checkpoint keeps, one piece behind the other, without a copy.
+
+        There are many masses if rows are small.
+        """
         header = {
             "samples": self._source.samples,
             "highest": self._highest,
             "checked": self._source.eligible.checked.tolist(),
         }
-        masses = self.tree.values.astype("<f8").tobytes()
-        return json.dumps(header).encode() + b"\n" + masses
+        text = np.frombuffer(json.dumps(header).encode() + b"\n", np.uint8)
+        return [text, self.tree.values.astype("<f8", copy=False)]
 
     def deserialize(self, string_value: bytes) -> None:
         """Takes back what a checkpoint kept, of samples from an equal store."""

@@ -349,10 +349,17 @@ class RingBuffer(tf.Module):
 
     @locking.atomic
     def _append(self, batch: Any, env_ids: Any) -> None:
-        ids = self.check_convert_env_ids(env_ids)
-        self._layout.check_batch("RingBuffer.enqueue", batch, ids)
+        ids, storage = self.check_convert_env_ids(env_ids), self._storage
+        on_host = self._layout.on_host
+        arrays = storage.layout.fitting(batch, ids.shape) if on_host else None
+        if not arrays:
+            self._layout.check_batch("RingBuffer.enqueue", batch, ids)
         positions, sizes = self._positions.get(ids)
-        self._storage.set(self._layout.rows(ids, positions), batch)
+        rows = self._layout.next_rows(ids, positions, everyone=env_ids is None)
+        if arrays:
+            storage.write(rows, arrays)
+        else:
+            storage.set(rows, batch)
         grown = _indices.minimum(sizes + 1, self.max_length)
         self._positions.set(ids, (positions + 1, grown))
 

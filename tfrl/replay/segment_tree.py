@@ -78,6 +78,11 @@ class SegmentTree:
         return self._heap.height
 
     @property
+    def heap(self) -> _heap.Heap:
+        """The nodes, for who knows that indices and values fit."""
+        return self._heap
+
+    @property
     def root_value(self) -> float:
         """The reduction of all values."""
         return float(self._heap.level(1)[0])
@@ -258,8 +263,16 @@ class SumTree(SegmentTree):
                 "`inverse_cdf`: `u` expected a Python number or floats of shape [n]; "
                 f"got {fractions.dtype} of shape {list(fractions.shape)}; convert it"
             )
+        # Not so where one is NaN.
+        inside = not fractions.size or 0.0 <= fractions.min() <= fractions.max() <= 1.0
+        if not inside:
+            ordered = np.sort(fractions)
+            raise ValueError(
+                "`inverse_cdf`: `u` expected numbers in [0, 1]; "
+                f"got {ordered[0]} to {ordered[-1]}; correct it"
+            )
         fractions = fractions.astype(np.float64, copy=False)
-        found = self._draw(fractions, self._sums("inverse_cdf"))
+        found = self._heap.find(fractions, self._sums("inverse_cdf"))
         return found[0] if single else found
 
     def sample(self, n: int) -> np.ndarray:
@@ -280,7 +293,7 @@ class SumTree(SegmentTree):
         """
         checks.check_whole_number("sample", "n", n, low=1)
         sums = self._sums("sample")
-        return self._draw(self._random.rand(n), sums)
+        return self._heap.find(self._random.rand(n), sums)
 
     def _check_new(self, values: np.ndarray) -> None:
         # Read as whole numbers, those of a sign and NaN are above inf, too.
@@ -292,21 +305,6 @@ class SumTree(SegmentTree):
                 "`set_values`: `values` expected finite numbers >= 0; "
                 f"got {wrong[0]}; correct it"
             )
-
-    def _draw(self, fractions: np.ndarray, sums: np.ndarray) -> np.ndarray:
-        """Returns the indices of fractions in any order."""
-        # In order, neighbours are visited together, and NaN comes last.
-        order = fractions.argsort()
-        ordered = fractions[order]
-        if ordered.size and not (ordered[0] >= 0.0 and ordered[-1] <= 1.0):
-            raise ValueError(
-                "`inverse_cdf`: `u` expected numbers in [0, 1]; "
-                f"got {ordered[0]} to {ordered[-1]}; correct it"
-            )
-        found = self._heap.find(ordered, sums)
-        indices = np.empty_like(found)
-        indices[order] = found
-        return indices
 
     def _sums(self, where: str) -> np.ndarray:
         """Returns the running sums of a tree from which something can be drawn."""

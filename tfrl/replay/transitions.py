@@ -115,11 +115,11 @@ class Transitions:
         ...     store.add([float(t)], [t], [1.0], [t == 2], [False], [t + 1.0])
         >>> pairs = tfrl.replay.UniformReplay(store, Transitions(2, 0.5), seed=0)
         >>> pairs.sample(4).data
-        Transition(observations=array([1., 0., 2., 1.], dtype=float32),
-                   actions=array([1, 0, 2, 1], dtype=int32),
-                   rewards=array([1.5, 1.5, 1. , 1.5], dtype=float32),
-                   discounts=array([0.  , 0.25, 0.  , 0.  ], dtype=float32),
-                   next_observations=array([3., 2., 3., 3.], dtype=float32))
+        Transition(observations=array([2., 1., 1., 0.], dtype=float32),
+                   actions=array([2, 1, 1, 0], dtype=int32),
+                   rewards=array([1. , 1.5, 1.5, 1.5], dtype=float32),
+                   discounts=array([0.  , 0.  , 0.  , 0.25], dtype=float32),
+                   next_observations=array([3., 3., 3., 2.], dtype=float32))
 
     References:
         R. Sutton, A. Barto, 2018, Reinforcement Learning, equation 7.1.

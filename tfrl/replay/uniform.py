@@ -1,5 +1,6 @@
 """Replay that draws every step equally often."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class UniformReplay(tf.Module):
         # Checkpoints restore in this order; one of something else changes nothing.
         self._contents = store.steps.contents
         self._random = _draws.Draws(seed)
+        self._filled = 1
         self._listed: np.ndarray | None = None
 
     @property
@@ -101,36 +103,44 @@ class UniformReplay(tf.Module):
             ValueError: if `batch_size` is less than 1, `out` does not fit, or nothing
                 can be drawn yet.
         """
-        targets = self._source.targets(batch_size, out)
+        source = self._source
+        targets = source.targets(batch_size, out)
         self._catch_up()
-        self._source.check_any()
+        source.check_any()
         random = self._random.generator
         rows = self._drawn(batch_size, random)
-        data, indices, extra = self._source.read(rows, random, targets)
-        return transitions.Sample(
-            data,
-            indices,
-            np.ones(batch_size, np.float32),
-            np.full(batch_size, 1.0 / self._source.eligible.count, np.float32),
-            extra,
-        )
+        data, indices, extra = source.read(rows, random, targets)
+        weights = np.empty(batch_size, np.float32)
+        probabilities = np.empty(batch_size, np.float32)
+        weights.fill(1.0)
+        probabilities.fill(1.0 / source.eligible.count)
+        return transitions.Sample(data, indices, weights, probabilities, extra)
 
     def _catch_up(self) -> None:
-        if self._source.eligible.update() is not None:
-            self._listed = None
+        eligible, steps = self._source.eligible, self._source.steps
+        if eligible.update() is None:
+            return
+        # Rows are filled in their order, those of all environments in turns.
+        self._filled = min(int(steps.upcoming.max()) + 1, steps.capacity)
+        self._listed = None
 
     def _drawn(self, batch_size: int, random: np.random.Generator) -> np.ndarray:
         """Returns rows drawn from all that are eligible."""
-        eligible, steps = self._source.eligible, self._source.steps
-        # Rows are filled in their order, those of all environments in turns.
-        filled = min(int(steps.upcoming.max()) + 1, steps.capacity)
-        if eligible.count < _RARE * filled:
+        eligible, filled = self._source.eligible, self._filled
+        share = eligible.count / filled
+        if share < _RARE:
             if self._listed is None:
                 self._listed = np.flatnonzero(eligible.flags)
             return self._listed[random.integers(0, self._listed.size, batch_size)]
-        rows = random.integers(0, filled, batch_size)
-        wrong = np.flatnonzero(~eligible.flags.take(rows))
-        while wrong.size:
-            rows[wrong] = random.integers(0, filled, wrong.size)
-            wrong = wrong[~eligible.flags.take(rows.take(wrong))]
-        return rows
+        if share == 1.0:
+            return random.integers(0, filled, batch_size)
+        found: list[np.ndarray] = []
+        missing = batch_size
+        while missing > 0:
+            # So many that one time is mostly enough.
+            tries = missing + 4.0 * math.sqrt(missing * (1.0 - share))
+            rows = random.integers(0, filled, int(tries / share) + 1)
+            rows = rows[eligible.flags.take(rows)]
+            found.append(rows)
+            missing -= rows.size
+        return (rows if len(found) == 1 else np.concatenate(found))[:batch_size]

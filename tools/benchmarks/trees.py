@@ -1,10 +1,11 @@
 """Sum trees of prioritised replay: tfrl, coax, torchrl's C++, cpprb and plain NumPy.
 
-Three things are timed, on one core and one thread: setting a batch of priorities,
-finding the indices of a batch of fractions, and drawing a batch by priority together
-with reading the priorities drawn. Every contender is checked against running sums in
-float64 before the clock starts. Batches are other ones every call, as in training, and
-contenders take turns; each figure is the median over the rounds.
+Timed are, on one core and one thread: setting a batch of priorities, finding the
+indices of a batch of fractions, drawing a batch by priority together with reading the
+priorities drawn, and setting and drawing in turns, as who leaves work for later does it
+then. Every contender is checked against running sums in float64 before the clock
+starts. Batches are other ones every call, as in training, and contenders take turns;
+each figure is the median over the rounds.
 
 cpprb draws inside its buffer only, so it is in two tables, and its sample also brings
 importance weights and one field of the rows. A size is the capacity x the batch.
@@ -15,7 +16,6 @@ importance weights and one field of the rows. A size is the capacity x the batch
 
 import functools
 import importlib.util
-import itertools
 import pathlib
 
 from harness import one_core
@@ -32,7 +32,9 @@ try:
 except ImportError:
     cpprb = None
 try:
-    from torchrl._torchrl import SumSegmentTreeFp64
+    from peers import torchrl_trees
+
+    SumSegmentTreeFp64 = torchrl_trees.load().SumSegmentTreeFp64
 except ImportError:
     SumSegmentTreeFp64 = None
 
@@ -178,20 +180,17 @@ def check(name, make):
     return f"{wrong:,.0f} of {draws:,.0f} draws had the priority 0"
 
 
-def prepared(call, batches):
-    """A function that calls with the next batch each time, some of them a run."""
-    around = itertools.cycle(batches)
+def operations(contender):
+    """Name -> function of a batch."""
 
-    def run(repeats):
-        for _ in range(repeats):
-            call(*next(around))
+    def turn(index, priorities):
+        contender.set(index, priorities)
+        return contender.sample(len(index))
 
-    run(3)
-    repeats = 2
-    while (taken := turns.seconds(functools.partial(run, repeats))) < 0.005:
-        repeats *= 2
-    repeats = max(2, int(repeats * 0.01 / taken))
-    return functools.partial(run, repeats), repeats
+    found = {"set": contender.set, "sample": contender.sample, "turn": turn}
+    if hasattr(contender, "find"):
+        found["find"] = contender.find
+    return found
 
 
 def measure(makers, size, rounds):
@@ -204,12 +203,13 @@ def measure(makers, size, rounds):
         "find": [(rng.random(n),) for _ in range(BATCHES)],
         "sample": [(n,)],
     }
+    inputs["turn"] = inputs["set"]
     return {
         operation: turns.measure(
             {
-                name: prepared(getattr(contender, operation), batches)
+                name: turns.prepared(call, batches)
                 for name, contender in made.items()
-                if hasattr(contender, operation)
+                if (call := operations(contender).get(operation))
             },
             rounds,
         )
@@ -235,6 +235,7 @@ def main():
         "set": "set a batch of priorities",
         "find": "find the indices of a batch of fractions",
         "sample": "draw a batch and read its priorities",
+        "turn": "set a batch, then draw one and read its priorities",
     }
     for operation, title in titles.items():
         times = {size: found[operation] for size, found in results.items()}

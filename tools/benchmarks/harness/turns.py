@@ -1,7 +1,9 @@
 """Contenders that take turns: a machine shared with others slows all of them alike."""
 
 import argparse
+import functools
 import importlib.metadata
+import itertools
 import platform
 import statistics
 import time
@@ -53,6 +55,25 @@ def seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def prepared(
+    call: Callable[..., object], batches: Sequence[tuple] | itertools.cycle
+) -> tuple[Callable[[], object], int]:
+    """A function that calls with the next batch each time, some of them a run."""
+    goes_on = isinstance(batches, itertools.cycle)
+    around = batches if goes_on else itertools.cycle(batches)
+
+    def run(repeats: int) -> None:
+        for _ in range(repeats):
+            call(*next(around))
+
+    run(3)
+    repeats = 2
+    while (taken := seconds(functools.partial(run, repeats))) < 0.005:
+        repeats *= 2
+    repeats = max(2, int(repeats * 0.01 / taken))
+    return functools.partial(run, repeats), repeats
 
 
 def measure(

@@ -1,0 +1,140 @@
+"""Which rows of a storage were written since they were saved.
+
+Writers set a flag per row, which is all they have time for. Whoever saves gathers the
+flags into a version per segment, a range of rows: one that has the version it was saved
+with has not changed. Both live where the rows live, so that processes that share the
+rows share them too.
+"""
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tfrl.core import shapes
+from tfrl.replay import _row_layout
+
+_SEGMENT_BYTES = 1 << 23
+_WORD = 8
+# Of segments of which somebody has views, who writes without telling.
+_EXPOSED = -1
+# How many folders a storage is saved to in turns without reading all of it.
+_REMEMBERED = 8
+
+
+class Segments:
+    """How rows are divided into segments of a few MiB, or of a single larger row.
+
+    Attributes:
+        row_bytes: how many bytes a row has.
+        rows: how many rows a segment has; the last one may have fewer.
+        count: how many segments there are.
+        memory: what `Changes` needs, as a leaf and how many rows of it.
+    """
+
+    def __init__(self, layout: _row_layout.RowLayout) -> None:
+        sizes = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in layout.leaves]
+        self.row_bytes = sum(sizes)
+        rows = max(_SEGMENT_BYTES // max(self.row_bytes, 1), 1)
+        self.rows = min(rows, layout.capacity)
+        self.count = -(-layout.capacity // self.rows)
+        size = _WORD * self.count + layout.capacity
+        self.memory = shapes.ShapeDtype((), np.uint8), size
+
+
+class Changes:
+    """What was written to the rows of a storage.
+
+    Attributes:
+        segments: how the rows are divided.
+
+    Args:
+        segments: the same.
+        block: where to keep it, see `_blocks`.
+        fresh: whether all rows are zeros now.
+    """
+
+    def __init__(self, segments: Segments, block: Any, fresh: bool) -> None:
+        self.segments = segments
+        self._block = block
+        self._flags: np.ndarray | None = None
+        self._versions = np.zeros(0, np.int64)
+        self._ask: Callable[[], Callable[[], None] | None] = lambda: None
+        # The key of nothing saved, which is as good as zeros.
+        self._saved: dict[str, Any] = {"": 0} if fresh else {}
+
+    def ask(self, method: Callable[[], None]) -> None:
+        """Sets a method, held weakly, that touches what was written without a word."""
+        self._ask = weakref.WeakMethod(method)
+
+    def touch(self, rows: Any) -> None:
+        """Notes that rows, an int, a slice or an array of ints, are written."""
+        flags = self._flags
+        (self._made() if flags is None else flags)[rows] = True
+
+    def touch_all(self) -> None:
+        """Notes that all rows are written."""
+        if self._exists():
+            self._made()
+            self._versions += self._versions != _EXPOSED
+        else:
+            self._saved.clear()
+
+    def expose(self, rows: int | slice) -> None:
+        """Notes that somebody has views of rows, and may write at any time."""
+        flags = self._made()
+        touched = range(len(flags))[rows]
+        if isinstance(touched, int):
+            touched = range(touched, touched + 1)
+        if touched:
+            low, high = sorted((touched[0], touched[-1]))
+            length = self.segments.rows
+            self._versions[low // length : high // length + 1] = _EXPOSED
+
+    def gather(self) -> np.ndarray:
+        """Returns the versions of all segments now, a copy."""
+        tell = self._ask()
+        if tell is not None:
+            tell()
+        if not self._exists():
+            return np.zeros(self.segments.count, np.int64)
+        flags, length = self._made(), self.segments.rows
+        for k in range(self.segments.count):
+            part = flags[k * length : (k + 1) * length]
+            if part.any():
+                part[:] = False
+                self._versions[k] += self._versions[k] != _EXPOSED
+        return self._versions.copy()
+
+    def saved(self, key: str) -> Any:
+        """Returns the versions that were saved under a key, None if that is unknown."""
+        return self._saved.get(key)
+
+    def remember(self, key: str, versions: np.ndarray) -> None:
+        """Notes under which key segments of some versions are saved."""
+        self._saved.pop(key, None)
+        self._saved[key] = versions
+        for oldest in list(self._saved)[:-_REMEMBERED]:
+            del self._saved[oldest]
+
+    def _exists(self) -> bool:
+        return self._flags is not None or self._block.exists()
+
+    def _made(self) -> np.ndarray:
+        if self._flags is None:
+            memory, size = self._block.array(), _WORD * self.segments.count
+            self._versions = memory[:size].view(np.int64)
+            self._flags = memory[size:].view(bool)
+        return self._flags
+
+
+def unchanged(versions: np.ndarray, saved: Any) -> np.ndarray:
+    """Returns which segments have the version they were saved with, and no views.
+
+    Others may be unchanged too, but that is not known.
+    """
+    if saved is None:
+        return np.zeros(versions.shape, bool)
+    return (versions == saved) & (versions != _EXPOSED)
