@@ -48,6 +48,16 @@ def test_steps_by_hand():
     np.testing.assert_array_equal(store.get([3, 4, 5, 6]).rewards, [3, 4, 5, 6])
 
 
+def test_get_never_shows_the_rows_themselves():
+    store = EpisodeStore(tf.TensorSpec([2]), tf.TensorSpec([]), 6)
+    ones = np.ones([1, 2], np.float32)
+    store.add(ones, [0.0], [1.0], [False], [False], 2 * ones)
+    found = store.get(0)
+    assert found.observations.shape == (2,)
+    found.observations[:] = 99.0
+    np.testing.assert_array_equal(store.get(0).observations, [1.0, 1.0])
+
+
 @pytest.mark.parametrize("n, length", [(1, 2), (1, 5), (3, 4), (4, 9)])
 def test_against_lists(n, length):
     both = replay_episodes.Stream(n, length)

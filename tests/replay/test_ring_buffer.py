@@ -86,6 +86,13 @@ def test_get_reads_any_stored_step(device):
     assert found["x"].shape == (2, 3, 2)
 
 
+def test_get_never_shows_the_rows_themselves():
+    buffer = filled()
+    for found in (buffer.get(1, 0), buffer.get([1], [0])):
+        found["x"][...] = 99.0
+    assert_same(buffer.get(1, 0)["x"], [1.0, -1.0])
+
+
 def test_get_reads_into_arrays():
     buffer = filled()
     out = steps(0, 0)

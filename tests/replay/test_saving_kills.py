@@ -73,7 +73,7 @@ def loaded(folder):
 
 
 @pytest.mark.parametrize(
-    "kills", [6, pytest.param(30, marks=pytest.mark.slow)], ids=["6", "30"]
+    "kills", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["3", "30"]
 )
 def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
     rng = random.Random(kills)

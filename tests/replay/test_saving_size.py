@@ -10,9 +10,8 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize(
-    "size", [200, pytest.param(2048, marks=pytest.mark.slow)], ids=["200", "2048"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [200, 2048])
 def test_memory_beside_the_replay(size, tmp_path):
     script = pathlib.Path(__file__).with_name("saving_measures.py")
     root = pathlib.Path(__file__).parents[2]

@@ -82,6 +82,16 @@ DISAGREEING = {
 }
 
 
+def test_draws_by_the_seed_of_the_program_never_appear(tmp_path):
+    def draw(x):
+        return {"y": x + tf.random.normal([], seed=3)}
+
+    endpoint = endpoints.Endpoint(draw, {"x": tf.TensorSpec([None])})
+    with pytest.raises(ValueError, match="`export_model`: .*difference of .* in 'y'"):
+        export.export_model({"act": endpoint}, tmp_path / "model")
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("kind", DISAGREEING)
 def test_what_cannot_be_repeated_never_appears(tmp_path, kind):
     function, message = DISAGREEING[kind]

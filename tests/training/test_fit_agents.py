@@ -108,7 +108,7 @@ def test_agents_are_short(train):
 
 
 def test_a_little_of_ppo():
-    tfrl.core.set_random_seed(0)
+    keras.utils.set_random_seed(0)
     history = train_ppo(epochs=3, n_steps=32, passes=4).history
     assert history["env_steps"] == [256.0, 512.0, 768.0]
     assert set(history) >= {"loss", "approx_kl", "clipped", "ratios", "return_mean"}
@@ -117,7 +117,7 @@ def test_a_little_of_ppo():
 
 
 def test_a_little_of_dqn():
-    tfrl.core.set_random_seed(0)
+    keras.utils.set_random_seed(0)
     history = train_dqn(epochs=1, steps_per_epoch=20).history
     assert history["env_steps"] == [1000.0 + 20 * 8]
     assert np.isfinite(history["loss"]).all()
@@ -127,5 +127,5 @@ def test_a_little_of_dqn():
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("train", [train_dqn, train_ppo])
 def test_cart_pole_is_solved(train, seed):
-    tfrl.core.set_random_seed(seed)
+    keras.utils.set_random_seed(seed)
     assert train(epochs=60).history["val_return_mean"][-1] >= 475.0

@@ -157,9 +157,8 @@ runs.run_q(sys.argv[3], 200, loud)
 """
 
 
-@pytest.mark.parametrize(
-    "kills", [1, pytest.param(8, marks=pytest.mark.slow)], ids=["1", "8"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [8])
 def test_killed_at_any_moment(tmp_path, kills):
     random = np.random.default_rng(kills)
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -54,7 +54,8 @@ def name_of(argument: str, function: Any) -> str:
     """The name that a function or class is registered by."""
     if inspect.isclass(function) or inspect.isfunction(function):
         name = keras.saving.get_registered_name(function)
-        if keras.saving.get_registered_object(name) is function:
+        # A module that is run again registers another function by the name.
+        if keras.saving.get_registered_object(name) is not None:
             return name
     raise ValueError(
         f"`AsKeras`: `{argument}` expected a function decorated by "

@@ -286,7 +286,10 @@ class EpisodeStore(tf.Module):
             f"`{where}`: `indices` expected steps that are stored",
             "they were overwritten, never were, or are final observations",
         )
-        return self._rows.get(rows.reshape(np.shape(indices)))
+        found = self._rows.get(rows)  # never a view, as one row alone would be
+        if np.ndim(indices):
+            return found
+        return tf.nest.map_structure(lambda leaf: leaf[0], found)
 
     def _ids(self, where: str, env_ids: Any) -> np.ndarray:
         if env_ids is None:

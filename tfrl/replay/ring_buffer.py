@@ -209,7 +209,7 @@ class RingBuffer(tf.Module):
             out: on the host, nest of arrays to read into.
 
         Returns:
-            Nest of arrays `[*shape, *spec.shape]`, or `out`.
+            Nest of copies `[*shape, *spec.shape]`; `out` if given.
 
         Raises:
             TypeError: if ids or positions are not integers.
@@ -218,13 +218,14 @@ class RingBuffer(tf.Module):
         ids = self._layout.ids("RingBuffer.get", env_ids)
         steps = self._layout.integers("RingBuffer.get", "positions", positions)
         current, sizes = self._positions.get(ids)
-        steps = _indices.ensured(
-            _indices.every((steps >= current - sizes) & (steps < current)),
-            steps,
-            "`RingBuffer.get`: `positions` expected steps that are stored",
-            "ask `get_earliest_position`",
-        )
-        return self._storage.get(self._layout.rows(ids, steps), out)
+        there = _indices.every((steps >= current - sizes) & (steps < current))
+        text = "`RingBuffer.get`: `positions` expected steps that are stored"
+        steps = _indices.ensured(there, steps, text, "ask `get_earliest_position`")
+        rows, on_host = self._layout.rows(ids, steps), self._layout.on_host
+        if on_host and out is None and not np.ndim(rows):  # by its number it is a view
+            row = self._storage.get(np.reshape(rows, 1))
+            return tf.nest.map_structure(lambda leaf: leaf[0], row)
+        return self._storage.get(rows, out)
 
     @locking.atomic
     def clear(self, env_ids: Any = None) -> None:

@@ -89,9 +89,13 @@ def _compared(
                     f"{sorted(functions)} in {str(path)!r}; export it again"
                 )
             function, variables = functions[name]
-            outputs = _golden.answers(function, golden["inputs"], variables)
-            fault = f"`{where}`: endpoint {name!r} expected"
-            found[name] = largest_gap(fault, outputs, golden["outputs"], tolerance)
+            fault, gaps = f"`{where}`: endpoint {name!r} expected", []
+            # An operation that draws by a seed of its own repeats its first call alone.
+            for _ in range(2):
+                outputs = _golden.answers(function, golden["inputs"], variables)
+                wanted = golden["outputs"]
+                gaps.append(largest_gap(fault, outputs, wanted, tolerance))
+            found[name] = max(gaps)
     return found
 
 
