@@ -121,6 +121,7 @@ def test_a_finished_folder_is_not_overwritten(tmp_path, capsys):
     assert (tmp_path / "metrics.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_interrupting_saves_and_tells_how_to_resume(tmp_path):
     flags = [f"--config_file={CARTPOLE}", f"--output_dir={tmp_path}"]
     flags += [*SMALL, *SMALL_PPO, "--config=Trainer.total_env_steps = 3_200"]

@@ -117,6 +117,7 @@ def test_initializers_in_layers(name, tmp_path):
         assert layer.bias.dtype == ("float64" if policy == "float64" else "float32")
 
 
+@pytest.mark.slow
 def test_in_a_fresh_process(tmp_path):
     right = {}
     schedules = [make() for make in keras_rows.SCHEDULES.values()]

@@ -279,6 +279,7 @@ def make_agent_for_comparison():
     )
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(tmp_path):
     kill_and_compare(tmp_path, n_kills=2, n_epochs=30)
 
