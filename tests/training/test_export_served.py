@@ -325,7 +325,10 @@ def test_a_process_without_tfrl_keras_and_tfp(tmp_path):
             if value.dtype.kind == "i":
                 np.testing.assert_array_equal(value, right, err_msg=one)
                 continue
-            np.testing.assert_allclose(value, right, rtol=1e-5, atol=1e-5, err_msg=one)
+            with np.errstate(invalid="ignore"):
+                gaps = np.abs(value - right) / np.maximum(1.0, np.abs(right))
+            same = (value == right) | (np.isnan(value) & np.isnan(right))
+            assert (same | (gaps <= 1e-5)).all(), one
             assert np.isfinite(value).mean() > 0.9
             if value.ndim == 2:
                 np.testing.assert_array_equal(value.argmax(-1), right.argmax(-1))
