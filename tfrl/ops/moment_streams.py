@@ -195,7 +195,7 @@ def _with_rate(
     rate, speed = setting, None
     if rule == "adaptive":
         start = tf.maximum(tf.floor(setting), 1)
-        rate = setting / (start + tf.cast(stream.count, tf.float64))
+        rate = setting / (tf.cast(stream.count + 1, tf.float64) + (start - 1))
         speed = tf.get_static_value(setting)
     if speed is not None and speed >= 1 and speed == int(speed):
         # The first rate is 1: the first batch spends all of the mass.

@@ -290,7 +290,7 @@ def _batch_moments(
         squares = tf.square(rows - mean)
         return count, Moments(mean, _average(squares, weights, count))
     if weights is None:
-        rows, shift = _from_first_row(rows)
+        rows, shift = _from_near(rows)
     else:
         shift = _average(rows, weights, count)  # the first row may not count
         rows -= shift
@@ -300,7 +300,7 @@ def _batch_moments(
         return count, Moments(mean, ())
     squares = tf.cast(_average(tf.square(rows), weights, count), tf.float64)
     squares = tf.cond(
-        tf.reduce_all(tf.math.is_finite(squares)),
+        tf.math.is_finite(tf.reduce_sum(squares)),
         lambda: squares,
         lambda: _average(tf.square(tf.cast(rows, tf.float64)), weights, count),
     )
@@ -315,8 +315,11 @@ def _as_rows(values: tf.Tensor, event_rank: int) -> tf.Tensor:
     return tf.reshape(rows, tf.concat([[-1], shape], 0))
 
 
-def _from_first_row(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows less the first one, and that one; 0 for an empty batch."""
+def _from_near(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows less what `batch_moments` subtracts from them, and that."""
+    if rows.dtype == tf.float64:
+        near = _average(rows, None, tf.cast(tf.shape(rows)[0], tf.float64))
+        return rows - near, near
     # By how much rows are shifted matters to no derivative of what is made of them.
     first = tf.stop_gradient(rows[0] if rows.shape[0] else tf.reduce_sum(rows[:1], 0))
     return rows - first, first
@@ -350,16 +353,15 @@ def _standardize(
     scale = tf.math.rsqrt(square + epsilon)
     if not zero_mean:
         result = tf.cast(values, wide) * tf.cast(scale, wide)
-    elif wide == tf.float64:
-        result = (tf.cast(values, wide) - mean) * scale
     else:
         if learned:  # the graph has this difference already, from the update
-            result, near = _from_first_row(_as_rows(values, mean.shape.rank))
+            result, near = _from_near(_as_rows(values, mean.shape.rank))
         else:
             near = tf.cast(mean, wide)
             result = tf.cast(values, wide) - near
         result *= tf.cast(scale, wide)
-        result -= tf.cast((mean - tf.cast(near, tf.float64)) * scale, wide)
+        if learned or wide != tf.float64:
+            result -= tf.cast((mean - tf.cast(near, tf.float64)) * scale, wide)
     result = tf.cast(result, values.dtype)
     if limit is not None:
         limit = tf.cast(limit, values.dtype)
