@@ -153,3 +153,35 @@ def test_nothing_stays_open(tmp_path):
                 pass
             durable.remove_folder(tmp_path / str(i))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_sealed_comes_back():
+    body = {"format": 1, "parts": [[None, "a\u00e9", 2.5], {"b": []}]}
+    data = durable.sealed(body)
+    assert data.isascii() and data.endswith(b"\n")
+    assert durable.unsealed(data) == body
+
+
+def test_no_changed_bit_is_unsealed():
+    data = durable.sealed({"format": 1, "name": "ab"})
+    for place in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            with pytest.raises(ValueError, match="`unsealed`: `data` expected as"):
+                durable.unsealed(bytes(changed))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"null", b"{}", b"[" * 100_000, b'{"manifest":{}}', b"\xff\x00"],
+    ids=["nothing", "list", "null", "empty", "deep", "no-digest", "no-text"],
+)
+def test_other_texts_are_not_unsealed(data):
+    with pytest.raises(ValueError, match="`unsealed`: `data` expected as"):
+        durable.unsealed(data)
+
+
+def test_what_json_lacks_is_not_sealed():
+    with pytest.raises(TypeError):
+        durable.sealed({"a": {1, 2}})

@@ -194,6 +194,6 @@ def test_other_formats(tmp_path):
     filled(tmp_path, 1)
     path = tmp_path / "manifest.json"
     body = json.loads(path.read_bytes())["manifest"]
-    path.write_bytes(_saved_folder._sealed({**body, "format": 2}))
+    path.write_bytes(durable.sealed({**body, "format": 2}))
     with pytest.raises(ValueError, match="`load`.*format 1; got format 2 in .*; use"):
         _saved_folder.read_manifest("load", tmp_path)

@@ -30,7 +30,9 @@ from tfrl.core.durable import (
     new_folder,
     remove_folder,
     replace_file,
+    sealed,
     shared_folder,
+    unsealed,
 )
 from tfrl.core.modes import (
     ExeMode,
@@ -158,6 +160,7 @@ __all__ = [
     "replay_context",
     "rollout_context",
     "scale_to_spec",
+    "sealed",
     "set_exe_mode",
     "set_random_seed",
     "shared_folder",
@@ -172,6 +175,7 @@ __all__ = [
     "trace_count",
     "tree_ravel",
     "tuplify2d",
+    "unsealed",
     "unvectorize",
     "zeros_from_spec",
 ]

@@ -7,10 +7,12 @@ and changes what readers see in one step, by renaming.
 import contextlib
 import errno
 import fcntl
+import hashlib
+import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -204,3 +206,53 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """Returns the text of a manifest in which a changed bit shows.
+
+        {"sha256": digest of the JSON text of body, "manifest": body}
+
+    Args:
+        body: what JSON can hold.
+
+    Returns:
+        A line of ASCII; `unsealed` reads it.
+
+    Raises:
+        TypeError: if JSON cannot hold `body`.
+
+    Example:
+        >>> sealed({"format": 1})[-25:-1]
+        b'"manifest":{"format":1}}'
+    """
+    text = json.dumps(body, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
+    return f'{{"sha256":"{digest}","manifest":{text}}}\n'.encode("ascii")
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """Returns what `sealed` was given.
+
+    Args:
+        data: what `sealed` returned.
+
+    Returns:
+        The body, with the types that JSON has.
+
+    Raises:
+        ValueError: if the data is not, bit for bit, what `sealed` returned.
+
+    Example:
+        >>> unsealed(sealed({"format": 1}))
+        {'format': 1}
+    """
+    body = None
+    with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):
+        body = json.loads(data)["manifest"]
+    if body is None or sealed(body) != data:
+        raise ValueError(
+            f"`unsealed`: `data` expected as `sealed` wrote it; got {data[:40]!r}; "
+            "take another copy"
+        )
+    return body

@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import io
 import itertools
-import json
 import os
 import pathlib
 import queue
@@ -93,11 +92,11 @@ def read_manifest(where: str, folder: pathlib.Path) -> Manifest | None:
         data = (folder / _MANIFEST).read_bytes()
     except FileNotFoundError:
         return None
-    body = None
-    with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):
-        body = json.loads(data)["manifest"]
-    if body is None or _sealed(body) != data:
-        raise damage(where, folder / _MANIFEST, "is not as it was written")
+    try:
+        body = durable.unsealed(data)
+    except ValueError as error:
+        path = folder / _MANIFEST
+        raise damage(where, path, "is not as it was written") from error
     if body["format"] != _FORMAT:
         raise ValueError(
             f"`{where}`: `folder` expected files of format {_FORMAT}; got format "
@@ -224,7 +223,7 @@ class Writer:
         durable.flush_to_disk(self._folder)
         manifest = Manifest(self.key, self._generation, parts)
         body = {"format": _FORMAT, **dataclasses.asdict(manifest)}
-        durable.replace_file(self._folder / _MANIFEST, _sealed(body))
+        durable.replace_file(self._folder / _MANIFEST, durable.sealed(body))
         return manifest
 
     def _write(
@@ -286,10 +285,3 @@ def results(segments: list[Any]) -> list[Segment | None]:
         segment.result() if isinstance(segment, Future) else segment
         for segment in segments
     ]
-
-
-def _sealed(body: dict[str, Any]) -> bytes:
-    """Wraps a manifest so that a changed bit in it shows."""
-    text = json.dumps(body, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
-    return f'{{"sha256":"{digest}","manifest":{text}}}\n'.encode("ascii")

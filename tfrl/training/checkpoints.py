@@ -15,7 +15,6 @@ at any moment leaves the steps that were complete before.
 
 import fcntl
 import hashlib
-import json
 import os
 import pathlib
 import re
@@ -300,14 +299,7 @@ def _write_step(
         "arrays": _named_arrays.describe_arrays(leaves),
         "files": {path.name: _digest(path) for path in sorted(folder.iterdir())},
     }
-    (folder / _MANIFEST).write_bytes(_seal(body))
-
-
-def _seal(body: dict[str, Any]) -> bytes:
-    """Wraps a manifest so that a changed bit in it shows."""
-    text = json.dumps(body, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
-    return f'{{"sha256":"{digest}","manifest":{text}}}\n'.encode("ascii")
+    (folder / _MANIFEST).write_bytes(durable.sealed(body))
 
 
 def _digest(path: pathlib.Path) -> str:
@@ -322,12 +314,9 @@ def _checked_manifest(folder: pathlib.Path) -> dict[str, Any]:
     except OSError as error:
         raise _DamageError(f"{_MANIFEST} cannot be read") from error
     try:
-        body = json.loads(data)["manifest"]
-        intact = _seal(body) == data
-    except (KeyError, RecursionError, TypeError, ValueError):
-        intact = False
-    if not intact:
-        raise _DamageError(f"{_MANIFEST} is not as it was written")
+        body = durable.unsealed(data)
+    except ValueError as error:
+        raise _DamageError(f"{_MANIFEST} is not as it was written") from error
     if body["format"] != _FORMAT:
         raise ValueError(
             f"`load_run`: `directory` expected checkpoints of format {_FORMAT}; got "
