@@ -1,18 +1,13 @@
-"""A process that forks children which save without end, to be killed by the tests.
-
-TensorFlow is imported once; each line on the standard input is a folder and forks one
-child, which answers with its process number and then with the number of steps after
-each save. Children go on from what the folder holds, and end when they are killed.
-"""
+"""Victims that save a replay without end; each save is answered by `saved <steps>`."""
 
 import contextlib
 import os
-import sys
 import threading
 import types
 
 import numpy as np
 import tensorflow as tf
+import victims
 
 from tfrl.replay import _changes, _saved_folder
 from tfrl.replay.episodes import EpisodeStore
@@ -85,19 +80,6 @@ class Disk:
             )
 
 
-def main():
-    _changes._SEGMENT_BYTES = 1 << 13
-    for line in iter(sys.stdin.readline, ""):
-        child = os.fork()
-        if child == 0:
-            try:
-                os.write(1, f"pid {os.getpid()}\n".encode())
-                save_for_ever(line.strip())
-            finally:
-                os._exit(1)
-        os.waitpid(child, 0)
-        os.write(1, b"gone\n")
-
-
 if __name__ == "__main__":
-    main()
+    _changes._SEGMENT_BYTES = 1 << 13
+    victims.serve({"save": save_for_ever})

@@ -5,13 +5,12 @@ import pathlib
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 from replay import saving_victims
+from victims import start
 
 from tfrl.replay import _changes, _saved_folder
 from tfrl.replay.saving import load, save
@@ -19,31 +18,12 @@ from tfrl.replay.saving import load, save
 
 @pytest.fixture(scope="module")
 def victims():
-    """Starts and kills processes; `start(folder)` returns a child's number."""
-    script = pathlib.Path(__file__).with_name("saving_victims.py")
-    process = subprocess.Popen(
-        [sys.executable, script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=pathlib.Path(__file__).parents[2],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
-        text=True,
-    )
-
-    def start(folder):
-        process.stdin.write(f"{folder}\n")
-        process.stdin.flush()
-        return int(process.stdout.readline().split()[1])
-
-    start.answer = lambda: process.stdout.readline().split()
-    yield start
-    process.stdin.close()
-    process.wait(20)
-    process.stdout.close()
+    with start(pathlib.Path(__file__).with_name("saving_victims.py")) as victims:
+        yield victims
 
 
 def kill_a_busy_save(victims, folder, seconds):
-    pid = victims(folder)
+    pid = victims.fork("save", folder)
     _, first = victims.answer()
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)

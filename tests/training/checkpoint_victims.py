@@ -1,15 +1,10 @@
-"""A process that forks children which save without end, to be killed by the tests.
-
-TensorFlow is imported once; each line `save <directory>` or `lock <directory>` on the
-standard input forks one child, which answers with its process number and then with
-every step that it saved. Children end when they are killed.
-"""
+"""Victims that save a run without end, answering `saved <step>`, or hold its lock."""
 
 import os
-import sys
 import time
 
 import numpy as np
+import victims
 
 from tfrl.training import checkpoints
 
@@ -34,19 +29,5 @@ def hold_the_lock(directory: str) -> None:
         os.wait()
 
 
-def main() -> None:
-    for line in iter(sys.stdin.readline, ""):
-        what, directory = line.split()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.write(1, f"pid {os.getpid()}\n".encode())
-                {"save": save_for_ever, "lock": hold_the_lock}[what](directory)
-            finally:
-                os._exit(1)
-        os.waitpid(child, 0)
-        os.write(1, b"gone\n")
-
-
 if __name__ == "__main__":
-    main()
+    victims.serve({"save": save_for_ever, "lock": hold_the_lock})

@@ -4,44 +4,24 @@ import os
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 import warnings
 
 import numpy as np
 import pytest
+from victims import start
 
 from tfrl.training import checkpoints
 
 
 @pytest.fixture(scope="module")
 def victims():
-    """Starts and kills processes; `start(what, directory)` returns a child's number."""
-    script = pathlib.Path(__file__).with_name("checkpoint_victims.py")
-    process = subprocess.Popen(
-        [sys.executable, script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=pathlib.Path(__file__).parents[2],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
-        text=True,
-    )
-
-    def start(what, directory):
-        process.stdin.write(f"{what} {directory}\n")
-        process.stdin.flush()
-        return int(process.stdout.readline().split()[1])
-
-    start.answer = lambda: process.stdout.readline().split()
-    yield start
-    process.stdin.close()
-    process.wait(20)
-    process.stdout.close()
+    with start(pathlib.Path(__file__).with_name("checkpoint_victims.py")) as victims:
+        yield victims
 
 
 def kill_a_busy_save(victims, directory, seconds):
-    pid = victims("save", directory)
+    pid = victims.fork("save", directory)
     assert victims.answer()[0] == "saved"
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
@@ -70,7 +50,7 @@ def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path, victims):
     directory = tmp_path / "new" / "run"
-    pid = victims("lock", directory)
+    pid = victims.fork("lock", directory)
     assert victims.answer() == ["locked"]
     with pytest.raises(ValueError, match=f"held by pid {pid} on .*; stop that"):
         checkpoints.RunLock(directory).__enter__()
