@@ -6,6 +6,7 @@ compile and export. These here do the same by jax2tf, and besides keep every var
 that is saved.
 """
 
+import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,9 +46,8 @@ def from_jax(
         ...     lambda params, inputs: jnp.tanh(inputs * params),
         ... ))  # doctest: +SKIP
     """
-    import jax  # noqa: PLC0415
-    from jax.experimental import jax2tf  # noqa: PLC0415
-
+    jax = _imported("from_jax", "jax")
+    jax2tf = importlib.import_module("jax.experimental.jax2tf")
     pair = foreign.FunctionLayer(init, apply)
     converted: dict[Any, Callable[..., Any]] = {}
 
@@ -94,6 +94,7 @@ def from_flax(
 
     Raises:
         ImportError: if JAX is missing; `tfrl[jax]` installs it.
+        TypeError: if `module` has no `init` and `apply`.
 
     Example:
         >>> from flax import linen  # doctest: +SKIP
@@ -101,7 +102,8 @@ def from_flax(
         >>> tfrl.layers.AsKeras(dense)(tf.zeros([1, 2])).shape  # doctest: +SKIP
         TensorShape([1, 3])
     """
-    import jax  # noqa: PLC0415
+    _check_pair("from_flax", "module", module)
+    jax = _imported("from_flax", "jax")
 
     def streams(rng: Any) -> dict[str, Any]:
         # Streams of other names follow that of "params".
@@ -143,6 +145,7 @@ def from_nnx(module: Any) -> foreign.FunctionLayer:
 
     Raises:
         ImportError: if Flax is missing; `tfrl[jax]` installs it.
+        TypeError: if `module` is something else.
 
     Example:
         >>> from flax import nnx  # doctest: +SKIP
@@ -150,9 +153,11 @@ def from_nnx(module: Any) -> foreign.FunctionLayer:
         >>> tfrl.layers.AsKeras(dense)(tf.zeros([1, 2])).shape  # doctest: +SKIP
         TensorShape([1, 3])
     """
-    import jax  # noqa: PLC0415
-    from flax import nnx  # noqa: PLC0415
-
+    jax, nnx = _imported("from_nnx", "jax"), _imported("from_nnx", "flax.nnx")
+    if not isinstance(module, nnx.Module):
+        raise TypeError(
+            f"`from_nnx`: `module` expected an nnx.Module; got {module!r:.80}; make one"
+        )
     graph, weights, streams, rest = nnx.split(module, nnx.Param, nnx.RngState, ...)
     tags = sorted({leaf.tag for _, leaf in nnx.to_flat_state(streams)})
 
@@ -193,6 +198,7 @@ def from_haiku(
 
     Raises:
         ImportError: if JAX is missing; `tfrl[jax]` installs it.
+        TypeError: if `transformed` has no `init` and `apply`.
 
     Example:
         >>> import haiku  # doctest: +SKIP
@@ -201,6 +207,7 @@ def from_haiku(
         >>> tfrl.layers.AsKeras(layer)(tf.zeros([1, 2])).shape  # doctest: +SKIP
         TensorShape([1, 3])
     """
+    _check_pair("from_haiku", "transformed", transformed)
     names = inspect.signature(transformed.apply).parameters
     has_state, has_rng = "state" in names, "rng" in names
 
@@ -236,3 +243,22 @@ def _polymorphic(inputs: Any) -> Any:
         for i, leaf in enumerate(leaves)
     ]
     return tf.nest.pack_sequence_as(inputs, [f"({name})" for name in names])
+
+
+def _imported(where: str, package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"`{where}`: expected the package {package}; found none; run: "
+            "pip install 'tfrl[jax]'"
+        ) from error
+
+
+def _check_pair(where: str, name: str, pair: Any) -> None:
+    functions = [getattr(pair, each, None) for each in ("init", "apply")]
+    if isinstance(pair, type) or not all(map(callable, functions)):
+        raise TypeError(
+            f"`{where}`: `{name}` expected an object with `init` and `apply`; got "
+            f"{pair!r:.80}; a class is to be called first"
+        )
