@@ -5,12 +5,23 @@ imported, so that a broken module cannot hide. `RULES` lists them all.
 """
 
 import ast
-import fnmatch
-import functools
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from source_tree import (
+    Definition,
+    Function,
+    assigned_value,
+    below,
+    imports,
+    lazy_imports,
+    modules,
+    parse,
+    public_definitions,
+    rooms,
+    tree_files,
+)
 
 FLOORS = {
     **dict.fromkeys(["core"], 0),
@@ -27,7 +38,7 @@ TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENS
 }
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {"tfrl/training/configs.py", "tfrl/rl_trainer.py"}
-OPTIONAL = {"PIL", "flax", "jax", "matplotlib", "scipy"}
+OPTIONAL = {"PIL", "dm_control", "flax", "jax", "matplotlib", "scipy"}
 PRIVATE_OR_DEAD = {
     "tensorflow.python": "not public",
     "keras.src": "not public",
@@ -43,83 +54,6 @@ FOREIGN_WORDS = re.compile(
     r"|[p]ypi\.org|[p]ythonhosted\.org"
 )
 MAX_FILE_LINES, MAX_BODY_LINES = 400, 60
-
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-# Reading the tree.
-
-
-def tree_files(root: Path) -> Iterator[Path]:
-    """Yields every file that .gitignore does not leave out."""
-    ignore = root / ".gitignore"
-    lines = ignore.read_text().split() if ignore.exists() else []
-    patterns = [".git", *(line.rstrip("/") for line in lines)]
-    for folder, folders, files in os.walk(root):
-        for names in (folders, files):
-            names[:] = sorted(
-                name
-                for name in names
-                if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-            )
-        yield from (Path(folder, name) for name in files)
-
-
-def modules(root: Path, *folders: str) -> Iterator[tuple[str, Path]]:
-    """Yields the Python files below some top folders with their names from the root."""
-    for path in tree_files(root):
-        name = path.relative_to(root).as_posix()
-        if path.suffix == ".py" and name.split("/")[0] in folders:
-            yield name, path
-
-
-def rooms(root: Path) -> dict[str, list[Path]]:
-    """Returns the files of every room, doors left out."""
-    found: dict[str, list[Path]] = {}
-    for name, path in modules(root, "tfrl"):
-        if len(name.split("/")) > 2:
-            files = found.setdefault(name.split("/")[1], [])
-            if path.name != "__init__.py":
-                files.append(path)
-    return found
-
-
-@functools.cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def imports(path: Path) -> Iterator[tuple[ast.Import | ast.ImportFrom, list[str]]]:
-    """Yields each import with the dotted names it may load."""
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.Import):
-            yield node, [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            yield node, [f"{base}.{alias.name}" for alias in node.names]
-
-
-def below(name: str, package: str) -> bool:
-    return name == package or name.startswith(f"{package}.")
-
-
-def public_definitions(path: Path) -> list[Definition]:
-    return [
-        node
-        for node in parse(path).body
-        if isinstance(node, Definition) and not node.name.startswith("_")
-    ]
-
-
-def assigned_value(path: Path, name: str) -> ast.expr | None:
-    for node in parse(path).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return node.value
-    return None
-
-
-# The rules.
 
 
 def imports_go_down(root: Path) -> Iterator[str]:
@@ -162,7 +96,7 @@ def _fault_of_import(
 def imports_stand_at_the_top(root: Path) -> Iterator[str]:
     """Only optional libraries are imported where they are used."""
     for name, path in modules(root, "tfrl"):
-        top = parse(path).body
+        top = [*parse(path).body, *lazy_imports(path)]
         for node, targets in imports(path):
             if node not in top and not {t.split(".")[0] for t in targets} <= OPTIONAL:
                 yield f"{name}:{node.lineno}: {ast.unparse(node)} inside a block"
@@ -194,7 +128,7 @@ def doors_are_complete(root: Path) -> Iterator[str]:
         yield from (f"{door.relative_to(root)}: {f}" for f in _faults_of_door(door))
         shown = {
             (node.module, alias.name)
-            for node in parse(door).body
+            for node in [*parse(door).body, *lazy_imports(door)]
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
@@ -222,13 +156,33 @@ def _faults_of_door(door: Path) -> Iterator[str]:
     listed = ast.literal_eval(value) if value else []
     if listed != sorted(listed):
         yield "__all__ is not sorted"
-    imported = [name.asname or name.name for n, _ in imports(door) for name in n.names]
+    lazy = lazy_imports(door)
+    machinery = {"importlib", "typing.TYPE_CHECKING", "typing.Any"} if lazy else set()
+    imported = [
+        name.asname or name.name
+        for node, targets in imports(door)
+        if not set(targets) <= machinery
+        for name in node.names
+    ]
     if sorted(listed) != sorted(imported):
         odd = sorted(set(listed) ^ set(imported))
         yield f"__all__ and the imports differ: {odd}"
+    files = sorted((node.module or "").rpartition(".")[2] for node in lazy)
+    value = assigned_value(door, "_LAZY")
+    if files != list(ast.literal_eval(value) if value else []):
+        yield f"_LAZY and what is shown to type checkers differ: {files}"
     for node in tree.body[1:]:
-        if not isinstance(node, ast.ImportFrom | ast.Assign):
+        if not (isinstance(node, ast.ImportFrom | ast.Assign) or _is_lazy(node, lazy)):
             yield f"line {node.lineno}: a door holds imports and __all__ only"
+
+
+def _is_lazy(node: ast.stmt, lazy: list[ast.ImportFrom]) -> bool:
+    """Whether a lazy door needs a statement."""
+    if isinstance(node, ast.If):
+        return not node.orelse and all(part in lazy for part in node.body)
+    if isinstance(node, ast.Import):
+        return bool(lazy) and [name.name for name in node.names] == ["importlib"]
+    return bool(lazy) and getattr(node, "name", "") in ("__getattr__", "__dir__")
 
 
 def public_names_are_documented(root: Path) -> Iterator[str]:

@@ -29,6 +29,25 @@ def twice(x: float) -> float:
     return 2 * x
 '''
 DOOR = '"""The room."""\n\nfrom tfrl.ops.value import twice\n\n__all__ = ["twice"]\n'
+LAZY_DOOR = '''"""The room."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfrl.ops.eager import now
+
+if TYPE_CHECKING:
+    from tfrl.ops.value import twice
+
+__all__ = ["now", "twice"]
+_LAZY = ("value",)
+
+
+def __getattr__(name: str) -> Any: ...
+
+
+def __dir__() -> list[str]: ...
+'''
 GOOD_TREE = {
     ".gitignore": "*.egg-info/\n",
     "README.md": "tfrl\n",
@@ -124,6 +143,30 @@ PLANTED = {
         "tfrl/ops/__init__.py",
         DOOR.replace('["twice"]', "[]"),
         "differ",
+    ),
+    "lazy_but_not_listed": (
+        "doors_are_complete",
+        "tfrl/ops/__init__.py",
+        LAZY_DOOR.replace('("value",)', "()"),
+        "_LAZY and what is shown",
+    ),
+    "busy_lazy_door": (
+        "doors_are_complete",
+        "tfrl/ops/__init__.py",
+        LAZY_DOOR + "def f(): ...",
+        "holds",
+    ),
+    "lazy_for_no_reason": (
+        "doors_are_complete",
+        "tfrl/ops/__init__.py",
+        DOOR + "def __getattr__(name): ...",
+        "holds",
+    ),
+    "lazy_elsewhere": (
+        "imports_stand_at_the_top",
+        IN_LOSSES,
+        "if TYPE_CHECKING:\n    from tfrl.ops import value",
+        "inside a block",
     ),
     "busy_door": ("doors_are_complete", "tfrl/ops/__init__.py", f"{DOOR}f()", "holds"),
     "bare": ("public_names_are_documented", IN_OPS, "def f(): ...", "no docstring"),
@@ -238,6 +281,16 @@ def test_rule_finds_what_is_planted(case, tmp_path):
 def test_every_rule_has_been_seen_failing():
     seen = {rule for rule, *_ in PLANTED.values()}
     assert seen == {rule.__name__ for rule in architecture.RULES}
+
+
+def test_a_door_may_be_lazy(tmp_path):
+    lazy = {
+        "tfrl/ops/__init__.py": LAZY_DOOR,
+        "tfrl/ops/eager.py": FUNCTION.replace("twice", "now"),
+        "tests/ops/test_eager.py": "",
+    }
+    root = plant(tmp_path, {**GOOD_TREE, **lazy})
+    assert [fault for rule in architecture.RULES for fault in rule(root)] == []
 
 
 def test_overriding_methods_may_stay_silent(tmp_path):

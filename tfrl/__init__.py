@@ -15,6 +15,8 @@ _ROOMS = (
     "agents",
     "bijectors",
     "core",
+    "datasets",
+    "distribute",
     "distributions",
     "environments",
     "exploration",

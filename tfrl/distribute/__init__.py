@@ -1,0 +1,68 @@
+"""On what it runs: devices, replicas, hosts and processes.
+
+Here are the start of a TPU, a strategy for the devices at hand, values on its replicas,
+methods whose gradients are averaged over them, processes that end together, the input
+service of several hosts, and what processes need that act without TensorFlow: networks
+in numpy and rows in shared memory. Names whose files need TensorFlow load it when first
+touched, so that the others start without. The agents' updates on replicas are in
+`tfrl.agents`, the loop around them in `tfrl.training`.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfrl.distribute.lone_process import LoneProcess
+from tfrl.distribute.numpy_heads import NumpyCategorical, NumpyNormal
+from tfrl.distribute.numpy_network import NumpyNetwork
+from tfrl.distribute.per_process import PerProcessContext
+from tfrl.distribute.ports import get_unused_port
+from tfrl.distribute.processes import Coordinator, Process
+from tfrl.distribute.shared_rows import RowRing, SharedArrays, new_memory
+
+if TYPE_CHECKING:
+    from tfrl.distribute.data_parallel import (
+        data_distributed,
+        data_distributed_when,
+        make_ddp_performer,
+    )
+    from tfrl.distribute.data_service import serve_data
+    from tfrl.distribute.replicas import mean, replicate, shard_batch, unreplicate
+    from tfrl.distribute.strategies import strategy
+    from tfrl.distribute.tpu import tf_init_tpu
+
+__all__ = [
+    "Coordinator",
+    "LoneProcess",
+    "NumpyCategorical",
+    "NumpyNetwork",
+    "NumpyNormal",
+    "PerProcessContext",
+    "Process",
+    "RowRing",
+    "SharedArrays",
+    "data_distributed",
+    "data_distributed_when",
+    "get_unused_port",
+    "make_ddp_performer",
+    "mean",
+    "new_memory",
+    "replicate",
+    "serve_data",
+    "shard_batch",
+    "strategy",
+    "tf_init_tpu",
+    "unreplicate",
+]
+_LAZY = ("data_parallel", "data_service", "replicas", "strategies", "tpu")
+
+
+def __getattr__(name: str) -> Any:
+    for file in _LAZY if name in __all__ else ():
+        module = importlib.import_module(f"{__name__}.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

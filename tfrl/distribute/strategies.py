@@ -1,0 +1,184 @@
+"""Choice of a `tf.distribute` strategy by a word.
+
+What comes back is TensorFlow's own object: `with strategy.scope(): ...`.
+"""
+
+import logging
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfrl.distribute import _tf_config, _tpu_resolver
+
+_LOG = logging.getLogger(__name__)
+_EXPECTED = (
+    "'auto', 'tpu', 'tpu:WORKER', 'multi_worker', 'mirrored', 'gpu', 'cpu' or "
+    "'rehearsal:N'"
+)
+
+
+def strategy(name: str = "auto") -> tf.distribute.Strategy:
+    """Finds the devices to run on, and says in one line what it chose and why.
+
+    | name | replicas |
+    | --- | --- |
+    | `auto` | of what is there: TPU, several workers, several GPUs, GPU, CPU |
+    | `tpu`, `tpu:WORKER` | the cores of a TPU, see `tf_init_tpu` for WORKER |
+    | `multi_worker` | the GPUs or the CPU of every host that TF_CONFIG lists |
+    | `mirrored` | all GPUs of this host |
+    | `gpu`, `cpu` | one |
+    | `rehearsal:N` | N on this CPU, each a logical device of its own |
+
+    A rehearsal computes what N devices would, on one CPU and slowly. Logical devices
+    are made before TensorFlow first computes anything: ask for it, as for several
+    workers, at the start of the program. `auto` takes a TPU for there if a variable
+    like TPU_NAME or a device file says so, and then fails rather than do without.
+
+    Args:
+        name: a word of the table.
+
+    Returns:
+        The strategy. The line is logged as a warning, so that it is seen in notebooks
+        and programs that configure no logging.
+
+    Raises:
+        ValueError: if `name` is another word; if the devices are not there, or it is
+            too late to make them; if TF_CONFIG is malformed, which also names the
+            key; if called under the scope of another strategy.
+        TypeError: if `name` is no string.
+
+    Example:
+        >>> rehearsal = strategy("rehearsal:2")
+        >>> rehearsal.num_replicas_in_sync
+        2
+        >>> strategy("rehearsal:0")
+        Traceback (most recent call last):
+        ...
+        ValueError: `strategy`: `name` expected 'auto', 'tpu', 'tpu:WORKER',
+        'multi_worker', 'mirrored', 'gpu', 'cpu' or 'rehearsal:N' with N >= 1; got
+        'rehearsal:0'; check the spelling
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"`strategy`: `name` expected one of {_EXPECTED}; got {name!r}; a strategy "
+            "that exists is entered by its own `scope()`"
+        )
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            "`strategy`: `name` expected outside of other strategies; got "
+            f"{name!r} under {type(tf.distribute.get_strategy()).__name__}; the two do "
+            "not mix; leave its scope first"
+        )
+    kind, colon, argument = name.partition(":")
+    why = "asked for"
+    if name == "auto":
+        kind, why = _found()
+    if kind == "rehearsal":
+        chosen = _rehearsal(name, argument)
+    elif kind == "tpu" and bool(colon) == bool(argument):
+        chosen = _tpu(argument)
+    elif kind in _WITHOUT_ARGUMENT and not colon:
+        chosen = _WITHOUT_ARGUMENT[kind](kind)
+    else:
+        raise _unknown(name)
+    n_replicas = chosen.num_replicas_in_sync
+    replicas = "1 replica" if n_replicas == 1 else f"{n_replicas} replicas"
+    _LOG.warning("tfrl: strategy %r, %s: %s", kind, replicas, why)
+    return chosen
+
+
+def _found() -> tuple[str, str]:
+    sign = _tpu_resolver.evidence()
+    if sign:
+        return "tpu", f"{sign}, so there is a TPU"
+    cluster = _tf_config.read_tf_config("strategy")
+    if cluster is not None and cluster.rank >= 0 and len(cluster.workers) > 1:
+        place = f"worker {cluster.rank} of {len(cluster.workers)}"
+        return "multi_worker", f"TF_CONFIG makes this {place}, and there is no TPU"
+    n_gpus = len(tf.config.get_visible_devices("GPU"))
+    if n_gpus > 1:
+        return "mirrored", f"there are {n_gpus} GPUs, no TPU and no other worker"
+    if n_gpus == 1:
+        return "gpu", "there is a GPU, no TPU and no other worker"
+    return "cpu", "there is no TPU, no other worker and no GPU"
+
+
+def _tpu(worker: str) -> tf.distribute.Strategy:
+    resolver, _ = _tpu_resolver.connect("strategy", worker, None)
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _one_device(kind: str) -> tf.distribute.Strategy:
+    if kind == "gpu":
+        _check_gpu(kind)
+    return tf.distribute.OneDeviceStrategy(f"/{kind}:0")
+
+
+def _mirrored(kind: str) -> tf.distribute.Strategy:
+    _check_gpu(kind)
+    return tf.distribute.MirroredStrategy()
+
+
+def _check_gpu(kind: str) -> None:
+    if not tf.config.get_visible_devices("GPU"):
+        raise ValueError(
+            f"`strategy`: `name` expected devices that are there; got {kind!r}, and "
+            "TensorFlow sees no GPU; use 'cpu', or 'rehearsal:N' for N replicas"
+        )
+
+
+def _multi_worker(kind: str) -> tf.distribute.Strategy:
+    cluster = _tf_config.read_tf_config("strategy")
+    if cluster is None or cluster.rank < 0:
+        found = "says that this process does not train" if cluster else "is not set"
+        raise ValueError(
+            f"`strategy`: `name` expected one of several workers; got {kind!r}, and "
+            f"TF_CONFIG {found}; set it on each host, such as "
+            '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
+            '"task": {"type": "worker", "index": 0}}'
+        )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise ValueError(
+            "`strategy`: `name` expected before TensorFlow first computes; got "
+            f"{kind!r} too late ({error}); call it first in the program"
+        ) from error
+
+
+def _rehearsal(name: str, argument: str) -> tf.distribute.Strategy:
+    n_replicas = int(argument) if argument.isascii() and argument.isdigit() else 0
+    if n_replicas < 1:
+        raise _unknown(name)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    n_cpus = len(tf.config.get_logical_device_configuration(cpu) or [None])
+    if n_cpus < n_replicas:
+        parts = [tf.config.LogicalDeviceConfiguration()] * n_replicas
+        try:
+            tf.config.set_logical_device_configuration(cpu, parts)
+        except RuntimeError as error:
+            raise ValueError(
+                "`strategy`: `name` expected before TensorFlow first computes; got "
+                f"{name!r} where the CPU is {n_cpus} logical device(s) already; call "
+                "it first in the program (in a notebook, restart the runtime)"
+            ) from error
+    # What TensorFlow reduces with by default hangs or crashes on logical CPUs.
+    return tf.distribute.MirroredStrategy(
+        [f"CPU:{number}" for number in range(n_replicas)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+def _unknown(name: str) -> ValueError:
+    return ValueError(
+        f"`strategy`: `name` expected {_EXPECTED} with N >= 1; got {name!r}; check the "
+        "spelling"
+    )
+
+
+_WITHOUT_ARGUMENT: dict[str, Callable[[str], tf.distribute.Strategy]] = {
+    "cpu": _one_device,
+    "gpu": _one_device,
+    "mirrored": _mirrored,
+    "multi_worker": _multi_worker,
+}
