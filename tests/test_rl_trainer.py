@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl import rl_trainer
 from tfrl.summaries import run_log
-from tfrl.training import configs
+from tfrl.training import configs, rehearsal
 
 ROOT = pathlib.Path(__file__).parents[1]
 CARTPOLE = ROOT / "configs" / "ppo_cartpole.gin"
@@ -141,3 +141,53 @@ def test_interrupting_saves_and_tells_how_to_resume(tmp_path):
     assert subprocess.run([*command, "--resume"], env=environment).returncode == 0
     steps = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"]
     np.testing.assert_array_equal(steps, 32 * np.arange(1, 101))
+
+
+@pytest.mark.slow
+def test_a_rehearsal_holds_replicas_against_one(capsys):
+    small = [*SMALL, *SMALL_PPO, "--config=PPO.hidden_units = (4,)"]
+    assert rl_trainer.main([f"--config_file={CARTPOLE}", *small, "--rehearse=2"]) == 0
+    out = capsys.readouterr().out
+    assert "PPOAgent, update of (16, 2)" in out
+    assert "2 learn what 1 learns" in out and "0 failed" in out
+
+
+def test_a_rehearsal_that_fails_ends_with_1(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check = rehearsal.RehearsalCheck("update", "static shapes", "failed", ("Where",))
+    report = rehearsal.Rehearsal("an agent", (check,))
+    monkeypatch.setattr(rehearsal, "rehearse", lambda *_, **__: report)
+    flags = [f"--config_file={CARTPOLE}", *SMALL, *SMALL_PPO, "--rehearse=1"]
+    assert rl_trainer.main(flags) == 1
+    assert "1 failed" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--output_dir=runs/x", "--strategy=cpu"])
+def test_a_rehearsal_is_no_run(flag, capsys):
+    with pytest.raises(SystemExit) as stop:
+        rl_trainer.main([f"--config_file={CARTPOLE}", "--rehearse", flag])
+    assert stop.value.code == 2
+    assert "--rehearse trains nothing" in capsys.readouterr().err
+
+
+def test_a_strategy_that_is_not_there(tmp_path, capsys):
+    for name, reason in [("pods", "`name` expected"), ("mirrored", "sees no GPU")]:
+        assert run(tmp_path / "run", f"--strategy={name}") == 2
+        assert reason in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_lost_worker_has_a_code_of_its_own(tmp_path, monkeypatch, capsys):
+    def lose(*_args, **_kwargs):
+        raise ConnectionError("a worker is gone")
+
+    monkeypatch.setattr(rl_trainer, "train_rl", lose)
+    assert run(tmp_path / "run") == 75
+    assert capsys.readouterr().err.endswith("error: a worker is gone\n")
+
+
+@pytest.mark.slow
+def test_replicas_train_from_the_command_line(tmp_path):
+    assert run(tmp_path / "run", "--strategy=rehearsal:2") == 0
+    assert (tmp_path / "run" / "policy").is_dir()

@@ -6,6 +6,7 @@ A gin file is code: what it imports runs. Train only what you would execute.
 """
 
 import argparse
+import contextlib
 import datetime
 import importlib.util
 import logging
@@ -16,13 +17,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import gin
+import tensorflow as tf
 
 from tfrl.agents import policy_gradient, ppo
+from tfrl.distribute import strategies
 from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
 from tfrl.schedules import schedulers
 from tfrl.summaries import curves
-from tfrl.training import configs, evaluation, export, trainer
+from tfrl.training import configs, evaluation, export, rehearsal, trainer
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ActionQuantizer": quantizer.ActionQuantizer,
@@ -44,7 +47,11 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
 }
 
 
-@gin.configurable("train_rl", module="tfrl", denylist=["output_dir", "resume"])
+@gin.configurable(
+    "train_rl",
+    module="tfrl",
+    denylist=["output_dir", "resume", "strategy", "rehearsal_strategy"],
+)
 def train_rl(
     output_dir: str | os.PathLike[str],
     n_epochs: int = 10_000,
@@ -52,7 +59,9 @@ def train_rl(
     light_rl_trainer: Callable[..., trainer.Trainer] = trainer.Trainer,
     seed: int = 0,
     resume: bool = False,
-) -> evaluation.Evaluation | None:
+    strategy: tf.distribute.Strategy | None = None,
+    rehearsal_strategy: tf.distribute.Strategy | None = None,
+) -> evaluation.Evaluation | rehearsal.Rehearsal | None:
     """Trains an agent and leaves everything of the run in `output_dir`.
 
     That is `config.gin` (what was used, enough to repeat the run), `metrics.csv`,
@@ -68,9 +77,14 @@ def train_rl(
             `resume`: `Trainer`, or a partial of it.
         seed: of everything random.
         resume: continue the run in `output_dir`.
+        strategy: handed on to the trainer if given; of several workers, each calls
+            this function, and the chief writes the files.
+        rehearsal_strategy: train nothing and write nothing, but rehearse on these
+            replicas, see `tfrl.training.rehearse`.
 
     Returns:
-        The final evaluation; None if the run was interrupted and can be resumed.
+        The final evaluation; None if the run was interrupted and can be resumed. Of a
+        rehearsal its report.
 
     Raises:
         ValueError: if anything asked for does not fit, before a file is written.
@@ -89,8 +103,9 @@ def train_rl(
         ['checkpoints', 'config.gin']
     """
     del light_rl
+    options = {} if strategy is None else {"strategy": strategy}
     running = light_rl_trainer(
-        output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume
+        output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume, **options
     )
     try:
         configs.check_all_used()
@@ -98,11 +113,19 @@ def train_rl(
     except ValueError:
         running.close()
         raise
+    if rehearsal_strategy is not None:
+        with contextlib.closing(running):
+            trajectory = running.collect()
+            last = tf.nest.map_structure(lambda x: x[-1], trajectory.observations)
+            return rehearsal.rehearse(
+                running.agent, trajectory, last, strategy=rehearsal_strategy
+            )
     with running:
-        configs.write(running.directory)
+        if running.is_chief:
+            configs.write(running.directory)
         played = running.run()
-        if played is None:
-            return None
+        if played is None or not running.is_chief:
+            return played
         export.export_policy(
             running.agent,
             running.directory / "policy",
@@ -126,14 +149,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process by default.
 
     Returns:
-        0 after a complete run, 130 after an interrupted one that was saved, 2 for bad
-        input, of which one line on stderr tells.
+        0 after a complete run, 130 after an interrupted one that was saved, 1 after a
+        rehearsal with a failure, 75 if another worker is gone, so that all are to be
+        resumed, 2 for bad input. Of the latter two one line on stderr tells.
 
     Example:
         >>> main(["--config_file=absent.gin"])
         2
     """
-    flags = _flags().parse_args(argv)
+    parser = _flags()
+    flags = parser.parse_args(argv)
+    others = (flags.resume, flags.output_dir, flags.strategy)
+    if flags.rehearse is not None and any(others):
+        parser.error(
+            "--rehearse trains nothing: leave out --resume, --output_dir, --strategy"
+        )
     logging.basicConfig(level=flags.log_level.upper())
     output_dir = flags.output_dir
     if output_dir is None:
@@ -141,19 +171,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = pathlib.Path(flags.config_file[0]).stem if flags.config_file else "run"
         output_dir = pathlib.Path("runs") / f"{name}-{stamp}"
     try:
+        # First of all: TensorFlow takes its devices when it first computes.
+        chosen, replicas = None, None
+        if flags.strategy is not None:
+            chosen = strategies.strategy(flags.strategy)
+        if flags.rehearse is not None:
+            replicas = strategies.strategy(f"rehearsal:{flags.rehearse}")
         configs.register(_CONFIGURABLES)
         configs.parse(flags.config_file, flags.config)
-        played = train_rl(output_dir, resume=flags.resume)
+        played = train_rl(
+            output_dir,
+            resume=flags.resume,
+            strategy=chosen,
+            rehearsal_strategy=replicas,
+        )
     except (ValueError, TypeError, OSError) as error:
         if flags.log_level == "debug":
             raise
         print(
             f"tfrl.rl_trainer: error: {' '.join(str(error).split())}", file=sys.stderr
         )
-        return 2
+        return 75 if isinstance(error, ConnectionError) else 2
+    if isinstance(played, rehearsal.Rehearsal):
+        played.show()
+        return 0 if played.passed else 1
     if played is None:
         again = [f"--config_file={path}" for path in flags.config_file]
         again += [f"--config={binding!r}" for binding in flags.config]
+        again += [] if flags.strategy is None else [f"--strategy={flags.strategy}"]
         print(
             "interrupted and saved; resume with: python -m tfrl.rl_trainer "
             f"{' '.join(again)} --output_dir={output_dir} --resume"
@@ -193,6 +238,19 @@ def _flags() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in --output_dir"
+    )
+    parser.add_argument(
+        "--rehearse",
+        nargs="?",
+        type=int,
+        const=8,
+        metavar="REPLICAS",
+        help="train nothing; check for TPUs, with 8 virtual replicas by default",
+    )
+    parser.add_argument(
+        "--strategy",
+        help="devices to train on: auto, tpu, multi_worker (see TF_CONFIG), mirrored, "
+        "gpu, cpu, or rehearsal:N for N replicas on this CPU; without it none is used",
     )
     parser.add_argument(
         "--log_level",

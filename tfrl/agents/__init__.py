@@ -11,6 +11,7 @@ from tfrl.agents.actor_critic import (
     estimate_advantages,
 )
 from tfrl.agents.agent import Agent, AgentConfig
+from tfrl.agents.bc import BC, BCAgent
 from tfrl.agents.gradient_transforms import (
     GradientTransform,
     adam,
@@ -23,6 +24,14 @@ from tfrl.agents.gradient_transforms import (
     with_learning_rate,
 )
 from tfrl.agents.keras_optimizers import from_keras
+from tfrl.agents.kinds import (
+    is_policy,
+    is_qfunction,
+    is_reward_function,
+    is_stochastic,
+    is_transition_model,
+    is_vfunction,
+)
 from tfrl.agents.networks import MLP, ActorCritic, SpaceEncoder, conv_encoder
 from tfrl.agents.policy_gradient import PolicyGradient, PolicyGradientAgent
 from tfrl.agents.ppo import PPO, PPOAgent
@@ -34,6 +43,8 @@ __all__ = [
     "ActorCriticPolicy",
     "Agent",
     "AgentConfig",
+    "BC",
+    "BCAgent",
     "Experience",
     "GradientTransform",
     "MLP",
@@ -50,6 +61,12 @@ __all__ = [
     "conv_encoder",
     "estimate_advantages",
     "from_keras",
+    "is_policy",
+    "is_qfunction",
+    "is_reward_function",
+    "is_stochastic",
+    "is_transition_model",
+    "is_vfunction",
     "rmsprop",
     "scale_by_schedule",
     "sgd",

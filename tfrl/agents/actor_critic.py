@@ -228,10 +228,20 @@ class Experience(NamedTuple):
     returns: tf.Tensor
     advantages: tf.Tensor
 
-    def mean(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns the weighted mean of `[R]`; 0 where all weights are 0."""
-        total = tf.reduce_sum(self.weights)
-        return tf.reduce_sum(values * self.weights) / tf.maximum(total, 1.0)
+    def total(self) -> tf.Tensor:
+        """Returns the sum of the weights, 1 at least: what `mean` divides by."""
+        return tf.maximum(tf.reduce_sum(self.weights), 1.0)
+
+    def mean(self, values: tf.Tensor, total: tf.Tensor | None = None) -> tf.Tensor:
+        """Returns the weighted mean of `[R]`; 0 where all weights are 0.
+
+        Args:
+            values: `[R]`.
+            total: what to divide by instead, as of a batch of which the rows are a
+                part.
+        """
+        total = self.total() if total is None else total
+        return tf.reduce_sum(values * self.weights) / total
 
     def variance(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the weighted variance of `[R]`."""

@@ -33,6 +33,9 @@ class Agent(Protocol):
         The info holds scalars to report and `parameters`, `[N, n]`: what the new
         policy says to the last row of observations, for trainers to hold their copies
         against.
+
+        In the scope of a strategy its replicas share the gradient steps. The
+        trajectory is the global one then, alike on every worker.
         """
 
     def sample_actions(

@@ -6,7 +6,7 @@ from typing import Any, Self
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.agents import _replicated, actor_critic, gradient_transforms, train_state
 from tfrl.core import checks, compile, pytree, records
 from tfrl.losses import policy as policy_losses
 
@@ -82,6 +82,10 @@ class PolicyGradient:
 
         Returns:
             A `PolicyGradientAgent` that learned nothing yet.
+
+        Raises:
+            ValueError: if a count is not positive, or the replicas in scope cannot
+                share T * N rows evenly.
         """
         for name, value in [
             ("n_envs", n_envs),
@@ -89,6 +93,7 @@ class PolicyGradient:
             ("n_updates", n_updates),
         ]:
             checks.check_positive("PolicyGradient", name, value)
+        _replicated.check_rows("PolicyGradient", "n_steps * n_envs", n_steps * n_envs)
         policy = actor_critic.ActorCriticPolicy.create(
             observation_space,
             action_space,
@@ -147,35 +152,56 @@ class PolicyGradientAgent(pytree.PyTreeNode):
         Returns:
             The new agent, and an info: float32 scalars about the step, and the
             `parameters` of which `Agent.update` speaks.
+
+        Raises:
+            ValueError: if the replicas cannot share T * N rows evenly.
         """
-        return _compiled_update(self, trajectory)
+        n_steps, n_envs = trajectory.rewards.shape
+        n_rows = n_steps * n_envs
+        _replicated.check_rows("PolicyGradient.update", "trajectory", n_rows)
+        return _replicated.run(_compiled_update, self, trajectory)
+
+
+def _prepare(
+    agent: PolicyGradientAgent, trajectory: records.Trajectory
+) -> tuple[actor_critic.Experience, tf.Tensor]:
+    """The rows to learn from, advantages normalized, and their explained variance."""
+    rows = actor_critic.estimate_advantages(
+        agent.policy,
+        trajectory,
+        trajectory.rewards,
+        gamma=agent.config.gamma,
+        lambda_=agent.config.lambda_,
+    )
+    explained_variance = rows.explained_variance()
+    centred = rows.advantages - rows.mean(rows.advantages)
+    advantages = centred * tf.math.rsqrt(rows.variance(rows.advantages) + 1e-8)
+    return rows._replace(advantages=advantages), explained_variance
+
+
+# Beside the step of replicas these are compiled; alone they melt into the one function.
+_compiled_prepare = compile.jit(_prepare)
+_compiled_parameters = compile.jit(actor_critic.ActorCriticPolicy.last_parameters)
 
 
 def _update(
     agent: PolicyGradientAgent, trajectory: records.Trajectory
 ) -> tuple[PolicyGradientAgent, dict]:
     config, policy = agent.config, agent.policy
-    rows = actor_critic.estimate_advantages(
-        policy,
-        trajectory,
-        trajectory.rewards,
-        gamma=config.gamma,
-        lambda_=config.lambda_,
-    )
-    centred = rows.advantages - rows.mean(rows.advantages)
-    advantages = centred * tf.math.rsqrt(rows.variance(rows.advantages) + 1e-8)
+    rows, explained_variance = _compiled_prepare(agent, trajectory)
+    total = rows.total() / _replicated.n_replicas()
 
-    def loss_fn(params: Any) -> tuple[tf.Tensor, dict]:
-        parameters, values = policy.state(rows.observations, params=params)
-        log_probs = policy.head.log_prob(parameters, rows.actions)
+    def loss_fn(
+        state: train_state.TrainState, params: Any, part: actor_critic.Experience
+    ) -> tuple[tf.Tensor, dict]:
+        parameters, values = state(part.observations, params=params)
+        log_probs = policy.head.log_prob(parameters, part.actions)
+        losses = policy_losses.policy_gradient_loss(log_probs, part.advantages).loss
+        errors = policy_losses.value_loss(values, part.returns).loss
         info = {
-            "policy_loss": rows.mean(
-                policy_losses.policy_gradient_loss(log_probs, advantages).loss
-            ),
-            "value_loss": rows.mean(
-                policy_losses.value_loss(values, rows.returns).loss
-            ),
-            "entropy": rows.mean(policy.head.entropy(parameters)),
+            "policy_loss": part.mean(losses, total),
+            "value_loss": part.mean(errors, total),
+            "entropy": part.mean(policy.head.entropy(parameters), total),
         }
         loss = (
             info["policy_loss"]
@@ -184,10 +210,11 @@ def _update(
         )
         return loss, {"loss": loss, **info}
 
-    state, info = policy.state.apply_loss_fn(loss_fn=loss_fn, has_aux=True)
-    info["explained_variance"] = rows.explained_variance()
-    policy = policy.replace(state=state)
-    info["parameters"] = policy.last_parameters(trajectory)
+    states = _replicated.ReplicatedState.create(policy.state)
+    states, info = states.apply_loss_fn(loss_fn, rows)
+    info["explained_variance"] = explained_variance
+    policy = policy.replace(state=states.state)
+    info["parameters"] = _compiled_parameters(policy, trajectory)
     return agent.replace(policy=policy), info
 
 

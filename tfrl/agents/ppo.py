@@ -1,12 +1,12 @@
 """Proximal policy optimization with a clipped surrogate objective."""
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import actor_critic, gradient_transforms, train_state
+from tfrl.agents import _replicated, actor_critic, gradient_transforms, train_state
 from tfrl.core import checks, compile, pytree, random, records
 from tfrl.losses import policy as policy_losses
 from tfrl.stats import moments
@@ -115,8 +115,8 @@ class PPO:
             A `PPOAgent` that learned nothing yet.
 
         Raises:
-            ValueError: if `minibatch_size` does not divide T * N, or a count is not
-                positive.
+            ValueError: if `minibatch_size` does not divide T * N or cannot be shared
+                evenly by the replicas in scope, or a count is not positive.
             TypeError: if a space is of an unsupported kind.
         """
         for name, value in [
@@ -130,6 +130,9 @@ class PPO:
                 "`PPO`: `minibatch_size` expected to divide steps * environments = "
                 f"{n_steps * n_envs}; got {self.minibatch_size}; choose a divisor"
             )
+        _replicated.check_rows(
+            "PPO", "minibatch_size", self.minibatch_size, divides=n_steps * n_envs
+        )
         policy = actor_critic.ActorCriticPolicy.create(
             observation_space,
             action_space,
@@ -207,11 +210,35 @@ class PPOAgent(pytree.PyTreeNode):
         Returns:
             The new agent, and an info: float32 scalars averaged over the gradient steps
             taken, and the `parameters` of which `Agent.update` speaks.
+
+        Raises:
+            ValueError: if the replicas cannot share `minibatch_size` rows evenly.
         """
-        return _compiled_update(self, trajectory)
+        n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
+        size = self.config.minibatch_size
+        _replicated.check_rows("PPO.update", "minibatch_size", size, divides=n_rows)
+        return _replicated.run(_compiled_update, self, trajectory)
 
 
-def _update(agent: PPOAgent, trajectory: records.Trajectory) -> tuple[PPOAgent, dict]:
+class _Plan(NamedTuple):
+    """What is known before the gradient steps.
+
+    Attributes:
+        rows: everything to learn from.
+        order: rows of each step `[steps, minibatch_size]`; `()` where all take all.
+        left: share of the updates that are yet to come.
+        return_scale: of the new agent.
+        rng: of the new agent.
+    """
+
+    rows: actor_critic.Experience
+    order: Any
+    left: tf.Tensor
+    return_scale: Any
+    rng: tf.Tensor
+
+
+def _prepare(agent: PPOAgent, trajectory: records.Trajectory) -> _Plan:
     config = agent.config
     ended = trajectory.terminated | trajectory.truncated
     rewards, scale = trajectory.rewards, agent.return_scale
@@ -222,33 +249,52 @@ def _update(agent: PPOAgent, trajectory: records.Trajectory) -> tuple[PPOAgent, 
     )
     left = 1.0 - tf.cast(agent.n_updates_done, tf.float32) / agent.n_updates
     left = tf.maximum(left, 0.0)
-    rng, shuffle_seed = random.split_seed(agent.rng, 2)
-    state, info = _gradient_steps(agent, rows, left, shuffle_seed)
+    rng, seed = random.split_seed(agent.rng, 2)
+    n_rows, order = rows.weights.shape[0], ()
+    if n_rows > config.minibatch_size:
+        keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
+        order = tf.argsort(keys, axis=-1)
+        order = tf.reshape(order, [-1, config.minibatch_size])
+    return _Plan(rows, order, left, scale, rng)
+
+
+def _finish(
+    agent: PPOAgent, trajectory: records.Trajectory, plan: _Plan, state: Any, info: dict
+) -> tuple[PPOAgent, dict]:
     policy = agent.policy.replace(state=state)
-    if config.normalize_observations:
+    if agent.config.normalize_observations:
         # Only now: the moments that acted must be those that are learned with.
         policy = policy.update_moments(trajectory.observations, trajectory.valid)
-    info["explained_variance"] = rows.explained_variance()
+    info["explained_variance"] = plan.rows.explained_variance()
     info["parameters"] = policy.last_parameters(trajectory)
     return (
         agent.replace(
             policy=policy,
-            return_scale=scale,
-            rng=rng,
+            return_scale=plan.return_scale,
+            rng=plan.rng,
             n_updates_done=agent.n_updates_done + 1,
         ),
         info,
     )
 
 
+# Beside the steps of replicas these are compiled, so that all draw what one alone does;
+# alone they melt into the one function.
+_compiled_prepare = compile.jit(_prepare)
+_compiled_finish = compile.jit(_finish)
+
+
+def _update(agent: PPOAgent, trajectory: records.Trajectory) -> tuple[PPOAgent, dict]:
+    plan = _compiled_prepare(agent, trajectory)
+    state, info = _gradient_steps(agent, plan)
+    return _compiled_finish(agent, trajectory, plan, state, info)
+
+
 _compiled_update = compile.jit(_update, differentiable=False)
 
 
-def _gradient_steps(
-    agent: PPOAgent, rows: actor_critic.Experience, left: tf.Tensor, seed: tf.Tensor
-) -> tuple[Any, dict]:
-    config = agent.config
-    n_rows = rows.weights.shape[0]
+def _gradient_steps(agent: PPOAgent, plan: _Plan) -> tuple[Any, dict]:
+    config, rows, left = agent.config, plan.rows, plan.left
     clip = config.clip * (left if config.clip_schedule == "linear" else 1.0)
     rate = config.learning_rate * (
         left if config.learning_rate_schedule == "linear" else 1.0
@@ -257,36 +303,43 @@ def _gradient_steps(
     start = start.replace(
         opt_state=gradient_transforms.with_learning_rate(start.opt_state, rate)
     )
-    n_minibatches = n_rows // config.minibatch_size
-    n_steps = config.n_epochs * n_minibatches
-    if n_minibatches > 1:
-        keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
-        order = tf.reshape(tf.argsort(keys, axis=-1), [n_steps, -1])
+    n_steps = config.n_epochs * (rows.weights.shape[0] // config.minibatch_size)
 
-    def body(step: tf.Tensor, state: Any, sums: dict, _: Any) -> tuple:
+    def body(step: tf.Tensor, states: Any, sums: dict, _: Any) -> tuple:
         minibatch = rows
-        if n_minibatches > 1:
-            picked = order[step]
+        if tf.is_tensor(plan.order):
+            picked = plan.order[step]
             minibatch = tf.nest.map_structure(lambda x: tf.gather(x, picked), rows)
-        state, info = state.apply_loss_fn(
-            loss_fn=lambda params: _loss(agent, state, params, minibatch, clip),
-            has_aux=True,
+        if config.normalize_advantages:
+            advantages = minibatch.advantages
+            spread = tf.math.rsqrt(minibatch.variance(advantages) + 1e-8)
+            advantages = (advantages - minibatch.mean(advantages)) * spread
+            minibatch = minibatch._replace(advantages=advantages)
+        total = minibatch.total() / _replicated.n_replicas()
+        states, info = states.apply_loss_fn(
+            lambda state, params, part: _loss(agent, state, params, part, total, clip),
+            minibatch,
         )
         sums = tf.nest.map_structure(tf.add, sums, info)
         stop = tf.constant(False)
         if config.target_kl is not None:
             stop = info["approx_kl"] > 1.5 * config.target_kl
-        return step + 1, state, sums, stop
+        return step + 1, states, sums, stop
 
     zeros = {name: tf.zeros([]) for name in _INFO}
-    steps, state, sums, _ = tf.while_loop(
-        lambda step, _state, _sums, stop: (step < n_steps) & ~stop,
+    steps, states, sums, _ = tf.while_loop(
+        lambda step, _states, _sums, stop: (step < n_steps) & ~stop,
         body,
-        (tf.constant(0), start, zeros, tf.constant(False)),
+        (
+            tf.constant(0),
+            _replicated.ReplicatedState.create(start),
+            zeros,
+            tf.constant(False),
+        ),
     )
     count = tf.cast(steps, tf.float32)
     info = {name: total / count for name, total in sums.items()}
-    return state, {
+    return states.state, {
         **info,
         "gradient_steps": count,
         "learning_rate": tf.cast(rate, tf.float32),
@@ -301,27 +354,24 @@ def _loss(
     state: train_state.TrainState,
     params: Any,
     rows: actor_critic.Experience,
+    total: tf.Tensor,
     clip: tf.Tensor | float,
 ) -> tuple[tf.Tensor, dict]:
     config, head = agent.config, agent.policy.head
     parameters, values = state(rows.observations, params=params)
-    advantages = rows.advantages
-    if config.normalize_advantages:
-        spread = tf.math.rsqrt(rows.variance(advantages) + 1e-8)
-        advantages = (advantages - rows.mean(advantages)) * spread
     surrogate = policy_losses.ppo_clip_loss(
-        head.log_prob(parameters, rows.actions), rows.log_probs, advantages, clip
+        head.log_prob(parameters, rows.actions), rows.log_probs, rows.advantages, clip
     )
     old_values = None if config.value_clip is None else rows.values
     errors = policy_losses.value_loss(
         values, rows.returns, old_values, config.value_clip
     )
     info = {
-        "policy_loss": rows.mean(surrogate.loss),
-        "value_loss": rows.mean(errors.loss),
-        "entropy": rows.mean(head.entropy(parameters)),
-        "approx_kl": rows.mean(surrogate.extra.approx_kl),
-        "clip_fraction": rows.mean(surrogate.extra.clipped),
+        "policy_loss": rows.mean(surrogate.loss, total),
+        "value_loss": rows.mean(errors.loss, total),
+        "entropy": rows.mean(head.entropy(parameters), total),
+        "approx_kl": rows.mean(surrogate.extra.approx_kl, total),
+        "clip_fraction": rows.mean(surrogate.extra.clipped, total),
     }
     loss = (
         info["policy_loss"]

@@ -14,6 +14,7 @@ from tfrl.agents import (
     keras_optimizers,
 )
 from tfrl.core import pytree
+from tfrl.distribute import replicas
 
 
 class TrainState(pytree.PyTreeNode):
@@ -246,8 +247,8 @@ class TrainState(pytree.PyTreeNode):
                 an info, a nest of tensors.
             pmap_axis: any name, inside `strategy.run`: gradients, info and floating
                 extra variables are averaged over the replicas before the update.
-                Every replica must then get the same state. TensorFlow does not reduce
-                over mirrored replicas within a `tf.while_loop`: loop in Python there.
+                Every replica must then get the same state. A `tf.while_loop` belongs
+                around `strategy.run`: within it mirrored replicas cannot meet.
             has_aux: whether `loss_fn` returns an info.
 
         Returns:
@@ -384,15 +385,10 @@ def _replica_means(grads: Any, info: Any, extra: Any) -> tuple[Any, Any, Any]:
     if context.num_replicas_in_sync == 1:
         return grads, info, extra
 
-    def floating(value: Any) -> tf.Tensor:
-        value = tf.convert_to_tensor(value)
-        return value if value.dtype.is_floating else tf.cast(value, tf.float32)
-
-    tree = (grads, tf.nest.map_structure(floating, info), extra)
-    leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(tree)]
     # Seeds and counters move alike everywhere, and have no mean.
+    leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(extra)]
     places = [i for i, leaf in enumerate(leaves) if leaf.dtype.is_floating]
-    means = context.all_reduce(tf.distribute.ReduceOp.MEAN, [leaves[i] for i in places])
+    grads, info, means = replicas.mean((grads, info, [leaves[i] for i in places]))
     for place, mean in zip(places, means, strict=True):
         leaves[place] = mean
-    return tf.nest.pack_sequence_as(tree, leaves)
+    return grads, info, tf.nest.pack_sequence_as(extra, leaves)

@@ -68,7 +68,8 @@ class FitModel(keras.Model):
 
     Raises:
         TypeError: if an argument is something else.
-        ValueError: if a network is not built, or `reduction` is none of the two.
+        ValueError: if a network is not built, `reduction` is none of the two, or the
+            strategy in scope is of several processes.
 
     Example:
         >>> network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
@@ -94,6 +95,7 @@ class FitModel(keras.Model):
         reduction: str = "sum_over_batch_size",
         **kwargs: Any,
     ) -> None:
+        _fit_data.check_strategy(tf.distribute.get_strategy())
         _fit_steps.check_network(network)
         if not callable(loss_fn):
             raise TypeError(

@@ -14,30 +14,19 @@ from gymnasium.vector import VectorEnv
 
 from tfrl.agents import agent as agents
 from tfrl.agents import ppo
-from tfrl.core import checks
-from tfrl.environments import snapshots, vector
+from tfrl.core import checks, records
+from tfrl.environments import vector
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress, run_log
-from tfrl.training import _process, checkpoints, collection, evaluation, host_policy
-
-_COLUMNS = (
-    "epoch",
-    "seconds",
-    "env_steps_per_second",
-    "train/return_mean",
-    "train/length_mean",
-    "eval/return_mean",
-    "eval/return_std",
-    "eval/length_mean",
-    "train/loss",
-    "train/policy_loss",
-    "train/value_loss",
-    "train/entropy",
-    "train/approx_kl",
-    "train/clip_fraction",
-    "train/explained_variance",
-    "train/learning_rate",
-    "train/gradient_steps",
+from tfrl.training import (
+    _metrics,
+    _own_state,
+    _process,
+    _workers,
+    checkpoints,
+    collection,
+    evaluation,
+    host_policy,
 )
 
 
@@ -81,6 +70,14 @@ class Trainer:
     environments' own state can be captured (see `environments.snapshots`); elsewhere
     it starts new episodes and says so.
 
+    On a strategy of several replicas each gradient step is shared by them. With a
+    `MultiWorkerMirroredStrategy` every worker runs this same program, `TF_CONFIG`
+    aside, on one shared `output_dir`. Each collects in `n_envs` environments of its
+    own (so N is that times the workers, and `minibatch_size` counts rows of all), and
+    learns from the trajectories of all; the chief alone writes files. When one is
+    interrupted, all end after the same epoch. When one is lost, the others end with
+    a `ConnectionError`, and all are resumed together.
+
     Args:
         output_dir: folder of the run.
         n_epochs: most epochs to train, counted over the whole run.
@@ -88,11 +85,16 @@ class Trainer:
         resume: continue from the newest checkpoint in `output_dir`.
         agent: hyper-parameters with a `create` method, such as `PPO()`.
         make_envs: maps `n_envs=` to a vector environment.
-        n_envs: environments trained in, N.
+        n_envs: environments trained in, per worker.
         n_steps: steps per environment and epoch, T.
         total_env_steps: ends the run after the epoch that reaches it; None for
             `n_epochs` alone.
         intervals: how often to report, evaluate and save.
+        strategy: on whose replicas to learn; None for that in scope, if any.
+
+    Attributes:
+        env_steps: steps of experience so far, over all environments of all workers.
+        eval_envs: in which `evaluate` plays.
 
     Raises:
         ValueError: if an argument is off or the spaces fit no policy.
@@ -124,11 +126,14 @@ class Trainer:
         n_steps: int = 128,
         total_env_steps: int | None = None,
         intervals: Intervals | None = None,
+        strategy: tf.distribute.Strategy | None = None,
     ) -> None:
         checks.check_whole_number("Trainer", "n_epochs", n_epochs, low=1)
         checks.check_whole_number("Trainer", "n_envs", n_envs, low=1)
         checks.check_whole_number("Trainer", "n_steps", n_steps, low=1)
-        per_epoch = n_envs * n_steps
+        self._workers = _workers.Workers(strategy)
+        n_all = n_envs * self._workers.count
+        per_epoch = n_all * n_steps
         if total_env_steps is not None:
             checks.check_whole_number(
                 "Trainer", "total_env_steps", total_env_steps, low=1
@@ -139,7 +144,7 @@ class Trainer:
         self.total_env_steps = n_epochs * per_epoch
         self.seed = seed
         self.intervals = Intervals() if intervals is None else intervals
-        self.epoch = 0
+        self.epoch = self.env_steps = 0
         self._resume = resume
         self._open = contextlib.ExitStack()
         envs = make_envs(n_envs=n_envs)
@@ -147,20 +152,34 @@ class Trainer:
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
         config = ppo.PPO() if agent is None else agent
-        self.agent = config.create(
-            self.observation_space,
-            self.action_space,
-            n_envs=n_envs,
-            n_steps=n_steps,
-            n_updates=n_epochs,
-            seed=seed,
-        )
-        self._eval_envs = make_envs(n_envs=self.intervals.eval_episodes)
-        self._open.callback(self._eval_envs.close)
+        with self._workers.scope():
+            self.agent = config.create(
+                self.observation_space,
+                self.action_space,
+                n_envs=n_all,
+                n_steps=n_steps,
+                n_updates=n_epochs,
+                seed=seed,
+            )
+        self.eval_envs = make_envs(n_envs=self.intervals.eval_episodes)
+        self._open.callback(self.eval_envs.close)
         self._host = host_policy.HostPolicy(self.agent.policy)
-        self._rng = np.random.default_rng(seed)
-        self._collector = collection.Collector(envs, n_steps, seed)
+        rank = self._workers.rank
+        # The chief draws what one worker alone would.
+        streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
+        self._rng = np.random.default_rng(streams)
+        self._collector = collection.Collector(envs, n_steps, seed + rank * n_envs)
+        self._facts = {
+            "output_dir": self.directory.name,
+            "n_epochs": n_epochs,
+            "n_envs": n_envs,
+            "n_steps": n_steps,
+            "seed": seed,
+            "agent": repr(config),
+            "intervals": repr(self.intervals),
+        }
         self._seconds = 0.0
+        self._saved: int | None = None
         self._log_position: Any = run_log.RunLog.START
 
     def __enter__(self) -> Self:
@@ -179,7 +198,8 @@ class Trainer:
                     f"{str(self.directory)!r} with one at {saved} environment steps; "
                     "resume it (--resume) or choose another folder"
                 )
-            self._open.enter_context(checkpoints.RunLock(self.directory))
+            if self.is_chief:
+                self._open.enter_context(checkpoints.RunLock(self.directory))
             self.notice = self._restore() if self._resume else None
             undo.pop_all()
         return self
@@ -204,59 +224,60 @@ class Trainer:
         Returns:
             The final evaluation; None if the run was interrupted.
         """
-        bar = contextlib.nullcontext(None) if quiet else self._progress()
-        log = run_log.RunLog(
-            self.directory, columns=_COLUMNS, resume_at=self._log_position
+        report = _metrics.Report(
+            self.directory if self.is_chief else None,
+            self._log_position,
+            self._progress() if self.is_chief and not quiet else None,
         )
         with (
-            log,
-            bar as shown,
+            self._workers.guarded(),
+            report,
             _process.interruptible() as interrupted,
             _process.settled(),
         ):
-            if shown is not None and self.notice is not None:
-                shown.say(self.notice)
-            played, since = None, (self._collector.env_steps, self._seconds)
-            while self.epoch < self.n_epochs and not interrupted():
+            report.say(self.notice)
+            self._workers.stop_when(interrupted)
+            self._workers.check_alike({**self._facts, "env_steps": self.env_steps})
+            played, since = None, (self.env_steps, self._seconds)
+            while self.epoch < self.n_epochs and not self._workers.stopped:
                 start = time.perf_counter()
                 with schedule_progress.progress_context(self._done()):
                     info = self._epoch()
                 last = self.epoch == self.n_epochs
-                values: dict[str, float] = {}
-                if last or self._due(self.intervals.eval_epochs):
+                judged = last or self._due(self.intervals.eval_epochs)
+                if judged:
                     before = time.perf_counter()
                     played = self.evaluate()
-                    values = _describe(played)
                     # Time spent judging is not time spent training.
                     start += time.perf_counter() - before
                 self._seconds += time.perf_counter() - start
                 start = time.perf_counter()
-                if values or self._due(self.intervals.log_epochs):
-                    log.write(self._collector.env_steps, self._row(info, values, since))
-                    since = (self._collector.env_steps, self._seconds)
-                    if shown is not None:
-                        # Reset steps do not count, so the last step may lie below.
-                        done = self.total_env_steps if last else self.env_steps
-                        shown.update(done, self.return_mean)
+                if judged or self._due(self.intervals.log_epochs):
+                    row = self._row(info, played if judged else None, since)
+                    since = (self.env_steps, self._seconds)
+                    # Reset steps do not count, so the last step may lie below.
+                    done = self.total_env_steps if last else self.env_steps
+                    report.write(self.env_steps, row, done)
                 if last or self._due(self.intervals.checkpoint_epochs):
-                    self._save(log)
+                    self._save(report)
                 self._seconds += time.perf_counter() - start
+            if self.epoch < self.n_epochs and self._saved != self.env_steps:
+                self._save(report)
+            # Who left now would be missed by those that still write.
+            self._workers.gather(b"")
             if self.epoch < self.n_epochs:
-                if checkpoints.latest_step(self.directory) != self.env_steps:
-                    self._save(log)
                 return None
         return played if played is not None else self.evaluate()
 
     @property
-    def env_steps(self) -> int:
-        """Steps of experience so far, over all environments."""
-        return self._collector.env_steps
+    def is_chief(self) -> bool:
+        """Whether this process writes the files; True but for further workers."""
+        return self._workers.is_chief
 
     @property
     def return_mean(self) -> float:
-        """Mean return of the last 100 training episodes; NaN before the first."""
-        returns = self._collector.episode_returns
-        return float(np.mean(returns)) if returns else float("nan")
+        """Mean return of this worker's last 100 training episodes; NaN before any."""
+        return _metrics.mean(self._collector.episode_returns)
 
     def evaluate(self) -> evaluation.Evaluation:
         """Plays greedy episodes in environments of their own."""
@@ -265,18 +286,32 @@ class Trainer:
             lambda observations: head.host_to_env(
                 head.host_mode(self._host(observations))
             ),
-            self._eval_envs,
+            self.eval_envs,
             self.intervals.eval_episodes,
             seed=self.seed + 1_000_003 * (self.epoch + 1),
         )
 
-    def _epoch(self) -> dict[str, Any]:
+    def collect(self) -> records.Trajectory:
+        """Plays one epoch.
+
+        Returns:
+            `[T, N]`, what the agent is to learn from: the trajectories of all workers
+            side by side.
+        """
         head = self.agent.policy.head
-        trajectory = self._collector.collect(
-            lambda observations: head.host_sample(self._host(observations), self._rng),
-            head.host_to_env,
+        trajectory = self._workers.join(
+            self._collector.collect(
+                lambda shown: head.host_sample(self._host(shown), self._rng),
+                head.host_to_env,
+            )
         )
-        self.agent, info = self.agent.update(trajectory)
+        self.env_steps += int(trajectory.valid.sum())
+        return trajectory
+
+    def _epoch(self) -> dict[str, Any]:
+        trajectory = self.collect()
+        with self._workers.scope():
+            self.agent, info = self.agent.update(trajectory)
         self._host.push(
             self.agent.policy,
             probe=tf.nest.map_structure(lambda x: x[-1], trajectory.observations),
@@ -297,39 +332,48 @@ class Trainer:
     def _due(self, epochs: int | None) -> bool:
         return epochs is not None and self.epoch % epochs == 0
 
-    def _row(self, info: dict, values: dict, since: tuple[int, float]) -> dict:
-        steps = self._collector.env_steps - since[0]
-        lengths = self._collector.episode_lengths
-        return {
-            "epoch": self.epoch,
-            "seconds": self._seconds,
-            "env_steps_per_second": steps / max(self._seconds - since[1], 1e-9),
-            "train/return_mean": self.return_mean,
-            "train/length_mean": float(np.mean(lengths)) if lengths else float("nan"),
-            **values,
-            **{f"train/{name}": float(value) for name, value in info.items()},
-        }
+    def _row(
+        self,
+        info: dict,
+        played: evaluation.Evaluation | None,
+        since: tuple[int, float],
+    ) -> dict[str, float]:
+        steps, seconds = self.env_steps - since[0], self._seconds - since[1]
+        collector = self._collector
+        own = (list(collector.episode_returns), list(collector.episode_lengths))
+        return _metrics.row(
+            self.epoch,
+            self._seconds,
+            steps / max(seconds, 1e-9),
+            self._workers.gather_values(own),
+            played,
+            info,
+        )
 
     def _progress(self) -> progress.Progress:
         return progress.Progress(
             self.total_env_steps,
             description=self.directory.name,
-            start_env_steps=self._collector.env_steps,
+            start_env_steps=self.env_steps,
         )
 
-    def _save(self, log: run_log.RunLog) -> None:
-        self._log_position = log.position()
+    def _save(self, report: _metrics.Report) -> None:
+        own = self._workers.gather_values(
+            _own_state.captured(self._rng, self._collector)
+        )
+        self._saved = self.env_steps
+        if not self.is_chief:
+            return
+        self._log_position = report.position()
         metadata = {
             "epoch": self.epoch,
             "seconds": self._seconds,
-            "rng": self._rng.bit_generator.state,
-            "collector": self._collector.state(),
-            "environments": snapshots.capture(self._collector.envs),
             "log": self._log_position,
+            **(own[0] if len(own) == 1 else {"workers": own}),
         }
         checkpoints.save_run(
             self.directory,
-            self._collector.env_steps,
+            self.env_steps,
             self.agent,
             metadata,
             keep=self.intervals.checkpoints_kept,
@@ -337,31 +381,20 @@ class Trainer:
 
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
-        self.agent, metadata, _ = checkpoints.load_run(self.directory, self.agent)
+        self.agent, metadata, self.env_steps = checkpoints.load_run(
+            self.directory, self.agent
+        )
+        own, rank = metadata.get("workers", [metadata]), self._workers.rank
+        if len(own) != self._workers.count:
+            raise ValueError(
+                f"`Trainer`: `strategy` expected the {len(own)} worker(s) that saved "
+                f"the run in {str(self.directory)!r}; got {self._workers.count}; "
+                "start as many"
+            )
+        self._saved = self.env_steps
         self.epoch = metadata["epoch"]
         self._seconds = metadata["seconds"]
-        self._rng.bit_generator.state = metadata["rng"]
         self._log_position = metadata["log"]
         self._host.push(self.agent.policy)
-        snapshot = metadata["environments"]
-        if snapshot is not None:
-            snapshots.restore(self._collector.envs, snapshot)
-        else:
-            self._collector.reset(self.seed + 7_919 * self.epoch)
-        self._collector.set_state(
-            metadata["collector"], same_episodes=snapshot is not None
-        )
-        if snapshot is not None:
-            return None
-        return (
-            "resumed with new episodes: the state of these environments cannot be "
-            f"captured ({snapshots.uncapturable(self._collector.envs)})"
-        )
-
-
-def _describe(played: evaluation.Evaluation) -> dict[str, float]:
-    return {
-        "eval/return_mean": float(played.returns.mean()),
-        "eval/return_std": float(played.returns.std()),
-        "eval/length_mean": float(played.lengths.mean()),
-    }
+        seed = self.seed + 7_919 * self.epoch + rank * self._collector.envs.num_envs
+        return _own_state.restore(own[rank], self._rng, self._collector, seed)

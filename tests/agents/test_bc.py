@@ -1,0 +1,332 @@
+import pathlib
+import subprocess
+import sys
+
+import gymnasium as gym
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import bc, gradient_transforms, ppo, train_state
+from tfrl.core import compile, records
+from tfrl.environments import vector
+from tfrl.training import evaluation
+
+S = gym.spaces
+BOX = S.Box(-1.0, 1.0, (3,))
+SPACES = {
+    "discrete": S.Discrete(3, start=5),
+    "multi_discrete": S.MultiDiscrete([3, 2]),
+    "box": S.Box(-2.0, 2.0, (2,)),
+}
+
+
+def make_agent(action_space=None, seed=0, **settings):
+    space = S.Discrete(3) if action_space is None else action_space
+    settings = {"hidden_units": (8,), "learning_rate": 0.01, **settings}
+    return bc.BC(**settings).create(BOX, space, seed=seed)
+
+
+def make_batch(space=None, n_rows=6, seed=0):
+    space = S.Discrete(3) if space is None else space
+    space.seed(seed)
+    observations = np.random.default_rng(seed).normal(size=(n_rows, 3))
+    return {
+        "observations": observations.astype(np.float32),
+        "actions": np.stack([space.sample() for _ in range(n_rows)]),
+    }
+
+
+def dense_layers(agent):
+    params = agent.model.params
+    names = [f"actor_critic/actor/{name}" for name in ("hidden_0", "output")]
+    return [
+        (np.array(params[f"{n}/kernel"], float), np.array(params[f"{n}/bias"], float))
+        for n in names
+    ]
+
+
+def plain_step(agent, batch):
+    """One gradient step on logits by matrices; Adam's first goes by the sign."""
+    (w1, b1), (w2, b2) = dense_layers(agent)
+    x, actions = batch["observations"].astype(float), batch["actions"]
+    hidden = np.maximum(x @ w1 + b1, 0.0)
+    logits = hidden @ w2 + b2
+    probs = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    rows = np.arange(len(x))
+    info = {
+        "actor_loss": -np.log(probs[rows, actions]).mean(),
+        "accuracy": (logits.argmax(-1) == actions).mean(),
+        "entropy": -(probs * np.log(probs)).sum(-1).mean(),
+    }
+    error = probs.copy()
+    error[rows, actions] -= 1.0
+    error /= len(x)
+    back = (error @ w2.T) * (hidden > 0)
+    grads = [x.T @ back, back.sum(0), hidden.T @ error, error.sum(0)]
+    weights = [w1, b1, w2, b2]
+    return info, [
+        w - 0.01 * g / (np.abs(g) + 1e-8) for w, g in zip(weights, grads, strict=True)
+    ]
+
+
+def test_one_step_equals_the_algorithm_written_out():
+    agent, batch = make_agent(), make_batch()
+    expected, stepped = plain_step(agent, batch)
+    updated, info = agent.update(batch)
+    assert set(info) == set(expected)
+    for name, value in expected.items():
+        assert float(info[name]) == pytest.approx(value, abs=1e-6), name
+    found = [part for layer in dense_layers(updated) for part in layer]
+    for got, wanted in zip(found, stepped, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=2e-6)
+    assert int(updated.model.step) == int(agent.model.step) + 1
+
+
+def test_the_old_agent_and_the_critic_stay():
+    agent, batch = make_agent(), make_batch()
+    before = {name: np.array(value) for name, value in agent.model.params.items()}
+    updated, _ = agent.update(batch)
+    for name, value in before.items():
+        np.testing.assert_array_equal(agent.model.params[name], value)
+        same = np.array_equal(updated.model.params[name], value)
+        assert same == ("/critic/" in name), name
+
+
+@pytest.mark.parametrize("name", list(SPACES))
+def test_every_kind_of_action_is_imitated(name):
+    space = SPACES[name]
+    agent = make_agent(
+        space, hidden_units=(32,), squash=name == "box", max_gradient_norm=10.0
+    )
+    batch = make_batch(space, n_rows=4)
+    _, first = agent.update(batch)
+    for _ in range(200):
+        agent, info = agent.update(batch)
+    assert float(info["actor_loss"]) < float(first["actor_loss"]) - 0.5
+    greedy = agent.sample_actions(batch["observations"], temperature=0.0).numpy()
+    if name == "box":
+        assert float(info["mse_loss"]) < 0.1 * float(first["mse_loss"])
+        np.testing.assert_allclose(greedy, batch["actions"], atol=0.5)
+    else:
+        assert float(info["accuracy"]) == 1.0
+        np.testing.assert_array_equal(greedy, batch["actions"])
+    drawn = agent.sample_actions(batch["observations"], seed=1).numpy()
+    assert drawn.dtype == space.dtype
+    assert all(space.contains(action) for action in drawn)
+
+
+def test_a_plain_model_of_logits_is_enough():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    state = train_state.TrainState.create(model, tx=gradient_transforms.adam(0.1))
+    agent, batch = bc.BCAgent(state), make_batch(S.Discrete(4))
+    for _ in range(100):
+        agent, info = agent.update(batch)
+    assert set(info) == {"actor_loss", "accuracy", "entropy"}
+    chosen = agent.sample_actions(batch["observations"], argmax=True)
+    assert chosen.dtype == tf.int32 and chosen.shape == [6]
+    assert float(info["accuracy"]) == np.mean(chosen == batch["actions"])
+    with pytest.raises(ValueError, match="`BCAgent.policy`: `model` expected"):
+        _ = agent.policy
+
+
+def test_temperature_divides_logits():
+    logits = np.log([[0.5, 0.3, 0.2]]).astype(np.float32)
+    state = train_state.TrainState.create(
+        lambda params, x: x @ params, tf.eye(3), gradient_transforms.sgd(0.1)
+    )
+    agent, rows = bc.BCAgent(state), np.repeat(logits, 4000, axis=0)
+    for temperature, first in [(0.5, 0.25 / 0.38), (2.0, 0.4154)]:
+        drawn = agent.sample_actions(rows, seed=3, temperature=temperature)
+        assert np.mean(drawn == 0) == pytest.approx(first, abs=0.03)
+    again = agent.sample_actions(rows, seed=3, temperature=2.0)
+    np.testing.assert_array_equal(drawn, again)
+
+
+def test_temperature_multiplies_deviations():
+    agent = make_agent(S.Box(-np.inf, np.inf, (1,)), log_std=0.5)
+    rows = np.zeros((4000, 3), np.float32)
+    spread = [
+        np.std(agent.sample_actions(rows, seed=0, temperature=t)) for t in (1.0, 0.25)
+    ]
+    np.testing.assert_allclose(spread, np.exp(0.5) * np.array([1.0, 0.25]), rtol=0.05)
+
+
+def test_records_and_keys_beside_are_taken():
+    agent, batch = make_agent(), make_batch()
+    expected, _ = agent.update(batch)
+    before = compile.trace_count(bc._compiled_update)
+    rewards = np.zeros(6, np.float32)
+    record = records.Transition(
+        **batch, rewards=rewards, discounts=1, next_observations=0
+    )
+    for given in ({**batch, "masks": rewards}, record):
+        updated, _ = agent.update(given)
+        for name, value in expected.model.params.items():
+            np.testing.assert_array_equal(updated.model.params[name], value)
+    assert compile.trace_count(bc._compiled_update) == before
+
+
+def test_the_policy_serves_other_learners():
+    agent = make_agent(hidden_units=(8,))
+    learner = ppo.PPO(hidden_units=(8,), activation="relu", minibatch_size=2).create(
+        BOX, S.Discrete(3), n_envs=2, n_steps=1, n_updates=1, seed=5
+    )
+    state = learner.policy.state.replace(params=agent.policy.state.params)
+    learner = learner.replace(policy=learner.policy.replace(state=state))
+    observations = make_batch()["observations"]
+    np.testing.assert_array_equal(
+        learner.sample_actions(observations, temperature=0.0),
+        agent.sample_actions(observations, temperature=0.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"actions": None}, ValueError, "got dict without .'actions'."),
+        ({"actions": np.zeros(5, int)}, ValueError, "leaves of the same length"),
+        (
+            {"actions": np.zeros(0, int), "observations": np.zeros((0, 3), "f")},
+            ValueError,
+            "at least 1",
+        ),
+        ({"actions": np.zeros(6, "f")}, TypeError, "actions that are integers"),
+        ({"actions": np.full(6, 3)}, ValueError, r"in \[0, 2\]; got some in \[3, 3\]"),
+        ({"actions": np.zeros((6, 1), int)}, ValueError, r"shape .'B'.; got .6, 1."),
+    ],
+    ids=["missing", "lengths", "empty", "floats", "unknown", "shape"],
+)
+def test_bad_batches_are_refused(change, error, message):
+    batch = {k: v for k, v in {**make_batch(), **change}.items() if v is not None}
+    with pytest.raises(error, match=message):
+        make_agent().update(batch)
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="`BC`: `learning_rate` expected"):
+        bc.BC(learning_rate=0.0)
+    with pytest.raises(ValueError, match="`BC`: `max_gradient_norm` expected"):
+        bc.BC(max_gradient_norm=-1.0)
+    for temperature in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="`temperature` expected"):
+            make_agent().sample_actions(np.zeros((1, 3), "f"), temperature=temperature)
+    agent = make_agent(S.Box(-1.0, 1.0, (1,)))
+    batch = {"observations": np.zeros((1, 3), "f"), "actions": np.full((1, 1), np.nan)}
+    with pytest.raises(ValueError, match="expected finite actions"):
+        agent.update(batch)
+    model = train_state.TrainState.create(
+        lambda params, x: params * x[:, 0], tf.ones([]), gradient_transforms.sgd(0.1)
+    )
+    with pytest.raises(ValueError, match="`model` expected to return logits"):
+        bc.BCAgent(model).update(make_batch())
+
+
+def two_replicas():
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+    )
+
+
+def test_two_replicas_learn_what_one_learns():
+    alone = shared = make_agent(S.Box(-2.0, 2.0, (2,)))
+    strategy = two_replicas()
+    for seed in range(3):
+        batch = make_batch(S.Box(-2.0, 2.0, (2,)), seed=seed)
+        alone, expected = alone.update(batch)
+        with strategy.scope():
+            shared, info = shared.update(batch)
+        for name, value in expected.items():
+            assert float(info[name]) == pytest.approx(float(value), rel=1e-5)
+    for name, value in alone.model.params.items():
+        np.testing.assert_allclose(shared.model.params[name], value, atol=1e-6)
+
+
+def test_a_batch_that_replicas_cannot_share_is_refused():
+    agent = make_agent()
+    with (
+        two_replicas().scope(),
+        pytest.raises(ValueError, match="`batch` expected .* 2 replicas .* got 5"),
+    ):
+        agent.update(make_batch(n_rows=5))
+
+
+def batches(n_updates, n_rows):
+    """Rows of a rule to clone: push to the side that the pole falls to."""
+    rng = np.random.default_rng(0)
+    for _ in range(n_updates):
+        observations = rng.normal(size=(n_rows, 4)).astype(np.float32)
+        yield {
+            "observations": observations,
+            "actions": (observations @ [0.05, 0.1, 1.0, 0.5] > 0).astype(np.int64),
+        }
+
+
+def distance_of_replicas(n_replicas=8, n_updates=50):
+    """Greatest distance between weights learned by one replica and by several."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * n_replicas
+    )
+    strategy = tf.distribute.MirroredStrategy(
+        [f"CPU:{i}" for i in range(n_replicas)], tf.distribute.ReductionToOneDevice()
+    )
+    alone = shared = bc.BC(learning_rate=1e-3).create(
+        S.Box(-np.inf, np.inf, (4,)), S.Discrete(2)
+    )
+    for batch in batches(n_updates, n_rows=256):
+        alone, _ = alone.update(batch)
+        with strategy.scope():
+            shared, _ = shared.update(batch)
+    pairs = zip(
+        tf.nest.flatten(alone.model.params),
+        tf.nest.flatten(shared.model.params),
+        strict=True,
+    )
+    return max(float(tf.reduce_max(abs(one - other))) for one, other in pairs)
+
+
+@pytest.mark.slow
+def test_eight_replicas_learn_what_one_learns():
+    # TensorFlow takes its devices before it starts: a process of its own.
+    code = "from agents import test_bc; print(test_bc.distance_of_replicas())"
+    root = str(pathlib.Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split()[-1]) <= 1e-6
+
+
+@pytest.mark.slow
+def test_clones_an_expert_that_balances_the_pole():
+    """From 20 episodes of a linear rule to the full 500 steps in new ones."""
+    envs = vector.make_vec("CartPole-v1", 20)
+
+    def expert(observations):
+        return (observations @ [0.05, 0.1, 1.0, 0.5] > 0).astype(np.int64)
+
+    observations, _ = envs.reset(seed=0)
+    seen = []
+    for _ in range(400):
+        seen.append(observations)
+        observations = envs.step(expert(observations))[0]
+    data = np.concatenate(seen)
+    agent = bc.BC(learning_rate=1e-3, hidden_units=(64, 64)).create(
+        envs.single_observation_space, envs.single_action_space
+    )
+
+    def play():
+        return evaluation.evaluate(
+            lambda x: agent.sample_actions(x, argmax=True).numpy(), envs, 20, seed=7
+        ).returns.mean()
+
+    assert play() < 100
+    rng = np.random.default_rng(1)
+    for _ in range(1000):
+        rows = data[rng.integers(len(data), size=256)]
+        agent, info = agent.update({"observations": rows, "actions": expert(rows)})
+    assert float(info["accuracy"]) > 0.95
+    assert play() >= 475
+    envs.close()

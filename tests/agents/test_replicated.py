@@ -1,0 +1,185 @@
+"""Several replicas learn what one learns from the same batch."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+import training_workers
+
+from tfrl.agents import (
+    _replicated,
+    gradient_transforms,
+    policy_gradient,
+    ppo,
+    train_state,
+)
+from tfrl.core import records
+
+T, N = 6, 4
+
+
+@pytest.fixture(scope="module", name="two")
+def _two():
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    )
+
+
+def make_trajectory(seed):
+    rng = np.random.default_rng(seed)
+    flags = rng.random((3, T, N))
+    return records.Trajectory(
+        observations=rng.normal(size=(T, N, 3)).astype(np.float32),
+        actions=rng.integers(0, 2, (T, N)).astype(np.int32),
+        rewards=rng.normal(size=(T, N)).astype(np.float32),
+        terminated=flags[0] < 0.1,
+        truncated=flags[1] < 0.1,
+        next_observations=rng.normal(size=(T, N, 3)).astype(np.float32),
+        # Of some minibatches one replica's part weighs more than the other's.
+        valid=flags[2] < 0.7,
+    )
+
+
+def make_agent(config):
+    space = gym.spaces.Box(-1.0, 1.0, (3,))
+    return config.create(
+        space, gym.spaces.Discrete(2), n_envs=N, n_steps=T, n_updates=5, seed=0
+    )
+
+
+def assert_close(first, second):
+    first, second = tf.nest.flatten(first), tf.nest.flatten(second)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_is_that_of_the_weighted_global_batch(two):
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=8), np.array([1.0, 0.0, 2.0, 1.0, 0.0, 0.0, 1.0, 0.0])
+    state = train_state.TrainState.create(
+        tf.multiply, tf.constant(0.5, tf.float64), gradient_transforms.sgd(0.1)
+    )
+
+    def steps(x, weights):
+        total = tf.reduce_sum(weights) / _replicated.n_replicas()
+
+        def loss_fn(state, params, rows):
+            x, weights = rows
+            errors = (state(x, params=params) - 1.0) ** 2
+            loss = tf.reduce_sum(errors * weights) / total
+            return loss, {"loss": loss}
+
+        def body(step, states, _):
+            states, info = states.apply_loss_fn(loss_fn, (x, weights))
+            return step + 1, states, info["loss"]
+
+        states = _replicated.ReplicatedState.create(state)
+        loss = tf.zeros([], tf.float64)
+        return tf.while_loop(
+            lambda step, *_: step < 3, body, (tf.constant(0), states, loss)
+        )
+
+    expected = 0.5
+    for _ in range(3):
+        errors = expected * x - 1.0
+        loss = (weights * errors**2).sum() / weights.sum()
+        expected -= 0.1 * (weights * 2.0 * errors * x).sum() / weights.sum()
+    inputs = tf.constant(x), tf.constant(weights)
+    _, alone, alone_loss = steps(*inputs)
+    with two.scope():
+        _, shared, shared_loss = tf.function(steps)(*inputs)
+        state = shared.state
+    for got, got_loss in [(alone.state, alone_loss), (state, shared_loss)]:
+        np.testing.assert_allclose(got.params, expected, rtol=1e-12)
+        np.testing.assert_allclose(got_loss, loss, rtol=1e-12)
+        assert int(got.step) == 4
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ppo.PPO(
+            minibatch_size=8,
+            n_epochs=3,
+            learning_rate=1e-2,
+            learning_rate_schedule="linear",
+            value_clip=0.2,
+            entropy_coefficient=0.01,
+            target_kl=2e-4,
+            normalize_observations=True,
+            normalize_rewards=True,
+            hidden_units=(8,),
+        ),
+        # A default test trains it on two replicas in `test_trainer_strategies`.
+        pytest.param(
+            policy_gradient.PolicyGradient(entropy_coefficient=0.01, hidden_units=(8,)),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["ppo", "policy_gradient"],
+)
+def test_two_replicas_equal_one(two, config):
+    alone, shared, counts = make_agent(config), make_agent(config), []
+    for seed in range(3):
+        trajectory = make_trajectory(seed)
+        alone, expected = alone.update(trajectory)
+        with two.scope():
+            shared, info = shared.update(trajectory)
+        assert_close((shared, info), (alone, expected))
+        counts.append([float(x.get("gradient_steps", 1)) for x in (info, expected)])
+    if isinstance(config, ppo.PPO):
+        # The divergence stops both after the same steps, some before the last.
+        assert all(one == two for one, two in counts) and min(counts)[0] < 9
+    update = {"PPO": ppo, "PolicyGradient": policy_gradient}[type(config).__name__]
+    function = _replicated.function(two, update._update)
+    assert function.experimental_get_tracing_count() == 1
+
+
+def test_rows_that_replicas_cannot_share(two):
+    _replicated.check_rows("f", "rows", 7)
+    with two.scope():
+        _replicated.check_rows("f", "rows", 8)
+        with pytest.raises(
+            ValueError, match=r"`f`: `rows` expected .* 2 replicas share"
+        ):
+            _replicated.check_rows("f", "rows", 7)
+        with pytest.raises(ValueError, match=r"got 1; take one of \[2\]"):
+            _replicated.check_rows("f", "rows", 1)
+        with pytest.raises(ValueError, match=r"got 3; take one of \[2, 6\]"):
+            _replicated.check_rows("f", "rows", 3, divides=6)
+        with pytest.raises(ValueError, match=r"got 3; no number fits"):
+            _replicated.check_rows("f", "rows", 3, divides=9)
+        with pytest.raises(ValueError, match=r"`PPO`: `minibatch_size` .* got 3; take"):
+            make_agent(ppo.PPO(minibatch_size=3))
+    with pytest.raises(ValueError, match="expected the scope of the strategy"):
+        two.run(tf.function(lambda: _replicated.n_replicas()))
+
+
+def test_an_agent_made_before_is_checked_before_any_work(two):
+    agent = make_agent(ppo.PPO(minibatch_size=3))
+    with two.scope(), pytest.raises(ValueError, match="`PPO.update`: `minibatch_size`"):
+        agent.update(make_trajectory(0))
+    agent = make_agent(policy_gradient.PolicyGradient())
+    odd = tf.nest.map_structure(lambda leaf: leaf[:3, :1], make_trajectory(0))
+    with two.scope(), pytest.raises(ValueError, match="`PolicyGradient.update`: `traj"):
+        agent.update(odd)
+
+
+def test_one_device_computes_where_its_strategy_says():
+    strategy = tf.distribute.OneDeviceStrategy("CPU:1")
+    update = _replicated.compile.jit(tf.square)
+    with strategy.scope():
+        assert _replicated.run(update, tf.constant(3.0)).device.endswith("CPU:1")
+    assert _replicated.run(update, tf.constant(3.0)).device.endswith("CPU:0")
+
+
+@pytest.mark.slow
+def test_eight_replicas_equal_one_after_50_updates(tmp_path):
+    told = {"algorithm": "ppo", "n_replicas": 8, "n_updates": 50}
+    told["folder"] = str(tmp_path / "run")
+    with training_workers.start(told) as process:
+        _, text = process.communicate(timeout=500)
+    assert process.returncode == 0, text
+    one, eight = (training_workers.weights(tmp_path / "run", rank) for rank in (0, 1))
+    for expected, value in zip(one, eight, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=0, atol=1e-6)

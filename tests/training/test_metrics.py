@@ -1,0 +1,46 @@
+import math
+
+import numpy as np
+
+from tfrl.summaries import run_log
+from tfrl.training import _metrics, evaluation
+
+
+def test_a_row_says_what_all_workers_met():
+    played = evaluation.Evaluation(np.array([1.0, 3.0]), np.array([5, 7]))
+    episodes = [([1.0, 2.0], [10, 20]), ([6.0], [30])]
+    row = _metrics.row(4, 2.5, 100.0, episodes, played, {"loss": np.float32(0.5)})
+    assert row == {
+        "epoch": 4,
+        "seconds": 2.5,
+        "env_steps_per_second": 100.0,
+        "train/return_mean": 3.0,
+        "train/length_mean": 20.0,
+        "eval/return_mean": 2.0,
+        "eval/return_std": 1.0,
+        "eval/length_mean": 6.0,
+        "train/loss": 0.5,
+    }
+    assert set(row) <= set(_metrics.COLUMNS)
+    row = _metrics.row(1, 0.0, 0.0, [([], [])], None, {})
+    assert math.isnan(row["train/return_mean"]) and "eval/return_mean" not in row
+
+
+def test_a_report_goes_on_where_it_was(tmp_path):
+    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], None, {})
+    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+        report.say("nobody looks on")
+        report.write(8, row, 8)
+        position = report.position()
+        report.write(16, row, 16)
+    with _metrics.Report(tmp_path, position, None) as report:
+        report.write(24, row, 24)
+    steps = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"]
+    assert steps.tolist() == [8, 24]
+
+
+def test_other_workers_report_nothing(tmp_path):
+    with _metrics.Report(None, run_log.RunLog.START, None) as report:
+        report.write(8, _metrics.row(1, 0.0, 0.0, [([], [])], None, {}), 8)
+        assert report.position() is None
+    assert not list(tmp_path.iterdir())

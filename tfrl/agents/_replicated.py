@@ -1,0 +1,190 @@
+"""Gradient steps that the replicas of a strategy share.
+
+The strategy is the one in whose scope an agent learns:
+
+    with strategy.scope():
+        agent, info = agent.update(trajectory)
+
+Every worker passes the same global batch. Each gradient step splits its rows evenly
+over the replicas, and the mean of their gradients moves all of them alike, so that N
+replicas learn what one learns from the same batch, but for rounding.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Self
+
+import tensorflow as tf
+
+from tfrl.agents import train_state
+from tfrl.core import compile, pytree
+from tfrl.distribute import replicas
+
+LossFn = Callable[[train_state.TrainState, Any, Any], tuple[tf.Tensor, Any]]
+
+
+def n_replicas() -> int:
+    """Returns the number of replicas of the strategy in scope; 1 without one.
+
+    Raises:
+        ValueError: if called by a replica, which cannot share its work any further.
+
+    Example:
+        >>> n_replicas()
+        1
+    """
+    strategy = tf.distribute.get_strategy()
+    count = strategy.num_replicas_in_sync
+    if count > 1 and not tf.distribute.in_cross_replica_context():
+        raise ValueError(
+            "`update`: expected the scope of the strategy, where the replicas share "
+            f"one global batch; got one of {count} replicas; call it in `with "
+            "strategy.scope()` and outside of `strategy.run`"
+        )
+    return count
+
+
+def check_rows(where: str, name: str, n_rows: int, divides: int | None = None) -> None:
+    """Raises if rows cannot be split evenly over the replicas.
+
+    Args:
+        where: the function that was called.
+        name: the argument that says how many rows there are.
+        n_rows: rows of one gradient step.
+        divides: a number that `n_rows` must divide, too.
+
+    Raises:
+        ValueError: if the number of replicas does not divide `n_rows`.
+
+    Example:
+        >>> check_rows("PPO.update", "minibatch_size", 6)
+    """
+    count = n_replicas()
+    if n_rows % count == 0:
+        return
+    if divides is None:
+        sizes = [n_rows // count * count, (n_rows // count + 1) * count]
+    else:
+        sizes = [x for x in range(count, divides + 1, count) if divides % x == 0]
+    sizes = [size for size in sizes if size > 0]
+    advice = f"take one of {sizes}" if sizes else "no number fits: take fewer replicas"
+    raise ValueError(
+        f"`{where}`: `{name}` expected rows that {count} replicas share evenly; got "
+        f"{n_rows}; {advice}"
+    )
+
+
+def run(update: compile.JittedFunc, *args: Any) -> Any:
+    """Runs an update on the replicas of the strategy in scope.
+
+    Alone it is the compiled function that it is, on the strategy's device if there is a
+    strategy. Several replicas cannot meet inside of XLA: there it is one `tf.function`
+    per strategy, and compiled is what it calls.
+
+    Args:
+        update: what `compile.jit` made of a function that steps with `ReplicatedState`.
+        *args: its arguments.
+
+    Returns:
+        What `update` returns.
+
+    Example:
+        >>> float(run(compile.jit(tf.square), 3.0))
+        9.0
+    """
+    if not tf.distribute.has_strategy():
+        return update(*args)
+    strategy = tf.distribute.get_strategy()
+    if n_replicas() > 1:
+        return function(strategy, update.func)(*args)
+    with tf.device(strategy.extended.worker_devices[0]):
+        return update(*args)
+
+
+@functools.lru_cache(maxsize=64)
+def function(strategy: tf.distribute.Strategy, update: Callable[..., Any]) -> Any:
+    """The `tf.function` behind `run`: TensorFlow's own cache knows no strategies."""
+    del strategy
+    return tf.function(update, autograph=False)
+
+
+class ReplicatedState(pytree.PyTreeNode):
+    """A `TrainState` on every replica of the strategy in scope.
+
+    It may be carried by a `tf.while_loop` whose body takes the steps: the loop is then
+    around the replicas, which meet in it as often as it turns.
+
+    Attributes:
+        values: the state, its leaves per-replica values; without strategy the state.
+
+    Example:
+        >>> state = train_state.TrainState.create(
+        ...     lambda params, x: params * x, tf.constant(1.0),
+        ...     tfrl.agents.sgd(0.5))
+        >>> def loss_fn(state, params, rows):
+        ...     loss = tf.reduce_mean(state(rows, params=params))
+        ...     return loss, {"loss": loss}
+        >>> states, info = ReplicatedState.create(state).apply_loss_fn(
+        ...     loss_fn, tf.constant([1.0, 3.0]))
+        >>> float(states.state.params), float(info["loss"])
+        (0.0, 2.0)
+    """
+
+    values: train_state.TrainState
+
+    @classmethod
+    def create(cls, state: train_state.TrainState) -> Self:
+        """Returns the state on every replica."""
+        if n_replicas() == 1:
+            return cls(state)
+        # Through the replicas, as every step goes: where a worker has but one of them,
+        # what comes back is no per-replica value, and a loop wants one kind.
+        leaves = tf.distribute.get_strategy().run(
+            tf.nest.flatten, (replicas.replicate(state),)
+        )
+        return cls(tf.nest.pack_sequence_as(state, leaves))
+
+    @property
+    def state(self) -> train_state.TrainState:
+        """The state, of which all replicas have the same."""
+        return replicas.unreplicate(self.values)
+
+    def apply_loss_fn(self, loss_fn: LossFn, rows: Any) -> tuple[Self, Any]:
+        """Takes one gradient step, of which every replica computes an equal part.
+
+        The loss and the info of the global batch are the means of those of the parts.
+        A sum over all rows is therefore the number of replicas times that of a part,
+        and a weighted mean is `sum(weights * values) / (total / n_replicas())` with
+        the `total` weight of the global batch.
+
+        Args:
+            loss_fn: from a state, the parameters to differentiate for and a part of
+                the rows to a scalar loss and an info, a nest of scalars.
+            rows: nest of `[B, ...]`, the global batch, alike on every worker.
+
+        Returns:
+            The new state, and the info of the global batch.
+
+        Raises:
+            ValueError: if the replicas do not divide B.
+        """
+
+        def step(state: train_state.TrainState, part: Any, axis: str | None) -> Any:
+            return state.apply_loss_fn(
+                loss_fn=lambda params: loss_fn(state, params, part),
+                pmap_axis=axis,
+                has_aux=True,
+            )
+
+        if n_replicas() == 1:
+            state, info = step(self.values, rows, None)
+            return self.replace(values=state), info
+
+        def replica(state: train_state.TrainState, part: Any) -> tuple[list, Any]:
+            state, info = step(state, part, "replicas")
+            return tf.nest.flatten(state), info
+
+        shares = replicas.shard_batch(rows)
+        leaves, info = tf.distribute.get_strategy().run(replica, (self.values, shares))
+        values = tf.nest.pack_sequence_as(self.values, leaves)
+        return self.replace(values=values), replicas.unreplicate(info)

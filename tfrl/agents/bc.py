@@ -1,0 +1,351 @@
+"""Behaviour cloning: a policy learned from recorded actions."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl.agents import (
+    _replicated,
+    actor_critic,
+    gradient_transforms,
+    train_state,
+)
+from tfrl.core import checks, compile, pytree, random
+from tfrl.distributions import action_heads
+
+
+@dataclasses.dataclass(frozen=True)
+class BC:
+    """Hyper-parameters of behaviour cloning.
+
+    Each batch of recorded observations and actions gives one gradient step of
+
+        actor_loss = mean(-log_prob(actions | observations))
+
+    Attributes:
+        learning_rate: of Adam.
+        max_gradient_norm: global norm to which gradients are clipped; None for free.
+        hidden_units: of the policy.
+        activation: of the policy.
+        squash: squash continuous actions by tanh instead of clipping them.
+        log_std: initial log standard deviation of continuous actions.
+
+    Example:
+        >>> agent = BC(hidden_units=(8,)).create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
+        >>> agent.sample_actions(np.zeros((2, 3), np.float32), seed=0).shape
+        TensorShape([2])
+
+    References:
+        Pomerleau, 1991, Efficient Training of Artificial Neural Networks for
+        Autonomous Navigation.
+    """
+
+    learning_rate: float = 6e-5
+    max_gradient_norm: float | None = None
+    hidden_units: tuple[int, ...] = (256, 256)
+    activation: str = "relu"
+    squash: bool = False
+    log_std: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.check_positive("BC", "learning_rate", self.learning_rate)
+        if self.max_gradient_norm is not None:
+            checks.check_positive("BC", "max_gradient_norm", self.max_gradient_norm)
+        object.__setattr__(self, "hidden_units", tuple(self.hidden_units))
+
+    def create(
+        self, observation_space: gym.Space, action_space: gym.Space, *, seed: int = 0
+    ) -> "BCAgent":
+        """Returns an agent for the spaces of one environment.
+
+        Its network has a critic too, which cloning leaves as it was: an agent that
+        learns on, such as PPO's of the same sizes, can take over the policy whole.
+
+        Args:
+            observation_space: of one environment.
+            action_space: of one environment.
+            seed: of the weights.
+
+        Returns:
+            A `BCAgent` that learned nothing yet.
+
+        Raises:
+            ValueError: if `squash` does not fit the action space.
+            TypeError: if a space is of an unsupported kind.
+        """
+        tx = gradient_transforms.adam(self.learning_rate)
+        if self.max_gradient_norm is not None:
+            clip = gradient_transforms.clip_by_global_norm(self.max_gradient_norm)
+            tx = gradient_transforms.chain(clip, tx)
+        policy = actor_critic.ActorCriticPolicy.create(
+            observation_space,
+            action_space,
+            tx=tx,
+            hidden_units=self.hidden_units,
+            activation=self.activation,
+            squash=self.squash,
+            log_std=self.log_std,
+            seed=seed,
+        )
+        return BCAgent(model=policy.state, method="actor", head=policy.head)
+
+
+class BCAgent(pytree.PyTreeNode):
+    """A policy that imitates. Make one with `BC.create`, or from a model of yours.
+
+    `BCAgent(model)` alone takes what the model returns for the logits of a choice
+    among 0, 1, ...
+
+    Attributes:
+        model: `TrainState` whose model maps observations to the head's parameters.
+        method: method of the model to call; None calls the model itself.
+        head: from the model's outputs to actions, see `action_head`; None for logits.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
+        >>> agent = BCAgent(tfrl.agents.TrainState.create(
+        ...     model, tx=tfrl.agents.adam(0.1)))
+        >>> batch = {"observations": np.array([[-1.0], [1.0]], np.float32),
+        ...          "actions": np.array([0, 1])}
+        >>> for _ in range(50):
+        ...     agent, info = agent.update(batch)
+        >>> sorted(info), float(info["accuracy"])
+        (['accuracy', 'actor_loss', 'entropy'], 1.0)
+        >>> agent.sample_actions(batch["observations"], argmax=True).numpy().tolist()
+        [0, 1]
+    """
+
+    model: train_state.TrainState
+    method: str | Callable[..., Any] | None = pytree.nonpytree_field(default=None)
+    head: Any = pytree.nonpytree_field(default=None)
+
+    @property
+    def policy(self) -> actor_critic.ActorCriticPolicy:
+        """What acts, for evaluation, export and learners that go on from here.
+
+        Raises:
+            ValueError: if the agent was not made by `BC.create`.
+        """
+        if self.method != "actor" or self.head is None:
+            raise ValueError(
+                "`BCAgent.policy`: `model` expected the network of `BC.create`; got "
+                f"{self.model.model_def!r:.80}; act by `sample_actions`"
+            )
+        return actor_critic.ActorCriticPolicy(
+            state=self.model, observation_moments=(), head=self.head
+        )
+
+    def update(self, batch: Any) -> tuple[Self, dict]:
+        """Takes one gradient step on recorded experience, in one compiled call.
+
+        In the scope of a strategy its replicas share the batch evenly.
+
+        Args:
+            batch: mapping or record with `observations`, a nest of `[B, *shape]`, and
+                `actions`, `[B, ...]`, as the environment takes them; what else it has
+                is not looked at. Keep B, since XLA compiles anew for others.
+
+        Returns:
+            The new agent, and an info of float32 scalars: `actor_loss`, `entropy`, and
+            `accuracy` of choices (all of a row right) or `mse_loss` of continuous
+            actions, both of the most probable action.
+
+        Raises:
+            ValueError: if the batch lacks one of both, is empty, has leaves of
+                different lengths, holds actions that the head does not know (in host
+                arrays), or cannot be split evenly over the replicas.
+            TypeError: if choices are not integers.
+        """
+        observations, actions = _checked(self, batch)
+        if actions.shape[0] is not None:
+            _replicated.check_rows("BCAgent.update", "batch", actions.shape[0])
+        return _replicated.run(_compiled_update, self, observations, actions)
+
+    def sample_actions(
+        self,
+        observations: Any,
+        *,
+        seed: int | tf.Tensor | None = None,
+        temperature: float = 1.0,
+        argmax: bool = False,
+    ) -> tf.Tensor:
+        """Draws actions for the environment, in one compiled call.
+
+        Args:
+            observations: nest of `[B, *shape]`.
+            seed: int or int32 `[2]`; None draws one from TensorFlow's generator.
+            temperature: divides logits, multiplies standard deviations; 0 is greedy.
+            argmax: take the most probable action.
+
+        Returns:
+            Actions `[B, ...]` in the environment's dtype and bounds.
+
+        Raises:
+            ValueError: if `temperature` is negative or not finite.
+        """
+        checks.check_within(
+            "BCAgent.sample_actions", "temperature", temperature, 0.0, np.inf
+        )
+        checks.check_finite("BCAgent.sample_actions", "temperature", temperature)
+        known = tf.executing_eagerly() or not tf.is_tensor(temperature)
+        greedy = argmax or (known and float(temperature) == 0.0)
+        acting = self.replace(model=self.model.replace(opt_state=()))
+        return _compiled_actions(
+            acting,
+            observations,
+            random.new_seed(0 if greedy else seed),
+            tf.cast(1.0 if greedy else temperature, tf.float32),
+            greedy,
+        )
+
+
+def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
+    """Returns observations and actions of a batch that can be learned from."""
+    where, names = "`BCAgent.update`: `batch` expected", ("observations", "actions")
+    given = batch if isinstance(batch, Mapping) else _Attributes(batch)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise ValueError(
+            f"{where} `observations` and `actions`; got {type(batch).__name__} without "
+            f"{missing}; pass a dictionary of both"
+        )
+    observations, actions = (given[name] for name in names)
+    actions = actions if tf.is_tensor(actions) else np.asarray(actions)
+    lengths = [
+        tuple(np.shape(leaf)[:1]) for leaf in (*tf.nest.flatten(observations), actions)
+    ]
+    if len(set(lengths)) != 1 or lengths[0] in ((), (0,)):
+        raise ValueError(
+            f"{where} leaves of the same length, at least 1; got {lengths}; cut them "
+            "to the same rows"
+        )
+    _check_actions(where, agent.head, actions)
+    return observations, actions
+
+
+class _Attributes:
+    """A record's attributes as a mapping's items."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self._record, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._record, name)
+
+
+def _check_actions(where: str, head: Any, actions: Any) -> None:
+    """Raises unless a head can take these for the environment's actions.
+
+    Tensors are not looked into: they may lie on a device.
+    """
+    continuous = isinstance(head, action_heads.NormalHead)
+    shape: tuple[int, ...] = ()
+    if continuous:
+        shape = head.shape
+    elif head is not None and not head.scalar:
+        shape = (len(head.n_choices),)
+    if tuple(np.shape(actions)[1:]) != shape:
+        raise ValueError(
+            f"{where} actions of shape {['B', *shape]}; got {list(np.shape(actions))}; "
+            "record what the environment takes"
+        )
+    kind = tf.as_dtype(actions.dtype)
+    if not continuous and not (kind.is_integer or kind.is_bool):
+        raise TypeError(
+            f"{where} actions that are integers, as they are choices; got {kind.name}; "
+            "cast them"
+        )
+    if tf.is_tensor(actions):
+        return
+    least, most = _bounds(head)
+    if not np.all((actions >= least) & (actions <= most) & np.isfinite(actions)):
+        raise ValueError(
+            f"{where} finite actions in [{least}, {most}]; got some in "
+            f"[{actions.min()}, {actions.max()}]; record what the environment takes"
+        )
+
+
+def _bounds(head: Any) -> tuple[Any, Any]:
+    if head is None:
+        return 0, np.inf
+    if isinstance(head, action_heads.NormalHead):
+        return -np.inf, np.inf
+    starts = head.starts[0] if head.scalar else np.array(head.starts)
+    sizes = head.n_choices[0] if head.scalar else np.array(head.n_choices)
+    return starts, starts + sizes - 1
+
+
+def _head_of(agent: BCAgent, parameters: tf.Tensor) -> Any:
+    if agent.head is not None:
+        return agent.head
+    n_choices = parameters.shape[-1]
+    if parameters.shape.rank != 2 or n_choices is None:
+        raise ValueError(
+            "`BCAgent`: `model` expected to return logits [B, n_actions] where there "
+            f"is no `head`; got shape {parameters.shape}; pass a `head`"
+        )
+    return action_heads.CategoricalHead((n_choices,), (0,), scalar=True, dtype="int32")
+
+
+def _update(
+    agent: BCAgent, observations: Any, actions: tf.Tensor
+) -> tuple[BCAgent, dict]:
+    def loss_fn(
+        model: train_state.TrainState, params: Any, rows: tuple[Any, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict]:
+        parameters = model(rows[0], params=params, method=agent.method)
+        return _loss(_head_of(agent, parameters), parameters, rows[1])
+
+    states = _replicated.ReplicatedState.create(agent.model)
+    states, info = states.apply_loss_fn(loss_fn, (observations, actions))
+    return agent.replace(model=states.state), info
+
+
+def _loss(
+    head: Any, parameters: tf.Tensor, actions: tf.Tensor
+) -> tuple[tf.Tensor, dict]:
+    loss = -tf.reduce_mean(head.log_prob(parameters, head.from_env(actions)))
+    info = {"actor_loss": loss, "entropy": tf.reduce_mean(head.entropy(parameters))}
+    likely = head.to_env(head.mode(parameters))
+    taken, inner = tf.cast(actions, likely.dtype), list(range(1, likely.shape.rank))
+    if isinstance(head, action_heads.CategoricalHead):
+        right = tf.reduce_all(tf.equal(likely, taken), inner)
+        info["accuracy"] = tf.reduce_mean(tf.cast(right, loss.dtype))
+    else:
+        squares = tf.square(tf.cast(likely - taken, loss.dtype))
+        info["mse_loss"] = tf.reduce_mean(tf.reduce_sum(squares, inner))
+    return loss, info
+
+
+_compiled_update = compile.jit(_update, differentiable=False)
+
+
+def _actions(
+    agent: BCAgent,
+    observations: Any,
+    seed: tf.Tensor,
+    temperature: tf.Tensor,
+    greedy: bool,
+) -> tf.Tensor:
+    parameters = agent.model(observations, method=agent.method)
+    head = _head_of(agent, parameters)
+    if greedy:
+        return head.to_env(head.mode(parameters))
+    warmth = tf.cast(temperature, parameters.dtype)
+    if isinstance(head, action_heads.CategoricalHead):
+        parameters = parameters / warmth
+    else:
+        loc, log_std = tf.split(parameters, 2, axis=-1)
+        parameters = tf.concat([loc, log_std + tf.math.log(warmth)], axis=-1)
+    return head.to_env(head.sample(parameters, seed))
+
+
+_compiled_actions = tf.function(_actions, autograph=False)

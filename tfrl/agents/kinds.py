@@ -1,0 +1,175 @@
+"""What an object computes, told by the methods it has.
+
+    policy               `sample_actions`, or `dist_params` and `mode`
+    Q-function           `q_values` of 1 or 2 arguments, or `critic` of 2
+    V-function           `values` or `critic` of 1
+    reward function      `rewards` of 2
+    transition model     `next_observations` of 2
+    stochastic           `sample_actions`, `dist_params`, `distribution`; or a Keras
+                         model that ends in such a layer
+
+Arguments are those without a default, observations first, then actions. An object may
+also say it itself, by an attribute `kinds`, a collection of the words "policy",
+"qfunction", "vfunction", "reward_function", "transition_model" and "stochastic": so a
+plain function or a Keras model becomes one of these. Classes are none of them, their
+instances are.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def is_policy(obj: Any) -> bool:
+    """Whether an object chooses actions.
+
+    Args:
+        obj: anything.
+
+    Returns:
+        True for all agents and policies of tfrl and for what has their methods.
+
+    Example:
+        >>> class Still:
+        ...     def sample_actions(self, observations, *, seed=None, temperature=1.0):
+        ...         return np.zeros(len(observations))
+        >>> is_policy(Still()), is_policy(Still), is_policy(print)
+        (True, False, False)
+    """
+    says, has = _reader(obj)
+    return says("policy") or has("sample_actions") or has("dist_params", "mode")
+
+
+def is_qfunction(obj: Any) -> bool:
+    """Whether an object values actions in states.
+
+    Args:
+        obj: anything.
+
+    Returns:
+        True for what maps observations and actions, or observations alone to the
+        values of all actions.
+
+    Example:
+        >>> class Table:
+        ...     def q_values(self, observations):
+        ...         return np.zeros([len(observations), 2])
+        >>> is_qfunction(Table()), is_vfunction(Table())
+        (True, False)
+    """
+    says, has = _reader(obj)
+    takes = has("q_values", arity=1) or has("q_values", arity=2)
+    return says("qfunction") or takes or has("critic", arity=2)
+
+
+def is_reward_function(obj: Any) -> bool:
+    """Whether an object predicts rewards of actions in states.
+
+    Args:
+        obj: anything.
+
+    Returns:
+        True if so.
+
+    Example:
+        >>> def cost(observations, actions):
+        ...     return -np.square(actions)
+        >>> is_reward_function(cost)
+        False
+        >>> cost.kinds = {"reward_function"}
+        >>> is_reward_function(cost)
+        True
+    """
+    says, has = _reader(obj)
+    return says("reward_function") or has("rewards", arity=2)
+
+
+def is_stochastic(obj: Any) -> bool:
+    """Whether what an object computes is a distribution.
+
+    Args:
+        obj: anything.
+
+    Returns:
+        True if so.
+
+    Example:
+        >>> head = tfrl.layers.DistributionHead(gym.spaces.Discrete(2))
+        >>> is_stochastic(head), is_stochastic(keras.Sequential([head]))
+        (True, True)
+        >>> is_stochastic(keras.layers.Dense(2))
+        False
+    """
+    says, has = _reader(obj)
+    names = ("sample_actions", "dist_params", "distribution")
+    if says("stochastic") or any(has(name) for name in names):
+        return True
+    layers = getattr(obj, "layers", None)
+    return isinstance(layers, list) and bool(layers) and is_stochastic(layers[-1])
+
+
+def is_transition_model(obj: Any) -> bool:
+    """Whether an object predicts what follows actions in states.
+
+    Args:
+        obj: anything.
+
+    Returns:
+        True if so.
+
+    Example:
+        >>> class Line:
+        ...     def next_observations(self, observations, actions):
+        ...         return observations + actions
+        >>> is_transition_model(Line())
+        True
+    """
+    says, has = _reader(obj)
+    return says("transition_model") or has("next_observations", arity=2)
+
+
+def is_vfunction(obj: Any) -> bool:
+    """Whether an object values states.
+
+    Args:
+        obj: anything.
+
+    Returns:
+        True if so; an `ActorCritic` does.
+
+    Example:
+        >>> kinds = tfrl.agents.SpaceEncoder.describe(gym.spaces.Discrete(3))
+        >>> is_vfunction(tfrl.agents.ActorCritic(kinds, n_outputs=2)), is_vfunction({})
+        (True, False)
+    """
+    says, has = _reader(obj)
+    takes = has("values", arity=1) or has("critic", arity=1)
+    return says("vfunction") or takes
+
+
+def _reader(obj: Any) -> tuple[Callable[[str], bool], Callable[..., bool]]:
+    """What tells whether `obj` says it is of a kind, and whether it has methods."""
+    is_class = inspect.isclass(obj)
+    told = () if is_class else getattr(obj, "kinds", ())
+    words = told if isinstance(told, set | frozenset | tuple | list) else ()
+
+    def has(*names: str, arity: int | None = None) -> bool:
+        methods = [None if is_class else getattr(obj, name, None) for name in names]
+        return all(
+            callable(method) and arity in (None, _arity(method)) for method in methods
+        )
+
+    return lambda kind: kind in words, has
+
+
+def _arity(function: Callable[..., Any]) -> int | None:
+    """Number of positional arguments without a default; None if it is not known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return sum(p.default is p.empty and p.kind in positional for p in parameters)

@@ -1,0 +1,49 @@
+"""What is one process's own in a run: environments, episodes, draws."""
+
+from typing import Any
+
+import numpy as np
+
+from tfrl.environments import snapshots
+from tfrl.training import collection
+
+
+def captured(rng: np.random.Generator, collector: collection.Collector) -> dict:
+    """Returns all of it as plain values, for `restore`."""
+    return {
+        "rng": rng.bit_generator.state,
+        "collector": collector.state(),
+        "environments": snapshots.capture(collector.envs),
+    }
+
+
+def restore(
+    state: dict[str, Any],
+    rng: np.random.Generator,
+    collector: collection.Collector,
+    seed: int,
+) -> str | None:
+    """Goes back to where `captured` was called.
+
+    Args:
+        state: what it returned.
+        rng: which then has its state.
+        collector: likewise.
+        seed: of new episodes, where the environments cannot be restored.
+
+    Returns:
+        What the user should know.
+    """
+    rng.bit_generator.state = state["rng"]
+    snapshot = state["environments"]
+    if snapshot is not None:
+        snapshots.restore(collector.envs, snapshot)
+    else:
+        collector.reset(seed)
+    collector.set_state(state["collector"], same_episodes=snapshot is not None)
+    if snapshot is not None:
+        return None
+    return (
+        "resumed with new episodes: the state of these environments cannot be "
+        f"captured ({snapshots.uncapturable(collector.envs)})"
+    )

@@ -1,0 +1,186 @@
+"""The processes that train one agent together, each in environments of its own."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import records
+from tfrl.training import _typed_json
+
+# What TensorFlow says of a peer that is gone, according to where it notices.
+_LOST = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.UnavailableError,
+)
+
+
+class Workers:
+    """All workers of a strategy, seen from one of them.
+
+    They do everything alike, in the same order: whatever one of them gathers, all
+    gather, and nobody goes on before all have given. With any but a
+    `MultiWorkerMirroredStrategy` there is one worker, who gathers its own.
+
+    Args:
+        strategy: on whose replicas to learn; None for that in scope, if any.
+
+    Attributes:
+        count: number of workers.
+        rank: of this one, from 0; 0 is the chief, who writes the files.
+
+    Raises:
+        TypeError: if `strategy` is something else.
+        ValueError: if it is not the one in scope, or one that nobody can learn under.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy | None = None) -> None:
+        ambient = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+        if not isinstance(strategy, tf.distribute.Strategy | None):
+            raise TypeError(
+                "`Trainer`: `strategy` expected a tf.distribute.Strategy or None; got "
+                f"{strategy!r:.80}; make one with `tfrl.distribute.strategy`"
+            )
+        if strategy is not None and ambient not in (None, strategy):
+            raise ValueError(
+                "`Trainer`: `strategy` expected that in scope, since strategies do not "
+                f"mix; got {type(strategy).__name__} within {type(ambient).__name__}; "
+                "leave one of them out"
+            )
+        self._strategy = ambient if strategy is None else strategy
+        if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
+            raise ValueError(
+                "`Trainer`: `strategy` expected replicas that learn in step; got a "
+                "ParameterServerStrategy; use MultiWorkerMirroredStrategy"
+            )
+        self.count, self.rank = _place(self._strategy)
+        self._asked: Callable[[], bool] = lambda: False
+        self._stopped = False
+        self._gather = tf.function(
+            self._gathered, autograph=False, reduce_retracing=True
+        )
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker writes the files."""
+        return self.rank == 0
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns the strategy's scope, or what does nothing without one."""
+        if self._strategy is None:
+            return contextlib.nullcontext()
+        return self._strategy.scope()
+
+    def stop_when(self, asked: Callable[[], bool]) -> None:
+        """Says who knows whether this worker is asked to stop."""
+        self._asked, self._stopped = asked, False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to stop: any worker was asked to, when trajectories met last."""
+        return self._asked() if self.count == 1 else self._stopped
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """Returns what each worker gave, by rank."""
+        if self.count == 1:
+            return [data]
+        strategy: Any = self._strategy
+        devices = strategy.extended.worker_devices
+        # The replicas of a worker share the words of its block; its length comes first.
+        share = 8 * len(devices)
+        size = -(-(16 + len(data)) // share) * share
+        block = np.array([len(data), size], np.int64).tobytes() + data
+        words = np.frombuffer(block.ljust(size, b"\0"), np.int32)
+        parts = np.split(words, len(devices))
+        values = strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(
+                parts[context.replica_id_in_sync_group % len(parts)]
+            )
+        )
+        with self.scope():
+            rest = self._gather(values).numpy().tobytes()
+        given = []
+        while rest:
+            length, size = np.frombuffer(rest[:16], np.int64)
+            given.append(rest[16 : 16 + length])
+            rest = rest[size:]
+        return given
+
+    def _gathered(self, values: Any) -> tf.Tensor:
+        return self._strategy.gather(values, axis=0)  # type: ignore[union-attr]
+
+    def gather_values(self, values: Any) -> list[Any]:
+        """Returns the plain values (see `_typed_json`) each worker gave, by rank."""
+        if self.count == 1:
+            return [values]
+        text = _typed_json.to_json(values).encode("ascii")
+        return [_typed_json.from_json(each) for each in self.gather(text)]
+
+    def join(self, own: records.Trajectory) -> records.Trajectory:
+        """Returns the trajectories of all workers side by side; see `stopped` too."""
+        if self.count == 1:
+            return own
+        leaves = [np.ascontiguousarray(leaf) for leaf in tf.nest.flatten(own)]
+        data = [bytes([self._asked()]), *(leaf.tobytes() for leaf in leaves)]
+        given = self.gather(b"".join(data))
+        self._stopped = any(each[0] for each in given)
+        joined, start = [], 1
+        for leaf in leaves:
+            stop = start + leaf.nbytes
+            parts = [np.frombuffer(each[start:stop], leaf.dtype) for each in given]
+            joined.append(
+                np.concatenate([part.reshape(leaf.shape) for part in parts], axis=1)
+            )
+            start = stop
+        return tf.nest.pack_sequence_as(own, joined)
+
+    def check_alike(self, facts: Mapping[str, Any]) -> None:
+        """Raises if the workers do not agree on `facts`, plain values by name."""
+        for rank, others in enumerate(self.gather_values(dict(facts))):
+            for name, value in facts.items():
+                if others.get(name) != value:
+                    raise ValueError(
+                        f"`Trainer`: `{name}` expected alike on all workers; got "
+                        f"{value!r} on worker {self.rank} and {others.get(name)!r} on "
+                        f"worker {rank}; start all with the same arguments and folder"
+                    )
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Says in plain words that a worker is gone.
+
+        Raises:
+            ConnectionError: instead of TensorFlow's errors about lost peers.
+        """
+        try:
+            yield
+        except tf.errors.OpError as error:
+            lost = isinstance(error, _LOST) or "Collective ops is aborted" in str(error)
+            if self.count == 1 or not lost:
+                raise
+            raise ConnectionError(
+                f"`Trainer.run`: expected all {self.count} workers to stay; got at "
+                f"least one that is gone, as worker {self.rank} sees it; what was "
+                "trained since the last checkpoint is lost: start all workers again "
+                "and resume (--resume)"
+            ) from error
+
+
+def _place(strategy: tf.distribute.Strategy | None) -> tuple[int, int]:
+    """The number of workers, and the rank of this one."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1, 0
+    resolver = strategy.cluster_resolver
+    cluster = resolver.cluster_spec().as_dict()
+    tasks = [
+        (kind, index)
+        for kind in ("chief", "worker")
+        for index in range(len(cluster.get(kind, ())))
+    ]
+    if not tasks:
+        return 1, 0
+    return len(tasks), tasks.index((resolver.task_type, resolver.task_id))
