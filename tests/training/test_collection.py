@@ -214,7 +214,7 @@ def test_state_with_new_episodes_takes_the_counters_alone():
 
 def test_reset_gives_running_episodes_up():
     collector, _ = collected(AutoresetMode.NEXT_STEP, n_steps=8, rounds=1)
-    assert collector._resetting.any() or collector._lengths.any()
+    assert collector._stepper.resetting.any() or collector._lengths.any()
     collector.reset(5)
     first = collector.collect(act, to_env)
     _, (expected,) = collected(AutoresetMode.NEXT_STEP, n_steps=8, rounds=1)

@@ -7,7 +7,6 @@ are hashable configuration without weights.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfrl.distribute import numpy_heads
 from tfrl.distributions import _squash
 
 tfd = tfp.distributions
@@ -26,7 +26,7 @@ _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
 
 @dataclasses.dataclass(frozen=True)
-class CategoricalHead:
+class CategoricalHead(numpy_heads.NumpyCategorical):
     """Independent choices, one or several, from logits.
 
     `log_prob(a) = sum_i log softmax(logits_i)[a_i]`. Serves Discrete (a scalar action),
@@ -43,11 +43,6 @@ class CategoricalHead:
         >>> head.mode(tf.constant([[0.0, 1.0]])).numpy().tolist()
         [1]
     """
-
-    n_choices: tuple[int, ...]
-    starts: tuple[int, ...]
-    scalar: bool
-    dtype: str
 
     @property
     def n_outputs(self) -> int:
@@ -102,32 +97,9 @@ class CategoricalHead:
         offsets = tf.cast(actions, tf.int64) - tf.constant(starts, tf.int64)
         return tf.cast(offsets, tf.int32)
 
-    def host_sample(
-        self, parameters: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Draws raw int32 actions `[N, ...]` from logits `[N, n_outputs]` in NumPy.
-
-        The index of the largest of `logits + G`, G independent standard Gumbel, is
-        distributed as the softmax of the logits.
-        """
-        return self.host_mode(parameters + rng.gumbel(size=parameters.shape))
-
-    def host_mode(self, parameters: np.ndarray) -> np.ndarray:
-        """Returns the most probable raw action in NumPy."""
-        if self.scalar:
-            return parameters.argmax(-1).astype(np.int32)
-        edges = np.cumsum(self.n_choices)[:-1]
-        chosen = [part.argmax(-1) for part in np.split(parameters, edges, axis=-1)]
-        return np.stack(chosen, axis=-1).astype(np.int32)
-
-    def host_to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Turns raw actions into the environment's in NumPy."""
-        starts = self.starts[0] if self.scalar else np.array(self.starts)
-        return (actions + starts).astype(self.dtype)
-
 
 @dataclasses.dataclass(frozen=True)
-class NormalHead:
+class NormalHead(numpy_heads.NumpyNormal):
     """A diagonal normal whose draws are clipped or squashed to the bounds.
 
     The outputs are means and log standard deviations, `[..., 2 * D]`. The raw action u
@@ -158,12 +130,6 @@ class NormalHead:
         Haarnoja et al., 2018, Soft Actor-Critic, appendix C, eq. 21.
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    squash: bool
-
     @property
     def n_outputs(self) -> int:
         """How many numbers per row the network must give: the means alone."""
@@ -173,15 +139,6 @@ class NormalHead:
     def has_log_std(self) -> bool:
         """Whether a learned, state-independent log standard deviation is wanted."""
         return True
-
-    @functools.cached_property
-    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.array(self.low, self.dtype), np.array(self.high, self.dtype)
-
-    @functools.cached_property
-    def _scale(self) -> tuple[np.ndarray, np.ndarray]:
-        low, high = np.array(self.low), np.array(self.high)
-        return ((high + low) / 2).astype("f"), ((high - low) / 2).astype("f")
 
     def distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the TFP distribution of raw actions, event shape `[D]`."""
@@ -247,25 +204,6 @@ class NormalHead:
             return flat
         low, high = (tf.constant(b, tf.float32) for b in (self.low, self.high))
         return _squash.unsquash(flat, low, high)
-
-    def host_sample(
-        self, parameters: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Draws raw float32 actions `[N, D]` from `[N, 2 * D]` in NumPy."""
-        loc, log_std = np.split(parameters, 2, axis=-1)
-        return loc + np.exp(log_std) * rng.standard_normal(loc.shape, np.float32)
-
-    def host_mode(self, parameters: np.ndarray) -> np.ndarray:
-        """Returns the raw action at the normal's mode in NumPy."""
-        return np.split(parameters, 2, axis=-1)[0]
-
-    def host_to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Turns raw actions into the environment's in NumPy."""
-        if self.squash:
-            centre, half_range = self._scale
-            actions = centre + half_range * np.tanh(actions)
-        bounded = np.clip(actions.astype(self.dtype), *self._bounds)
-        return bounded.reshape(*actions.shape[:-1], *self.shape)
 
 
 def action_head(

@@ -1,10 +1,103 @@
 """Where actions go: Gymnasium environments, many at a time.
 
-Here are vectors of environments, how they reset, and snapshots of their inner state.
-The loop that steps them lives in `tfrl.training`, specs of their spaces in `tfrl.core`.
+Here are vectors of environments, how they reset and what their steps truly were,
+snapshots of their inner state, what a process does that only plays them, elements of
+their spaces made up and made ready for networks, the current environment, wrappers that
+Gymnasium has not, and the DeepMind Control Suite. Names whose files need TensorFlow
+load it when first touched. The loops around a learner live in `tfrl.training`, specs of
+spaces in `tfrl.core`.
 """
 
-from tfrl.environments.snapshots import capture, restore, uncapturable
-from tfrl.environments.vector import autoreset_mode, make_vec
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["autoreset_mode", "capture", "make_vec", "restore", "uncapturable"]
+from tfrl.environments.acting import Actor, Columns, Job, Layout, play
+from tfrl.environments.attributes import get_env_attr, has_env_attr
+from tfrl.environments.control_suite import ControlSuite, make_dmc
+from tfrl.environments.sampling import (
+    TransitionBatch,
+    get_transition_batch,
+    safe_sample,
+)
+from tfrl.environments.snapshots import capture, restore, uncapturable
+from tfrl.environments.stepping import (
+    Outcome,
+    Stepper,
+    check_numbers,
+    leaves_of,
+    mapped,
+)
+from tfrl.environments.vector import autoreset_mode, make_vec
+from tfrl.environments.wrappers import ScaleReward, StackChannels
+
+if TYPE_CHECKING:
+    from tfrl.environments.current import (
+        environment_context,
+        get_action_spec,
+        get_env,
+        get_initial_time_step,
+        get_observation_spec,
+        get_raw_observation_spec,
+        get_reward_spec,
+        get_states_shape,
+        get_vocab_size,
+        set_global_env,
+        set_transformed_observation_spec,
+    )
+    from tfrl.environments.preprocessing import (
+        check_preprocessors,
+        default_preprocessor,
+    )
+
+__all__ = [
+    "Actor",
+    "Columns",
+    "ControlSuite",
+    "Job",
+    "Layout",
+    "Outcome",
+    "ScaleReward",
+    "StackChannels",
+    "Stepper",
+    "TransitionBatch",
+    "autoreset_mode",
+    "capture",
+    "check_numbers",
+    "check_preprocessors",
+    "default_preprocessor",
+    "environment_context",
+    "get_action_spec",
+    "get_env",
+    "get_env_attr",
+    "get_initial_time_step",
+    "get_observation_spec",
+    "get_raw_observation_spec",
+    "get_reward_spec",
+    "get_states_shape",
+    "get_transition_batch",
+    "get_vocab_size",
+    "has_env_attr",
+    "leaves_of",
+    "make_dmc",
+    "make_vec",
+    "mapped",
+    "play",
+    "restore",
+    "safe_sample",
+    "set_global_env",
+    "set_transformed_observation_spec",
+    "uncapturable",
+]
+_LAZY = ("current", "preprocessing")
+
+
+def __getattr__(name: str) -> Any:
+    for file in _LAZY if name in __all__ else ():
+        module = importlib.import_module(f"{__name__}.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

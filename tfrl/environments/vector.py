@@ -3,8 +3,6 @@
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from tfrl.core import checks
-
 _VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point")
 
 
@@ -47,11 +45,15 @@ def make_vec(
         (2, 4)
         >>> envs.close()
     """
-    checks.check_positive("make_vec", "n_envs", n_envs)
-    checks.check_one_of("make_vec", "vectorization", vectorization, _VECTORIZATIONS)
+    _check_count("n_envs", n_envs)
+    if vectorization not in _VECTORIZATIONS:
+        raise ValueError(
+            f"`make_vec`: `vectorization` expected one of {list(_VECTORIZATIONS)}; got "
+            f"{vectorization!r}; check the spelling"
+        )
     kwargs = {} if env_kwargs is None else dict(env_kwargs)
     if max_episode_steps is not None:
-        checks.check_positive("make_vec", "max_episode_steps", max_episode_steps)
+        _check_count("max_episode_steps", max_episode_steps)
         kwargs["max_episode_steps"] = max_episode_steps
     try:
         spec = gym.spec(env_id)
@@ -116,3 +118,11 @@ def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
             f"{[known.value for known in AutoresetMode]} in its metadata; got "
             f"{mode!r}; mend the environment"
         ) from error
+
+
+def _check_count(name: str, value: int) -> None:
+    # Not by `tfrl.core.checks`: actors make environments without TensorFlow.
+    if not value > 0:
+        raise ValueError(
+            f"`make_vec`: `{name}` expected numbers > 0; got {value!r}; correct it"
+        )

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from tfrl.core import checks, records
-from tfrl.environments import vector
+from tfrl.environments import stepping
 
 
 class Collector:
@@ -25,7 +25,6 @@ class Collector:
         seed: of the environments.
 
     Attributes:
-        observations: what the environments show now, nest of `[N, *shape]`.
         env_steps: steps of experience so far, over all environments.
         episode_returns: undiscounted returns of the last 100 finished episodes.
         episode_lengths: their lengths in steps.
@@ -43,11 +42,11 @@ class Collector:
         checks.check_whole_number("Collector", "n_steps", n_steps, low=1)
         self.envs = envs
         self.n_steps = n_steps
-        self._mode = vector.autoreset_mode(envs)
         self.env_steps = 0
         self.episode_returns: deque[float] = deque(maxlen=100)
         self.episode_lengths: deque[int] = deque(maxlen=100)
-        self.reset(seed)
+        self._stepper = stepping.Stepper(envs, seed)
+        self._count_anew()
 
     def reset(self, seed: int) -> None:
         """Starts new episodes everywhere; running ones are given up.
@@ -55,10 +54,17 @@ class Collector:
         Args:
             seed: of the environments.
         """
-        self.observations, _ = self.envs.reset(seed=seed)
+        self._stepper.reset(seed)
+        self._count_anew()
+
+    def _count_anew(self) -> None:
         self._returns = np.zeros(self.envs.num_envs)
         self._lengths = np.zeros(self.envs.num_envs, np.int64)
-        self._resetting = np.zeros(self.envs.num_envs, bool)
+
+    @property
+    def observations(self) -> Any:
+        """What the environments show now, nest of `[N, *shape]`."""
+        return self._stepper.observations
 
     def state(self) -> dict[str, Any]:
         """Returns everything but the environments' own state, as plain data."""
@@ -69,7 +75,7 @@ class Collector:
             "episode_lengths": list(self.episode_lengths),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
-            "resetting": self._resetting.copy(),
+            "resetting": self._stepper.resetting.copy(),
         }
 
     def set_state(self, state: dict[str, Any], *, same_episodes: bool) -> None:
@@ -86,12 +92,12 @@ class Collector:
         self.episode_lengths.clear()
         self.episode_lengths.extend(state["episode_lengths"])
         if same_episodes:
-            self.observations = tf.nest.pack_sequence_as(
+            self._stepper.observations = tf.nest.pack_sequence_as(
                 self.observations, state["observations"]
             )
             self._returns = np.array(state["returns"])
             self._lengths = np.array(state["lengths"])
-            self._resetting = np.array(state["resetting"])
+            self._stepper.resetting = np.array(state["resetting"])
 
     def collect(
         self,
@@ -115,36 +121,11 @@ class Collector:
             actions = act(self.observations)
             # Before the step, which may overwrite what an environment has shown.
             rows.write_choice(t, self.observations, actions)
-            after, rewards, terminated, truncated, info = self.envs.step(
-                to_env(actions)
-            )
-            ended = terminated | truncated
-            last = after
-            if ended.any():
-                last, after = self._successors(after, ended, info)
-            rows.write_outcome(t, rewards, terminated, truncated, last)
-            if self._mode == AutoresetMode.NEXT_STEP:
-                rows.valid[t] = ~self._resetting
-                self._resetting = ended
-            self.observations = after
+            outcome = self._stepper.step(to_env(actions))
+            rows.write_outcome(t, outcome)
         trajectory = rows.trajectory()
         self._count(rows.rewards, trajectory)
         return trajectory
-
-    def _successors(self, after: Any, ended: np.ndarray, info: dict) -> tuple[Any, Any]:
-        """Returns the true successors, and what to act upon next."""
-        if self._mode == AutoresetMode.NEXT_STEP:
-            return after, after
-        if self._mode == AutoresetMode.DISABLED:
-            last = tf.nest.map_structure(np.copy, after)
-            return last, self.envs.reset(options={"reset_mask": ended})[0]
-        last = tf.nest.map_structure(np.copy, after)
-        for index in np.flatnonzero(ended):
-            final = info["final_obs"][index]
-            leaves = zip(tf.nest.flatten(last), tf.nest.flatten(final), strict=True)
-            for leaf, value in leaves:
-                leaf[index] = value
-        return last, after
 
     def _count(self, rewards: np.ndarray, trajectory: records.Trajectory) -> None:
         """Adds `[T, N]` rewards to the running episodes and closes those that ended."""
@@ -174,7 +155,7 @@ class _Rows:
         self._next = [np.empty_like(x) for x in self._observations]
         self._actions: np.ndarray | None = None
         self.rewards = np.empty(shape)
-        self.valid = np.ones(shape, bool)
+        self.valid = np.empty(shape, bool)
         self._terminated = np.empty(shape, bool)
         self._truncated = np.empty(shape, bool)
 
@@ -185,18 +166,12 @@ class _Rows:
         self._actions[t] = actions
         self._write(self._observations, t, observations)
 
-    def write_outcome(
-        self,
-        t: int,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        next_observations: Any,
-    ) -> None:
-        self.rewards[t] = rewards
-        self._terminated[t] = terminated
-        self._truncated[t] = truncated
-        self._write(self._next, t, next_observations)
+    def write_outcome(self, t: int, outcome: stepping.Outcome) -> None:
+        self.rewards[t] = outcome.rewards
+        self._terminated[t] = outcome.terminated
+        self._truncated[t] = outcome.truncated
+        self.valid[t] = outcome.valid
+        self._write(self._next, t, outcome.next_observations)
 
     @staticmethod
     def _write(leaves: list[np.ndarray], t: int, observations: Any) -> None:
@@ -218,24 +193,8 @@ class _Rows:
             valid=self.valid,
         )
         # Rewards last: they are often the consequence.
-        _check_numbers("next_observations", self._next)
-        _check_numbers("observations", self._observations)
-        _check_numbers("rewards", [trajectory.rewards])
+        where = "Collector.collect"
+        stepping.check_numbers(where, "next_observations", self._next)
+        stepping.check_numbers(where, "observations", self._observations)
+        stepping.check_numbers(where, "rewards", [trajectory.rewards])
         return trajectory
-
-
-def _check_numbers(name: str, leaves: list[np.ndarray]) -> None:
-    for leaf in leaves:
-        if leaf.dtype.kind != "f":
-            continue
-        with np.errstate(all="ignore"):
-            # One pass without a temporary array; only what it finds is looked for.
-            suspicious = not np.isfinite(leaf.sum())
-        if not suspicious:
-            continue
-        for place in np.argwhere(~np.isfinite(leaf)):
-            raise ValueError(
-                f"`Collector.collect`: `{name}` expected finite numbers; got "
-                f"{leaf[tuple(place)]} at step {place[0]} in environment {place[1]}; "
-                "mend the environment"
-            )

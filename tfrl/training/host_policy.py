@@ -1,40 +1,85 @@
 """A policy's parameters computed where the environments are: on the host."""
 
-from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import actor_critic
+from tfrl.distribute import numpy_network
 
 # Beyond this many weights a compiled TensorFlow call is no slower than NumPy.
 _MIRROR_WEIGHTS = 300_000
 
-_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tanh": np.tanh,
-    "relu": lambda x: np.maximum(x, 0.0),
-    "linear": lambda x: x,
-}
 
+def numpy_copy(
+    policy: actor_critic.ActorCriticPolicy | keras.Sequential,
+) -> numpy_network.NumpyNetwork | None:
+    """Copies the actor of a policy into NumPy, with normalizer and deviation.
 
-def _layers(
-    policy: actor_critic.ActorCriticPolicy,
-) -> list[tuple[tf.Tensor, tf.Tensor, str]]:
+    Args:
+        policy: whose actor to copy, or a built network.
+
+    Returns:
+        The copy; it shares no memory that the policy could change. None if the actor
+        is more than dense layers of known activations over one flat observation, or
+        computes in something else than float32.
+
+    Raises:
+        TypeError: if `policy` is neither.
+
+    Example:
+        >>> policy = tfrl.agents.ActorCriticPolicy.create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
+        ...     tx=tfrl.agents.sgd(0.1))
+        >>> numpy_copy(policy)(np.zeros((4, 3), np.float32)).shape
+        (4, 2)
+    """
+    if isinstance(policy, keras.Sequential):
+        return _sequential_copy(policy)
+    if not isinstance(policy, actor_critic.ActorCriticPolicy):
+        raise TypeError(
+            "`numpy_copy`: `policy` expected an ActorCriticPolicy or a "
+            f"keras.Sequential; got {type(policy).__name__}; pass one"
+        )
     layers = policy.actor_layers()
-    return [] if layers is None else layers
-
-
-def _can_mirror(policy: actor_critic.ActorCriticPolicy) -> bool:
-    layers = _layers(policy)
+    activations = [activation for _, _, activation in layers or ()]
+    known = all(name in numpy_network.ACTIVATIONS for name in activations)
     network = policy.state.model_def.actor_network
-    return (
-        bool(layers)
-        and sum(kernel.shape.num_elements() for kernel, _, _ in layers)
-        <= _MIRROR_WEIGHTS
-        and all(activation in _ACTIVATIONS for _, _, activation in layers)
-        and network.compute_dtype == "float32"
+    if not layers or not known or network.compute_dtype != "float32":
+        return None
+    log_std, moments = policy.log_std(), policy.observation_moments
+    kept: tuple = ()
+    if moments and moments[0]:
+        deviations = np.sqrt(np.asarray(moments[0].variance) + 1e-8)
+        kept = np.asarray(moments[0].mean), 1.0 / deviations
+    return numpy_network.NumpyNetwork(
+        [np.asarray(kernel) for kernel, _, _ in layers],
+        [np.asarray(bias) for _, bias, _ in layers],
+        activations,
+        kept,
+        None if log_std is None else np.asarray(log_std),
     )
+
+
+def _sequential_copy(
+    network: keras.Sequential,
+) -> numpy_network.NumpyNetwork | None:
+    layers = [x for x in network.layers if not isinstance(x, keras.layers.Flatten)]
+    for layer in layers:
+        dense = type(layer) is keras.layers.Dense and layer.built
+        if not dense or layer.compute_dtype != "float32":
+            return None
+    activations = [layer.activation.__name__ for layer in layers]
+    if not layers or not {*activations} <= {*numpy_network.ACTIVATIONS}:
+        return None
+    weights = [layer.get_weights() for layer in layers]
+    kernels = [kernel for kernel, *_ in weights]
+    biases = [
+        bias[0] if bias else np.zeros(kernel.shape[1], "f") for kernel, *bias in weights
+    ]
+    return numpy_network.NumpyNetwork(kernels, biases, activations)
 
 
 class HostPolicy:
@@ -62,7 +107,10 @@ class HostPolicy:
     """
 
     def __init__(self, policy: actor_critic.ActorCriticPolicy) -> None:
-        self.mirrored = _can_mirror(policy)
+        copy = numpy_copy(policy)
+        self.mirrored = copy is not None and (
+            sum(kernel.size for kernel in copy.kernels) <= _MIRROR_WEIGHTS
+        )
         self._exact: Any = None
         self.push(policy)
 
@@ -88,19 +136,7 @@ class HostPolicy:
         self._leaves: list[tf.Tensor] | None = None
         if not self.mirrored:
             return
-        self._layers = [
-            (np.asarray(kernel), np.asarray(bias), _ACTIVATIONS[activation])
-            for kernel, bias, activation in _layers(policy)
-        ]
-        log_std = policy.log_std()
-        self._log_std = None if log_std is None else np.asarray(log_std)
-        moments = policy.observation_moments
-        self._moments = None
-        if moments and moments[0]:
-            self._moments = (
-                np.asarray(moments[0].mean),
-                1.0 / np.sqrt(np.asarray(moments[0].variance) + 1e-8),
-            )
+        self._copy: Any = numpy_copy(policy)
         if probe is not None:
             self._compare(probe, parameters)
 
@@ -149,18 +185,4 @@ class HostPolicy:
         """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`."""
         if not self.mirrored:
             return self._network(observations)
-        values = observations.reshape(len(observations), -1)
-        if self._moments is not None:
-            mean, scale = self._moments
-            values = (values - mean.ravel()) * scale.ravel()
-            # As the network sees them: rounded to the dtype of the observations.
-            values = np.clip(values, -10.0, 10.0).astype(observations.dtype, copy=False)
-        values = values.astype(np.float32, copy=False)
-        for kernel, bias, activation in self._layers:
-            values = values @ kernel
-            values += bias
-            values = activation(values)
-        if self._log_std is None:
-            return values
-        log_std = np.broadcast_to(self._log_std, values.shape)
-        return np.concatenate([values, log_std], axis=-1)
+        return self._copy(observations)

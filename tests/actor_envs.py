@@ -1,0 +1,158 @@
+"""Environments for actor processes; nothing here imports TensorFlow."""
+
+import functools
+import os
+import signal
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+
+
+class Counting(gym.Env):
+    """Shows [steps since it was made, episode, step of the episode, its number].
+
+    Episode e takes 1 + (7 e mod 5) steps and is terminated if e is even, else
+    truncated. Rewards are 2 * steps + action.
+    """
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (4,))
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, number=0):
+        self.number, self.steps, self.episode, self.t = number, 0, -1, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.t = self.episode + 1, 0
+        return self.seen(), {}
+
+    def step(self, action):
+        reward = 2.0 * self.steps + int(action)
+        self.steps, self.t = self.steps + 1, self.t + 1
+        over, even = self.t == 1 + 7 * self.episode % 5, self.episode % 2 == 0
+        return self.seen(), reward, over and even, over and not even, {}
+
+    def seen(self):
+        return np.array([self.steps, self.episode, self.t, self.number], np.float32)
+
+
+class Sleeping(Counting):
+    """Its steps take a millisecond without computing anything."""
+
+    def step(self, action):
+        time.sleep(1e-3)
+        return super().step(action)
+
+
+class Spinning(Counting):
+    """Its steps compute for a millisecond of processor time."""
+
+    def step(self, action):
+        end = time.thread_time() + 1e-3
+        while time.thread_time() < end:
+            pass
+        return super().step(action)
+
+
+class Failing(Counting):
+    """Fails in its tenth step, in the way it is told."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def step(self, action):
+        if self.steps == 9:
+            FAILURES[self.how]()
+        return super().step(action)
+
+
+class Nested(Counting):
+    """Shows a dict."""
+
+    observation_space = gym.spaces.Dict(x=Counting.observation_space)
+
+    def seen(self):
+        return {"x": super().seen()}
+
+
+class Nameless:
+    """Is no environment."""
+
+
+def explode():
+    raise OSError("the wheel came off")
+
+
+def hang():
+    while True:
+        time.sleep(0.01)
+
+
+FAILURES = {
+    "error": explode,
+    "exit": functools.partial(sys.exit, 3),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "hang": hang,
+}
+
+
+def vector(n_envs=3, mode="disabled"):
+    """A vector of counting environments."""
+    modes = {
+        "disabled": gym.vector.AutoresetMode.DISABLED,
+        "same": gym.vector.AutoresetMode.SAME_STEP,
+        "next": gym.vector.AutoresetMode.NEXT_STEP,
+    }
+    makers = [functools.partial(Counting, number) for number in range(n_envs)]
+    return gym.vector.SyncVectorEnv(makers, autoreset_mode=modes[mode])
+
+
+def asynchronous():
+    """Environments in processes of their own."""
+    return gym.vector.AsyncVectorEnv(
+        [Counting] * 2,
+        context="spawn",
+        autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+    )
+
+
+def nan():
+    """An environment whose observations are no numbers, after a while."""
+    return gym.wrappers.TransformObservation(
+        Counting(), lambda seen: np.where(seen[0] > 20, np.float32(np.nan), seen), None
+    )
+
+
+def nest():
+    """An environment whose observations are a dict."""
+    return Nested()
+
+
+def with_tensorflow():
+    """What must not happen in an actor."""
+    import tensorflow
+
+    return tensorflow
+
+
+def first(outputs, rng):
+    """The action of the greatest output."""
+    return outputs.argmax(-1)
+
+
+def drawn(outputs, rng):
+    """Any action, whatever the outputs."""
+    return rng.integers(3, size=len(outputs))
+
+
+def constant(outputs, rng, action):
+    """The action that is set."""
+    return np.full(len(outputs), int(action))
+
+
+def either(outputs, rng):
+    """One of two actions."""
+    return rng.integers(2, size=len(outputs))

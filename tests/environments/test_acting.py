@@ -1,0 +1,148 @@
+"""Tests of `tfrl.environments.acting`, in this process."""
+
+import functools
+
+import actor_envs
+import counted_rows
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from tfrl.core import records
+from tfrl.distribute import numpy_heads, numpy_network, shared_rows
+from tfrl.environments import acting
+
+HEAD = numpy_heads.NumpyCategorical((3,), (0,), scalar=True, dtype="int64")
+
+
+def new_network(seed=0, width=4):
+    rng = np.random.default_rng(seed)
+    kernel = rng.standard_normal((width, 3)).astype("f") / 100
+    return numpy_network.NumpyNetwork([kernel], [np.zeros(3, "f")], ["linear"])
+
+
+def new_actor(make_env=actor_envs.vector, act=HEAD.host_sample, seed=0, **settings):
+    network = new_network()
+    values = np.array([*settings.values()], np.float64)
+    weights = shared_rows.SharedArrays([*network.arrays(), values])
+    to_env = HEAD.host_to_env if act == HEAD.host_sample else None
+    stream = np.random.SeedSequence(seed)
+    memory = shared_rows.new_memory()
+    actor = acting.Actor(
+        acting.Job(
+            make_env, network, act, to_env, (*settings,), weights.fd, memory, stream
+        )
+    )
+    return actor, weights
+
+
+def play(actor, n_steps):
+    """Returns the columns `[n_steps, N, ...]` of what was played."""
+    ring = actor.ring()
+    for _ in range(n_steps):
+        assert actor.step(ring)
+    first, count = ring.waiting()
+    assert (first, count) == (0, n_steps)
+    return acting.Columns(*[array[:count].copy() for array in ring.arrays])
+
+
+@pytest.mark.parametrize("mode", ["disabled", "same", "next"])
+def test_rows_are_those_of_the_environments(mode):
+    actor, _ = new_actor(functools.partial(actor_envs.vector, 3, mode))
+    columns = play(actor, 80)
+    for n in range(3):
+        valid = columns.valid[:, n]
+        assert valid.all() == (mode != "next")
+        fields = records.Trajectory._fields
+        rows = [getattr(columns, name)[:, n][valid] for name in fields]
+        counted_rows.check(n, records.Trajectory(*rows))
+        ended = (columns.terminated | columns.truncated)[:, n]
+        found = zip(columns.returns[ended, n], columns.lengths[ended, n], strict=True)
+        actions = columns.actions[:, n][valid]
+        assert list(found) == counted_rows.episodes(n, actions)
+        assert len(set(actions.tolist())) == 3
+    assert columns.rewards.dtype == np.float32
+
+
+def test_actions_are_those_of_the_network():
+    actor, weights = new_actor(seed=3)
+    columns = play(actor, 30)
+    _, stream = np.random.SeedSequence(3).spawn(2)
+    rng, network = np.random.default_rng(stream), new_network()
+    expected = [HEAD.host_sample(network(seen), rng) for seen in columns.observations]
+    np.testing.assert_array_equal(columns.actions, expected)
+    assert columns.actions.dtype == np.int32
+    newer = new_network(seed=9)
+    assert weights.write([*newer.arrays(), np.zeros(0)]) == 1
+    again = play_on(actor, 30, 30)
+    expected = [HEAD.host_sample(newer(seen), rng) for seen in again.observations]
+    np.testing.assert_array_equal(again.actions, expected)
+    assert (columns.versions == 0).all() and (again.versions == 1).all()
+
+
+def play_on(actor, played, n_steps):
+    ring = actor.ring()
+    for _ in range(n_steps):
+        assert actor.step(ring)
+    rows = slice(played, played + n_steps)
+    return acting.Columns(*[array[rows].copy() for array in ring.arrays])
+
+
+def test_settings_reach_act():
+    network = new_network()
+    actor, weights = new_actor(act=actor_envs.constant, action=2.0)
+    assert (play(actor, 3).actions == 2).all()
+    weights.write([*network.arrays(), np.array([1.0])])
+    assert (play_on(actor, 3, 3).actions == 1).all()
+
+
+def test_streams_are_reproducible_and_differ():
+    cart_pole = functools.partial(gym.make, "CartPole-v1")
+    runs = [
+        play(new_actor(cart_pole, actor_envs.either, seed)[0], 20) for seed in (0, 0, 1)
+    ]
+    for one, two in zip(runs[0], runs[1], strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(runs[0].actions, runs[2].actions)
+    assert not np.array_equal(runs[0].observations[0], runs[2].observations[0])
+
+
+def test_single_environments_and_ids():
+    columns = play(new_actor(actor_envs.Counting)[0], 10)
+    assert columns.observations.shape == (10, 1, 4)
+    columns = play(new_actor("CartPole-v1", actor_envs.either)[0], 3)
+    assert columns.rewards.tolist() == [[1.0]] * 3
+
+
+def test_closed_ring_ends_it():
+    actor, _ = new_actor()
+    ring = actor.ring()
+    ring.close()
+    assert not actor.step(ring)
+    actor.close()
+
+
+def test_slots_fit_into_a_budget():
+    small = acting.Layout(((1, 4), np.dtype("f")), ((1,), np.dtype("i")))
+    image = ((1, 210, 160, 3), np.dtype(np.uint8))
+    large = acting.Layout(image, ((1,), np.dtype("i")))
+    assert (small.slots, large.slots) == (1024, 10)
+    assert acting.Layout(((8, 999, 999), np.dtype("f")), small.actions).slots == 8
+
+
+@pytest.mark.parametrize(
+    ("make_env", "error", "match"),
+    [
+        (actor_envs.Nameless, TypeError, "`make_env` expected to make .* Nameless"),
+        (actor_envs.Nested, TypeError, "`make_env` expected .* one array; got a dict"),
+        (
+            functools.partial(gym.make, "Pendulum-v1"),
+            ValueError,
+            "`make_env` expected observations of 4 numbers.* got 3, of shape",
+        ),
+    ],
+    ids=["none", "nest", "width"],
+)
+def test_other_environments_are_refused(make_env, error, match):
+    with pytest.raises(error, match=match):
+        new_actor(make_env)

@@ -1,0 +1,206 @@
+"""Elements of spaces as tensors that a network takes."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+
+from tfrl.core import checks
+
+_WHERE = "default_preprocessor"
+
+
+def default_preprocessor(
+    space: spaces.Space, *, from_start: bool = False
+) -> Callable[[Any], Any]:
+    """Returns the function that turns elements of a space into a batch for a network.
+
+    A single element becomes a batch of one, a batch stays one:
+
+        Box            clipped to its bounds               [B, *shape]
+        Discrete       one-hot                             [B, n] float32
+        MultiDiscrete  list of one-hots, one for each      [B, n_i] float32
+                       entry in row-major order
+        MultiBinary    as numbers                          [B, *shape] float32
+        Dict, Tuple    a dict or tuple of the parts'
+
+    Numbers of a Box keep their dtype. An integer that is none of 0, ..., n - 1 gives a
+    one-hot of zeros.
+
+    Args:
+        space: the Gymnasium space.
+        from_start: whether integers of a Discrete or MultiDiscrete count from its
+            `start`, as the space's own samples do; by default they count from 0, as
+            those of `safe_sample`. The same where `start` is 0.
+
+    Returns:
+        A function of one element or of a batch of them, with numpy or tensor leaves;
+        it works in `tf.function` and under XLA.
+
+    Raises:
+        TypeError: if the space or a part of it is of no class above; by the function,
+            if the integers of a one-hot are no integers.
+        ValueError: by the function, if an element has not the shape of the space.
+
+    Example:
+        >>> preprocess = default_preprocessor(gym.spaces.Discrete(3))
+        >>> preprocess(1).numpy().tolist(), preprocess([0, 2]).numpy().tolist()
+        ([[0.0, 1.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    """
+    match space:
+        case spaces.Dict():
+            parts = {
+                key: default_preprocessor(part, from_start=from_start)
+                for key, part in space.items()
+            }
+            return lambda x: {
+                key: part(_part(x, key, list(parts))) for key, part in parts.items()
+            }
+        case spaces.Tuple():
+            row = [default_preprocessor(part, from_start=from_start) for part in space]
+            keys = list(range(len(row)))
+            return lambda x: tuple(row[i](_part(x, i, keys)) for i in keys)
+        case spaces.Box():
+            return lambda x: _clipped(space, x)
+        case spaces.Discrete():
+            start = space.start if from_start else 0
+            return lambda x: _one_hots(x, (), [space.n], [start])[0]
+        case spaces.MultiDiscrete():
+            counts = np.ravel(space.nvec).tolist()
+            starts = np.ravel(space.start).tolist() if from_start else [0] * len(counts)
+            return lambda x: _one_hots(x, space.shape, counts, starts)
+        case spaces.MultiBinary():
+            return lambda x: tf.cast(_rows(tf.convert_to_tensor(x), space), tf.float32)
+    raise TypeError(
+        f"`{_WHERE}`: `space` expected a Box, Discrete, MultiDiscrete, MultiBinary, or "
+        f"a Dict or Tuple of them; got {space!r}; write a preprocessor of your own"
+    )
+
+
+def check_preprocessors(
+    space: spaces.Space,
+    *preprocessors: Callable[[Any], Any],
+    num_samples: int = 20,
+    random_seed: int | None = None,
+) -> bool:
+    """Whether preprocessors give the same for elements of a space.
+
+    The same is: nests of one structure whose leaves have the same type, shape, dtype
+    and, to a relative 1e-6, the same numbers.
+
+    Args:
+        space: the space the elements are drawn from, by a copy of it: its generator
+            stays as it is.
+        *preprocessors: two or more functions of an element of the space.
+        num_samples: how many elements to try.
+        random_seed: of the elements; None for fresh ones.
+
+    Returns:
+        True if all preprocessors agree on all samples.
+
+    Raises:
+        TypeError: if `space` is no Gymnasium space or `num_samples` no int.
+        ValueError: if there are fewer than two preprocessors, or `num_samples` is not
+            positive.
+
+    Example:
+        >>> space = gym.spaces.Discrete(3)
+        >>> mine = lambda x: tf.one_hot([x], 3)
+        >>> check_preprocessors(space, default_preprocessor(space), mine)
+        True
+    """
+    where = "check_preprocessors"
+    if not isinstance(space, spaces.Space):
+        raise TypeError(
+            f"`{where}`: `space` expected a gymnasium.Space; got {space!r}; pass the "
+            "space that the preprocessors take elements of"
+        )
+    if len(preprocessors) < 2:
+        raise ValueError(
+            f"`{where}`: `preprocessors` expected at least two; got "
+            f"{len(preprocessors)}; pass those to compare"
+        )
+    checks.check_whole_number(where, "num_samples", num_samples, low=1)
+    space = copy.deepcopy(space)
+    space.seed(random_seed)
+    for _ in range(num_samples):
+        element = space.sample()
+        first, *others = (preprocess(element) for preprocess in preprocessors)
+        if not all(_agree(first, other) for other in others):
+            return False
+    return True
+
+
+def _part(x: Any, key: Any, keys: list[Any]) -> Any:
+    try:
+        return x[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(
+            f"`{_WHERE}`: `x` expected the parts {keys} of its space; got {x!r}; pass "
+            "an element of the space"
+        ) from error
+
+
+def _rows(x: tf.Tensor, space: spaces.Space) -> tf.Tensor:
+    """`x` with one leading axis; what `[-1, *shape]` would silently cut is an error."""
+    shape = tuple(space.shape or ())
+    rank = x.shape.rank
+    if rank is not None:
+        own = x.shape[max(rank - len(shape), 0) :]
+        if rank not in (len(shape), len(shape) + 1) or not own.is_compatible_with(
+            shape
+        ):
+            raise ValueError(
+                f"`{_WHERE}`: `x` expected an element of shape {list(shape)} or a "
+                f"batch of them; got {x.shape.as_list()}; pass what the space holds"
+            )
+    return tf.reshape(x, [-1, *shape])
+
+
+def _clipped(space: spaces.Box, x: Any) -> tf.Tensor:
+    x = tf.convert_to_tensor(x)
+    if x.dtype.is_integer and np.issubdtype(space.dtype, np.floating):
+        x = tf.cast(x, space.dtype)
+    rows = _rows(x, space)
+    if not (rows.dtype.is_floating or rows.dtype.is_integer):
+        return rows
+    low, high = (tf.cast(bound, rows.dtype) for bound in (space.low, space.high))
+    return tf.clip_by_value(rows, low, high)
+
+
+def _one_hots(
+    x: Any, shape: tuple[int, ...], counts: list[int], starts: list[int]
+) -> list[tf.Tensor]:
+    x = tf.convert_to_tensor(x)
+    if not x.dtype.is_integer:
+        raise TypeError(
+            f"`{_WHERE}`: `x` expected integers; got {x.dtype.name}; pass elements of "
+            "the space, or cast them"
+        )
+    rows = _rows(x, spaces.MultiDiscrete(np.ones(shape, np.int64)))
+    flat = tf.reshape(tf.cast(rows, tf.int64), [-1, len(counts)])
+    columns = zip(tf.unstack(flat, axis=1), counts, starts, strict=True)
+    return [tf.one_hot(column - start, int(n)) for column, n, start in columns]
+
+
+def _agree(one: Any, other: Any) -> bool:
+    try:
+        tf.nest.assert_same_structure(one, other)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
+    return all(_same_leaf(mine, yours) for mine, yours in pairs)
+
+
+def _same_leaf(mine: Any, yours: Any) -> bool:
+    if type(mine) is not type(yours):
+        return False
+    a, b = np.asarray(mine), np.asarray(yours)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind not in "biufc":
+        return bool(np.all(a == b))
+    return bool(np.allclose(a, b, rtol=1e-6, atol=0.0, equal_nan=True))

@@ -1,0 +1,209 @@
+"""Made-up elements of spaces and made-up transitions, for shapes and for tests."""
+
+import copy
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+_BOUND = 1e9
+_MAX_SEED = np.iinfo(np.int32).max
+
+
+class TransitionBatch(NamedTuple):
+    """`B` transitions with all that the learners of the field ask for.
+
+    Attributes:
+        observations: nest of `[B, *shape]`, what was seen before the action.
+        actions: nest of `[B, *shape]`.
+        log_probs: `[B]`, of the actions under the policy that took them.
+        rewards: `[B]`, summed over the steps of the transition.
+        discounts: `[B]`, 0 where the episode ended, else the discount of what follows.
+        next_observations: nest of `[B, *shape]`, what was seen after the action.
+        next_actions: nest of `[B, *shape]`.
+        next_log_probs: `[B]`, of the next actions.
+        weights: `[B]`, of the transitions in a loss.
+        indices: `[B]` int32, of the transitions where they were stored.
+        extra_info: anything else, or None.
+
+    Example:
+        >>> batch = get_transition_batch(gym.make("CartPole-v1"), batch_size=3)
+        >>> batch.observations.shape, batch.indices.tolist()
+        ((3, 4), [0, 1, 2])
+    """
+
+    observations: Any
+    actions: Any
+    log_probs: np.ndarray
+    rewards: np.ndarray
+    discounts: np.ndarray
+    next_observations: Any
+    next_actions: Any
+    next_log_probs: np.ndarray
+    weights: np.ndarray
+    indices: np.ndarray
+    extra_info: Any = None
+
+
+def safe_sample(space: spaces.Space, seed: Any = None) -> Any:
+    """Returns a made-up element of a space whose numbers are of moderate size.
+
+    Gymnasium samples an unbounded Box from a normal distribution and a Box of huge
+    bounds from all of it. Here every Box is sampled evenly, between its bounds or
+    +-1e9 where they are further away, and then drawn together on a logarithmic scale:
+
+        z = a + sign(x - a) * log(1 + |x - a|),   a = the number nearest to 0 in the Box
+
+    so that no number is further than 20.8 from `a`, and all lie within the bounds.
+
+    Numbers of a Box are float64 whatever its dtype. Integers of a Discrete or
+    MultiDiscrete count from 0 even if its `start` is another, as `default_preprocessor`
+    takes them. For an exact element of the space use its own `sample`.
+
+    Args:
+        space: a Gymnasium space. Dict keys are drawn in sorted order. Spaces without
+            a rule (Text, Sequence, Graph, ...) draw by their own `sample`; a copy of
+            them does, the space keeps its generator as it is.
+        seed: int, a `np.random.RandomState` to draw from, or None for a fresh one.
+
+    Returns:
+        The sample: int for Discrete, numpy for the other fundamental spaces, a dict or
+        tuple for Dict and Tuple.
+
+    Raises:
+        TypeError: if `space` is no Gymnasium space.
+
+    Example:
+        >>> safe_sample(gym.spaces.Box(-np.inf, np.inf, (2,)), seed=0).round(1).tolist()
+        [18.4, 19.9]
+    """
+    if not isinstance(space, spaces.Space):
+        raise TypeError(
+            f"`safe_sample`: `space` expected a gymnasium.Space; got {space!r}; "
+            "pass the `observation_space` or `action_space` of an environment"
+        )
+    given = isinstance(seed, np.random.RandomState)
+    return _sample(space, seed if given else np.random.RandomState(seed))
+
+
+def get_transition_batch(
+    env: gym.Env, batch_size: int = 1, gamma: float = 0.9, random_seed: Any = None
+) -> TransitionBatch:
+    """Returns transitions made up from an environment's spaces.
+
+    They have the shapes of true ones and nothing else of them; the environment is
+    neither stepped nor reset. Enough to build networks, to trace functions and to test
+    losses.
+
+    Args:
+        env: environment; of a vector environment the single spaces are taken.
+        batch_size: number of transitions, B.
+        gamma: `discounts` are 0 or this, evenly; in [0, 1].
+        random_seed: of the draws; None for fresh ones.
+
+    Returns:
+        The batch, drawn by `safe_sample`. `log_probs` lie in [log 0.01, log 0.99],
+        `rewards` are standard normal numbers within +-5, `weights` ratios of even ones
+        within [0.01, 100].
+
+    Raises:
+        TypeError: if `batch_size` is no int or `gamma` no number.
+        ValueError: if `batch_size` or `gamma` is out of its bounds.
+
+    Example:
+        >>> batch = get_transition_batch(gym.make("CartPole-v1"), 2, random_seed=0)
+        >>> batch.actions.shape, batch.rewards.shape, batch.extra_info
+        ((2,), (2,), None)
+    """
+    _check(batch_size, gamma)
+    rng = np.random.RandomState(random_seed)
+    kind = "single_" if hasattr(env, "single_action_space") else ""
+    seen = getattr(env, f"{kind}observation_space")
+    done = getattr(env, f"{kind}action_space")
+    # The order of the fields is the order of the draws.
+    return TransitionBatch(
+        observations=_batch(seen, batch_size, rng),
+        actions=_batch(done, batch_size, rng),
+        log_probs=np.log(np.clip(rng.rand(batch_size), 0.01, 0.99)),
+        rewards=np.clip(rng.randn(batch_size), -5.0, 5.0),
+        discounts=rng.choice((0.0, float(gamma)), batch_size),
+        next_observations=_batch(seen, batch_size, rng),
+        next_actions=_batch(done, batch_size, rng),
+        next_log_probs=np.log(np.clip(rng.rand(batch_size), 0.01, 0.99)),
+        weights=np.clip(rng.rand(batch_size) / rng.rand(batch_size), 0.01, 100.0),
+        indices=np.arange(batch_size, dtype=np.int32),
+    )
+
+
+def _check(batch_size: Any, gamma: Any) -> None:
+    # Not by `tfrl.core.checks`: this room works without TensorFlow.
+    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    if not whole or batch_size < 1:
+        raise (ValueError if whole else TypeError)(
+            "`get_transition_batch`: `batch_size` expected an int of at least 1; got "
+            f"{batch_size!r}; correct it"
+        )
+    number = isinstance(gamma, int | float) and not isinstance(gamma, bool)
+    if not number or not 0 <= gamma <= 1:
+        raise (ValueError if number else TypeError)(
+            "`get_transition_batch`: `gamma` expected a number in [0, 1]; got "
+            f"{gamma!r}; correct it"
+        )
+
+
+def _sample(space: spaces.Space, rng: np.random.RandomState) -> Any:
+    match space:
+        case spaces.Dict():
+            return {key: _sample(space[key], rng) for key in sorted(space.spaces)}
+        case spaces.Tuple():
+            return tuple(_sample(part, rng) for part in space)
+        case spaces.Discrete():
+            return rng.randint(space.n)
+        case spaces.MultiDiscrete():
+            drawn = [rng.randint(n) for n in np.ravel(space.nvec)]
+            return np.array(drawn).reshape(space.shape)
+        case spaces.MultiBinary():
+            return rng.randint(2, size=space.n)
+        case spaces.Box():
+            return _sample_box(space, rng)
+    other = copy.deepcopy(space)
+    other.seed(rng.randint(_MAX_SEED))
+    return other.sample()
+
+
+def _sample_box(space: spaces.Box, rng: np.random.RandomState) -> Any:
+    dtype = np.result_type(space.dtype, np.float32)
+    low, high = (
+        np.clip(bound.astype(dtype), -_BOUND, _BOUND)
+        for bound in (space.low, space.high)
+    )
+    origin = np.clip(np.zeros_like(low), low, high)
+    offset = low + np.asarray(rng.rand(*space.shape)) * (high - low) - origin
+    return origin + np.sign(offset) * np.log(1.0 + np.abs(offset))
+
+
+def _batch(space: spaces.Space, size: int, rng: np.random.RandomState) -> Any:
+    drawn = [safe_sample(space, rng.randint(_MAX_SEED)) for _ in range(size)]
+    return _stacked(space, drawn)
+
+
+def _stacked(space: spaces.Space, drawn: list[Any]) -> Any:
+    match space:
+        case spaces.Dict():
+            return {
+                key: _stacked(space[key], [one[key] for one in drawn])
+                for key in drawn[0]
+            }
+        case spaces.Tuple():
+            columns = zip(*drawn, strict=True)
+            pairs = zip(space, columns, strict=True)
+            return tuple(_stacked(part, list(column)) for part, column in pairs)
+        case (
+            spaces.Box()
+            | spaces.Discrete()
+            | spaces.MultiDiscrete()
+            | spaces.MultiBinary()
+        ):
+            return np.stack(drawn)
+    return tuple(drawn)

@@ -1,0 +1,172 @@
+"""Steps of vector environments, with the successors as they truly were."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from tfrl.environments import vector
+
+
+class Outcome(NamedTuple):
+    """What came of the actions in N environments.
+
+    Attributes:
+        rewards: `[N]`.
+        terminated: `[N]` bool, the episode truly ended.
+        truncated: `[N]` bool, the episode was cut off.
+        next_observations: nest of `[N, *shape]`, the true successor: at an episode's
+            end its last observation, never the reset one.
+        valid: `[N]` bool, False where an environment only reset itself.
+
+    Example:
+        >>> Outcome([1.0], [True], [False], [0.5], [True]).valid
+        [True]
+    """
+
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    next_observations: Any
+    valid: Any
+
+
+class Stepper:
+    """Plays a vector environment; all three autoreset modes give the same transitions.
+
+    Args:
+        envs: vector environment of N.
+        seed: of the environments.
+
+    Attributes:
+        envs: the environments.
+        observations: what they show now, nest of `[N, *shape]`.
+        resetting: `[N]` bool, which of them only reset in the next step.
+
+    Example:
+        >>> stepper = Stepper(tfrl.environments.make_vec("CartPole-v1", 2), seed=0)
+        >>> seen = stepper.observations
+        >>> outcome = stepper.step(np.array([0, 1]))
+        >>> outcome.rewards.tolist(), outcome.valid.tolist()
+        ([1.0, 1.0], [True, True])
+    """
+
+    def __init__(self, envs: VectorEnv, seed: int) -> None:
+        self.envs = envs
+        self._mode = vector.autoreset_mode(envs)
+        self.reset(seed)
+
+    def reset(self, seed: int) -> None:
+        """Starts new episodes everywhere.
+
+        Args:
+            seed: of the environments.
+        """
+        self.observations, _ = self.envs.reset(seed=seed)
+        self.resetting = np.zeros(self.envs.num_envs, bool)
+
+    def step(self, actions: Any) -> Outcome:
+        """Plays one step in every environment.
+
+        Args:
+            actions: nest of `[N, ...]`, as the environments take them.
+
+        Returns:
+            What came of it; environments may overwrite it in the next step.
+        """
+        after, rewards, terminated, truncated, info = self.envs.step(actions)
+        ended = terminated | truncated
+        last, valid = after, ~self.resetting
+        if ended.any() and self._mode != AutoresetMode.NEXT_STEP:
+            last = mapped(np.copy, after)
+            if self._mode == AutoresetMode.DISABLED:
+                after, _ = self.envs.reset(options={"reset_mask": ended})
+            else:
+                _put(last, np.flatnonzero(ended), info["final_obs"])
+        if self._mode == AutoresetMode.NEXT_STEP:
+            self.resetting = ended
+        self.observations = after
+        return Outcome(rewards, terminated, truncated, last, valid)
+
+
+def leaves_of(nest: Any) -> list[Any]:
+    """Returns what a nest of dicts and tuples holds, dicts in the order of their keys.
+
+    Args:
+        nest: observations or actions; the order is that of `tf.nest`.
+
+    Returns:
+        The leaves.
+
+    Example:
+        >>> leaves_of({"b": 1, "a": (2, 3)})
+        [2, 3, 1]
+    """
+    if isinstance(nest, dict):
+        return [leaf for key in sorted(nest) for leaf in leaves_of(nest[key])]
+    if isinstance(nest, tuple):
+        return [leaf for part in nest for leaf in leaves_of(part)]
+    return [nest]
+
+
+def mapped(function: Callable[[Any], Any], nest: Any) -> Any:
+    """Returns a nest of dicts and tuples of what a function makes of the leaves.
+
+    Args:
+        function: of a leaf.
+        nest: observations or actions.
+
+    Returns:
+        A nest of the same structure.
+
+    Example:
+        >>> mapped(abs, {"b": -1, "a": (-2, 3)})
+        {'b': 1, 'a': (2, 3)}
+    """
+    if isinstance(nest, dict):
+        return type(nest)((key, mapped(function, nest[key])) for key in nest)
+    if isinstance(nest, tuple):
+        return tuple(mapped(function, part) for part in nest)
+    return function(nest)
+
+
+def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
+    """Raises unless all numbers are finite.
+
+    Args:
+        where: name of the function that asks.
+        name: name of what is checked.
+        leaves: arrays `[T, N, ...]`; those that hold no floats pass.
+
+    Raises:
+        ValueError: with the first that is not, its step and environment.
+
+    Example:
+        >>> check_numbers("play", "rewards", [np.array([[0.0], [np.nan]])])
+        Traceback (most recent call last):
+        ValueError: `play`: `rewards` expected finite numbers; got nan at step 1 in
+        environment 0; mend the environment
+    """
+    for leaf in leaves:
+        if leaf.dtype.kind != "f":
+            continue
+        with np.errstate(all="ignore"):
+            # One pass without a temporary array; only what it finds is looked for.
+            suspicious = not np.isfinite(leaf.sum())
+        if not suspicious:
+            continue
+        for place in np.argwhere(~np.isfinite(leaf)):
+            raise ValueError(
+                f"`{where}`: `{name}` expected finite numbers; got "
+                f"{leaf[tuple(place)]} at step {place[0]} in environment {place[1]}; "
+                "mend the environment"
+            )
+
+
+def _put(batch: Any, indices: np.ndarray, rows: Any) -> None:
+    """Writes nests of single observations into a nest of batches."""
+    for index in indices:
+        leaves = zip(leaves_of(batch), leaves_of(rows[index]), strict=True)
+        for leaf, value in leaves:
+            leaf[index] = value

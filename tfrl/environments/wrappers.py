@@ -1,0 +1,124 @@
+"""Wrappers that Gymnasium has not.
+
+It has many: `gymnasium.wrappers` stacks frames along a new first axis
+(`FrameStackObservation`), rescales and clips actions (`RescaleAction`, `ClipAction`),
+tells the time left before a time limit (`TimeAwareObservation`), normalises
+(`NormalizeObservation`, `NormalizeReward`), makes Atari games learnable
+(`AtariPreprocessing`). Those are not made anew here.
+"""
+
+import collections
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+
+class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
+    """Shows the last frames side by side along the last axis, as Keras convolves them.
+
+    `[H, W, C]` becomes `[H, W, C * n_frames]`, oldest first; a vector `[D]` becomes
+    `[D * n_frames]`. At the start of an episode its first frame
+    stands for those before it.
+
+    Args:
+        env: environment whose observations are a Box of at least one axis.
+        n_frames: how many frames, at least 1.
+
+    Raises:
+        TypeError: if the observations are no Box or `n_frames` is no int.
+        ValueError: if the Box has no axis or `n_frames` is not positive.
+
+    Example:
+        >>> env = StackChannels(gym.make("CartPole-v1"), n_frames=3)
+        >>> seen, _ = env.reset(seed=0)
+        >>> seen.shape, bool((seen[:4] == seen[8:]).all())
+        ((12,), True)
+    """
+
+    def __init__(self, env: gym.Env, n_frames: int = 4) -> None:
+        space = env.observation_space
+        if not isinstance(space, spaces.Box):
+            raise TypeError(
+                "`StackChannels`: `env` expected observations in a Box; got "
+                f"{space!r}; choose or flatten them by a wrapper of Gymnasium before"
+            )
+        whole = isinstance(n_frames, int) and not isinstance(n_frames, bool)
+        if not whole or n_frames < 1:
+            raise (ValueError if whole else TypeError)(
+                "`StackChannels`: `n_frames` expected an int of at least 1; got "
+                f"{n_frames!r}; correct it"
+            )
+        if not space.shape:
+            raise ValueError(
+                "`StackChannels`: `env` expected observations of at least one axis; "
+                "got scalars; reshape them by a wrapper of Gymnasium before"
+            )
+        RecordConstructorArgs.__init__(self, n_frames=n_frames)
+        super().__init__(env)
+        low, high = (
+            np.concatenate([bound] * n_frames, axis=-1)
+            for bound in (space.low, space.high)
+        )
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+        self._frames: collections.deque = collections.deque(maxlen=n_frames)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets the environment and shows its first frame `n_frames` times."""
+        self._frames.clear()
+        return super().reset(seed=seed, options=options)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Adds a frame and returns the stack, a new array."""
+        self._frames.append(np.array(observation))
+        missing = [self._frames[0]] * ((self._frames.maxlen or 0) - len(self._frames))
+        return np.concatenate([*missing, *self._frames], axis=-1)
+
+
+class ScaleReward(gym.RewardWrapper, RecordConstructorArgs):
+    """Multiplies rewards by a number.
+
+    Unlike `TransformReward` with a lambda it can be sent to another process and is
+    written into the environment's spec. The reward as it was is in
+    `info["raw_reward"]`.
+
+    Args:
+        env: the environment.
+        factor: the number, not 0.
+
+    Raises:
+        TypeError: if `factor` is no number.
+        ValueError: if it is 0 or not finite.
+
+    Example:
+        >>> env = ScaleReward(gym.make("CartPole-v1"), 0.1)
+        >>> _ = env.reset(seed=0)
+        >>> _, reward, _, _, info = env.step(0)
+        >>> reward, info["raw_reward"]
+        (0.1, 1.0)
+    """
+
+    def __init__(self, env: gym.Env, factor: float) -> None:
+        number = isinstance(factor, int | float) and not isinstance(factor, bool)
+        if not number or factor == 0 or not np.isfinite(factor):
+            raise (ValueError if number else TypeError)(
+                "`ScaleReward`: `factor` expected a finite number other than 0; got "
+                f"{factor!r}; correct it"
+            )
+        RecordConstructorArgs.__init__(self, factor=factor)
+        super().__init__(env)
+        self.factor = factor
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Steps the environment and scales the reward."""
+        seen, reward, terminated, truncated, info = self.env.step(action)
+        info = {**info, "raw_reward": reward}
+        return seen, self.reward(reward), terminated, truncated, info
+
+    def reward(self, reward: Any) -> Any:
+        """Returns `factor * reward`."""
+        return self.factor * reward

@@ -1,0 +1,254 @@
+"""What actors send becomes rows of a replay buffer, in a thread of the learner."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfrl.core import records
+from tfrl.distribute import lone_process, shared_rows
+from tfrl.environments import acting, stepping
+from tfrl.replay import data_buffer, episodes, ring_buffer
+
+Deliver = Callable[[records.Trajectory, np.ndarray], None]
+
+# Few large pieces cost less than many small ones; half a queue is soon enough.
+_PAUSES = 5e-4, 1e-2
+_BETWEEN_CHECKS = 0.05
+_PATIENCE = 2.0
+_WITHOUT = "this process runs without tensorflow"
+
+
+class Source(NamedTuple):
+    """One actor, as the learner sees it.
+
+    Attributes:
+        process: where it runs.
+        ring: what it writes.
+        env_ids: `[N]`, the numbers of its environments among all.
+    """
+
+    process: lone_process.LoneProcess
+    ring: shared_rows.RowRing
+    env_ids: np.ndarray
+
+
+class Intake:
+    """A thread that takes rows from actors and hands them on.
+
+    Args:
+        sources: the actors.
+        deliver: called with a `Trajectory` `[T, N, ...]` of one actor, which is
+            overwritten afterwards, and with the numbers of its environments.
+
+    Attributes:
+        env_steps: `[n_actors]` steps of experience so far.
+        versions: `[n_actors]` versions of the weights in the last rows.
+        episode_returns: of the last 100 finished episodes.
+        episode_lengths: their lengths in steps.
+        changed: notified when rows came or all is over; hold it to read the numbers.
+    """
+
+    def __init__(self, sources: list[Source], deliver: Deliver) -> None:
+        self._sources, self._deliver = sources, deliver
+        self.env_steps = np.zeros(len(sources), np.int64)
+        self.versions = np.zeros(len(sources), np.int64)
+        self.episode_returns: deque[float] = deque(maxlen=100)
+        self.episode_lengths: deque[int] = deque(maxlen=100)
+        self.changed = threading.Condition()
+        self._fill = 0.0  # of the fullest queue, when it was last emptied
+        self._failure: BaseException | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="tfrl-actors", daemon=True
+        )
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises what went wrong, in an actor or with its rows, if anything did."""
+        if self._failure is not None:
+            raise RuntimeError(str(self._failure)) from self._failure
+
+    def stop(self) -> None:
+        """Ends the actors and takes what they still sent."""
+        self._stopping.set()
+        if threading.current_thread() is not self._thread:  # as a finalizer may be
+            self._thread.join()
+        stop_all(self._sources)
+        try:
+            while self._failure is None and self._take_all():
+                pass
+        except Exception as error:  # as in the thread: for `check`
+            self._failure = error
+
+    def _run(self) -> None:
+        try:
+            checked, pause = time.monotonic(), _PAUSES[0]
+            while not self._stopping.wait(pause):
+                self._take_all()
+                pause *= 0.5 if self._fill > 0.5 else 1.25
+                pause = min(max(pause, _PAUSES[0]), _PAUSES[1])
+                if time.monotonic() - checked > _BETWEEN_CHECKS:
+                    self._check_processes()
+                    checked = time.monotonic()
+        except BaseException as error:
+            self._failure = error
+            stop_all(self._sources, patience=0.0)
+        with self.changed:
+            self.changed.notify_all()
+
+    def _check_processes(self) -> None:
+        for number, source in enumerate(self._sources):
+            try:
+                source.process.receive(timeout=0.0)
+            except RuntimeError as error:
+                # What it wrote before is as good as ever.
+                while self._take(number):
+                    pass
+                raise RuntimeError(failure_text(number, error)) from error
+
+    def _take_all(self) -> int:
+        self._fill = 0.0
+        return sum(self._take(number) for number in range(len(self._sources)))
+
+    def _take(self, number: int) -> int:
+        source = self._sources[number]
+        first, count = source.ring.waiting()
+        if not count:
+            return 0
+        self._fill = max(self._fill, count / source.ring.slots)
+        rows = acting.Columns(*[x[first : first + count] for x in source.ring.arrays])
+        where = f"Actors`: actor {number}: `make_env"
+        stepping.check_numbers(where, "next_observations", [rows.next_observations])
+        stepping.check_numbers(where, "observations", [rows.observations])
+        stepping.check_numbers(where, "rewards", [rows.rewards])
+        fields = records.Trajectory._fields
+        trajectory = records.Trajectory(*[getattr(rows, name) for name in fields])
+        self._deliver(trajectory, source.env_ids)
+        ended = (rows.terminated | rows.truncated) & rows.valid
+        with self.changed:
+            self.env_steps[number] += int(rows.valid.sum())
+            self.versions[number] = rows.versions[-1]
+            self.episode_returns.extend(rows.returns[ended].tolist())
+            self.episode_lengths.extend(rows.lengths[ended].tolist())
+            self.changed.notify_all()
+        source.ring.release(count)
+        return count
+
+
+def failure_text(number: int, error: Exception) -> str:
+    """Returns what to tell about an actor that failed."""
+    text = f"`Actors`: actor {number} expected to play on; got:\n{error}"
+    if _WITHOUT in text:
+        text += (
+            "\nactors run without TensorFlow: define `make_env` and `act` in the main "
+            "script or in a file that does not import it"
+        )
+    return text
+
+
+def stop_all(sources: list[Source], patience: float = _PATIENCE) -> None:
+    """Ends actors; those that do not come to an end in time are killed."""
+    for source in sources:
+        source.ring.close()
+    deadline = time.monotonic() + patience
+    for source in sources:
+        source.process.stop(max(0.0, deadline - time.monotonic()))
+
+
+def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
+    """Returns what puts rows of actors into a store; see `Actors`."""
+    if isinstance(store, data_buffer.DataBuffer):
+        return _add_batches(store, _Rows(store.storage.data_spec, gamma))
+    if isinstance(store, episodes.EpisodeStore):
+        _check_environments(store.num_environments, n_envs)
+        return _add_steps(store)
+    if isinstance(store, ring_buffer.RingBuffer):
+        _check_environments(store.num_environments, n_envs)
+        return _enqueue(store, _Rows(store.storage.data_spec, gamma))
+    return lambda trajectory, env_ids: store(
+        records.Trajectory(*map(np.array, trajectory)), env_ids
+    )
+
+
+class _Rows:
+    """Picks the columns that a spec names and packs them as it does."""
+
+    def __init__(self, spec: Any, gamma: float) -> None:
+        self._is_dict, self._gamma = isinstance(spec, dict), gamma
+        self._kind = type(spec)
+        self._names = tuple(spec) if self._is_dict else getattr(spec, "_fields", ())
+        known = (*records.Trajectory._fields, "discounts")
+        if not self._names or not {*self._names} <= {*known}:
+            raise ValueError(
+                f"`Actors`: `store` expected rows with names among {list(known)}, such "
+                f"as a tfrl.core.Transition; got {spec}; pass a function that adds to "
+                "the buffer"
+            )
+
+    def __call__(self, rows: records.Trajectory) -> Any:
+        found = rows._asdict()
+        if "discounts" in self._names:
+            found["discounts"] = (self._gamma * ~rows.terminated).astype(np.float32)
+        named = {name: found[name] for name in self._names}
+        return named if self._is_dict else self._kind(**named)
+
+
+def _add_batches(store: data_buffer.DataBuffer, packed: _Rows) -> Deliver:
+    def deliver(trajectory: records.Trajectory, _: np.ndarray) -> None:
+        valid = trajectory.valid
+        if valid.all():
+            flat = [x.reshape(-1, *x.shape[2:]) for x in trajectory]
+        else:
+            flat = [x[valid] for x in trajectory]
+        store.add_batch(packed(records.Trajectory(*flat)))
+
+    return deliver
+
+
+def _add_steps(store: episodes.EpisodeStore) -> Deliver:
+    store.cut()
+
+    def deliver(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
+        for row, ids in _steps(trajectory, env_ids):
+            store.add(
+                row.observations,
+                row.actions,
+                row.rewards,
+                row.terminated,
+                row.truncated,
+                row.next_observations,
+                env_ids=ids,
+            )
+
+    return deliver
+
+
+def _enqueue(store: ring_buffer.RingBuffer, packed: _Rows) -> Deliver:
+    def deliver(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
+        for row, ids in _steps(trajectory, env_ids):
+            store.enqueue(packed(row), ids)
+
+    return deliver
+
+
+def _steps(
+    trajectory: records.Trajectory, env_ids: np.ndarray
+) -> Iterator[tuple[records.Trajectory, np.ndarray]]:
+    """Yields valid rows of each step, and the environments they are of."""
+    for t, valid in enumerate(trajectory.valid):
+        if valid.all():
+            yield records.Trajectory(*[x[t] for x in trajectory]), env_ids
+        elif valid.any():
+            yield records.Trajectory(*[x[t][valid] for x in trajectory]), env_ids[valid]
+
+
+def _check_environments(number: int, expected: int) -> None:
+    if number != expected:
+        raise ValueError(
+            f"`Actors`: `store` expected {expected} environments, those of all actors; "
+            f"got {number}; make it with num_environments={expected}"
+        )
