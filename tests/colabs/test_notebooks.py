@@ -117,8 +117,8 @@ def test_it_installs_once_and_only_what_is_missing(path):
         code for code in codes if re.search(r"\b(pip|apt|apt-get|conda)\b", code)
     ]
     assert installs == codes[:1]
-    (line,) = re.findall(r"^( *)%pip install -q ", installs[0], re.M)
-    assert line == " " * 4
+    lines = re.findall(r"^( *)(?:%|!uv )pip install -q ", installs[0], re.M)
+    assert lines and all(len(line) >= 4 for line in lines)
     assert 'if importlib.util.find_spec("tfrl") is None:\n' in installs[0]
 
 
@@ -136,23 +136,43 @@ def test_absolute_paths_are_found():
 
 
 def test_what_is_missing_is_installed(execute):
-    """With a `%pip` that prints, and a look-up that finds what `present` says."""
+    """With commands that print, and a look-up that finds what `present` says."""
     setup = (
-        "import importlib.util\n"
+        "import importlib.util, os\n"
+        "shell = get_ipython()\n"
         "show = lambda line: print('pip', line)\n"
-        "get_ipython().register_magic_function(show, magic_name='pip')\n"
-        "importlib.util.find_spec = dict.fromkeys({present}, True).get"
+        "shell.register_magic_function(show, magic_name='pip')\n"
+        "shell.system = lambda line: print(shell.var_expand(line))\n"
+        "importlib.util.find_spec = dict.fromkeys({present}, True).get\n"
+        "os.environ.update(TPU_NAME='{tpu}', COLAB_TPU_1VM='')"
     )
     notebook = nbformat.v4.new_notebook()
-    for present in ([], ["tensorflow"], ["tensorflow", "tfrl"]):
-        notebook.cells.append(nbformat.v4.new_code_cell(setup.format(present=present)))
-        for path in NOTEBOOKS:
+    for present, tpu in (
+        ([], ""),
+        (["tensorflow"], ""),
+        (["tensorflow", "tfrl"], "local"),
+        (["tensorflow"], "local"),
+        ([], "local"),
+    ):
+        start = setup.format(present=present, tpu=tpu)
+        notebook.cells.append(nbformat.v4.new_code_cell(start))
+        for name in ("quickstart", "tpu"):
+            path = COLABS / f"{name}.ipynb"
             install = texts(nbformat.read(path, as_version=4), "code")[0]
             notebook.cells.append(nbformat.v4.new_code_cell(install))
     execute(notebook)
-    lines = [f'pip install -q "tfrl[{extras}]"' for extras in ("cpu,plots", "plots")]
-    expected = [line for line in lines for _ in NOTEBOOKS]
-    assert printed(notebook.cells).splitlines() == expected
+    *lines, last = printed(notebook.cells).splitlines()
+    assert lines == [
+        f'pip install -q "{requirement}"'
+        for requirement in (
+            *("tfrl[cpu,plots]", "tfrl[cpu]"),
+            *("tfrl[plots]", "tfrl"),
+            *("tfrl[plots]", "tfrl"),
+            "tfrl[cpu,plots]",
+        )
+    ]
+    command = r'uv pip install -q --python \S+ --override \S+\.txt "tfrl\[tpu\]"'
+    assert re.fullmatch(command, last), last
 
 
 def test_quickstart_runs_forwards_and_backwards(execute, tmp_path):
@@ -176,3 +196,74 @@ def test_quickstart_runs_forwards_and_backwards(execute, tmp_path):
         (picture,) = pictures(cells)
         assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
     assert len(list(runs.glob("*/ppo-cartpole/metrics.csv"))) == 2
+
+
+def check_tpu(text, updates):
+    assert "500 of 500" in text or updates < 100
+    accuracies = re.findall(r"accuracy ([\d.]+)", text)
+    assert len(accuracies) == 3 and float(accuracies[-1]) > 0.75
+    assert "first and last copy differ by 0.0e+00" in text
+    assert re.search(r"the clone's first episode: \d+ of 500", text)
+
+
+def test_tpu_rehearses_forwards_and_backwards(execute):
+    notebook = with_parameters(
+        nbformat.read(COLABS / "tpu.ipynb", as_version=4),
+        rehearsed_replicas=2,
+        expert_steps=1_024,
+        updates=60,
+        batch_size=64,
+    )
+    forwards = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    backwards = [nbformat.v4.new_code_cell(cell.source) for cell in forwards[::-1]]
+    notebook.cells += backwards
+    execute(notebook)
+    for cells in (forwards, backwards):
+        text = printed(cells)
+        assert "strategy 'rehearsal', 2 replicas: asked for" in text
+        assert "2 replicas of MirroredStrategy" in text
+        check_tpu(text, updates=60)
+        (difference,) = re.findall(r"one device differ by (\S+)", text)
+        assert float(difference) < 1e-5
+
+
+STAND_IN = """
+import os
+
+os.environ["COLAB_TPU_1VM"] = "1"
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+pair = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, pair)
+
+
+class TPUStrategy(tf.distribute.MirroredStrategy):
+    def __init__(self, resolver):
+        super().__init__(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+
+
+tf.distribute.cluster_resolver.TPUClusterResolver = lambda tpu: tpu
+tf.tpu.experimental.initialize_tpu_system = lambda resolver: None
+tf.distribute.TPUStrategy = TPUStrategy
+"""
+
+
+@pytest.mark.slow
+def test_tpu_runs_on_stand_ins_for_a_tpu(execute):
+    notebook = nbformat.read(COLABS / "tpu.ipynb", as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(STAND_IN))
+    execute(notebook)
+    text = printed(notebook.cells)
+    assert "the CPU beside the TPU is ''" in text
+    assert "strategy 'tpu', 2 replicas: asked for" in text
+    assert "2 replicas of TPUStrategy" in text
+    assert "one device differ" not in text
+    check_tpu(text, updates=300)
+
+
+@pytest.mark.slow
+def test_tpu_rehearses_in_full(execute):
+    notebook = nbformat.read(COLABS / "tpu.ipynb", as_version=4)
+    execute(notebook)
+    check_tpu(printed(notebook.cells), updates=300)
