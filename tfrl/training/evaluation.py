@@ -1,9 +1,10 @@
-"""Whole episodes, played to judge a policy."""
+"""Policies judged by whole episodes, models by whole sets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from tfrl.core import checks
@@ -85,3 +86,101 @@ def evaluate(
         np.array([value for done in returns for value in done]),
         np.array([value for done in lengths for value in done], np.int64),
     )
+
+
+def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.Tensor:
+    """Returns what one or several predictors say to all examples of a set.
+
+    Args:
+        model: maps a batch of inputs to outputs `[B, D]`, or `[B, N, D]` of N
+            predictors; of a tuple or list that it returns the first part is taken.
+        testset: batches such as a `tf.data.Dataset` gives; a tuple or list is a batch
+            of (inputs, ...), anything else the inputs themselves.
+
+    Returns:
+        Outputs `[N, S, D]` for the S examples of the set in its order; N is 1 for a
+        model that returns `[B, D]`.
+
+    Raises:
+        ValueError: if the set is empty, or the outputs have other axes or change their
+            shape from batch to batch.
+
+    Example:
+        >>> data = tf.data.Dataset.from_tensor_slices((tf.ones([5, 3]), tf.ones([5])))
+        >>> predict_dataset(lambda x: 2.0 * x, data.batch(2)).shape
+        TensorShape([1, 5, 3])
+    """
+    where = "predict_dataset"
+    outputs: list[tf.Tensor] = []
+    for batch in testset:
+        told = model(batch[0] if isinstance(batch, tuple | list) else batch)
+        output = tf.convert_to_tensor(
+            told[0] if isinstance(told, tuple | list) else told
+        )
+        if output.shape.rank == 2:
+            output = output[:, tf.newaxis]
+        if output.shape.rank != 3:
+            raise ValueError(
+                f"`{where}`: `model` expected to return [B, D] or [B, N, D]; got "
+                f"{output.shape}; reshape it"
+            )
+        if outputs and output.shape[1:] != outputs[0].shape[1:]:
+            raise ValueError(
+                f"`{where}`: `model` expected to return {outputs[0].shape} as before, "
+                f"up to the first axis; got {output.shape}; mend it"
+            )
+        outputs.append(output)
+    if not outputs:
+        raise ValueError(
+            f"`{where}`: `testset` expected batches; got none; give it examples, or "
+            "make it anew if it was read already"
+        )
+    return tf.transpose(tf.concat(outputs, axis=0), [1, 0, 2])
+
+
+def auc_score(inliers: Any, outliers: Any) -> float:
+    """Returns how well scores tell outliers from inliers.
+
+        auc = P(outlier > inlier) + P(outlier = inlier) / 2
+
+    for one of each drawn at random: the area under the curve of true against false
+    alarms. 1 if every outlier has the greater score, 0.5 if scores tell nothing.
+
+    Args:
+        inliers: scores of examples of the set that was learned from, any shape.
+        outliers: scores of other examples, any shape.
+
+    Returns:
+        The area, in [0, 1].
+
+    Raises:
+        TypeError: if they are no numbers.
+        ValueError: if one of them is empty or NaN.
+
+    Example:
+        >>> auc_score([0.1, 0.2, 0.3], [0.2, 0.9])
+        0.75
+
+    References:
+        Fawcett, "An introduction to ROC analysis", 2006, section 7.
+    """
+    scores = {}
+    for name, given in (("inliers", inliers), ("outliers", outliers)):
+        array = np.ravel(given)
+        if array.dtype.kind not in "biuf" and not tf.as_dtype(array.dtype).is_floating:
+            raise TypeError(
+                f"`auc_score`: `{name}` expected numbers; got {array.dtype}; pass the "
+                "scores"
+            )
+        array = array.astype(np.float64)
+        if not array.size or np.isnan(array).any():
+            raise ValueError(
+                f"`auc_score`: `{name}` expected scores, none of them NaN; got "
+                f"{given!r}; leave out what has no score"
+            )
+        scores[name] = np.sort(array)
+    left, right = (
+        np.searchsorted(scores["inliers"], scores["outliers"], side)
+        for side in ("left", "right")
+    )
+    return float((left + right).mean() / (2.0 * scores["inliers"].size))
