@@ -78,6 +78,52 @@ def from_json(text: str | bytes) -> Any:
         ) from error
 
 
+def dtype_token(dtype: np.dtype) -> str | None:
+    """Returns the text that stands for a dtype.
+
+    Args:
+        dtype: the dtype.
+
+    Returns:
+        What `dtype_of` takes; None for dtypes of objects and structured ones.
+
+    Example:
+        >>> dtype_token(np.dtype(np.float32)), dtype_token(np.dtype(object))
+        ('<f4', None)
+    """
+    # Types beyond numpy's own (bfloat16) have a name but no type string.
+    for token in (dtype.str, dtype.name):
+        try:
+            known = dtype_of(token) == dtype
+        except TypeError:
+            known = False
+        if known and not dtype.hasobject:
+            return token
+    return None
+
+
+def dtype_of(token: str) -> np.dtype:
+    """Returns the dtype that a text stands for.
+
+    Args:
+        token: what `dtype_token` returned.
+
+    Returns:
+        The dtype.
+
+    Raises:
+        TypeError: if there is none of that name.
+
+    Example:
+        >>> dtype_of("bfloat16").itemsize
+        2
+    """
+    try:
+        return np.dtype(token)
+    except TypeError:
+        return np.dtype(tf.as_dtype(token).as_numpy_dtype)
+
+
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"the bare constant {name}")
 
@@ -117,15 +163,8 @@ def _encode_dict(value: dict[Any, Any], place: str) -> Any:
 
 def _encode_array(value: Any, place: str) -> Any:
     array = np.asarray(value)
-    for token in (array.dtype.str, array.dtype.name):
-        # Types beyond numpy's own (bfloat16) have a name but no type string.
-        try:
-            known = _dtype(token) == array.dtype
-        except TypeError:
-            known = False
-        if known and not array.dtype.hasobject:
-            break
-    else:
+    token = dtype_token(array.dtype)
+    if token is None:
         raise TypeError(
             f"`to_json`: `{place}` expected an array of numbers, bools, text or times; "
             f"got dtype {array.dtype}; store its fields or items one by one"
@@ -134,13 +173,6 @@ def _encode_array(value: Any, place: str) -> Any:
     if isinstance(value, np.generic):
         return {"~scalar": [token, data]}
     return {"~array": [token, list(array.shape), data]}
-
-
-def _dtype(token: str) -> np.dtype:
-    try:
-        return np.dtype(token)
-    except TypeError:
-        return np.dtype(tf.as_dtype(token).as_numpy_dtype)
 
 
 def _to_text(data: bytes) -> str:
@@ -161,7 +193,7 @@ def _decode(value: Any) -> Any:
 def _decode_array(content: list[Any]) -> np.ndarray:
     token, shape, data = content
     memory = base64.b64decode(data, validate=True)
-    dtype = _dtype(token)
+    dtype = dtype_of(token)
     if dtype.hasobject or len(memory) != dtype.itemsize * math.prod(shape):
         raise ValueError(f"{len(memory)} bytes for {dtype} {shape}")
     return np.ndarray(shape, dtype, memory).copy()

@@ -1,0 +1,146 @@
+"""Bytes in one LZ4 frame with checksums, written and read piece by piece.
+
+Every block of the frame carries a checksum, and so does the whole, so that a changed
+bit shows before a byte of its block is used.
+"""
+
+from collections.abc import Iterable
+from typing import Any, BinaryIO, cast
+
+import lz4.frame
+
+_MAGIC = b"\x04\x22\x4d\x18"
+STEP = 1 << 20
+
+
+def packed(parts: Iterable[Any]) -> bytes:
+    """Packs bytes into one frame.
+
+    Args:
+        parts: bytes-like objects, contiguous, in order.
+
+    Returns:
+        The frame; `Unpacked` reads it, and any other reader of LZ4 frames.
+
+    Example:
+        >>> packed([b"a" * 1000, b"b"])[:4].hex()
+        '04224d18'
+    """
+    compressor = lz4.frame.LZ4FrameCompressor(
+        block_size=lz4.frame.BLOCKSIZE_MAX1MB,
+        content_checksum=True,
+        block_checksum=True,
+    )
+    pieces = [compressor.begin()]
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for start in range(0, len(view), STEP):
+            pieces.append(compressor.compress(view[start : start + STEP]))
+    pieces.append(compressor.flush())
+    return b"".join(pieces)
+
+
+class Unpacked:
+    """The content of a frame, read once from front to back, within a limit of memory.
+
+    Args:
+        file: open for reading bytes, at the start of the frame.
+        limit: how many bytes of memory `reserve` grants in all; None for any number.
+
+    Raises:
+        ValueError: if the file does not begin with an LZ4 frame. Every method raises
+            it for a frame that is cut off or damaged.
+
+    Example:
+        >>> import io
+        >>> content = Unpacked(io.BytesIO(packed([b"abc", b"de"])), limit=100)
+        >>> content.take(3), content.take(9)
+        (b'abc', b'de')
+        >>> content.finish()
+    """
+
+    def __init__(self, file: BinaryIO, limit: int | None) -> None:
+        self._file = file
+        self._limit = limit
+        self._reserved = 0
+        self._decompressor = lz4.frame.LZ4FrameDecompressor()
+        self._input = file.read(STEP)
+        if not self._input.startswith(_MAGIC):
+            raise ValueError(f"it begins with {self._input[:8]!r}, which no frame does")
+
+    def reserve(self, count: int) -> None:
+        """Accounts for memory before it is taken.
+
+        Args:
+            count: how many bytes will be taken.
+
+        Raises:
+            ValueError: if that makes more than the limit, or is negative.
+        """
+        if count < 0:
+            raise ValueError(f"{count} is no number of bytes")
+        self._reserved += count
+        if self._limit is not None and self._reserved > self._limit:
+            raise ValueError(
+                f"it takes about {self._reserved} bytes of memory, more than "
+                f"`max_bytes` {self._limit}, which you may raise"
+            )
+
+    def take(self, count: int) -> bytes:
+        """Returns the next bytes.
+
+        Args:
+            count: how many; memory is taken as they come, not before.
+
+        Returns:
+            That many bytes, fewer where the content ends.
+        """
+        pieces = []
+        while count and (piece := self._next(count)):
+            pieces.append(piece)
+            count -= len(piece)
+        return b"".join(pieces)
+
+    def fill(self, memory: memoryview) -> None:
+        """Fills memory with the next bytes.
+
+        Args:
+            memory: writable bytes.
+
+        Raises:
+            ValueError: if the content ends before.
+        """
+        start = 0
+        while start < len(memory):
+            piece = self._next(len(memory) - start)
+            if not piece:
+                raise ValueError("its content ends early")
+            memory[start : start + len(piece)] = piece
+            start += len(piece)
+
+    def finish(self) -> None:
+        """Compares the checksum of the whole.
+
+        Raises:
+            ValueError: if something follows, in the content or after the frame.
+        """
+        if self._next(1):
+            raise ValueError("its content goes on after its end")
+        if self._decompressor.unused_data or self._input or self._file.read(1):
+            raise ValueError("bytes follow its frame")
+
+    def _next(self, most: int) -> bytes:
+        """Returns up to `most` bytes; none only at the end of the frame."""
+        while not self._decompressor.eof:
+            given, self._input = self._input, b""
+            try:
+                piece = self._decompressor.decompress(given, min(most, STEP))
+            except RuntimeError as error:
+                raise ValueError(f"its frame is damaged ({error})") from error
+            if piece:
+                return cast(bytes, piece)
+            if self._decompressor.needs_input and not self._decompressor.eof:
+                self._input = self._file.read(STEP)
+                if not self._input:
+                    raise ValueError("its frame is cut off")
+        return b""
