@@ -10,8 +10,14 @@ import tensorflow as tf
 
 from tfrl.agents import agent as agents
 from tfrl.core import checks, spaces, specs
-from tfrl.distributions import action_heads, masked
-from tfrl.training import _beside, _traced, _verified, _written, endpoints
+from tfrl.training import (
+    _beside,
+    _policy_parts,
+    _traced,
+    _verified,
+    _written,
+    endpoints,
+)
 
 
 def export_model(
@@ -110,9 +116,10 @@ def export_policy(
         overwrite: replace an existing folder.
 
     Raises:
-        ValueError: if the folder exists and `overwrite` is False, an observation has a
-            name that no input can take, or `with_mask` meets actions that are no
-            choices.
+        ValueError: if the folder exists and `overwrite` is False, a space is not that
+            of the policy, an observation has a name that no input can take, or
+            `with_mask` meets actions that are no choices.
+        TypeError: if `agent` has no policy, or a part of an observation is no array.
 
     Example:
         >>> import tempfile
@@ -242,9 +249,9 @@ def policy_endpoints(
         The endpoints by name.
 
     Raises:
-        ValueError: if an observation has a name that no input can take, or `with_mask`
-            meets actions that are no choices.
-        TypeError: if a part of an observation is not an array.
+        ValueError: if a space is not that of the policy, an observation has a name that
+            no input can take, or `with_mask` meets actions that are no choices.
+        TypeError: if `agent` has no policy, or a part of an observation is no array.
 
     Example:
         >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
@@ -254,17 +261,19 @@ def policy_endpoints(
         >>> list(found["sample"].inputs)
         ['observations', 'action_mask', 'seed']
     """
-    inputs = policy_inputs(observation_space)
-    head = agent.policy.head
-    current = _policy_reader(agent, observation_space)
+    where, inputs = "policy_endpoints", policy_inputs(observation_space)
+    head = _policy_parts.checked_head(where, agent, action_space)
+    current = _policy_parts.reader(where, agent, observation_space, list(inputs))
     if with_mask:
-        _check_maskable(head, inputs)
+        _policy_parts.check_maskable(head, inputs)
         inputs["action_mask"] = tf.TensorSpec([None, head.n_outputs], tf.bool)
 
     def parameters(given: dict[str, tf.Tensor]) -> tf.Tensor:
         policy, observations = current(given)
         found = policy.parameters(observations)
-        return _allowed(head, found, given["action_mask"]) if with_mask else found
+        if not with_mask:
+            return found
+        return _policy_parts.allowed(head, found, given["action_mask"])
 
     def greedy(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"actions": head.to_env(head.mode(parameters(given)))}
@@ -303,8 +312,9 @@ def value_endpoint(
         The endpoint.
 
     Raises:
-        ValueError: if an observation has a name that no input can take.
-        TypeError: if a part of an observation is not an array.
+        ValueError: if the space is not that of the policy, or an observation has a name
+            that no input can take.
+        TypeError: if `agent` has no policy, or a part of an observation is no array.
 
     Example:
         >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
@@ -314,66 +324,21 @@ def value_endpoint(
         >>> endpoint.function(observations=tf.zeros([5, 3]))["values"].shape
         TensorShape([5])
     """
-    current = _policy_reader(agent, observation_space)
+    inputs = policy_inputs(observation_space)
+    current = _policy_parts.reader(
+        "value_endpoint", agent, observation_space, list(inputs)
+    )
 
     def value(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         policy, observations = current(given)
         normalized = policy.normalize(observations)
         return {"values": policy.state(normalized, method="critic")}
 
-    return endpoints.Endpoint(value, policy_inputs(observation_space))
-
-
-def _policy_reader(
-    agent: agents.Agent, observation_space: gym.Space
-) -> Callable[[dict[str, tf.Tensor]], tuple[Any, Any]]:
-    """A function from named inputs to the policy, of variables, and observations."""
-    # Optimizer state is not part of a policy.
-    policy = agent.policy.without_optimizer()
-    leaves = [
-        tf.Variable(leaf, trainable=leaf.dtype.is_floating)
-        for leaf in tf.nest.flatten(policy)
-    ]
-    structure = spaces.spec_from_space(observation_space)
-    names, pack = list(policy_inputs(observation_space)), tf.nest.pack_sequence_as
-
-    def read(given: dict[str, tf.Tensor]) -> tuple[Any, Any]:
-        values = [leaf.read_value() for leaf in leaves]
-        parts = [given[name] for name in names]
-        return pack(policy, values), pack(structure, parts)
-
-    return read
-
-
-def _check_maskable(head: Any, inputs: Mapping[str, Any]) -> None:
-    if not isinstance(head, action_heads.CategoricalHead):
-        raise ValueError(
-            "`policy_endpoints`: `with_mask` expected actions that are choices; got "
-            f"{type(head).__name__}; leave it False"
-        )
-    if "action_mask" in inputs:
-        raise ValueError(
-            "`policy_endpoints`: `observation_space` expected no part 'action_mask' "
-            "beside the mask; got one; rename it by a wrapper"
-        )
+    return endpoints.Endpoint(value, inputs)
 
 
 def _rows(part: specs.BoundedTensorSpec) -> specs.BoundedTensorSpec:
     return part.replace(shape=[None, *part.shape])
-
-
-def _allowed(
-    head: action_heads.CategoricalHead, logits: tf.Tensor, mask: tf.Tensor
-) -> tf.Tensor:
-    choices = zip(
-        tf.split(logits, head.n_choices, axis=-1),
-        tf.split(mask, head.n_choices, axis=-1),
-        strict=True,
-    )
-    return tf.concat(
-        [masked.MaskedCategorical(*choice).logits_parameter() for choice in choices],
-        axis=-1,
-    )
 
 
 def _check_place(where: str) -> None:
