@@ -1,0 +1,283 @@
+import event_files
+import golden_io
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from modes import in_mode
+
+import tfrl
+from tfrl.core import spaces, specs
+from tfrl.summaries import histograms
+
+tfd = tfp.distributions
+BUILD = {
+    "t": tf.constant,
+    "spec": lambda content: specs.BoundedTensorSpec(**content),
+    "obj": lambda content: getattr(
+        tfd if content["cls"].startswith("td.") else tfrl.distributions,
+        content["cls"].rsplit(".")[-1],
+    )(*content["args"], **content["kwargs"]),
+}
+CASES = [
+    case
+    for case in golden_io.load("alf/summary_utils_doc", build=BUILD)
+    if case["symbol"].rsplit(".")[-1]
+    in (
+        "histogram_continuous",
+        "histogram_discrete",
+        "summarize_action",
+        "summarize_distribution",
+    )
+]
+both = pytest.mark.parametrize("mode", ["eager", "graph"])
+
+
+def written(directory, function, mode="eager", record=True):
+    def body():
+        function()
+        return tf.constant(0)
+
+    with event_files.writing(directory), tf.summary.record_if(record):
+        in_mode(mode, body)()
+    return event_files.last(directory)
+
+
+@both
+@pytest.mark.parametrize("case", CASES, ids=golden_io.ids(CASES))
+def test_golden(case, mode, tmp_path):
+    function = getattr(histograms, case["symbol"].rsplit(".")[-1])
+    given = case["in"]
+    found = written(
+        tmp_path,
+        lambda: function(*given["args"], **given["kwargs"]),
+        mode,
+        record="summaries are off" not in case.get("note", ""),
+    )
+    event_files.check_calls(found, case["out"]["calls"], **case["tol"])
+
+
+def test_hand_worked(tmp_path):
+    def record():
+        histograms.histogram_continuous("c", [0.0, 0.5, 1.0, 3.0, 9.0], 0, 2, 4)
+        histograms.histogram_discrete("d", [1, 2, 2, 5, -7], 1, 3, step=5)
+
+    with event_files.writing(tmp_path):
+        record()
+    [(_, continuous)], [(step, discrete)] = event_files.points(tmp_path).values()
+    assert continuous.tolist() == [[0, 0.5, 1], [0.5, 1, 1], [1, 1.5, 1], [1.5, 2, 2]]
+    assert discrete.tolist() == [[0.5, 1.5, 1], [1.5, 2.5, 2], [2.5, 3.5, 0]]
+    assert step == 5
+    assert set(event_files.plugins(tmp_path).values()) == {"histograms"}
+
+
+@both
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "bfloat16"])
+def test_against_numpy(dtype, mode, tmp_path):
+    data = tf.cast(np.random.default_rng(3).normal(size=[50, 20]) * 20, dtype)
+    found = written(
+        tmp_path,
+        lambda: histograms.histogram_continuous("x", data, None, 10.0, 7),
+        mode,
+    )["x"]
+    wide = np.minimum(tf.cast(data, tf.float64).numpy(), 10.0)
+    counts, edges = np.histogram(wide, 7)
+    assert found[:, 2].tolist() == counts.tolist()
+    np.testing.assert_allclose(found[:, 0], edges[:-1], rtol=1e-12)
+
+
+@both
+@pytest.mark.parametrize(
+    ("data", "low", "counts"),
+    [
+        ([], None, None),
+        ([1.0, np.nan], None, None),
+        ([1.0, np.inf], None, None),
+        ([1.0, -np.inf, 3.0], 0.0, [2, 1]),
+        ([2.0, 2.0], None, [0, 2]),
+        ([-1e300, 1e300], None, [1, 1]),
+    ],
+    ids=["empty", "nan", "inf", "limited", "equal", "huge"],
+)
+def test_odd_data(data, low, counts, mode, tmp_path):
+    data = tf.constant(data, tf.float64)
+    found = written(
+        tmp_path, lambda: histograms.histogram_continuous("x", data, low, None, 2), mode
+    )
+    if counts is None:
+        assert found == {}
+    else:
+        assert found["x"][:, 2].tolist() == counts
+
+
+def test_bounds_may_be_tensors_of_a_graph(tmp_path):
+    @tf.function
+    def update(data, low, high):
+        histograms.histogram_continuous("x", data, low, high, 2)
+
+    with event_files.writing(tmp_path):
+        update(tf.constant([1.0, 4.0]), tf.constant(0.0), tf.constant(4.0))
+    assert event_files.last(tmp_path)["x"].tolist() == [[0, 2, 1], [2, 4, 1]]
+
+
+class Untouchable:
+    shape, dtype = tf.TensorShape([4, 2]), tf.float32
+
+    def __array__(self, *args, **kwargs):
+        raise AssertionError("was computed with")
+
+    __tf_tensor__ = __array__
+
+
+def test_nothing_is_computed_when_off(tmp_path):
+    spec = specs.BoundedTensorSpec([2], tf.float32, -1.0, 1.0)
+    tensor = Untouchable()
+
+    class Cold(tfd.Normal):
+        loc = property(lambda self: tensor.__array__() if cold else 0.0)
+
+    cold = False
+    policy = Cold(0.0, 1.0)
+    cold = True
+
+    def record():
+        histograms.histogram_continuous("c", tensor)
+        histograms.histogram_discrete("d", tensor, 0, 3)
+        histograms.summarize_action(tensor, spec)
+        histograms.summarize_distribution("p", policy)
+
+    record()
+    assert written(tmp_path, record, record=False) == {}
+    for call in (
+        lambda: histograms.summarize_action(tensor, spec),
+        lambda: histograms.summarize_distribution("p", policy),
+    ):
+        with pytest.raises(AssertionError, match="was computed with"):
+            written(tmp_path, call)
+
+
+@both
+def test_actions_of_a_gym_space(mode, tmp_path):
+    space = gym.spaces.Dict(
+        {
+            "a": gym.spaces.Discrete(3, start=2),
+            "b": gym.spaces.MultiDiscrete([2, 4]),
+            "c": gym.spaces.Box(np.float32([-1, -np.inf]), np.float32([1, np.inf])),
+            "d": gym.spaces.Box(-1.0, 1.0, [2, 2]),
+            "e": gym.spaces.Box(-1.0, 1.0, []),
+        }
+    )
+    actions = {
+        "a": tf.constant([2, 4], tf.int64),
+        "b": tf.constant([[0, 3], [1, 3]]),
+        "c": tf.constant([[0.5, 7.0], [0.5, 9.0]]),
+        "d": tf.zeros([2, 2, 2]),
+        "e": tf.constant([0.0, 3.0]),
+    }
+    spec = spaces.spec_from_space(space)
+    found = written(tmp_path, lambda: histograms.summarize_action(actions, spec), mode)
+    assert sorted(found) == [
+        "action/0",
+        "action/1",
+        *[f"action/2/{d}/{kind}" for d in (0, 1) for kind in ("mean", "value")],
+        *["action/4/0/mean", "action/4/0/value"],
+    ]
+    assert found["action/0"].tolist() == [[1.5, 2.5, 1], [2.5, 3.5, 0], [3.5, 4.5, 1]]
+    assert found["action/1"][:, 2].tolist() == [1, 1, 0, 2]
+    unbounded = found["action/2/1/value"]
+    assert (unbounded[0, 0], unbounded[-1, 1]) == (7.0, 9.0)
+    assert found["action/4/0/mean"] == 1.5
+    assert found["action/4/0/value"][-1].tolist() == [1 - 2 / 30, 1.0, 1.0]
+
+
+def means(found):
+    return {
+        tag.removesuffix("/mean"): float(value)
+        for tag, value in found.items()
+        if tag.endswith("/mean")
+    }
+
+
+@both
+def test_distributions(mode, tmp_path):
+    normal = tfd.Normal(tf.constant([[1.0, 2.0]]), 1.0)
+    beta = tfd.Independent(tfd.Beta([[2.0]], [[2.0]]), 1)
+    nest = [
+        tfd.TransformedDistribution(tfd.Independent(normal, 1), tfp.bijectors.Tanh()),
+        beta,
+        tfrl.distributions.SquashedNormal([3.0, 5.0], [np.e, np.e]),
+        tf.constant([[4.0], [6.0]]),
+        tfd.MultivariateNormalDiag([[7.0]], [[np.e]]),
+        tfrl.distributions.Product([beta]),
+        tfd.Laplace([1.0], 1.0),
+        tf.constant([1, 2]),
+    ]
+    found = written(
+        tmp_path, lambda: histograms.summarize_distribution("pi", nest), mode
+    )
+    expected = {
+        **{"pi_loc/0/0": 1.0, "pi_loc/0/1": 2.0},
+        **{"pi_log_scale/0/0": 0.0, "pi_log_scale/0/1": 0.0},
+        **{"pi_loc/1/0": 0.5, "pi_log_scale/1/0": 0.5 * np.log(0.05)},
+        **{"pi_loc/2/0": 4.0, "pi_log_scale/2/0": 1.0},
+        "pi_loc/3/0": 5.0,
+        **{"pi_loc/4/0": 7.0, "pi_log_scale/4/0": 1.0},
+    }
+    assert means(found) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (
+            lambda: histograms.histogram_continuous("x", [1.0], bucket_count=0),
+            ValueError,
+            "`bucket_count` expected an int of at least 1; got 0",
+        ),
+        (
+            lambda: histograms.histogram_continuous("x", [1.0], 2.0, 1.0),
+            ValueError,
+            "`bucket_max` expected at least `bucket_min` 2.0; got 1.0; swap",
+        ),
+        (
+            lambda: histograms.histogram_discrete("x", [1], 0.5, 2),
+            TypeError,
+            "`bucket_min` expected an int",
+        ),
+        (
+            lambda: histograms.histogram_discrete("x", [1.5], 0, 2),
+            TypeError,
+            "`data` expected integers; got float32; use `histogram_continuous`",
+        ),
+        (
+            lambda: histograms.summarize_action([tf.zeros([2])], tf.TensorSpec([2])),
+            ValueError,
+            "`actions` expected the structure of `action_specs`, a nest of 1; got",
+        ),
+        (
+            lambda: histograms.summarize_action(
+                tf.zeros([2], tf.int32), tf.TensorSpec([], tf.int32)
+            ),
+            ValueError,
+            "`action_specs` expected bounds of discrete actions; got TensorSpec",
+        ),
+    ],
+    ids=["count", "ends", "half", "floats", "structure", "unbounded"],
+)
+def test_errors(call, error, match, tmp_path):
+    with event_files.writing(tmp_path), pytest.raises(error, match=match):
+        call()
+    assert event_files.points(tmp_path) == {}
+
+
+def test_unknown_dimensions_are_an_error(tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None, None])])
+    def update(x):
+        histograms.summarize_distribution("x", x)
+
+    with (
+        event_files.writing(tmp_path),
+        pytest.raises(ValueError, match="expected a last axis of known size"),
+    ):
+        update(tf.zeros([2, 2]))

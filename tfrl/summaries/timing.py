@@ -1,0 +1,97 @@
+"""How long parts of a run take."""
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Hashable, Iterator
+
+import tensorflow as tf
+
+from tfrl.summaries import _recording
+
+
+@dataclasses.dataclass
+class _Interval:
+    """What was measured since the step of the last point."""
+
+    step: int
+    seconds: float = 0.0
+
+
+_INTERVALS: dict[Hashable, _Interval] = {}
+_LOCK = threading.Lock()
+
+
+def record_time(tag: str) -> contextlib.AbstractContextManager[None]:
+    """Measures the seconds per step that a part of the program takes.
+
+        point at step s = seconds spent inside since the last point / (s - its step)
+
+    For `with`, and as a decorator of a function. Every place in the program counts for
+    itself, also with equal tags. A point is made at the end of the first measurement
+    that is recorded (`tf.summary.record_if`) at a later step than the last one, so
+    count the step inside or between measurements. The time includes that which
+    devices need for what was started inside, and no other: they are waited for at both
+    ends (`tf.test.experimental.sync_devices`). Without a writer nothing is measured and
+    nothing waited for. What ends by an exception does not count.
+
+    Args:
+        tag: of the points.
+
+    Returns:
+        A context manager and decorator.
+
+    Raises:
+        ValueError: on entering, if there is a writer and no step, or inside a
+            `tf.function`, which would only measure how it is traced.
+
+    Example:
+        >>> import tempfile
+        >>> step = tf.Variable(0, dtype=tf.int64)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     with tf.summary.create_file_writer(directory).as_default(step=step):
+        ...         for _ in range(3):
+        ...             with record_time("time/update"):
+        ...                 _ = tf.random.normal([64, 64]) @ tf.random.normal([64, 64])
+        ...             _ = step.assign_add(1)
+    """
+    return _measured(tag, (_recording.call_site(1), tag))
+
+
+@contextlib.contextmanager
+def _measured(tag: str, key: Hashable) -> Iterator[None]:
+    if not _recording.has_writer():
+        yield
+        return
+    if not tf.executing_eagerly():
+        raise ValueError(
+            f"`record_time`: expected to be entered outside of a tf.function; got "
+            f"{tag!r} inside of one; measure the call of the function"
+        )
+    _begin(key, int(_recording.current_step("record_time")))
+    tf.test.experimental.sync_devices()
+    start = time.perf_counter()
+    yield
+    tf.test.experimental.sync_devices()
+    _end(tag, key, time.perf_counter() - start)
+
+
+def _begin(key: Hashable, step: int) -> None:
+    with _LOCK:
+        known = _INTERVALS.get(key)
+        # A step that went back belongs to another run.
+        if known is None or step < known.step:
+            _INTERVALS[key] = _Interval(step)
+
+
+def _end(tag: str, key: Hashable, seconds: float) -> None:
+    step = int(_recording.current_step("record_time"))
+    with _LOCK:
+        interval = _INTERVALS[key]
+        interval.seconds += seconds
+        if step <= interval.step or not _recording.is_recording():
+            return
+        mean = interval.seconds / (step - interval.step)
+        _INTERVALS[key] = _Interval(step)
+    tf.summary.scalar(tag, mean)
