@@ -94,7 +94,10 @@ def test_the_old_agent_and_the_critic_stay():
         assert same == ("/critic/" in name), name
 
 
-@pytest.mark.parametrize("name", list(SPACES))
+@pytest.mark.parametrize(
+    "name",
+    ["discrete", pytest.param("multi_discrete", marks=pytest.mark.slow), "box"],
+)
 def test_every_kind_of_action_is_imitated(name):
     space = SPACES[name]
     agent = make_agent(

@@ -237,6 +237,7 @@ assert model.log_std is not None
 
 
 # Keras saves by np.array(variable), at which NumPy 2 warns.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_a_fresh_process_loads_what_was_saved(tmp_path):
     space = SPACES["nest with images"][0]

@@ -6,6 +6,7 @@ import sys
 import gymnasium as gym
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from conformance import examples
 
@@ -112,6 +113,7 @@ def saved_head(folder, observations):
     return {**wanted, "served": model(observations).numpy()}
 
 
+@pytest.mark.slow
 def test_a_process_without_tfrl(tmp_path):
     observations = np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32)
     given, wanted = saved_families(tmp_path / "families")

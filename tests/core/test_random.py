@@ -28,7 +28,9 @@ print(used, draws[0] == draws[1], again == used)
 """
 
 
-@pytest.mark.parametrize("seed", [None, 2**32 + 5])
+@pytest.mark.parametrize(
+    "seed", [None, pytest.param(2**32 + 5, marks=pytest.mark.slow)]
+)
 def test_set_random_seed_repeats_all_generators(seed):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(seed)],

@@ -119,6 +119,7 @@ def test_restoring_writes_into_the_shared_rows(tmp_path):
         assert other.get(slice(None))["n"].tolist() == [3] * 8
 
 
+@pytest.mark.slow
 def test_children_write_and_die_and_nothing_is_left(start):
     process = start["share"]
     output, errors = process.communicate(timeout=300)

@@ -80,6 +80,7 @@ def killed(number, folder, objects):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
+@pytest.mark.slow
 def test_a_save_killed_at_any_call_leaves_the_old_or_the_new(tmp_path, monkeypatch):
     monkeypatch.setattr(_changes, "_SEGMENT_BYTES", 1 << 13)
     store, replay = saving_victims.made()

@@ -90,7 +90,7 @@ def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
     ("env_id", "vectorization"),
     [
         ("CartPole-v1", "sync"),
-        ("CartPole-v1", "vector_entry_point"),
+        pytest.param("CartPole-v1", "vector_entry_point", marks=pytest.mark.slow),
         ("Pendulum-v1", "sync"),
     ],
 )
