@@ -1,12 +1,14 @@
-"""Victims that save a run without end, answering `saved <step>`, or hold its lock."""
+"""Victims that save without end, answering `saved <step>`, or hold a run's lock."""
 
 import os
 import time
 
 import numpy as np
+import tensorflow as tf
 import victims
 
-from tfrl.training import checkpoints
+from tfrl import replay
+from tfrl.training import checkpointer, checkpoints
 
 
 def save_for_ever(directory: str) -> None:
@@ -15,6 +17,19 @@ def save_for_ever(directory: str) -> None:
         step += 1
         state = {f"w{i}": np.full([64, i + 1], step, np.float32) for i in range(8)}
         checkpoints.save_run(directory, step, state, {"step": step}, keep=2)
+        os.write(1, f"saved {step}\n".encode())
+
+
+def save_objects_for_ever(directory: str) -> None:
+    step, variables = 0, [tf.Variable(tf.zeros([64, i + 1])) for i in range(8)]
+    rows = replay.DataBuffer(tf.TensorSpec([2]), capacity=8, seed=0)
+    manager = checkpointer.Checkpointer(directory, v=variables, rows=rows)
+    while True:
+        step = max(step, manager.load() if manager.has_checkpoint() else 0) + 1
+        for variable in variables:
+            variable.assign(tf.fill(variable.shape, float(step)))
+        rows.add_batch(np.full([1, 2], step, np.float32))
+        manager.save(step, keep=2)
         os.write(1, f"saved {step}\n".encode())
 
 
@@ -30,4 +45,10 @@ def hold_the_lock(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    victims.serve({"save": save_for_ever, "lock": hold_the_lock})
+    victims.serve(
+        {
+            "save": save_for_ever,
+            "save_objects": save_objects_for_ever,
+            "lock": hold_the_lock,
+        }
+    )

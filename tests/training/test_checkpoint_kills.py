@@ -9,9 +9,11 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from victims import start
 
-from tfrl.training import checkpoints
+from tfrl import replay
+from tfrl.training import checkpointer, checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,28 @@ def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
     rng = random.Random(kills)
     for _ in range(kills):
         kill_a_busy_save(victims, tmp_path, rng.uniform(0.0, 0.1))
+
+
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["3", "30"]
+)
+def test_a_killed_save_of_objects_loses_nothing_acknowledged(tmp_path, victims, kills):
+    rng = random.Random(kills)
+    variables = [tf.Variable(tf.zeros([64, i + 1])) for i in range(8)]
+    rows = replay.DataBuffer(tf.TensorSpec([2]), capacity=8, seed=0)
+    manager = checkpointer.Checkpointer(tmp_path, v=variables, rows=rows)
+    for _ in range(kills):
+        pid = victims.fork("save_objects", tmp_path)
+        assert victims.answer()[0] == "saved"
+        time.sleep(rng.uniform(0.0, 0.1))
+        os.kill(pid, signal.SIGKILL)
+        acknowledged = 1
+        while (answer := victims.answer())[0] == "saved":
+            acknowledged = int(answer[1])
+        step = manager.load()
+        assert step >= acknowledged
+        assert all((each.numpy() == step).all() for each in variables)
+        assert int(rows.current_size) == min(step, 8)
 
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path, victims):

@@ -59,9 +59,9 @@ def check_strategy(strategy: tf.distribute.Strategy) -> None:
     for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
         if isinstance(strategy, getattr(tf.distribute, name)):
             raise ValueError(
-                "`FitModel.fit`: the model expected a strategy of one process; got "
-                f"{name}, under which `fit` of Keras 3 fails; use MirroredStrategy, or "
-                "a loop over `strategy.run(model.train_step, ...)`"
+                f"`FitModel`: expected a strategy of one process; got {name}, under "
+                "which `fit` of Keras 3 fails; use MirroredStrategy, or the loop of "
+                "`tfrl.training.Trainer`, which takes several workers"
             )
 
 

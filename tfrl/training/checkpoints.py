@@ -14,7 +14,6 @@ at any moment leaves the steps that were complete before.
 """
 
 import fcntl
-import hashlib
 import os
 import pathlib
 import re
@@ -26,7 +25,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.training import _named_arrays, _typed_json
+from tfrl.training import _named_arrays, _sealed_folder, _typed_json
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -258,10 +257,6 @@ class RunLock:
 os.register_at_fork(after_in_child=RunLock._leave_to_parent)
 
 
-class _DamageError(Exception):
-    """Says what is wrong with a step's folder."""
-
-
 def _steps_in(folder: pathlib.Path) -> list[int]:
     if not folder.is_dir():
         return []
@@ -274,7 +269,7 @@ def _make_newest(folder: pathlib.Path, step: int) -> None:
     for later in [saved for saved in reversed(_steps_in(folder)) if saved >= step]:
         try:
             _checked_manifest(folder / f"step-{later}")
-        except _DamageError as damage:
+        except _sealed_folder.DamageError as damage:
             warnings.warn(
                 f"`save_run`: {folder / f'step-{later}'} is damaged ({damage}) and "
                 f"not older than step {step}; removing it",
@@ -297,40 +292,21 @@ def _write_step(
         "format": _FORMAT,
         "step": step,
         "arrays": _named_arrays.describe_arrays(leaves),
-        "files": {path.name: _digest(path) for path in sorted(folder.iterdir())},
     }
-    (folder / _MANIFEST).write_bytes(durable.sealed(body))
-
-
-def _digest(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    _sealed_folder.seal(folder, _MANIFEST, body)
 
 
 def _checked_manifest(folder: pathlib.Path) -> dict[str, Any]:
     """Reads a step's manifest and compares every file with it."""
-    try:
-        data = (folder / _MANIFEST).read_bytes()
-    except OSError as error:
-        raise _DamageError(f"{_MANIFEST} cannot be read") from error
-    try:
-        body = durable.unsealed(data)
-    except ValueError as error:
-        raise _DamageError(f"{_MANIFEST} is not as it was written") from error
+    body = _sealed_folder.unseal(folder, _MANIFEST)
     if body["format"] != _FORMAT:
         raise ValueError(
             f"`load_run`: `directory` expected checkpoints of format {_FORMAT}; got "
             f"format {body['format']} in {folder}; use the tfrl that wrote it"
         )
     if folder.name != f"step-{body['step']}":
-        raise _DamageError(f"it holds step {body['step']}")
-    for name, digest in body["files"].items():
-        try:
-            intact = _digest(folder / name) == digest
-        except OSError as error:
-            raise _DamageError(f"{name} cannot be read") from error
-        if not intact:
-            raise _DamageError(f"{name} is not as it was written")
+        raise _sealed_folder.DamageError(f"it holds step {body['step']}")
+    _sealed_folder.compare_files(folder, body)
     return body
 
 
@@ -339,7 +315,7 @@ def _newest_undamaged(folder: pathlib.Path) -> tuple[int, dict[str, Any]]:
     for step in reversed(steps):
         try:
             return step, _checked_manifest(folder / f"step-{step}")
-        except _DamageError as damage:
+        except _sealed_folder.DamageError as damage:
             warnings.warn(
                 f"`load_run`: {folder / f'step-{step}'} is damaged ({damage}); "
                 "trying the next older step",
@@ -359,7 +335,7 @@ def _requested(folder: pathlib.Path, step: int) -> dict[str, Any]:
         )
     try:
         return _checked_manifest(folder / f"step-{step}")
-    except _DamageError as damage:
+    except _sealed_folder.DamageError as damage:
         raise ValueError(
             f"`load_run`: `step` expected an undamaged checkpoint; got {step} of "
             f"{folder}, damaged ({damage}); pass another step, or None for the newest"

@@ -1,7 +1,7 @@
 """Gin configurations of a run: read strictly, recorded completely.
 
 A gin file is code: what it `import`s runs, and what it refers to (`@name()`) is
-called. Read only files that you would also execute.
+called. Read only files that you would also execute, or parse them with `safe=True`.
 
 Stricter than gin itself: a binding with an unknown name, a misspelled parameter, a
 value of the wrong type or an undefined macro is an error before anything runs, told
@@ -9,23 +9,20 @@ with its file and line; a binding that nothing used is an error after everything
 built (`check_all_used`). Scopes, macros, references, imports and includes are gin's.
 """
 
-import dataclasses
-import difflib
-import importlib
 import math
 import pathlib
-import tokenize
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import pprint
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import gin
-from gin import config_parser
+import tensorflow as tf
 
-from tfrl.core import durable
-from tfrl.training import _signatures
+from tfrl.core import checks, durable
+from tfrl.environments import current
+from tfrl.training import _gin_text
 
-_registered: dict[str, tuple[Any, Any]] = {}
-_parsed: list["_Binding"] = []
+_parsed: list[_gin_text.Binding] = []
 
 
 def register(
@@ -59,7 +56,7 @@ def register(
     configurable = {}
     for name, target in objects.items():
         full_name = f"{module}.{name}"
-        known, wrapper = _registered.get(full_name, (None, None))
+        known, wrapper = _gin_text.registered.get(full_name, (None, None))
         if known is not None and _origin(known) != _origin(target):
             raise ValueError(
                 f"`register`: `objects` expected new names; got {full_name!r} for "
@@ -72,13 +69,15 @@ def register(
                 wrapper = gin.external_configurable(target, name=name, module=module)
                 if known is not None:
                     gin.exit_interactive_mode()
-            _registered[full_name] = target, wrapper
+            _gin_text.registered[full_name] = target, wrapper
         configurable[name] = wrapper
     return configurable
 
 
 def parse(
-    config_files: Sequence[durable.Path] = (), bindings: Sequence[str] = ()
+    config_files: Sequence[durable.Path] = (),
+    bindings: Sequence[str] = (),
+    safe: bool = False,
 ) -> None:
     """Replaces the configuration by the given files and bindings.
 
@@ -90,6 +89,9 @@ def parse(
         config_files: paths of gin files.
         bindings: single lines of gin, such as `"PPO.discount = 0.99"`; messages call
             the first one `bindings:1`.
+        safe: admit only literals, macros and references to what is configurable
+            already: no import, and no include from outside the folder of its file.
+            References with `()` still call what they name.
 
     Raises:
         ValueError: if a file is missing or cannot be parsed; if a configurable, a
@@ -108,19 +110,21 @@ it as `fast = ...`
         if isinstance(value, str | bytes):
             got = f"got {value!r}; put it into a list"
             raise TypeError(f"`parse`: `{name}` expected a list of texts; {got}")
-    statements: list[str | _Binding] = []
+    statements: list[str | _gin_text.Binding] = []
     for config_file in config_files:
-        statements += _read_file(pathlib.Path(config_file), "`config_files`", ())
+        statements += _gin_text.read_file(
+            pathlib.Path(config_file), "`config_files`", (), safe
+        )
     for number, text in enumerate(bindings, 1):
-        statements += _read(text, f"bindings:{number}", ())
-    parsed = [each for each in statements if isinstance(each, _Binding)]
+        statements += _gin_text.read(text, f"bindings:{number}", (), safe)
+    parsed = [each for each in statements if isinstance(each, _gin_text.Binding)]
     macros = {each.name: each.value for each in parsed if not each.parameter}
     for binding in parsed:
-        _check_binding(binding, macros)
+        _gin_text.check_binding(binding, macros)
     for binding in {each.key: each for each in parsed}.values():
-        if binding.value == _Symbol("%gin.REQUIRED"):
+        if binding.value == _gin_text.Symbol("%gin.REQUIRED"):
             todo = "bind it after this line"
-            raise _error(binding.place, "a value", f"`{binding}`", todo)
+            raise _gin_text.error_at(binding.place, "a value", f"`{binding}`", todo)
     clear()
     try:
         gin.parse_config([str(each) for each in statements])
@@ -128,7 +132,9 @@ it as `fast = ...`
     except Exception as error:
         clear()
         got = " ".join(str(error).split())
-        raise _error("finally", "what gin accepts", got, "correct it") from error
+        raise _gin_text.error_at(
+            "finally", "what gin accepts", got, "correct it"
+        ) from error
     _parsed.extend(parsed)
 
 
@@ -148,25 +154,7 @@ def check_all_used() -> None:
         >>> clear()
         >>> check_all_used()
     """
-    called: dict[Any, list[_Scope]] = {}
-    for used in _read(operative(), "operative", ()):
-        if isinstance(used, _Binding):
-            scope, *what = used.key
-            called.setdefault(tuple(what), []).append(scope)
-    last = {binding.key: binding for binding in _parsed}
-    bound: dict[Any, list[_Scope]] = {}
-    for scope, *what in last:
-        bound.setdefault(tuple(what), []).append(scope)
-    unused = []
-    for (scope, *what), binding in last.items():
-        # The innermost scope that has a binding gives a call its value.
-        givers = (
-            max((s for s in bound[tuple(what)] if s == call[: len(s)]), key=len)
-            for call in called.get(tuple(what), ())
-            if scope == call[: len(scope)]
-        )
-        if scope not in givers:
-            unused.append(f"{binding.place}: `{binding}`")
+    unused = [f"{binding.place}: `{binding}`" for binding in _unused(_parsed)]
     if unused:
         raise ValueError(
             "`check_all_used`: expected every binding to be used; got unused "
@@ -215,6 +203,142 @@ def write(directory: durable.Path, name: str = "config.gin") -> pathlib.Path:
     return path
 
 
+def configured() -> str:
+    """Returns the configuration as it was parsed, used or not, as gin text.
+
+    Returns:
+        Gin text; `parse` of it makes the same configuration.
+
+    Example:
+        >>> parse(bindings=["fast = 0.5"])
+        >>> configured().splitlines()[-1]
+        'fast = 0.5'
+        >>> clear()
+    """
+    return gin.config_str()
+
+
+def inoperative_config_str(
+    max_line_length: int = 80, continuation_indent: int = 4
+) -> str:
+    """Returns the bindings that nothing has used so far, as gin text.
+
+    See `check_all_used` for what counts as used.
+
+    Args:
+        max_line_length: where lines are broken, if they can be.
+        continuation_indent: blanks at the beginning of further lines of a value.
+
+    Returns:
+        Gin text, sorted by name; "" if all was used.
+
+    Example:
+        >>> parse(bindings=["fast = 0.5"])
+        >>> print(inoperative_config_str().strip())
+        fast = 0.5
+        >>> clear()
+    """
+    where = "inoperative_config_str"
+    indent = checks.check_whole_number(
+        where, "continuation_indent", continuation_indent, low=0
+    )
+    width = checks.check_whole_number(
+        where, "max_line_length", max_line_length, low=indent + 1
+    )
+    statements = _gin_text.read(configured(), "configured", ())
+    bindings = [each for each in statements if isinstance(each, _gin_text.Binding)]
+    unused = sorted(_unused(bindings), key=lambda each: each.name.lower())
+    return "".join(
+        _formatted(each.name, each.value, width, indent) + "\n" for each in unused
+    )
+
+
+def get_gin_config_strs() -> tuple[str, str]:
+    """Returns what was used of the configuration, and what was not, as Markdown.
+
+    Returns:
+        `(operative, inoperative)`, for dashboards.
+
+    Example:
+        >>> parse(bindings=["fast = 0.5"])
+        >>> get_gin_config_strs()
+        ('', '    fast = 0.5')
+        >>> clear()
+    """
+    return gin.markdown(operative()), gin.markdown(inoperative_config_str())
+
+
+def summarize_config() -> None:
+    """Writes the configuration, as far as used, and the rest to TensorBoard.
+
+    They are the texts `config/operative_config` and `config/inoperative_config` of the
+    default writer, at the step of `tf.summary.experimental.set_step`, or else 0.
+
+    Example:
+        >>> summarize_config()
+    """
+    _summarize("config")
+
+
+def summarize_gin_config() -> None:
+    """Writes what `summarize_config` writes, under `gin/` instead of `config/`.
+
+    Example:
+        >>> summarize_gin_config()
+    """
+    _summarize("gin")
+
+
+def compute_summary_or_eval_interval(
+    config: Any, summary_or_eval_calls: int = 100
+) -> int:
+    """Returns the number of iterations between summaries, or evaluations.
+
+    It is `ceil(iterations / summary_or_eval_calls)`.
+
+    Args:
+        config: has `num_iterations`; where that is 0 or missing, `num_env_steps` and
+            `unroll_length`, and iterations are
+            `num_env_steps / (unroll_length * n_envs)` with the number of environments
+            in the current one.
+        summary_or_eval_calls: how many there are to be in the whole training.
+
+    Returns:
+        The interval, at least 1.
+
+    Raises:
+        ValueError: if a number is missing or out of range, or the steps of training are
+            not iterations (`config.update_counter_every_mini_batch`).
+
+    Example:
+        >>> import types
+        >>> config = types.SimpleNamespace(num_iterations=1001)
+        >>> compute_summary_or_eval_interval(config, 10)
+        101
+    """
+    where = "compute_summary_or_eval_interval"
+    calls = checks.check_whole_number(
+        where, "summary_or_eval_calls", summary_or_eval_calls, low=1
+    )
+    if getattr(config, "update_counter_every_mini_batch", False):
+        raise ValueError(
+            f"`{where}`: `config` expected steps that are iterations; got "
+            "update_counter_every_mini_batch=True; give the interval yourself"
+        )
+    iterations = getattr(config, "num_iterations", 0)
+    if not iterations:
+        steps = getattr(config, "num_env_steps", 0)
+        length = getattr(config, "unroll_length", 0)
+        if not (steps and length):
+            raise ValueError(
+                f"`{where}`: `config` expected `num_iterations`, or `num_env_steps` "
+                f"and `unroll_length`; got {config!r:.80}; set them"
+            )
+        iterations = steps / (length * getattr(current.get_env(), "num_envs", 1))
+    checks.check_positive(where, "config", iterations)
+    return max(math.ceil(iterations / calls), 1)
+
+
 def clear() -> None:
     """Forgets the configuration, not what `register` made configurable.
 
@@ -225,176 +349,47 @@ def clear() -> None:
     _parsed.clear()
 
 
-_Scope = tuple[str, ...]
+def _summarize(prefix: str) -> None:
+    step = tf.summary.experimental.get_step()
+    texts = zip(("operative", "inoperative"), get_gin_config_strs(), strict=True)
+    for name, text in texts:
+        if text:
+            tag = f"{prefix}/{name}_config"
+            tf.summary.text(tag, text, step=0 if step is None else step)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Symbol:
-    """`@name`, `@name()` or `%name` as a value; prints as gin text."""
-
-    text: str
-
-    @property
-    def name(self) -> str:
-        return self.text.strip("@%()")
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-class _Binding(NamedTuple):
-    """`scope/selector.parameter = value`, or a macro; prints as gin text."""
-
-    place: str
-    scope: str
-    selector: str
-    parameter: str
-    value: Any
-
-    @property
-    def name(self) -> str:
-        scoped = f"{self.scope}/{self.selector}" if self.scope else self.selector
-        return f"{scoped}.{self.parameter}" if self.parameter else scoped
-
-    @property
-    def key(self) -> tuple[_Scope, int, str]:
-        """Is equal for bindings that gin takes for the same."""
-        if not self.parameter:
-            return tuple(self.name.split("/")), 0, ""
-        scope = tuple(self.scope.split("/")) if self.scope else ()
-        return scope, id(gin.get_configurable(self.selector)), self.parameter
-
-    def __str__(self) -> str:
-        return f"{self.name} = {self.value!r}"
+def _unused(bindings: Sequence[_gin_text.Binding]) -> list[_gin_text.Binding]:
+    """Returns the last bindings of each name that nothing took."""
+    called: dict[Any, list[_gin_text.Scope]] = {}
+    for used in _gin_text.read(operative(), "operative", ()):
+        if isinstance(used, _gin_text.Binding):
+            scope, *what = used.key
+            called.setdefault(tuple(what), []).append(scope)
+    last = {binding.key: binding for binding in bindings}
+    bound: dict[Any, list[_gin_text.Scope]] = {}
+    for scope, *what in last:
+        bound.setdefault(tuple(what), []).append(scope)
+    unused = []
+    for (scope, *what), binding in last.items():
+        # The innermost scope that has a binding gives a call its value.
+        givers = (
+            max((s for s in bound[tuple(what)] if s == call[: len(s)]), key=len)
+            for call in called.get(tuple(what), ())
+            if scope == call[: len(scope)]
+        )
+        if scope not in givers:
+            unused.append(binding)
+    return unused
 
 
-class _Delegate(config_parser.ParserDelegate):
-    """Keeps references and macros as they are written."""
-
-    def configurable_reference(self, name: str, evaluate: bool) -> _Symbol:
-        return _Symbol(f"@{name}()" if evaluate else f"@{name}")
-
-    def macro(self, name: str) -> _Symbol:
-        return _Symbol(f"%{name}")
+def _formatted(name: str, value: Any, width: int, indent: int) -> str:
+    """Writes a binding, continued on further lines if it is too long for one."""
+    text = pprint.pformat(value, width=width - indent)
+    if "\n" not in text and len(f"{name} = {text}") <= width:
+        return f"{name} = {text}"
+    lines = text.replace("\n", "\n" + " " * indent)
+    return f"{name} = \\\n{' ' * indent}{lines}"
 
 
 def _origin(target: Callable[..., Any]) -> str:
     return f"{target.__module__}.{target.__qualname__}"
-
-
-def _error(place: str, expected: str, got: str, todo: str) -> ValueError:
-    return ValueError(f"`parse`: {place}: expected {expected}; got {got}; {todo}")
-
-
-def _guess(name: str, known: Iterable[str], otherwise: str) -> str:
-    close = difflib.get_close_matches(name, sorted(known), 1, 0.5)
-    return f"did you mean `{close[0]}`?" if close else otherwise
-
-
-def _read_file(
-    path: pathlib.Path, place: str, chain: tuple[str, ...]
-) -> list[str | _Binding]:
-    """Reads a file and what it includes; `chain` has the files that include it."""
-    if str(path.resolve()) in chain:
-        raise _error(place, "no file to include itself", str(path), "remove a line")
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        got = f"{str(path)!r} ({getattr(error, 'strerror', 'no UTF-8 text')})"
-        raise _error(place, "a gin file", got, "correct the path") from error
-    return _read(text, str(path), (*chain, str(path.resolve())))
-
-
-def _read(text: str, name: str, chain: tuple[str, ...]) -> list[str | _Binding]:
-    """Splits gin text into statements, reading what it includes."""
-    statements: list[str | _Binding] = []
-    line = 1
-    try:
-        parser = config_parser.ConfigParser(text, _Delegate())
-        while (statement := parser.parse_statement()) is not None:
-            line = statement.location.line_num
-            place = f"{name}:{line}" if chain else name
-            if isinstance(statement, config_parser.ImportStatement):
-                _run_import(statement, place)
-                statements.append(statement.format())
-            elif isinstance(statement, config_parser.IncludeStatement):
-                path = pathlib.Path(statement.filename)
-                beside = pathlib.Path(chain[-1]).parent / path if chain else path
-                found = beside if beside.exists() else path
-                statements += _read_file(found, place, chain)
-            elif isinstance(statement, config_parser.BindingStatement):
-                statements.append(_Binding(place, *statement[:4]))
-    except (SyntaxError, StopIteration, tokenize.TokenError) as error:
-        line = getattr(error, "lineno", None) or line
-        place = f"{name}:{line}" if chain else name
-        # The last line of gin's message names the place, the first Python's trouble.
-        got = str(error.args[0]).splitlines()[-1].strip() if error.args else "the end"
-        raise _error(place, "gin syntax", got, "correct the line") from error
-    return statements
-
-
-def _run_import(statement: config_parser.ImportStatement, place: str) -> None:
-    try:
-        if statement.module.startswith("__gin__"):
-            raise ImportError("dynamic registration is not supported")
-        with gin.unlock_config():
-            importlib.import_module(statement.module)
-    except ImportError as error:
-        got = f"`{statement.format()}` ({' '.join(str(error).split())})"
-        todo = "correct the name or install it"
-        raise _error(place, "an import that works", got, todo) from error
-
-
-def _check_binding(binding: _Binding, macros: Mapping[str, Any]) -> None:
-    value = _resolved(binding.value, binding.place, macros, ())
-    if not binding.parameter:
-        return
-    target = _find(binding.selector, binding.place)
-    fault = _signatures.parameter_fault(target, binding.parameter, value, (_Symbol,))
-    if fault is not None:
-        expected, got, todo = fault
-        raise _error(binding.place, f"{expected} `{binding.name}`", got, todo)
-
-
-def _find(selector: str, place: str) -> Callable[..., Any]:
-    try:
-        return gin.get_configurable(selector)
-    except KeyError as error:
-        got = f"`{selector}`, which several have"
-        raise _error(place, "one configurable", got, "write its module too") from error
-    except ValueError as error:
-        known = {name.split(".", i)[i] for name in _registered for i in (0, 1)}
-        todo = _guess(selector, known, f"there are {sorted(known)}")
-        raise _error(place, "a configurable's name", f"`{selector}`", todo) from error
-
-
-def _resolved(
-    value: Any, place: str, macros: Mapping[str, Any], chain: tuple[str, ...]
-) -> Any:
-    """Puts macros' values in their places and checks every name on the way."""
-    if isinstance(value, list | tuple):
-        return type(value)(_resolved(item, place, macros, chain) for item in value)
-    if isinstance(value, dict):
-        return {
-            _resolved(key, place, macros, chain): _resolved(item, place, macros, chain)
-            for key, item in value.items()
-        }
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _error(place, "a finite number", repr(value), "gin cannot record it")
-    if not isinstance(value, _Symbol):
-        return value
-    if value.text.startswith("@"):
-        _find(value.name.split("/")[-1], place)
-        return value
-    if value.name in chain:
-        raise _error(
-            place, "macros without a loop", f"`{value}`", "define it otherwise"
-        )
-    if value.name in macros:
-        return _resolved(macros[value.name], place, macros, (*chain, value.name))
-    try:
-        gin.query_parameter(value.name)
-    except (KeyError, ValueError) as error:
-        todo = _guess(value.name, macros, f"define it as `{value.name} = ...`")
-        raise _error(place, "a defined macro", f"`{value}`", todo) from error
-    return value
