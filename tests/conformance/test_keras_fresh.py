@@ -86,6 +86,7 @@ def named_leaves(index, data):
     return {f"{index}/{place}/": x for place, x in enumerate(listed)}
 
 
+@pytest.mark.slow
 def test_layers_and_models(tmp_path):
     right, given = {}, {}
     for index, row in enumerate(keras_rows.LAYERS):

@@ -42,7 +42,7 @@ def kill_a_busy_save(victims, directory, seconds):
 
 
 @pytest.mark.parametrize(
-    "kills", [8, pytest.param(30, marks=pytest.mark.slow)], ids=["8", "30"]
+    "kills", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["3", "30"]
 )
 def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
     rng = random.Random(kills)

@@ -1,21 +1,111 @@
 """What is shown of a run: its numbers on disk, its progress, its curves.
 
 Here is what human eyes look at: the log of a run (`metrics.csv` and TensorBoard), the
-bar on the terminal, the pictures, still or moving. Not here: running averages
-(`tfrl.stats`), the loop that produces the numbers and the checkpoints
-(`tfrl.training`).
+bar on the terminal, the pictures, still or moving; and, inside of what is learned, the
+scalars, histograms, gradients and times that go to `tf.summary`, computed only where
+they are recorded. Not here: running averages (`tfrl.stats`), the loop that produces the
+numbers and the checkpoints (`tfrl.training`).
 """
 
-from tfrl.summaries.curves import plot_learning_curve
+from tfrl.summaries.curves import CurvesPlotter, plot_learning_curve
+from tfrl.summaries.gradients import (
+    summarize_distribution_gradient,
+    summarize_gradients,
+    summarize_tensor_gradients,
+    summarize_variables,
+)
+from tfrl.summaries.group_reader import MeanCurveGroupReader
+from tfrl.summaries.histograms import (
+    histogram_continuous,
+    histogram_discrete,
+    summarize_action,
+    summarize_distribution,
+)
+from tfrl.summaries.logs import (
+    enable_logging,
+    info,
+    info_once,
+    log_metrics,
+    warning,
+    warning_once,
+)
+from tfrl.summaries.mean_curve import (
+    MeanCurve,
+    ema_smooth,
+    interquartile_mean,
+    line_smooth,
+)
+from tfrl.summaries.panels import render_bars, render_figure, render_heatmap
 from tfrl.summaries.progress import Progress
+from tfrl.summaries.readers import (
+    EnvironmentStepsReturnReader,
+    EnvironmentStepsSuccessReader,
+    IterationsReturnReader,
+    IterationsSuccessReader,
+    MeanCurveReader,
+)
 from tfrl.summaries.run_log import RunLog, read_metrics
+from tfrl.summaries.scalars import (
+    add_mean_hist_summary,
+    add_mean_summary,
+    add_nested_summaries,
+    run_under_record_context,
+    safe_mean_hist_summary,
+    safe_mean_summary,
+    summarize_loss,
+    summarize_nest,
+    summarize_per_category_loss,
+)
+from tfrl.summaries.timing import record_time
 from tfrl.summaries.video import generate_gif, render_episode
+from tfrl.summaries.video_recorder import VideoRecorder
+from tfrl.summaries.visualizer import critic_network_visualizer
 
 __all__ = [
+    "CurvesPlotter",
+    "EnvironmentStepsReturnReader",
+    "EnvironmentStepsSuccessReader",
+    "IterationsReturnReader",
+    "IterationsSuccessReader",
+    "MeanCurve",
+    "MeanCurveGroupReader",
+    "MeanCurveReader",
     "Progress",
     "RunLog",
+    "VideoRecorder",
+    "add_mean_hist_summary",
+    "add_mean_summary",
+    "add_nested_summaries",
+    "critic_network_visualizer",
+    "ema_smooth",
+    "enable_logging",
     "generate_gif",
+    "histogram_continuous",
+    "histogram_discrete",
+    "info",
+    "info_once",
+    "interquartile_mean",
+    "line_smooth",
+    "log_metrics",
     "plot_learning_curve",
     "read_metrics",
+    "record_time",
+    "render_bars",
     "render_episode",
+    "render_figure",
+    "render_heatmap",
+    "run_under_record_context",
+    "safe_mean_hist_summary",
+    "safe_mean_summary",
+    "summarize_action",
+    "summarize_distribution",
+    "summarize_distribution_gradient",
+    "summarize_gradients",
+    "summarize_loss",
+    "summarize_nest",
+    "summarize_per_category_loss",
+    "summarize_tensor_gradients",
+    "summarize_variables",
+    "warning",
+    "warning_once",
 ]

@@ -1,17 +1,180 @@
 """Learning curves as pictures."""
 
+import io
 import os
 import pathlib
-from collections.abc import Mapping
+import types
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfrl.summaries import run_log
+from tfrl.core import checks, durable
+from tfrl.summaries import mean_curve, run_log
 
 _INK, _GREY, _RULE = "#1f2933", "#52606d", "#d9dee4"
 _TRAIN, _EVAL, _TARGET = "#2f6fb3", "#d9602b", "#3f8f5b"
 _PIXELS, _DPI = (1200, 750), 150
+_ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
+_BEST_PLACE: Mapping[str, Any] = types.MappingProxyType({"loc": "best"})
+_CYCLE = 10  # colours of matplotlib that repeat
+
+
+class CurvesPlotter:
+    """Draws mean curves, each with the region around it, into one picture.
+
+    The curves should be comparable. Nothing is drawn on the screen; `figure` is
+    matplotlib's, to be changed before it is saved.
+
+    Args:
+        mean_curves: one, or a list of them.
+        y_clipping: (low, high) to which y and the regions are cut, such as (0, 1) for
+            rates; None leaves them.
+        x_range: (low, high) that the curves are scaled to with `x_scaled_and_aligned`,
+            None for (0, 1); not used without.
+        y_range: limits of the y axis; None for what the curves need.
+        x_ticks: ticks of the x axis; None for matplotlib's choice.
+        x_label: of the axis; None for nothing.
+        y_label: of the axis; None for nothing.
+        x_scaled_and_aligned: whether the least x of all curves becomes the lower end
+            of `x_range`, the greatest the upper one, and all others lie in proportion.
+        figsize: width and height in inches.
+        dpi: pixels per inch of `figure`.
+        linestyle: "-", "--", "-." or ":", for all, or a list with one per curve.
+        linewidth: in points.
+        std_alpha: opacity of the regions.
+        colors: one per curve; None for matplotlib's ten in turns.
+        markers: one per curve; None for none.
+        bg_color: of the background.
+        grid_color: of the grid.
+        plot_mean_only: whether to leave the regions out.
+        legend_kwargs: arguments of matplotlib's legend; None for no legend.
+        title: above the picture; None for nothing.
+
+    Raises:
+        ImportError: if matplotlib is missing (extra `tfrl[plots]`).
+        ValueError: if there is no curve, one is empty or its parts are of unequal
+            length, or a list is not as long as that of the curves.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from tfrl.summaries import mean_curve
+        >>> rng = np.random.default_rng(0)
+        >>> runs = rng.normal(np.linspace(0.0, 9.0, 50), 1.0, [3, 50])
+        >>> curve = mean_curve.MeanCurve.from_curves(np.arange(50), runs, name="PPO")
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "curves.png")
+        >>> CurvesPlotter(curve, x_label="steps", y_label="return").plot(path)
+        >>> path.exists()
+        True
+    """
+
+    def __init__(
+        self,
+        mean_curves: mean_curve.MeanCurve | Sequence[mean_curve.MeanCurve],
+        y_clipping: tuple[float, float] | None = None,
+        x_range: tuple[float, float] | None = None,
+        y_range: tuple[float, float] | None = None,
+        x_ticks: Sequence[float] | None = None,
+        x_label: str | None = None,
+        y_label: str | None = None,
+        x_scaled_and_aligned: bool = False,
+        figsize: tuple[float, float] = (4, 4),
+        dpi: float = 100,
+        linestyle: str | Sequence[str] = "-",
+        linewidth: float = 2,
+        std_alpha: float = 0.2,
+        colors: Sequence[Any] | None = None,
+        markers: Sequence[Any] | None = None,
+        bg_color: Any = "white",
+        grid_color: Any = "#e6e5e3",
+        plot_mean_only: bool = False,
+        legend_kwargs: Mapping[str, Any] | None = _BEST_PLACE,
+        title: str | None = None,
+    ) -> None:
+        where = "CurvesPlotter"
+        curves: list[mean_curve.MeanCurve] = (
+            [mean_curves]
+            if isinstance(mean_curves, mean_curve.MeanCurve)
+            else [*mean_curves]
+        )
+        _check_curves(where, curves)
+        count = len(curves)
+        styles = [linestyle] * count if isinstance(linestyle, str) else linestyle
+        shades = [f"C{index % _CYCLE}" for index in range(count)]
+        shades = shades if colors is None else list(colors)
+        marks = [""] * count if markers is None else markers
+        for name, given in (
+            ("linestyle", styles),
+            ("colors", shades),
+            ("markers", marks),
+        ):
+            if len(given) != count:
+                raise ValueError(
+                    f"`{where}`: `{name}` expected {count} of them, one a curve; got "
+                    f"{len(given)}; name them all or none"
+                )
+        for name, pair in (("y_clipping", y_clipping), ("x_range", x_range)):
+            if pair is not None and not pair[0] < pair[1]:
+                raise ValueError(
+                    f"`{where}`: `{name}` expected (low, high) with low < high; "
+                    f"got {pair}; correct it"
+                )
+        self.figure = _figure(where, figsize, dpi, bg_color)
+        axes = self.figure.add_subplot()
+        axes.set_facecolor(bg_color)
+        xs = [np.asarray(curve.x, np.float64) for curve in curves]
+        if x_scaled_and_aligned:
+            xs = _aligned(where, xs, (0.0, 1.0) if x_range is None else x_range)
+        low, high = (-np.inf, np.inf) if y_clipping is None else y_clipping
+        for index, (x, curve) in enumerate(zip(xs, curves, strict=True)):
+            axes.plot(
+                x,
+                np.clip(curve.y, low, high),
+                linestyle=styles[index],
+                linewidth=linewidth,
+                color=shades[index],
+                marker=marks[index],
+                label=curve.name,
+            )
+            if not plot_mean_only and curve.min_y is not None:
+                ends = np.clip(curve.min_y, low, high), np.clip(curve.max_y, low, high)
+                axes.fill_between(
+                    x, *ends, alpha=std_alpha, color=shades[index], linewidth=0
+                )
+        _dress(axes, grid_color, title, x_label, y_label, x_ticks, y_range)
+        if legend_kwargs is not None and any(curve.name for curve in curves):
+            axes.legend(**legend_kwargs)
+
+    def plot(
+        self,
+        output_path: str | os.PathLike[str],
+        dpi: float = 200,
+        transparent: bool = False,
+        close_fig: bool = True,
+    ) -> None:
+        """Saves the picture; it appears complete or not at all.
+
+        Args:
+            output_path: ends in .png, .pdf, .svg, .jpg or .jpeg; the folder must exist.
+            dpi: pixels per inch.
+            transparent: whether the background is transparent.
+            close_fig: whether to let go of `figure`; then no more can be plotted.
+
+        Raises:
+            ValueError: if the path cannot be written, or the picture was closed.
+        """
+        where = "CurvesPlotter.plot"
+        if self.figure is None:
+            raise ValueError(
+                f"`{where}`: expected a picture that is open; got one that was closed; "
+                "plot with close_fig=False before"
+            )
+        _check_output(where, "output_path", output_path, _ENDINGS)
+        checks.check_positive(where, "dpi", dpi)
+        options = {"facecolor": "none"} if transparent else {}
+        _save(self.figure, output_path, dpi=dpi, transparent=transparent, **options)
+        if close_fig:
+            self.figure = None
 
 
 def plot_learning_curve(
@@ -23,7 +186,7 @@ def plot_learning_curve(
 ) -> None:
     """Draws the returns of a run over its environment steps, as a PNG.
 
-    `train/return_mean` is a thin line with its running mean (over 1/15 of them)
+    `train/return_mean` is a thin line with a smooth one (`line_smooth` over 1/15 of it)
     on top, `eval/return_mean` are points joined by a line. Rows in which one of them
     is missing or not finite are left out of it. The picture appears complete or not at
     all, and replaces an older one.
@@ -51,26 +214,10 @@ def plot_learning_curve(
         ...     picture.exists()
         True
     """
-    try:
-        from matplotlib import figure  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(
-            "`plot_learning_curve`: expected matplotlib; found none; "
-            "run: pip install 'tfrl[plots]'"
-        ) from error
-    path = pathlib.Path(path)
-    if path.suffix.lower() != ".png":
-        raise ValueError(
-            f"`plot_learning_curve`: `path` expected to end in .png; got {path}; "
-            "rename it"
-        )
+    where = "plot_learning_curve"
+    picture = _figure(where, (_PIXELS[0] / _DPI, _PIXELS[1] / _DPI), _DPI, "white")
+    _check_output(where, "path", path, [".png"])
     train, evaluation = _curves(metrics)
-    picture = figure.Figure(
-        figsize=(_PIXELS[0] / _DPI, _PIXELS[1] / _DPI),
-        dpi=_DPI,
-        layout="constrained",
-        facecolor="white",
-    )
     axes = picture.add_subplot()
     _draw(axes, train, evaluation, target)
     axes.set_title(title, loc="left", color=_INK, fontsize=13, weight="bold", pad=12)
@@ -87,7 +234,58 @@ def plot_learning_curve(
     axes.spines["bottom"].set_color(_GREY)
     axes.margins(x=0.01)
     axes.legend(fontsize=9, labelcolor=_INK, framealpha=0.9, edgecolor="none")
-    _save(picture, path)
+    _save(picture, path, facecolor="white")
+
+
+def _check_curves(where: str, curves: list[mean_curve.MeanCurve]) -> None:
+    if not curves:
+        raise ValueError(
+            f"`{where}`: `mean_curves` expected a curve at least; got none; give one"
+        )
+    for curve in curves:
+        fields = (curve.x, curve.y, curve.min_y, curve.max_y)
+        shapes = [list(np.shape(field)) for field in fields if field is not None]
+        size = shapes[0][0] if len(shapes) in (2, 4) and shapes[0] else 0
+        if not size or any(shape != [size] for shape in shapes):
+            raise ValueError(
+                f"`{where}`: `mean_curves` expected x, y and, for a region, min_y and "
+                f"max_y of equal length; got shapes {shapes} in {curve.name!r}; make "
+                "it with MeanCurve.from_curves"
+            )
+
+
+def _aligned(
+    where: str, xs: list[np.ndarray], ends: tuple[float, float]
+) -> list[np.ndarray]:
+    least, greatest = min(x.min() for x in xs), max(x.max() for x in xs)
+    if least == greatest:
+        raise ValueError(
+            f"`{where}`: `mean_curves` expected more than one x to scale; got "
+            f"{least:g} only; plot without x_scaled_and_aligned"
+        )
+    low, high = ends
+    return [low + (x - least) / (greatest - least) * (high - low) for x in xs]
+
+
+def _dress(
+    axes: Any,
+    grid_color: Any,
+    title: str | None,
+    x_label: str | None,
+    y_label: str | None,
+    x_ticks: Sequence[float] | None,
+    y_range: tuple[float, float] | None,
+) -> None:
+    axes.grid(color=grid_color, linestyle="--", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(length=0)
+    axes.margins(x=0.01)
+    axes.set(title=title, xlabel=x_label, ylabel=y_label)
+    if x_ticks is not None:
+        axes.set_xticks(x_ticks)
+    if y_range is not None:
+        axes.set_ylim(*y_range)
 
 
 def _curves(
@@ -115,15 +313,6 @@ def _curves(
     return curves
 
 
-def _running_mean(values: np.ndarray, width: int) -> np.ndarray:
-    """Returns the mean over a centred window, cut off at both ends."""
-    sums = np.concatenate([[0.0], np.cumsum(values - values[0])])
-    centre = np.arange(len(values))
-    low = np.maximum(centre - width // 2, 0)
-    high = np.minimum(centre + width // 2 + 1, len(values))
-    return values[0] + (sums[high] - sums[low]) / (high - low)
-
-
 def _draw(
     axes: Any,
     train: tuple[np.ndarray, np.ndarray],
@@ -136,11 +325,11 @@ def _draw(
         axes.plot(steps, returns, **thin, label="training")
         axes.plot(
             steps,
-            _running_mean(returns, len(returns) // 15),
+            mean_curve.line_smooth(returns, len(returns) // 30 * 2 + 1),
             color=_TRAIN,
             linewidth=2.0,
             marker="o" if len(steps) == 1 else "",
-            label="training, running mean",
+            label="training, smoothed",
         )
     if len(evaluation[0]):
         axes.plot(
@@ -164,10 +353,40 @@ def _draw(
         )
 
 
-def _save(picture: Any, path: pathlib.Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+def _figure(
+    where: str, inches: tuple[float, float], dpi: float, background: str
+) -> Any:
+    """A figure that belongs to no window, and to nobody else."""
     try:
-        picture.savefig(temporary, format="png")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        from matplotlib import figure  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError(
+            f"`{where}`: expected matplotlib; found none; "
+            "run: pip install 'tfrl[plots]'"
+        ) from error
+    return figure.Figure(
+        figsize=inches, dpi=dpi, layout="constrained", facecolor=background
+    )
+
+
+def _check_output(
+    where: str, name: str, path: str | os.PathLike[str], endings: Collection[str]
+) -> None:
+    path = pathlib.Path(path)
+    if path.suffix.lower() not in endings:
+        raise ValueError(
+            f"`{where}`: `{name}` expected to end in {' or '.join(endings)}; "
+            f"got {path}; rename it"
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+        raise ValueError(
+            f"`{where}`: `{name}` expected a file in a folder that exists and can be "
+            f"written; got {path}; make the folder, or choose another"
+        )
+
+
+def _save(picture: Any, path: str | os.PathLike[str], **options: Any) -> None:
+    data = io.BytesIO()
+    kind = pathlib.Path(path).suffix.lower().removeprefix(".")
+    picture.savefig(data, format=kind, **options)
+    durable.replace_file(path, data.getvalue())
