@@ -32,12 +32,18 @@ FLOORS = {
     **dict.fromkeys(["agents", "summaries"], 5),
     **dict.fromkeys(["training"], 6),
     **dict.fromkeys(["rl_trainer"], 7),
+    **dict.fromkeys(["command"], 8),
+    **dict.fromkeys(["__main__"], 9),
 }
 TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENSE"} | {
     *["tfrl", "tests", "colabs", "configs", "tools"]
 }
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
-GIN_FILES = {"tfrl/training/configs.py", "tfrl/rl_trainer.py"}
+GIN_FILES = {
+    "tfrl/rl_trainer.py",
+    "tfrl/training/_gin_text.py",
+    "tfrl/training/configs.py",
+}
 OPTIONAL = {"PIL", "dm_control", "flax", "jax", "matplotlib", "scipy"}
 PRIVATE_OR_DEAD = {
     "tensorflow.python": "not public",
@@ -80,13 +86,14 @@ def _fault_of_import(
     if is_door:
         own = len(parts) == 3 and parts[0] == room
         return "" if own else "a door imports names of its own files only"
-    if isinstance(node, ast.Import) or len(parts) != 2:
+    is_front = len(parts) == 1 and (root / "tfrl" / f"{parts[0]}.py").is_file()
+    if isinstance(node, ast.Import) or (len(parts) != 2 and not is_front):
         return "import a file: `from tfrl.room import file`"
-    if not (root / "tfrl" / parts[0] / f"{parts[1]}.py").is_file():
+    if not is_front and not (root / "tfrl" / parts[0] / f"{parts[1]}.py").is_file():
         return "not a file of that room"
     if parts[0] == room:
         return ""
-    if parts[1].startswith("_"):
+    if parts[-1].startswith("_"):
         return "a file private to its room"
     if parts[0] not in FLOORS or room not in FLOORS:
         return "a room without a floor"
@@ -270,7 +277,7 @@ def tests_mirror_the_package(root: Path) -> Iterator[str]:
     """`tfrl/room/file.py` is tested by `tests/room/test_file.py`."""
     for name, path in modules(root, "tfrl"):
         folder = path.relative_to(root / "tfrl").parent
-        test = root / "tests" / folder / f"test_{path.name.removeprefix('_')}"
+        test = root / "tests" / folder / f"test_{path.stem.strip('_')}.py"
         if path.name != "__init__.py" and not test.is_file():
             yield f"{name}: no {test.relative_to(root).as_posix()}"
 
@@ -296,7 +303,7 @@ def rooms_are_registered(root: Path) -> Iterator[str]:
     value = assigned_value(root / "tfrl" / "__init__.py", "_ROOMS")
     listed = list(ast.literal_eval(value)) if value else []
     found = {name.split("/")[1] for name, _ in modules(root, "tfrl")}
-    found = {name.removesuffix(".py") for name in found} - {"__init__"}
+    found = {name.removesuffix(".py") for name in found} - {"__init__", "__main__"}
     if listed != sorted(listed):
         yield "tfrl/__init__.py: _ROOMS is not sorted"
     for room in sorted(set(listed) ^ found):

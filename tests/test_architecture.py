@@ -89,6 +89,7 @@ PLANTED = {
     "name": ("imports_go_down", IN_LOSSES, "from tfrl.ops.value import twice", "file:"),
     "door": ("imports_go_down", IN_LOSSES, "from tfrl import ops", "import a file"),
     "root": ("imports_go_down", IN_LOSSES, "import tfrl", "import a file"),
+    "front": ("imports_go_down", IN_OPS, "from tfrl import rl_trainer", "lower"),
     "not_a_file": (
         "imports_go_down",
         IN_LOSSES,

@@ -25,7 +25,14 @@ from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
 from tfrl.schedules import schedulers
 from tfrl.summaries import curves
-from tfrl.training import configs, evaluation, export, rehearsal, trainer
+from tfrl.training import (
+    configs,
+    evaluation,
+    export,
+    rehearsal,
+    saved_run,
+    trainer,
+)
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ActionQuantizer": quantizer.ActionQuantizer,
@@ -140,6 +147,55 @@ def train_rl(
             title=running.directory.name,
         )
     return played
+
+
+def open_run(
+    directory: str | os.PathLike[str], step: int | None = None
+) -> saved_run.SavedRun:
+    """Rebuilds the agent of a run and its environments from what the run left.
+
+    That is `config.gin`, which is code: open only what you would execute. It takes the
+    place of a configuration parsed before, and is forgotten when the run is built.
+
+    Args:
+        directory: folder of the run.
+        step: the checkpoint, by its environment steps; None for the newest.
+
+    Returns:
+        The run, to be used as a context: it evaluates, records and exports.
+
+    Raises:
+        ValueError: if the folder holds no run, or what it holds does not fit together.
+
+    Example:
+        >>> open_run("no/such/run")
+        Traceback (most recent call last):
+        ...
+        ValueError: `open_run`: `directory` expected the folder of a run, with \
+config.gin; got 'no/such/run' without; correct the path
+    """
+    config = pathlib.Path(directory) / "config.gin"
+    if not config.is_file():
+        raise ValueError(
+            "`open_run`: `directory` expected the folder of a run, with config.gin; "
+            f"got {str(directory)!r} without; correct the path"
+        )
+    configs.register(_CONFIGURABLES)
+    try:
+        configs.parse([config])
+        bound = gin.get_bindings(train_rl)
+        make: Callable[..., trainer.Trainer] = bound.pop(
+            "light_rl_trainer", trainer.Trainer
+        )
+        bound.pop("light_rl", None)
+        like = make(output_dir=directory, **bound)
+    finally:
+        configs.clear()
+    try:
+        return saved_run.SavedRun(like, step)
+    except BaseException:
+        like.close()
+        raise
 
 
 def main(argv: Sequence[str] | None = None) -> int:

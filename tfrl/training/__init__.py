@@ -1,9 +1,16 @@
 """What runs: the loop around an agent, and what it leaves on disk.
 
 Agents and their losses live in `tfrl.agents` and `tfrl.losses`, pictures and logs in
-`tfrl.summaries`; the command line is `tfrl.rl_trainer`.
+`tfrl.summaries`; the command line is `tfrl.command`.
 """
 
+from tfrl.training.actors import Actors
+from tfrl.training.checkpointer import (
+    Checkpointer,
+    enable_checkpoint,
+    extract_sub_state_dict_from_checkpoint,
+    is_checkpoint_enabled,
+)
 from tfrl.training.checkpoints import (
     RunLock,
     latest_step,
@@ -12,16 +19,38 @@ from tfrl.training.checkpoints import (
     save_run,
 )
 from tfrl.training.collection import Collector
+from tfrl.training.config_files import (
+    abs_path,
+    copy_gin_configs,
+    get_conf_file,
+    get_gin_file,
+    parse_conf_file,
+    read_conf_file,
+    write_config,
+    write_gin_configs,
+)
 from tfrl.training.configs import (
     check_all_used,
     clear,
+    compute_summary_or_eval_interval,
+    configured,
+    get_gin_config_strs,
+    inoperative_config_str,
     operative,
     parse,
     register,
+    summarize_config,
+    summarize_gin_config,
     write,
 )
+from tfrl.training.doctor import NonFinite, find_nonfinite
 from tfrl.training.endpoints import Endpoint, distribution_endpoints
-from tfrl.training.evaluation import Evaluation, evaluate
+from tfrl.training.evaluation import (
+    Evaluation,
+    auc_score,
+    evaluate,
+    predict_dataset,
+)
 from tfrl.training.export import (
     export_model,
     export_policy,
@@ -32,13 +61,30 @@ from tfrl.training.export import (
 )
 from tfrl.training.fit import FitModel
 from tfrl.training.fit_callbacks import Collect, Evaluate, FollowSchedule, UpdateTarget
-from tfrl.training.host_policy import HostPolicy
+from tfrl.training.host_policy import HostPolicy, numpy_copy
+from tfrl.training.learner_check import LearnerReport, check_learner
 from tfrl.training.record_video import RecordVideo
+from tfrl.training.rehearsal import Rehearsal, RehearsalCheck, rehearse
 from tfrl.training.rollouts import Rollouts
 from tfrl.training.run_checkpoint import RunCheckpoint
+from tfrl.training.saved_run import SavedRun
+from tfrl.training.serialization import dump, dumps, load, loads
+from tfrl.training.snapshots import (
+    generate_snapshot,
+    get_diff,
+    get_revision,
+    get_snapshot_env_vars,
+    is_inside_docker_container,
+    is_repo_root,
+    package_root,
+    snapshot_repo_roots,
+    unzip_snapshot,
+)
 from tfrl.training.trainer import Intervals, Trainer
 
 __all__ = [
+    "Actors",
+    "Checkpointer",
     "Collect",
     "Collector",
     "Endpoint",
@@ -48,28 +94,69 @@ __all__ = [
     "FollowSchedule",
     "HostPolicy",
     "Intervals",
+    "LearnerReport",
+    "NonFinite",
     "RecordVideo",
+    "Rehearsal",
+    "RehearsalCheck",
     "Rollouts",
     "RunCheckpoint",
     "RunLock",
+    "SavedRun",
     "Trainer",
     "UpdateTarget",
+    "abs_path",
+    "auc_score",
     "check_all_used",
+    "check_learner",
     "clear",
+    "compute_summary_or_eval_interval",
+    "configured",
+    "copy_gin_configs",
     "distribution_endpoints",
+    "dump",
+    "dumps",
+    "enable_checkpoint",
     "evaluate",
     "export_model",
     "export_policy",
+    "extract_sub_state_dict_from_checkpoint",
+    "find_nonfinite",
+    "generate_snapshot",
+    "get_conf_file",
+    "get_diff",
+    "get_gin_config_strs",
+    "get_gin_file",
+    "get_revision",
+    "get_snapshot_env_vars",
+    "inoperative_config_str",
+    "is_checkpoint_enabled",
+    "is_inside_docker_container",
+    "is_repo_root",
     "latest_step",
     "list_steps",
+    "load",
     "load_run",
+    "loads",
+    "numpy_copy",
     "operative",
+    "package_root",
     "parse",
+    "parse_conf_file",
     "policy_endpoints",
     "policy_inputs",
+    "predict_dataset",
+    "read_conf_file",
     "register",
+    "rehearse",
     "save_run",
+    "snapshot_repo_roots",
+    "summarize_config",
+    "summarize_gin_config",
+    "unzip_snapshot",
     "value_endpoint",
     "verify",
     "write",
+    "write_config",
+    "write_gin_configs",
 ]

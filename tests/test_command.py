@@ -1,0 +1,206 @@
+import configparser
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import command, rl_trainer
+from tfrl.summaries import run_log
+from tfrl.training import checkpoints, configs
+
+ROOT = pathlib.Path(__file__).parents[1]
+CARTPOLE = str(ROOT / "configs" / "policy_gradient_cartpole.gin")
+SMALL = [
+    *["Trainer.n_envs = 2", "Trainer.n_steps = 16", "Trainer.total_env_steps = 64"],
+    *["PolicyGradient.hidden_units = (4,)", "train_rl.seed = 5"],
+    *["Intervals.eval_episodes = 2", "Intervals.checkpoint_epochs = 1"],
+    *["Intervals.log_epochs = 1", "make_vec.max_episode_steps = 30"],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    flags = [f"--config={binding}" for binding in SMALL]
+    try:
+        done = command.main(["train", CARTPOLE, f"--output_dir={folder}", *flags])
+    finally:
+        configs.clear()
+    assert done == 0
+    return folder
+
+
+def call(*argv):
+    return command.main([str(each) for each in argv])
+
+
+def test_the_entry_point_is_there():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    scripts = setup["options.entry_points"]["console_scripts"]
+    assert scripts.strip() == "tfrl = tfrl.command:main"
+    assert callable(command.main)
+
+
+def test_evaluate(folder, capsys):
+    assert call("evaluate", folder, "--episodes=3", "--seed=4") == 0
+    out = capsys.readouterr().out
+    step = checkpoints.latest_step(folder)
+    with rl_trainer.open_run(folder) as run:
+        expected = run.evaluate(3, seed=4).returns.mean()
+    assert f"after {step} environment steps: return {expected:.1f} " in out
+    assert "3 episodes" in out
+    # The time limit of the run holds.
+    assert expected <= 30.0
+    first = checkpoints.list_steps(folder)[0]
+    assert call("evaluate", folder, f"--step={first}") == 0
+    assert f"after {first} environment steps" in capsys.readouterr().out
+
+
+def test_a_run_is_opened_as_it_was_trained(folder):
+    configs.parse(bindings=["train_rl.seed = 99"])
+    with rl_trainer.open_run(folder) as run:
+        assert run._like.seed == 5
+    assert "99" not in configs.operative()
+    configs.clear()
+
+
+def test_record(folder, tmp_path, capsys):
+    pytest.importorskip("pygame")
+    path = tmp_path / "film.gif"
+    flags = ["--max_steps=3", "--size", 30, 20]
+    assert call("record", folder, f"--output={path}", *flags) == 0
+    assert str(path) in capsys.readouterr().out
+    assert path.read_bytes()[:6] == b"GIF89a"
+    assert np.frombuffer(path.read_bytes(), "<u2", 2, 6).tolist() == [30, 20]
+
+
+def test_plot(folder, tmp_path, capsys):
+    path = tmp_path / "curve.png"
+    assert call("plot", folder, f"--output={path}", "--title=PPO", "--target=475") == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert str(path) in capsys.readouterr().out
+
+
+def test_plots_of_several_runs(folder, tmp_path, capsys):
+    path = tmp_path / "curves.png"
+    flags = [f"--output={path}", "--tag=train/loss", "--interval=std", "--target=1"]
+    assert call("plot", folder, folder, *flags) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    path.unlink()
+    assert call("plot", folder, folder, f"--output={path}", "--tag=loss") == 2
+    assert "train/loss" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_a_plot_of_the_critic(folder, tmp_path, capsys):
+    path = tmp_path / "critic.png"
+    flags = ["--critic", 2, -0.2, 0.2, 3, -2, 2, f"--output={path}"]
+    assert call("plot", folder, *flags) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert call("plot", folder, folder, *flags) == 2
+    assert "expected one run" in capsys.readouterr().err
+
+
+def test_export_and_verify(folder, tmp_path, capsys):
+    path = tmp_path / "policy"
+    assert call("export", folder, path) == 0
+    assert call("verify", path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"serving_default: as exported, within \S+", lines[1])
+    one, other = (tf.saved_model.load(each) for each in (path, folder / "policy"))
+    rows = tf.random.stateless_normal([9, 4], seed=[0, 1])
+    actions = [
+        model.signatures["serving_default"](observations=rows)["actions"]
+        for model in (one, other)
+    ]
+    np.testing.assert_array_equal(*actions)
+    assert call("export", folder, path) == 2
+    assert "overwrite" in capsys.readouterr().err
+    assert call("export", folder, path, "--overwrite") == 0
+
+
+def test_doctor(folder, tmp_path, capsys):
+    assert call("doctor", folder) == 0
+    assert capsys.readouterr().out == (
+        f"every number in {folder} is finite, of events, 2 rows of metrics.csv, "
+        "2 checkpoints\n"
+    )
+    weights = {f"w{i}": np.array([0.0, np.nan]) for i in range(7)}
+    checkpoints.save_run(tmp_path, 32, weights, {})
+    with run_log.RunLog(tmp_path, ["train/loss"]) as log:
+        log.write(16, {"train/loss": np.inf})
+    assert call("doctor", tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "first step 16: train/loss is inf in metrics.csv"
+    assert lines[1].startswith("then  step 32: state/w0[1] is nan (1 of 2 ")
+    assert (len(lines), lines[-1]) == (6, "and in 3 more tensors")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["evaluate", "absent"], "config.gin; got 'absent'"),
+        (["record", "absent"], "config.gin"),
+        (["export", "absent", "policy"], "config.gin"),
+        (["verify", "absent"], "absent"),
+        (["doctor", "absent"], "absent"),
+        (["plot", "absent"], "absent"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    argv, words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tfrl {argv[0]}: error: ") and words in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "COMMAND"),
+        (["trian"], "trian"),
+        (["evaluate"], "RUN"),
+        (["evaluate", "run", "--episodes=many"], "--episodes"),
+        (["doctor", "run", "--loud"], "--loud"),
+    ],
+    ids=["nothing", "misspelled", "no_run", "no_number", "unknown_flag"],
+)
+def test_wrong_flags_are_one_line(argv, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        command.main(argv)
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_a_foreign_run_is_refused(folder, tmp_path, capsys):
+    other = tmp_path / "run"
+    other.mkdir()
+    text = (folder / "config.gin").read_text()
+    (other / "config.gin").write_text(text)
+    assert call("evaluate", other) == 2
+    assert "expected an undamaged checkpoint; got none" in capsys.readouterr().err
+    (other / "checkpoints").symlink_to(folder / "checkpoints")
+    assert call("evaluate", other) == 0
+    (other / "config.gin").write_text(text.replace("CartPole-v1", "Acrobot-v1"))
+    assert call("evaluate", other) == 2
+    assert "another agent or shape" in capsys.readouterr().err
+    (other / "config.gin").write_text("PolicyGradient.gama = 0.9\n")
+    assert call("evaluate", other) == 2
+    assert "did you mean `gamma`?" in capsys.readouterr().err
+
+
+def test_training_takes_the_flags_of_the_front_door(tmp_path, capsys):
+    assert call("train", "absent.gin", f"--output_dir={tmp_path}/run") == 2
+    assert "absent.gin" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        call("train", "--help")
+    assert stop.value.code == 0
+    assert "--config_file" in capsys.readouterr().out

@@ -1,0 +1,152 @@
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from event_files import writing
+
+from tfrl.summaries import run_log
+from tfrl.training import checkpoints, doctor
+
+COLUMNS = ["train/return_mean", "train/length_mean", "train/loss"]
+
+
+@pytest.fixture
+def healthy(tmp_path):
+    """No episode ended before step 32; a checkpoint at 64."""
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        nothing = {"train/return_mean": math.nan, "train/length_mean": math.nan}
+        log.write(32, {**nothing, "train/loss": 1.0})
+        log.write(64, {"train/return_mean": 9.0, "train/length_mean": 9.0})
+    weights = {
+        "kernel": tf.reshape(tf.range(6.0), [2, 3]),
+        "count": np.int64(3),
+        "half": tf.ones([2], tf.bfloat16),
+        "wave": np.ones([2], np.complex64),
+        "name": None,
+    }
+    checkpoints.save_run(tmp_path, 64, weights, {"worst": -math.inf})
+    return tmp_path
+
+
+def test_a_healthy_run(healthy):
+    assert doctor.find_nonfinite(healthy) == []
+
+
+def test_weights(healthy):
+    kernel = np.zeros([2, 3], np.float32)
+    kernel[1, 0], kernel[1, 2] = np.nan, np.inf
+    checkpoints.save_run(healthy, 96, {"net": {"kernel": kernel}}, {})
+    kernel[0, 1] = -np.inf
+    checkpoints.save_run(healthy, 128, {"net": {"kernel": kernel}}, {})
+    (found,) = doctor.find_nonfinite(healthy)
+    assert found[:3] == (96, "state/net/kernel", (1, 0))
+    assert math.isnan(found.value)
+    assert found[4:] == (2, 6, "checkpoints/step-96")
+    assert str(found) == (
+        "step 96: state/net/kernel[1, 0] is nan (2 of 6 elements are not finite) in "
+        "checkpoints/step-96"
+    )
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        tf.constant([1.0, np.inf], tf.bfloat16),
+        np.array([1.0, complex(0, np.nan)], np.complex64),
+        np.array([1.0, -np.inf]),
+    ],
+    ids=["bfloat16", "complex64", "float64"],
+)
+def test_weights_of_every_kind(leaf, tmp_path):
+    checkpoints.save_run(tmp_path, 3, (leaf,), {})
+    (found,) = doctor.find_nonfinite(tmp_path)
+    assert found[:3] == (3, "state/0", (1,))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_metrics(value, tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(32, {"train/length_mean": 9.0, "train/loss": 1.0})
+        log.write(64, {"train/loss": value})
+        log.write(96, {"train/return_mean": math.nan, "train/length_mean": 9.0})
+    first, then = doctor.find_nonfinite(tmp_path)
+    assert (first.step, first.tensor, first.file) == (64, "train/loss", "metrics.csv")
+    assert str(first) == f"step 64: train/loss is {value} in metrics.csv"
+    # A return of episodes that did end.
+    assert (then.step, then.tensor) == (96, "train/return_mean")
+    (tmp_path / "metrics.csv").unlink()
+    again = doctor.find_nonfinite(tmp_path)
+    assert [each[:2] for each in again] == [first[:2], then[:2]]
+    assert "tfevents" in again[0].file
+
+
+def test_events_of_others(tmp_path):
+    with writing(tmp_path / "eval"):
+        tf.summary.text("notes", "inf", step=1)
+        tf.summary.histogram("weights", [1.0, 2.0], step=1)
+        tf.summary.scalar("q", 1.0, step=1)
+        tf.summary.scalar("q", math.nan, step=7)
+        tf.summary.scalar("q", math.inf, step=8)
+    (found,) = doctor.find_nonfinite(tmp_path)
+    assert (found.step, found.tensor) == (7, "q")
+    assert found.file.startswith("eval/events.out.tfevents.")
+
+
+def test_the_earliest_comes_first(healthy):
+    checkpoints.save_run(healthy, 96, {"b": np.array([np.nan])}, {})
+    with run_log.RunLog(healthy / "more", ["train/loss"]) as log:
+        log.write(80, {"train/loss": math.nan})
+    found = doctor.find_nonfinite(healthy)
+    assert [each.step for each in found] == [80, 96]
+
+
+def test_a_killed_writer_is_no_damage(healthy):
+    (path,) = healthy.glob("events.out.tfevents.*")
+    whole = path.read_bytes()
+    for cut in (1, 5, 14):
+        path.write_bytes(whole[:-cut])
+        assert doctor.find_nonfinite(healthy) == []
+    with (healthy / "metrics.csv").open("a") as file:
+        file.write("96,na")
+    assert doctor.find_nonfinite(healthy) == []
+
+
+def _flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        ("events.out.tfevents.*", _flip),
+        ("events.out.tfevents.*", lambda path: path.write_bytes(b"no records" * 9)),
+        ("checkpoints/step-64/state.data*", _flip),
+        ("checkpoints/step-64/state.index", _flip),
+        ("checkpoints/step-64/state.index", pathlib.Path.unlink),
+        ("metrics.csv", lambda path: path.write_text("")),
+        ("metrics.csv", lambda path: path.write_text("env_steps,a\n1,2,3\n")),
+        ("metrics.csv", lambda path: path.write_text("a,b\n1,2\n")),
+        ("metrics.csv", lambda path: path.write_bytes(b"\xff\xfe\n")),
+    ],
+    ids=[
+        *["event", "no_events", "tensor", "index", "no_index"],
+        *["empty", "ragged", "no_steps", "no_text"],
+    ],
+)
+def test_damaged_files_are_named(pattern, damage, healthy):
+    (path,) = healthy.glob(pattern)
+    damage(path)
+    with pytest.raises(ValueError, match="`find_nonfinite`: `directory`") as error:
+        doctor.find_nonfinite(healthy)
+    place = path.parent if "checkpoints" in pattern else path
+    assert str(place) in str(error.value) and "damaged" in str(error.value)
+
+
+def test_no_run(tmp_path):
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(ValueError, match="expected the folder of a run"):
+            doctor.find_nonfinite(folder)

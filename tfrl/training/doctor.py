@@ -1,0 +1,191 @@
+"""What went wrong in a run first: its earliest number that is none."""
+
+import itertools
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import message
+from tensorboard.compat.proto import event_pb2
+
+from tfrl.summaries import run_log
+from tfrl.training import checkpoints
+
+# No episode has ended yet: then there is no mean length, and no mean return.
+_NO_EPISODES = {"train/length_mean", "train/return_mean"}
+
+
+class NonFinite(NamedTuple):
+    """A tensor of a run that holds NaN or an infinity.
+
+    Attributes:
+        step: environment steps (of other event files whatever they count) at which
+            it does so first.
+        tensor: its name: a column, a tag, or a path in the checkpoint.
+        place: index of its first such element; () of a number.
+        value: of that element.
+        n_bad: how many of its elements are such.
+        n_all: how many elements it has.
+        file: where it lies.
+
+    Example:
+        >>> print(NonFinite(512, "w", (0, 3), math.nan, 2, 8, "step-512"))
+        step 512: w[0, 3] is nan (2 of 8 elements are not finite) in step-512
+    """
+
+    step: int
+    tensor: str
+    place: tuple[int, ...]
+    value: Any
+    n_bad: int
+    n_all: int
+    file: str
+
+    def __str__(self) -> str:
+        where = f"[{', '.join(map(str, self.place))}]" if self.place else ""
+        counted = f" ({self.n_bad} of {self.n_all} elements are not finite)"
+        return (
+            f"step {self.step}: {self.tensor}{where} is {self.value}"
+            f"{counted if self.place else ''} in {self.file}"
+        )
+
+
+def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
+    """Looks for NaN and infinities in all that a run has left behind.
+
+    That is `metrics.csv`, every TensorBoard event file in the folder and below it, and
+    every tensor of every checkpoint. Each tensor is named once, at its first step. Of
+    one step the rows of `metrics.csv` come before events, and those before the
+    checkpoint, which was saved after them.
+
+    Means over training episodes before the first one has ended are NaN in every run and
+    do not count, nor do empty cells. What a run that was killed had begun to write at
+    the end of a file is left out.
+
+    Args:
+        directory: folder of the run.
+
+    Returns:
+        What was found, the earliest first; nothing of a healthy run.
+
+    Raises:
+        ValueError: if the folder holds nothing of a run, or a file of it is damaged.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> weights = {"w": np.array([1.0, np.nan]), "b": np.zeros(2)}
+        >>> _ = tfrl.training.save_run(folder, 512, weights, {})
+        >>> for found in find_nonfinite(folder):
+        ...     print(found)
+        step 512: state/w[1] is nan (1 of 2 elements are not finite) in \
+checkpoints/step-512
+    """
+    folder = pathlib.Path(directory)
+    rows, steps = folder / "metrics.csv", checkpoints.list_steps(folder)
+    events = sorted(folder.rglob("events.out.tfevents.*"))
+    if not (rows.is_file() or steps or events):
+        raise ValueError(
+            "`find_nonfinite`: `directory` expected the folder of a run, with "
+            f"metrics.csv, event files or checkpoints; got {str(folder)!r} without; "
+            "correct the path"
+        )
+    sources = [_in_rows(rows)] if rows.is_file() else []
+    sources += [_in_events(path, folder) for path in events]
+    sources += [_in_checkpoint(folder, step) for step in steps]
+    earliest: dict[str, NonFinite] = {}
+    for found in itertools.chain(*sources):
+        known = earliest.get(found.tensor)
+        if known is None or found.step < known.step:
+            earliest[found.tensor] = found
+    return sorted(earliest.values(), key=lambda found: found.step)
+
+
+def _in_rows(path: pathlib.Path) -> Iterator[NonFinite]:
+    try:
+        run_log.read_metrics(path)
+        text = path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    header, *rows = text[: text.rfind("\n") + 1].splitlines()
+    names = header.split(",")
+    for row in rows:
+        cells = dict(zip(names, row.split(","), strict=True))
+        values = {name: float(cell) for name, cell in cells.items() if cell}
+        step = values.pop("env_steps", math.nan)
+        if not math.isfinite(step):
+            raise _damaged(path, f"a row without env_steps, {row!r}")
+        yield from _of_row(int(step), values, path.name)
+
+
+def _in_events(path: pathlib.Path, folder: pathlib.Path) -> Iterator[NonFinite]:
+    name = path.relative_to(folder).as_posix()
+    for record in _records(path):
+        try:
+            event = event_pb2.Event.FromString(record)
+            values = {part.tag: _content(part) for part in event.summary.value}
+        except (ValueError, TypeError, message.DecodeError) as error:
+            raise _damaged(path, error) from error
+        yield from _of_row(event.step, values, name)
+
+
+def _records(path: pathlib.Path) -> Iterator[bytes]:
+    records = iter(tf.data.TFRecordDataset(os.fspath(path)).as_numpy_iterator())
+    while True:
+        try:
+            record = next(records, None)
+        except tf.errors.DataLossError as error:
+            if "truncated record" in error.message:
+                return
+            raise _damaged(path, error.message) from error
+        except tf.errors.OpError as error:
+            raise _damaged(path, error.message) from error
+        if record is None:
+            return
+        yield record
+
+
+def _content(part: Any) -> Any:
+    """What a tag says, of TensorFlow 2 or before; 0 of what is no number."""
+    if part.HasField("simple_value"):
+        return part.simple_value
+    return tf.make_ndarray(part.tensor) if part.HasField("tensor") else 0.0
+
+
+def _of_row(step: int, values: dict[str, Any], file: str) -> Iterator[NonFinite]:
+    waiting = all(np.isnan(values.get(name, 0.0)).all() for name in _NO_EPISODES)
+    for name, value in values.items():
+        if not (waiting and name in _NO_EPISODES):
+            yield from _of_tensor(step, name, value, file)
+
+
+def _in_checkpoint(folder: pathlib.Path, step: int) -> Iterator[NonFinite]:
+    name = f"checkpoints/step-{step}"
+    try:
+        reader = tf.train.load_checkpoint(os.fspath(folder / name / "state"))
+        for tensor in sorted(reader.get_variable_to_dtype_map()):
+            yield from _of_tensor(step, tensor, reader.get_tensor(tensor), name)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise _damaged(folder / name, error) from error
+
+
+def _of_tensor(step: int, name: str, content: Any, file: str) -> Iterator[NonFinite]:
+    values = np.asarray(content)
+    kind = tf.as_dtype(values.dtype)
+    if kind.is_floating or kind.is_complex:
+        bad = ~np.isfinite(values)
+        if bad.any():
+            place = tuple(int(index) for index in np.argwhere(bad)[0])
+            n_bad, value = int(bad.sum()), values[place].item()
+            yield NonFinite(step, name, place, value, n_bad, values.size, file)
+
+
+def _damaged(path: pathlib.Path, reason: Any) -> ValueError:
+    return ValueError(
+        "`find_nonfinite`: `directory` expected files as they were written; got "
+        f"{str(path)!r}, damaged ({reason}); remove it and look again"
+    )

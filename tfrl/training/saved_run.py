@@ -1,0 +1,191 @@
+"""A run seen from outside, over or going on: played, filmed, exported."""
+
+import contextlib
+import copy
+import io
+import os
+import pathlib
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, durable
+from tfrl.summaries import panels, video, visualizer
+from tfrl.training import checkpoints, evaluation, export, host_policy, trainer
+
+_OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
+
+
+class SavedRun:
+    """The agent of a checkpoint, and environments like those that it learned in.
+
+    Only reads in the folder of the run, and takes no lock, so that a run may go on
+    meanwhile. As a context it closes the trainer's environments at the end.
+
+    Args:
+        like: a `Trainer` of the run's folder, built as that of the run was and not
+            entered; `tfrl.rl_trainer.open_run` builds it from the run's `config.gin`.
+        step: the checkpoint, by its environment steps; None for the newest.
+
+    Attributes:
+        agent: as it was saved.
+        step: environment steps after which it was saved.
+
+    Raises:
+        ValueError: if there is no such checkpoint, or it is of another agent.
+
+    Example:
+        >>> import tempfile
+        >>> def make_envs(n_envs):
+        ...     return tfrl.environments.make_vec("CartPole-v1", n_envs)
+        >>> like = tfrl.training.Trainer(tempfile.mkdtemp(), make_envs=make_envs)
+        >>> _ = tfrl.training.save_run(like.directory, 1024, like.agent, {})
+        >>> with SavedRun(like) as run:
+        ...     run.step, len(run.evaluate(n_episodes=3).returns)
+        (1024, 3)
+    """
+
+    def __init__(self, like: trainer.Trainer, step: int | None = None) -> None:
+        self._like = like
+        self.agent, _, self.step = checkpoints.load_run(
+            like.directory, like.agent, step
+        )
+        self._head = self.agent.policy.head
+        self._host = host_policy.HostPolicy(self.agent.policy)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._like.close()
+
+    def act(self, observations: Any) -> np.ndarray:
+        """Returns the most probable actions for observations `[B, *shape]`."""
+        parameters = self._host(observations)
+        return self._head.host_to_env(self._head.host_mode(parameters))
+
+    def evaluate(self, n_episodes: int = 20, *, seed: int = 0) -> evaluation.Evaluation:
+        """Plays greedy episodes; see `tfrl.training.evaluate`."""
+        return evaluation.evaluate(
+            self.act, self._like.eval_envs, n_episodes, seed=seed
+        )
+
+    def record(
+        self, path: str | os.PathLike[str], *, seed: int = 0, **options: Any
+    ) -> None:
+        """Plays one greedy episode and writes it as an animated GIF.
+
+        Args:
+            path: what to write, ending in `.gif`; replaced if it exists.
+            seed: of the environment.
+            **options: as of `tfrl.summaries.generate_gif`.
+
+        Raises:
+            ImportError: if a library to draw with is missing (extra `tfrl[video]`).
+            ValueError: if the environment cannot be drawn, or an argument is off.
+        """
+
+        def policy(observation: Any) -> Any:
+            row = tf.nest.map_structure(lambda x: np.asarray(x)[None], observation)
+            return self.act(row)[0]
+
+        try:
+            with contextlib.closing(self._drawable()) as env:
+                video.generate_gif(env, path, policy, seed=seed, **options)
+        except gym.error.DependencyNotInstalled as error:
+            raise ImportError(
+                "`SavedRun.record`: `path` expected an environment that can draw; got "
+                f"{error}; install it, or run: pip install 'tfrl[video]'"
+            ) from error
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the policy as a SavedModel; see `tfrl.training.export_policy`."""
+        spaces = self._like.observation_space, self._like.action_space
+        export.export_policy(self.agent, path, *spaces, overwrite=overwrite)
+
+    def values(self, observations: Any) -> tf.Tensor:
+        """Returns what the critic expects of observations `[B, *shape]`, `[B]`."""
+        policy = self.agent.policy
+        return policy.state(policy.normalize(observations), method="critic")
+
+    def draw_critic(
+        self,
+        path: str | os.PathLike[str],
+        across: tuple[int, float, float],
+        down: tuple[int, float, float],
+        *,
+        cells: int = 100,
+        size: tuple[int, int] = (640, 480),
+    ) -> None:
+        """Draws the values of a plane of observations in colours, as a PNG.
+
+        Two components of the observation vary, all others are 0.
+
+        Args:
+            path: what to write, ending in `.png`; replaced if it exists.
+            across: a component, and its values at the left and the right end.
+            down: another component, and its values at the upper and the lower end.
+            cells: observations across, and down.
+            size: width and height of the picture in pixels.
+
+        Raises:
+            ImportError: if matplotlib or Pillow is missing.
+            ValueError: if observations are no vectors, they have no such components,
+                or an argument is off.
+        """
+        where = "SavedRun.draw_critic"
+        if pathlib.Path(path).suffix.lower() != ".png":
+            raise ValueError(
+                f"`{where}`: `path` expected to end in .png; got {path}; rename it"
+            )
+        shape = self._like.observation_space.shape
+        if shape is None or len(shape) != 1:
+            raise ValueError(
+                f"`{where}`: `across` expected observations that are vectors; got "
+                f"{self._like.observation_space}; draw by `values`"
+            )
+        corners = np.zeros([3, *shape], np.float32)
+        for row, (name, (part, start, end)) in enumerate(
+            [("across", across), ("down", down)], start=1
+        ):
+            checks.check_whole_number(where, name, part, low=0, high=shape[0] - 1)
+            corners[:, part] = start
+            corners[row, part] = end
+        image = visualizer.critic_network_visualizer(
+            lambda pair: self.values(pair[1]),
+            tf.zeros([1, 1]),
+            *(corners[0], corners[1], corners[2], cells, cells),
+        )
+        title = "value of observations: [{}] from {:g} to {:g} across, ".format(*across)
+        title += "[{}] from {:g} to {:g} down".format(*down)
+        picture = panels.render_heatmap(title, image[0, 0], size=size)
+        data = io.BytesIO()
+        picture.save(data, "PNG")
+        durable.replace_file(path, data.getvalue())
+
+    def _drawable(self) -> gym.Env:
+        """One environment like those of the run, drawing to arrays."""
+        envs, where = self._like.eval_envs, "`SavedRun.record`: `path` expected"
+        if "rgb_array" not in envs.metadata.get("render_modes", ()):
+            raise ValueError(
+                f"{where} an environment that draws to arrays (render mode "
+                f"'rgb_array'); got render modes {envs.metadata.get('render_modes')}; "
+                "nothing can be filmed of it"
+            )
+        spec = copy.deepcopy(envs.spec)
+        if spec is not None:
+            for name in _OF_VECTORS:
+                spec.kwargs.pop(name, None)
+            limit = spec.kwargs.pop("max_episode_steps", spec.max_episode_steps)
+            spec.max_episode_steps = limit
+            env = gym.make(spec, render_mode="rgb_array")
+            if env.observation_space == self._like.observation_space:
+                return env
+            env.close()
+        raise ValueError(
+            f"{where} environments that can be made one at a time, by `gym.make` of "
+            f"their spec; got {envs.spec}; record by `tfrl.summaries.generate_gif` "
+            "with an environment of your own and `act`"
+        )
