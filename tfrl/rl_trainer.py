@@ -100,13 +100,13 @@ def train_rl(
         >>> import functools, tempfile
         >>> make_trainer = functools.partial(
         ...     tfrl.training.Trainer,
-        ...     agent=tfrl.agents.PPO(minibatch_size=16),
+        ...     agent=tfrl.agents.PPO(minibatch_size=8),
         ...     make_envs=functools.partial(tfrl.environments.make_vec, "CartPole-v1"),
-        ...     n_envs=2, n_steps=8, intervals=tfrl.training.Intervals(eval_episodes=2))
+        ...     n_envs=2, n_steps=4, intervals=tfrl.training.Intervals(eval_episodes=2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     played = train_rl(folder, n_epochs=2, light_rl_trainer=make_trainer)
         ...     print(sorted(os.listdir(folder))[:2])
-        tmp... 100%  32/32 steps ...
+        tmp... 100%  16/16 steps ...
         ['checkpoints', 'config.gin']
     """
     del light_rl

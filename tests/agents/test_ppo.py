@@ -239,7 +239,7 @@ def test_one_trace_for_all_updates_and_agents_of_a_kind():
     make_agent(**MINIBATCHES).update(make_trajectory(gym.spaces.Discrete(3)))
     before = compile.trace_count(ppo._compiled_update)
     for seed in range(2):
-        agent = make_agent(seed=seed, **MINIBATCHES)
+        agent = make_agent(seed=seed, n_updates=4 + seed, **MINIBATCHES)
         for step in range(4):
             agent, _ = agent.update(make_trajectory(gym.spaces.Discrete(3), step))
     assert before > 0 and compile.trace_count(ppo._compiled_update) == before

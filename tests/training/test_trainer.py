@@ -289,6 +289,7 @@ def test_twenty_kills_lose_nothing(tmp_path):
     kill_and_compare(tmp_path, n_kills=20, n_epochs=600)
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
     child = spawn(tmp_path, "new", 100_000)
     try:

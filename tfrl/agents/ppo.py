@@ -217,7 +217,12 @@ class PPOAgent(pytree.PyTreeNode):
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
         size = self.config.minibatch_size
         _replicated.check_rows("PPO.update", "minibatch_size", size, divides=n_rows)
-        return _replicated.run(_compiled_update, self, trajectory)
+        # A run of another length learns by the same compiled code.
+        n_updates = tf.constant(self.n_updates, tf.float32)
+        agent, info = _replicated.run(
+            _compiled_update, self.replace(n_updates=0), trajectory, n_updates
+        )
+        return agent.replace(n_updates=self.n_updates), info
 
 
 class _Plan(NamedTuple):
@@ -238,7 +243,9 @@ class _Plan(NamedTuple):
     rng: tf.Tensor
 
 
-def _prepare(agent: PPOAgent, trajectory: records.Trajectory) -> _Plan:
+def _prepare(
+    agent: PPOAgent, trajectory: records.Trajectory, n_updates: tf.Tensor
+) -> _Plan:
     config = agent.config
     ended = trajectory.terminated | trajectory.truncated
     rewards, scale = trajectory.rewards, agent.return_scale
@@ -247,7 +254,7 @@ def _prepare(agent: PPOAgent, trajectory: records.Trajectory) -> _Plan:
     rows = actor_critic.estimate_advantages(
         agent.policy, trajectory, rewards, gamma=config.gamma, lambda_=config.lambda_
     )
-    left = 1.0 - tf.cast(agent.n_updates_done, tf.float32) / agent.n_updates
+    left = 1.0 - tf.cast(agent.n_updates_done, tf.float32) / n_updates
     left = tf.maximum(left, 0.0)
     rng, seed = random.split_seed(agent.rng, 2)
     n_rows, order = rows.weights.shape[0], ()
@@ -284,8 +291,10 @@ _compiled_prepare = compile.jit(_prepare)
 _compiled_finish = compile.jit(_finish)
 
 
-def _update(agent: PPOAgent, trajectory: records.Trajectory) -> tuple[PPOAgent, dict]:
-    plan = _compiled_prepare(agent, trajectory)
+def _update(
+    agent: PPOAgent, trajectory: records.Trajectory, n_updates: tf.Tensor
+) -> tuple[PPOAgent, dict]:
+    plan = _compiled_prepare(agent, trajectory, n_updates)
     state, info = _gradient_steps(agent, plan)
     return _compiled_finish(agent, trajectory, plan, state, info)
 
