@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import os
 import pathlib
@@ -29,24 +30,32 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("rows")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def start(folder):
+@contextlib.contextmanager
+def started(action, folder):
+    """Runs `storage_processes.py`, in a group of its own that ends with the block."""
     script = pathlib.Path(__file__).with_name("storage_processes.py")
-    processes = {
-        action: subprocess.Popen(
-            [sys.executable, script, action, folder],
-            cwd=script.parents[2],
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for action in ("share", "wait")
-    }
-    yield processes
-    for process in processes.values():
-        process.kill()
+    process = subprocess.Popen(
+        [sys.executable, script, action, folder],
+        cwd=script.parents[2],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def waiting(folder):
+    # It starts while other tests run.
+    with started("wait", folder) as process:
+        yield process
 
 
 def test_whoever_unpickles_has_the_same_rows():
@@ -120,9 +129,9 @@ def test_restoring_writes_into_the_shared_rows(tmp_path):
 
 
 @pytest.mark.slow
-def test_children_write_and_die_and_nothing_is_left(start):
-    process = start["share"]
-    output, errors = process.communicate(timeout=300)
+def test_children_write_and_die_and_nothing_is_left(folder):
+    with started("share", folder) as process:
+        output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert len(output.split()) == 1
     assert segments(process.pid) == []
@@ -130,8 +139,8 @@ def test_children_write_and_die_and_nothing_is_left(start):
     assert "resource_tracker" not in errors
 
 
-def test_a_maker_that_is_killed_leaves_files_and_no_segment(start, folder):
-    process = start["wait"]
+def test_a_maker_that_is_killed_leaves_files_and_no_segment(waiting, folder):
+    process = waiting
     (name,) = process.stdout.readline().split()
     assert name in os.listdir("/dev/shm")
     os.kill(process.pid, signal.SIGKILL)
