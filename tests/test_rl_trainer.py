@@ -62,6 +62,7 @@ def test_every_config_trains(config, tmp_path, capsys):
     assert set(model.signatures) == {"serving_default", "sample", "log_prob"}
 
 
+@pytest.mark.slow
 def test_the_written_config_repeats_the_run(tmp_path):
     assert run(tmp_path / "first", "--config=train_rl.seed = 3") == 0
     again = ["--config_file", str(tmp_path / "first" / "config.gin")]

@@ -125,7 +125,12 @@ def test_one_step_equals_the_algorithm_written_out():
     ("space", "squash"),
     [
         pytest.param(gym.spaces.Discrete(3), False, id="discrete"),
-        pytest.param(gym.spaces.MultiDiscrete([3, 2]), False, id="multi_discrete"),
+        pytest.param(
+            gym.spaces.MultiDiscrete([3, 2]),
+            False,
+            id="multi_discrete",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(BOX_ACTIONS, False, id="box", marks=pytest.mark.slow),
         pytest.param(BOX_ACTIONS, True, id="squashed-box"),
     ],
@@ -245,6 +250,7 @@ def test_one_trace_for_all_updates_and_agents_of_a_kind():
     assert before > 0 and compile.trace_count(ppo._compiled_update) == before
 
 
+@pytest.mark.slow
 def test_learns_which_arm_pays():
     agent = make_agent(gym.spaces.Discrete(2), learning_rate=0.02, lambda_=0.0)
     observations = np.ones((T, N, 3), np.float32)

@@ -103,6 +103,7 @@ def test_jacobian_integrates_to_the_range(name):
     np.testing.assert_allclose(area, abs(float(y[-1] - y[0])), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_graph_and_jit_equal_eager():
     # One of each computation, in one function: compiling takes the time.
     names = ["StableTanh", "Softsign", "Softplus", "Softclip half", "SoftclipTF"]

@@ -175,6 +175,7 @@ def test_what_is_missing_is_installed(execute):
     assert re.fullmatch(command, last), last
 
 
+@pytest.mark.slow
 def test_quickstart_runs_forwards_and_backwards(execute, tmp_path):
     runs = tmp_path / "runs"
     notebook = with_parameters(

@@ -12,14 +12,6 @@ from conformance import keras_rows, test_keras_classes, test_keras_fresh
 over_losses = pytest.mark.parametrize(
     "row", keras_rows.LOSSES, ids=[row.name for row in keras_rows.LOSSES]
 )
-# Training on replicas takes a second each: one of three by default.
-over_some_losses = pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(row, id=row.name, marks=[pytest.mark.slow] * (number % 3 > 0))
-        for number, row in enumerate(keras_rows.LOSSES)
-    ],
-)
 SMALL_PARTS = keras_rows.INITIALIZERS | keras_rows.SCHEDULES
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning"
@@ -77,7 +69,7 @@ def test_losses_of_half_precision(row):
         np.testing.assert_allclose(got, loss(true, pred), rtol=0.1, atol=0.02)
 
 
-@over_some_losses
+@over_losses
 def test_losses_on_two_replicas(row):
     true, _ = row.values(8)
     alone = model_for(row)

@@ -159,14 +159,7 @@ def test_seeds_repeat_and_differ(space, squash):
     assert np.any(hosts[0] != hosts[2])
 
 
-# Compiling takes a second each: one of four by default.
-@pytest.mark.parametrize(
-    ("space", "squash"),
-    [
-        pytest.param(space, squash, id=name, marks=[pytest.mark.slow] * (i % 4 > 0))
-        for i, (name, space, squash) in enumerate(HEADS)
-    ],
-)
+@every_head
 def test_everything_compiles(space, squash):
     head = action_heads.action_head(space, squash=squash)
 

@@ -268,6 +268,7 @@ assert not {"tfrl", "foreign_layers"} & set(sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_saved_model_in_a_process_without_tfrl(tmp_path):
     def make(training):  # noqa: ARG001
         return foreign_layers.network()

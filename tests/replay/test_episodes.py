@@ -234,6 +234,7 @@ def add_many(store, env, rounds):
         store.add(seen, one, one, no, np.array([t % 7 == 6]), seen + 1, env_ids=[env])
 
 
+@pytest.mark.slow
 def test_processes_share_a_store():
     spec = tf.TensorSpec([200])
     store = EpisodeStore(spec, tf.TensorSpec([]), 40, 2, shared=True)

@@ -90,6 +90,7 @@ def assert_gone(files):
     assert not files & set(os.listdir("/dev/shm")), "nothing is left in shared memory"
 
 
+@pytest.mark.slow
 def test_rows_stay_whole_between_processes():
     assert_gone(share(1.0, [forked, spawned]))
 

@@ -91,7 +91,7 @@ def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
     [
         ("CartPole-v1", "sync"),
         pytest.param("CartPole-v1", "vector_entry_point", marks=pytest.mark.slow),
-        ("Pendulum-v1", "sync"),
+        pytest.param("Pendulum-v1", "sync", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, env_id, vectorization):
@@ -126,6 +126,7 @@ class Uncapturable(gym.Wrapper):
         super().close()
 
 
+@pytest.mark.slow
 def test_environments_that_cannot_be_captured_start_anew(tmp_path):
     def make_envs(n_envs):
         return gym.vector.SyncVectorEnv(
