@@ -12,7 +12,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tfrl.environments.acting import Actor, Columns, Job, Layout, play
-from tfrl.environments.attributes import get_env_attr, has_env_attr
+from tfrl.environments.attributes import (
+    check_renders,
+    get_env_attr,
+    has_env_attr,
+)
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.sampling import (
     TransitionBatch,
@@ -64,6 +68,7 @@ __all__ = [
     "capture",
     "check_numbers",
     "check_preprocessors",
+    "check_renders",
     "default_preprocessor",
     "environment_context",
     "get_action_spec",

@@ -5,6 +5,30 @@ from typing import Any
 _RAISE = "__ERROR__"
 
 
+def check_renders(where: str, env: Any) -> None:
+    """Raises unless an environment renders arrays.
+
+    Args:
+        where: name of the asking function, for the error message.
+        env: environment, wrapped or not.
+
+    Raises:
+        ValueError: if its `render_mode` is not "rgb_array".
+
+    Example:
+        >>> check_renders("film", gym.make("CartPole-v1"))
+        Traceback (most recent call last):
+        ...
+        ValueError: `film`: `env` expected render_mode 'rgb_array'; got None; make it so
+    """
+    mode = getattr(env, "render_mode", None)
+    if mode != "rgb_array":
+        raise ValueError(
+            f"`{where}`: `env` expected render_mode 'rgb_array'; got {mode!r}; make it "
+            "so"
+        )
+
+
 def get_env_attr(
     env: Any, attr: str, default: Any = _RAISE, max_depth: int = 100
 ) -> Any:

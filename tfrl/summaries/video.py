@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from tfrl.core import checks, durable
+from tfrl.environments import attributes
+from tfrl.summaries import _gif
 
 
 def generate_gif(
@@ -55,17 +57,8 @@ def generate_gif(
         b'GIF89a'
     """
     where = "generate_gif"
-    try:
-        from PIL import Image  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(
-            f"`{where}`: expected Pillow; found none; run: pip install 'tfrl[video]'"
-        ) from error
-    path = os.fspath(filepath)
-    if not path.lower().endswith(".gif"):
-        raise ValueError(
-            f"`{where}`: `filepath` expected to end in .gif; got {path}; rename it"
-        )
+    pillow = _gif.imported_pillow(where)
+    path = _gif.checked_path(where, "filepath", filepath)
     checks.check_within(where, "duration", duration, 10, np.inf)
     if max_episode_steps is not None:
         checks.check_whole_number(where, "max_episode_steps", max_episode_steps, low=1)
@@ -73,15 +66,11 @@ def generate_gif(
         width, height = resize_to
         checks.check_whole_number(where, "resize_to", width, low=1)
         checks.check_whole_number(where, "resize_to", height, low=1)
-    if env.render_mode != "rgb_array":
-        raise ValueError(
-            f"`{where}`: `env` expected render_mode 'rgb_array'; got "
-            f"{env.render_mode!r}; make it so"
-        )
+    attributes.check_renders(where, env)
 
     def pictures() -> Iterator[Any]:
         for _ in _played(env, policy, max_episode_steps, seed):
-            picture = Image.fromarray(np.asarray(env.render()))
+            picture = pillow.fromarray(np.asarray(env.render()))
             yield picture if resize_to is None else picture.resize(resize_to)
 
     drawn, data = pictures(), io.BytesIO()

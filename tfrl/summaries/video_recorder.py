@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.summaries import panels
+from tfrl.environments import attributes
+from tfrl.summaries import _gif, panels
 
 _MOST_FRAMES_PER_SEC = 100.0  # what the hundredths of a second of a GIF can say
 
@@ -73,25 +74,14 @@ class VideoRecorder:
         path: str | os.PathLike[str],
     ) -> None:
         where = "VideoRecorder"
-        try:
-            from PIL import Image  # noqa: PLC0415
-        except ImportError as error:
-            raise ImportError(
-                f"`{where}`: expected Pillow; found none; "
-                "run: pip install 'tfrl[video]'"
-            ) from error
         check = checks.check_whole_number
-        self._image = Image
+        self._image = _gif.imported_pillow(where)
         self._env = env
         self._max_width = check(where, "frame_max_width", frame_max_width, low=1)
         self._repeats = check(where, "last_step_repeats", last_step_repeats, low=0)
         blanks = check(where, "append_blank_frames", append_blank_frames, low=-(2**31))
         self._blanks = max(blanks, 0)
-        if env.render_mode != "rgb_array":
-            raise ValueError(
-                f"`{where}`: `env` expected render_mode 'rgb_array'; got "
-                f"{env.render_mode!r}; make it so"
-            )
+        attributes.check_renders(where, env)
         if frames_per_sec is None:
             of_env = (env.metadata or {}).get("render_fps") or 30
             frames_per_sec = min(float(of_env), _MOST_FRAMES_PER_SEC)
@@ -100,11 +90,7 @@ class VideoRecorder:
             where, "frames_per_sec", frames_per_sec, 0, _MOST_FRAMES_PER_SEC
         )
         self._duration = 1000 / frames_per_sec
-        self.path = os.fspath(path)
-        if not self.path.lower().endswith(".gif"):
-            raise ValueError(
-                f"`{where}`: `path` expected to end in .gif; got {self.path}; rename it"
-            )
+        self.path = _gif.checked_path(where, "path", path)
         # Compressed pictures; None is a black one.
         self._frames: list[bytes | None] = []
         self._cache: list[bytes | None] = []

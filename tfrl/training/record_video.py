@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks
+from tfrl.environments import attributes
 from tfrl.summaries import video
 from tfrl.training import _playing
 
@@ -66,11 +67,7 @@ class RecordVideo(keras.callbacks.Callback):
         super().__init__()
         _playing.check_act("RecordVideo", act)
         checks.check_whole_number("RecordVideo", "every_epochs", every_epochs, low=1)
-        if env.render_mode != "rgb_array":
-            raise ValueError(
-                "`RecordVideo`: `env` expected render_mode 'rgb_array'; got "
-                f"{env.render_mode!r}; make it so"
-            )
+        attributes.check_renders("RecordVideo", env)
         self._env, self._act, self._given = env, act, network
         self._directory, self._every_epochs = pathlib.Path(directory), every_epochs
         self._to_env = (lambda raw: raw) if to_env is None else to_env
