@@ -44,7 +44,7 @@ GIN_FILES = {
     "tfrl/training/_gin_text.py",
     "tfrl/training/configs.py",
 }
-OPTIONAL = {"PIL", "dm_control", "flax", "jax", "matplotlib", "scipy"}
+OPTIONAL = {"PIL", "av", "dm_control", "flax", "jax", "matplotlib", "scipy"}
 PRIVATE_OR_DEAD = {
     "tensorflow.python": "not public",
     "keras.src": "not public",

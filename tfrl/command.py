@@ -73,7 +73,7 @@ def _evaluate(flags: argparse.Namespace) -> int:
 
 
 def _record(flags: argparse.Namespace) -> int:
-    path = flags.output or pathlib.Path(flags.run_dir) / "episode.gif"
+    path = flags.output or pathlib.Path(flags.run_dir) / "episode.mp4"
     size = flags.size and tuple(flags.size)
     # Nothing is shown, so that no screen needs to be looked for.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -202,10 +202,10 @@ def _parser() -> argparse.ArgumentParser:
     add_step(evaluate)
     evaluate.add_argument("--episodes", type=int, default=20, help="how many")
     evaluate.add_argument("--seed", **seeded)
-    record = add("record", _record, "play an episode and write it as a GIF")
+    record = add("record", _record, "play an episode and write it as a video")
     add_run(record)
     add_step(record)
-    record.add_argument("--output", help="the GIF; RUN/episode.gif by default")
+    record.add_argument("--output", help=".mp4 or .gif; RUN/episode.mp4 by default")
     record.add_argument("--seed", **seeded)
     record.add_argument("--max_steps", type=int, help="when to stop at the latest")
     record.add_argument(

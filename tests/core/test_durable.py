@@ -39,6 +39,19 @@ def test_replace_file_replaces_the_whole_content(tmp_path):
     assert names(tmp_path) == ["a"]
 
 
+def test_check_output_file(tmp_path):
+    for path in (tmp_path / "new.png", "plain.PNG", str(tmp_path / "a.b.svg")):
+        assert durable.check_output_file("plot", "path", path, [".png", ".svg"]) is None
+    with pytest.raises(
+        ValueError, match=r"`plot`: `path` expected to end in .png; got"
+    ):
+        durable.check_output_file("plot", "path", tmp_path / "a.gif", [".png"])
+    (tmp_path / "folder.png").mkdir()
+    for path in (tmp_path / "absent" / "a.png", tmp_path / "folder.png"):
+        with pytest.raises(ValueError, match="`path` expected a file in a folder that"):
+            durable.check_output_file("plot", "path", path, [".png"])
+
+
 @pytest.mark.parametrize(("call", "number"), [("fsync", 0), ("rename", 0)])
 def test_replace_file_keeps_the_old_content_on_failure(
     tmp_path, monkeypatch, call, number

@@ -1,5 +1,6 @@
 import builtins
 
+import av
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -53,6 +54,34 @@ def test_every_step_is_a_picture(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_episode_is_a_video_or_a_gif(tmp_path):
+    env = Counting()
+    for ending in (".gif", ".mp4"):
+        video.record_episode(env, tmp_path / f"a{ending}", resize_to=(20, 30))
+    assert frames(tmp_path / "a.gif") == [
+        ((20, 30), 40 * step, 100) for step in range(6)
+    ]
+    with av.open(str(tmp_path / "a.mp4")) as film:
+        assert film.streams.video[0].average_rate == 10
+        shown = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    assert [frame.shape for frame in shown] == [(30, 20, 3)] * 6
+    levels = [frame.mean() for frame in shown]
+    np.testing.assert_allclose(levels, np.arange(0, 240, 40), atol=3)
+
+
+def test_frames_that_change_their_size(tmp_path, monkeypatch):
+    env = Counting()
+    monkeypatch.setattr(
+        env, "render", lambda: np.zeros((6 + env.steps, 4, 3), np.uint8)
+    )
+    with pytest.raises(
+        ValueError, match=r"`env` expected frames of one size; got \(6, "
+    ):
+        video.record_episode(env, tmp_path / "a.mp4")
+    assert not list(tmp_path.iterdir())
+    video.record_episode(env, tmp_path / "a.gif", resize_to=(4, 4))
+
+
 def test_size_and_length(tmp_path):
     env, path = Counting(), str(tmp_path / "short.gif")
     video.generate_gif(env, path, None, (8, 2), max_episode_steps=2, seed=3)
@@ -80,7 +109,11 @@ def test_render_episode(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"filepath": "episode.png"}, "`filepath` expected to end in .gif; got"),
+        ({"filepath": "episode.mp4"}, "`filepath` expected to end in .gif; got"),
+        (
+            {"filepath": "no/a.gif"},
+            "`filepath` expected a file in a folder that exists",
+        ),
         ({"env": Counting("human")}, "`env` expected render_mode 'rgb_array'; got 'hu"),
         ({"duration": 0}, "`duration` expected numbers in"),
         ({"max_episode_steps": 0}, "`max_episode_steps` expected an int of at least 1"),

@@ -97,3 +97,12 @@ def test_bad_arguments():
         training.RecordVideo(Row(), greedy, "films", every_epochs=0)
     with pytest.raises(ValueError, match="`env` expected render_mode 'rgb_array'; got"):
         training.RecordVideo(Row("human"), greedy, "films")
+    with pytest.raises(ValueError, match="`ending` expected one of"):
+        training.RecordVideo(Row(), greedy, "films", ending=".avi")
+
+
+def test_films_as_videos(tmp_path):
+    fitted(training.RecordVideo(Row(), greedy, tmp_path, ending=".mp4"), 1, [0.0, 1.0])
+    [path] = tmp_path.iterdir()
+    assert path.name == "epoch_0001.mp4"
+    assert path.read_bytes()[4:8] == b"ftyp"

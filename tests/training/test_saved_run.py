@@ -120,12 +120,14 @@ def test_a_film_shows_the_environment_of_the_run(folder, tmp_path, monkeypatch):
         with Image.open(path) as film:
             assert (film.n_frames, film.size) == (1 + 5, (32, 32))
         monkeypatch.setattr(run, "act", lambda rows: rows[:, 0].astype(int) % 2)
-        run.record(path)
+        run.record(path, frames_per_sec=20)
         with Image.open(path) as film:
             assert film.info["duration"] == 8 * 50
-        with pytest.raises(ValueError, match=r"expected to end in \.gif"):
-            run.record(tmp_path / "episode.mp4")
-    assert [file.name for file in tmp_path.iterdir()] == ["episode.gif"]
+        run.record(tmp_path / "episode.mp4")
+        with pytest.raises(ValueError, match=r"expected to end in \.gif or \.mp4; got"):
+            run.record(tmp_path / "episode.avi")
+    assert {file.name for file in tmp_path.iterdir()} == {"episode.gif", "episode.mp4"}
+    assert (tmp_path / "episode.mp4").read_bytes()[4:8] == b"ftyp"
 
 
 class Wider(gym.ObservationWrapper):

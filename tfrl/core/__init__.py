@@ -26,6 +26,7 @@ from tfrl.core.checks import (
 )
 from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
 from tfrl.core.durable import (
+    check_output_file,
     flush_to_disk,
     new_folder,
     remove_folder,
@@ -119,6 +120,7 @@ __all__ = [
     "check_known_shape",
     "check_numerics",
     "check_one_of",
+    "check_output_file",
     "check_positive",
     "check_rank",
     "check_same_shape",

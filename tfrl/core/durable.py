@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -35,6 +35,41 @@ def _renew_threads() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_threads)
+
+
+def check_output_file(
+    where: str, name: str, path: Path, endings: Collection[str]
+) -> None:
+    """Raises unless a file can be written.
+
+    Args:
+        where: name of the asking function, for the error message.
+        name: of the argument, for the error message.
+        path: the file; one that exists would be replaced.
+        endings: those that are allowed, in lower case, such as `.png`.
+
+    Raises:
+        ValueError: if it has another ending, is a folder, or its folder does not exist
+            or cannot be written.
+
+    Example:
+        >>> check_output_file("plot", "path", "no/such/folder/a.png", [".png"])
+        Traceback (most recent call last):
+        ...
+        ValueError: `plot`: `path` expected a file in a folder that exists and can be
+        written; got no/such/folder/a.png; make the folder, or choose another
+    """
+    path = pathlib.Path(path)
+    if path.suffix.lower() not in endings:
+        raise ValueError(
+            f"`{where}`: `{name}` expected to end in {' or '.join(endings)}; "
+            f"got {path}; rename it"
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+        raise ValueError(
+            f"`{where}`: `{name}` expected a file in a folder that exists and can be "
+            f"written; got {path}; make the folder, or choose another"
+        )
 
 
 def replace_file(path: Path, data: bytes) -> None:

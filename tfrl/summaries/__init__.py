@@ -57,7 +57,7 @@ from tfrl.summaries.scalars import (
     summarize_per_category_loss,
 )
 from tfrl.summaries.timing import record_time
-from tfrl.summaries.video import generate_gif, render_episode
+from tfrl.summaries.video import generate_gif, record_episode, render_episode
 from tfrl.summaries.video_recorder import VideoRecorder
 from tfrl.summaries.visualizer import critic_network_visualizer
 
@@ -89,6 +89,7 @@ __all__ = [
     "log_metrics",
     "plot_learning_curve",
     "read_metrics",
+    "record_episode",
     "record_time",
     "render_bars",
     "render_episode",

@@ -4,7 +4,7 @@ import io
 import os
 import pathlib
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,7 @@ class CurvesPlotter:
                 f"`{where}`: expected a picture that is open; got one that was closed; "
                 "plot with close_fig=False before"
             )
-        _check_output(where, "output_path", output_path, _ENDINGS)
+        durable.check_output_file(where, "output_path", output_path, _ENDINGS)
         checks.check_positive(where, "dpi", dpi)
         options = {"facecolor": "none"} if transparent else {}
         _save(self.figure, output_path, dpi=dpi, transparent=transparent, **options)
@@ -216,7 +216,7 @@ def plot_learning_curve(
     """
     where = "plot_learning_curve"
     picture = _figure(where, (_PIXELS[0] / _DPI, _PIXELS[1] / _DPI), _DPI, "white")
-    _check_output(where, "path", path, [".png"])
+    durable.check_output_file(where, "path", path, [".png"])
     train, evaluation = _curves(metrics)
     axes = picture.add_subplot()
     _draw(axes, train, evaluation, target)
@@ -367,22 +367,6 @@ def _figure(
     return figure.Figure(
         figsize=inches, dpi=dpi, layout="constrained", facecolor=background
     )
-
-
-def _check_output(
-    where: str, name: str, path: str | os.PathLike[str], endings: Collection[str]
-) -> None:
-    path = pathlib.Path(path)
-    if path.suffix.lower() not in endings:
-        raise ValueError(
-            f"`{where}`: `{name}` expected to end in {' or '.join(endings)}; "
-            f"got {path}; rename it"
-        )
-    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
-        raise ValueError(
-            f"`{where}`: `{name}` expected a file in a folder that exists and can be "
-            f"written; got {path}; make the folder, or choose another"
-        )
 
 
 def _save(picture: Any, path: str | os.PathLike[str], **options: Any) -> None:

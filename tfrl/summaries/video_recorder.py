@@ -10,15 +10,13 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, durable
+from tfrl.core import checks
 from tfrl.environments import attributes
-from tfrl.summaries import _gif, panels
-
-_MOST_FRAMES_PER_SEC = 100.0  # what the hundredths of a second of a GIF can say
+from tfrl.summaries import _film, panels
 
 
 class VideoRecorder:
-    """Collects the frames of episodes and writes them as an animated GIF.
+    """Collects the frames of episodes and writes them as a video or an animated GIF.
 
     Pictures in `pred_info` (see `render_bars`, `render_heatmap`) stand right of the
     frame or below it, whichever takes less room. Frames are kept compressed, one after
@@ -39,12 +37,14 @@ class VideoRecorder:
             an episode.
         append_blank_frames: how many black frames follow an episode; negative for
             none.
-        path: what to write, ending in `.gif`; replaced if it exists.
+        path: what to write: `.mp4` (H.264), or `.gif`, which is larger and loses
+            colours; replaced if it exists.
 
     Raises:
-        ImportError: if Pillow is missing (extra `tfrl[video]`).
+        ImportError: if Pillow, or PyAV for `.mp4`, is missing (extra `tfrl[video]`).
         TypeError: if a number of frames or pixels is no int.
-        ValueError: if an argument is out of range, or `env` does not render to arrays.
+        ValueError: if an argument is out of range, no file can be written at `path`, or
+            `env` does not render to arrays.
 
     Example:
         >>> import pathlib, tempfile
@@ -75,22 +75,15 @@ class VideoRecorder:
     ) -> None:
         where = "VideoRecorder"
         check = checks.check_whole_number
-        self._image = _gif.imported_pillow(where)
+        self._image = _film.imported_pillow(where)
         self._env = env
         self._max_width = check(where, "frame_max_width", frame_max_width, low=1)
         self._repeats = check(where, "last_step_repeats", last_step_repeats, low=0)
         blanks = check(where, "append_blank_frames", append_blank_frames, low=-(2**31))
         self._blanks = max(blanks, 0)
         attributes.check_renders(where, env)
-        if frames_per_sec is None:
-            of_env = (env.metadata or {}).get("render_fps") or 30
-            frames_per_sec = min(float(of_env), _MOST_FRAMES_PER_SEC)
-        checks.check_positive(where, "frames_per_sec", frames_per_sec)
-        checks.check_within(
-            where, "frames_per_sec", frames_per_sec, 0, _MOST_FRAMES_PER_SEC
-        )
-        self._duration = 1000 / frames_per_sec
-        self.path = _gif.checked_path(where, "path", path)
+        self._frames_per_sec = _film.checked_speed(where, env, frames_per_sec)
+        self.path = _film.checked_path(where, "path", path)
         # Compressed pictures; None is a black one.
         self._frames: list[bytes | None] = []
         self._cache: list[bytes | None] = []
@@ -105,7 +98,9 @@ class VideoRecorder:
         Raises:
             ValueError: if the environment renders anything else.
         """
-        return _checked_frame("capture_env_frame", "env", self._env.render())
+        return _film.checked_frame(
+            "VideoRecorder.capture_env_frame", "env", self._env.render()
+        )
 
     def capture_frame(self, pred_info: Any = None, is_last_step: bool = False) -> None:
         """Adds the environment as it is now to the video.
@@ -137,7 +132,8 @@ class VideoRecorder:
             ValueError: if `frame` is anything else, or the recorder is closed.
         """
         self._check_open("cache_frame_and_pred_info")
-        frame = _checked_frame("cache_frame_and_pred_info", "frame", frame)
+        where = "VideoRecorder.cache_frame_and_pred_info"
+        frame = _film.checked_frame(where, "frame", frame)
         self._cache.append(self._composed(frame, pred_info))
 
     def clear_cache(self) -> None:
@@ -176,17 +172,7 @@ class VideoRecorder:
             )
         sizes = [self._opened(frame).size for frame in self._frames if frame]
         size = tuple(max(lengths) for lengths in zip(*sizes, strict=True))
-        frames, data = self._framed(size), io.BytesIO()
-        first = next(frames)
-        first.save(
-            data,
-            "GIF",
-            save_all=True,
-            append_images=frames,
-            duration=self._duration,
-            loop=0,
-        )
-        durable.replace_file(self.path, data.getvalue())
+        _film.write(self.path, self._framed(size), self._frames_per_sec)
         self._is_open, self._frames = False, []
         self.clear_cache()
 
@@ -243,16 +229,6 @@ class VideoRecorder:
             if frame:
                 sheet.paste(self._opened(frame), (0, 0))
             yield sheet
-
-
-def _checked_frame(method: str, name: str, frame: Any) -> np.ndarray:
-    array = np.asarray(frame)
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[-1] != 3:
-        raise ValueError(
-            f"`VideoRecorder.{method}`: `{name}` expected a frame [height, width, 3] "
-            f"of uint8; got {array.dtype} {list(array.shape)}; convert it"
-        )
-    return array
 
 
 def _layout(

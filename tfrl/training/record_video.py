@@ -17,7 +17,7 @@ from tfrl.training import _playing
 
 
 class RecordVideo(keras.callbacks.Callback):
-    """Plays an episode at the end of epochs and keeps it as an animated GIF.
+    """Plays an episode at the end of epochs and keeps it as an animated GIF or a video.
 
     The files are `epoch_0001.gif` and so on: of the first epoch, every
     `every_epochs`-th and the last.
@@ -30,11 +30,13 @@ class RecordVideo(keras.callbacks.Callback):
         network: what acts; that of the model by default.
         to_env: from an action of `act` to one that the environment takes.
         seed: of the environment and the generator; each episode begins alike.
-        **options: as of `tfrl.summaries.generate_gif`.
+        ending: what to write, `.gif` or `.mp4`.
+        **options: as of `tfrl.summaries.record_episode`.
 
     Raises:
         TypeError: if `act` cannot be called.
-        ValueError: if `every_epochs` is less than 1 or `env` renders no arrays.
+        ValueError: if `every_epochs` is less than 1, `env` renders no arrays, or
+            `ending` is another.
 
     Example:
         >>> import tempfile
@@ -62,16 +64,18 @@ class RecordVideo(keras.callbacks.Callback):
         network: Any = None,
         to_env: Callable[[Any], Any] | None = None,
         seed: int = 0,
+        ending: str = ".gif",
         **options: Any,
     ) -> None:
         super().__init__()
         _playing.check_act("RecordVideo", act)
         checks.check_whole_number("RecordVideo", "every_epochs", every_epochs, low=1)
+        checks.check_one_of("RecordVideo", "ending", ending, [".gif", ".mp4"])
         attributes.check_renders("RecordVideo", env)
         self._env, self._act, self._given = env, act, network
         self._directory, self._every_epochs = pathlib.Path(directory), every_epochs
         self._to_env = (lambda raw: raw) if to_env is None else to_env
-        self._seed, self._options = seed, options
+        self._seed, self._ending, self._options = seed, ending, options
         self._host: _playing.HostNetwork | None = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
@@ -89,5 +93,6 @@ class RecordVideo(keras.callbacks.Callback):
             return self._to_env(np.asarray(self._act(host(batch), rng))[0])
 
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / f"epoch_{epoch + 1:04d}.gif"
-        video.generate_gif(self._env, path, policy, seed=self._seed, **self._options)
+        path = self._directory / f"epoch_{epoch + 1:04d}{self._ending}"
+        options = self._options
+        video.record_episode(self._env, path, policy, seed=self._seed, **options)

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import io
 import os
-import pathlib
 from typing import Any, Self
 
 import gymnasium as gym
@@ -75,12 +74,12 @@ class SavedRun:
     def record(
         self, path: str | os.PathLike[str], *, seed: int = 0, **options: Any
     ) -> None:
-        """Plays one greedy episode and writes it as an animated GIF.
+        """Plays one greedy episode and writes it as a video or an animated GIF.
 
         Args:
-            path: what to write, ending in `.gif`; replaced if it exists.
+            path: what to write, ending in `.mp4` or `.gif`; replaced if it exists.
             seed: of the environment.
-            **options: as of `tfrl.summaries.generate_gif`.
+            **options: as of `tfrl.summaries.record_episode`.
 
         Raises:
             ImportError: if a library to draw with is missing (extra `tfrl[video]`).
@@ -93,7 +92,7 @@ class SavedRun:
 
         try:
             with contextlib.closing(self._drawable()) as env:
-                video.generate_gif(env, path, policy, seed=seed, **options)
+                video.record_episode(env, path, policy, seed=seed, **options)
         except gym.error.DependencyNotInstalled as error:
             raise ImportError(
                 "`SavedRun.record`: `path` expected an environment that can draw; got "
@@ -136,10 +135,7 @@ class SavedRun:
                 or an argument is off.
         """
         where = "SavedRun.draw_critic"
-        if pathlib.Path(path).suffix.lower() != ".png":
-            raise ValueError(
-                f"`{where}`: `path` expected to end in .png; got {path}; rename it"
-            )
+        durable.check_output_file(where, "path", path, [".png"])
         shape = self._like.observation_space.shape
         if shape is None or len(shape) != 1:
             raise ValueError(
@@ -186,6 +182,6 @@ class SavedRun:
             env.close()
         raise ValueError(
             f"{where} environments that can be made one at a time, by `gym.make` of "
-            f"their spec; got {envs.spec}; record by `tfrl.summaries.generate_gif` "
+            f"their spec; got {envs.spec}; use `tfrl.summaries.record_episode` "
             "with an environment of your own and `act`"
         )
