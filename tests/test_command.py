@@ -1,6 +1,7 @@
 import configparser
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -95,6 +96,33 @@ def test_plots_of_several_runs(folder, tmp_path, capsys):
     assert not path.exists()
 
 
+def test_several_runs_leave_the_curve_of_the_first(folder, capsys):
+    before = (folder / "learning_curve.png").read_bytes()
+    assert call("plot", folder, folder) == 0
+    assert (folder / "learning_curve.png").read_bytes() == before
+    assert (folder / "mean_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_run_by_its_tag(folder, tmp_path, capsys):
+    path = tmp_path / "loss.png"
+    assert call("plot", folder, "--tag=train/loss", f"--output={path}") == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert call("plot", folder, "--tag=loss") == 2
+    assert "train/loss" in capsys.readouterr().err
+
+
+def test_runs_of_two_environments_are_not_averaged(folder, tmp_path, capsys):
+    shutil.copytree(folder, tmp_path / "run")
+    config = tmp_path / "run" / "config.gin"
+    config.write_text(config.read_text().replace("CartPole-v1", "Acrobot-v1"))
+    flags = [f"--output={tmp_path}/curves.png"]
+    assert call("plot", folder, tmp_path / "run", *flags) == 2
+    err = capsys.readouterr().err
+    assert f"one environment; got 'CartPole-v1' of {folder}, 'Acrobot-v1' of" in err
+    config.unlink()
+    assert call("plot", folder, tmp_path / "run", *flags) == 0
+
+
 def test_a_plot_of_the_critic(folder, tmp_path, capsys):
     path = tmp_path / "critic.png"
     flags = ["--critic", 2, -0.2, 0.2, 3, -2, 2, f"--output={path}"]
@@ -102,6 +130,10 @@ def test_a_plot_of_the_critic(folder, tmp_path, capsys):
     assert path.read_bytes().startswith(b"\x89PNG")
     assert call("plot", folder, folder, *flags) == 2
     assert "expected one run" in capsys.readouterr().err
+    for part in (2, 0.5):
+        wrong = ["--critic", 2, -0.2, 0.2, part, -2, 2, f"--output={path}"]
+        assert call("plot", folder, *wrong) == 2
+        assert f"got 2 and {part}; correct" in capsys.readouterr().err
 
 
 def test_export_and_verify(folder, tmp_path, capsys):
@@ -120,6 +152,10 @@ def test_export_and_verify(folder, tmp_path, capsys):
     assert call("export", folder, path) == 2
     assert "overwrite" in capsys.readouterr().err
     assert call("export", folder, path, "--overwrite") == 0
+    before = sorted(folder.rglob("*"))
+    assert call("export", folder, folder, "--overwrite") == 2
+    assert "with 'checkpoints' in it" in capsys.readouterr().err
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_doctor(folder, tmp_path, capsys):
@@ -148,8 +184,9 @@ def test_doctor(folder, tmp_path, capsys):
         (["verify", "absent"], "absent"),
         (["doctor", "absent"], "absent"),
         (["plot", "absent"], "absent"),
+        (["plot", "absent", "--output="], "metrics.csv"),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
     argv, words, tmp_path, monkeypatch, capsys
@@ -169,8 +206,13 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         (["evaluate"], "RUN"),
         (["evaluate", "run", "--episodes=many"], "--episodes"),
         (["doctor", "run", "--loud"], "--loud"),
+        (["evaluate", "run", "--seed=-1"], "expected a whole number >= 0; got '-1'"),
+        (["plot", "run", "--target=nan"], "expected a finite number; got 'nan'"),
+        (["plot", "run", "--critic", *["inf"] * 6], "finite number; got 'inf'"),
+        (["train"], "tfrl train: error: CONFIG expected a gin file; got none"),
+        (["train", "a.gin", "--output_dir="], "--output_dir expected a folder; got ''"),
     ],
-    ids=["nothing", "misspelled", "no_run", "no_number", "unknown_flag"],
+    ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "",
 )
 def test_wrong_flags_are_one_line(argv, words, capsys):
     with pytest.raises(SystemExit) as stop:
@@ -197,10 +239,31 @@ def test_a_foreign_run_is_refused(folder, tmp_path, capsys):
     assert "did you mean `gamma`?" in capsys.readouterr().err
 
 
+def test_an_interruption_is_one_line(folder, monkeypatch, capsys):
+    def interrupt(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rl_trainer, "open_run", interrupt)
+    assert call("evaluate", folder) == 130
+    assert capsys.readouterr().err == "tfrl evaluate: interrupted\n"
+
+
+def test_errors_do_not_list_the_calls_of_gin(folder, tmp_path, capsys):
+    config = (folder / "config.gin").read_text().replace("CartPole-v1", "NoSuch-v1")
+    (tmp_path / "config.gin").write_text(config)
+    assert call("evaluate", tmp_path) == 2
+    err = capsys.readouterr().err
+    assert "'NoSuch-v1'" in err and "configurable" not in err and " at 0x" not in err
+
+
 def test_training_takes_the_flags_of_the_front_door(tmp_path, capsys):
-    assert call("train", "absent.gin", f"--output_dir={tmp_path}/run") == 2
-    assert "absent.gin" in capsys.readouterr().err
+    flag = f"--output_dir={tmp_path}/run"
+    for argv in (["absent.gin", flag], [flag, "absent.gin"]):
+        assert call("train", *argv) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("tfrl train: error: ") and "absent.gin" in err
     with pytest.raises(SystemExit) as stop:
         call("train", "--help")
     assert stop.value.code == 0
-    assert "--config_file" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith("usage: tfrl train ") and "[CONFIG ...]" in out

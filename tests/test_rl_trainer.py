@@ -1,5 +1,6 @@
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from tfrl import rl_trainer
 from tfrl.summaries import run_log
-from tfrl.training import configs, rehearsal
+from tfrl.training import checkpoints, configs, rehearsal
 
 ROOT = pathlib.Path(__file__).parents[1]
 CARTPOLE = ROOT / "configs" / "ppo_cartpole.gin"
@@ -90,6 +91,9 @@ def test_the_written_config_repeats_the_run(tmp_path):
         (["--config=Trainer.n_envs = 0"], ["n_envs", "0"]),
         (["--config=Trainer.total_env_steps = -5"], ["total_env_steps", "-5"]),
         (["--config=PPO.minibatch_size = 7"], ["minibatch_size", "7"]),
+        (["--config=train_rl.seed = -1"], ["`train_rl`: `seed`", "-1"]),
+        (["--config=train_rl.resume = True"], ["bindings:9", "train_rl.resume"]),
+        (["--config=Trainer.agent = @Trainer()"], ["references without a loop"]),
         (["--resume"], ["resume"]),
     ],
     ids=lambda value: value[0].replace("--config=", "") if "--" in value[0] else "",
@@ -102,6 +106,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(flags, words, tmp_path, capsys
     assert line.startswith("tfrl.rl_trainer: error: ")
     for word in words:
         assert word in line
+    assert " at 0x" not in line and "In call to" not in line
     assert not folder.exists()
 
 
@@ -149,6 +154,32 @@ def test_interrupting_saves_and_tells_how_to_resume(tmp_path):
     assert subprocess.run([*command, "--resume"], env=environment).returncode == 0
     steps = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"]
     np.testing.assert_array_equal(steps, 32 * np.arange(1, 101))
+
+
+def test_an_interruption_tells_what_was_saved(tmp_path, monkeypatch, capsys):
+    def interrupt(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rl_trainer, "train_rl", interrupt)
+    flags = ["--config=make_vec.env_kwargs = {'sutton': \"it's\"}", "--strategy=cpu"]
+    assert run(tmp_path / "a run", *flags) == 130
+    assert capsys.readouterr().out == "interrupted before anything was saved\n"
+    checkpoints.save_run(tmp_path / "a run", 32, {"w": np.zeros(2)}, {})
+    assert run(tmp_path / "a run", *flags) == 130
+    _, _, told = capsys.readouterr().out.partition("python -m tfrl.rl_trainer ")
+    given = [str(CARTPOLE), *SMALL, *SMALL_PPO, *flags]
+    assert shlex.split(told) == [*given, f"--output_dir={tmp_path}/a run", "--resume"]
+
+
+@pytest.mark.slow
+def test_it_can_be_imported_after_a_configuration_was_parsed():
+    program = (
+        "from tfrl.training import configs\n"
+        "configs.parse(bindings=['fast = 0.5'])\n"
+        "from tfrl import rl_trainer\n"
+        "assert 'fast = 0.5' in configs.configured()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow

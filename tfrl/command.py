@@ -15,8 +15,10 @@ Each does what a Python function does: `tfrl.rl_trainer.main`; `evaluate`, `reco
 """
 
 import argparse
+import math
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -33,8 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process by default.
 
     Returns:
-        0 when done, 1 if the doctor found something, 2 for bad input, of which one line
-        on stderr tells; of `train` what `tfrl.rl_trainer.main` returns.
+        0 when done, 1 if the doctor found something, 130 if interrupted, 2 for bad
+        input, of which one line on stderr tells; of `train` what
+        `tfrl.rl_trainer.main` returns.
 
     Example:
         >>> main(["doctor", "no/such/run"])
@@ -42,22 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["train"]:
-        return rl_trainer.main(_as_flags(given[1:]))
+        return rl_trainer.main(given[1:], prog="tfrl train")
     flags = _parser().parse_args(given)
     try:
         return flags.run(flags)
+    except KeyboardInterrupt:
+        print(f"tfrl {flags.command}: interrupted", file=sys.stderr)
+        return 130
     except (ValueError, TypeError, OSError, ImportError) as error:
-        told = " ".join(str(error).split())
+        told = rl_trainer.in_one_line(error)
         print(f"tfrl {flags.command}: error: {told}", file=sys.stderr)
         return 2
-
-
-def _as_flags(given: list[str]) -> list[str]:
-    """Gin files may stand before the flags of `tfrl.rl_trainer`."""
-    n_files = next(
-        (i for i, text in enumerate(given) if text.startswith("-")), len(given)
-    )
-    return [f"--config_file={path}" for path in given[:n_files]] + given[n_files:]
 
 
 def _evaluate(flags: argparse.Namespace) -> int:
@@ -73,7 +71,9 @@ def _evaluate(flags: argparse.Namespace) -> int:
 
 
 def _record(flags: argparse.Namespace) -> int:
-    path = flags.output or pathlib.Path(flags.run_dir) / "episode.mp4"
+    path = flags.output
+    if path is None:
+        path = pathlib.Path(flags.run_dir) / "episode.mp4"
     size = flags.size and tuple(flags.size)
     # Nothing is shown, so that no screen needs to be looked for.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -89,46 +89,82 @@ def _plot(flags: argparse.Namespace) -> int:
     folders = [pathlib.Path(folder) for folder in flags.run_dir]
     if flags.critic is not None:
         return _plot_critic(flags, folders)
-    path = flags.output or folders[0] / "learning_curve.png"
-    if len(folders) == 1:
+    # The curve of one run is that of its columns, unless something else is asked for.
+    is_plain = len(folders) == 1 and flags.tag is None and flags.interval is None
+    path = flags.output
+    if path is None:
+        path = folders[0] / ("learning_curve.png" if is_plain else "mean_curve.png")
+    if is_plain:
+        metrics = folders[0] / "metrics.csv"
+        if not metrics.is_file():
+            raise ValueError(
+                "`plot`: RUN expected the folder of a run, with metrics.csv; got "
+                f"'{folders[0]}' without; correct the path"
+            )
         curves.plot_learning_curve(
-            folders[0] / "metrics.csv",
+            metrics,
             path,
-            title=flags.title or folders[0].resolve().name,
+            title=folders[0].resolve().name if flags.title is None else flags.title,
             target=flags.target,
         )
     else:
-        name = f"mean of {len(folders)} runs, {flags.interval}"
-        reader = readers.MeanCurveReader(
-            folders, name=name, interval_mode=flags.interval, tag=flags.tag
-        )
-        plotter = curves.CurvesPlotter(
-            reader(),
-            x_label="environment steps",
-            y_label=reader.y_label,
-            figsize=(8, 5),
-            title=flags.title,
-        )
-        if flags.target is not None:
-            (axes,) = plotter.figure.axes
-            reached = f"target {flags.target:g}"
-            axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
-            axes.legend()
-        plotter.plot(path, dpi=150)
+        _plot_mean(flags, folders, path)
     print(f"the learning curve is in {path}")
     return 0
+
+
+def _plot_mean(
+    flags: argparse.Namespace, folders: list[pathlib.Path], path: str | os.PathLike[str]
+) -> None:
+    environments = {_environment(folder): folder for folder in folders}
+    environments.pop(None, None)
+    if len(environments) > 1:
+        got = ", ".join(f"{name} of {folder}" for name, folder in environments.items())
+        raise ValueError(
+            f"`plot`: RUN expected runs of one environment; got {got}; draw them apart"
+        )
+    interval = "minmax" if flags.interval is None else flags.interval
+    reader = readers.MeanCurveReader(
+        folders,
+        name=f"mean of {len(folders)} runs, {interval}",
+        interval_mode=interval,
+        tag="train/return_mean" if flags.tag is None else flags.tag,
+    )
+    plotter = curves.CurvesPlotter(
+        reader(),
+        x_label="environment steps",
+        y_label=reader.y_label,
+        figsize=(8, 5),
+        title=flags.title,
+    )
+    if flags.target is not None:
+        (axes,) = plotter.figure.axes
+        reached = f"target {flags.target:g}"
+        axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
+        axes.legend()
+    plotter.plot(path, dpi=150)
+
+
+def _environment(folder: pathlib.Path) -> str | None:
+    """The name of the environment that a run was configured with, if it is told."""
+    config = folder / "config.gin"
+    text = config.read_text("utf-8", "replace") if config.is_file() else ""
+    found = re.search(r"^make_vec\.env_id = (.+)$", text, re.MULTILINE)
+    return None if found is None else found[1]
 
 
 def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> int:
     if len(folders) > 1:
         raise ValueError("`plot`: `--critic` expected one run; got more; name one")
-    path = flags.output or folders[0] / "critic.png"
-    across, down = (
-        (int(part), low, high)
-        for part, low, high in (flags.critic[:3], flags.critic[3:])
-    )
+    path = folders[0] / "critic.png" if flags.output is None else flags.output
+    i, left, right, j, top, bottom = flags.critic
+    if i % 1 or j % 1 or i == j:
+        raise ValueError(
+            "`plot`: `--critic` expected two different components as I and J, counted "
+            f"from 0; got {i:g} and {j:g}; correct them"
+        )
     with rl_trainer.open_run(folders[0]) as run:
-        run.draw_critic(path, across, down)
+        run.draw_critic(path, (int(i), left, right), (int(j), top, bottom))
     print(f"what the critic says is in {path}")
     return 0
 
@@ -178,9 +214,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser(
-        "train", help="train what gin files describe: tfrl train CONFIG... [FLAGS]"
-    )
+    commands.add_parser("train", help="train what gin files describe")
 
     def add(name: str, run: Callable[..., int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(
@@ -196,7 +230,8 @@ def _parser() -> argparse.ArgumentParser:
         text = "which checkpoint, by its environment steps; the newest by default"
         added.add_argument("--step", type=int, help=text)
 
-    seeded: dict[str, Any] = {"type": int, "default": 0, "help": "of the environment"}
+    seeded: dict[str, Any] = {"type": _seed, "default": 0}
+    seeded["help"] = "of the environment"
     evaluate = add("evaluate", _evaluate, "play greedy episodes and print the returns")
     add_run(evaluate)
     add_step(evaluate)
@@ -232,22 +267,39 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
-    plot.add_argument("--output", help="the PNG; RUN/learning_curve.png by default")
-    plot.add_argument("--title", help="written above; of one run its name by default")
     plot.add_argument(
-        "--tag", default="train/return_mean", help="of several runs: what to average"
+        "--output",
+        help="the PNG; by default RUN/learning_curve.png, of several runs "
+        "mean_curve.png in the first",
     )
+    plot.add_argument("--title", help="written above; of one run its name by default")
+    plot.add_argument("--tag", help="what to average; train/return_mean by default")
     plot.add_argument(
         "--interval",
-        default="minmax",
         choices=mean_curve.INTERVAL_MODES,
-        help="of several runs: the region around the mean, minmax by default",
+        help="the region around the mean of several runs, minmax by default",
     )
     plot.add_argument(
         "--critic",
-        type=float,
+        type=_finite,
         nargs=6,
         metavar=("I", "LEFT", "RIGHT", "J", "TOP", "BOTTOM"),
         help="draw the critic's values over components I and J of observations",
     )
-    plot.add_argument("--target", type=float, help="a return to reach")
+    plot.add_argument("--target", type=_finite, help="a return to reach")
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 0; got {text!r}")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"expected a finite number; got {text!r}")
+    return number

@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import os
 import pathlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -20,12 +21,14 @@ import gin
 import tensorflow as tf
 
 from tfrl.agents import policy_gradient, ppo
+from tfrl.core import checks
 from tfrl.distribute import strategies
 from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
 from tfrl.schedules import schedulers
 from tfrl.summaries import curves
 from tfrl.training import (
+    checkpoints,
     configs,
     evaluation,
     export,
@@ -54,11 +57,15 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
 }
 
 
-@gin.configurable(
-    "train_rl",
-    module="tfrl",
-    denylist=["output_dir", "resume", "strategy", "rehearsal_strategy"],
-)
+def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
+    denylist = ["output_dir", "resume", "strategy", "rehearsal_strategy"]
+    # A configuration may have been parsed before this module is imported.
+    with gin.unlock_config():
+        decorate = gin.configurable("train_rl", module="tfrl", denylist=denylist)
+        return decorate(function)
+
+
+@_configurable
 def train_rl(
     output_dir: str | os.PathLike[str],
     n_epochs: int = 10_000,
@@ -110,6 +117,7 @@ def train_rl(
         ['checkpoints', 'config.gin']
     """
     del light_rl
+    seed = checks.check_whole_number("train_rl", "seed", seed, low=0)
     options = {} if strategy is None else {"strategy": strategy}
     running = light_rl_trainer(
         output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume, **options
@@ -117,7 +125,7 @@ def train_rl(
     try:
         configs.check_all_used()
         export.policy_inputs(running.observation_space)
-    except ValueError:
+    except BaseException:
         running.close()
         raise
     if rehearsal_strategy is not None:
@@ -198,67 +206,72 @@ config.gin; got 'no/such/run' without; correct the path
         raise
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def in_one_line(error: BaseException) -> str:
+    r"""Returns the message of an error in one line, without the calls that gin lists.
+
+    Args:
+        error: from a call that gin made, or any other.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> in_one_line(ValueError("got 7\n  In call to configurable 'PPO' (<class>)"))
+        'got 7'
+    """
+    text, *_ = str(error).split("\n  In call to configurable '")
+    return " ".join(text.split())
+
+
+def main(
+    argv: Sequence[str] | None = None, prog: str = "python -m tfrl.rl_trainer"
+) -> int:
     """Runs the command line.
 
     Args:
         argv: arguments without the program's name; those of the process by default.
+        prog: how the program is called, for its messages.
 
     Returns:
-        0 after a complete run, 130 after an interrupted one that was saved, 1 after a
-        rehearsal with a failure, 75 if another worker is gone, so that all are to be
-        resumed, 2 for bad input. Of the latter two one line on stderr tells.
+        0 after a complete run, 130 after an interrupted one, of which a line on stdout
+        tells how to resume what was saved, 1 after a rehearsal with a failure, 75 if
+        another worker is gone, so that all are to be resumed, 2 for bad input. Of the
+        latter two one line on stderr tells.
 
     Example:
-        >>> main(["--config_file=absent.gin"])
+        >>> main(["absent.gin"])
         2
     """
-    parser = _flags()
-    flags = parser.parse_args(argv)
-    others = (flags.resume, flags.output_dir, flags.strategy)
-    if flags.rehearse is not None and any(others):
-        parser.error(
-            "--rehearse trains nothing: leave out --resume, --output_dir, --strategy"
-        )
+    parser = _flags(prog)
+    flags = parser.parse_intermixed_args(argv)
+    _check_flags(parser, flags)
     logging.basicConfig(level=flags.log_level.upper())
+    files = [*flags.config, *flags.config_file]
     output_dir = flags.output_dir
     if output_dir is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        name = pathlib.Path(flags.config_file[0]).stem if flags.config_file else "run"
-        output_dir = pathlib.Path("runs") / f"{name}-{stamp}"
+        name = pathlib.Path(files[0]).stem if files else "run"
+        output_dir = str(pathlib.Path("runs") / f"{name}-{stamp}")
     try:
-        # First of all: TensorFlow takes its devices when it first computes.
-        chosen, replicas = None, None
-        if flags.strategy is not None:
-            chosen = strategies.strategy(flags.strategy)
-        if flags.rehearse is not None:
-            replicas = strategies.strategy(f"rehearsal:{flags.rehearse}")
-        configs.register(_CONFIGURABLES)
-        configs.parse(flags.config_file, flags.config)
-        played = train_rl(
-            output_dir,
-            resume=flags.resume,
-            strategy=chosen,
-            rehearsal_strategy=replicas,
-        )
+        played = _train(flags, files, output_dir)
+    except KeyboardInterrupt:
+        played = None
     except (ValueError, TypeError, OSError) as error:
         if flags.log_level == "debug":
             raise
-        print(
-            f"tfrl.rl_trainer: error: {' '.join(str(error).split())}", file=sys.stderr
-        )
+        print(f"{_short(prog)}: error: {in_one_line(error)}", file=sys.stderr)
         return 75 if isinstance(error, ConnectionError) else 2
     if isinstance(played, rehearsal.Rehearsal):
         played.show()
         return 0 if played.passed else 1
     if played is None:
-        again = [f"--config_file={path}" for path in flags.config_file]
-        again += [f"--config={binding!r}" for binding in flags.config]
+        if checkpoints.latest_step(output_dir) is None:
+            print("interrupted before anything was saved")
+            return 130
+        again = [*files, *(f"--config={binding}" for binding in flags.binding)]
         again += [] if flags.strategy is None else [f"--strategy={flags.strategy}"]
-        print(
-            "interrupted and saved; resume with: python -m tfrl.rl_trainer "
-            f"{' '.join(again)} --output_dir={output_dir} --resume"
-        )
+        again += [f"--output_dir={output_dir}", "--resume"]
+        print(f"interrupted and saved; resume with: {prog} {shlex.join(again)}")
         return 130
     print(
         f"final evaluation: return {played.returns.mean():.1f} "
@@ -269,23 +282,66 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _train(
+    flags: argparse.Namespace, files: Sequence[str], output_dir: str
+) -> evaluation.Evaluation | rehearsal.Rehearsal | None:
+    # First of all: TensorFlow takes its devices when it first computes.
+    chosen, replicas = None, None
+    if flags.strategy is not None:
+        chosen = strategies.strategy(flags.strategy)
+    if flags.rehearse is not None:
+        replicas = strategies.strategy(f"rehearsal:{flags.rehearse}")
+    configs.register(_CONFIGURABLES)
+    configs.parse(files, flags.binding)
+    return train_rl(
+        output_dir,
+        resume=flags.resume,
+        strategy=chosen,
+        rehearsal_strategy=replicas,
+    )
+
+
+def _check_flags(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
+    others = (flags.resume, flags.output_dir, flags.strategy)
+    if flags.rehearse is not None and any(others):
+        parser.error(
+            "--rehearse trains nothing: leave out --resume, --output_dir, --strategy"
+        )
+    if not (flags.config or flags.config_file or flags.binding):
+        parser.error("CONFIG expected a gin file; got none")
+    if flags.output_dir == "":
+        parser.error("--output_dir expected a folder; got ''")
+
+
+def _short(prog: str) -> str:
+    return prog.removeprefix("python -m ")
+
+
 class _OneLineParser(argparse.ArgumentParser):
     """Reports a wrong flag in one line, as every other bad input is reported."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"tfrl.rl_trainer: error: {message}; see --help\n")
+        self.exit(2, f"{_short(self.prog)}: error: {message}; see --help\n")
 
 
-def _flags() -> argparse.ArgumentParser:
+def _flags(prog: str) -> argparse.ArgumentParser:
     parser = _OneLineParser(
-        prog="python -m tfrl.rl_trainer",
-        description="Trains what a gin file describes.",
+        prog=prog,
+        description="Trains what gin files describe. They are code: what they import "
+        "runs.",
         allow_abbrev=False,
     )
     repeated: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--config_file", help="gin file; repeatable", **repeated)
+    parser.add_argument(
+        "config", nargs="*", metavar="CONFIG", help="gin file; later ones override"
+    )
+    parser.add_argument(
+        "--config_file", metavar="CONFIG", help="the same as a flag", **repeated
+    )
     parser.add_argument(
         "--config",
+        dest="binding",
+        metavar="BINDING",
         help="one more binding, such as 'train_rl.seed = 7'; repeatable",
         **repeated,
     )

@@ -76,6 +76,35 @@ def test_overwrite(tmp_path):
     assert names(tmp_path) == ["model"]
 
 
+def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
+    path = tmp_path / "home"
+    path.mkdir()
+    (path / "letters").write_text("mine")
+    with pytest.raises(
+        ValueError, match="`make`: `path` expected .* with 'letters' in"
+    ):
+        make(path, "new", overwrite=True)
+    with pytest.raises(
+        ValueError, match="`make`: `path` expected a place where nothing"
+    ):
+        with _beside.made_beside("make", path, overwrite=True) as fresh:
+            fresh.write_text("a file")
+    assert (path / "letters").read_text() == "mine"
+    assert names(tmp_path) == ["home"]
+
+
+def test_an_empty_folder_a_file_and_a_link_are_overwritten(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "mine").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    for name in ("empty", "file", "link"):
+        make(tmp_path / name, "new", overwrite=True)
+        assert read(tmp_path / name) == "new"
+    assert (tmp_path / "kept" / "mine").read_text() == "mine"
+
+
 @pytest.mark.parametrize("existing", [True, False], ids=["over old", "new"])
 def test_a_block_that_raises_leaves_nothing(tmp_path, existing):
     path = tmp_path / "model"
@@ -150,8 +179,8 @@ if when == "swapping":
 
     os.rename = rename_once
 with _beside.made_beside("make", path, overwrite=True) as fresh:
-    fresh.mkdir()
-    (fresh / "half").write_text("half")
+    (fresh / "deep").mkdir(parents=True)
+    (fresh / "deep" / "half").write_text("half")
     if when == "making":
         os.kill(os.getpid(), signal.SIGKILL)
 """

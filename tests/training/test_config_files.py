@@ -116,10 +116,12 @@ def test_python_is_not_executed(tmp_path):
 
 
 def test_texts_are_read(tmp_path):
-    with pytest.raises(ValueError, match="`root_dir` expected a folder with a gin"):
-        config_files.read_conf_file(tmp_path)
+    assert config_files.read_conf_file(tmp_path) is None
     (tmp_path / "run.gin").write_text("a = 'ä'\n", "utf-8")
     assert config_files.read_conf_file(tmp_path) == "a = 'ä'\n"
+    (tmp_path / "run.gin").write_text("a = 'ä'\n", "latin-1")
+    with pytest.raises(ValueError, match=r"`root_dir` expected .*run.gin \(no UTF-8"):
+        config_files.read_conf_file(tmp_path)
 
 
 def test_copies(tmp_path):

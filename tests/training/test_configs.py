@@ -261,8 +261,13 @@ def test_mistakes_in_includes_name_the_included_file(file):
         ),
         ((["."],), ValueError, r"a gin file; got '.' \(Is a directory\)"),
         ((["latin.gin"],), ValueError, r"a gin file; got 'latin.gin' \(no UTF-8 text"),
+        ((["a\0b"],), ValueError, r"`config_files`: .* a gin file; got 'a\\x00b'"),
         (("run.gin",), TypeError, "`config_files` expected a list"),
+        (([3],), TypeError, r"`config_files` expected a list of texts; got \[3\]"),
         (((), "collect.a = 1"), TypeError, "`bindings` expected a list"),
+        (((), None), TypeError, "`bindings` expected a list of texts; got None"),
+        (((), [None]), TypeError, r"`bindings` expected a list .*; got \[None\]"),
+        (((), {"a": 1}), TypeError, "`bindings` expected a list of texts"),
     ],
 )
 def test_bad_arguments(file, tmp_path, arguments, error, message):
@@ -281,12 +286,8 @@ def test_names_that_several_have_need_a_module():
 
 
 def test_what_gin_itself_refuses_leaves_a_clean_state(made):
-    @gin.configurable(module="tests", allowlist=["a"])
-    def listed(a: int = 1, b: int = 2):
-        return a, b
-
-    with pytest.raises(ValueError, match="expected what gin accepts; got .*allowlist"):
-        configs.parse(bindings=["collect.n_steps = 2", "listed.b = 3"])
+    with pytest.raises(ValueError, match="expected what gin accepts; got No bindings"):
+        configs.parse(bindings=["collect.n_steps = 2", "collect.b = @gin.macro()"])
     assert made["collect"]() == {"n_steps": 16}
     configs.check_all_used()
 

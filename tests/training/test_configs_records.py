@@ -1,5 +1,6 @@
-"""Tests of what `tfrl.training.configs` records: texts, summaries, intervals."""
+"""Tests of what `tfrl.training.configs` records: texts, summaries, names."""
 
+import functools
 import types
 
 import gin
@@ -161,3 +162,42 @@ def test_intervals_from_steps_of_environments():
 def test_bad_intervals(fields, calls, message):
     with pytest.raises(ValueError, match=message):
         configs.compute_summary_or_eval_interval(types.SimpleNamespace(**fields), calls)
+
+
+@pytest.mark.parametrize(
+    ("objects", "module", "error", "message"),
+    [
+        (
+            {"fresh": make_second, "make_recorded": make_second},
+            "records",
+            ValueError,
+            "new names",
+        ),
+        (
+            {"fresh": make_second, "none": None},
+            "records",
+            TypeError,
+            "got None as 'records.n",
+        ),
+        (
+            {"fresh": make_second, "a b": make_recorded},
+            "records",
+            TypeError,
+            "as 'records.a b'",
+        ),
+        ({"fresh": make_second}, "two words", TypeError, "as 'two words.fresh'"),
+    ],
+    ids=["taken", "no function", "no name", "no module"],
+)
+def test_all_are_registered_or_none(objects, module, error, message):
+    with pytest.raises(error, match=f"`register`: `objects` expected .*{message}"):
+        configs.register(objects, module=module)
+    with pytest.raises(ValueError, match="fresh"):
+        gin.get_configurable("fresh")
+
+
+def test_callables_without_a_name_are_registered_again():
+    for steps in (1, 2):
+        partial = functools.partial(make_second, steps)
+        registered = configs.register({"partial": partial}, module="records")
+    assert registered["partial"]() == 2

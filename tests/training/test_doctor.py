@@ -1,5 +1,6 @@
 import math
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -32,6 +33,26 @@ def healthy(tmp_path):
 
 def test_a_healthy_run(healthy):
     assert doctor.find_nonfinite(healthy) == []
+
+
+def test_a_folder_of_runs_is_no_run(healthy, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    shutil.copytree(healthy, runs / "first")
+    message = r"expected the folder of one run; got '.*' with 1 in it, such as 'first'"
+    with pytest.raises(ValueError, match=message):
+        doctor.find_nonfinite(runs)
+    # A run may hold another.
+    shutil.copytree(healthy, healthy / "inner")
+    assert doctor.find_nonfinite(healthy) == []
+
+
+def test_a_checkpoint_that_was_cut_is_named(healthy):
+    (data,) = healthy.glob("checkpoints/step-64/state.data*")
+    whole = data.read_bytes()
+    for length in (0, len(whole) // 2):
+        data.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"got '.*step-64', damaged \("):
+            doctor.find_nonfinite(healthy)
 
 
 def test_weights(healthy):

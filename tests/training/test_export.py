@@ -286,8 +286,10 @@ def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing, existing)
     path = tmp_path / "policy"
     agent = trained(BOX, S.Discrete(2))
     if existing:
-        path.mkdir()
-        (path / "mine.txt").write_text("old")
+        for name in ("assets", "assets.extra", "variables"):
+            (path / name).mkdir(parents=True)
+        for name in ("fingerprint.pb", "saved_model.pb", "mine.txt"):
+            (path / name).write_text("old")
     if failing == "save":
 
         def save(module, folder, signatures):

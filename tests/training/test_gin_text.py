@@ -97,13 +97,22 @@ HOSTILE = {
     "include-link": ("include 'link.gin'", "only files below the folder"),
     "include-address": ("include 'gs://bucket/a.gin'", "a gin file; got"),
     "include-null": ("include 'a\\x00b'", "a gin file|gin syntax|only files"),
-    "nested": ("launch.what = " + "[" * 50_000, "gin syntax"),
+    "nested": ("launch.what = " + "[" * 40_000, "gin syntax"),
     "nested-closed": ("launch.what = " + "[" * 2_000 + "]" * 2_000, "gin syntax"),
-    "minus": ("launch.what = " + "-" * 50_000 + "1", "gin syntax"),
+    "minus": ("launch.what = " + "-" * 40_000 + "1", "gin syntax"),
     "digits": ("launch.what = " + "9" * 10_000, "gin syntax"),
     "null": ("launch.what = '\0'", "gin syntax"),
     "surrogate": ("launch.what = '\\ud800'", None),
     "unfinished": ("launch.what = '''", "gin syntax"),
+    "unhashable": ("launch.what = {[1]: 2}", "gin syntax; got unhashable"),
+    "include-pipe": ("include 'pipe'", r"a gin file; got '.*pipe' \(no plain file"),
+    "include-surrogate": ("include '\\ud800'", "a gin file; got"),
+    "include-tree": ("include 'b0.gin'", "at most 50000 characters in 250 files"),
+    "include-huge": ("include 'huge.gin'", "at most 50000 characters"),
+    "strings": ("launch.what = " + "'a' " * 12_000, "more than 1000 strings in a row"),
+    "long-name": ("x" * 40_000 + ".rate = 1.0", "a configurable's name; got `xxx"),
+    "long-macro": ("launch.rate = %" + "x" * 40_000, "a defined macro; got `%xxx"),
+    "long-value": (f"launch.rate = '{'x' * 40_000}'", "float for `launch.rate`; got"),
 }
 
 
@@ -113,6 +122,12 @@ def test_hostile_text_is_refused_in_one_line(tmp_path, nothing_runs, text, messa
     folder.mkdir()
     (tmp_path / "other.gin").write_text("a = 1")
     (folder / "link.gin").symlink_to(tmp_path / "other.gin")
+    os.mkfifo(folder / "pipe")
+    (folder / "huge.gin").touch()
+    os.truncate(folder / "huge.gin", 10**11)
+    (folder / "b30.gin").touch()
+    for i in range(30):
+        (folder / f"b{i}.gin").write_text(f"include 'b{i + 1}.gin'\n" * 2)
     path = folder / "run.gin"
     path.write_text(text)
     if message is None:
@@ -131,6 +146,16 @@ def test_lines_are_safe_too(nothing_runs, tmp_path):
     (tmp_path / "a.gin").write_text("a = 1")
     with pytest.raises(ValueError, match="bindings:1: expected only files below"):
         configs.parse(bindings=[f"include '{tmp_path}/a.gin'"], safe=True)
+
+
+def test_long_texts_are_not_safe(nothing_runs, tmp_path):
+    (tmp_path / "a.gin").write_text("# " + "x" * 60_000)
+    message = r"at most 50000 .* more with '.*a.gin'; shorten"
+    with pytest.raises(ValueError, match=message):
+        configs.parse([tmp_path / "a.gin"], safe=True)
+    with pytest.raises(ValueError, match="bindings:2: expected at most 50000"):
+        configs.parse(bindings=["a = 1", "# " + "x" * 60_000], safe=True)
+    configs.parse([tmp_path / "a.gin"])
 
 
 def test_an_included_file_is_safe_too(tmp_path, nothing_runs):

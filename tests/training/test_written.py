@@ -332,3 +332,15 @@ def test_other_contents_are_errors(tmp_path, kind):
     content, options, error, message = CONTENT_ERRORS[kind]
     with pytest.raises(error, match=f"`export`: .*{message}"):
         written(tmp_path / "model", content, **options)
+
+
+def test_inputs_that_cannot_be_answered_are_told(tmp_path):
+    @tf.function
+    def pick(inputs):
+        return {"picked": tf.gather(inputs, tf.cast(inputs[:, 0], tf.int32))}
+
+    rows = np.full([4, 3], 99.0, np.float32)
+    message = r"endpoint 'serving_default' can answer; got indices\[0\] = 99 is not in"
+    with pytest.raises(ValueError, match=message):
+        written(tmp_path / "model", pick, ROWS, {"inputs": rows})
+    assert not list(tmp_path.iterdir())

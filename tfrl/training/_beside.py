@@ -23,15 +23,16 @@ def made_beside(
     Args:
         where: name of the function that makes it.
         path: of the file or folder; missing parents are made.
-        overwrite: replace what is there. It stays until the new one is complete; a
-            kill between the two renamings leaves it beside, from where the next call
-            fetches it back.
+        overwrite: replace what is there: a file, an empty folder, or one in which
+            everything lies that lies in the new one; another is not lost by mistake.
+            It stays until the new one is complete; a kill between the two renamings
+            leaves it beside, from where the next call fetches it back.
 
     Yields:
         The path to make it at, with the suffix of `path`, in an empty folder.
 
     Raises:
-        ValueError: if `path` exists and `overwrite` is False.
+        ValueError: if `path` exists and may not be replaced.
         OSError: if the disk refuses.
 
     Example:
@@ -55,7 +56,9 @@ def made_beside(
         yield fresh
         durable.flush_to_disk(fresh, *fresh.rglob("*"))
         with _locked(target.parent):
-            if not overwrite:
+            if overwrite:
+                _check_alike(where, target, fresh)
+            else:
                 check_absent(where, target)
             _swap(fresh, target, pathlib.Path(made, "old"))
     durable.flush_to_disk(target.parent)
@@ -82,6 +85,20 @@ def check_absent(where: str, path: str | os.PathLike[str]) -> None:
         raise ValueError(
             f"`{where}`: `path` expected a place where nothing is yet; got "
             f"{os.fspath(path)!r}; choose another, or pass overwrite=True"
+        )
+
+
+def _check_alike(where: str, target: pathlib.Path, fresh: pathlib.Path) -> None:
+    """Raises if a folder would be lost that another program, or a person, filled."""
+    if target.is_symlink() or not target.is_dir():
+        return
+    there = {path.name for path in target.iterdir()}
+    alike = fresh.is_dir() and {path.name for path in fresh.iterdir()} <= there
+    if there and not alike:
+        raise ValueError(
+            f"`{where}`: `path` expected a place where nothing else is; got "
+            f"{os.fspath(target)!r} with {min(there)!r} in it; choose another, or "
+            "remove it yourself"
         )
 
 

@@ -7,7 +7,7 @@ and puts these into it.
 import functools
 import pathlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -59,8 +59,7 @@ def saved_model_writer(
         given = _golden.examples(
             where, _traced.input_specs(where, endpoint.inputs), endpoint.examples
         )
-        outputs = _golden.answers(traced, given, traced.variables)
-        goldens[name] = _golden_of(where, name, given, outputs)
+        goldens[name] = _golden_of(where, name, traced, given, traced.variables)
         functions[name] = traced
         resources.extend(endpoint.resources)
 
@@ -106,8 +105,9 @@ def keras_writer(
     nest = layer_inputs(where, content, inputs)
     given = _nest_examples(where, nest, examples)
     answer = _verified.layer_answer(content)
-    outputs = _golden.answers(answer, {"inputs": given}, content.variables)
-    goldens = {"call": _golden_of(where, "call", {"inputs": given}, outputs)}
+    inputs_of = {"inputs": given}
+    golden = _golden_of(where, "call", answer, inputs_of, content.variables)
+    goldens = {"call": golden}
 
     def write(path: pathlib.Path) -> None:
         with warnings.catch_warnings():
@@ -161,8 +161,8 @@ def litert_writer(
         packed = tf.nest.pack_sequence_as(nest, leaves)
         return _verified.layer_answer(content)(packed)
 
-    outputs = _golden.answers(answer, given, content.variables)
-    goldens = {_DEFAULT: _golden_of(where, _DEFAULT, given, outputs)}
+    golden = _golden_of(where, _DEFAULT, answer, given, content.variables)
+    goldens = {_DEFAULT: golden}
     signature = tf.nest.pack_sequence_as(
         nest, [tf.TensorSpec(x.shape, x.dtype, name) for name, x in flat.items()]
     )
@@ -252,15 +252,29 @@ def _nest_examples(where: str, nest: Any, examples: Mapping[str, Any] | None) ->
 
 
 def _golden_of(
-    where: str, name: str, given: Any, outputs: Mapping[str, np.ndarray]
+    where: str,
+    name: str,
+    answer: Callable[..., Any],
+    given: Any,
+    variables: Sequence[Any],
 ) -> dict[str, Any]:
+    try:
+        outputs = _golden.answers(answer, given, variables)
+    except tf.errors.OpError as error:
+        # The last lines of the message tell what happened, and in which node.
+        lines = error.message.split("\t [[")[0].split("\n\n")
+        raise ValueError(
+            f"`{where}`: `examples` expected inputs that endpoint {name!r} can answer; "
+            f"got {' '.join(lines[-1].split())[:300]}; give others, and look whether "
+            "all weights are finite"
+        ) from error
     for output, value in outputs.items():
         if value.size and np.all(value != value):
             raise ValueError(
                 f"`{where}`: `examples` expected inputs to which endpoint {name!r} has "
                 f"an answer; got NaN alone as {output!r}; give others"
             )
-    return {"inputs": given, "outputs": dict(outputs)}
+    return {"inputs": given, "outputs": outputs}
 
 
 def _endpoints_of(

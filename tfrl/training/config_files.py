@@ -129,17 +129,17 @@ def parse_conf_file(conf_file: durable.Path) -> None:
     configs.parse([abs_path(conf_file)], bindings)
 
 
-def read_conf_file(root_dir: durable.Path) -> str:
+def read_conf_file(root_dir: durable.Path) -> str | None:
     """Returns the text of the file that `get_conf_file` finds.
 
     Args:
         root_dir: folder of the run.
 
     Returns:
-        The text.
+        The text; None if there is no file.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if several could be meant, or the file cannot be read.
 
     Example:
         >>> import tempfile
@@ -150,11 +150,14 @@ def read_conf_file(root_dir: durable.Path) -> str:
     """
     path = get_conf_file(root_dir)
     if path is None:
+        return None
+    try:
+        return pathlib.Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"`read_conf_file`: `root_dir` expected a folder with a gin file; got "
-            f"{root_dir}; choose the folder of a run"
-        )
-    return pathlib.Path(path).read_text("utf-8")
+            f"`read_conf_file`: `root_dir` expected a gin file that can be read; got "
+            f"{path} ({getattr(error, 'strerror', 'no UTF-8 text')}); correct the path"
+        ) from error
 
 
 def copy_gin_configs(

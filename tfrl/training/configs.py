@@ -17,10 +17,11 @@ from typing import Any
 
 import gin
 import tensorflow as tf
+from gin import config_parser
 
 from tfrl.core import checks, durable
 from tfrl.environments import current
-from tfrl.training import _gin_text
+from tfrl.training import _gin_checks, _gin_text
 
 _parsed: list[_gin_text.Binding] = []
 
@@ -42,7 +43,8 @@ def register(
         the configuration. A configurable class creates instances of the class given.
 
     Raises:
-        ValueError: if another object has the name already.
+        ValueError: if another object has the name already; nothing is registered.
+        TypeError: if something cannot be called, or a name is none.
 
     Example:
         >>> def make_scaled(factor: float = 1.0) -> float:
@@ -53,15 +55,23 @@ def register(
         6.0
         >>> clear()
     """
+    for name, target in objects.items():
+        known, _ = _gin_text.registered.get(f"{module}.{name}", (None, None))
+        is_name = config_parser.MODULE_RE.match(f"{module}.{name}")
+        if not is_name or not callable(target):
+            raise TypeError(
+                "`register`: `objects` expected functions and classes by names; got "
+                f"{target!r:.80} as {f'{module}.{name}'!r:.80}; correct it"
+            )
+        if known is not None and _origin(known) != _origin(target):
+            raise ValueError(
+                f"`register`: `objects` expected new names; got '{module}.{name}' for "
+                f"{_origin(target)}, which {_origin(known)} has; choose another"
+            )
     configurable = {}
     for name, target in objects.items():
         full_name = f"{module}.{name}"
         known, wrapper = _gin_text.registered.get(full_name, (None, None))
-        if known is not None and _origin(known) != _origin(target):
-            raise ValueError(
-                f"`register`: `objects` expected new names; got {full_name!r} for "
-                f"{_origin(target)}, which {_origin(known)} has; choose another"
-            )
         if known is not target:
             with gin.unlock_config():
                 if known is not None:
@@ -83,21 +93,25 @@ def parse(
 
     Later bindings override earlier ones. An `include` is looked for beside the file
     that has it, then in the working directory. Nothing is changed if anything is
-    wrong, except that imported modules stay imported.
+    wrong, except that imported modules stay imported, and that a configuration which
+    only a hook of gin's refuses leaves none.
 
     Args:
         config_files: paths of gin files.
         bindings: single lines of gin, such as `"PPO.discount = 0.99"`; messages call
             the first one `bindings:1`.
         safe: admit only literals, macros and references to what is configurable
-            already: no import, and no include from outside the folder of its file.
-            References with `()` still call what they name.
+            already: no import, no include from outside the folder of the first file,
+            and no more than 50,000 characters in 250 plain files. References with `()`
+            still call what they name, when it is built.
 
     Raises:
         ValueError: if a file is missing or cannot be parsed; if a configurable, a
             parameter, a reference or a macro is unknown; if a literal has not the
-            type that its parameter is annotated with; if a required value is missing.
-            The message is one line with the place as `file:line`.
+            type that its parameter is annotated with; if a required value is missing;
+            if macros or references form a loop. The message is one line with the place
+            as `file:line`.
+        TypeError: if an argument is no list of texts.
 
     Example:
         >>> parse(bindings=["speed = %fast"])
@@ -106,25 +120,9 @@ def parse(
         ValueError: `parse`: bindings:1: expected a defined macro; got `%fast`; define \
 it as `fast = ...`
     """
-    for name, value in (("config_files", config_files), ("bindings", bindings)):
-        if isinstance(value, str | bytes):
-            got = f"got {value!r}; put it into a list"
-            raise TypeError(f"`parse`: `{name}` expected a list of texts; {got}")
-    statements: list[str | _gin_text.Binding] = []
-    for config_file in config_files:
-        statements += _gin_text.read_file(
-            pathlib.Path(config_file), "`config_files`", (), safe
-        )
-    for number, text in enumerate(bindings, 1):
-        statements += _gin_text.read(text, f"bindings:{number}", (), safe)
+    statements = _gin_text.read_all(config_files, bindings, safe)
     parsed = [each for each in statements if isinstance(each, _gin_text.Binding)]
-    macros = {each.name: each.value for each in parsed if not each.parameter}
-    for binding in parsed:
-        _gin_text.check_binding(binding, macros)
-    for binding in {each.key: each for each in parsed}.values():
-        if binding.value == _gin_text.Symbol("%gin.REQUIRED"):
-            todo = "bind it after this line"
-            raise _gin_text.error_at(binding.place, "a value", f"`{binding}`", todo)
+    _gin_checks.check(parsed)
     clear()
     try:
         gin.parse_config([str(each) for each in statements])
@@ -392,4 +390,5 @@ def _formatted(name: str, value: Any, width: int, indent: int) -> str:
 
 
 def _origin(target: Callable[..., Any]) -> str:
-    return f"{target.__module__}.{target.__qualname__}"
+    named = target if hasattr(target, "__qualname__") else type(target)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -73,7 +73,8 @@ def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
         What was found, the earliest first; nothing of a healthy run.
 
     Raises:
-        ValueError: if the folder holds nothing of a run, or a file of it is damaged.
+        ValueError: if the folder holds nothing of a run, or not itself but folders in
+            it do, or a file is damaged.
 
     Example:
         >>> import tempfile
@@ -88,6 +89,13 @@ checkpoints/step-512
     folder = pathlib.Path(directory)
     rows, steps = folder / "metrics.csv", checkpoints.list_steps(folder)
     events = sorted(folder.rglob("events.out.tfevents.*"))
+    below = sorted(path.parent.name for path in folder.glob("*/metrics.csv"))
+    if below and not (rows.is_file() or steps):
+        raise ValueError(
+            "`find_nonfinite`: `directory` expected the folder of one run; got "
+            f"{str(folder)!r} with {len(below)} in it, such as {below[0]!r}; look into "
+            "each"
+        )
     if not (rows.is_file() or steps or events):
         raise ValueError(
             "`find_nonfinite`: `directory` expected the folder of a run, with "
@@ -169,7 +177,7 @@ def _in_checkpoint(folder: pathlib.Path, step: int) -> Iterator[NonFinite]:
         reader = tf.train.load_checkpoint(os.fspath(folder / name / "state"))
         for tensor in sorted(reader.get_variable_to_dtype_map()):
             yield from _of_tensor(step, tensor, reader.get_tensor(tensor), name)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         raise _damaged(folder / name, error) from error
 
 

@@ -63,7 +63,7 @@ def export_model(
         examples: arrays by the names of the inputs, as of `Endpoint`; of a `.keras`
             file one nest, under the name `inputs`.
         tolerance: a float output may differ from x by `tolerance * max(1, |x|)`.
-        overwrite: replace what is there, which stays until then.
+        overwrite: replace a model that is there, which stays until then.
 
     Raises:
         ValueError: if something exists at `path` and `overwrite` is False; if a layer
@@ -113,7 +113,7 @@ def export_policy(
         observation_space: of one environment.
         action_space: of one environment.
         with_mask: whether signatures take an `action_mask`.
-        overwrite: replace an existing folder.
+        overwrite: replace a model in an existing folder.
 
     Raises:
         ValueError: if the folder exists and `overwrite` is False, a space is not that
