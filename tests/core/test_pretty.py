@@ -87,6 +87,15 @@ def test_pretty_repr_golden(case):
             tf.Variable([1, 2, 4]),
             "array(shape=(3,), dtype=int32, min=1, median=2, max=4)",
         ),
+        (
+            tf.ragged.constant([[1], [1, 2]]),
+            "array(shape=(2, None), dtype=int32)",
+        ),
+        (tf.sparse.from_dense([[1.0]]), "array(shape=(1, 1), dtype=float32)"),
+        (
+            tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0])),
+            "array(shape=unknown, dtype=float32)",
+        ),
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
@@ -96,10 +105,21 @@ def test_pretty_repr(value, text):
 
 def test_pretty_repr_in_graph():
     seen = []
-    tf.function(lambda x: seen.append(pretty.pretty_repr(x))).get_concrete_function(
-        tf.TensorSpec([None, 2])
+    show = tf.function(lambda x: seen.append(pretty.pretty_repr(x)))
+    show.get_concrete_function(tf.TensorSpec([None, 2]))
+    show.get_concrete_function(tf.TensorSpec(None))
+    assert seen == [
+        "array(shape=(None, 2), dtype=float32)",
+        "array(shape=unknown, dtype=float32)",
+    ]
+
+
+def test_pretty_repr_ends_on_recursion():
+    items, shared = [], [1]
+    items.extend([P(items, {"k": items}), shared, shared])
+    assert pretty.pretty_repr(items).split() == (
+        "[ P( a=... b={ 'k': ...}), [ 1], [ 1]]".split()
     )
-    assert seen == ["array(shape=(None, 2), dtype=float32)"]
 
 
 def test_pretty_print(capsys):

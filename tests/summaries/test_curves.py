@@ -73,8 +73,9 @@ def test_few_rows_are_drawn(tmp_path, rows):
     [
         ({TRAIN: np.full(60, np.nan), EVAL: np.full(60, np.inf)}, "none in 60 rows"),
         ({"env_steps": np.full(60, np.nan)}, "none in 60 rows"),
+        ({TRAIN: np.ones(59)}, "60 rows in train/return_mean, as in .*; got 59"),
     ],
-    ids=["returns", "steps"],
+    ids=["returns", "steps", "unequal"],
 )
 def test_nothing_finite_is_refused(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):

@@ -72,6 +72,14 @@ def test_axes_say_what_was_asked():
     assert (*plotter.figure.get_size_inches(), plotter.figure.dpi) == (5, 3, 50)
 
 
+def test_the_legend_shows_every_name():
+    plotter = curves.CurvesPlotter(
+        [UP._replace(name="_up"), DOWN, UP._replace(name="")]
+    )
+    legend = plotter.figure.axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["_up", "down"]
+
+
 def test_mean_only_and_no_legend():
     plotter = curves.CurvesPlotter(UP, plot_mean_only=True, legend_kwargs=None)
     assert (len(lines(plotter)), len(regions(plotter))) == (1, 0)
@@ -154,6 +162,7 @@ def test_a_full_disk_leaves_the_old_picture(tmp_path, monkeypatch):
         (UP, {"markers": []}, "`markers` expected 1 of them.*got 0"),
         (UP, {"y_clipping": (1, 0)}, r"`y_clipping` expected \(low, high\)"),
         (UP, {"x_range": (1, 1)}, r"`x_range` expected \(low, high\)"),
+        (UP, {"y_clipping": (1,)}, r"`y_clipping` expected \(low, high\)"),
         (
             mean_curve.MeanCurve([3], [1.0]),
             {"x_scaled_and_aligned": True},
@@ -162,9 +171,15 @@ def test_a_full_disk_leaves_the_old_picture(tmp_path, monkeypatch):
     ],
     ids=[
         *("none", "empty", "unequal", "half_a_region", "nothing"),
-        *("styles", "colours", "markers", "clipping", "range", "one_x"),
+        *("styles", "colours", "markers", "clipping", "range", "one_end", "one_x"),
     ],
 )
 def test_what_cannot_be_drawn_is_named(given, options, message):
     with pytest.raises(ValueError, match=message):
         curves.CurvesPlotter(given, **options)
+
+
+@pytest.mark.parametrize("given", [None, [lambda: UP], np.arange(3)], ids=type)
+def test_other_things_than_curves_are_named(given):
+    with pytest.raises(TypeError, match="`mean_curves` expected MeanCurves; got"):
+        curves.CurvesPlotter(given)

@@ -4,7 +4,7 @@ import event_files
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from tfrl.summaries import _event_files, run_log
@@ -77,6 +77,26 @@ def test_many_records_come_in_several_batches(tmp_path, monkeypatch):
     a, b = read(tmp_path / "a", tmp_path / "b")
     check(a, np.arange(11), np.arange(11))
     check(b, np.arange(3), -np.arange(3))
+
+
+def test_large_records_come_a_few_at_a_time(tmp_path, monkeypatch):
+    text = summary_pb2.Summary.Value(tag="text", tensor=make_tensor_proto("x" * 1000))
+    write(tmp_path / "a", [(i // 2, text if i % 2 else i / 2) for i in range(60)])
+    write(tmp_path / "b", [(i, float(i)) for i in range(60)])
+    decoded, sizes = _event_files._decoded, []
+
+    def spy(batch):
+        sizes.append(sum(map(len, batch.numpy())))
+        return decoded(batch)
+
+    monkeypatch.setattr(_event_files, "_BATCH_BYTES", 5000)
+    monkeypatch.setattr(_event_files, "_decoded", spy)
+    a, b = read(tmp_path / "a", tmp_path / "b")
+    check(a, np.arange(30), np.arange(30))
+    check(b, np.arange(60), np.arange(60))
+    # Files of 32 and 2 kilobytes.
+    assert max(sizes) <= 5000
+    assert len(sizes) < 20
 
 
 def test_a_resumed_run_counts_once(tmp_path):
@@ -154,10 +174,55 @@ def test_missing_files_and_tags_are_named(tmp_path):
         read(tmp_path / "eval", empty)
 
 
+def test_folders_far_below_are_not_looked_for(tmp_path):
+    write((tmp_path / "a").absolute(), [(0, 1.0)])
+    deep = tmp_path / "b" / "c" / "d"
+    deep.parent.mkdir(parents=True)
+    write(deep, [(0, 1.0)])
+    with pytest.raises(ValueError, match="has none, but there are some in ") as error:
+        read(tmp_path)
+    assert str(tmp_path / "a") in str(error.value)
+    assert str(deep) not in str(error.value)
+
+
+def test_odd_and_many_tags_are_shown(tmp_path):
+    values = [summary_pb2.Summary.Value(tag=f"t{i}") for i in range(30)]
+    path = write(tmp_path, [(0, value) for value in values])
+    event = event_pb2.Event(summary=summary_pb2.Summary(value=values[:1]))
+    with tf.io.TFRecordWriter(str(tmp_path / "b.tfevents")) as writer:
+        writer.write(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
+        writer.write(event.SerializeToString().replace(b"t0", b"\xff\xfe"))
+    with pytest.raises(ValueError, match=r"'t26'\] and 10 more; give one of its"):
+        read(path)
+    with pytest.raises(ValueError, match="got .* with .*\ufffd"):
+        read(tmp_path / "b.tfevents")
+
+
+def declared(dtype, *sizes, **contents):
+    shape = {"dim": [{"size": size} for size in sizes]}
+    proto = tensor_pb2.TensorProto(dtype=dtype, tensor_shape=shape, **contents)
+    return summary_pb2.Summary.Value(tag=TAG, tensor=proto)
+
+
 @pytest.mark.parametrize(
     "value",
-    [tensor(np.zeros([2])), tensor("text"), summary_pb2.Summary.Value(tag=TAG)],
-    ids=["vector", "text", "nothing"],
+    [
+        tensor(np.zeros([2])),
+        tensor("text"),
+        summary_pb2.Summary.Value(tag=TAG),
+        declared(types_pb2.DT_FLOAT, 10**13, float_val=[1.0]),
+        declared(types_pb2.DT_FLOAT, -1, float_val=[1.0]),
+        declared(types_pb2.DT_FLOAT, tensor_content=b"123"),
+        declared(types_pb2.DT_FLOAT, float_val=[1.0, 2.0]),
+        declared(types_pb2.DT_COMPLEX64, scomplex_val=[1.0, 2.0]),
+        declared(types_pb2.DT_VARIANT),
+        declared(types_pb2.DT_INVALID),
+        declared(99),
+    ],
+    ids=[
+        *("vector", "text", "nothing", "huge", "negative", "cut", "two", "complex"),
+        *("variant", "no dtype", "unknown dtype"),
+    ],
 )
 def test_other_things_than_scalars_are_refused(tmp_path, value):
     write(tmp_path, [(0, value)])

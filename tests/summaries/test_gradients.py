@@ -147,6 +147,17 @@ def test_large_gradients_do_not_overflow(dtype, tmp_path):
     np.testing.assert_allclose(found, large, rtol=1e-2)
 
 
+def test_variables_are_watched(tmp_path):
+    x, y = keras.Variable([3.0, 4.0]), tf.Variable([5.0])
+    with event_files.writing(tmp_path), tf.GradientTape() as tape:
+        seen = gradients.summarize_tensor_gradients("g", {"x": x, "y": y}, 0)
+        loss = tf.reduce_sum(seen["x"] ** 2) + tf.reduce_sum(seen["y"])
+        got = tape.gradient(loss, [x.value, y])
+    np.testing.assert_allclose(got[0], [6.0, 8.0])
+    found = event_files.last(tmp_path)
+    assert (found["g/x/max_norm"], found["g/y/max_norm"]) == (10.0, 1.0)
+
+
 @both
 def test_nests_scopes_and_what_has_no_gradient(mode, tmp_path):
     ints, text = tf.constant([1]), "text"
@@ -313,8 +324,33 @@ def test_replicas(tmp_path):
             TypeError,
             "`summarize_gradients`: `name_and_params` expected real numbers; got str",
         ),
+        (
+            lambda: gradients.summarize_gradients([("x", keras.Variable([1.0]))]),
+            TypeError,
+            "`name_and_params` expected gradients; got the variable 'x'; give what",
+        ),
+        (
+            lambda: gradients.summarize_variables([tf.ones([2])]),
+            TypeError,
+            "`summarize_variables`: `name_and_params` expected pairs of name and tens",
+        ),
+        (
+            lambda: gradients.summarize_gradients({"ab": tf.ones([2])}),
+            TypeError,
+            "`name_and_params` expected pairs of name and tensor; got 'ab' among",
+        ),
+        (
+            lambda: gradients.summarize_tensor_gradients(
+                "g", tf.ragged.constant([[1.0], [1.0, 2.0]])
+            ),
+            TypeError,
+            "`tensor` expected a dense tensor of numbers; got RaggedTensor",
+        ),
     ],
-    ids=["rank", "negative", "fraction", "text"],
+    ids=[
+        *("rank", "negative", "fraction", "text"),
+        *("variable", "tensor", "dictionary", "ragged"),
+    ],
 )
 def test_errors(call, error, match, tmp_path):
     with event_files.writing(tmp_path), pytest.raises(error, match=match):

@@ -29,7 +29,9 @@ def test_mean_of_tasks(monkeypatch):
 def test_ranges_normalize_and_keep_the_region_upright(monkeypatch):
     first = reader(monkeypatch, [0, 1], [0.0, 2.0], [2.0, 6.0])
     ranges = [(-2.0, 2.0)]
-    curve = group_reader.MeanCurveGroupReader([first], ranges)()
+    group = group_reader.MeanCurveGroupReader([first], ranges)
+    curve = group()
+    assert group.y_label == "Normalized Score"
     np.testing.assert_allclose(curve.y, [0.75, 1.5])
     np.testing.assert_allclose(curve.min_y, [0.5, 1.0])
     costs = group_reader.MeanCurveGroupReader([first], [(2.0, -2.0)])()
@@ -44,6 +46,9 @@ def test_what_cannot_be_averaged_is_named(monkeypatch):
     longer = reader(monkeypatch, [0, 1, 2], [0.0, 2.0, 2.0])
     with pytest.raises(ValueError, match="expected a reader at least"):
         group_reader.MeanCurveGroupReader([])
+    for odd in (first(), "run"):
+        with pytest.raises(TypeError, match="expected MeanCurveReaders; got"):
+            group_reader.MeanCurveGroupReader([first, odd])
     for odd in (other, longer):
         with pytest.raises(ValueError, match="2 points from 0 to 1; got .* same x_ste"):
             group_reader.MeanCurveGroupReader([first, odd])

@@ -233,7 +233,32 @@ def test_distributions(mode, tmp_path):
         (
             lambda: histograms.histogram_continuous("x", [1.0], bucket_count=0),
             ValueError,
-            "`bucket_count` expected an int of at least 1; got 0",
+            r"`bucket_count` expected an int in \[1, 1048576\]; got 0",
+        ),
+        (
+            lambda: histograms.histogram_continuous("x", [1.0], bucket_count=2**31),
+            ValueError,
+            r"`bucket_count` expected an int in \[1, 1048576\]; got 2147483648",
+        ),
+        (
+            lambda: histograms.histogram_discrete("x", [1], -(2**31), 2**31 - 1),
+            ValueError,
+            "`bucket_max` expected bounds of 1048576 buckets at most; got -21474",
+        ),
+        (
+            lambda: histograms.summarize_action(
+                tf.zeros([2], tf.int64),
+                specs.BoundedTensorSpec([], tf.int64, -(2**63), 2**63 - 1),
+            ),
+            ValueError,
+            "`action_specs` expected bounds of 1048576 buckets at most",
+        ),
+        (
+            lambda: histograms.summarize_action(
+                tf.zeros([2], tf.int32), gym.spaces.Discrete(3)
+            ),
+            TypeError,
+            r"`action_specs` expected tensor specs; got Discrete\(3\); convert",
         ),
         (
             lambda: histograms.histogram_continuous("x", [1.0], 2.0, 1.0),
@@ -263,7 +288,10 @@ def test_distributions(mode, tmp_path):
             "`action_specs` expected bounds of discrete actions; got TensorSpec",
         ),
     ],
-    ids=["count", "ends", "half", "floats", "structure", "unbounded"],
+    ids=[
+        *("count", "too many", "range", "any int", "space"),
+        *("ends", "half", "floats", "structure", "unbounded"),
+    ],
 )
 def test_errors(call, error, match, tmp_path):
     with event_files.writing(tmp_path), pytest.raises(error, match=match):

@@ -99,8 +99,15 @@ def test_line_smooth_against_fits(width):
 
 @pytest.mark.parametrize("width", [0, 2, 5, -1], ids=str)
 def test_line_smooth_refuses_other_widths(width):
-    with pytest.raises(ValueError, match=r"odd int in \[1, 4\].*got"):
+    with pytest.raises(ValueError, match=r"`width` expected an .*int .*got"):
         mean_curve.line_smooth(np.zeros(4), width)
+
+
+def test_line_smooth_refuses_fractions_and_more_axes():
+    with pytest.raises(TypeError, match="`width` expected an int of at least 1; got 3"):
+        mean_curve.line_smooth(np.zeros(4), 3.0)
+    with pytest.raises(ValueError, match="`values` expected rank 1"):
+        mean_curve.line_smooth(np.zeros([4, 4]), 3)
 
 
 def slow_middle_mean(scores):

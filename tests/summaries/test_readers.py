@@ -131,6 +131,23 @@ def test_runs_meet_in_common_steps(tmp_path):
     assert (reader.name, reader.x_label, reader.y_label) == ("x", "Steps", TAG)
 
 
+def test_runs_of_unequal_length_are_shown_where_all_of_them_are(tmp_path):
+    runs = [
+        line(tmp_path / name, range(first, last + 1))
+        for name, first, last in (("a", 1, 9), ("b", 0, 10), ("c", 0, 8))
+    ]
+    curve = readers.MeanCurveReader(runs, tag=TAG)()
+    assert (curve.x[0], curve.x[-1], len(curve.x)) == (1, 8, 10)
+    np.testing.assert_allclose(curve.y, curve.x, rtol=1e-6)
+    np.testing.assert_allclose(curve.max_y, curve.min_y)
+
+
+def test_steps_given_may_leave_the_rest_of_a_run_out(tmp_path):
+    long, short = line(tmp_path / "a", [0, 50, 100]), line(tmp_path / "b", [0, 20, 39])
+    curve = readers.MeanCurveReader([long, short], [0, 10, 40], tag=TAG)()
+    np.testing.assert_allclose(curve.y, [0, 10, 40], rtol=1e-6)
+
+
 def test_lines_go_on_at_both_ends(tmp_path):
     folder = line(tmp_path, [10, 20, 100], slope=2.0)
     curve = readers.MeanCurveReader(str(folder), [0, 50, 104], tag=TAG)()
@@ -156,7 +173,11 @@ def test_float_smoothing_is_the_running_average(tmp_path):
     ("options", "kind", "message"),
     [
         ({"tag": None}, ValueError, "`tag` expected the name of scalars"),
+        ({"tag": 5}, TypeError, "`tag` expected the name of scalars; got 5"),
         ({"event_file": []}, ValueError, "`event_file` expected a run at least"),
+        ({"event_file": 5}, TypeError, "`event_file` expected a path.*got 5; give"),
+        ({"event_file": [None]}, TypeError, r"`event_file` expected a path.*\[None\]"),
+        ({"event_file": b"runs"}, TypeError, "`event_file` expected a path.*b'runs'"),
         ({"interval_mode": "CI_50"}, ValueError, "`interval_mode` expected one of"),
         ({"smoothing": 4}, ValueError, "`smoothing` expected an odd width.*got 4"),
         ({"smoothing": 1}, ValueError, "`smoothing` expected an int of at least 3"),
@@ -179,8 +200,8 @@ def test_runs_that_do_not_fit_are_named(tmp_path):
     long, short = line(tmp_path / "long", [0, 50, 100]), tmp_path / "short"
     line(short, [0, 10, 60])
     single, later = line(tmp_path / "single", [5]), line(tmp_path / "z", [100, 101])
-    with pytest.raises(ValueError, match="got .*long ending at 100; leave it out"):
-        readers.MeanCurveReader([long, short], tag=TAG)
+    with pytest.raises(ValueError, match="step 100, .*got .*short ending at 60; leave"):
+        readers.MeanCurveReader([long, short], [0, 100], tag=TAG)
     with pytest.raises(ValueError, match="two finite points.*got 1 of 1 in .*single"):
         readers.MeanCurveReader([long, single], tag=TAG)
     with pytest.raises(ValueError, match=r"steps in common; got .*z beginning at 100"):

@@ -1,5 +1,6 @@
 import typing
 
+import attr
 import event_files
 import pytest
 import tensorflow as tf
@@ -19,6 +20,12 @@ class Node(pytree.PyTreeNode):
     size: int = pytree.nonpytree_field(default=3)
 
 
+@attr.s
+class Attributes:
+    y = attr.ib()
+    x = attr.ib()
+
+
 @pytest.mark.parametrize(
     ("nest", "tags"),
     [
@@ -26,9 +33,10 @@ class Node(pytree.PyTreeNode):
         ({"b": 1, "a": {"c": 2}}, {"n/a.c": 2, "n/b": 1}),
         (Pair(1, [2, (3,)]), {"n/b": 1, "n/a.0": 2, "n/a.1.0": 3}),
         (Node(1, 1), {"n/y": 1, "n/x": 1}),
+        (Attributes(1, [2]), {"n/y": 1, "n/x.0": 2}),
         ({}, {}),
     ],
-    ids=["leaf", "dict", "tuple", "node", "empty"],
+    ids=["leaf", "dict", "tuple", "node", "attributes", "empty"],
 )
 def test_named_leaves(nest, tags):
     found = list(_recording.named_leaves("n", nest))

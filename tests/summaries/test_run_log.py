@@ -209,8 +209,12 @@ def test_resume_without_the_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "columns",
-    [["a", "a"], ["env_steps"], ["a,b"], ['"a"'], [""], ["a\nb"]],
-    ids=["twice", "env_steps", "comma", "quote", "empty", "line_end"],
+    [["a", "a"], ["env_steps"], ["a,b"], ['"a"'], [""], ["a\nb"]]
+    + [["a\x85b"], ["a\u2028b"], [5]],
+    ids=[
+        *("twice", "env_steps", "comma", "quote", "empty", "line_end"),
+        *("next_line", "separator", "number"),
+    ],
 )
 def test_bad_columns_are_refused(tmp_path, columns):
     with pytest.raises(ValueError, match="`columns` expected distinct names"):
@@ -231,6 +235,8 @@ def test_bad_rows_are_refused_and_not_written(tmp_path):
                 log.write(6, {"train/loss": value})
         with pytest.raises(TypeError, match="integer"):
             log.write(6.0, {})
+        with pytest.raises(ValueError, match="`env_steps` expected .* got 9223372036"):
+            log.write(1 << 63, {"train/loss": 1.0})
         assert log.path.read_bytes() == before
     with pytest.raises(ValueError, match="`RunLog.write`: expected an open log"):
         log.write(7, {})
@@ -238,6 +244,22 @@ def test_bad_rows_are_refused_and_not_written(tmp_path):
         log.text("a", "b")
     with pytest.raises(ValueError, match="`RunLog.position`: expected an open log"):
         log.position()
+
+
+def test_numbers_that_float32_or_numpy_do_not_hold(tmp_path):
+    half = tf.constant(1.5, tf.bfloat16)
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 1e300, "eval/return_mean": half})
+    assert log.path.read_text().splitlines()[1] == "1,1e+300,1.5"
+    assert points(tmp_path, "train/loss") == [(1, np.inf)]
+    assert points(tmp_path, "eval/return_mean") == [(1, 1.5)]
+
+
+def test_metrics_that_are_no_text_are_named(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"\x89PNG\xff\xfe\n")
+    with pytest.raises(ValueError, match="expected a text file; got .*metrics.csv"):
+        run_log.read_metrics(path)
 
 
 def test_first_step_is_not_negative(tmp_path):

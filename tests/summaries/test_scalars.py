@@ -302,6 +302,11 @@ def test_without_labels_nothing_is_recorded(tmp_path):
             "`summarize_nest`: `nest` expected real numbers; got string",
         ),
         (
+            lambda: scalars.add_mean_summary("x", tf.ragged.constant([[1], [1, 2]])),
+            TypeError,
+            "`add_mean_summary`: `value` expected a dense tensor of numbers; got Ragg",
+        ),
+        (
             lambda: scalars.summarize_per_category_loss(
                 Labelled(tf.ones([2]), batch_label=tf.constant([0]))
             ),
@@ -323,7 +328,7 @@ def test_without_labels_nothing_is_recorded(tmp_path):
             "`label_names` expected a name for each label; got 2 names and the label 2",
         ),
     ],
-    ids=["mask", "text", "nest", "labels", "floats", "names"],
+    ids=["mask", "text", "nest", "ragged", "labels", "floats", "names"],
 )
 def test_errors(call, error, match, tmp_path):
     with event_files.writing(tmp_path), pytest.raises(error, match=match):

@@ -2,6 +2,7 @@
 
 import event_files
 import golden_io
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -87,15 +88,26 @@ def test_home_folder_and_closing(tmp_path, monkeypatch):
         ({"summary_interval": 0}, ValueError, "`summary_interval` expected an int of"),
         ({"summary_interval": 2.0}, TypeError, "`summary_interval` expected an int"),
         ({"flush_secs": 0}, ValueError, "`flush_secs` expected"),
+        ({"flush_secs": np.inf}, ValueError, "`flush_secs` expected finite"),
         ({"summary_max_queue": 0}, ValueError, "`summary_max_queue` expected an int"),
     ],
-    ids=["interval", "fraction", "flush", "queue"],
+    ids=["interval", "fraction", "flush", "never", "queue"],
 )
 def test_bad_intervals_make_no_folder(change, error, match, tmp_path):
     given = {"summary_dir": tmp_path / "x", "summary_interval": 1, "flush_secs": 1}
     with pytest.raises(error, match=match):
         scalars.run_under_record_context(lambda: None, **{**given, **change})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["file", "file/run"])
+def test_folders_that_cannot_be_written_are_named(name, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        ValueError, match=f"`summary_dir` expected a .*got .*{name}; ch"
+    ):
+        scalars.run_under_record_context(lambda: None, tmp_path / name, 1, 60)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_missing_step_is_named(tmp_path):

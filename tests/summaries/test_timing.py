@@ -117,6 +117,20 @@ def test_decorator_and_recursion(clock, tmp_path):
     assert points(tmp_path) == [(1, 1.0 + 2.0 + 1.0)]
 
 
+def test_one_object_measures_again_and_again(clock, tmp_path):
+    watch = timing.record_time("time/a")
+    with counting(tmp_path) as step:
+        for _ in range(2):
+            with watch:
+                clock.now += 1
+                with watch:
+                    clock.now += 2
+            step.assign_add(1)
+        with watch:
+            pass
+    assert points(tmp_path) == [(1, 2 + 3 + 2), (2, 1 + 2)]
+
+
 def test_exceptions_pass_and_do_not_count(clock, tmp_path):
     with counting(tmp_path) as step:
         for seconds in (7, 2):

@@ -9,6 +9,8 @@ from typing import IO, Any
 import numpy as np
 import tensorflow as tf
 
+_WITHOUT_ALL_VALUES = tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices
+
 
 def pformat_pycolor(obj: Any) -> str:
     """Returns an object as Python code, coloured for a terminal.
@@ -59,7 +61,8 @@ def pretty_repr(o: Any, d: int = 0) -> str:
 
     Returns:
         The text. Numeric arrays and tensors with values show shape, dtype, least,
-        median and greatest element.
+        median and greatest element; ragged and sparse ones shape and dtype only. A
+        container within itself is `...` there.
 
     Example:
         >>> print(pretty_repr([1, (np.array([0.25, 0.5]), None)]))
@@ -69,21 +72,7 @@ def pretty_repr(o: Any, d: int = 0) -> str:
             array(shape=(2,), dtype=float64, min=0.25, median=0.375, max=0.5),
             None)]
     """
-    if isinstance(o, tuple) and hasattr(o, "_asdict"):
-        fields = [f"{key}={pretty_repr(v, d + 1)}" for key, v in o._asdict().items()]
-        return _lines(f"{type(o).__name__}(", fields, ")", d, separator="")
-    if isinstance(o, tuple):
-        return _lines("(", [pretty_repr(v, d + 1) for v in o], ")", d)
-    if isinstance(o, list):
-        return _lines("[", [pretty_repr(v, d + 1) for v in o], "]", d)
-    if isinstance(o, Mapping):
-        pairs = [f"{key!r}: {pretty_repr(v, d + 1)}" for key, v in o.items()]
-        return _lines("{", pairs, "}", d)
-    if isinstance(o, np.ndarray) or tf.is_tensor(o):
-        return _array_summary(o)
-    if isinstance(o, np.number | np.bool_):
-        return str(o)
-    return repr(o)
+    return _shown(o, d, ())
 
 
 class PrettyPrinter(pprint.PrettyPrinter):
@@ -205,6 +194,30 @@ class PrettyPrinter(pprint.PrettyPrinter):
         super()._format(object, stream, indent, allowance, context, level)
 
 
+def _shown(o: Any, d: int, around: tuple[int, ...]) -> str:
+    """As `pretty_repr`, inside of containers with these ids."""
+    if id(o) in around:
+        return "..."
+
+    def inner(part: Any) -> str:
+        return _shown(part, d + 1, (*around, id(o)))
+
+    if isinstance(o, tuple) and hasattr(o, "_asdict"):
+        fields = [f"{key}={inner(v)}" for key, v in o._asdict().items()]
+        return _lines(f"{type(o).__name__}(", fields, ")", d, separator="")
+    if isinstance(o, tuple):
+        return _lines("(", [inner(v) for v in o], ")", d)
+    if isinstance(o, list):
+        return _lines("[", [inner(v) for v in o], "]", d)
+    if isinstance(o, Mapping):
+        return _lines("{", [f"{key!r}: {inner(v)}" for key, v in o.items()], "}", d)
+    if isinstance(o, np.ndarray) or tf.is_tensor(o):
+        return _array_summary(o)
+    if isinstance(o, np.number | np.bool_):
+        return str(o)
+    return repr(o)
+
+
 def _lines(
     opening: str, items: list[str], closing: str, depth: int, separator: str = ","
 ) -> str:
@@ -214,7 +227,11 @@ def _lines(
 
 def _array_summary(array: Any) -> str:
     name = array.dtype.name if isinstance(array.dtype, tf.DType) else array.dtype
-    head = f"array(shape={tuple(array.shape)}, dtype={name}"
+    is_known = getattr(array.shape, "rank", 0) is not None
+    shape = tuple(array.shape) if is_known else "unknown"
+    head = f"array(shape={shape}, dtype={name}"
+    if isinstance(array, _WITHOUT_ALL_VALUES):
+        return f"{head})"
     try:
         dtype = tf.as_dtype(array.dtype)
     except TypeError:

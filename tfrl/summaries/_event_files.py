@@ -1,7 +1,7 @@
 """Scalars out of the event files of TensorBoard, many files in one sweep.
 
-TensorFlow's own C++ checks and takes apart the records, 65,536 at a time; Python only
-sees the numbers asked for.
+TensorFlow's own C++ checks and takes apart the records, many at a time but never many
+bytes; Python only sees the numbers asked for.
 """
 
 import mmap
@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 from tensorboard.compat.proto import tensor_pb2, types_pb2
 
-_BATCH_RECORDS = 1 << 16
+_BATCH_RECORDS, _BATCH_BYTES = 1 << 16, 1 << 25  # the former a power of 2
+_SHOWN_TAGS = 20
 _LENGTH_BYTES, _FRAME_BYTES = 12, 16  # length and its checksum; all around a record
 _READ_BYTES = 1 << 20
 _VERSION = b"brain.Event:"
@@ -37,10 +38,10 @@ def read_scalars(
     parts: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in runs]
     paths = [path for found in files for path in found]
     for file, steps, tags, values in _sweep(where, paths):
-        kept = tags == tag.encode()
-        if kept.any():
-            numbers = _numbers(where, tag, values[kept])
-            parts[owners[file]].append((steps[kept], numbers))
+        kept = tags == tag
+        if tf.reduce_any(kept):
+            numbers = _numbers(where, tag, tf.boolean_mask(values, kept))
+            parts[owners[file]].append((steps[kept.numpy()], numbers))
     for run, found, part in zip(runs, files, parts, strict=True):
         if not part:
             raise _without_tag(where, run, found, tag)
@@ -57,7 +58,9 @@ def _files(where: str, run: Path) -> list[pathlib.Path]:
     if files:
         return files
     found = "which has none" if path.is_dir() else "which does not exist"
-    below = sorted({os.fspath(p.parent) for p in path.glob("**/*tfevents*")})
+    # Not further down: the path may be wrong, and all of a disk below it.
+    near = (path.glob(f"{folders}*tfevents*") for folders in ("*/", "*/*/"))
+    below = sorted({os.fspath(p.parent) for found in near for p in found})
     if below:
         found += f", but there are some in {', '.join(below[:8])}"
     raise ValueError(
@@ -68,24 +71,26 @@ def _files(where: str, run: Path) -> list[pathlib.Path]:
 
 def _sweep(
     where: str, paths: list[pathlib.Path]
-) -> Iterator[tuple[int, np.ndarray, np.ndarray, Any]]:
-    """Yields file numbers with arrays of step, tag and summary value, in order."""
-    counts = [_whole_records(where, path) for path in paths]
+) -> Iterator[tuple[int, np.ndarray, tf.Tensor, tf.Tensor]]:
+    """Yields file numbers with steps, tags and summary values, in order."""
+    counts, at_once = zip(*(_whole_records(where, p) for p in paths), strict=True)
     names = [os.fspath(path) for path in paths]
 
-    def records(number: tf.Tensor, name: tf.Tensor, count: tf.Tensor) -> Any:
+    def records(
+        number: tf.Tensor, name: tf.Tensor, count: tf.Tensor, size: tf.Tensor
+    ) -> Any:
         data = tf.data.TFRecordDataset(name, buffer_size=_READ_BYTES).take(count)
-        return data.batch(_BATCH_RECORDS).map(lambda batch: (number, batch))
+        return data.batch(size).map(lambda batch: (number, batch))
 
     numbers = tf.range(len(paths), dtype=tf.int64)
-    counted = tf.constant(counts, tf.int64)
-    data = tf.data.Dataset.from_tensor_slices((numbers, names, counted))
+    counted, sizes = tf.constant([counts, at_once], tf.int64)
+    data = tf.data.Dataset.from_tensor_slices((numbers, names, counted, sizes))
     seen = -1
     try:
         for number, record in data.flat_map(records):
             file = int(number)
-            versions, steps, events, tags, values = _decoded(record)
-            if file > seen and not versions[0].startswith(_VERSION):
+            version, steps, events, tags, values = _decoded(record)
+            if file > seen and not version.startswith(_VERSION):
                 raise _foreign(where, paths[file])
             seen = file
             yield file, steps[events], tags, values
@@ -97,8 +102,10 @@ def _sweep(
         raise _foreign(where, paths[0]) from error
 
 
-def _decoded(records: tf.Tensor) -> tuple[np.ndarray, ...]:
-    """Versions and steps of events; of each value in them event number, tag and bytes.
+def _decoded(
+    records: tf.Tensor,
+) -> tuple[bytes, np.ndarray, np.ndarray, tf.Tensor, tf.Tensor]:
+    """The first event's version, all steps; each value's event number, tag and bytes.
 
     Fields that an event does not have are empty or 0.
     """
@@ -125,7 +132,7 @@ def _decoded(records: tf.Tensor) -> tuple[np.ndarray, ...]:
         )
         tags = tags[:, 0] if tags.shape[1] else tf.fill([len(values)], "")
     index = tf.where(is_value)[:, 0]
-    return tuple(part.numpy() for part in (versions, steps, index, tags, values))
+    return versions[0].numpy(), steps.numpy(), index.numpy(), tags, values
 
 
 def _numbers(where: str, tag: str, values: Any) -> np.ndarray:
@@ -167,15 +174,20 @@ def _singles(where: str, tag: str, tensors: tf.Tensor) -> np.ndarray:
         content = contents.numpy()
         if content.shape[1] and set(map(len, content[:, 0])) == {4}:
             return np.frombuffer(b"".join(content[:, 0]), "<f4")
-    arrays = [
-        tf.make_ndarray(tensor_pb2.TensorProto.FromString(data))
-        for data in tensors.numpy()
-    ]
-    for array in arrays:
-        kind = tf.as_dtype(array.dtype)
-        if array.shape or not (kind.is_floating or kind.is_integer or kind.is_bool):
-            raise _no_scalar(where, tag)
-    return np.array([float(array) for array in arrays])
+    return np.array([_single(where, tag, data) for data in tensors.numpy()])
+
+
+def _single(where: str, tag: str, data: bytes) -> float:
+    tensor = tensor_pb2.TensorProto.FromString(data)
+    try:
+        kind = tf.as_dtype(tensor.dtype)
+        is_real = kind.is_floating or kind.is_integer or kind.is_bool
+        # A few bytes may declare any shape: look before it is filled.
+        if is_real and not tensor.tensor_shape.dim:
+            return float(tf.make_ndarray(tensor))
+    except (TypeError, ValueError) as error:
+        raise _no_scalar(where, tag) from error
+    raise _no_scalar(where, tag)
 
 
 def _no_scalar(where: str, tag: str) -> ValueError:
@@ -194,13 +206,13 @@ def _last_written(
     return steps[kept], values[kept]
 
 
-def _whole_records(where: str, path: pathlib.Path) -> int:
-    """Counts the records of a file that are all there."""
+def _whole_records(where: str, path: pathlib.Path) -> tuple[int, int]:
+    """Counts the records of a file that are all there, and how many to read at once."""
     size = path.stat().st_size
     if not size:
-        return 0
+        return 0, 1
     length_at = struct.Struct("<Q").unpack_from
-    count = position = 0
+    position, ends = 0, [0]
     with open(path, "rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         with data:
@@ -212,8 +224,11 @@ def _whole_records(where: str, path: pathlib.Path) -> int:
                     if _checksum(head[:8]) != struct.unpack_from("<I", head, 8)[0]:
                         raise _foreign(where, path)
                     break
-                count, position = count + 1, end
-    return count
+                ends.append(position := end)
+    count = _BATCH_RECORDS
+    while count > 1 and np.diff(ends[::count], append=ends[-1]).max() > _BATCH_BYTES:
+        count //= 2
+    return len(ends) - 1, count
 
 
 def _checksum(data: bytes) -> int:
@@ -237,9 +252,12 @@ def _foreign(where: str, path: pathlib.Path) -> ValueError:
 def _without_tag(
     where: str, run: Path, files: list[pathlib.Path], tag: str
 ) -> ValueError:
-    tags = {name.decode() for _, _, found, _ in _sweep(where, files) for name in found}
+    sweep = (tf.unique(tags).y.numpy() for _, _, tags, _ in _sweep(where, files))
+    tags = sorted({name.decode(errors="replace") for names in sweep for name in names})
+    shown = str(tags[:_SHOWN_TAGS]) if tags else "nothing in it"
+    if len(tags) > _SHOWN_TAGS:
+        shown += f" and {len(tags) - _SHOWN_TAGS} more"
     return ValueError(
         f"`{where}`: `event_file` expected runs with scalars {tag!r}; got {run} with "
-        f"{sorted(tags) or 'nothing in it'}; give one of its tags as `tag`, or leave "
-        "the run out"
+        f"{shown}; give one of its tags as `tag`, or leave the run out"
     )

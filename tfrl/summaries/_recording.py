@@ -15,7 +15,6 @@ import tensorflow as tf
 from tensorboard.plugins.histogram import summary_v2 as histogram_summary
 from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 
-from tfrl.core import pytree
 from tfrl.ops import gradients
 
 _BUCKETS = 30
@@ -110,7 +109,10 @@ def _paths(path: str, nest: Any) -> Iterator[tuple[str, Any]]:
         parts = list(zip(nest._fields, nest, strict=True))
     elif isinstance(nest, list | tuple):
         parts = list(enumerate(nest))
-    elif isinstance(nest, pytree.PyTreeNode):
+    elif hasattr(nest, "__attrs_attrs__"):
+        names = [attribute.name for attribute in nest.__attrs_attrs__]
+        parts = [(name, getattr(nest, name)) for name in names]
+    elif hasattr(nest, "__tf_flatten__"):
         # Rebuilt around markers, the node shows which attribute holds which part.
         static, data = nest.__tf_flatten__()
         marks = tuple(object() for _ in data)
@@ -126,7 +128,13 @@ def _paths(path: str, nest: Any) -> Iterator[tuple[str, Any]]:
 
 def numbers(where: str, name: str, value: Any) -> tf.Tensor:
     """The value as a tensor of numbers; sparse gradients become dense."""
-    tensor = tf.convert_to_tensor(value)
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{where}`: `{name}` expected a dense tensor of numbers; got "
+            f"{type(value).__name__}; convert it, or leave it out"
+        ) from error
     if not (
         tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
     ):

@@ -4,7 +4,7 @@ import io
 import os
 import pathlib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class CurvesPlotter:
 
     Raises:
         ImportError: if matplotlib is missing (extra `tfrl[plots]`).
+        TypeError: if a curve is something else than a `MeanCurve`.
         ValueError: if there is no curve, one is empty or its parts are of unequal
             length, or a list is not as long as that of the curves.
 
@@ -93,9 +94,10 @@ class CurvesPlotter:
     ) -> None:
         where = "CurvesPlotter"
         curves: list[mean_curve.MeanCurve] = (
-            [mean_curves]
-            if isinstance(mean_curves, mean_curve.MeanCurve)
-            else [*mean_curves]
+            [*mean_curves]
+            if isinstance(mean_curves, Iterable)
+            and not isinstance(mean_curves, mean_curve.MeanCurve)
+            else [mean_curves]
         )
         _check_curves(where, curves)
         count = len(curves)
@@ -114,7 +116,7 @@ class CurvesPlotter:
                     f"{len(given)}; name them all or none"
                 )
         for name, pair in (("y_clipping", y_clipping), ("x_range", x_range)):
-            if pair is not None and not pair[0] < pair[1]:
+            if pair is not None and not (np.shape(pair) == (2,) and pair[0] < pair[1]):
                 raise ValueError(
                     f"`{where}`: `{name}` expected (low, high) with low < high; "
                     f"got {pair}; correct it"
@@ -142,8 +144,14 @@ class CurvesPlotter:
                     x, *ends, alpha=std_alpha, color=shades[index], linewidth=0
                 )
         _dress(axes, grid_color, title, x_label, y_label, x_ticks, y_range)
-        if legend_kwargs is not None and any(curve.name for curve in curves):
-            axes.legend(**legend_kwargs)
+        # Left to itself, matplotlib shows no name that begins with an underscore.
+        named = [
+            line
+            for line, curve in zip(axes.get_lines(), curves, strict=True)
+            if curve.name
+        ]
+        if legend_kwargs is not None and named:
+            axes.legend(**{"handles": named, **legend_kwargs})
 
     def plot(
         self,
@@ -200,7 +208,7 @@ def plot_learning_curve(
     Raises:
         ImportError: if matplotlib is missing (extra `tfrl[plots]`).
         ValueError: if there is no finite return to draw, the column `env_steps` is
-            missing or `path` does not end in `.png`.
+            missing, columns are of unequal length, or `path` does not end in `.png`.
 
     Example:
         >>> import pathlib, tempfile
@@ -243,6 +251,11 @@ def _check_curves(where: str, curves: list[mean_curve.MeanCurve]) -> None:
             f"`{where}`: `mean_curves` expected a curve at least; got none; give one"
         )
     for curve in curves:
+        if not isinstance(curve, mean_curve.MeanCurve):
+            raise TypeError(
+                f"`{where}`: `mean_curves` expected MeanCurves; got {curve!r}; make "
+                "them with MeanCurve.from_curves, or call a reader"
+            )
         fields = (curve.x, curve.y, curve.min_y, curve.max_y)
         shapes = [list(np.shape(field)) for field in fields if field is not None]
         size = shapes[0][0] if len(shapes) in (2, 4) and shapes[0] else 0
@@ -302,6 +315,11 @@ def _curves(
     curves = []
     for name in ("train/return_mean", "eval/return_mean"):
         returns = np.asarray(columns.get(name, np.full(len(steps), np.nan)), np.float64)
+        if returns.shape != steps.shape:
+            raise ValueError(
+                f"`plot_learning_curve`: `metrics` expected {len(steps)} rows in {name}"
+                f", as in env_steps; got {len(returns)}; cut them alike"
+            )
         kept = np.isfinite(returns) & np.isfinite(steps)
         curves.append((steps[kept], returns[kept]))
     if not any(len(returns) for _, returns in curves):

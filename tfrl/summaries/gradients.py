@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfrl.core import checks
@@ -23,6 +24,9 @@ def summarize_variables(
         name_and_params: pairs of name and variable, Keras' or TensorFlow's, or tensor:
             what `tfrl.core.get_all_parameters` returns.
         with_histogram: whether to record histograms.
+
+    Raises:
+        TypeError: if something else than a pair is among them.
 
     Example:
         >>> import tempfile
@@ -48,6 +52,10 @@ def summarize_gradients(
             `tape.gradient` returns it: variables of TensorFlow and Keras hold no
             gradients of their own. None, of a variable without gradient, is left out.
         with_histogram: whether to record histograms.
+
+    Raises:
+        TypeError: if something else than a pair is among them, or a variable in the
+            place of its gradient.
 
     Example:
         >>> import tempfile
@@ -94,7 +102,7 @@ def summarize_tensor_gradients(
         The same nest, to be used instead of `tensor`.
 
     Raises:
-        TypeError: if `batch_dims` is no int.
+        TypeError: if `batch_dims` is no int, or a tensor ragged or sparse.
         ValueError: if it is negative, or exceeds the axes of a tensor.
 
     Example:
@@ -173,7 +181,19 @@ def _summarize(
     with_histogram: bool,
 ) -> None:
     def record() -> None:
-        for name, value in named:
+        for pair in named:
+            is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+            if not (is_pair and isinstance(pair[0], str)):
+                raise TypeError(
+                    f"`{where}`: `name_and_params` expected pairs of name and tensor; "
+                    f"got {pair!r} among them; name what is to be summarized"
+                )
+            name, value = pair
+            if kind == "gradient" and isinstance(value, tf.Variable | keras.Variable):
+                raise TypeError(
+                    f"`{where}`: `name_and_params` expected gradients; got the "
+                    f"variable {name!r}; give what tape.gradient returns for it"
+                )
             if value is not None:
                 values = _recording.numbers(where, "name_and_params", value)
                 tag = f"summarize_{group}/{name}_{kind}"
@@ -183,8 +203,9 @@ def _summarize(
 
 
 def _watched(where: str, tag: str, leaf: Any, batch_dims: int) -> Any:
-    if not (tf.is_tensor(leaf) and leaf.dtype.is_floating):
+    if not (tf.is_tensor(leaf) and tf.as_dtype(leaf.dtype).is_floating):
         return leaf
+    leaf = _recording.numbers(where, "tensor", leaf)
     checks.check_rank(where, "tensor", leaf, at_least=batch_dims)
     scope = tf.get_current_name_scope()
 

@@ -22,6 +22,7 @@ class MeanCurveGroupReader:
         name: of the method, shown in the legend.
 
     Raises:
+        TypeError: if one of the readers is something else.
         ValueError: if there is no reader, the readers have other x than the first, or
             there are not as many ranges, or one of them is empty.
 
@@ -45,6 +46,12 @@ class MeanCurveGroupReader:
                 f"`{where}`: `mean_curve_readers` expected a reader at least; got "
                 "none; give one for each task"
             )
+        for reader in mean_curve_readers:
+            if not isinstance(reader, readers.MeanCurveReader):
+                raise TypeError(
+                    f"`{where}`: `mean_curve_readers` expected MeanCurveReaders; got "
+                    f"{reader!r} among them; give one for each task"
+                )
         curves = [reader() for reader in mean_curve_readers]
         x = curves[0].x
         for curve in curves:
@@ -67,6 +74,8 @@ class MeanCurveGroupReader:
         self._curve = mean_curve.MeanCurve(x, *fields)._replace(name=name)
         self._x_label = mean_curve_readers[0].x_label
         self._y_label = mean_curve_readers[0].y_label
+        if task_performance_ranges is not None:
+            self._y_label = "Normalized Score"
 
     def __call__(self) -> mean_curve.MeanCurve:
         """Returns the mean of the tasks."""
@@ -84,7 +93,7 @@ class MeanCurveGroupReader:
 
     @property
     def y_label(self) -> str:
-        """What the y axis of the first reader shows."""
+        """What the y axis shows: scores if normalized, else as the first reader."""
         return self._y_label
 
 

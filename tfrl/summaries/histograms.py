@@ -11,6 +11,8 @@ from tfrl.summaries import _recording
 
 tfd = tfp.distributions
 
+_MOST_BUCKETS = 1 << 20
+
 
 def histogram_continuous(
     name: str,
@@ -38,8 +40,8 @@ def histogram_continuous(
 
     Raises:
         TypeError: if `bucket_count` is no int.
-        ValueError: if `bucket_count` is less than 1, or a known `bucket_max` below
-            `bucket_min`; also by TensorFlow if there is a writer but no step.
+        ValueError: if `bucket_count` is not in [1, 1048576], or a known `bucket_max`
+            below `bucket_min`; also by TensorFlow if there is a writer but no step.
 
     Example:
         >>> import tempfile
@@ -48,7 +50,9 @@ def histogram_continuous(
         ...         histogram_continuous("td_error", tf.random.normal([256]), -3.0, 3.0)
     """
     where = "histogram_continuous"
-    count = checks.check_whole_number(where, "bucket_count", bucket_count, low=1)
+    count = checks.check_whole_number(
+        where, "bucket_count", bucket_count, low=1, high=_MOST_BUCKETS
+    )
     _check_ends(where, bucket_min, bucket_max)
 
     def record() -> None:
@@ -75,8 +79,8 @@ def histogram_discrete(
 
     Raises:
         TypeError: if a bound is no int, or `data` has other numbers.
-        ValueError: if `bucket_max` is below `bucket_min`; also by TensorFlow if there
-            is a writer but no step.
+        ValueError: if `bucket_max` is below `bucket_min`, or more than 1,048,575 above
+            it; also by TensorFlow if there is a writer but no step.
 
     Example:
         >>> import tempfile
@@ -88,6 +92,7 @@ def histogram_discrete(
     for end, value in (("bucket_min", bucket_min), ("bucket_max", bucket_max)):
         checks.check_whole_number(where, end, value, low=-(2**53))
     _check_ends(where, bucket_min, bucket_max)
+    _check_count(where, "bucket_max", bucket_max, bucket_min)
     _recording.when_recording(
         lambda: _write_discrete(where, name, data, bucket_min, bucket_max, step)
     )
@@ -108,7 +113,9 @@ def summarize_action(actions: Any, action_specs: Any, name: str = "action") -> N
         name: first part of the tags.
 
     Raises:
-        ValueError: if the nests differ, or the spec of a discrete action has no bounds.
+        TypeError: if one of `action_specs` is no spec.
+        ValueError: if the nests differ, or the spec of a discrete action has no bounds,
+            or some that are more than 1,048,575 apart.
 
     Example:
         >>> import tempfile
@@ -127,11 +134,19 @@ def summarize_action(actions: Any, action_specs: Any, name: str = "action") -> N
             f"{len(leaf_specs)}; got one of {len(leaves)}; take both from one agent"
         ) from error
     for spec in leaf_specs:
-        if not spec.dtype.is_floating and not isinstance(spec, specs.BoundedTensorSpec):
+        if not isinstance(spec, tf.TensorSpec):
+            raise TypeError(
+                f"`{where}`: `action_specs` expected tensor specs; got {spec!r}; "
+                "convert a space with `spec_from_space`"
+            )
+        if spec.dtype.is_floating or spec.shape.rank > 1:
+            continue
+        if not isinstance(spec, specs.BoundedTensorSpec):
             raise ValueError(
                 f"`{where}`: `action_specs` expected bounds of discrete actions; got "
                 f"{spec}; give a BoundedTensorSpec"
             )
+        _check_count(where, "action_specs", *_discrete_ends(spec)[::-1])
 
     def record() -> None:
         for i, (leaf, spec) in enumerate(zip(leaves, leaf_specs, strict=True)):
@@ -192,6 +207,19 @@ def _check_ends(where: str, low: Any, high: Any) -> None:
         )
 
 
+def _check_count(where: str, name: str, high: int, low: int) -> None:
+    count = int(high) - int(low) + 1
+    if count > _MOST_BUCKETS:
+        raise ValueError(
+            f"`{where}`: `{name}` expected bounds of {_MOST_BUCKETS} buckets at most; "
+            f"got {low} and {high}; narrow them, or use `histogram_continuous`"
+        )
+
+
+def _discrete_ends(spec: specs.BoundedTensorSpec) -> tuple[int, int]:
+    return int(spec.minimum.min()), int(spec.maximum.max())
+
+
 def _write_discrete(
     where: str, name: str, data: Any, low: int, high: int, step: Any
 ) -> None:
@@ -210,7 +238,7 @@ def _write_discrete(
 def _write_action(tag: str, action: Any, spec: Any) -> None:
     values = _recording.numbers("summarize_action", "actions", action)
     if not spec.dtype.is_floating:
-        ends = int(spec.minimum.min()), int(spec.maximum.max())
+        ends = _discrete_ends(spec)
         _write_discrete("summarize_action", tag, values, *ends, step=None)
         return
     low, high = getattr(spec, "minimum", None), getattr(spec, "maximum", None)

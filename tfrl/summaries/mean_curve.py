@@ -208,7 +208,8 @@ def line_smooth(values: np.ndarray, width: int) -> np.ndarray:
         `[n]` float64.
 
     Raises:
-        ValueError: if `width` is even or does not fit.
+        TypeError: if `width` is no int.
+        ValueError: if `width` is even or does not fit, or `values` has other axes.
 
     Example:
         >>> line_smooth(np.array([0.0, 3.0, 0.0, 3.0, 0.0]), 3)
@@ -219,7 +220,9 @@ def line_smooth(values: np.ndarray, width: int) -> np.ndarray:
         Squares Procedures", 1964 (here of order 1).
     """
     values = np.asarray(values, np.float64)
-    if width % 2 == 0 or not 1 <= width <= len(values):
+    checks.check_rank("line_smooth", "values", values, exact=1)
+    width = checks.check_whole_number("line_smooth", "width", width, low=1)
+    if width % 2 == 0 or width > len(values):
         raise ValueError(
             f"`line_smooth`: `width` expected an odd int in [1, {len(values)}], the "
             f"number of points; got {width}; take a narrower window"

@@ -1,7 +1,8 @@
 """Mean curves out of the event files of several runs."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,11 @@ class MeanCurveReader:
         x = linspace(max of first steps, min of last steps, n)
         n = max over runs of (last - first) // (last - the one before)
 
-    but never more points than the longest run has. Each run is interpolated linearly
-    at x (and continued linearly, where it begins later or ends a little earlier) and
-    smoothed there; then come mean and region of `MeanCurve.from_curves`. Points that
-    are not finite are left out of their run. Last steps must agree within 5 per cent.
+    but never more points than the longest run has: runs at steps 1 to 9, 0 to 10 and
+    0 to 8 are shown from 1 to 8. Each run is interpolated linearly at x and smoothed
+    there; then come mean and region of `MeanCurve.from_curves`. Points that are not
+    finite are left out of their run. With `x_steps`, a run that begins later or ends a
+    little earlier is continued linearly; none may end more than 5 per cent earlier.
 
     Call it for the `MeanCurve`. Files are read when it is made; written by TensorFlow,
     `RunLog`, PyTorch or tensorboardX, scalars are read alike. The four subclasses know
@@ -40,10 +42,11 @@ class MeanCurveReader:
         tag: of the scalars; None for that of the class.
 
     Raises:
-        TypeError: if `smoothing` is neither None, int nor float.
+        TypeError: if `smoothing` is neither None, int nor float, `event_file` no path
+            or list of paths, or `tag` no str.
         ValueError: if an argument is out of range or unknown; if a run has no event
             files, damaged ones, or fewer than two finite points; if the runs have no
-            steps in common or their last steps disagree.
+            steps in common, or one ends too long before the last of `x_steps`.
 
     Example:
         >>> import pathlib, tempfile
@@ -80,22 +83,8 @@ class MeanCurveReader:
             where, "interval_mode", interval_mode, mean_curve.INTERVAL_MODES
         )
         _check_smoothing(where, smoothing)
-        runs: list[_Path] = []
-        if isinstance(event_file, str | os.PathLike):
-            runs.append(event_file)
-        else:
-            runs.extend(event_file)
-        if not runs:
-            raise ValueError(
-                f"`{where}`: `event_file` expected a run at least; got an empty list; "
-                "give the folders of event files"
-            )
-        tag = self._tag if tag is None else tag
-        if tag is None:
-            raise ValueError(
-                f"`{where}`: `tag` expected the name of scalars; got None; give one, "
-                "or take a subclass that knows its own"
-            )
+        runs = _checked_runs(where, event_file)
+        tag = _checked_tag(where, self._tag if tag is None else tag)
         given = None if x_steps is None else _checked_steps(where, x_steps)
         points = [
             _finite(where, run, *found)
@@ -103,8 +92,11 @@ class MeanCurveReader:
                 runs, _event_files.read_scalars(where, runs, tag), strict=True
             )
         ]
-        x = _common_steps(where, runs, points) if given is None else given
-        _check_last_steps(where, runs, points, float(x[-1]))
+        if given is None:
+            x = _common_steps(where, runs, points)
+        else:
+            x = given
+            _check_last_steps(where, runs, points, float(x[-1]))
         self._ys = np.stack(
             [_smoothed(where, _interpolated(x, *found), smoothing) for found in points]
         )
@@ -212,6 +204,32 @@ class IterationsSuccessReader(MeanCurveReader):
     _y_label = "Success Rate"
 
 
+def _checked_runs(where: str, event_file: _Path | Iterable[_Path]) -> list[_Path]:
+    runs: list[Any] = [event_file]
+    if isinstance(event_file, Iterable) and not isinstance(event_file, str):
+        runs = list(event_file)
+    if not runs:
+        raise ValueError(
+            f"`{where}`: `event_file` expected a run at least; got an empty list; "
+            "give the folders of event files"
+        )
+    if not all(isinstance(run, str | os.PathLike) for run in runs):
+        raise TypeError(
+            f"`{where}`: `event_file` expected a path, or a list of paths; got "
+            f"{event_file!r}; give the folders of event files"
+        )
+    return runs
+
+
+def _checked_tag(where: str, tag: str | None) -> str:
+    if not isinstance(tag, str):
+        raise (ValueError if tag is None else TypeError)(
+            f"`{where}`: `tag` expected the name of scalars; got {tag!r}; give one, "
+            "or take a subclass that knows its own"
+        )
+    return tag
+
+
 def _check_smoothing(where: str, smoothing: int | float | None) -> None:
     if smoothing is None:
         return
@@ -296,11 +314,11 @@ def _check_last_steps(
     last: float,
 ) -> None:
     for run, (steps, _) in zip(runs, points, strict=True):
-        if abs(steps[-1] - last) > _LAST_STEPS_APART * abs(last):
+        if last - steps[-1] > _LAST_STEPS_APART * abs(last):
             raise ValueError(
                 f"`{where}`: `event_file` expected runs that end within 5 per cent of "
-                f"step {last:g}, the last one shown; got {run} ending at {steps[-1]}; "
-                "leave it out, or wait until all have gone as far"
+                f"step {last:g}, the last of `x_steps`, or later; got {run} ending at "
+                f"{steps[-1]}; leave it out, or give `x_steps` that end there"
             )
 
 

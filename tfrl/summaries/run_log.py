@@ -31,8 +31,9 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         Column name to `[rows]` float64, in the order of the file; an empty cell is nan.
 
     Raises:
-        ValueError: if the file has no header, or a row has another number of cells
-            than the header, or a cell is not a number.
+        OSError: if the file cannot be read.
+        ValueError: if the file is no text or has no header, or a row has another number
+            of cells than the header, or a cell is not a number.
 
     Example:
         >>> import pathlib, tempfile
@@ -42,7 +43,13 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         ...     read_metrics(path)
         {'env_steps': array([256., 512.]), 'train/loss': array([0.5, nan])}
     """
-    text = pathlib.Path(path).read_text(encoding="utf-8")
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"`read_metrics`: `path` expected a text file; got {path}, which is "
+            "something else; give the metrics.csv of a run"
+        ) from error
     header, *rows = text[: text.rfind("\n") + 1].splitlines() or [""]
     if not header:
         raise ValueError(
@@ -150,13 +157,13 @@ class RunLog:
                 allowed. Columns which are not there stay empty.
 
         Raises:
-            ValueError: if a name is not a column, `env_steps` goes back or the log is
-                closed.
-            TypeError: if a value is not one real number.
+            ValueError: if a name is not a column, `env_steps` goes back or beyond int64
+                or the log is closed.
+            TypeError: if a value is not one real number. Nothing has been written then.
         """
         self._check_open("write")
         env_steps = operator.index(env_steps)
-        if env_steps < (0 if self._last is None else self._last):
+        if not (0 if self._last is None else self._last) <= env_steps < 1 << 63:
             raise ValueError(
                 "`RunLog.write`: `env_steps` expected at least the "
                 f"{self._last} of the last row (0 at first); got {env_steps}; "
@@ -176,12 +183,14 @@ class RunLog:
         cells = [
             repr(numbers[name]) if name in numbers else "" for name in self._columns
         ]
+        summary = summary_pb2.Summary()
+        # TensorBoard's float32 may overflow, to an infinity.
+        with np.errstate(over="ignore"):
+            for name, number in numbers.items():
+                summary.value.extend(scalar_summary.scalar_pb(name, number).value)
         self._csv.write((",".join([str(env_steps), *cells]) + "\n").encode())
         self._csv.flush()
         self._last = env_steps
-        summary = summary_pb2.Summary()
-        for name, number in numbers.items():
-            summary.value.extend(scalar_summary.scalar_pb(name, number).value)
         self._write_event(step=env_steps, summary=summary)
 
     def text(self, tag: str, text: str) -> None:
@@ -251,7 +260,13 @@ class RunLog:
 
 
 def _header(columns: tuple[str, ...]) -> bytes:
-    bad = [name for name in columns if not name or set(name) & set(',"\r\n')]
+    bad = [
+        name
+        for name in columns
+        if not isinstance(name, str)
+        or name.splitlines() != [name]
+        or set(name) & set(',"')
+    ]
     if bad or _STEPS in columns or len(set(columns)) < len(columns):
         raise ValueError(
             "`RunLog`: `columns` expected distinct names without commas, quotes and "
@@ -303,6 +318,8 @@ def _drop_events(directory: pathlib.Path, position: Mapping[str, Any]) -> None:
 
 
 def _number(name: str, value: Any) -> int | float:
+    if tf.is_tensor(value) and tf.as_dtype(value.dtype) == tf.bfloat16:
+        value = tf.cast(value, tf.float32)
     array = np.asarray(value)
     if array.shape or array.dtype.kind not in "biuf":
         raise TypeError(

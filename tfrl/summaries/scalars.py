@@ -46,8 +46,8 @@ def run_under_record_context(
 
     Raises:
         TypeError: if `summary_interval` or `summary_max_queue` is no int.
-        ValueError: if one of the numbers is not positive; while `func` runs, if it
-            records and has set no step.
+        ValueError: if one of the numbers is not positive and finite, or `summary_dir`
+            cannot be written; while `func` runs, if it records and has set no step.
 
     Example:
         >>> import tempfile
@@ -73,6 +73,7 @@ def run_under_record_context(
         where, "summary_max_queue", summary_max_queue, low=1
     )
     checks.check_positive(where, "flush_secs", flush_secs)
+    checks.check_finite(where, "flush_secs", flush_secs)
     if per_process.PerProcessContext().ddp_rank > 0:
         return func()
 
@@ -83,9 +84,16 @@ def run_under_record_context(
             at_interval | (step < interval) if summarize_first_interval else at_interval
         )
 
-    writer = tf.summary.create_file_writer(
-        os.path.expanduser(summary_dir), queue, flush_millis=int(1000 * flush_secs)
-    )
+    folder = os.path.expanduser(summary_dir)
+    try:
+        writer = tf.summary.create_file_writer(
+            folder, queue, flush_millis=int(1000 * flush_secs)
+        )
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"`{where}`: `summary_dir` expected a folder that can be made and written; "
+            f"got {folder}; choose another"
+        ) from error
     try:
         with writer.as_default(), tf.summary.record_if(is_recorded):
             return func()

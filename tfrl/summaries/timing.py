@@ -5,6 +5,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Hashable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -28,13 +29,14 @@ def record_time(tag: str) -> contextlib.AbstractContextManager[None]:
 
         point at step s = seconds spent inside since the last point / (s - its step)
 
-    For `with`, and as a decorator of a function. Every place in the program counts for
-    itself, also with equal tags. A point is made at the end of the first measurement
-    that is recorded (`tf.summary.record_if`) at a later step than the last one, so
-    count the step inside or between measurements. The time includes that which
-    devices need for what was started inside, and no other: they are waited for at both
-    ends (`tf.test.experimental.sync_devices`). Without a writer nothing is measured and
-    nothing waited for. What ends by an exception does not count.
+    For `with`, once or again and again, and as a decorator of a function. Every place
+    in the program counts for itself, also with equal tags. A point is made at the end
+    of the first measurement that is recorded (`tf.summary.record_if`) at a later step
+    than the last one, so count the step inside or between measurements. The time
+    includes that which devices need for what was started inside, and no other: they
+    are waited for at both ends (`tf.test.experimental.sync_devices`). Without a writer
+    nothing is measured and nothing waited for. What ends by an exception does not
+    count.
 
     Args:
         tag: of the points.
@@ -56,7 +58,23 @@ def record_time(tag: str) -> contextlib.AbstractContextManager[None]:
         ...                 _ = tf.random.normal([64, 64]) @ tf.random.normal([64, 64])
         ...             _ = step.assign_add(1)
     """
-    return _measured(tag, (_recording.call_site(1), tag))
+    return _Measurement(tag, (_recording.call_site(1), tag))
+
+
+class _Measurement(contextlib.ContextDecorator):
+    """Measures from each entry to the exit that belongs to it, in every thread."""
+
+    def __init__(self, tag: str, key: Hashable) -> None:
+        self._tag, self._key = tag, key
+        self._local = threading.local()
+
+    def __enter__(self) -> None:
+        entered = _measured(self._tag, self._key)
+        entered.__enter__()
+        self._local.__dict__.setdefault("stack", []).append(entered)
+
+    def __exit__(self, *error: Any) -> None:
+        self._local.stack.pop().__exit__(*error)
 
 
 @contextlib.contextmanager
