@@ -8,7 +8,10 @@ import tensorflow as tf
 import victims
 
 from tfrl import replay
+from tfrl.replay import _changes
 from tfrl.training import checkpointer, checkpoints
+
+ROWS = 400
 
 
 def save_for_ever(directory: str) -> None:
@@ -22,13 +25,13 @@ def save_for_ever(directory: str) -> None:
 
 def save_objects_for_ever(directory: str) -> None:
     step, variables = 0, [tf.Variable(tf.zeros([64, i + 1])) for i in range(8)]
-    rows = replay.DataBuffer(tf.TensorSpec([2]), capacity=8, seed=0)
+    rows = replay.DataBuffer(tf.TensorSpec([2]), capacity=ROWS, seed=0)
     manager = checkpointer.Checkpointer(directory, v=variables, rows=rows)
     while True:
         step = max(step, manager.load() if manager.has_checkpoint() else 0) + 1
         for variable in variables:
             variable.assign(tf.fill(variable.shape, float(step)))
-        rows.add_batch(np.full([1, 2], step, np.float32))
+        rows.add_batch(np.full([3, 2], step, np.float32))
         manager.save(step, keep=2)
         os.write(1, f"saved {step}\n".encode())
 
@@ -45,6 +48,7 @@ def hold_the_lock(directory: str) -> None:
 
 
 if __name__ == "__main__":
+    _changes._SEGMENT_BYTES = 256
     victims.serve(
         {
             "save": save_for_ever,

@@ -35,26 +35,36 @@ def test_best_has_the_highest_score_and_of_equals_the_newest(folder, tmp_path):
 
 def test_written_is_read(folder):
     path = folder(3, 0.5, a=tf.Variable([1.0, 2.0]))
-    body = _checkpoint_folder.read("test", path)
+    (body,) = used(path)
     assert (body["step"], body["score"]) == (3, 0.5)
     assert _checkpoint_folder.names(body) == ["a"]
     values = _checkpoint_folder.read_arrays(path, {"a": tf.TensorSpec([2])})
     assert values["a"].numpy().tolist() == [1.0, 2.0]
 
 
+def used(*folders):
+    found = []
+    _checkpoint_folder.use("test", folders, lambda folder, body: found.append(body))
+    return found
+
+
 def test_formats_of_later_versions_are_refused(tmp_path):
     _sealed_folder.seal(tmp_path, "structure.json", {"format": 2})
     with pytest.raises(ValueError, match="`test`: .* format 1; got format 2"):
-        _checkpoint_folder.read("test", tmp_path)
+        used(tmp_path)
 
 
 def test_only_damaged_ones_are_an_error(folder, tmp_path):
-    (folder(1) / "structure.json").write_bytes(b"{}")
+    paths = [folder(1), folder(2)]
+    for path in paths:
+        (path / "structure.json").write_bytes(b"{}")
     with (
-        pytest.warns(UserWarning, match="ckpt-1 is damaged"),
+        pytest.warns(UserWarning, match="ckpt-[12] is damaged"),
         pytest.raises(ValueError, match="got only damaged ones"),
     ):
-        _checkpoint_folder.read_newest("test", tmp_path)
+        used(*paths)
+    with pytest.raises(ValueError, match="got .*ckpt-1, damaged .*; take another"):
+        used(paths[0])
 
 
 @pytest.mark.parametrize(

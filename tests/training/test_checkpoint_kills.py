@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+from training import checkpoint_victims
 from victims import start
 
 from tfrl import replay
@@ -56,7 +57,8 @@ def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
 def test_a_killed_save_of_objects_loses_nothing_acknowledged(tmp_path, victims, kills):
     rng = random.Random(kills)
     variables = [tf.Variable(tf.zeros([64, i + 1])) for i in range(8)]
-    rows = replay.DataBuffer(tf.TensorSpec([2]), capacity=8, seed=0)
+    size = checkpoint_victims.ROWS
+    rows = replay.DataBuffer(tf.TensorSpec([2]), capacity=size, seed=0)
     manager = checkpointer.Checkpointer(tmp_path, v=variables, rows=rows)
     for _ in range(kills):
         pid = victims.fork("save_objects", tmp_path)
@@ -66,10 +68,16 @@ def test_a_killed_save_of_objects_loses_nothing_acknowledged(tmp_path, victims, 
         acknowledged = 1
         while (answer := victims.answer())[0] == "saved":
             acknowledged = int(answer[1])
-        step = manager.load()
-        assert step >= acknowledged
-        assert all((each.numpy() == step).all() for each in variables)
-        assert int(rows.current_size) == min(step, 8)
+        left = sorted(int(path.name[5:]) for path in tmp_path.glob("ckpt-*"))
+        assert left[-1] >= acknowledged
+        for step in left:
+            assert manager.load(step) == step
+            assert all((each.numpy() == step).all() for each in variables)
+            assert int(rows.current_size) == min(3 * step, size)
+            saved = np.repeat(np.arange(step) + 1, 3)[-size:]
+            position = 3 * step % size if 3 * step > size else 0
+            found = rows.get_all()[: len(saved), 0]
+            np.testing.assert_array_equal(np.roll(found, -position), saved)
 
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path, victims):

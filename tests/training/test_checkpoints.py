@@ -275,7 +275,51 @@ def test_bad_arguments_write_nothing(tmp_path):
         (
             lambda: tf.function(lambda: save(directory, 1))(),
             ValueError,
-            "inside `tf.function`",
+            "`save_run`: expected to be called outside of tf.function",
+        ),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+    assert not directory.exists()
+
+
+def test_other_bad_arguments_write_nothing(tmp_path):
+    directory = tmp_path / "run"
+    for call, error, message in [
+        (
+            lambda: tf.function(lambda: load(directory))(),
+            ValueError,
+            "`load_run`: expected to be called outside of tf.function",
+        ),
+        (
+            lambda: checkpoints.save_run(directory, 1, {}, [1]),
+            TypeError,
+            r"`metadata` expected a dictionary; got \[1\]",
+        ),
+        (
+            lambda: checkpoints.save_run(directory, 1, {3: tf.ones(1), "a": None}, {}),
+            TypeError,
+            "`state` expected keys that can be sorted",
+        ),
+        (
+            lambda: checkpoints.save_run(None, 1, {}, {}),
+            TypeError,
+            "`save_run`: `directory` expected a path; got None",
+        ),
+        (
+            lambda: checkpoints.load_run(3, {}),
+            TypeError,
+            "`load_run`: `directory` expected a path; got 3",
+        ),
+        (
+            lambda: checkpoints.load_run(directory, {}, True),
+            TypeError,
+            "`load_run`: `step` expected an int",
+        ),
+        (
+            lambda: checkpoints.save_run("/proc/self/x", 1, {}, {}),
+            OSError,
+            "`save_run`: `directory` expected a folder that can be written; got",
         ),
     ]:
         with pytest.raises(error, match=message):

@@ -1,6 +1,7 @@
 """A run of `fit` that was broken off goes on as if it had not been."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -213,12 +214,73 @@ def test_two_runs_in_one_folder(tmp_path):
 
 def test_damaged_parts(tmp_path):
     run_q(tmp_path, 2)
-    (path,) = (tmp_path / "parts" / "step-2").glob("*.data*")
+    folder = tmp_path / "parts" / "step-2" / "replay"
+    path = min(folder.glob("*.segment"), key=lambda each: each.stat().st_nlink)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="expected the parts of epoch 2 as they were"):
+    with pytest.raises(
+        ValueError, match="expected the parts of epoch 2 as they .*step-2 to go on"
+    ):
         run_q(tmp_path, 3)
+    shutil.rmtree(tmp_path / "checkpoints" / "step-2")
+    assert run_q(tmp_path, 3)[1].epoch == [1, 2]
+
+
+def fitted(folder, epochs=1, **parts):
+    model = examples.fit_model()
+    checkpoint = training.RunCheckpoint(folder, parts)
+    data, options = examples.data(8, 4), {"epochs": epochs, "verbose": 0}
+    return model.fit(data, callbacks=[checkpoint], **options)
+
+
+def test_saves_share_the_rows_of_a_replay_that_stay(tmp_path):
+    rows = replay.DataBuffer(tf.TensorSpec([4]), capacity=64, seed=0)
+    rows.add_batch(np.ones([64, 4], np.float32))
+    fitted(tmp_path, 3, rows=rows, plain=tf.Variable(1.0))
+    files = [
+        {file.stat().st_ino for file in folder.glob("replay/*.segment")}
+        for folder in (tmp_path / "parts").glob("step-*")
+    ]
+    assert len(files) == 3 and set.intersection(*files)
+
+
+@pytest.mark.slow
+def test_runs_saved_before_replays_were_apart(tmp_path, monkeypatch):
+    right, history, _ = run_q(tmp_path / "right", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(training.run_checkpoint._checkpointed, "REPLAYS", ())
+        run_q(tmp_path / "run", 2)
+    assert not (tmp_path / "run" / "parts" / "step-2" / "replay").exists()
+    model, rest, _ = run_q(tmp_path / "run", 3)
+    assert rest.epoch == [2] and rest.history["loss"] == history.history["loss"][2:]
+    examples.assert_same(examples.weights_of(right), examples.weights_of(model))
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "match"),
+    [
+        ([1.0], [2.0, 3.0], "not bound to checkpointed values"),
+        ([1.0, 2.0], [3.0], "Unresolved object in checkpoint"),
+        ([[1.0]], [[1.0, 2.0]], "incompatible tensor with shape"),
+    ],
+    ids=["shorter", "longer", "shape"],
+)
+def test_parts_of_another_make(tmp_path, saved, now, match):
+    fitted(tmp_path, part=list(map(tf.Variable, saved)))
+    with pytest.raises(ValueError, match=rf"`parts` expected \['part'\].*{match}"):
+        fitted(tmp_path, part=list(map(tf.Variable, now)))
+
+
+def test_parts_of_which_something_would_be_lost(tmp_path):
+    module = tf.Module()
+    module.noise = [keras.layers.Dropout(0.1, seed=1)]
+    with pytest.raises(TypeError, match=r"lose m\.noise\.0\.seed_generator\.seed_gen"):
+        training.RunCheckpoint(tmp_path, {"m": module})
+    module = tf.Module()
+    module.rng, module.v = np.random.default_rng(0), tf.Variable(1.0)
+    with pytest.raises(TypeError, match=r"would lose m\.rng; pass"):
+        training.RunCheckpoint(tmp_path, {"m": module})
 
 
 def test_environments_that_cannot_be_captured_start_anew(tmp_path):
@@ -267,10 +329,13 @@ def test_only_a_fit_model_can_resume(tmp_path):
             "`parts` expected call",
         ),
         ({"parts": {"number": 3}}, TypeError, "`parts` expected callbacks"),
+        ({"parts": {"self": tf.Variable(0)}}, ValueError, "`parts` expected names lik"),
+        ({"parts": {3: tf.Variable(0)}}, TypeError, "`parts` expected a list of text"),
+        ({"parts": [tf.Variable(0)]}, TypeError, "`parts` expected a dictionary"),
         ({"every_epochs": 0}, ValueError, "`every_epochs` expected"),
         ({"keep": 0}, ValueError, "`keep` expected"),
     ],
-    ids=["name", "layer", "number", "interval", "keep"],
+    ids=["name", "layer", "number", "taken", "key", "list", "interval", "keep"],
 )
 def test_bad_arguments(tmp_path, options, error, match):
     with pytest.raises(error, match=f"`RunCheckpoint`: {match}"):

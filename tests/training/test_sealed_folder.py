@@ -21,6 +21,19 @@ def test_what_was_sealed_is_read_back(folder):
     assert body["step"] == 3 and list(body["files"]) == ["a"]
 
 
+def test_files_of_inner_folders(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "b").write_bytes(b"content")
+    (tmp_path / "a").write_bytes(b"")
+    assert list(_sealed_folder.digests(tmp_path)) == ["a"]
+    found = _sealed_folder.digests(tmp_path, ["inner/b"])
+    assert list(found) == ["a", "inner/b"]
+    _sealed_folder.compare_files(tmp_path, {"files": found})
+    (tmp_path / "inner" / "b").unlink()
+    with pytest.raises(_sealed_folder.DamageError, match="inner/b cannot be read"):
+        _sealed_folder.compare_files(tmp_path, {"files": found})
+
+
 @pytest.mark.parametrize("data", [b"contenT", b"", b"content "])
 def test_changed_files_are_found(folder, data):
     (folder / "a").write_bytes(data)

@@ -3,8 +3,9 @@
     manifest.json             what is saved, and the digest of every segment
     00000003-000017.segment   bytes that never change, written by the third save
 
-A segment of zeros has no file. The manifest is replaced in one step when everything
-that it names is on the disk; only then files that it does not name are removed.
+A segment of zeros has no file. As segments never change, folders can share them. The
+manifest is replaced in one step when everything that it names is on the disk; only then
+files that it does not name are removed.
 """
 
 import contextlib
@@ -109,6 +110,25 @@ def read_manifest(where: str, folder: pathlib.Path) -> Manifest | None:
     return Manifest(body["key"], body["generation"], parts)
 
 
+def link(base: pathlib.Path, folder: pathlib.Path) -> Manifest | None:
+    """Makes the segments of one folder those of another, too, which has none.
+
+    Returns the manifest of the first; None, and no segments, if that is not possible:
+    for lack of one, of a segment, of links, or of a common disk.
+    """
+    try:
+        manifest = read_manifest("save", base)
+        segments = {} if manifest is None else manifest.files()
+        for name, segment in segments.items():
+            os.link(base / name, folder / name)
+            if (folder / name).stat().st_size != segment.size:
+                raise damage("save", base / name, "has another size")
+    except (OSError, ValueError):
+        remove_others(folder, None)
+        return None
+    return manifest
+
+
 def remove_others(folder: pathlib.Path, manifest: Manifest | None) -> None:
     """Removes the segments that a manifest does not name."""
     named = {} if manifest is None else manifest.files()
@@ -152,9 +172,13 @@ def _pages(size: int) -> Iterator[np.ndarray]:
         yield page[: size - start]
 
 
-def damage(where: str, path: pathlib.Path, trouble: str) -> ValueError:
+class DamageError(ValueError):
+    """Says that a file is not as it was written."""
+
+
+def damage(where: str, path: pathlib.Path, trouble: str) -> DamageError:
     """Returns an error that says what is wrong with a file."""
-    return ValueError(
+    return DamageError(
         f"`{where}`: `folder` expected files as they were written; got {path}, which "
         f"{trouble}; restore it from a copy, or use another folder"
     )

@@ -14,9 +14,15 @@ from tfrl.core import durable
 from tfrl.replay import _changes, _saved_folder, _saved_parts
 
 _READERS = 2
+# Of the errors of `load`, that with which an older copy may help.
+DamageError = _saved_folder.DamageError
 
 
-def save(folder: durable.Path, objects: Mapping[str, tf.Module]) -> int:
+def save(
+    folder: durable.Path,
+    objects: Mapping[str, tf.Module],
+    base: durable.Path | None = None,
+) -> int:
     """Saves objects to a folder, of rows only those segments that changed.
 
     When it returns, everything is on the disk, and `load` finds it. If it raises, or
@@ -39,6 +45,10 @@ def save(folder: durable.Path, objects: Mapping[str, tf.Module]) -> int:
         objects: names and objects: storages, buffers, stores and samplers of
             `tfrl.replay`, and modules made of them. A sampler brings its store along;
             what several of them share is saved once.
+        base: folder of an earlier save, which stays as it is. If nothing is in
+            `folder` yet, segments that did not change since are not written but
+            shared, by hard links. Where they cannot be, everything is written. A
+            shared segment that the disk damages is damaged in both folders.
 
     Returns:
         How many bytes of segments were written.
@@ -71,6 +81,8 @@ def save(folder: durable.Path, objects: Mapping[str, tf.Module]) -> int:
         with durable.shared_folder(path):
             old = _saved_folder.read_manifest("save", path)
             _saved_folder.remove_others(path, old)
+            if old is None and base is not None:
+                old = _saved_folder.link(pathlib.Path(base), path)
             step = max(part.step for part in parts)
             with _saved_folder.Writer(path, old, step) as writer:
                 saved, versions = _write(parts, locks, old, writer)

@@ -5,17 +5,19 @@
                         structure.json
 
 `structure.json` names every part, every array with dtype and shape, and holds the
-SHA-256 of the files beside it and its own.
+SHA-256 of the files beside it, of the manifest of `replay` and its own. The bytes of
+`replay` that did not change since the checkpoint before are shared with it.
 """
 
 import pathlib
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfrl.core import checks
 from tfrl.replay import saving
 from tfrl.training import (
     _checkpointed,
@@ -28,6 +30,9 @@ _FORMAT = 1
 _STRUCTURE = "structure.json"
 _ARRAYS = "arrays"
 _REPLAY = "replay"
+# It has the digests of the others.
+_REPLAY_FILE = "replay/manifest.json"
+_SHOWN = 5
 _FOLDER = re.compile(r"ckpt-(0|[1-9][0-9]*)")
 
 
@@ -74,8 +79,38 @@ def best(folder: pathlib.Path) -> int | None:
     return max(scores)[1] if scores else None
 
 
+def meant(where: str, folder: pathlib.Path, global_step: int | str) -> list[int]:
+    """Returns the steps of which the first undamaged one is meant.
+
+    Args:
+        where: name of the function that asks.
+        folder: of all checkpoints.
+        global_step: a step, "latest" or "best".
+
+    Returns:
+        The steps, which exist.
+
+    Example:
+        >>> meant("load", pathlib.Path("no/such"), "best")
+        []
+    """
+    found = steps(folder)
+    if isinstance(global_step, str):
+        checks.check_one_of(where, "global_step", global_step, ("latest", "best"))
+        if global_step == "latest":
+            return found[::-1]
+        chosen = best(folder)
+        return [] if chosen is None else [chosen]
+    step = checks.check_whole_number(where, "global_step", global_step, low=0)
+    return [step] if step in found else []
+
+
 def write(
-    folder: pathlib.Path, step: int, score: float | None, parts: _checkpointed.Parts
+    folder: pathlib.Path,
+    step: int,
+    score: float | None,
+    parts: _checkpointed.Parts,
+    before: pathlib.Path | None = None,
 ) -> None:
     """Fills the folder of a checkpoint.
 
@@ -84,18 +119,18 @@ def write(
         step: of training.
         score: how good it is, or None.
         parts: what is saved.
+        before: folder of another checkpoint, or None.
 
     Example:
         >>> import tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp()) / "ckpt-3"
         >>> folder.mkdir()
         >>> write(folder, 3, None, _checkpointed.Parts("save", {"w": tf.ones([2])}))
-        >>> read("load", folder)["arrays"]
+        >>> _sealed_folder.unseal(folder, "structure.json")["arrays"]
         {'w': ['float32', [2]]}
     """
     _named_arrays.write_arrays(str(folder / _ARRAYS), parts.arrays)
-    if parts.replays:
-        saving.save(folder / _REPLAY, parts.replays)
+    inner = write_replays(folder, parts.replays, before)
     body = {
         "format": _FORMAT,
         "step": step,
@@ -108,58 +143,71 @@ def write(
         },
         "kinds": parts.kinds,
     }
-    _sealed_folder.seal(folder, _STRUCTURE, body)
+    _sealed_folder.seal(folder, _STRUCTURE, body, inner)
 
 
-def read(where: str, folder: pathlib.Path) -> dict[str, Any]:
-    """Reads the structure of a checkpoint, after comparing every digest.
+def write_replays(
+    folder: pathlib.Path,
+    replays: Mapping[str, tf.Module],
+    before: pathlib.Path | None = None,
+) -> list[str]:
+    """Saves buffers to a folder in a folder.
 
-    The folder of buffers has digests of its own, which `read_replays` compares.
+    Args:
+        folder: with none yet.
+        replays: by name; none is possible.
+        before: folder to which others were written this way, or the same earlier.
+
+    Returns:
+        The files whose digests `_sealed_folder` has to know.
+    """
+    if not replays:
+        return []
+    base = None if before is None else before / _REPLAY
+    saving.save(folder / _REPLAY, _without_slashes(replays), base)
+    return [_REPLAY_FILE]
+
+
+def use(
+    where: str,
+    folders: Sequence[pathlib.Path],
+    function: Callable[[pathlib.Path, dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Passes the first checkpoint that is not damaged to a function.
+
+    Of it, all digests were compared but those of buffers: for these, `function` calls
+    `read_replays`.
 
     Args:
         where: name of the function that asks.
-        folder: of the checkpoint.
+        folders: of checkpoints, at least one.
+        function: of a folder and what `write` put into its `structure.json`.
 
     Returns:
-        What `write` put into `structure.json`.
+        That of the checkpoint.
 
     Raises:
-        ValueError: if it is damaged or of another format.
+        ValueError: if all are damaged, or one is of another format.
     """
-    try:
-        return _checked(where, folder)
-    except _sealed_folder.DamageError as damage:
-        raise ValueError(
-            f"`{where}`: expected an undamaged checkpoint; got {folder}, damaged "
-            f"({damage}); take another one"
-        ) from damage
-
-
-def read_newest(where: str, folder: pathlib.Path) -> dict[str, Any]:
-    """Reads the newest checkpoint that is not damaged, as `read`.
-
-    Args:
-        where: name of the function that asks.
-        folder: of all checkpoints, of which there is at least one.
-
-    Returns:
-        What `write` put into `structure.json`.
-
-    Raises:
-        ValueError: if all are damaged.
-    """
-    for step in reversed(steps(folder)):
-        path = folder / f"ckpt-{step}"
+    for folder in folders:
         try:
-            return _checked(where, path)
+            body = _checked(where, folder)
+            function(folder, body)
         except _sealed_folder.DamageError as damage:
+            if len(folders) == 1:
+                raise ValueError(
+                    f"`{where}`: expected an undamaged checkpoint; got {folder}, "
+                    f"damaged ({damage}); take another one"
+                ) from damage
             warnings.warn(
-                f"`{where}`: {path} is damaged ({damage}); trying an older one",
+                f"`{where}`: {folder} is damaged ({damage}); trying an older one",
                 stacklevel=3,
             )
+        else:
+            return body
     raise ValueError(
         f"`{where}`: expected an undamaged checkpoint; got only damaged ones in "
-        f"{folder}; begin anew"
+        f"{folders[0].parent}; begin anew"
     )
 
 
@@ -167,7 +215,7 @@ def names(body: Mapping[str, Any]) -> list[str]:
     """Returns the names of all parts of a checkpoint.
 
     Args:
-        body: what `read` returned.
+        body: the structure of one.
 
     Returns:
         The names.
@@ -179,25 +227,57 @@ def names(body: Mapping[str, Any]) -> list[str]:
     return [*body["arrays"], *body["replays"], *body["generators"]]
 
 
-def compare(
+def match(
     where: str,
     folder: pathlib.Path,
     parts: _checkpointed.Parts,
     body: Mapping[str, Any],
-    chosen: Iterable[str],
-) -> None:
-    """Raises if something has another kind, dtype or shape on the disk.
+    is_wanted: Callable[[str, str | None], bool],
+    strict: bool,
+) -> tuple[set[str], tuple[str, ...], tuple[str, ...]]:
+    """Compares what is to be loaded with what is on the disk.
 
     Args:
         where: name of the function that asks.
         folder: of the checkpoint.
         parts: what is to be loaded.
-        body: what `read` returned.
-        chosen: names that are in both.
+        body: its structure.
+        is_wanted: of a name and its `special_kind`.
+        strict: whether both must have the same names.
+
+    Returns:
+        Of the wanted names: those in both, those not on the disk, those only there.
 
     Raises:
-        ValueError: which names them.
+        ValueError: if names differ and should not, or if something has another kind,
+            dtype or shape on the disk; it names them.
     """
+    kinds = {**body["kinds"], **parts.kinds}
+    here, there = (
+        dict.fromkeys(name for name in each if is_wanted(name, kinds.get(name)))
+        for each in (parts.names(), names(body))
+    )
+    missing = tuple(name for name in here if name not in there)
+    unexpected = tuple(name for name in there if name not in here)
+    if strict and (missing or unexpected):
+        raise ValueError(
+            f"`{where}`: `strict` expected the names of {folder}; got missing there: "
+            f"{_listed(missing)}; unexpected there: {_listed(unexpected)}; build the "
+            "objects as they were saved, or pass strict=False"
+        )
+    chosen = {name for name in here if name in there}
+    _compare(where, folder, parts, body, chosen)
+    return chosen, missing, unexpected
+
+
+def _compare(
+    where: str,
+    folder: pathlib.Path,
+    parts: _checkpointed.Parts,
+    body: Mapping[str, Any],
+    chosen: Collection[str],
+) -> None:
+    """Raises if something has another kind, dtype or shape on the disk."""
     here: dict[str, Any] = _named_arrays.describe_arrays(parts.arrays)
     here.update(dict.fromkeys(parts.replays, ["a buffer", ""]))
     there: dict[str, Any] = dict(body["arrays"])
@@ -236,9 +316,17 @@ def read_replays(folder: pathlib.Path, replays: Mapping[str, tf.Module]) -> None
     Args:
         folder: of the checkpoint.
         replays: by name; none is possible.
+
+    Raises:
+        DamageError: if a file is missing or not as it was written.
+        ValueError: if they were saved otherwise.
     """
-    if replays:
-        saving.load(folder / _REPLAY, replays)
+    if not replays:
+        return
+    try:
+        saving.load(folder / _REPLAY, _without_slashes(replays))
+    except (FileNotFoundError, saving.DamageError) as error:
+        raise _sealed_folder.DamageError(str(error)) from error
 
 
 def is_part(name: str, prefix: str) -> bool:
@@ -256,6 +344,18 @@ def is_part(name: str, prefix: str) -> bool:
         (True, False)
     """
     return not prefix or f"{name}.".startswith(f"{prefix.removesuffix('.')}.")
+
+
+def _without_slashes(replays: Mapping[str, tf.Module]) -> dict[str, tf.Module]:
+    return {
+        name.replace("~", "~0").replace("/", "~1"): each
+        for name, each in replays.items()
+    }
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (", ".join(names[:_SHOWN]) or "nothing") + more
 
 
 def _checked(where: str, folder: pathlib.Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ does; `tf.train.Checkpoint` would lose Keras layers in lists and in dictionaries
 import collections
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -24,10 +24,11 @@ from tfrl.replay import (
     uniform,
     variable_buffer,
 )
-from tfrl.training import _named_arrays
+from tfrl.training import _keras_names, _named_arrays
 
 _SWITCH = "_checkpoint_enabled"
-_REPLAYS = (
+# What `tfrl.replay.save` saves.
+REPLAYS = (
     episodes.EpisodeStore,
     numpy_storage.NumpyStorage,
     prioritized.PrioritizedReplay,
@@ -35,10 +36,16 @@ _REPLAYS = (
     uniform.UniformReplay,
     variable_buffer.VariableStorage,
 )
+# What `tf.train.Checkpoint` saves and a search for variables does not find.
+_LOST = (
+    tf.data.Iterator,
+    tf.lookup.experimental.DenseHashTable,
+    tf.lookup.experimental.MutableHashTable,
+    tf.train.experimental.PythonState,
+)
 _KERAS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
 _GENERATORS = tf.random.Generator | np.random.Generator
 _SPECIAL = ("optimizer", "opt_state", "replay_buffer", "data_transformer")
-_NUMBERED = re.compile(r"(.+?)_([0-9]+)")
 
 
 @dataclasses.dataclass
@@ -76,7 +83,8 @@ def search(where: str, name: str, item: Any) -> Contents:
 
     Raises:
         TypeError: if nothing can be saved of it, or something in it would be lost.
-        ValueError: if a layer is not built or two names are equal.
+        ValueError: if a layer is not built, two names are equal, or a list holds
+            itself.
 
     Example:
         >>> layer = keras.layers.Dense(2)
@@ -84,13 +92,26 @@ def search(where: str, name: str, item: Any) -> Contents:
         >>> list(search("save", "net", {"critics": [layer]}).arrays)
         ['net.critics.0.kernel', 'net.critics.0.bias']
     """
+    try:
+        return _found(where, name, item)
+    except RecursionError as error:
+        raise ValueError(
+            f"`{where}`: `{name}` expected objects nested some hundred times at most; "
+            f"got a {type(item).__name__} nested deeper, or that holds itself; pass "
+            "its parts as items of their own"
+        ) from error
+
+
+def _found(where: str, name: str, item: Any) -> Contents:
     found = Contents()
     if _is_nest_of_arrays(item):
         found.immutable = True
         leaves = _named_arrays.name_arrays(item, name)
         # A slash in a key is one in the path of a Keras variable.
         dotted = [re.sub("/|~1", ".", key).replace("~0", "~") for key in leaves]
-        found.arrays = dict(zip(_renumbered(dotted), leaves.values(), strict=True))
+        found.arrays = dict(
+            zip(_keras_names.renumbered(dotted), leaves.values(), strict=True)
+        )
         if len(found.arrays) < len(leaves):
             raise ValueError(
                 f"`{where}`: `{name}` expected keys whose names, joined by dots, "
@@ -206,12 +227,18 @@ def _visit(where: str, name: str, item: Any, found: Contents, seen: set[int]) ->
     seen.add(id(item))
     if isinstance(item, tf.Variable | keras.Variable):
         _add(where, found.arrays, name, item)
-    elif isinstance(item, _REPLAYS):
+    elif isinstance(item, REPLAYS):
         _add(where, found.replays, name, item)
     elif isinstance(item, np.random.Generator):
         _add(where, found.generators, name, item)
     elif isinstance(item, tf.random.Generator):
         _visit(where, f"{name}.state", item.state, found, seen)
+    elif isinstance(item, _LOST):
+        raise TypeError(
+            f"`{where}`: `{name}` expected what can be saved; got a "
+            f"{type(item).__name__}; keep its content in variables, or call "
+            "enable_checkpoint with it and False"
+        )
     elif isinstance(item, pytree.PyTreeNode):
         raise _immutable(where, name, item)
     elif isinstance(item, _KERAS):
@@ -255,7 +282,9 @@ def _visit_keras(
         # Their names depend on how many layers there were before.
         paths = [str(i) for i in range(len(paths))]
     counts: collections.Counter = collections.Counter()
-    for path, variable in zip(_renumbered(paths), item.variables, strict=True):
+    for path, variable in zip(
+        _keras_names.renumbered(paths), item.variables, strict=True
+    ):
         counts[path] += 1
         if id(variable) not in seen | hidden:
             seen.add(id(variable))
@@ -303,14 +332,24 @@ def _parts(item: Any) -> Iterator[tuple[Any, Any]]:
     elif isinstance(item, list | tuple | collections.deque):
         yield from enumerate(item)
     elif _is_entered(item):
-        for key, part in vars(item).items():
+        for key, part in _attributes(item).items():
             # Those of TensorFlow's own bookkeeping.
             if not key.startswith(("_self_", "__")):
                 yield key, part
 
 
+def _attributes(item: Any) -> dict[str, Any]:
+    found = dict(getattr(item, "__dict__", {}))
+    for cls in type(item).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for key in [slots] if isinstance(slots, str) else slots:
+            if not key.startswith("__") and hasattr(item, key):
+                found[key] = getattr(item, key)
+    return found
+
+
 def _is_entered(item: Any) -> bool:
-    if isinstance(item, type | ModuleType) or not hasattr(item, "__dict__"):
+    if isinstance(item, type | ModuleType):
         return False
     # TensorFlow's own objects (functions, strategies, tensors) hold half the process.
     home = type(item).__module__.partition(".")[0]
@@ -344,51 +383,3 @@ def _is_array(item: Any) -> bool:
     return isinstance(item, np.ndarray | np.generic) or (
         tf.is_tensor(item) and not is_variable
     )
-
-
-def _renumbered(names: Sequence[str]) -> list[str]:
-    """Counts anew where Keras counted its layers, so that a second model has the same.
-
-    `dense_7` and `dense_10` become `dense` and `dense_1`, beside each other only.
-    """
-    automatic = _automatic_names()
-    numbers: dict[tuple[str, str], set[int]] = collections.defaultdict(set)
-    split = [name.split(".") for name in names]
-    for parts in split:
-        for k, part in enumerate(parts):
-            base, number = _counted(part, automatic)
-            if base:
-                numbers[".".join(parts[:k]), base].add(number)
-    renamed = []
-    for parts in split:
-        new = list(parts)
-        for k, part in enumerate(parts):
-            base, number = _counted(part, automatic)
-            if base:
-                rank = sorted(numbers[".".join(parts[:k]), base]).index(number)
-                new[k] = f"{base}_{rank}" if rank else base
-        renamed.append(".".join(new))
-    return renamed
-
-
-def _counted(part: str, automatic: set[str]) -> tuple[str, int]:
-    """Splits `dense_7` into `dense` and 7; returns "" for other names."""
-    if part in automatic:
-        return part, 0
-    match = _NUMBERED.fullmatch(part)
-    if match and match[1] in automatic:
-        return match[1], int(match[2])
-    return "", 0
-
-
-def _automatic_names() -> set[str]:
-    """Returns what Keras calls layers that were given no name."""
-    found: set[str] = set()
-    classes: list[Any] = [keras.layers.Layer]
-    while classes:
-        cls = classes.pop()
-        classes += cls.__subclasses__()
-        name = re.sub(r"\W+", "", cls.__name__)
-        name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
-        found.add(re.sub("([a-z])([A-Z])", r"\1_\2", name).lower())
-    return found

@@ -61,9 +61,7 @@ def describe_arrays(leaves: Mapping[str, Any]) -> dict[str, list[Any] | None]:
         {'state/0': ['float32', [2, 3]]}
     """
     return {
-        name: None
-        if leaf is None
-        else [tf.as_dtype(leaf.dtype).name, tf.TensorShape(leaf.shape).as_list()]
+        name: None if leaf is None else [tf.as_dtype(leaf.dtype).name, _sizes(leaf)]
         for name, leaf in leaves.items()
     }
 
@@ -175,6 +173,11 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
     return {**leaves, **dict(zip(arrays, values, strict=True))}
 
 
+def _sizes(leaf: Any) -> list[int | None] | None:
+    shape = tf.TensorShape(leaf.shape)
+    return None if shape.rank is None else shape.as_list()
+
+
 def _like(leaf: Any, tensor: tf.Tensor) -> Any:
     if isinstance(leaf, np.ndarray):
         return np.asarray(tensor.numpy())
@@ -194,7 +197,13 @@ def _is_array(leaf: Any) -> bool:
 def _walk(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
     children: list[tuple[Any, Any]]
     if isinstance(nest, Mapping):
-        children = [(key, nest[key]) for key in sorted(nest)]
+        try:
+            children = [(key, nest[key]) for key in sorted(nest)]
+        except TypeError as error:
+            raise TypeError(
+                f"`name_arrays`: `{name}` expected keys that can be sorted; got "
+                f"{list(nest)}; use texts"
+            ) from error
     elif isinstance(nest, tuple) and hasattr(nest, "_fields"):
         children = list(zip(nest._fields, nest, strict=True))
     elif isinstance(nest, list | tuple):

@@ -2,7 +2,7 @@
 
 import hashlib
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfrl.core import durable
@@ -12,13 +12,40 @@ class DamageError(Exception):
     """Says what is wrong with a folder."""
 
 
-def seal(folder: pathlib.Path, manifest: str, body: Mapping[str, Any]) -> None:
-    """Writes a folder's manifest: `body`, and the SHA-256 of every file there.
+def digests(folder: pathlib.Path, inner: Sequence[str] = ()) -> dict[str, str]:
+    """Computes the SHA-256 of the files of a folder.
 
     Args:
         folder: with its files; those of its folders are not counted.
+        inner: except these, such as "folder/file".
+
+    Returns:
+        Hexadecimal digests by name.
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a").write_bytes(b"content")
+        >>> digests(folder)["a"][:8]
+        'ed7002b4'
+    """
+    names = [path.name for path in sorted(folder.iterdir()) if path.is_file()]
+    return {name: _digest(folder / name) for name in (*names, *inner)}
+
+
+def seal(
+    folder: pathlib.Path,
+    manifest: str,
+    body: Mapping[str, Any],
+    inner: Sequence[str] = (),
+) -> None:
+    """Writes a folder's manifest: `body`, and the `digests` of its files.
+
+    Args:
+        folder: with its files, the manifest not yet among them.
         manifest: name of the manifest.
         body: what else it holds, of the types that JSON has.
+        inner: as for `digests`.
 
     Example:
         >>> import tempfile
@@ -30,12 +57,8 @@ def seal(folder: pathlib.Path, manifest: str, body: Mapping[str, Any]) -> None:
         >>> body["step"], list(body["files"])
         (1, ['a'])
     """
-    files = {
-        path.name: _digest(path)
-        for path in sorted(folder.iterdir())
-        if path.is_file() and path.name != manifest
-    }
-    (folder / manifest).write_bytes(durable.sealed({**body, "files": files}))
+    data = durable.sealed({**body, "files": digests(folder, inner)})
+    (folder / manifest).write_bytes(data)
 
 
 def unseal(folder: pathlib.Path, manifest: str) -> dict[str, Any]:

@@ -16,10 +16,9 @@ from tfrl.core import checks, durable
 from tfrl.training import (
     _checkpoint_folder,
     _checkpointed,
+    _refusals,
     _typed_json,
 )
-
-_SHOWN = 5
 
 
 class Checkpointer:
@@ -77,8 +76,9 @@ class Checkpointer:
                 f"have; got {taken or 'none'}; name them otherwise"
             )
         self._items = dict(kwargs)
-        self._search(where)
-        self._folder = pathlib.Path(ckpt_dir)
+        _checkpointed.Parts(where, self._items)
+        self._folder = _refusals.as_path(where, "ckpt_dir", ckpt_dir)
+        self._damaged: list[int] = []
         self.missing: tuple[str, ...] = ()
         self.unexpected: tuple[str, ...] = ()
         try:
@@ -104,13 +104,7 @@ class Checkpointer:
             Whether there is one.
         """
         where = "Checkpointer.has_checkpoint"
-        if isinstance(global_step, str):
-            checks.check_one_of(where, "global_step", global_step, ("latest", "best"))
-            if global_step == "best":
-                return _checkpoint_folder.best(self._folder) is not None
-            return bool(_checkpoint_folder.steps(self._folder))
-        step = checks.check_whole_number(where, "global_step", global_step, low=0)
-        return step in _checkpoint_folder.steps(self._folder)
+        return bool(_checkpoint_folder.meant(where, self._folder, global_step))
 
     def save(
         self,
@@ -121,8 +115,13 @@ class Checkpointer:
     ) -> pathlib.Path:
         """Saves everything; when it returns, all is on the disk.
 
+        Of buffers, what changed since the checkpoint before is written; the rest is
+        shared with it, by hard links (where the disk has none, all is written). So a
+        damage of the disk can be one of several checkpoints.
+
         Args:
-            global_step: number of training steps, greater than every one saved.
+            global_step: number of training steps, greater than every one saved; if
+                the last `load` found later ones damaged, they are removed.
             score: how good it is, more is better; for `load("best")`.
             keep: how many of the newest checkpoints stay, beside the best; None for
                 all.
@@ -134,19 +133,27 @@ class Checkpointer:
         Raises:
             OSError: if the disk refuses; the checkpoints before stay as they are.
             TypeError: if an object has become something that cannot be saved.
-            ValueError: if a number is out of range, or an immutable item is left out.
+            ValueError: if a number is out of range, an immutable item is left out, or
+                the call is inside `tf.function`.
         """
         where = "Checkpointer.save"
+        _refusals.check_eager(where)
         step = checks.check_whole_number(where, "global_step", global_step, low=0)
         if keep is not None:
             keep = checks.check_whole_number(where, "keep", keep, low=1)
         if score is not None:
+            checks.check_rank(where, "score", score, exact=0)
             checks.check_finite(where, "score", score)
             score = float(score)
-        self._take(where, kwargs)
-        parts = self._search(where)
-        with durable.shared_folder(self._folder):
-            newest = max(_checkpoint_folder.steps(self._folder), default=-1)
+        items = self._present(where, kwargs)
+        parts = _checkpointed.Parts(where, items)
+        with (
+            _refusals.explained(where, "ckpt_dir", self._folder),
+            durable.shared_folder(self._folder),
+        ):
+            self._remove_damaged(where, step)
+            steps = _checkpoint_folder.steps(self._folder)
+            newest = max(steps, default=-1)
             if step <= newest:
                 raise ValueError(
                     f"`{where}`: `global_step` expected a step after {newest}, which "
@@ -154,13 +161,15 @@ class Checkpointer:
                     "choose another folder"
                 )
             path = self._folder / f"ckpt-{step}"
+            before = self._folder / f"ckpt-{newest}" if steps else None
             with durable.new_folder(path) as temporary:
-                _checkpoint_folder.write(temporary, step, score, parts)
+                _checkpoint_folder.write(temporary, step, score, parts, before)
             if keep is not None:
                 best = _checkpoint_folder.best(self._folder)
                 for old in _checkpoint_folder.steps(self._folder)[:-keep]:
                     if old != best:
                         durable.remove_folder(self._folder / f"ckpt-{old}")
+        self._items = items
         return path
 
     def load(
@@ -193,62 +202,50 @@ class Checkpointer:
             The step loaded; -1, with a `UserWarning`, if there is no such checkpoint.
 
         Raises:
-            ValueError: if the checkpoint is damaged, or names, dtypes or shapes differ.
+            ValueError: if the checkpoint is damaged, names, dtypes or shapes differ, or
+                the call is inside `tf.function`.
         """
         where = "Checkpointer.load"
-        if isinstance(ignored_parameter_prefixes, str):
-            raise TypeError(
-                f"`{where}`: `ignored_parameter_prefixes` expected a list of texts; "
-                f"got {ignored_parameter_prefixes!r}; put it into a list"
-            )
+        _refusals.check_eager(where)
+        ignored = ignored_parameter_prefixes
+        _refusals.check_texts(where, "ignored_parameter_prefixes", ignored)
         included = {
             "optimizer": including_optimizer,
             "replay_buffer": including_replay_buffer,
             "data_transformer": including_data_transformers,
             None: True,
         }
-        parts = self._search(where)
-        with durable.shared_folder(self._folder, reading=True):
-            body = self._chosen(where, global_step)
-            if body is None:
-                warnings.warn(
-                    f"`{where}`: `global_step` expected a checkpoint; got "
-                    f"{global_step!r}, none in {self._folder}; nothing is loaded",
-                    stacklevel=2,
-                )
-                return -1
-            path = self._folder / f"ckpt-{body['step']}"
+        parts = _checkpointed.Parts(where, self._items)
 
-            def is_wanted(name: str) -> bool:
-                kind = parts.kinds.get(name, body["kinds"].get(name))
-                return included[kind] and not any(
-                    _checkpoint_folder.is_part(name, prefix)
-                    for prefix in ignored_parameter_prefixes
-                )
+        def is_wanted(name: str, kind: str | None) -> bool:
+            return included[kind] and not any(
+                _checkpoint_folder.is_part(name, prefix) for prefix in ignored
+            )
 
-            here = list(filter(is_wanted, parts.names()))
-            there = list(filter(is_wanted, _checkpoint_folder.names(body)))
-            missing = tuple(name for name in here if name not in set(there))
-            unexpected = tuple(name for name in there if name not in set(here))
-            if strict and (missing or unexpected):
-                raise ValueError(
-                    f"`{where}`: `strict` expected the names of {path}; got missing "
-                    f"there: {_listed(missing)}; unexpected there: "
-                    f"{_listed(unexpected)}; build the objects as they were saved, or "
-                    "pass strict=False"
-                )
-            chosen = set(here) & set(there)
-            _checkpoint_folder.compare(where, path, parts, body, chosen)
+        def read(path: pathlib.Path, body: dict[str, Any]) -> None:
+            chosen, *rest = _checkpoint_folder.match(
+                where, path, parts, body, is_wanted, strict
+            )
             self._read(path, parts, body, chosen)
-        self.missing, self.unexpected = missing, unexpected
-        return int(body["step"])
+            self.missing, self.unexpected = rest
 
-    def _search(self, where: str) -> _checkpointed.Parts:
-        return _checkpointed.Parts(where, self._items)
+        with durable.shared_folder(self._folder, reading=True):
+            steps = _checkpoint_folder.meant(where, self._folder, global_step)
+            if steps:
+                folders = [self._folder / f"ckpt-{step}" for step in steps]
+                loaded = int(_checkpoint_folder.use(where, folders, read)["step"])
+                self._damaged = steps[: steps.index(loaded)]
+                return loaded
+        warnings.warn(
+            f"`{where}`: `global_step` expected a checkpoint; got {global_step!r}, "
+            f"none in {self._folder}; nothing is loaded",
+            stacklevel=2,
+        )
+        return -1
 
-    def _take(self, where: str, given: Mapping[str, Any]) -> None:
-        """Replaces the immutable items."""
-        found = self._search(where).found
+    def _present(self, where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the items, the immutable ones as they are given."""
+        found = _checkpointed.Parts(where, self._items).found
         immutable = sorted(name for name in found if found[name].immutable)
         if sorted(given) != immutable:
             example = ", ".join(["step", *(f"{name}={name}" for name in immutable)])
@@ -257,17 +254,20 @@ class Checkpointer:
                 f"which are replaced by new ones as they learn; got {sorted(given)}; "
                 f"call save({example})"
             )
-        self._items.update(given)
+        return {**self._items, **given}
 
-    def _chosen(self, where: str, global_step: int | str) -> dict[str, Any] | None:
-        """Reads what is asked for; None if there is no such checkpoint."""
-        if not self.has_checkpoint(global_step):
-            return None
-        if global_step == "latest":
-            return _checkpoint_folder.read_newest(where, self._folder)
-        if global_step == "best":
-            global_step = _checkpoint_folder.best(self._folder)  # type: ignore[assignment]
-        return _checkpoint_folder.read(where, self._folder / f"ckpt-{global_step}")
+    def _remove_damaged(self, where: str, step: int) -> None:
+        """Makes room for a step before those that `load` passed over."""
+        found = _checkpoint_folder.steps(self._folder)
+        for late in set(self._damaged).intersection(found):
+            if late >= step:
+                path = self._folder / f"ckpt-{late}"
+                warnings.warn(
+                    f"`{where}`: {path} is damaged and not older than step {step}; "
+                    "removing it",
+                    stacklevel=3,
+                )
+                durable.remove_folder(path)
 
     def _read(
         self,
@@ -367,8 +367,9 @@ def extract_sub_state_dict_from_checkpoint(
         {'a': np.float32(2.0)}
     """
     where = "extract_sub_state_dict_from_checkpoint"
-    path = pathlib.Path(checkpoint_path)
-    body = _checkpoint_folder.read(where, path)
+    _refusals.check_texts(where, "checkpoint_prefix", [checkpoint_prefix])
+    path = _refusals.as_path(where, "checkpoint_path", checkpoint_path)
+    body = _checkpoint_folder.use(where, [path], lambda *_: None)
     found = {
         name: tf.TensorSpec(facts[1], facts[0])
         for name, facts in body["arrays"].items()
@@ -386,8 +387,3 @@ def extract_sub_state_dict_from_checkpoint(
         name.removeprefix(prefix).removeprefix(".") or prefix.split(".")[-1]: x.numpy()
         for name, x in values.items()
     }
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) or "nothing") + more

@@ -25,7 +25,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.training import _named_arrays, _sealed_folder, _typed_json
+from tfrl.training import _named_arrays, _refusals, _sealed_folder, _typed_json
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -74,24 +74,33 @@ def save_run(
     """
     step = checks.check_whole_number("save_run", "step", step, low=0)
     checks.check_whole_number("save_run", "keep", keep, low=1)
-    if not tf.executing_eagerly():
-        raise ValueError(
-            "`save_run`: `state` expected values; got a call inside `tf.function`; "
-            "call it from plain Python"
+    _refusals.check_eager("save_run")
+    if not isinstance(metadata, Mapping):
+        raise TypeError(
+            f"`save_run`: `metadata` expected a dictionary; got {metadata!r}; put it "
+            "into one"
         )
     leaves = _named_arrays.name_arrays(state)
     text = _typed_json.to_json(dict(metadata))
-    folder = pathlib.Path(directory) / "checkpoints"
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        durable.flush_to_disk(folder.parent)
+    run = _refusals.as_path("save_run", "directory", directory)
+    folder = run / "checkpoints"
+    with _refusals.explained("save_run", "directory", run):
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            durable.flush_to_disk(folder.parent)
+        _save_step(folder, step, leaves, text, keep)
+    return folder / f"step-{step}"
+
+
+def _save_step(
+    folder: pathlib.Path, step: int, leaves: dict[str, Any], text: str, keep: int
+) -> None:
     with durable.shared_folder(folder):
         _make_newest(folder, step)
         with durable.new_folder(folder / f"step-{step}") as temporary:
             _write_step(temporary, step, leaves, text)
         for old in _steps_in(folder)[:-keep]:
             durable.remove_folder(folder / f"step-{old}")
-    return folder / f"step-{step}"
 
 
 def load_run(
@@ -123,8 +132,11 @@ def load_run(
         >>> load_run(folder, (np.zeros(3, int),))
         ((array([0, 1, 2]),), {}, 1)
     """
+    if step is not None:
+        step = checks.check_whole_number("load_run", "step", step, low=0)
+    _refusals.check_eager("load_run")
     leaves = _named_arrays.name_arrays(template)
-    folder = pathlib.Path(directory) / "checkpoints"
+    folder = _refusals.as_path("load_run", "directory", directory) / "checkpoints"
     with durable.shared_folder(folder, reading=True):
         if step is None:
             step, manifest = _newest_undamaged(folder)
@@ -204,7 +216,7 @@ class RunLock:
     _held: set[int] = set()
 
     def __init__(self, directory: durable.Path) -> None:
-        self._directory = pathlib.Path(directory)
+        self._directory = _refusals.as_path("RunLock", "directory", directory)
         self._file: int | None = None
 
     def __enter__(self) -> Self:
@@ -273,7 +285,7 @@ def _make_newest(folder: pathlib.Path, step: int) -> None:
             warnings.warn(
                 f"`save_run`: {folder / f'step-{later}'} is damaged ({damage}) and "
                 f"not older than step {step}; removing it",
-                stacklevel=3,
+                stacklevel=4,
             )
             durable.remove_folder(folder / f"step-{later}")
         else:

@@ -1,7 +1,5 @@
 """A whole run of `fit` on disk, from which it goes on as if it had never stopped."""
 
-import hashlib
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.training import checkpoints
+from tfrl.training import (
+    _checkpoint_folder,
+    _checkpointed,
+    _refusals,
+    _sealed_folder,
+    checkpoints,
+)
+
+# By `tf.train.Checkpoint`.
+_TAKEN = ("save_counter", "self")
 
 
 class RunCheckpoint(keras.callbacks.Callback):
@@ -34,8 +41,9 @@ class RunCheckpoint(keras.callbacks.Callback):
     Args:
         directory: folder of the run; created if missing.
         parts: names to what has a state beside the model: `Collect`, `Rollouts`,
-            replays (with their stores), `np.random.Generator`s, `tf.Module`s and what
-            else `tf.train.Checkpoint` saves.
+            replays (with their stores; what did not change is shared by the saves),
+            `np.random.Generator`s, `tf.Module`s and what else `tf.train.Checkpoint`
+            saves.
         every_epochs: epochs between saves; the last epoch is saved in any case.
         keep: how many saves stay.
 
@@ -68,10 +76,16 @@ class RunCheckpoint(keras.callbacks.Callback):
         where = "RunCheckpoint"
         checks.check_whole_number(where, "every_epochs", every_epochs, low=1)
         checks.check_whole_number(where, "keep", keep, low=1)
-        self.directory = pathlib.Path(directory)
+        self.directory = _refusals.as_path(where, "directory", directory)
+        if not isinstance(parts, Mapping | None):
+            raise TypeError(
+                f"`{where}`: `parts` expected a dictionary; got {parts!r}; give each "
+                "part a name"
+            )
         self._parts = {} if parts is None else dict(parts)
         for name, part in self._parts.items():
-            if not name.isidentifier():
+            _refusals.check_texts(where, "parts", [name])
+            if not name.isidentifier() or name in _TAKEN:
                 raise ValueError(
                     f"`{where}`: `parts` expected names like variables; got {name!r}; "
                     "rename it"
@@ -149,46 +163,60 @@ class RunCheckpoint(keras.callbacks.Callback):
             if old.name not in kept:
                 durable.remove_folder(old)
 
-    def _tracked(self) -> dict[str, Any]:
-        """The parts that `tf.train.Checkpoint` saves."""
-        return {
-            name: part
-            for name, part in self._parts.items()
-            if _kind(name, part) == "trackable"
-        }
+    def _of_kind(self, kind: str) -> dict[str, Any]:
+        parts = self._parts.items()
+        return {name: part for name, part in parts if _kind(name, part) == kind}
 
     def _tracked_folder(self, step: int) -> pathlib.Path:
         return self.directory / "parts" / f"step-{step}"
 
     def _save_tracked(self, step: int) -> dict[str, Any]:
         """Saves parts beside the step that will name them; returns what it says."""
-        tracked, digests = self._tracked(), {}
+        tracked, replays = self._of_kind("trackable"), self._of_kind("replay")
+        digests: dict[str, str] = {}
         folder = self._tracked_folder(step)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with durable.shared_folder(folder.parent):
             # Of a save that was killed before it counted.
             if folder.exists():
                 durable.remove_folder(folder)
-            if tracked:
+            saved = checkpoints.latest_step(self.directory)
+            before = None if saved is None else self._tracked_folder(saved)
+            if tracked or replays:
                 with durable.new_folder(folder) as temporary:
-                    tf.train.Checkpoint(**tracked).write(str(temporary / "parts"))
-                    digests = _digests(temporary)
-        return {"names": sorted(tracked), "digests": digests}
+                    inner = _checkpoint_folder.write_replays(temporary, replays, before)
+                    if tracked:
+                        tf.train.Checkpoint(**tracked).write(str(temporary / "parts"))
+                    digests = _sealed_folder.digests(temporary, inner)
+        names = sorted([*tracked, *replays])
+        return {"names": names, "replays": sorted(replays), "digests": digests}
 
     def _restore_tracked(self, metadata: Mapping[str, Any], step: int) -> None:
-        tracked, folder = self._tracked(), self._tracked_folder(step)
-        if not tracked:
-            return
-        found = _digests(folder)
-        if found != metadata["tracked"]["digests"]:
+        saved, folder = metadata["tracked"], self._tracked_folder(step)
+        # Runs of earlier versions have replays among the others.
+        apart = saved.get("replays", [])
+        tracked = {n: self._parts[n] for n in saved["names"] if n not in apart}
+        try:
+            _sealed_folder.compare_files(folder, {"files": saved["digests"]})
+            replays = {name: self._parts[name] for name in apart}
+            _checkpoint_folder.read_replays(folder, replays)
+        except _sealed_folder.DamageError as damage:
             raise ValueError(
                 f"`RunCheckpoint`: `directory` expected the parts of epoch {step} as "
-                f"they were saved; got {folder} with other files; remove "
+                f"they were saved; got {folder}, damaged ({damage}); remove "
                 f"{self.directory / 'checkpoints' / folder.name} to go on from the "
                 "save before"
-            )
-        status = tf.train.Checkpoint(**tracked).read(str(folder / "parts"))
-        status.assert_existing_objects_matched()
+            ) from damage
+        if not tracked:
+            return
+        try:
+            status = tf.train.Checkpoint(**tracked).read(str(folder / "parts"))
+            status.assert_existing_objects_matched().assert_consumed()
+        except (AssertionError, ValueError) as error:
+            raise ValueError(
+                f"`RunCheckpoint`: `parts` expected {sorted(tracked)} as they were in "
+                f"epoch {step}; got others: {error}; make them as they were saved"
+            ) from error
 
     def _check_parts(self, metadata: Mapping[str, Any], step: int) -> None:
         saved = {*metadata["states"], *metadata["tracked"]["names"]}
@@ -205,19 +233,35 @@ def _kind(name: str, part: Any) -> str:
         return "generator"
     if hasattr(part, "state") and hasattr(part, "set_state"):
         return "callback"
+    if isinstance(part, _checkpointed.REPLAYS):
+        return "replay"
     # Keras' own objects lose state in `tf.train.Checkpoint` without a word.
     foreign = isinstance(part, keras.layers.Layer | keras.optimizers.Optimizer)
     try:
         if foreign:
             raise ValueError
-        tf.train.Checkpoint(part=part)
-    except ValueError as error:
+        lost = _lost(name, part, tf.train.Checkpoint(part=part))
+    except ValueError:
+        lost = [name]
+    if lost:
         raise TypeError(
             f"`RunCheckpoint`: `parts` expected callbacks, generators and what "
             f"`tf.train.Checkpoint` saves whole; got {type(part).__name__} as "
-            f"{name!r}; pass a list of its variables"
-        ) from error
+            f"{name!r}, of which it would lose {', '.join(lost)}; pass a list of its "
+            "variables, and generators of NumPy as parts of their own"
+        )
     return "trackable"
+
+
+def _lost(name: str, part: Any, checkpoint: tf.train.Checkpoint) -> list[str]:
+    """Lists what a checkpoint passes over in a part, as far as is known."""
+    try:
+        found = _checkpointed.search("RunCheckpoint", name, part)
+    except (TypeError, ValueError):  # of what it does not know, or not yet
+        return []
+    reached = {id(each) for each in tf.train.TrackableView(checkpoint).descendants()}
+    arrays = [each for each, array in found.arrays.items() if id(array) not in reached]
+    return arrays + list(found.generators)
 
 
 def _variables(model: Any) -> dict[str, list[Any]]:
@@ -226,13 +270,3 @@ def _variables(model: Any) -> dict[str, list[Any]]:
         "optimizer": list(model.optimizer.variables),
         "own": list(model.own_variables().values()),
     }
-
-
-def _digests(folder: pathlib.Path) -> dict[str, str]:
-    found = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        with path.open("rb") as file:
-            found[os.fspath(path.name)] = hashlib.file_digest(
-                file, "sha256"
-            ).hexdigest()
-    return found
