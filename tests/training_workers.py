@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfrl.agents import bc, ppo
 from tfrl.distribute import ports, strategies
 from tfrl.environments import vector
-from tfrl.training import trainer
+from tfrl.training import cadence, trainer
 
 PPO = ppo.PPO(
     n_epochs=2,
@@ -60,7 +60,7 @@ def weights(folder, rank):
 
 
 def make_trainer(folder, n_epochs, **settings):
-    intervals = trainer.Intervals(log_epochs=1, eval_episodes=2, checkpoint_epochs=2)
+    intervals = cadence.Intervals(log_epochs=1, eval_episodes=2, checkpoint_epochs=2)
     given = {"agent": PPO, "make_envs": make_envs, "n_envs": 2, "n_steps": 16}
     return trainer.Trainer(
         folder, n_epochs=n_epochs, intervals=intervals, **{**given, **settings}

@@ -28,6 +28,7 @@ from tfrl.exploration import noise, quantizer, samplers
 from tfrl.schedules import schedulers
 from tfrl.summaries import curves
 from tfrl.training import (
+    cadence,
     checkpoints,
     configs,
     evaluation,
@@ -44,7 +45,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "CyclicalScheduler": schedulers.CyclicalScheduler,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
-    "Intervals": trainer.Intervals,
+    "Intervals": cadence.Intervals,
     "LinearScheduler": schedulers.LinearScheduler,
     "MultinomialSampler": samplers.MultinomialSampler,
     "OUProcess": noise.OUProcess,

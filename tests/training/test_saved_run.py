@@ -11,7 +11,7 @@ from PIL import Image
 from tfrl.agents import policy_gradient
 from tfrl.environments import vector
 from tfrl.summaries import panels
-from tfrl.training import saved_run, trainer
+from tfrl.training import cadence, saved_run, trainer
 
 
 class Slide(gym.Env):
@@ -64,7 +64,7 @@ def build(folder, make_envs=MAKE, resume=False):
         make_envs=make_envs,
         n_envs=2,
         n_steps=4,
-        intervals=trainer.Intervals(eval_episodes=3, checkpoint_epochs=1),
+        intervals=cadence.Intervals(eval_episodes=3, checkpoint_epochs=1),
     )
 
 
@@ -110,6 +110,13 @@ def test_an_earlier_step(folder):
     assert not all(np.array_equal(a, b) for a, b in zip(early, late, strict=True))
     with pytest.raises(ValueError, match=r"`step` expected one of \[8, "):
         saved_run.SavedRun(build(folder), step=3)
+
+
+def test_a_policy_that_answers_nan_does_not_play(folder, monkeypatch):
+    with saved_run.SavedRun(build(folder)) as run:
+        monkeypatch.setattr(run, "_host", lambda rows: np.full([len(rows), 2], np.nan))
+        with pytest.raises(ValueError, match="finite weights at step 16; got one that"):
+            run.evaluate(1)
 
 
 def test_a_film_shows_the_environment_of_the_run(folder, tmp_path, monkeypatch):
@@ -187,6 +194,7 @@ def test_the_critic_on_a_plane(folder, tmp_path, monkeypatch):
             ({"path": "critic.jpg"}, r"expected to end in \.png"),
             ({"across": (2, 0.0, 1.0)}, "`across` expected"),
             ({"down": (-1, 0.0, 1.0)}, "`down` expected"),
+            ({"down": (0, 0.0, 1.0)}, "`down` expected another component than `acr"),
             ({"cells": 0}, "`H` expected"),
         ):
             given = {"path": path, "across": (0, 0.0, 1.0), "down": (1, 0.0, 1.0)}

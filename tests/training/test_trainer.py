@@ -18,7 +18,7 @@ from tfrl.core import compile
 from tfrl.environments import vector
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries import run_log
-from tfrl.training import checkpoints, trainer
+from tfrl.training import cadence, checkpoints, trainer
 
 SMALL = ppo.PPO(
     n_epochs=2,
@@ -38,7 +38,7 @@ def make_trainer(folder, env_id="CartPole-v1", vectorization="sync", **settings)
         ),
         "n_envs": 2,
         "n_steps": 16,
-        "intervals": trainer.Intervals(
+        "intervals": cadence.Intervals(
             log_epochs=1, eval_episodes=2, checkpoint_epochs=2
         ),
         **settings,
@@ -168,6 +168,7 @@ def test_nothing_is_written_when_an_argument_is_off(tmp_path):
         ({"n_envs": 0}, "`Trainer`: `n_envs` expected"),
         ({"n_steps": -1}, "`Trainer`: `n_steps` expected"),
         ({"total_env_steps": 0}, "`Trainer`: `total_env_steps` expected"),
+        ({"seed": -1}, "`Trainer`: `seed` expected"),
         ({"env_id": "NoSuchEnv-v0"}, "`make_vec`: `env_id` expected a registered"),
         ({"agent": ppo.PPO(squash=True, minibatch_size=16)}, "`squash` expected a Box"),
         ({"agent": ppo.PPO(minibatch_size=7)}, "`minibatch_size` expected to divide"),
@@ -175,6 +176,15 @@ def test_nothing_is_written_when_an_argument_is_off(tmp_path):
         with pytest.raises(ValueError, match=message):
             train(folder, **settings)
         assert not folder.exists()
+
+
+@pytest.mark.parametrize("agent", [3, vector.make_vec, ppo.PPO])
+def test_what_is_no_agent(agent, tmp_path):
+    with pytest.raises(
+        TypeError, match="`Trainer`: `agent` expected hyper-param"
+    ):
+        trainer.Trainer(tmp_path / "run", agent=agent)
+    assert not list(tmp_path.iterdir())
 
 
 def test_total_env_steps_rounds_up_to_whole_epochs(tmp_path):
@@ -225,13 +235,13 @@ import functools, sys
 from tfrl.agents import ppo
 from tfrl.environments import vector
 from tfrl.schedules import progress, schedulers
-from tfrl.training import trainer
+from tfrl.training import cadence, trainer
 with trainer.Trainer(
     sys.argv[1], n_epochs={n_epochs}, resume=sys.argv[2] == "resume",
     agent=ppo.PPO(n_epochs=2, minibatch_size=16, normalize_observations=True),
     make_envs=functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync"),
     n_envs=2, n_steps=16,
-    intervals=trainer.Intervals(log_epochs=1, eval_episodes=1, checkpoint_epochs=1),
+    intervals=cadence.Intervals(log_epochs=1, eval_episodes=1, checkpoint_epochs=1),
 ) as running:
     running.run(quiet=True)
 """
@@ -313,7 +323,7 @@ def test_memory_stays_flat_over_200_000_steps(tmp_path):
         n_epochs=800,
         n_envs=8,
         n_steps=32,
-        intervals=trainer.Intervals(
+        intervals=cadence.Intervals(
             log_epochs=10, eval_epochs=50, eval_episodes=5, checkpoint_epochs=50
         ),
     ) as running:

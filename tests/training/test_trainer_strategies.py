@@ -8,7 +8,7 @@ from training_workers import make_trainer
 
 from tfrl.agents import policy_gradient
 from tfrl.summaries import run_log
-from tfrl.training import checkpoints, trainer
+from tfrl.training import cadence, checkpoints, trainer
 
 SMALL = policy_gradient.PolicyGradient(hidden_units=(8,))
 
@@ -21,7 +21,7 @@ def make_small(folder, **settings):
         make_envs=training_workers.make_envs,
         n_envs=2,
         n_steps=8,
-        intervals=trainer.Intervals(eval_episodes=1, checkpoint_epochs=2),
+        intervals=cadence.Intervals(eval_episodes=1, checkpoint_epochs=2),
         **settings,
     )
 

@@ -5,6 +5,7 @@ Agents and their losses live in `tfrl.agents` and `tfrl.losses`, pictures and lo
 """
 
 from tfrl.training.actors import Actors
+from tfrl.training.cadence import Intervals
 from tfrl.training.checkpointer import (
     Checkpointer,
     enable_checkpoint,
@@ -80,7 +81,7 @@ from tfrl.training.snapshots import (
     snapshot_repo_roots,
     unzip_snapshot,
 )
-from tfrl.training.trainer import Intervals, Trainer
+from tfrl.training.trainer import Trainer
 
 __all__ = [
     "Actors",

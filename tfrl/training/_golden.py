@@ -18,6 +18,8 @@ from tfrl.training import _typed_json
 _FORMAT = 1
 _MEMBER = "tfrl_golden.json"
 _ROWS, _STEPS = 8, 5
+_MOST_BYTES = 1 << 28
+_KINDS = {"tolerance": float, "xla_ops": list, "digests": dict, "endpoints": dict}
 _PACKAGES = ("tfrl", "keras", "tensorflow_probability", "numpy")
 
 
@@ -233,13 +235,29 @@ def read(where: str, path: pathlib.Path) -> dict[str, Any]:
             f"`{where}`: `path` expected what `export_model` wrote; got {str(path)!r}; "
             f"export it again: {error}"
         ) from error
-    record = _typed_json.from_json(text)
+    try:
+        record = _typed_json.from_json(text)
+    except ValueError as error:
+        raise ValueError(
+            f"`{where}`: `path` expected undamaged golden outputs; got those of "
+            f"{str(path)!r}, damaged ({error}); export it again"
+        ) from error
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ValueError(
             f"`{where}`: `path` expected golden outputs of format {_FORMAT}; got those "
             f"of {str(path)!r}; verify it by the version of tfrl that wrote it"
         )
+    if not all(isinstance(record.get(key), kind) for key, kind in _KINDS.items()):
+        raise ValueError(
+            f"`{where}`: `path` expected golden outputs with {list(_KINDS)}; got "
+            f"{list(record)} in {str(path)!r}; export it again"
+        )
     return record
+
+
+def _check_size(size: int) -> None:
+    if size > _MOST_BYTES:
+        raise ValueError(f"golden outputs of {size} bytes")
 
 
 def digests(path: pathlib.Path) -> dict[str, str]:
@@ -264,17 +282,22 @@ def digests(path: pathlib.Path) -> dict[str, str]:
         found = {}
         for file in files:
             with file.open("rb") as opened:
-                digest = hashlib.file_digest(opened, "sha256").hexdigest()
-            found[file.relative_to(path).as_posix()] = digest
+                found[file.relative_to(path).as_posix()] = _digest(opened)
         return found
     if path.suffix == ".keras":
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name != _MEMBER]
-            parts = {name: archive.read(name) for name in names}
-    else:
-        data = path.read_bytes()
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                data = data[: archive.getinfo(_MEMBER).header_offset]
-        parts = {"model": data}
-    return {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
+            found = {}
+            for name in archive.namelist():
+                if name != _MEMBER:
+                    with archive.open(name) as member:
+                        found[name] = _digest(member)
+            return found
+    data = path.read_bytes()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            data = data[: archive.getinfo(_MEMBER).header_offset]
+    return {"model": hashlib.sha256(data).hexdigest()}
+
+
+def _digest(file: Any) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()

@@ -61,8 +61,18 @@ class SavedRun:
         self._like.close()
 
     def act(self, observations: Any) -> np.ndarray:
-        """Returns the most probable actions for observations `[B, *shape]`."""
+        """Returns the most probable actions for observations `[B, *shape]`.
+
+        Raises:
+            ValueError: if the policy answers NaN.
+        """
         parameters = self._host(observations)
+        if np.isnan(parameters).any():
+            raise ValueError(
+                f"`SavedRun.act`: expected a policy of finite weights at step "
+                f"{self.step}; got one that answers NaN; see `find_nonfinite`, and "
+                "take an earlier step"
+            )
         return self._head.host_to_env(self._head.host_mode(parameters))
 
     def evaluate(self, n_episodes: int = 20, *, seed: int = 0) -> evaluation.Evaluation:
@@ -141,6 +151,11 @@ class SavedRun:
             raise ValueError(
                 f"`{where}`: `across` expected observations that are vectors; got "
                 f"{self._like.observation_space}; draw by `values`"
+            )
+        if across[0] == down[0]:
+            raise ValueError(
+                f"`{where}`: `down` expected another component than `across`; got "
+                f"{down[0]} twice; correct it"
             )
         corners = np.zeros([3, *shape], np.float32)
         for row, (name, (part, start, end)) in enumerate(

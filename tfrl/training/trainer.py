@@ -1,7 +1,6 @@
 """Act, store, learn, report: the loop around any on-policy agent."""
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import time
@@ -23,39 +22,12 @@ from tfrl.training import (
     _own_state,
     _process,
     _workers,
+    cadence,
     checkpoints,
     collection,
     evaluation,
     host_policy,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Intervals:
-    """How often a `Trainer` reports, evaluates and saves, in epochs.
-
-    Attributes:
-        log_epochs: epochs between rows of `metrics.csv`.
-        eval_epochs: epochs between evaluations; None for the final one alone.
-        eval_episodes: greedy episodes per evaluation.
-        checkpoint_epochs: epochs between checkpoints.
-        checkpoints_kept: number of newest checkpoints that stay on disk.
-
-    Example:
-        >>> Intervals(log_epochs=1).checkpoints_kept
-        3
-    """
-
-    log_epochs: int = 10
-    eval_epochs: int | None = None
-    eval_episodes: int = 20
-    checkpoint_epochs: int = 100
-    checkpoints_kept: int = 3
-
-    def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if value is not None:
-                checks.check_whole_number("Intervals", name, value, low=1)
 
 
 class Trainer:
@@ -97,6 +69,7 @@ class Trainer:
         eval_envs: in which `evaluate` plays.
 
     Raises:
+        TypeError: if `agent` makes no agent.
         ValueError: if an argument is off or the spaces fit no policy.
 
     Example:
@@ -106,7 +79,7 @@ class Trainer:
         >>> with tempfile.TemporaryDirectory() as folder, Trainer(
         ...     folder, n_epochs=1, agent=tfrl.agents.PPO(minibatch_size=8),
         ...     make_envs=make_envs, n_envs=2, n_steps=4,
-        ...     intervals=Intervals(eval_episodes=1),
+        ...     intervals=tfrl.training.Intervals(eval_episodes=1),
         ... ) as trainer:
         ...     played = trainer.run(quiet=True)
         >>> len(played.returns)
@@ -125,25 +98,26 @@ class Trainer:
         n_envs: int = 8,
         n_steps: int = 128,
         total_env_steps: int | None = None,
-        intervals: Intervals | None = None,
+        intervals: cadence.Intervals | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ) -> None:
-        checks.check_whole_number("Trainer", "n_epochs", n_epochs, low=1)
-        checks.check_whole_number("Trainer", "n_envs", n_envs, low=1)
-        checks.check_whole_number("Trainer", "n_steps", n_steps, low=1)
+        where, check = "Trainer", checks.check_whole_number
+        check(where, "n_epochs", n_epochs, low=1)
+        check(where, "n_envs", n_envs, low=1)
+        check(where, "n_steps", n_steps, low=1)
+        check(where, "seed", seed, low=0)
+        config = _checked_config(agent)
         self._workers = _workers.Workers(strategy)
         n_all = n_envs * self._workers.count
         per_epoch = n_all * n_steps
         if total_env_steps is not None:
-            checks.check_whole_number(
-                "Trainer", "total_env_steps", total_env_steps, low=1
-            )
+            check(where, "total_env_steps", total_env_steps, low=1)
             n_epochs = min(n_epochs, -(-total_env_steps // per_epoch))
         self.directory = pathlib.Path(output_dir)
         self.n_epochs = n_epochs
         self.total_env_steps = n_epochs * per_epoch
         self.seed = seed
-        self.intervals = Intervals() if intervals is None else intervals
+        self.intervals = cadence.Intervals() if intervals is None else intervals
         self.epoch = self.env_steps = 0
         self._resume = resume
         self._open = contextlib.ExitStack()
@@ -151,7 +125,6 @@ class Trainer:
         self._open.callback(envs.close)
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
-        config = ppo.PPO() if agent is None else agent
         with self._workers.scope():
             self.agent = config.create(
                 self.observation_space,
@@ -398,3 +371,14 @@ class Trainer:
         self._host.push(self.agent.policy)
         seed = self.seed + 7_919 * self.epoch + rank * self._collector.envs.num_envs
         return _own_state.restore(own[rank], self._rng, self._collector, seed)
+
+
+def _checked_config(agent: agents.AgentConfig | None) -> agents.AgentConfig:
+    if agent is None:
+        return ppo.PPO()
+    if isinstance(agent, type) or not callable(getattr(agent, "create", None)):
+        raise TypeError(
+            "`Trainer`: `agent` expected hyper-parameters with a `create` method, such "
+            f"as PPO(); got {agent!r}; give an instance (in gin: @PPO())"
+        )
+    return agent
