@@ -116,3 +116,12 @@ def test_an_object_may_say_it(kind):
 
 def test_answers_are_bools():
     assert all(judge(object()) is False for judge in PREDICATES.values())
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_one_stochastic_output_of_two_is_enough(first):
+    inputs = keras.Input([3])
+    outputs = [distribution.DistributionHead(gym.spaces.Discrete(2))(inputs)]
+    outputs.insert(0 if not first else 1, keras.layers.Dense(1)(inputs))
+    assert kinds.is_stochastic(keras.Model(inputs, outputs))
+    assert not kinds.is_stochastic(keras.Model(inputs, outputs[first]))

@@ -179,10 +179,21 @@ def test_unknown_tasks(suite, domain, task, message):
         control_suite.make_dmc(domain, task)
 
 
-@pytest.mark.parametrize("name", ["max_episode_steps", "height", "width"])
-def test_bad_numbers(suite, name):
-    with pytest.raises(ValueError, match=f"`make_dmc`: `{name}` expected a number > 0"):
-        control_suite.make_dmc("ball", "run", **{name: 0})
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("max_episode_steps", 0, ValueError),
+        ("max_episode_steps", 2.5, TypeError),
+        ("height", 0, ValueError),
+        ("height", "84", TypeError),
+        ("width", 0, ValueError),
+        ("seed", -1, ValueError),
+        ("seed", "a", TypeError),
+    ],
+)
+def test_bad_numbers(suite, name, value, error):
+    with pytest.raises(error, match=f"`make_dmc`: `{name}` expected an int from"):
+        control_suite.make_dmc("ball", "fall", **{name: value})
 
 
 def test_unknown_render_mode(suite):

@@ -209,3 +209,34 @@ def test_what_is_no_environment():
         ValueError, match="`env` expected a Gymnasium environment, or a"
     ):
         current.get_action_spec("pole")
+
+
+@pytest.mark.parametrize(
+    ("ask", "shown", "message"),
+    [
+        (current.get_states_shape, {"states": {"a": 2}}, 'one array for "states"'),
+        (current.get_vocab_size, {"sentence": np.inf}, 'bounded spec of "sentence"'),
+    ],
+    ids=["states", "sentence"],
+)
+def test_fields_that_tell_nothing(ask, shown, message):
+    def space(part):
+        if isinstance(part, dict):
+            return gym.spaces.Dict({key: space(value) for key, value in part.items()})
+        return gym.spaces.Box(0.0, part, (2,))
+
+    env = gym.Env()
+    env.observation_space, env.action_space = space(shown), gym.spaces.Discrete(2)
+    with pytest.raises(
+        ValueError, match=f"`{ask.__name__}`: `env` expected .*{message}"
+    ):
+        ask(env)
+
+
+def test_bad_field_and_start():
+    with pytest.raises(TypeError, match="`field` expected names .*; got 0; pass a str"):
+        current.get_observation_spec(0, spec={"a": 1})
+    with pytest.raises(
+        ValueError, match="`get_initial_time_step`: `env` expected a Gym"
+    ):
+        current.get_initial_time_step("CartPole-v1")

@@ -218,3 +218,33 @@ def test_comparison_leaves_the_space_alone():
 def test_bad_comparisons(space, kwargs, error, message):
     with pytest.raises(error, match=message):
         preprocessing.check_preprocessors(space, np.array, np.array, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "x"),
+    [
+        (np.int64, [1, 2]),
+        (np.int64, np.array([1, 2], np.int8)),
+        (np.uint8, np.array([1, 2], np.int8)),
+        (np.uint64, [1, 2]),
+        (np.int32, np.array([1, 200], np.uint8)),
+    ],
+    ids=["ints", "int8", "uint8", "uint64", "unsigned"],
+)
+def test_bounds_beyond_the_dtype_of_an_element(dtype, x):
+    limits = np.iinfo(dtype)
+    space = spaces.Box(limits.min, limits.max, (2,), dtype)
+    found = preprocessing.default_preprocessor(space)(x)
+    np.testing.assert_array_equal(found, [np.asarray(x)])
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2), spaces.MultiBinary(2)], ids=str)
+@pytest.mark.parametrize("x", [None, ["a", "b"], [[1], [1, 0]]], ids=str)
+def test_elements_that_are_no_numbers(space, x):
+    with pytest.raises(TypeError, match="`default_preprocessor`: `x` expected numbers"):
+        preprocessing.default_preprocessor(space)(x)
+
+
+def test_comparison_of_what_is_no_function():
+    with pytest.raises(TypeError, match="`preprocessors` expected functions; got None"):
+        preprocessing.check_preprocessors(spaces.Discrete(2), abs, None)

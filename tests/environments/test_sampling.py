@@ -138,9 +138,44 @@ def test_batch_numbers_stay_in_their_bounds():
         ({"gamma": 1.1}, ValueError, r"`gamma` expected a number in \[0, 1\]; got 1.1"),
         ({"gamma": float("nan")}, ValueError, "`gamma` expected a number"),
         ({"gamma": "1"}, TypeError, "`gamma` expected a number"),
+        ({"random_seed": -1}, ValueError, "`random_seed` expected an int"),
+        ({"random_seed": "1"}, TypeError, "`random_seed` expected an int"),
+        ({"env": "CartPole-v1"}, TypeError, "`env` expected an environment with"),
     ],
-    ids=["none", "float", "bool", "large", "nan", "text"],
+    ids=["none", "float", "bool", "large", "nan", "text", "seed", "seed_text", "env"],
 )
 def test_bad_batches(kwargs, error, message):
     with pytest.raises(error, match=message):
-        sampling.get_transition_batch(gym.make("CartPole-v1"), **kwargs)
+        sampling.get_transition_batch(**{"env": gym.make("CartPole-v1")} | kwargs)
+
+
+def test_numbers_of_numpy():
+    env = gym.make("CartPole-v1")
+    batch = sampling.get_transition_batch(
+        env, np.int64(3), np.float32(0.5), np.uint8(1)
+    )
+    same = sampling.get_transition_batch(env, 3, 0.5, 1)
+    np.testing.assert_array_equal(batch.observations, same.observations)
+    np.testing.assert_array_equal(batch.discounts, same.discounts)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(2e9, 3e9), (-3e9, -2e9), (2e9, np.inf)], ids=str
+)
+def test_boxes_far_from_zero_keep_their_bounds(low, high):
+    space = spaces.Box(low, high, (100,), np.float64)
+    drawn = sampling.safe_sample(space, 0)
+    assert space.contains(drawn)
+    assert len(np.unique(drawn)) > 50
+    nearest = np.clip(0.0, low, high)
+    assert np.abs(drawn - nearest).max() < 22.0
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"),
+    [(-1, ValueError), (1 << 32, ValueError), (1.5, TypeError), ("1", TypeError)],
+    ids=["negative", "large", "float", "text"],
+)
+def test_bad_seeds(seed, error):
+    with pytest.raises(error, match="`safe_sample`: `seed` expected an int in"):
+        sampling.safe_sample(spaces.Discrete(3), seed)

@@ -151,3 +151,23 @@ def registered():
 def test_errors(registered, arguments, match):
     with pytest.raises(ValueError, match=match):
         vector.make_vec(**{"env_id": "CartPole-v1", "n_envs": 1, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_envs": 2.5}, "`n_envs` expected an int > 0; got 2.5"),
+        ({"n_envs": "2"}, "`n_envs` expected an int > 0; got '2'"),
+        ({"n_envs": True}, "`n_envs` expected an int > 0; got True"),
+        (
+            {"max_episode_steps": 2.5},
+            "`max_episode_steps` expected an int > 0; got 2.5",
+        ),
+        ({"env_id": None}, "`env_id` expected the id of an environment; got None"),
+        ({"env_kwargs": 3}, "`env_kwargs` expected a dict; got 3"),
+    ],
+    ids=["float", "text", "bool", "limit", "id", "kwargs"],
+)
+def test_arguments_of_other_types(arguments, message):
+    with pytest.raises(TypeError, match=f"`make_vec`: {message}"):
+        vector.make_vec(**{"env_id": "CartPole-v1"} | arguments)

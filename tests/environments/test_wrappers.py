@@ -147,3 +147,12 @@ def test_bad_stacks(env, n_frames, error, message):
 def test_bad_factors(factor, error):
     with pytest.raises(error, match="`factor` expected a finite number other than 0"):
         wrappers.ScaleReward(Counting(), factor)
+
+
+def test_numbers_of_numpy():
+    env = gym.make("CartPole-v1")
+    env = wrappers.ScaleReward(wrappers.StackChannels(env, np.int64(2)), np.float32(2))
+    assert env.observation_space.shape == (8,)
+    assert (env.factor, type(env.factor)) == (2.0, float)
+    assert gym.make(env.spec).observation_space.shape == (8,)
+    env.spec.to_json()

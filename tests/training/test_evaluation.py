@@ -89,3 +89,20 @@ def test_nested_observations(layout):
 def test_errors(n_episodes):
     with pytest.raises(ValueError, match="`evaluate`: `n_episodes` expected an int of"):
         play(AutoresetMode.DISABLED, 2, n_episodes)
+
+
+@pytest.mark.parametrize(
+    ("act", "envs", "message"),
+    [
+        (None, None, "`act` expected a function; got None"),
+        (
+            len,
+            gym.make("CartPole-v1"),
+            "`envs` expected a Gymnasium vector environment",
+        ),
+    ],
+    ids=["act", "envs"],
+)
+def test_arguments_of_other_types(act, envs, message):
+    with pytest.raises(TypeError, match=f"`evaluate`: {message}"):
+        evaluation.evaluate(act, envs, 1, seed=0)

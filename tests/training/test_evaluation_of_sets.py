@@ -108,3 +108,30 @@ def test_score_takes_tensors_of_any_shape():
 def test_bad_scores(inliers, outliers, error, message):
     with pytest.raises(error, match=f"`auc_score`: {message}"):
         evaluation.auc_score(inliers, outliers)
+
+
+@pytest.mark.parametrize(
+    ("model", "batches", "error", "message"),
+    [
+        (None, [np.ones([2, 3])], TypeError, "`model` expected a function"),
+        (abs, None, TypeError, "`testset` expected batches; got None"),
+        (abs, [()], ValueError, r"`testset` expected parts; got \(\)"),
+        (lambda x: (), [np.ones([2, 3])], ValueError, "`model` expected parts"),
+        (lambda x: None, [np.ones([2, 3])], TypeError, "expected to return numbers"),
+        (
+            abs,
+            [np.ones([2, 3]), np.ones([2, 3], np.float32)],
+            ValueError,
+            r"expected to return \(2, 1, 3\) float64 as before",
+        ),
+    ],
+    ids=["model", "set", "empty_batch", "empty_output", "none", "dtype"],
+)
+def test_bad_predictors(model, batches, error, message):
+    with pytest.raises(error, match=f"`predict_dataset`: .*{message}"):
+        evaluation.predict_dataset(model, batches)
+
+
+def test_scores_that_are_no_array():
+    with pytest.raises(TypeError, match="`inliers` expected an array of scores"):
+        evaluation.auc_score([[1.0], [1.0, 2.0]], [3.0])

@@ -171,9 +171,7 @@ def test_damaged_and_later_records(tmp_path):
     text = member.read_text()
     assert json.loads(text)["format"] == 1
     member.write_text(text[:-9])
-    with pytest.raises(
-        ValueError, match="`path` expected undamaged golden outputs"
-    ):
+    with pytest.raises(ValueError, match="`path` expected undamaged golden outputs"):
         _golden.read("verify", path)
     for record in ({**_typed_json.from_json(text), "format": 2}, [1]):
         member.write_text(_typed_json.to_json(record))

@@ -180,9 +180,7 @@ def test_nothing_is_written_when_an_argument_is_off(tmp_path):
 
 @pytest.mark.parametrize("agent", [3, vector.make_vec, ppo.PPO])
 def test_what_is_no_agent(agent, tmp_path):
-    with pytest.raises(
-        TypeError, match="`Trainer`: `agent` expected hyper-param"
-    ):
+    with pytest.raises(TypeError, match="`Trainer`: `agent` expected hyper-param"):
         trainer.Trainer(tmp_path / "run", agent=agent)
     assert not list(tmp_path.iterdir())
 

@@ -6,7 +6,7 @@
     reward function      `rewards` of 2
     transition model     `next_observations` of 2
     stochastic           `sample_actions`, `dist_params`, `distribution`; or a Keras
-                         model that ends in such a layer
+                         model that ends in such a layer, if only by one output
 
 Arguments are those without a default, observations first, then actions. An object may
 also say it itself, by an attribute `kinds`, a collection of the words "policy",
@@ -105,7 +105,13 @@ def is_stochastic(obj: Any) -> bool:
     if says("stochastic") or any(has(name) for name in names):
         return True
     layers = getattr(obj, "layers", None)
-    return isinstance(layers, list) and bool(layers) and is_stochastic(layers[-1])
+    if not isinstance(layers, list) or not layers:
+        return False
+    # One of several outputs is enough; only models of the functional API name them.
+    named = getattr(obj, "output_names", None)
+    outputs = named if isinstance(named, list) else []
+    ends = [layer for layer in layers if layer.name in outputs]
+    return any(map(is_stochastic, ends or layers[-1:]))
 
 
 def is_transition_model(obj: Any) -> bool:

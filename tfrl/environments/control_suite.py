@@ -3,6 +3,7 @@
 Needs the extra `dmc` (`dm_control`, and a `mujoco` before 4 that it can work with).
 """
 
+import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -41,7 +42,9 @@ def make_dmc(
 
     Raises:
         ImportError: if `dm_control` is missing or does not work with this `mujoco`.
-        ValueError: if there is no such task, or a number is not positive.
+        TypeError: if a number is no int.
+        ValueError: if there is no such task, `seed` has more than 32 bits or is
+            negative, or another number is not positive.
 
     Example:
         >>> env = make_dmc("cartpole", "swingup")  # doctest: +SKIP
@@ -52,15 +55,13 @@ def make_dmc(
         Tunyasuvunakool et al., "dm_control: Software and tasks for continuous
         control", 2020.
     """
+    _check_whole("seed", seed, 0, (1 << 32) - 1)
     for name, value in (
         ("max_episode_steps", max_episode_steps),
         ("height", height),
         ("width", width),
     ):
-        if not value > 0:
-            raise ValueError(
-                f"`make_dmc`: `{name}` expected a number > 0; got {value!r}; correct it"
-            )
+        _check_whole(name, value, 1, (1 << 31) - 1)
     arguments = {
         "domain": domain,
         "task": task,
@@ -165,6 +166,16 @@ class ControlSuite(gym.Env):
     def close(self) -> None:
         """Frees the simulation."""
         self.dmc_env.close()
+
+
+def _check_whole(name: str, value: Any, low: int, high: int) -> None:
+    # Not by `tfrl.core.checks`: this room works without TensorFlow.
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or not low <= value <= high:
+        raise (ValueError if whole else TypeError)(
+            f"`make_dmc`: `{name}` expected an int from {low} to {high}; got "
+            f"{value!r}; correct it"
+        )
 
 
 def _loaded(domain: str, task: str, seed: int) -> Any:

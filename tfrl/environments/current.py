@@ -111,6 +111,7 @@ def get_raw_observation_spec(field: str | None = None, env: Any = None) -> Any:
         Nest of specs of one environment's observation.
 
     Raises:
+        TypeError: if `field` is no string.
         ValueError: if there is no environment or no such field.
 
     Example:
@@ -133,6 +134,7 @@ def get_observation_spec(field: str | None = None, *, spec: Any = None) -> Any:
         Nest of specs.
 
     Raises:
+        TypeError: if `field` is no string.
         ValueError: if there is no spec or no such field.
 
     Example:
@@ -199,15 +201,22 @@ def get_states_shape(env: Any = None) -> Any:
         such field, so that one can ask whether there is.
 
     Raises:
-        ValueError: if there is no environment.
+        ValueError: if there is no environment, or its states are a nest.
 
     Example:
         >>> get_states_shape(gym.make("CartPole-v1"))
         0
     """
-    spec = _asked("get_states_shape", env, "observation")
-    shown = isinstance(spec, Mapping) and "states" in spec
-    return tuple(spec["states"].shape.as_list()) if shown else 0
+    where = "get_states_shape"
+    spec = _asked(where, env, "observation")
+    if not (isinstance(spec, Mapping) and "states" in spec):
+        return 0
+    if not hasattr(spec["states"], "shape"):
+        raise ValueError(
+            f'`{where}`: `env` expected one array for "states"; got {spec["states"]!r};'
+            " flatten it by a wrapper of Gymnasium"
+        )
+    return tuple(spec["states"].shape.as_list())
 
 
 def get_vocab_size(env: Any = None) -> int:
@@ -231,12 +240,13 @@ def get_vocab_size(env: Any = None) -> int:
     spec = _asked(where, env, "observation")
     if not (isinstance(spec, Mapping) and "sentence" in spec):
         return 0
-    if not hasattr(spec["sentence"], "maximum"):
+    most = getattr(spec["sentence"], "maximum", np.inf)
+    if not np.all(np.isfinite(most)):
         raise ValueError(
             f'`{where}`: `env` expected a bounded spec of "sentence"; got '
             f"{spec['sentence']!r}; give it a minimum and a maximum"
         )
-    return int(np.max(spec["sentence"].maximum)) + 1
+    return int(np.max(most)) + 1
 
 
 def get_initial_time_step(
@@ -279,6 +289,11 @@ def get_initial_time_step(
         )
     if own is not None:
         return own
+    if not hasattr(env, "reset"):
+        raise ValueError(
+            f"`{where}`: `env` expected a Gymnasium environment, or a method "
+            f"`current_time_step`; got {env!r}; wrap it"
+        )
     observations, _ = env.reset(seed=seed)
     shape = getattr(env, "num_envs", None)
     rows = () if shape is None else (shape,)
@@ -318,6 +333,11 @@ def _asked(where: str, env: Any, what: str) -> Any:
 
 
 def _field(where: str, spec: Any, field: str | None) -> Any:
+    if not isinstance(field, str | None):
+        raise TypeError(
+            f"`{where}`: `field` expected names of parts joined by dots; got "
+            f"{field!r}; pass a string"
+        )
     for name in [] if field is None else field.split("."):
         if isinstance(spec, Mapping) and name in spec:
             spec = spec[name]

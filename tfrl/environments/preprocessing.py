@@ -42,7 +42,7 @@ def default_preprocessor(
 
     Raises:
         TypeError: if the space or a part of it is of no class above; by the function,
-            if the integers of a one-hot are no integers.
+            if an element is no numbers, or the integers of a one-hot are no integers.
         ValueError: by the function, if an element has not the shape of the space.
 
     Example:
@@ -73,7 +73,7 @@ def default_preprocessor(
             starts = np.ravel(space.start).tolist() if from_start else [0] * len(counts)
             return lambda x: _one_hots(x, space.shape, counts, starts)
         case spaces.MultiBinary():
-            return lambda x: tf.cast(_rows(tf.convert_to_tensor(x), space), tf.float32)
+            return lambda x: tf.cast(_rows(_numbers(x), space), tf.float32)
     raise TypeError(
         f"`{_WHERE}`: `space` expected a Box, Discrete, MultiDiscrete, MultiBinary, or "
         f"a Dict or Tuple of them; got {space!r}; write a preprocessor of your own"
@@ -102,7 +102,8 @@ def check_preprocessors(
         True if all preprocessors agree on all samples.
 
     Raises:
-        TypeError: if `space` is no Gymnasium space or `num_samples` no int.
+        TypeError: if `space` is no Gymnasium space, a preprocessor no function or
+            `num_samples` no int.
         ValueError: if there are fewer than two preprocessors, or `num_samples` is not
             positive.
 
@@ -123,6 +124,12 @@ def check_preprocessors(
             f"`{where}`: `preprocessors` expected at least two; got "
             f"{len(preprocessors)}; pass those to compare"
         )
+    for preprocess in preprocessors:
+        if not callable(preprocess):
+            raise TypeError(
+                f"`{where}`: `preprocessors` expected functions; got {preprocess!r}; "
+                "leave it out"
+            )
     checks.check_whole_number(where, "num_samples", num_samples, low=1)
     space = copy.deepcopy(space)
     space.seed(random_seed)
@@ -144,6 +151,22 @@ def _part(x: Any, key: Any, keys: list[Any]) -> Any:
         ) from error
 
 
+def _numbers(x: Any) -> tf.Tensor:
+    try:
+        tensor = tf.convert_to_tensor(x)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{_WHERE}`: `x` expected numbers; got {x!r}; pass an element of the "
+            "space or a batch of them"
+        ) from error
+    if tensor.dtype == tf.string:
+        raise TypeError(
+            f"`{_WHERE}`: `x` expected numbers; got strings; pass an element of the "
+            "space or a batch of them"
+        )
+    return tensor
+
+
 def _rows(x: tf.Tensor, space: spaces.Space) -> tf.Tensor:
     """`x` with one leading axis; what `[-1, *shape]` would silently cut is an error."""
     shape = tuple(space.shape or ())
@@ -161,20 +184,30 @@ def _rows(x: tf.Tensor, space: spaces.Space) -> tf.Tensor:
 
 
 def _clipped(space: spaces.Box, x: Any) -> tf.Tensor:
-    x = tf.convert_to_tensor(x)
+    x = _numbers(x)
     if x.dtype.is_integer and np.issubdtype(space.dtype, np.floating):
         x = tf.cast(x, space.dtype)
     rows = _rows(x, space)
     if not (rows.dtype.is_floating or rows.dtype.is_integer):
         return rows
-    low, high = (tf.cast(bound, rows.dtype) for bound in (space.low, space.high))
+    low, high = (_bound(bound, rows.dtype) for bound in (space.low, space.high))
     return tf.clip_by_value(rows, low, high)
+
+
+def _bound(bound: np.ndarray, dtype: tf.DType) -> tf.Tensor:
+    """The nearest numbers of a dtype; casts of integers would wrap around."""
+    if not dtype.is_integer:
+        return tf.cast(bound, dtype)
+    own = bound.astype(dtype.as_numpy_dtype)
+    own[bound > dtype.max] = dtype.max
+    own[bound < dtype.min] = dtype.min
+    return tf.constant(own)
 
 
 def _one_hots(
     x: Any, shape: tuple[int, ...], counts: list[int], starts: list[int]
 ) -> list[tf.Tensor]:
-    x = tf.convert_to_tensor(x)
+    x = _numbers(x)
     if not x.dtype.is_integer:
         raise TypeError(
             f"`{_WHERE}`: `x` expected integers; got {x.dtype.name}; pass elements of "

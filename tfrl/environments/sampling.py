@@ -1,6 +1,7 @@
 """Made-up elements of spaces and made-up transitions, for shapes and for tests."""
 
 import copy
+import numbers
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -51,7 +52,8 @@ def safe_sample(space: spaces.Space, seed: Any = None) -> Any:
 
     Gymnasium samples an unbounded Box from a normal distribution and a Box of huge
     bounds from all of it. Here every Box is sampled evenly, between its bounds or
-    +-1e9 where they are further away, and then drawn together on a logarithmic scale:
+    1e9 from 0 where they are further away, from `a` where it is further from 0 itself,
+    and then drawn together on a logarithmic scale:
 
         z = a + sign(x - a) * log(1 + |x - a|),   a = the number nearest to 0 in the Box
 
@@ -72,7 +74,8 @@ def safe_sample(space: spaces.Space, seed: Any = None) -> Any:
         tuple for Dict and Tuple.
 
     Raises:
-        TypeError: if `space` is no Gymnasium space.
+        TypeError: if `space` is no Gymnasium space, or `seed` nothing of the above.
+        ValueError: if an int `seed` is negative or has more than 32 bits.
 
     Example:
         >>> safe_sample(gym.spaces.Box(-np.inf, np.inf, (2,)), seed=0).round(1).tolist()
@@ -84,7 +87,7 @@ def safe_sample(space: spaces.Space, seed: Any = None) -> Any:
             "pass the `observation_space` or `action_space` of an environment"
         )
     given = isinstance(seed, np.random.RandomState)
-    return _sample(space, seed if given else np.random.RandomState(seed))
+    return _sample(space, seed if given else _generator("safe_sample", "seed", seed))
 
 
 def get_transition_batch(
@@ -108,16 +111,17 @@ def get_transition_batch(
         within [0.01, 100].
 
     Raises:
-        TypeError: if `batch_size` is no int or `gamma` no number.
-        ValueError: if `batch_size` or `gamma` is out of its bounds.
+        TypeError: if `env` has no spaces, `batch_size` or `random_seed` is no int or
+            `gamma` no number.
+        ValueError: if one of the numbers is out of its bounds.
 
     Example:
         >>> batch = get_transition_batch(gym.make("CartPole-v1"), 2, random_seed=0)
         >>> batch.actions.shape, batch.rewards.shape, batch.extra_info
         ((2,), (2,), None)
     """
-    _check(batch_size, gamma)
-    rng = np.random.RandomState(random_seed)
+    _check(env, batch_size, gamma)
+    rng = _generator("get_transition_batch", "random_seed", random_seed)
     kind = "single_" if hasattr(env, "single_action_space") else ""
     seen = getattr(env, f"{kind}observation_space")
     done = getattr(env, f"{kind}action_space")
@@ -136,15 +140,32 @@ def get_transition_batch(
     )
 
 
-def _check(batch_size: Any, gamma: Any) -> None:
+def _generator(where: str, name: str, seed: Any) -> np.random.RandomState:
+    whole = isinstance(seed, numbers.Integral) and not isinstance(seed, bool)
+    if seed is not None and (not whole or not 0 <= seed < 1 << 32):
+        raise (ValueError if whole else TypeError)(
+            f"`{where}`: `{name}` expected an int in [0, 2**32); got {seed!r}; correct "
+            "it, or leave it out for a fresh one"
+        )
+    return np.random.RandomState(seed)
+
+
+def _check(env: Any, batch_size: Any, gamma: Any) -> None:
     # Not by `tfrl.core.checks`: this room works without TensorFlow.
-    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
+        raise TypeError(
+            "`get_transition_batch`: `env` expected an environment with spaces; got "
+            f"{env!r}; make it by gymnasium.make"
+        )
+    whole = isinstance(batch_size, numbers.Integral) and not isinstance(
+        batch_size, bool
+    )
     if not whole or batch_size < 1:
         raise (ValueError if whole else TypeError)(
             "`get_transition_batch`: `batch_size` expected an int of at least 1; got "
             f"{batch_size!r}; correct it"
         )
-    number = isinstance(gamma, int | float) and not isinstance(gamma, bool)
+    number = isinstance(gamma, numbers.Real) and not isinstance(gamma, bool)
     if not number or not 0 <= gamma <= 1:
         raise (ValueError if number else TypeError)(
             "`get_transition_batch`: `gamma` expected a number in [0, 1]; got "
@@ -174,11 +195,12 @@ def _sample(space: spaces.Space, rng: np.random.RandomState) -> Any:
 
 def _sample_box(space: spaces.Box, rng: np.random.RandomState) -> Any:
     dtype = np.result_type(space.dtype, np.float32)
-    low, high = (
-        np.clip(bound.astype(dtype), -_BOUND, _BOUND)
-        for bound in (space.low, space.high)
-    )
+    low, high = space.low.astype(dtype), space.high.astype(dtype)
     origin = np.clip(np.zeros_like(low), low, high)
+    # A Box that begins beyond the bound has one of its own.
+    far = np.abs(origin)
+    bound = _BOUND + np.where(far > _BOUND, far, 0.0)
+    low, high = np.maximum(low, -bound), np.minimum(high, bound)
     offset = low + np.asarray(rng.rand(*space.shape)) * (high - low) - origin
     return origin + np.sign(offset) * np.log(1.0 + np.abs(offset))
 

@@ -1,5 +1,8 @@
 """Vectors of Gymnasium environments."""
 
+import numbers
+from typing import Any
+
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
@@ -36,6 +39,7 @@ def make_vec(
         The vector environment, not yet reset.
 
     Raises:
+        TypeError: if a count is no int, `env_id` no text or `env_kwargs` no dict.
         ValueError: if an argument is off, or the environment is unknown or cannot be
             made here.
 
@@ -50,6 +54,15 @@ def make_vec(
         raise ValueError(
             f"`make_vec`: `vectorization` expected one of {list(_VECTORIZATIONS)}; got "
             f"{vectorization!r}; check the spelling"
+        )
+    if not isinstance(env_id, str):
+        raise TypeError(
+            f"`make_vec`: `env_id` expected the id of an environment; got {env_id!r}; "
+            "pass its text"
+        )
+    if not isinstance(env_kwargs, dict | None):
+        raise TypeError(
+            f"`make_vec`: `env_kwargs` expected a dict; got {env_kwargs!r}; pass one"
         )
     kwargs = {} if env_kwargs is None else dict(env_kwargs)
     if max_episode_steps is not None:
@@ -120,9 +133,13 @@ def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
         ) from error
 
 
-def _check_count(name: str, value: int) -> None:
+def _check_count(name: str, value: Any) -> None:
     # Not by `tfrl.core.checks`: actors make environments without TensorFlow.
-    if not value > 0:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(
+            f"`make_vec`: `{name}` expected an int > 0; got {value!r}; correct it"
+        )
+    if int(value) <= 0:
         raise ValueError(
             f"`make_vec`: `{name}` expected numbers > 0; got {value!r}; correct it"
         )

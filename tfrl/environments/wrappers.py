@@ -8,6 +8,7 @@ tells the time left before a time limit (`TimeAwareObservation`), normalises
 """
 
 import collections
+import numbers
 from typing import Any
 
 import gymnasium as gym
@@ -39,13 +40,15 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env, n_frames: int = 4) -> None:
-        space = env.observation_space
+        space = getattr(env, "observation_space", None)
         if not isinstance(space, spaces.Box):
             raise TypeError(
                 "`StackChannels`: `env` expected observations in a Box; got "
                 f"{space!r}; choose or flatten them by a wrapper of Gymnasium before"
             )
-        whole = isinstance(n_frames, int) and not isinstance(n_frames, bool)
+        whole = isinstance(n_frames, numbers.Integral) and not isinstance(
+            n_frames, bool
+        )
         if not whole or n_frames < 1:
             raise (ValueError if whole else TypeError)(
                 "`StackChannels`: `n_frames` expected an int of at least 1; got "
@@ -56,6 +59,7 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
                 "`StackChannels`: `env` expected observations of at least one axis; "
                 "got scalars; reshape them by a wrapper of Gymnasium before"
             )
+        n_frames = int(n_frames)  # as specs of environments are written
         RecordConstructorArgs.__init__(self, n_frames=n_frames)
         super().__init__(env)
         low, high = (
@@ -103,12 +107,13 @@ class ScaleReward(gym.RewardWrapper, RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env, factor: float) -> None:
-        number = isinstance(factor, int | float) and not isinstance(factor, bool)
+        number = isinstance(factor, numbers.Real) and not isinstance(factor, bool)
         if not number or factor == 0 or not np.isfinite(factor):
             raise (ValueError if number else TypeError)(
                 "`ScaleReward`: `factor` expected a finite number other than 0; got "
                 f"{factor!r}; correct it"
             )
+        factor = float(factor)  # as specs of environments are written
         RecordConstructorArgs.__init__(self, factor=factor)
         super().__init__(env)
         self.factor = factor

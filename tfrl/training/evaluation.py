@@ -49,6 +49,7 @@ def evaluate(
         Returns and lengths of the counted episodes, environment by environment.
 
     Raises:
+        TypeError: if `act` is no function, `envs` no vector or `n_episodes` no int.
         ValueError: if `n_episodes` is not positive.
 
     Example:
@@ -57,7 +58,14 @@ def evaluate(
         >>> played.returns.shape, bool((played.returns == played.lengths).all())
         ((4,), True)
     """
-    checks.check_whole_number("evaluate", "n_episodes", n_episodes, low=1)
+    where = "evaluate"
+    _check_callable(where, "act", act)
+    if not isinstance(envs, VectorEnv):
+        raise TypeError(
+            f"`{where}`: `envs` expected a Gymnasium vector environment; got {envs!r}; "
+            "make one by tfrl.environments.make_vec"
+        )
+    checks.check_whole_number(where, "n_episodes", n_episodes, low=1)
     mode = vector.autoreset_mode(envs)
     n_envs = envs.num_envs
     quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
@@ -102,8 +110,10 @@ def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.T
         model that returns `[B, D]`.
 
     Raises:
-        ValueError: if the set is empty, or the outputs have other axes or change their
-            shape from batch to batch.
+        TypeError: if `model` is no function or returns no numbers, or `testset` cannot
+            be read.
+        ValueError: if the set or one of its batches is empty, or the outputs have other
+            axes or change their shape or dtype from batch to batch.
 
     Example:
         >>> data = tf.data.Dataset.from_tensor_slices((tf.ones([5, 3]), tf.ones([5])))
@@ -111,23 +121,21 @@ def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.T
         TensorShape([1, 5, 3])
     """
     where = "predict_dataset"
+    _check_callable(where, "model", model)
+    if not isinstance(testset, Iterable):
+        raise TypeError(
+            f"`{where}`: `testset` expected batches; got {testset!r}; pass a "
+            "tf.data.Dataset, or a list of them"
+        )
     outputs: list[tf.Tensor] = []
     for batch in testset:
-        told = model(batch[0] if isinstance(batch, tuple | list) else batch)
-        output = tf.convert_to_tensor(
-            told[0] if isinstance(told, tuple | list) else told
-        )
-        if output.shape.rank == 2:
-            output = output[:, tf.newaxis]
-        if output.shape.rank != 3:
+        output = _output(where, model(_first(where, "testset", batch)))
+        kinds = [(x.shape[1:], x.dtype) for x in (output, *outputs[:1])]
+        if kinds[0] != kinds[-1]:
             raise ValueError(
-                f"`{where}`: `model` expected to return [B, D] or [B, N, D]; got "
-                f"{output.shape}; reshape it"
-            )
-        if outputs and output.shape[1:] != outputs[0].shape[1:]:
-            raise ValueError(
-                f"`{where}`: `model` expected to return {outputs[0].shape} as before, "
-                f"up to the first axis; got {output.shape}; mend it"
+                f"`{where}`: `model` expected to return {outputs[0].shape} "
+                f"{outputs[0].dtype.name} as before, up to the first axis; got "
+                f"{output.shape} {output.dtype.name}; mend it"
             )
         outputs.append(output)
     if not outputs:
@@ -154,7 +162,7 @@ def auc_score(inliers: Any, outliers: Any) -> float:
         The area, in [0, 1].
 
     Raises:
-        TypeError: if they are no numbers.
+        TypeError: if they are no numbers, or no array.
         ValueError: if one of them is empty or NaN.
 
     Example:
@@ -166,7 +174,13 @@ def auc_score(inliers: Any, outliers: Any) -> float:
     """
     scores = {}
     for name, given in (("inliers", inliers), ("outliers", outliers)):
-        array = np.ravel(given)
+        try:
+            array = np.ravel(given)
+        except ValueError as error:
+            raise TypeError(
+                f"`auc_score`: `{name}` expected an array of scores; got {given!r}; "
+                "pass them side by side"
+            ) from error
         if array.dtype.kind not in "biuf" and not tf.as_dtype(array.dtype).is_floating:
             raise TypeError(
                 f"`auc_score`: `{name}` expected numbers; got {array.dtype}; pass the "
@@ -184,3 +198,40 @@ def auc_score(inliers: Any, outliers: Any) -> float:
         for side in ("left", "right")
     )
     return float((left + right).mean() / (2.0 * scores["inliers"].size))
+
+
+def _check_callable(where: str, name: str, value: Any) -> None:
+    if not callable(value):
+        raise TypeError(
+            f"`{where}`: `{name}` expected a function; got {value!r}; pass one"
+        )
+
+
+def _first(where: str, name: str, value: Any) -> Any:
+    """The first part of a tuple or list, anything else as it is."""
+    if not isinstance(value, tuple | list):
+        return value
+    if not value:
+        raise ValueError(
+            f"`{where}`: `{name}` expected parts; got {value!r}; leave it out"
+        )
+    return value[0]
+
+
+def _output(where: str, told: Any) -> tf.Tensor:
+    """What a model returned, `[B, N, D]`."""
+    told = _first(where, "model", told)
+    try:
+        output = tf.convert_to_tensor(told)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`{where}`: `model` expected to return numbers; got {told!r}; mend it"
+        ) from error
+    if output.shape.rank == 2:
+        output = output[:, tf.newaxis]
+    if output.shape.rank != 3:
+        raise ValueError(
+            f"`{where}`: `model` expected to return [B, D] or [B, N, D]; got "
+            f"{output.shape}; reshape it"
+        )
+    return output

@@ -4,8 +4,7 @@ Values of a small chain are known in closed form, also those that a learner with
 certain bug takes for right. The values at which its loss vanishes tell which it has.
 """
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,17 +12,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks
-from tfrl.environments import stepping, vector
+from tfrl.training import _chain_rules, _known_chain
 
-_LENGTH = 5
-_FINAL_VALUES = (11.0, 7.0)
-_EPISODES = 12
-_BATCH_SIZE = 512
+_BATCH_SIZE = 256
+_BATCHES = 5
 _ZERO = 1e-5
+_MARK = 77
+_KEPT = 16
 _ADVICE = {
     "gamma_twice": "values are discounted by gamma squared: `discounts` hold gamma "
     "already, or it is in the loss a second time",
-    "gamma_missing": "values are not discounted: multiply them by gamma",
+    "gamma_missing": "values are not discounted: multiply them by gamma, after n steps "
+    "by gamma ** n",
     "terminal_bootstrap": "the value after a true end is learned from: it is 0 there, "
     "mask it by `terminated`",
     "done_only_mask": "a time limit is taken for a true end: mask by `terminated`, "
@@ -34,6 +34,14 @@ _ADVICE = {
     "there, and mask it by `terminated`",
     "reset_rows": "steps in which the environment only reset itself are learned from: "
     "leave them out, as `tfrl.environments.Stepper` marks them in `valid`",
+    "reward_off_by_one": "rewards are those of the step before or after: keep with an "
+    "action the reward that `step` returned for it",
+    "short_windows": "what is bootstrapped from is discounted by gamma ** n even after "
+    "fewer than n steps: use gamma ** m after m of them",
+    "steps_left_out": "from some states of an episode that ends truly no step is ever "
+    "sampled: store all steps, the last one as well",
+    "overwritten_observations": "the environment writes into the arrays it returned, "
+    "and the buffer keeps these: copy them when they are added",
     "unknown_observations": "the batch shows observations that the environment never "
     "did: look at how they are stored and sampled",
     "unexplained": "the loss vanishes neither at the right values nor at those of a "
@@ -58,7 +66,7 @@ class LearnerReport(NamedTuple):
 
 
 def check_learner(
-    env: Callable[[Callable[[], gym.Env]], Any],
+    env: Callable[[Callable[..., gym.Env]], Any],
     buffer: Any,
     loss: Callable[[Any, Callable[[Any], tf.Tensor]], Any],
     gamma: float = 0.9,
@@ -70,24 +78,33 @@ def check_learner(
 
         v(s) = r(s) + gamma * v(s + 1),   v = 0 after a true end,
 
-    and nowhere else. If it does not, the values at which it does vanish tell why:
-    `gamma_twice`, `gamma_missing`, `terminal_bootstrap` (no mask at true ends),
-    `done_only_mask` (a mask at time limits as well), `reset_observation` (in the place
-    of the last one), `leak_across_episodes` (at both ends the next episode goes on),
-    `reset_rows` (steps that only reset); several of them at once are all named. Also
+    and every step of an episode that ends truly must be learned from. If it does not
+    vanish there, the values at which it does tell why: `gamma_twice`, `gamma_missing`,
+    `terminal_bootstrap` (no mask at true ends), `done_only_mask` (a mask at time limits
+    as well), `reset_observation` (in the place of the last one),
+    `leak_across_episodes` (the next episode goes on at both ends, or within n steps, or
+    in a trace of later errors, seen if losses are squares or one for each step),
+    `reset_rows` (steps that only reset), `reward_off_by_one`, `short_windows`; several
+    of them at once are all named, unless one of them hides another. Learners of up to
+    five steps are seen through. Also `steps_left_out`, `overwritten_observations`,
     `unknown_observations` and `unexplained`.
+
+    Actions have no effect: what becomes of them is not looked at.
 
     Args:
         env: takes a function that makes the chain (observations `[12]` float32 in
-            [0, 1], two actions without effect) and returns what the learner plays: the
-            chain in wrappers, a Gymnasium vector of such, or a `Stepper` of one.
+            [0, 1]) and returns what the learner plays: the chain in wrappers, a
+            Gymnasium vector of such, or a `Stepper` of one. The function takes an
+            action space, two actions by default.
         buffer: has `add(observations, actions, rewards, terminated, truncated,
-            next_observations)` for rows `[N, ...]` as the environment returned them,
-            and `sample(batch_size)`; or a function that makes it from what `env`
-            returned.
+            next_observations)` for rows `[N, ...]`, the last of them as the environment
+            returned them and may overwrite them in the next step, and
+            `sample(batch_size)`, called again while a batch does not show all steps; or
+            a function that makes it from what `env` returned.
         loss: takes a batch as `buffer.sample` returned it and the function to learn,
-            observations to values `[B]`; returns losses or errors of any shape that
-            are 0 where its target is met, such as squared temporal differences.
+            observations `[..., *shape]` to values `[...]`; returns losses or errors of
+            any shape that are 0 where its target is met, such as squared temporal
+            differences, and nothing else.
         gamma: discount of the learner; in (0, 1), far enough from both to tell powers
             of it apart.
 
@@ -95,9 +112,11 @@ def check_learner(
         The report.
 
     Raises:
-        ValueError: if `gamma` is out of its bounds, wrappers show two states by one
-            observation or give one step two rewards, or the loss does not depend on
-            the values.
+        TypeError: if an argument is not what it should be, or returns what it should
+            not.
+        ValueError: if `gamma` is out of its bounds, wrappers hide states, ends or
+            steps of the chain or give one step two rewards, or the loss does not depend
+            on the values.
 
     Example:
         >>> class Steps(list):
@@ -117,28 +136,64 @@ def check_learner(
     """
     where = "check_learner"
     checks.check_within(where, "gamma", gamma, 0.01, 0.999)
-    played = env(_Chain)
-    keeps = hasattr(buffer, "add") and hasattr(buffer, "sample")
-    kept = buffer if keeps else buffer(played)
-    seen = _Seen(where)
-    for row in _rows(played, seen):
+    for name, value in (("env", env), ("loss", loss)):
+        if not callable(value):
+            raise TypeError(
+                f"`{where}`: `{name}` expected a function; got {value!r}; pass one"
+            )
+    played = env(_known_chain.Chain)
+    kept = _buffer(where, buffer, played)
+    seen = _known_chain.Seen(where)
+    for row in _known_chain.rows(played, seen):
         kept.add(*row)
-    judge = _Judge(kept.sample(_BATCH_SIZE), loss, seen)
-    rewards = seen.rewards()
-    right = _values(_RULES[0], gamma, rewards)
-    # What a loss is where it does not vanish.
-    unit = judge(right + np.where(np.arange(len(right)) % 3, 1.0, -1.0))
-    if not unit > 0.0:
-        raise ValueError(
-            f"`{where}`: `loss` expected finite numbers that depend on the values; got "
-            f"{unit} where they are wrong; make it of the function it is given"
+    seen.check_ends()
+    judge = _Judge(where, loss, seen, float(gamma))
+    rule: _chain_rules.Rule | None = None
+    left_out: set[int] | None = None
+    for _ in range(_BATCHES):
+        judge.show(kept.sample(_BATCH_SIZE))
+        before, rule = left_out, judge.rule()
+        left_out = set() if rule is None else judge.left_out(rule)
+        if left_out in (set(), before):
+            break
+    if rule is None or left_out is None:
+        return _report((_unnamed(judge, kept, seen),))
+    bugs = list(rule.bugs())
+    if not rule.shows_next() and judge.mixes_episodes(rule):
+        bugs.append("leak_across_episodes")
+    # Where a time limit cut, one may leave out steps, and learn from others.
+    if any(state < _known_chain.TRUE_END for state in left_out):
+        bugs.append("steps_left_out")
+    return _report(tuple(bugs))
+
+
+def _buffer(where: str, buffer: Any, played: Any) -> Any:
+    def keeps(value: Any) -> bool:
+        return hasattr(value, "add") and hasattr(value, "sample")
+
+    made = buffer
+    if not isinstance(buffer, type) and keeps(buffer):
+        return buffer
+    if callable(buffer):
+        made = buffer(played)
+    if not keeps(made):
+        raise TypeError(
+            f"`{where}`: `buffer` expected the methods `add` and `sample`, or a "
+            f"function that makes what has them; got {made!r}; write a class of both"
         )
-    for rule in _RULES:
-        values = _values(rule, gamma, rewards)
-        if values is not None and judge(values) <= _ZERO * unit:
-            return _report(rule.bugs())
-    depends = judge(right, unknown=0.0) != judge(right, unknown=1000.0)
-    return _report(("unknown_observations" if depends else "unexplained",))
+    return made
+
+
+def _unnamed(judge: "_Judge", kept: Any, seen: _known_chain.Seen) -> str:
+    if seen.overwrites:
+        for leaf in seen.newest:
+            if leaf.flags.writeable:
+                leaf[...] = _MARK
+        for leaf in map(np.asarray, tf.nest.flatten(kept.sample(_BATCH_SIZE))):
+            rows = leaf.reshape(len(leaf), -1) if leaf.size and leaf.ndim else leaf
+            if leaf.size and np.all(rows == _MARK, axis=-1).any():
+                return "overwritten_observations"
+    return "unknown_observations" if judge.sees_unknown() else "unexplained"
 
 
 def _report(bugs: tuple[str, ...]) -> LearnerReport:
@@ -146,232 +201,165 @@ def _report(bugs: tuple[str, ...]) -> LearnerReport:
     return LearnerReport(bugs, "\n".join(lines) if lines else "no bug found")
 
 
-class _Chain(gym.Env):
-    """States 0, ..., 5 end truly, 6, ..., 11 by a time limit, by turns."""
-
-    observation_space = gym.spaces.Box(0.0, 1.0, (2 * _LENGTH + 2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self) -> None:
-        self._kind, self._at = 0, 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._at = 0
-        return self._shown()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        del action
-        reward = 1.0 + 0.37 * self._at - 0.61 * self._kind
-        self._at += 1
-        ended, kind = self._at == _LENGTH, self._kind
-        observation, info = self._shown()
-        if ended:  # only a played episode makes it the other's turn
-            self._kind = 1 - kind
-        return observation, reward, ended and kind == 0, ended and kind == 1, info
-
-    def _shown(self) -> tuple[np.ndarray, dict[str, Any]]:
-        state = self._kind * (_LENGTH + 1) + self._at
-        observation = np.zeros(self.observation_space.shape, np.float32)
-        observation[state] = 1.0
-        return observation, {"chain_state": state}
-
-
-class _Rule(NamedTuple):
-    """What a learner takes for a value; the defaults are right.
-
-    Attributes:
-        power: of gamma.
-        at_true_end: what is bootstrapped from: nothing, the last or the next state.
-        at_time_limit: the same.
-        through_resets: whether the last state leads on to the next episode's first.
-    """
-
-    power: int = 1
-    at_true_end: str = "nothing"
-    at_time_limit: str = "last"
-    through_resets: bool = False
-
-    def bugs(self) -> tuple[str, ...]:
-        ends = (self.at_true_end, self.at_time_limit)
-        found = {
-            "gamma_twice": self.power == 2,
-            "gamma_missing": self.power == 0,
-            "terminal_bootstrap": self.at_true_end == "last",
-            "done_only_mask": self.at_time_limit == "nothing",
-            "reset_observation": self.at_time_limit == "next" and ends[0] != "next",
-            "leak_across_episodes": self.at_true_end == "next",
-            "reset_rows": self.through_resets,
-        }
-        return tuple(bug for bug, is_there in found.items() if is_there)
-
-
-_ENDS = ("nothing", "last", "next")
-# Fewer bugs first: where a bug changes nothing, it is not named.
-_RULES = sorted(
-    itertools.starmap(_Rule, itertools.product((1, 2, 0), _ENDS, _ENDS, (False, True))),
-    key=lambda rule: len(rule.bugs()),
-)
-
-
-def _values(rule: _Rule, gamma: float, rewards: np.ndarray) -> Any:
-    """The fixed point of a rule, `[12]`; None where there is none."""
-    discount = gamma**rule.power
-    size = len(rewards)
-    onward, constant = np.zeros([size, size]), np.array(rewards, np.float64)
-    for kind, end in enumerate((rule.at_true_end, rule.at_time_limit)):
-        first = kind * (_LENGTH + 1)
-        last, following = first + _LENGTH, (1 - kind) * (_LENGTH + 1)
-        for state in range(first, last - 1):
-            onward[state, state + 1] = discount
-        if end != "nothing":
-            onward[last - 1, last if end == "last" else following] = discount
-        if rule.through_resets:
-            onward[last, following], constant[last] = discount, 0.0
-        else:
-            constant[last] = _FINAL_VALUES[kind]
-    matrix = np.eye(size) - onward
-    return np.linalg.solve(matrix, constant) if np.linalg.det(matrix) > 1e-9 else None
-
-
-class _Seen:
-    """Which observations stood for which states, and what their steps brought."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._states: dict[bytes, int] = {}
-        self._rows: list[np.ndarray] = []
-        self._rewards: dict[int, float] = {}
-
-    def show(self, observations: Any, states: Any) -> None:
-        rows = _flat(observations)
-        for row, state in zip(rows, np.reshape(states, -1).tolist(), strict=True):
-            if self._states.setdefault(row.tobytes(), state) != state:
-                raise ValueError(
-                    f"`{self._where}`: `env` expected another observation for every "
-                    "state; got one for two; leave out the wrapper that hides it"
-                )
-            self._rows.append(row)
-
-    def step(self, observations: Any, states: Any, rewards: Any) -> None:
-        self.show(observations, states)
-        pairs = zip(np.reshape(states, -1).tolist(), np.ravel(rewards), strict=True)
-        for state, reward in pairs:
-            if not np.isclose(self._rewards.setdefault(state, reward), reward):
-                raise ValueError(
-                    f"`{self._where}`: `env` expected one reward for every step; got "
-                    f"{self._rewards[state]} and {reward} for one; leave out the "
-                    "wrapper that normalises them"
-                )
-
-    def rewards(self) -> np.ndarray:
-        states = range(2 * _LENGTH + 2)
-        return np.array([self._rewards.get(state, 0.0) for state in states])
-
-    def table(self) -> tuple[np.ndarray, np.ndarray]:
-        """The observations `[K, n]` and their states `[K]`."""
-        rows = np.unique(np.stack(self._rows), axis=0)
-        return rows, np.array([self._states[row.tobytes()] for row in rows])
-
-
 class _Judge:
-    """The greatest loss of a batch, at any values of the states."""
+    """The greatest loss of some batches, at any values of the states."""
 
-    def __init__(self, batch: Any, loss: Callable[..., Any], seen: _Seen) -> None:
+    def __init__(
+        self,
+        where: str,
+        loss: Callable[..., Any],
+        seen: _known_chain.Seen,
+        gamma: float,
+    ) -> None:
         rows, states = seen.table()
-        self._batch, self._loss = batch, loss
+        self._where, self._loss, self._gamma = where, loss, gamma
+        self._steps, self._shapes = seen.steps, seen.shapes
+        self._batches: list[Any] = []
         self._known, self._states = tf.constant(rows), tf.constant(states)
         # One function of a variable, the same object: a loss is compiled once.
         self._values = self._looked_up
-        self._table = tf.Variable(tf.zeros([2 * _LENGTH + 2]), trainable=False)
-        self._unknown = tf.Variable(0.0, trainable=False)
+        self._table = tf.Variable(tf.zeros([_known_chain.SIZE + 1]), trainable=False)
+        self._found: dict[int, tuple[Any, tf.Tensor]] = {}
+        self._right = _chain_rules.values(_chain_rules.Rule(), gamma, seen.steps)
+        self._scale = _chain_rules.scale(seen.steps)
+        self._unit, self._asked = 0.0, 0
 
-    def __call__(self, values: np.ndarray, unknown: float = 0.0) -> float:
-        self._table.assign(values)
-        self._unknown.assign(unknown)
-        return float(np.max(np.abs(np.asarray(self._loss(self._batch, self._values)))))
+    def show(self, batch: Any) -> None:
+        """Takes one batch more into account."""
+        self._batches.append(batch)
+        # What a loss is where it does not vanish.
+        signs = np.where(np.arange(_known_chain.SIZE) % 3, 1.0, -1.0)
+        self._unit = self._at(self._right + self._scale * signs)
+        if not 0.0 < self._unit < np.inf:
+            raise ValueError(
+                f"`{self._where}`: `loss` expected finite numbers that depend on the "
+                f"values; got {self._unit} where they are wrong; make it of the "
+                "function it is given"
+            )
+
+    def rule(self) -> _chain_rules.Rule | None:
+        """Returns the rule of least bugs at whose values the losses vanish."""
+        tried = set()
+        for rule in _chain_rules.RULES:
+            values = _chain_rules.values(rule, self._gamma, self._steps)
+            key = (
+                None if values is None else np.round(values / self._scale, 9).tobytes()
+            )
+            if key not in tried and self._vanishes(rule, {}):
+                return rule
+            tried.add(key)
+        return None
+
+    def left_out(self, rule: _chain_rules.Rule) -> set[int]:
+        """Returns the states that may have any value, as no step is learned from.
+
+        Those of episodes that end truly, and the last before a time limit.
+        """
+        values = _chain_rules.values(rule, self._gamma, self._steps)
+        return {
+            state
+            for state, (after, _) in self._steps.items()
+            if state < _known_chain.TRUE_END or after == _known_chain.TIME_LIMIT
+            if self._vanishes(rule, {state: values[state] + self._scale})
+        }
+
+    def mixes_episodes(self, rule: _chain_rules.Rule) -> bool:
+        """Tells whether one loss depends on values of both kinds of episodes."""
+        values = _chain_rules.values(rule, self._gamma, self._steps)
+        states = np.arange(_known_chain.SIZE)
+        offsets = self._scale * np.cos(3.0 * states)
+        ends_truly = states <= _known_chain.TRUE_END
+        small = 1e-4 * self._unit
+        for batch in self._batches:
+
+            def losses(a: float, b: float, batch: Any = batch) -> np.ndarray:
+                moved = values + offsets * np.where(ends_truly, a, b)
+                self._table.assign(np.append(moved, 0.0))
+                return self._numbers(self._loss(batch, self._values))
+
+            none, one, other = losses(0.0, 0.0), losses(1.0, 0.0), losses(0.0, 1.0)
+            if none.size > 0.5 * self._asked:  # a loss for each step
+                moved = [np.abs(x - none) > small for x in (one, other)]
+                if (moved[0] & moved[1]).any():
+                    return True
+            elif np.allclose(losses(2.0, 0.0), 4.0 * one, atol=small):  # squares
+                if (np.abs(losses(1.0, 1.0) - one - other) > small).any():
+                    return True
+        return False
+
+    def sees_unknown(self) -> bool:
+        """Tells whether losses depend on observations that were never shown."""
+        far = 1000.0 * self._scale
+        return self._at(self._right, unknown=0.0) != self._at(self._right, far)
+
+    def _vanishes(self, rule: _chain_rules.Rule, free: dict[int, float]) -> bool:
+        values = _chain_rules.values(rule, self._gamma, self._steps, free)
+        return values is not None and self._at(values) <= _ZERO * self._unit
+
+    def _at(self, values: np.ndarray, unknown: float = 0.0) -> float:
+        self._table.assign(np.append(values, unknown))
+        losses = (self._loss(batch, self._values) for batch in self._batches)
+        return float(np.max([np.max(np.abs(self._numbers(loss))) for loss in losses]))
+
+    def _numbers(self, loss: Any) -> np.ndarray:
+        try:
+            if loss is None or isinstance(loss, tuple | dict):
+                raise TypeError(f"a {type(loss).__name__}")
+            numbers = tf.cast(tf.convert_to_tensor(loss), tf.float64).numpy()
+        except (TypeError, ValueError, tf.errors.OpError) as error:
+            raise TypeError(
+                f"`{self._where}`: `loss` expected to return a tensor of losses alone; "
+                f"got {loss!r}; leave out what else it returns"
+            ) from error
+        if not numbers.size:
+            raise ValueError(
+                f"`{self._where}`: `loss` expected to return losses; got none; sample "
+                "batches that are not empty"
+            )
+        return numbers
 
     def _looked_up(self, observations: Any) -> tf.Tensor:
+        first = tf.nest.flatten(observations)[0]
+        if not tf.executing_eagerly():
+            return tf.gather(self._table, self._shown(observations))
+        # Most losses ask again for the same arrays, which are kept: so is their id.
+        if id(first) not in self._found:
+            self._found[id(first)] = (first, self._shown(observations))
+            if len(self._found) > _KEPT:
+                del self._found[next(iter(self._found))]
+        return tf.gather(self._table, self._found[id(first)][1])
+
+    def _shown(self, observations: Any) -> tf.Tensor:
+        """The states that observations show, `SIZE` where none."""
         leaves = [tf.convert_to_tensor(x) for x in tf.nest.flatten(observations)]
-        flat = [tf.reshape(x, [tf.shape(x)[0], -1]) for x in leaves]
+        lead = 1
+        if len(leaves) == len(self._shapes):
+            rank = leaves[0].shape.rank - len(self._shapes[0])
+            own = [leaf.shape[rank:] for leaf in leaves]
+            if rank >= 0 and own == [tf.TensorShape(x) for x in self._shapes]:
+                lead = rank
+        leading = tf.shape(leaves[0])[:lead]
+        known = leaves[0].shape[:lead].num_elements()
+        self._asked = max(self._asked, known if known is not None else 0)
+        count = [tf.reduce_prod(leading)]
+        flat = [
+            tf.reshape(x, tf.concat([count, [np.prod(x.shape[lead:], dtype=int)]], 0))
+            for x in leaves
+        ]
         rows = tf.concat([tf.cast(x, tf.float32) for x in flat], axis=1)
-        differences = tf.abs(rows[:, tf.newaxis] - self._known)
-        distances = tf.reduce_max(differences, axis=-1)
-        nearest = tf.gather(self._states, tf.argmin(distances, axis=-1))
-        is_known = tf.reduce_min(distances, axis=-1) <= 1e-3
-        return tf.where(is_known, tf.gather(self._table, nearest), self._unknown)
+        if not rows.shape[1:].is_compatible_with(self._known.shape[1:]):
+            raise ValueError(
+                f"`{self._where}`: `loss` expected to ask for the values of "
+                f"observations as `env` showed them, {self._known.shape[1]} numbers "
+                f"each; got {rows.shape[1]}; keep networks and features out of it"
+            )
+        return tf.reshape(_nearest(rows, self._known, self._states), leading)
 
 
-def _flat(observations: Any) -> np.ndarray:
-    leaves = [np.asarray(leaf) for leaf in stepping.leaves_of(observations)]
-    return np.concatenate(
-        [leaf.reshape(len(leaf), -1).astype(np.float32) for leaf in leaves], axis=1
-    )
-
-
-def _rows(played: Any, seen: _Seen) -> Iterator[list[Any]]:
-    """What goes into the buffer; `seen` learns what it is."""
-    if isinstance(played, stepping.Stepper):
-        return _stepper_rows(played, seen)
-    if isinstance(played, gym.vector.VectorEnv):
-        return _vector_rows(played, seen)
-    return _single_rows(played, seen)
-
-
-def _single_rows(env: gym.Env, seen: _Seen) -> Iterator[list[Any]]:
-    def row(leaf: Any) -> np.ndarray:
-        return np.array(leaf)[np.newaxis]
-
-    for _ in range(_EPISODES):
-        shown, info = env.reset()
-        observations, ended = stepping.mapped(row, shown), False
-        while not ended:
-            action, state = env.action_space.sample(), info["chain_state"]
-            shown, reward, terminated, truncated, info = env.step(action)
-            following = stepping.mapped(row, shown)
-            seen.step(observations, state, reward)
-            seen.show(following, info["chain_state"])
-            nests = (action, reward, terminated, truncated)
-            yield [observations, *(stepping.mapped(row, x) for x in nests), following]
-            observations, ended = following, terminated or truncated
-
-
-def _vector_rows(envs: gym.vector.VectorEnv, seen: _Seen) -> Iterator[list[Any]]:
-    """Rows just as the vector returns them."""
-    mode = vector.autoreset_mode(envs)
-    shown, info = envs.reset()
-    for _ in range(_EPISODES * (_LENGTH + 1)):
-        # Some vectors write into the arrays they return.
-        observations = stepping.mapped(np.array, shown)
-        actions, states = envs.action_space.sample(), info["chain_state"]
-        shown, rewards, terminated, truncated, info = envs.step(actions)
-        following = stepping.mapped(np.array, shown)
-        seen.step(observations, states, rewards)
-        seen.show(following, info["chain_state"])
-        for index in np.flatnonzero(info.get("_final_obs", ())):
-            last = info["final_obs"][index]
-            state = info["final_info"]["chain_state"][index]
-            seen.show(stepping.mapped(lambda leaf: leaf[np.newaxis], last), state)
-        yield [observations, actions, rewards, terminated, truncated, following]
-        ended = terminated | truncated
-        if mode == gym.vector.AutoresetMode.DISABLED and ended.any():
-            shown, info = envs.reset(options={"reset_mask": ended})
-
-
-def _stepper_rows(stepper: stepping.Stepper, seen: _Seen) -> Iterator[list[Any]]:
-    n_envs = stepper.envs.num_envs
-    state = np.zeros(n_envs, np.int64)
-    for _ in range(_EPISODES * (_LENGTH + 1)):
-        observations = stepping.mapped(np.array, stepper.observations)
-        actions = stepper.envs.action_space.sample()
-        outcome = stepper.step(actions)
-        if not outcome.valid.all():  # the chains end together
-            continue
-        following = stepping.mapped(np.array, outcome.next_observations)
-        ended = outcome.terminated | outcome.truncated
-        seen.step(observations, state, outcome.rewards)
-        seen.show(following, state + 1)
-        yield [observations, actions, *outcome[:3], following]
-        state = np.where(ended, (state + 2) % (2 * _LENGTH + 2), state + 1)
+@tf.function(reduce_retracing=True)
+def _nearest(rows: tf.Tensor, known: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
+    """The state of the known row that each row is."""
+    distances = tf.reduce_max(tf.abs(rows[:, tf.newaxis] - known), axis=-1)
+    nearest = tf.gather(states, tf.argmin(distances, axis=-1))
+    is_known = tf.reduce_min(distances, axis=-1) <= 1e-3
+    return tf.where(is_known, nearest, _known_chain.SIZE)

@@ -1,0 +1,250 @@
+"""A chain whose values are known, and what is played of it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from tfrl.environments import stepping, vector
+
+LENGTH = 5
+SIZE = 2 * (LENGTH + 1)
+TRUE_END, TIME_LIMIT = LENGTH, 2 * LENGTH + 1
+MOST = 1.0 + 0.37 * (LENGTH - 1)  # reward of a step
+_ROWS = 300
+
+
+def first_after(end: int) -> int:
+    """Returns the state in which the next episode begins."""
+    return LENGTH + 1 if end == TRUE_END else 0
+
+
+class Chain(gym.Env):
+    """States 0, ..., 5 end truly, 6, ..., 11 by a time limit, by turns.
+
+    Args:
+        action_space: of actions that have no effect; two of them by default.
+
+    Attributes:
+        position: the state it shows, the one that the last step reached, and how many
+            steps there were.
+    """
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (SIZE,), np.float32)
+
+    def __init__(self, action_space: gym.Space | None = None) -> None:
+        two = gym.spaces.Discrete(2)
+        self.action_space = two if action_space is None else action_space
+        self.position = (0, 0, 0)
+        self._kind, self._at = 0, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        if seed is not None:  # neighbours in a vector are never in one state
+            self._kind = seed % 2
+        self._at = 0
+        self.position = (self._state(), *self.position[1:])
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        del action
+        if self._at == LENGTH:
+            raise ValueError(
+                "`check_learner`: `env` expected to end when the chain ends; got a "
+                "step beyond; leave out the wrapper that hides ends"
+            )
+        reward, kind = 1.0 + 0.37 * self._at - 0.61 * self._kind, self._kind
+        self._at += 1
+        self.position = (self._state(), self._state(), self.position[2] + 1)
+        observation, ended = self._shown(), self._at == LENGTH
+        if ended:  # only a played episode makes it the other's turn
+            self._kind = 1 - kind
+        return observation, reward, ended and kind == 0, ended and kind == 1, {}
+
+    def _state(self) -> int:
+        return self._kind * (LENGTH + 1) + self._at
+
+    def _shown(self) -> np.ndarray:
+        observation = np.zeros(SIZE, np.float32)
+        observation[self._state()] = 1.0
+        return observation
+
+
+class Seen:
+    """Which observations stood for which states, and what their steps brought.
+
+    Args:
+        where: name of the asking function, for error messages.
+
+    Attributes:
+        steps: from a state, where its step leads and what it brings.
+        newest: the arrays that the environment returned last.
+        overwrites: whether it had returned some of them before.
+        shapes: of the leaves of one observation.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.steps: dict[int, tuple[int, float]] = {}
+        self.newest: list[np.ndarray] = []
+        self.overwrites = False
+        self.shapes: list[tuple[int, ...]] = []
+        self._where = where
+        self._states: dict[bytes, int] = {}
+        self._rows: list[np.ndarray] = []
+
+    def show(self, observations: Any, states: np.ndarray) -> None:
+        """Learns what `[N, ...]` observations of `[N]` states look like."""
+        leaves = [np.asarray(leaf) for leaf in stepping.leaves_of(observations)]
+        self.shapes = [leaf.shape[1:] for leaf in leaves]
+        flat = [leaf.reshape(len(leaf), -1).astype(np.float32) for leaf in leaves]
+        rows = np.concatenate(flat, axis=1)
+        for row, state in zip(rows, states.tolist(), strict=True):
+            if self._states.setdefault(row.tobytes(), state) != state:
+                raise ValueError(
+                    f"`{self._where}`: `env` expected another observation for every "
+                    "state; got one for two; leave out the wrapper that hides it"
+                )
+            self._rows.append(row)
+
+    def step(self, states: np.ndarray, following: np.ndarray, rewards: Any) -> None:
+        """Learns steps `[N]`."""
+        rewards = np.ravel(np.asarray(rewards, np.float64))
+        if not np.isfinite(rewards).all():
+            raise ValueError(
+                f"`{self._where}`: `env` expected finite rewards; got {rewards}; mend "
+                "the wrapper that makes them"
+            )
+        columns = (states.tolist(), following.tolist(), rewards.tolist())
+        for state, after, reward in zip(*columns, strict=True):
+            known = self.steps.setdefault(state, (after, reward))
+            if known[0] != after or not np.isclose(known[1], reward):
+                raise ValueError(
+                    f"`{self._where}`: `env` expected one state and one reward to "
+                    f"follow every state; got rewards {known[1]} and {reward}, states "
+                    f"{known[0]} and {after}; leave out the wrapper that normalises "
+                    "or skips by chance"
+                )
+
+    def returned(self, observations: Any) -> None:
+        """Learns whether the environment writes into the arrays it returns."""
+        leaves = [x for x in stepping.leaves_of(observations) if np.ndim(x)]
+        pairs = zip(self.newest, leaves, strict=False)
+        self.overwrites |= any(np.may_share_memory(old, new) for old, new in pairs)
+        self.newest = leaves
+
+    def check_ends(self) -> None:
+        """Raises unless episodes ended where the chain does."""
+        ends = {after for after, _ in self.steps.values()} - set(self.steps)
+        if ends != {TRUE_END, TIME_LIMIT}:
+            raise ValueError(
+                f"`{self._where}`: `env` expected episodes of {LENGTH} steps, by turns "
+                f"to a true end and to a time limit; got ends in states {sorted(ends)}"
+                f", not in {[TRUE_END, TIME_LIMIT]}; leave out the wrapper that ends "
+                "them earlier"
+            )
+
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the observations `[K, n]` and their states `[K]`."""
+        rows = np.unique(np.stack(self._rows), axis=0)
+        return rows, np.array([self._states[row.tobytes()] for row in rows])
+
+
+def rows(played: Any, seen: Seen) -> Iterator[list[Any]]:
+    """Plays, and returns what goes into a buffer; `seen` learns what it is."""
+    if isinstance(played, stepping.Stepper):
+        return _stepper_rows(played, seen)
+    if isinstance(played, gym.vector.VectorEnv):
+        return _vector_rows(played, seen)
+    if isinstance(played, gym.Env):
+        return _single_rows(played, seen)
+    raise TypeError(
+        "`check_learner`: `env` expected to return a Gymnasium environment, a vector "
+        f"of them or a `Stepper`; got {played!r}; return the chain in its wrappers"
+    )
+
+
+def _positions(played: Any) -> Callable[[], np.ndarray]:
+    """What tells the positions of the chains `[N, 3]`."""
+
+    def read() -> np.ndarray:
+        if isinstance(played, gym.vector.VectorEnv):
+            return np.array(played.unwrapped.get_attr("position"))
+        return np.array([played.unwrapped.position])
+
+    try:
+        read()
+    except AttributeError as error:
+        raise ValueError(
+            "`check_learner`: `env` expected to return the chain it is given the maker "
+            f"of, in wrappers or a vector; got {played!r}; call the function it takes"
+        ) from error
+    return read
+
+
+def _single_rows(env: gym.Env, seen: Seen) -> Iterator[list[Any]]:
+    def row(leaf: Any) -> np.ndarray:
+        return np.asarray(leaf)[np.newaxis]
+
+    positions, count = _positions(env), 0
+    while count < _ROWS:
+        (shown, _), ended = env.reset(), False
+        seen.show(stepping.mapped(row, shown), positions()[:, 0])
+        while not ended:
+            # It may write into the arrays it returned.
+            observations = stepping.mapped(row, stepping.mapped(np.array, shown))
+            action, before = env.action_space.sample(), positions()
+            shown, reward, terminated, truncated, _ = env.step(action)
+            following, after = stepping.mapped(row, shown), positions()
+            seen.returned(shown)
+            seen.show(following, after[:, 0])
+            seen.step(before[:, 0], after[:, 1], reward)
+            nests = (action, reward, terminated, truncated)
+            yield [observations, *(stepping.mapped(row, x) for x in nests), following]
+            ended, count = terminated or truncated, count + 1
+
+
+def _n_steps(n_envs: int) -> int:
+    return max(4 * (LENGTH + 1), 2 * _ROWS // n_envs)
+
+
+def _vector_rows(envs: gym.vector.VectorEnv, seen: Seen) -> Iterator[list[Any]]:
+    """Rows just as the vector returns them."""
+    mode, positions = vector.autoreset_mode(envs), _positions(envs)
+    shown, _ = envs.reset(seed=0)
+    seen.show(shown, positions()[:, 0])
+    for _ in range(_n_steps(envs.num_envs)):
+        observations = stepping.mapped(np.array, shown)
+        actions, before = envs.action_space.sample(), positions()
+        shown, rewards, terminated, truncated, info = envs.step(actions)
+        after = positions()
+        seen.returned(shown)
+        seen.show(shown, after[:, 0])
+        is_step = after[:, 2] > before[:, 2]
+        seen.step(before[is_step, 0], after[is_step, 1], np.asarray(rewards)[is_step])
+        finals = info.get("_final_obs", ()) if isinstance(info, dict) else ()
+        for index in np.flatnonzero(finals):
+            last = stepping.mapped(lambda x: x[np.newaxis], info["final_obs"][index])
+            seen.show(last, after[[index], 1])
+        yield [observations, actions, rewards, terminated, truncated, shown]
+        ended = terminated | truncated
+        if mode == gym.vector.AutoresetMode.DISABLED and ended.any():
+            shown, _ = envs.reset(options={"reset_mask": ended})
+
+
+def _stepper_rows(stepper: stepping.Stepper, seen: Seen) -> Iterator[list[Any]]:
+    positions = _positions(stepper.envs)
+    seen.show(stepper.observations, positions()[:, 0])
+    for _ in range(_n_steps(stepper.envs.num_envs)):
+        observations = stepping.mapped(np.array, stepper.observations)
+        actions, before = stepper.envs.action_space.sample(), positions()
+        outcome = stepper.step(actions)
+        if not outcome.valid.all():  # the chains end together
+            continue
+        after = positions()
+        seen.returned(outcome.next_observations)
+        seen.show(outcome.next_observations, after[:, 1])
+        seen.step(before[:, 0], after[:, 1], outcome.rewards)
+        yield [observations, actions, *outcome[:3], outcome.next_observations]
