@@ -1,5 +1,6 @@
 """Tests of `tfrl.core.durable`."""
 
+import concurrent.futures
 import os
 import threading
 import time
@@ -63,6 +64,32 @@ def test_replace_file_keeps_the_old_content_on_failure(
         durable.replace_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["a"]
+
+
+def test_writers_of_one_file_wait_for_each_other(tmp_path):
+    path, contents, wrong = tmp_path / "a", [bytes([i]) * 10**6 for i in range(4)], []
+
+    def write(content):
+        for _ in range(20):
+            durable.replace_file(path, content)
+            if path.read_bytes() not in contents:
+                wrong.append(content[:1])
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, contents))
+    assert not wrong and names(tmp_path) == ["a"]
+
+
+def test_files_that_are_being_written_are_no_litter(tmp_path, monkeypatch):
+    rename = os.rename
+
+    def tidy_up_first(*args):
+        with durable.shared_folder(tmp_path):
+            rename(*args)
+
+    monkeypatch.setattr(os, "rename", tidy_up_first)
+    durable.replace_file(tmp_path / "a", b"new")
+    assert names(tmp_path) == [".lock", "a"]
 
 
 def test_new_folder_appears_only_when_complete(tmp_path):

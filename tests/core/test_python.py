@@ -130,6 +130,35 @@ def test_reload_recursive_of_external_modules(package):
     assert outsider.VALUE == 1
 
 
+class Unbound:
+    """Stands for what does not exist yet, and says nothing until it does."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("nothing bound")
+
+    def __getattr__(self, name):
+        raise RuntimeError("nothing bound")
+
+
+def test_reload_recursive_passes_over_odd_things(package, monkeypatch):
+    top = importlib.import_module("top")
+    # None blocks an import; others put objects of their own there.
+    monkeypatch.setitem(sys.modules, "top.blocked", None)
+    monkeypatch.setitem(sys.modules, "top.odd", object())
+    sys.modules["top.middle"].proxy = Unbound()
+    counting = sys.modules["counting"]
+    counting.log.clear()
+    python.reload_recursive(top)
+    assert "top.middle" in counting.log
+
+
+def test_reload_recursive_takes_what_was_imported():
+    for module in (types.ModuleType("made_by_hand"), types.ModuleType("json")):
+        with pytest.raises(ValueError, match="`module` expected to be imported; got"):
+            python.reload_recursive(module)
+
+
 def test_reload_recursive_rejects():
     with pytest.raises(TypeError, match="`module` expected a module or its name"):
         python.reload_recursive(3)

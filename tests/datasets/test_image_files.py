@@ -100,9 +100,33 @@ def pickle_under_the_name_of_an_array(path):
             archive.writestr(f"{name}.npy", pickle.dumps(Bomb(path)))
 
 
+def rewritten(path, changes, method=zipfile.ZIP_STORED):
+    image_sets.write_npz(path, DIGITS)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in {**members, **changes}.items():
+            archive.writestr(name, content)
+
+
+def header_without_end(path):
+    header = b"{'descr': (\n"
+    content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+    rewritten(path, {"x_train.npy": content})
+
+
+def damaged_lzma(path):
+    rewritten(path, {}, zipfile.ZIP_LZMA)
+    data = bytearray(path.read_bytes())
+    data[60:90] = bytes(30)
+    path.write_bytes(bytes(data))
+
+
 @pytest.mark.parametrize(
     "write",
     [
+        header_without_end,
+        damaged_lzma,
         objects,
         missing_array,
         pickled,
@@ -122,6 +146,25 @@ def test_refused_npz(tmp_path, write, name):
     with pytest.raises(ValueError, match=f"`load`: `path` '.*{name}' expected an .npz"):
         _image_files.read_mnist("load", file)
     assert not (tmp_path / "executed").exists()
+
+
+def test_only_the_arrays_that_were_judged_are_read(tmp_path):
+    # `x_train` would be taken for `x_train.npy`, whatever its size.
+    rewritten(tmp_path / "a.npz", {"x_train": b"more", "y_train": b"more"})
+    assert_parts(_image_files.read_mnist("load", tmp_path / "a.npz"), DIGITS)
+
+
+def test_arrays_are_of_the_size_of_the_sets(tmp_path, monkeypatch):
+    monkeypatch.setattr(_image_files, "_MOST_BYTES", 5000)
+    path = image_sets.write_npz(tmp_path / "a.npz", DIGITS)
+    with pytest.raises(ValueError, match="expected an .npz .*an array of 9536 bytes"):
+        _image_files.read_mnist("load", path)
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match="expected a file or folder that exists"):
+        _image_files.read_mnist("load", tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(

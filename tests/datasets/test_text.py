@@ -1,6 +1,7 @@
 """Tests of `tfrl.datasets.text`."""
 
 import collections
+import os
 import zipfile
 
 import keras
@@ -159,9 +160,32 @@ def swollen(path):
     path.write_bytes(data)
 
 
+def one_line(path):
+    write_folder(path)
+    (path / "wiki.valid.tokens").write_text("a " * 2**20)
+
+
+def a_pipe(path):
+    write_folder(path)
+    (path / "wiki.train.tokens").unlink()
+    os.mkfifo(path / "wiki.train.tokens")
+
+
+def damaged_lzma(path):
+    text = "some words " * 1000
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("wikitext-2/wiki.train.tokens", text)
+    data = bytearray(path.read_bytes())
+    data[70:100] = bytes(30)
+    path.write_bytes(bytes(data))
+
+
 @pytest.mark.parametrize(
     ("write", "part"),
     [
+        (one_line, "valid"),
+        (a_pipe, "train"),
+        (damaged_lzma, "train"),
         (lambda path: path.write_bytes(b"PK"), "train"),
         (lambda path: write_zip(path, "../wikitext-2"), "train"),
         (damaged, "train"),
@@ -169,7 +193,17 @@ def swollen(path):
         (incomplete, "test"),
         (swollen, "test"),
     ],
-    ids=["no_zip", "other_folder", "damaged", "no_utf8", "incomplete", "swollen"],
+    ids=[
+        "one_line",
+        "a_pipe",
+        "lzma",
+        "no_zip",
+        "other_folder",
+        "damaged",
+        "no_utf8",
+        "incomplete",
+        "swollen",
+    ],
 )
 def test_refused_files(tmp_path, write, part):
     path = tmp_path / "set"
@@ -203,3 +237,6 @@ def test_bad_sizes(tmp_path):
         text.load_wikitext103(1, 1, 0)
     with pytest.raises(ValueError, match="expected a file or folder that exists"):
         text.load_wikitext2(1, 1, path=tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="expected a file or folder that exists"):
+        text.load_wikitext2(1, 1, path=tmp_path / "pipe")

@@ -177,3 +177,44 @@ def test_damaged_and_later_records(tmp_path):
         member.write_text(_typed_json.to_json(record))
         with pytest.raises(ValueError, match="golden outputs of format 1"):
             _golden.read("verify", path)
+
+
+def with_member(path, content, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("tfrl_golden.json", content)
+    return bytearray(path.read_bytes())
+
+
+def damaged(path, method):
+    data = with_member(path, b"some text " * 1000, method)
+    data[60:90] = bytes(30)
+    return data
+
+
+def of_unknown_method(path):
+    data = with_member(path, b"{}")
+    data[8] = data[data.rindex(b"PK\x01\x02") + 10] = 99
+    return data
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: damaged(path, zipfile.ZIP_DEFLATED),
+        lambda path: damaged(path, zipfile.ZIP_LZMA),
+        of_unknown_method,
+        lambda path: with_member(path, bytes(3000)),
+        lambda path: with_member(path, b'{"format": 1}'),
+        lambda path: with_member(
+            path,
+            b'{"format":1,"tolerance":"a","xla_ops":[],"digests":[1],"endpoints":3}',
+        ),
+    ],
+    ids=["deflate", "lzma", "method", "large", "nothing", "kinds"],
+)
+def test_hostile_records(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(_golden, "_MOST_BYTES", 2000)
+    path = tmp_path / "m.keras"
+    path.write_bytes(write(path))
+    with pytest.raises(ValueError, match="`verify`: `path` expected .*export it again"):
+        _golden.read("verify", path)

@@ -2,6 +2,8 @@
 
 import collections
 import math
+import pickle
+import struct
 
 import hypothesis
 import numpy as np
@@ -24,12 +26,14 @@ def same(a, b):
         return False
     if isinstance(a, tf.Tensor):
         return a.dtype == b.dtype and same(a.numpy(), b.numpy())
+    if isinstance(a, np.bytes_):
+        return bytes(a) == bytes(b)
     if isinstance(a, np.ndarray | np.generic):
         if a.dtype.hasobject:
             return a.shape == b.shape and same(a.tolist(), b.tolist())
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, float | complex):
-        return repr(a) == repr(b)
+        return pickle.dumps(a) == pickle.dumps(b)  # Every bit of a NaN.
     if isinstance(a, list | tuple | collections.deque):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
@@ -84,7 +88,9 @@ def test_every_nest_comes_back(nest):
     assert same(copied(nest), nest)
 
 
+MARKED_NAN = struct.unpack(">d", bytes.fromhex("fff8000000001234"))[0]
 VALUES = {
+    "nans": [math.nan, -math.nan, MARKED_NAN, complex(MARKED_NAN, -math.nan)],
     "bytearray": bytearray(b"ab"),
     "no_bytes": [b"", bytearray()],
     "slice": slice(None, 3, (1, 2)),
@@ -92,6 +98,9 @@ VALUES = {
     "deque": collections.deque([1, 2], maxlen=2),
     "large_int": -(10**5000),
     "long_text": "\ud800é" * 500,
+    "halves": ["\ud83d\ude00", "a" * 90 + "\ud83d\ude00\ud83d\ude00", "\ude00\ud83d"],
+    "bytes_with_end": np.bytes_(b"ab\0\0"),
+    "no_width": np.zeros(3, [("a", "S0"), ("b", "i4")])["a"],
     "signs": [-0.0, -math.inf, math.nan, complex(-0.0, math.nan)],
     "keys": {1: "int", "1": "str", None: 0, (1, frozenset({2})): "tuple", 1.5: b""},
     "no_elements": np.zeros((0, 3), np.int8),
@@ -151,6 +160,9 @@ class MyList(list):
         MyList(),
         np.array([None]),
         np.zeros(1, [("a", object)]),
+        np.zeros(1, [(("title", "a"), "i4")]),
+        np.dtype({"names": ["a", "b"], "formats": ["i4"] * 2, "offsets": [0, 2]}),
+        np.zeros(1, (np.record, [("a", "i4")])),
         np.ma.zeros(2),
         tf.Variable(1.0),
         tf.sparse.from_dense([1.0]),

@@ -179,3 +179,57 @@ def test_bad_limits_are_refused():
     with pytest.raises(ValueError, match="`loads`: `max_bytes` expected an int"):
         serialization.loads(data, max_bytes=-1)
     assert serialization.loads(bytearray(data)) == serialization.loads(memoryview(data))
+
+
+@pytest.mark.parametrize("call", ["dump", "load"])
+@pytest.mark.parametrize("path", ["", ".", "/", "a\0b", "gs://bucket/a", 3, None, b"a"])
+def test_other_paths_are_refused(call, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ([1], path) if call == "dump" else (path,)
+    error = TypeError if not isinstance(path, str) else ValueError
+    with pytest.raises(error, match=f"`{call}`: `filepath` expected a "):
+        getattr(serialization, call)(*arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("trusted", ["no", "False", 1, None])
+def test_trust_is_true_or_false(trusted):
+    data = serialization.dumps(print, trusted=True)
+    with pytest.raises(TypeError, match="`loads`: `trusted` expected True or False"):
+        serialization.loads(data, trusted=trusted)
+    with pytest.raises(TypeError, match="`dumps`: `trusted` expected True or False"):
+        serialization.dumps(print, trusted=trusted)
+
+
+def test_any_memory_of_bytes_is_read():
+    apart = bytes(x for byte in serialization.dumps([1]) for x in (byte, 0))
+    assert serialization.loads(memoryview(apart)[::2]) == [1]
+
+
+@keras.saving.register_keras_serializable(package="serialization_tests")
+class Failing:
+    def get_config(self):
+        raise RuntimeError("no configuration today")
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+class Untellable:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+def test_what_an_object_raises_is_told_with_its_place():
+    with pytest.raises(TypeError, match=r"`obj\['a'\]`: no configuration today"):
+        serialization.dumps({"a": Failing()})
+    data = serialization.dumps({"a": Failing()}, trusted=True)
+    assert type(serialization.loads(data, trusted=True)["a"]) is Failing
+    key = ()
+    for _ in range(900):
+        key = (key,)
+    with pytest.raises(TypeError, match=r"`obj\[\(+\.\.\..* is of builtin"):
+        serialization.dumps({key: print})
+    with pytest.raises(TypeError, match=r"`obj\[\(<Untellable.* is of Untellable"):
+        serialization.dumps({(Untellable(),): 1})

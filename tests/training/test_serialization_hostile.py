@@ -138,6 +138,18 @@ HOSTILE = {
     "array_short": objects([0], [["array", ["<f4", [2]], []]], bytes(7)),
     "array_long": objects([0], [["array", ["<f4", [2]], []]], bytes(9)),
     "bools": objects([0], [["array", ["|b1", [2]], []]], b"\x01\x02"),
+    "bools_in_fields": objects([0], [["array", [[["a", "?"]], [1]], []]], b"\2"),
+    "characters_in_fields": objects(
+        [0], [["array", [[["a", [["b", "<U1"]]]], [2]], []]], b"\xff" * 8
+    ),
+    "bounds_doubled": objects(
+        [41],
+        [
+            ["list", None, [1, 1]],
+            *[["list", None, [[i], [i]]] for i in range(40)],
+            ["bounded_spec", [[2], "float32", None], [[40], [40]]],
+        ],
+    ),
     "characters": objects([0], [["array", ["<U1", [1]], []]], b"\xff" * 4),
     "bytes_negative": objects([0], [["bytes", -1, []]]),
     "bytes_huge": objects([0], [["bytes", 2**62, []]]),
@@ -267,6 +279,19 @@ def test_bombs_of_text_take_no_memory():
     # 34 MB of lists would be 700 MB of Python objects.
     body = b"[[0],[" + b"[]," * (34 * 2**20 // 3) + b"[]]]"
     assert peak_of(text(body)) < 2**24
+
+
+@pytest.mark.slow
+def test_bombs_of_sets_take_little_memory():
+    one = b'["set",null,[1,2,3,4,5]],'
+    body = b"[[0],[" + one * (31 * 2**20 // len(one)) + one[:-1] + b"]]"
+    tracemalloc.start()
+    try:
+        serialization.loads(text(body))
+    except ValueError as error:
+        assert "`max_bytes`" in str(error)
+    assert tracemalloc.get_traced_memory()[1] < 2**30
+    tracemalloc.stop()
 
 
 SAMPLE = {

@@ -57,6 +57,27 @@ def test_links_are_kept_as_what_they_lead_to(tmp_path):
     assert _source_archive.unpacked(data, "mine")["mine/linked.py"] == b"z"
 
 
+def test_links_to_folders_are_kept_as_what_they_lead_to(tmp_path):
+    planted(tmp_path, {"mine/__init__.py": b"", "else/a.py": b"z"})
+    for name, target in [("one", "../else"), ("two", "../else"), ("loop", "../mine")]:
+        (tmp_path / "mine" / name).symlink_to(target)
+    files = _source_archive.unpacked(_source_archive.packed(tmp_path, "mine"), "mine")
+    assert sorted(files) == ["mine/__init__.py", "mine/one/a.py", "mine/two/a.py"]
+
+
+@pytest.mark.parametrize("case", ["large", "many", "unprintable"])
+def test_what_could_not_be_unpacked_is_not_packed(case, tmp_path, monkeypatch):
+    files = {"mine/__init__.py": b"", "mine/a.json": bytes(2**16)}
+    if case == "large":
+        monkeypatch.setattr(_source_archive, "MOST_BYTES", 2**15)
+    elif case == "many":
+        monkeypatch.setattr(_source_archive, "_MOST_FILES", 1)
+    else:
+        files["mine/a\xa0b.json"] = b"{}"
+    with pytest.raises(ValueError, match="it holds more than|is no plain path"):
+        _source_archive.packed(planted(tmp_path, files), "mine")
+
+
 def test_the_same_files_give_the_same_bytes(tmp_path):
     first = _source_archive.packed(planted(tmp_path / "a", SOURCE), "mine")
     again = planted(tmp_path / "b", dict(reversed(SOURCE.items())))
@@ -139,7 +160,7 @@ def test_every_damage_shows_or_does_none():
 
 
 def test_bombs_are_refused(monkeypatch):
-    monkeypatch.setattr(_source_archive, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(_source_archive, "MOST_BYTES", 2**20)
     bomb = archive(INIT, ("mine/a.py", bytes(2**21)))
     assert len(bomb) < 2**14
     with pytest.raises(ValueError, match="more than 1048576 bytes"):
@@ -148,6 +169,9 @@ def test_bombs_are_refused(monkeypatch):
     many = archive(INIT, *[(f"mine/{i}.py", b"x") for i in range(3)])
     with pytest.raises(ValueError, match="more than 3 files"):
         _source_archive.unpacked(many, "mine")
+    folders = archive(INIT, *[(f"mine/{i}", {"type": tarfile.DIRTYPE}) for i in "abc"])
+    with pytest.raises(ValueError, match="more than 3 files"):
+        _source_archive.unpacked(folders, "mine")
 
 
 def test_huge_headers_are_no_memory():

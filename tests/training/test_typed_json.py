@@ -1,7 +1,7 @@
 """Tests of `tfrl.training._typed_json`."""
 
 import enum
-import math
+import struct
 from collections import OrderedDict, namedtuple
 
 import hypothesis
@@ -21,9 +21,7 @@ def same(a, b):
     if isinstance(a, np.ndarray | np.generic):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, float):
-        return (math.isnan(a) and math.isnan(b)) or (
-            a == b and math.copysign(1, a) == math.copysign(1, b)
-        )
+        return struct.pack(">d", a) == struct.pack(">d", b)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
@@ -82,6 +80,9 @@ def test_every_nest_comes_back(nest):
         10**5000,
         -0.0,
         "\ud800 lone surrogate",
+        "\ud83d\ude00",
+        {"\ud83d\ude00": 1},
+        struct.unpack(">d", bytes.fromhex("fff8000000001234"))[0],
         np.array(3.5),
         np.zeros((0, 3), np.int8),
         tf.constant([1.5, -2.0], tf.bfloat16).numpy(),
@@ -116,6 +117,8 @@ class Colour(enum.IntEnum):
         (namedtuple("Pair", "x y")(1, 2), "got Pair"),
         (np.array([None]), "got dtype object"),
         (np.zeros(1, [("x", "f4")]), "expected an array of numbers"),
+        (np.bytes_(b"a\0"), "expected an array of numbers"),
+        (np.zeros(3, [("a", "S0"), ("b", "i4")])["a"], "expected an array of numbers"),
         ({frozenset(): 1}, "key frozenset.* got frozenset"),
         (1j, "got complex"),
     ],
@@ -143,6 +146,12 @@ def test_a_nest_that_contains_itself_is_refused():
         '{"~array": ["<f4", [2], "AAAA"]}',
         '{"~array": ["O", [1], "AAAAAAAAAAA="]}',
         '{"~array": ["<f4", [-1, -1], "AAAAAA=="]}',
+        '{"~array": ["V0", [1152921504606846976], ""]}',
+        '{"~array": ["f4,(", [0], ""]}',
+        '{"~array": [{"names": ["a"], "formats": ["f4"], "offsets": [1e30]}, [0], ""]}',
+        f'{{"~array": [{{"names":["a"],"formats":["f4"],"itemsize":{2**70}}},[0],""]}}',
+        '{"~text": 5}',
+        '{"~float": "bits:x"}',
         '{"~bytes": "*"}',
         '{"~dict": [[[1], 2]]}',
         "[" * 100000,

@@ -75,6 +75,8 @@ def check_output_file(
 def replace_file(path: Path, data: bytes) -> None:
     """Writes a file so that readers see its old or its new content, never a part.
 
+    Who writes the same file at the same time, here or in another process, waits.
+
     Args:
         path: the file; its folder must exist.
         data: the new content.
@@ -91,14 +93,49 @@ def replace_file(path: Path, data: bytes) -> None:
     """
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_WRITING}{path.name}")
+    with _alone_at(temporary):
+        try:
+            temporary.write_bytes(data)
+            flush_to_disk(temporary)
+            os.rename(temporary, path)
+            flush_to_disk(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _alone_at(path: pathlib.Path) -> Iterator[None]:
+    """Makes a file, and keeps others off it, by a lock that ends with the process."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(path, file):
+                yield
+                return
+            # While this one waited, the file was renamed or removed.
+        finally:
+            os.close(file)
+
+
+def _is_at(path: pathlib.Path, file: int) -> bool:
     try:
-        temporary.write_bytes(data)
-        flush_to_disk(temporary)
-        os.rename(temporary, path)
-        flush_to_disk(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_unless_at_work(path: pathlib.Path) -> None:
+    """Removes what `replace_file` left, if it is not writing it right now."""
+    with contextlib.suppress(FileNotFoundError, BlockingIOError):
+        file = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, file):
+                path.unlink()
+        finally:
+            os.close(file)
 
 
 def flush_to_disk(*paths: Path) -> None:
@@ -235,7 +272,7 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
                     if entry.is_dir():
                         shutil.rmtree(entry)
                     else:
-                        entry.unlink()
+                        _remove_unless_at_work(entry)
         if reading:
             fcntl.flock(file, fcntl.LOCK_SH)
         yield

@@ -1,5 +1,6 @@
 """Small aids for the Python around the tensors."""
 
+import contextlib
 import importlib
 import sys
 import traceback
@@ -139,6 +140,7 @@ def reload_recursive(
 
     Raises:
         TypeError: if `module` is neither a module nor a name.
+        ValueError: if `module` was not imported.
 
     Example:
         >>> import json
@@ -155,7 +157,14 @@ def reload_recursive(
         name: loaded
         for name, loaded in list(sys.modules.items())
         if name == module.__name__ or name.startswith(f"{module.__name__}.")
+        # Anything may stand there, such as None, which blocks an import.
+        if isinstance(loaded, ModuleType)
     }
+    if module.__name__ not in beneath or module.__spec__ is None:
+        raise ValueError(
+            f"`reload_recursive`: `module` expected to be imported; got {module!r}; "
+            "import it first"
+        )
     ordered: dict[str, ModuleType] = {}
     admitted = None if reload_external_modules else beneath
     for loaded in beneath.values():
@@ -177,15 +186,20 @@ def _order(
         return
     seen.add(module.__name__)
     for value in list(vars(module).values()):
-        name = (
-            value.__name__
-            if isinstance(value, ModuleType)
-            else getattr(value, "__module__", None)
-        )
-        used = sys.modules.get(name) if isinstance(name, str) else None
-        if used is not None and _reloadable(used, admitted):
+        used = sys.modules.get(_home(value))
+        if isinstance(used, ModuleType) and _reloadable(used, admitted):
             _order(used, admitted, seen, ordered)
     ordered[module.__name__] = module
+
+
+def _home(value: Any) -> str:
+    """The name of the module that a value is or comes from; "" if it does not say."""
+    # Proxies of what does not exist yet raise whatever they like when asked.
+    with contextlib.suppress(Exception):
+        is_module = isinstance(value, ModuleType)
+        name = value.__name__ if is_module else value.__module__
+        return name if isinstance(name, str) else ""
+    return ""
 
 
 def _reloadable(module: ModuleType, admitted: Mapping[str, ModuleType] | None) -> bool:

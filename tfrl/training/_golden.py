@@ -226,11 +226,15 @@ def read(where: str, path: pathlib.Path) -> dict[str, Any]:
     """
     try:
         if path.is_dir():
-            text = (path / "assets.extra" / _MEMBER).read_bytes()
+            file = path / "assets.extra" / _MEMBER
+            _check_size(file.stat().st_size)
+            text = file.read_bytes()
         else:
             with zipfile.ZipFile(path) as archive:
+                _check_size(archive.getinfo(_MEMBER).file_size)
                 text = archive.read(_MEMBER)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:
+        # Of a hostile file, anything may go wrong in any way.
         raise ValueError(
             f"`{where}`: `path` expected what `export_model` wrote; got {str(path)!r}; "
             f"export it again: {error}"

@@ -14,19 +14,18 @@ what refers to them, where they do not refer to each other.
 """
 
 import json
+import reprlib
 import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tfrl.training import _lz4_frame, _object_kinds
+from tfrl.training import _lz4_frame, _object_costs, _object_kinds
 
 MAGIC = b"tfrl objects 1\n"
 _LENGTH = struct.Struct("<Q")
 # What Python takes for text such as `[],[],[]`, per byte.
 _MEMORY_OF_TEXT = 32
 _MOST_LABELS = 12
-# Python's own hashes and removal of deeper ones end the process.
-_MOST_DEPTH = 1000
 
 
 def encode(value: Any) -> Iterator[Any]:
@@ -40,8 +39,8 @@ def encode(value: Any) -> Iterator[Any]:
 
     Raises:
         TypeError: if something inside is of no known kind; the message names its place.
-        ValueError: if a configuration contains the object it is of, or tuples are too
-            deep in each other.
+        ValueError: if a configuration contains the object it is of, tuples are too
+            deep in each other, or keys cannot be hashed when read.
 
     Example:
         >>> b"".join(encode([1, (2,)]))[len(MAGIC) + 8 :]
@@ -67,7 +66,7 @@ class _Frame:
         if kind in ("list", "tuple", "deque"):
             return f"[{place}]"
         if kind in ("dict", "ordered_dict"):
-            return f"[{children[place - place % 2]!r:.40}]"
+            return f"[{reprlib.repr(children[place - place % 2]):.40}]"
         if kind in ("record", "named_tuple"):
             return f".{static[1][place]}"
         return f".{kind}"
@@ -76,7 +75,8 @@ class _Frame:
 class _Table:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
-        self.depths: list[int] = []
+        # An object stands for itself as the list that all who refer to it hold.
+        self.costs = _object_costs.Costs()
         self.stretches: list[Any] = []
         # Objects are kept, since the number of one that is gone is given away again.
         self.known: dict[int, tuple[Any, list[int]]] = {}
@@ -105,8 +105,10 @@ class _Table:
             return reference
         try:
             parts = _object_kinds.taken_apart(value)
-        except TypeError as error:
-            raise TypeError(f"`{self.place()}`: {error}") from error
+        except Exception as error:
+            # A configuration or field that cannot be had raises whatever it likes.
+            reason = str(error) or type(error).__name__
+            raise TypeError(f"`{self.place()}`: {reason}") from error
         if parts is None:
             raise TypeError(
                 f"`{self.place()}` is of {type(value).__name__} "
@@ -114,6 +116,7 @@ class _Table:
             )
         reference = []
         self.known[id(value)] = (value, reference)
+        self.costs.begin(id(reference), parts.kind, value)
         self.path.append(_Frame(value, parts))
         return reference
 
@@ -127,10 +130,13 @@ class _Table:
             )
 
     def finish(self, frame: _Frame) -> None:
-        kind, static, _, data = frame.parts
-        # All who refer to the object hold this very list.
-        self.known[id(frame.value)][1].append(len(self.nodes))
-        self.depths.append(_depth(kind, frame.items, self.depths))
+        kind, static, children, data = frame.parts
+        marks = [id(item) if type(item) is list else None for item in frame.items]
+        reference = self.known[id(frame.value)][1]
+        if _object_costs.is_hashed(kind):
+            self.costs.check_keys(kind, marks, children)
+        self.costs.finish(id(reference), kind, frame.value, _objects(marks), len(marks))
+        reference.append(len(self.nodes))
         self.nodes.append([kind, static, frame.items])
         if data is not None:
             self.stretches.append(data)
@@ -142,19 +148,8 @@ class _Table:
         return "obj" + "".join(labels)
 
 
-def _depth(kind: str, items: list[Any], depths: list[int]) -> int:
-    """How many objects that cannot change are in each other, down from one."""
-    if kind in _object_kinds.SHELLS:
-        return 0
-    # What is in progress has no number yet, and stands behind something changeable.
-    inner = (depths[item[0]] for item in items if type(item) is list and item)
-    depth = 1 + max(inner, default=0)
-    if depth > _MOST_DEPTH:
-        raise ValueError(
-            f"at most {_MOST_DEPTH} tuples expected in each other; got more; put a "
-            "list in between"
-        )
-    return depth
+def _objects(marks: list[int | None]) -> list[int]:
+    return [mark for mark in marks if mark is not None]
 
 
 def decode(source: _lz4_frame.Unpacked) -> Any:
@@ -210,7 +205,7 @@ class _Making:
     def __init__(self, nodes: list[Any]) -> None:
         self.nodes = nodes
         self.values: list[Any] = [None] * len(nodes)
-        self.depths = [0] * len(nodes)
+        self.costs = _object_costs.Costs()
         self.exists = bytearray(len(nodes))
         self.complete = bytearray(len(nodes))
         # By the last number that a shell waits for, when all others exist.
@@ -225,16 +220,18 @@ class _Making:
                 new, _ = _object_kinds.SHELLS[node[0]]
                 self.values[number] = new(node[1], source)
                 self.exists[number] = True
+                self.costs.begin(number, node[0], self.values[number])
         for number, (kind, static, items) in enumerate(self.nodes):
             if kind in _object_kinds.SHELLS:
                 self.fill(number)
                 continue
             content = self.objects(items)
-            self.depths[number] = _depth(kind, items, self.depths)
+            marks = self.check_keys(kind, items, content)
             if kind == "config":
                 self.check_sound(number)
             make = _object_kinds.MAKERS[kind]
-            self.values[number] = make(static, content, source)
+            value = self.values[number] = make(static, content, source)
+            self.costs.finish(number, kind, value, _objects(marks), len(marks))
             self.exists[number] = self.complete[number] = True
             for shell in self.waiting.pop(number, ()):
                 self.fill(shell)
@@ -261,8 +258,20 @@ class _Making:
             self.waiting.setdefault(max(late), []).append(number)
             return
         _, fill = _object_kinds.SHELLS[kind]
-        fill(self.values[number], static, self.objects(items))
+        value, content = self.values[number], self.objects(items)
+        marks = self.check_keys(kind, items, content)
+        fill(value, static, content)
+        self.costs.finish(number, kind, value, _objects(marks), len(marks))
         self.complete[number] = True
+
+    def check_keys(
+        self, kind: str, items: list[Any], content: list[Any]
+    ) -> list[int | None]:
+        """Returns what stands for the items, all of which may be hashed now."""
+        marks = [item[0] if type(item) is list else None for item in items]
+        if _object_costs.is_hashed(kind):
+            self.costs.check_keys(kind, marks, content)
+        return marks
 
     def check_sound(self, number: int) -> None:
         """Refuses what `from_config` would read before it is complete."""

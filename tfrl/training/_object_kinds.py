@@ -6,6 +6,7 @@ what stands here, and classes come from `_admitted_classes` alone.
 """
 
 import collections
+import contextlib
 import math
 import types
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def is_leaf(value: Any) -> bool:
     if kind is int:
         return abs(value) < _LARGEST_NUMBER
     if kind is str:
-        return len(value) <= _LONG_TEXT
+        return len(value) <= _LONG_TEXT and len(_typed_json.split_text(value)) == 1
     return value is None or kind is bool
 
 
@@ -80,6 +81,9 @@ def taken_apart(value: Any) -> Parts | None:
     kind = type(value)
     if kind in _PLAIN:
         return _PLAIN[kind](value)
+    if kind is np.bytes_:
+        # An array would take zeros at its end for filling.
+        return _of_bytes("byte_scalar")(value)
     if isinstance(value, np.generic):
         return _of_array("scalar", np.asarray(value))
     if isinstance(value, np.dtype):
@@ -106,8 +110,9 @@ def _of_array(kind: str, array: np.ndarray) -> Parts:
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return flat.view(np.uint8) if flat.nbytes else np.zeros(0, np.uint8)
+    if not array.nbytes:
+        return np.zeros(0, np.uint8)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _of_tensor(tensor: tf.Tensor) -> Parts:
@@ -124,9 +129,13 @@ def _of_tensor(tensor: tf.Tensor) -> Parts:
 
 def _token(dtype: np.dtype) -> Any:
     token: Any = _typed_json.dtype_token(dtype)
-    if token is None and dtype.names is not None:
-        token = _as_lists(np.lib.format.dtype_to_descr(dtype))
-    if token is None or dtype.hasobject or _dtype(token) != dtype:
+    known = token
+    with contextlib.suppress(TypeError, ValueError):
+        if token is None and dtype.names is not None and not dtype.hasobject:
+            token = _as_lists(np.lib.format.dtype_to_descr(dtype))
+            copy = _dtype(token)
+            known = copy == dtype and copy.type is dtype.type
+    if not known:
         raise TypeError(f"dtype {dtype} is none of numbers, bools, text or times")
     return token
 
@@ -170,6 +179,11 @@ def _of_bytes(kind: str) -> Callable[[Any], Parts]:
     return lambda x: Parts(kind, len(x), [], np.frombuffer(x, np.uint8))
 
 
+def _of_text(text: str) -> Parts:
+    parts = _typed_json.split_text(text)
+    return Parts("str", parts if len(parts) > 1 else text, [])
+
+
 def _of_items(kind: str) -> Callable[[Any], Parts]:
     return lambda x: Parts(kind, None, list(x))
 
@@ -180,9 +194,11 @@ def _of_mapping(kind: str) -> Callable[[Any], Parts]:
 
 _PLAIN: dict[type, Callable[[Any], Parts | None]] = {
     int: lambda x: Parts("int", hex(x), []),
-    float: lambda x: Parts("float", repr(x), []),
-    complex: lambda x: Parts("complex", [repr(x.real), repr(x.imag)], []),
-    str: lambda x: Parts("str", x, []),
+    float: lambda x: Parts("float", _typed_json.float_text(x), []),
+    complex: lambda x: Parts(
+        "complex", [_typed_json.float_text(part) for part in (x.real, x.imag)], []
+    ),
+    str: _of_text,
     bytes: _of_bytes("bytes"),
     bytearray: _of_bytes("bytearray"),
     list: _of_items("list"),
@@ -208,19 +224,25 @@ def _read(source: _lz4_frame.Unpacked, dtype: np.dtype, shape: Any) -> np.ndarra
     source.reserve(count * max(dtype.itemsize, 1))
     memory = np.empty(count * dtype.itemsize, np.uint8)
     source.fill(memory.data)
-    if dtype.kind == "b" and np.any(memory > 1):
-        raise ValueError("a bool is neither 0 nor 1")
     if not memory.size:
-        return np.empty(shape, dtype)
+        # `np.empty` widens text of no width.
+        return np.ndarray(shape, dtype, memory)
     array = memory.view(dtype).reshape(shape)
-    if dtype.kind == "U" and np.any(_characters(array) > _MOST_CHARACTER):
-        raise ValueError("text holds what is no character")
+    _check_content(array)
     return array
 
 
-def _characters(array: np.ndarray) -> np.ndarray:
-    order = array.dtype.str[0]
-    return array.reshape(-1).view(f"{order}u4")
+def _check_content(array: np.ndarray) -> None:
+    """Refuses bools and text that numpy itself never makes, and trips over."""
+    dtype = array.dtype
+    for name in dtype.names or ():
+        _check_content(array[name])
+    if dtype.kind == "b" and np.any(array.view(np.uint8) > 1):
+        raise ValueError("a bool is neither 0 nor 1")
+    if dtype.kind == "U" and dtype.itemsize:
+        flat = np.ascontiguousarray(array).reshape(-1)
+        if np.any(flat.view(f"{dtype.str[0]}u4") > _MOST_CHARACTER):
+            raise ValueError("text holds what is no character")
 
 
 def _make_bytes(static: Any, source: _lz4_frame.Unpacked) -> np.ndarray:
@@ -246,8 +268,11 @@ def _make_bounded_spec(
 ) -> specs.BoundedTensorSpec:
     shape, dtype, name = static
     sizes = [1 if size is None else size for size in shape or ()]
-    source.reserve(8 * math.prod(sizes))
+    size = math.prod(sizes)
+    source.reserve(8 * size)
     minimum, maximum = items
+    if not all(type(bound) is np.ndarray and bound.size <= size for bound in items):
+        raise ValueError("bounds of a spec are no arrays of its shape")
     return specs.BoundedTensorSpec(shape, tf.as_dtype(dtype), minimum, maximum, name)
 
 
@@ -255,10 +280,13 @@ _Maker = Callable[[Any, list[Any], _lz4_frame.Unpacked], Any]
 # Objects that are complete once made: what they refer to exists before.
 MAKERS: dict[str, _Maker] = {
     "int": lambda static, _, __: int(static, 16),
-    "float": lambda static, _, __: float(static),
-    "complex": lambda static, _, __: complex(*map(float, static)),
-    "str": lambda static, _, __: str(static),
+    "float": lambda static, _, __: _typed_json.float_of(static),
+    "complex": lambda static, _, __: complex(*map(_typed_json.float_of, static)),
+    "str": lambda static, _, __: "".join(static),
     "bytes": lambda static, _, source: _make_bytes(static, source).tobytes(),
+    "byte_scalar": lambda static, _, source: np.bytes_(
+        _make_bytes(static, source).tobytes()
+    ),
     "bytearray": lambda static, _, source: bytearray(_make_bytes(static, source)),
     "tuple": lambda _, items, __: tuple(items),
     "frozenset": lambda _, items, __: frozenset(items),
@@ -290,6 +318,11 @@ def _new_deque(static: Any, source: _lz4_frame.Unpacked) -> collections.deque[An
     return collections.deque(maxlen=static)
 
 
+def _new_set(_: Any, source: _lz4_frame.Unpacked) -> set[Any]:
+    source.reserve(512)
+    return set()
+
+
 def _fill_dict(mapping: dict[Any, Any], _: Any, items: list[Any]) -> None:
     mapping.update(zip(items[::2], items[1::2], strict=True))
 
@@ -298,7 +331,7 @@ _New = Callable[[Any, _lz4_frame.Unpacked], Any]
 # Objects that can exist before what they refer to: how they begin, how they are filled.
 SHELLS: dict[str, tuple[_New, Callable[[Any, Any, list[Any]], None]]] = {
     "list": (lambda _, __: [], lambda shell, _, items: shell.extend(items)),
-    "set": (lambda _, __: set(), lambda shell, _, items: shell.update(items)),
+    "set": (_new_set, lambda shell, _, items: shell.update(items)),
     "deque": (_new_deque, lambda shell, _, items: shell.extend(items)),
     "dict": (lambda _, __: {}, _fill_dict),
     "ordered_dict": (lambda _, __: collections.OrderedDict(), _fill_dict),

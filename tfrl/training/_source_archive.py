@@ -5,17 +5,18 @@ import io
 import pathlib
 import tarfile
 import zlib
+from collections.abc import Iterator
 
 from tfrl.core import durable
 
 SUFFIX = ".tar.gz"
 _SUFFIXES = (".py", ".gin", ".json", ".so")
-_MOST_BYTES = 2**28
+MOST_BYTES = 2**28
 _MOST_FILES = 100_000
 
 
 def packed(root: durable.Path, name: str) -> bytes:
-    """Packs the source of a package.
+    """Packs the source of a package, links to files and folders as what they lead to.
 
     Args:
         root: the folder that holds it.
@@ -26,6 +27,7 @@ def packed(root: durable.Path, name: str) -> bytes:
 
     Raises:
         OSError: if a file cannot be read.
+        ValueError: if `unpacked` would refuse the archive.
 
     Example:
         >>> import tempfile
@@ -36,20 +38,31 @@ def packed(root: durable.Path, name: str) -> bytes:
         {'mine/__init__.py': b'x = 1'}
     """
     root = pathlib.Path(root)
-    found = [
-        path
-        for path in (root / name).rglob("*")
-        if path.suffix in _SUFFIXES and path.is_file()
-    ]
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in sorted(found):
+        for path in sorted(_sources(root / name, ())):
             data = path.read_bytes()
             # Times and owners are left at their defaults: they are not source.
             member = tarfile.TarInfo(path.relative_to(root).as_posix())
             member.size, member.mode = len(data), 0o644
             archive.addfile(member, io.BytesIO(data))
-    return gzip.compress(content.getvalue(), mtime=0)
+    data = gzip.compress(content.getvalue(), mtime=0)
+    unpacked(data, name)
+    return data
+
+
+def _sources(
+    folder: pathlib.Path, above: tuple[pathlib.Path, ...]
+) -> Iterator[pathlib.Path]:
+    real = folder.resolve()
+    # A link may lead to a folder that it is in.
+    if real in above:
+        return
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _sources(path, (*above, real))
+        elif path.suffix in _SUFFIXES and path.is_file():
+            yield path
 
 
 def unpacked(data: bytes, name: str) -> dict[str, bytes]:
@@ -77,7 +90,9 @@ def unpacked(data: bytes, name: str) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=content, mode="r:") as archive:
-            for member in archive:
+            for count, member in enumerate(archive, 1):
+                if count > _MOST_FILES:
+                    raise ValueError(f"it holds more than {_MOST_FILES} files")
                 if member.isdir():
                     continue
                 _check(member, name, files)
@@ -97,12 +112,12 @@ def unpacked(data: bytes, name: str) -> dict[str, bytes]:
 def _unzipped(data: bytes) -> bytes:
     try:
         with gzip.open(io.BytesIO(data)) as file:
-            content = file.read(_MOST_BYTES + 1)
-            whole = len(content) <= _MOST_BYTES
+            content = file.read(MOST_BYTES + 1)
+            whole = len(content) <= MOST_BYTES
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"it is no gzipped archive ({error})") from error
     if not whole:
-        raise ValueError(f"it holds more than {_MOST_BYTES} bytes")
+        raise ValueError(f"it holds more than {MOST_BYTES} bytes")
     return content
 
 
@@ -116,8 +131,6 @@ def _check(member: tarfile.TarInfo, name: str, files: dict[str, bytes]) -> None:
         raise ValueError(f"{member.name!r} is no plain path")
     if member.name in files:
         raise ValueError(f"{member.name!r} is there twice")
-    if len(files) == _MOST_FILES:
-        raise ValueError(f"it holds more than {_MOST_FILES} files")
 
 
 def _check_folders(files: dict[str, bytes]) -> None:

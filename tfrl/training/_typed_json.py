@@ -9,6 +9,8 @@ reading a text runs no code and creates nothing but the types listed in `to_json
 import base64
 import json
 import math
+import re
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,9 @@ import tensorflow as tf
 
 _TAG = "~"
 _LARGEST_NUMBER = 2**63
+_BITS = "bits:"
+# Between the halves of a pair, which JSON would join to one character.
+_PAIRS = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 
 
 def to_json(value: Any) -> str:
@@ -71,11 +76,70 @@ def from_json(text: str | bytes) -> Any:
     """
     try:
         return _decode(json.loads(text, parse_constant=_refuse_constant))
-    except (KeyError, RecursionError, TypeError, ValueError) as error:
+    except Exception as error:
+        # What numpy makes of a wrong dtype or shape can be any error.
+        reason = str(error) or type(error).__name__
         raise ValueError(
-            f"`from_json`: `text` expected the output of `to_json`; got {error}; the "
+            f"`from_json`: `text` expected the output of `to_json`; got {reason}; the "
             "text was damaged or written by something else"
         ) from error
+
+
+def float_text(value: float) -> str:
+    """Returns a text that stands for a float.
+
+    Args:
+        value: the float.
+
+    Returns:
+        What `float_of` takes; every bit comes back, those of a NaN too.
+
+    Example:
+        >>> float_text(0.1), float_text(math.nan), float_text(-math.nan)
+        ('0.1', 'nan', 'bits:fff8000000000000')
+    """
+    bits = struct.pack(">d", value)
+    if value == value or bits == struct.pack(">d", math.nan):
+        return repr(value)
+    return f"{_BITS}{bits.hex()}"
+
+
+def float_of(text: str) -> float:
+    """Returns the float that a text stands for.
+
+    Args:
+        text: what `float_text` returned.
+
+    Returns:
+        The float.
+
+    Raises:
+        ValueError: if it is none.
+
+    Example:
+        >>> float_of("-inf")
+        -inf
+    """
+    if text.startswith(_BITS):
+        bits = int(text.removeprefix(_BITS), 16) % 2**64
+        return float(struct.unpack(">d", bits.to_bytes(8, "big"))[0])
+    return float(text)
+
+
+def split_text(text: str) -> list[str]:
+    """Splits a text where JSON would join two halves of a character to one.
+
+    Args:
+        text: the text.
+
+    Returns:
+        Its parts, nearly always one.
+
+    Example:
+        >>> len(split_text("abc")), len(split_text(chr(0xD83D) + chr(0xDE00)))
+        (1, 2)
+    """
+    return [text] if text.isascii() else _PAIRS.split(text)
 
 
 def dtype_token(dtype: np.dtype) -> str | None:
@@ -130,12 +194,15 @@ def _refuse_constant(name: str) -> Any:
 
 def _encode(value: Any, place: str) -> Any:
     kind = type(value)
-    if value is None or kind is bool or kind is str:
+    if value is None or kind is bool:
         return value
+    if kind is str:
+        parts = split_text(value)
+        return value if len(parts) == 1 else {"~text": parts}
     if kind is int:
         return value if abs(value) < _LARGEST_NUMBER else {"~int": hex(value)}
     if kind is float:
-        return value if math.isfinite(value) else {"~float": repr(value)}
+        return value if math.isfinite(value) else {"~float": float_text(value)}
     if kind is bytes:
         return {"~bytes": _to_text(value)}
     if kind in (list, tuple):
@@ -152,7 +219,8 @@ def _encode(value: Any, place: str) -> Any:
 
 
 def _encode_dict(value: dict[Any, Any], place: str) -> Any:
-    if all(type(key) is str and not key.startswith(_TAG) for key in value):
+    plain = (type(key) is str and not key.startswith(_TAG) for key in value)
+    if all(plain) and all(len(split_text(key)) == 1 for key in value):
         return {key: _encode(item, f"{place}[{key!r}]") for key, item in value.items()}
     pairs = [
         [_encode(key, f"key {key!r} of {place}"), _encode(item, f"{place}[{key!r}]")]
@@ -164,7 +232,9 @@ def _encode_dict(value: dict[Any, Any], place: str) -> Any:
 def _encode_array(value: Any, place: str) -> Any:
     array = np.asarray(value)
     token = dtype_token(array.dtype)
-    if token is None:
+    # An array takes zeros at the end of bytes for filling.
+    is_filled = isinstance(value, np.bytes_) and value.endswith(b"\0")
+    if token is None or is_filled or not (array.itemsize or array.size <= 1):
         raise TypeError(
             f"`to_json`: `{place}` expected an array of numbers, bools, text or times; "
             f"got dtype {array.dtype}; store its fields or items one by one"
@@ -194,7 +264,10 @@ def _decode_array(content: list[Any]) -> np.ndarray:
     token, shape, data = content
     memory = base64.b64decode(data, validate=True)
     dtype = dtype_of(token)
-    if dtype.hasobject or len(memory) != dtype.itemsize * math.prod(shape):
+    count = math.prod(shape)
+    # Numpy copies any number of elements without width one by one.
+    fits = len(memory) == dtype.itemsize * count and (dtype.itemsize or count <= 1)
+    if dtype.hasobject or not fits:
         raise ValueError(f"{len(memory)} bytes for {dtype} {shape}")
     return np.ndarray(shape, dtype, memory).copy()
 
@@ -206,7 +279,8 @@ def _decode_scalar(content: list[Any]) -> Any:
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "~int": lambda content: int(content, 16),
-    "~float": float,
+    "~float": float_of,
+    "~text": "".join,
     "~bytes": lambda content: base64.b64decode(content, validate=True),
     "~tuple": lambda content: tuple(_decode(item) for item in content),
     "~dict": lambda content: {_decode(key): _decode(item) for key, item in content},

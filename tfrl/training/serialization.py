@@ -6,6 +6,7 @@ nothing, or a pickle, which is written and read for those who say `trusted=True`
 """
 
 import io
+import os
 import pathlib
 import pickle
 from typing import Any, BinaryIO
@@ -52,8 +53,9 @@ def dumps(obj: Any, *, trusted: bool = False) -> bytes:
     Raises:
         TypeError: if something inside is of another kind, or, trusted, cannot be
             pickled; the message names its place.
-        ValueError: if the configuration of an object contains that object, or there
-            are more than 1000 tuples in each other.
+        ValueError: if the configuration of an object contains that object, there are
+            more than 1000 tuples in each other, or a key, or item of a set, contains
+            itself or takes too long to hash.
 
     Example:
         >>> a = [13]
@@ -98,11 +100,13 @@ def loads(s: bytes, *, trusted: bool = False, max_bytes: int | None = None) -> A
             f"`loads`: `s` expected bytes; got {type(s).__name__}; for a file take "
             "`load`"
         )
+    view = memoryview(s)
+    limit = _limit("loads", view.nbytes, trusted, max_bytes)
     return _loaded(
         "`loads`: `s` expected what `dumps` wrote; got bytes",
-        io.BytesIO(s),
+        io.BytesIO(view if view.c_contiguous else view.tobytes()),
         trusted,
-        _limit("loads", len(s), trusted, max_bytes),
+        limit,
     )
 
 
@@ -113,14 +117,14 @@ def dump(obj: Any, filepath: durable.Path, *, trusted: bool = False) -> None:
 
     Args:
         obj: the object, as of `dumps`.
-        filepath: the file; folders on the way are made. Of any name, such as
-            "run.pkl.lz4".
+        filepath: the file, on this machine; folders on the way are made. Of any name,
+            such as "run.pkl.lz4".
         trusted: as of `dumps`.
 
     Raises:
         OSError: if it cannot be written.
-        TypeError: as `dumps`; nothing is written then.
-        ValueError: as `dumps`; nothing is written then.
+        TypeError: as `dumps`, or if `filepath` is no path; nothing is written then.
+        ValueError: as `dumps`, or if `filepath` names no file; nothing is written then.
 
     Example:
         >>> import tempfile
@@ -129,8 +133,8 @@ def dump(obj: Any, filepath: durable.Path, *, trusted: bool = False) -> None:
         >>> load(path)
         (1, [2])
     """
+    path = _path("dump", filepath)
     data = _dumped("dump", obj, trusted)
-    path = pathlib.Path(filepath)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.replace_file(path, data)
@@ -158,7 +162,8 @@ def load(
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: as `loads`; the message names the file.
+        TypeError: if `filepath` is no path.
+        ValueError: as `loads`, or if `filepath` names no file; the message names it.
 
     Example:
         >>> import tempfile
@@ -167,7 +172,7 @@ def load(
         >>> load(path)
         {'step': np.int64(3)}
     """
-    path = pathlib.Path(filepath)
+    path = _path("load", filepath)
     if path.exists() and not path.is_file():
         raise ValueError(
             f"`load`: `filepath` expected a file; got {str(path)!r}, which is none; "
@@ -182,7 +187,32 @@ def load(
         )
 
 
+def _path(where: str, filepath: durable.Path) -> pathlib.Path:
+    text = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise TypeError(
+            f"`{where}`: `filepath` expected a path; got {filepath!r}; give the name "
+            "of a file"
+        )
+    path = pathlib.Path(text)
+    if not path.name or "\0" in text or "://" in text:
+        raise ValueError(
+            f"`{where}`: `filepath` expected a file of this machine; got {text!r}, "
+            "which is none; give the name of a file"
+        )
+    return path
+
+
+def _check_trusted(where: str, trusted: bool) -> None:
+    # A text such as "no" would be taken for trust.
+    if not isinstance(trusted, bool):
+        raise TypeError(
+            f"`{where}`: `trusted` expected True or False; got {trusted!r}; choose one"
+        )
+
+
 def _limit(where: str, size: int, trusted: bool, max_bytes: int | None) -> int | None:
+    _check_trusted(where, trusted)
     if max_bytes is not None:
         return checks.check_whole_number(where, "max_bytes", max_bytes, low=0)
     if trusted:
@@ -191,6 +221,7 @@ def _limit(where: str, size: int, trusted: bool, max_bytes: int | None) -> int |
 
 
 def _dumped(where: str, obj: Any, trusted: bool) -> bytes:
+    _check_trusted(where, trusted)
     try:
         return _lz4_frame.packed(_object_graph.encode(obj))
     except ValueError as error:

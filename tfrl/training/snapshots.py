@@ -108,8 +108,8 @@ def generate_snapshot(
 
     Raises:
         OSError: if a file cannot be read or written.
-        ValueError: if a folder does not hold its package, or `dest_path` is inside of
-            a package.
+        ValueError: if a folder does not hold its package, `dest_path` is inside of a
+            package, or a package is one that `unzip_snapshot` would refuse.
 
     Example:
         >>> folder = tempfile.mkdtemp()
@@ -137,10 +137,16 @@ def generate_snapshot(
             f"`{where}`: `conf_file` expected a file or None; got {str(conf_file)!r}; "
             "correct the path"
         )
-    archives = {
-        f"{name}{_source_archive.SUFFIX}": _source_archive.packed(root, name)
-        for name, root in roots.items()
-    }
+    archives = {}
+    for name, root in roots.items():
+        try:
+            data = _source_archive.packed(root, name)
+        except ValueError as error:
+            raise ValueError(
+                f"`{where}`: `{name}` expected of files that a snapshot restores; got "
+                f"{str(root)!r}, whose archive would be refused: {error}; correct it"
+            ) from error
+        archives[f"{name}{_source_archive.SUFFIX}"] = data
     if conf_file is not None:
         conf = pathlib.Path(conf_file)
         archives[conf.name] = conf.read_bytes()
@@ -218,7 +224,7 @@ def _restore(where: str, root: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
     names = sorted(
         path.name.removesuffix(suffix)
         for path in root.glob(f"*{suffix}")
-        if path.name.removesuffix(suffix).isidentifier()
+        if path.name.removesuffix(suffix).isidentifier() and path.is_file()
     )
     if _PACKAGE not in names:
         raise ValueError(
@@ -229,6 +235,8 @@ def _restore(where: str, root: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
     for name in names:
         path = root / f"{name}{suffix}"
         try:
+            if path.stat().st_size > _source_archive.MOST_BYTES:
+                raise ValueError(f"it is {path.stat().st_size} bytes long")
             files.update(_source_archive.unpacked(path.read_bytes(), name))
         except ValueError as error:
             raise ValueError(
