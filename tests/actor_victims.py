@@ -15,7 +15,7 @@ import actor_envs
 import keras
 import numpy as np
 
-from tfrl.training import actors
+from tfrl.training.collecting import actors
 
 
 def ignore(trajectory, env_ids):

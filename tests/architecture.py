@@ -41,8 +41,8 @@ TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENS
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {
     "tfrl/rl_trainer.py",
-    "tfrl/training/_gin_text.py",
-    "tfrl/training/configs.py",
+    "tfrl/training/configuring/_gin_text.py",
+    "tfrl/training/configuring/configs.py",
 }
 OPTIONAL = {"PIL", "av", "dm_control", "flax", "jax", "matplotlib", "scipy"}
 PRIVATE_OR_DEAD = {
@@ -82,22 +82,24 @@ def imports_go_down(root: Path) -> Iterator[str]:
 def _fault_of_import(
     root: Path, room: str, is_door: bool, node: ast.AST, target: str
 ) -> str:
-    parts = target.split(".")[1:]
+    *folders, file = target.removeprefix("tfrl").removeprefix(".").split(".")
+    is_file = root.joinpath("tfrl", *folders, f"{file}.py").is_file()
     if is_door:
-        own = len(parts) == 3 and parts[0] == room
+        own = len(folders) > 1 and folders[0] == room
         return "" if own else "a door imports names of its own files only"
-    is_front = len(parts) == 1 and (root / "tfrl" / f"{parts[0]}.py").is_file()
-    if isinstance(node, ast.Import) or (len(parts) != 2 and not is_front):
+    module = root.joinpath("tfrl", *folders).with_suffix(".py")
+    if isinstance(node, ast.Import) or not (folders or is_file) or module.is_file():
         return "import a file: `from tfrl.room import file`"
-    if not is_front and not (root / "tfrl" / parts[0] / f"{parts[1]}.py").is_file():
+    if not is_file:
         return "not a file of that room"
-    if parts[0] == room:
+    other = folders[0] if folders else file
+    if other == room:
         return ""
-    if parts[-1].startswith("_"):
+    if file.startswith("_"):
         return "a file private to its room"
-    if parts[0] not in FLOORS or room not in FLOORS:
+    if other not in FLOORS or room not in FLOORS:
         return "a room without a floor"
-    return "" if FLOORS[parts[0]] < FLOORS[room] else "not on a lower floor"
+    return "" if FLOORS[other] < FLOORS[room] else "not on a lower floor"
 
 
 def imports_stand_at_the_top(root: Path) -> Iterator[str]:
@@ -139,9 +141,9 @@ def doors_are_complete(root: Path) -> Iterator[str]:
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        stems = {path.stem for path in files}
+        stems = {part.stem for path in files for part in (path, path.parent)}
         for path in files:
-            module = f"tfrl.{room}.{path.stem}"
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
             private = path.stem.startswith("_")
             names = [] if private else public_definitions(path)
             owned = {(module, node.name) for node in names}
@@ -153,6 +155,16 @@ def doors_are_complete(root: Path) -> Iterator[str]:
             for _, name in sorted({x for x in shown if x[0] == module} - owned):
                 if name.startswith("_") or assigned_value(path, name) is None:
                     yield f"{module}: {name} is in the door but not public there"
+
+
+def folders_have_no_doors(root: Path) -> Iterator[str]:
+    """The `__init__.py` of a folder of a room says what is there, and no more."""
+    for room, files in rooms(root).items():
+        for folder in sorted({path.parent for path in files}):
+            inner = folder / "__init__.py"
+            is_bare = inner.is_file() and len(parse(inner).body) == 1
+            if folder != root / "tfrl" / room and not is_bare:
+                yield f"{inner.relative_to(root)}: holds more than a docstring"
 
 
 def _faults_of_door(door: Path) -> Iterator[str]:
@@ -263,14 +275,14 @@ def files_are_small(root: Path) -> Iterator[str]:
 
 
 def names_say_something(root: Path) -> Iterator[str]:
-    """No file or folder is a drawer; rooms are flat."""
+    """No file or folder is a drawer; a room has folders, and those have none."""
     for name, _ in modules(root, "tfrl", "tests", "tools"):
         words = set(re.split(r"[/_.]", name.removesuffix(".py")))
         for word in sorted(words & DRAWERS):
             yield f"{name}: `{word}` says nothing"
         folder = name.rpartition("/")[0]
-        if folder.startswith("tfrl") and folder.count("/") > 1:
-            yield f"{name}: a room has no folders"
+        if folder.startswith("tfrl") and folder.count("/") > 2:
+            yield f"{name}: a folder of a room has no folders"
 
 
 def tests_mirror_the_package(root: Path) -> Iterator[str]:
@@ -331,6 +343,7 @@ RULES = (
     imports_stand_at_the_top,
     imports_are_public,
     doors_are_complete,
+    folders_have_no_doors,
     public_names_are_documented,
     files_are_small,
     names_say_something,

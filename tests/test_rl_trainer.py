@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from tfrl import rl_trainer
 from tfrl.summaries import run_log
-from tfrl.training import checkpoints, configs, rehearsal
+from tfrl.training.checkpointing import checkpoints
+from tfrl.training.configuring import configs
+from tfrl.training.rehearsing import rehearsal
 
 ROOT = pathlib.Path(__file__).parents[1]
 CARTPOLE = ROOT / "configs" / "ppo_cartpole.gin"

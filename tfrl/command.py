@@ -24,8 +24,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tfrl import rl_trainer
-from tfrl.summaries import curves, mean_curve, readers, run_log
-from tfrl.training import checkpoints, doctor, export
+from tfrl.summaries import run_log
+from tfrl.summaries.plotting import curves, mean_curve, readers
+from tfrl.training import doctor
+from tfrl.training.checkpointing import checkpoints
+from tfrl.training.exporting import export
 
 
 def main(argv: Sequence[str] | None = None) -> int:

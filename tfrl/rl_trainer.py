@@ -26,17 +26,12 @@ from tfrl.distribute import strategies
 from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
 from tfrl.schedules import schedulers
-from tfrl.summaries import curves
-from tfrl.training import (
-    cadence,
-    checkpoints,
-    configs,
-    evaluation,
-    export,
-    rehearsal,
-    saved_run,
-    trainer,
-)
+from tfrl.summaries.plotting import curves
+from tfrl.training import cadence, evaluation, saved_run, trainer
+from tfrl.training.checkpointing import checkpoints
+from tfrl.training.configuring import configs
+from tfrl.training.exporting import export
+from tfrl.training.rehearsing import rehearsal
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ActionQuantizer": quantizer.ActionQuantizer,

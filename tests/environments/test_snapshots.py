@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as vector_wrappers
 
 from tfrl.environments import snapshots
-from tfrl.training import _typed_json
+from tfrl.training.serializing import _typed_json
 
 
 def through_json(snapshot):

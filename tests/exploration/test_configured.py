@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfrl import exploration, rl_trainer, schedules
 from tfrl.core import specs
-from tfrl.training import configs
+from tfrl.training.configuring import configs
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from tfrl import rl_trainer
 from tfrl.summaries import run_log
-from tfrl.training import configs
+from tfrl.training.configuring import configs
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 

@@ -6,8 +6,8 @@ import replay_episodes
 
 from tfrl.core import shapes
 from tfrl.replay import _episode_rows, numpy_storage
-from tfrl.replay.transitions import Transitions
-from tfrl.replay.uniform import UniformReplay
+from tfrl.replay.sampling.transitions import Transitions
+from tfrl.replay.sampling.uniform import UniformReplay
 
 OPEN = 1 << 62
 

@@ -10,7 +10,7 @@ import replay_episodes
 import tensorflow as tf
 
 from tfrl.replay.episodes import EpisodeStore, Step
-from tfrl.replay.uniform import UniformReplay
+from tfrl.replay.sampling.uniform import UniformReplay
 
 FLAGS = [False]
 

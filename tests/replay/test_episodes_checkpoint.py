@@ -8,9 +8,9 @@ import replay_episodes
 import tensorflow as tf
 
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.prioritized import PrioritizedReplay
-from tfrl.replay.transitions import Sequences, Transitions
-from tfrl.replay.uniform import UniformReplay
+from tfrl.replay.sampling.prioritized import PrioritizedReplay
+from tfrl.replay.sampling.transitions import Sequences, Transitions
+from tfrl.replay.sampling.uniform import UniformReplay
 
 ROUNDS = {"empty": 0, "begun": 2, "filled": 9, "wrapped": 40}
 STORAGES = ["memory", "path", "shared"]

@@ -8,7 +8,8 @@ import tensorflow as tf
 from event_files import writing
 
 from tfrl.summaries import run_log
-from tfrl.training import checkpoints, doctor
+from tfrl.training import doctor
+from tfrl.training.checkpointing import checkpoints
 
 COLUMNS = ["train/return_mean", "train/length_mean", "train/loss"]
 

@@ -2,7 +2,8 @@ import gymnasium as gym
 import numpy as np
 
 from tfrl.environments import vector
-from tfrl.training import _own_state, collection
+from tfrl.training import _own_state
+from tfrl.training.collecting import collection
 
 
 class Uncapturable(gym.Wrapper):

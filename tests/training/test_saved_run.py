@@ -10,7 +10,7 @@ from PIL import Image
 
 from tfrl.agents import policy_gradient
 from tfrl.environments import vector
-from tfrl.summaries import panels
+from tfrl.summaries.filming import panels
 from tfrl.training import cadence, saved_run, trainer
 
 

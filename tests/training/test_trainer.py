@@ -18,7 +18,8 @@ from tfrl.core import compile
 from tfrl.environments import vector
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries import run_log
-from tfrl.training import cadence, checkpoints, trainer
+from tfrl.training import cadence, trainer
+from tfrl.training.checkpointing import checkpoints
 
 SMALL = ppo.PPO(
     n_epochs=2,

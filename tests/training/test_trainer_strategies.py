@@ -8,7 +8,8 @@ from training_workers import make_trainer
 
 from tfrl.agents import policy_gradient
 from tfrl.summaries import run_log
-from tfrl.training import cadence, checkpoints, trainer
+from tfrl.training import cadence, trainer
+from tfrl.training.checkpointing import checkpoints
 
 SMALL = policy_gradient.PolicyGradient(hidden_units=(8,))
 

@@ -10,16 +10,16 @@ weigh what was drawn are in `tfrl.losses`, running statistics of what was seen i
 """
 
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.dataset import as_dataset
+from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore, Step
 from tfrl.replay.locking import atomic
 from tfrl.replay.numpy_storage import NumpyStorage
-from tfrl.replay.prioritized import PrioritizedReplay
 from tfrl.replay.ring_buffer import RingBuffer
-from tfrl.replay.saving import load, save
-from tfrl.replay.segment_tree import MaxTree, MinTree, SegmentTree, SumTree
-from tfrl.replay.transitions import Hindsight, Sample, Sequences, Transitions
-from tfrl.replay.uniform import UniformReplay
+from tfrl.replay.sampling.dataset import as_dataset
+from tfrl.replay.sampling.prioritized import PrioritizedReplay
+from tfrl.replay.sampling.segment_tree import MaxTree, MinTree, SegmentTree, SumTree
+from tfrl.replay.sampling.transitions import Hindsight, Sample, Sequences, Transitions
+from tfrl.replay.sampling.uniform import UniformReplay
 from tfrl.replay.variable_buffer import VariableStorage
 
 __all__ = [

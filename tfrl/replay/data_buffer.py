@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks
-from tfrl.replay import _draws, _indices, locking, ring_buffer
+from tfrl.replay import _indices, locking, ring_buffer
+from tfrl.replay.sampling import _draws
 
 
 class DataBuffer(ring_buffer.RingBuffer):

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.replay import _blocks, _changes, _row_layout, _saved_rows
+from tfrl.replay import _row_layout
+from tfrl.replay.disk import _blocks, _changes, _saved_rows
 
 
 class NumpyStorage(tf.Module):

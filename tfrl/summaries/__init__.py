@@ -7,14 +7,15 @@ they are recorded. Not here: running averages (`tfrl.stats`), the loop that prod
 numbers and the checkpoints (`tfrl.training`).
 """
 
-from tfrl.summaries.curves import CurvesPlotter, plot_learning_curve
+from tfrl.summaries.filming.panels import render_bars, render_figure, render_heatmap
+from tfrl.summaries.filming.video import generate_gif, record_episode, render_episode
+from tfrl.summaries.filming.video_recorder import VideoRecorder
 from tfrl.summaries.gradients import (
     summarize_distribution_gradient,
     summarize_gradients,
     summarize_tensor_gradients,
     summarize_variables,
 )
-from tfrl.summaries.group_reader import MeanCurveGroupReader
 from tfrl.summaries.histograms import (
     histogram_continuous,
     histogram_discrete,
@@ -29,21 +30,22 @@ from tfrl.summaries.logs import (
     warning,
     warning_once,
 )
-from tfrl.summaries.mean_curve import (
+from tfrl.summaries.plotting.curves import CurvesPlotter, plot_learning_curve
+from tfrl.summaries.plotting.group_reader import MeanCurveGroupReader
+from tfrl.summaries.plotting.mean_curve import (
     MeanCurve,
     ema_smooth,
     interquartile_mean,
     line_smooth,
 )
-from tfrl.summaries.panels import render_bars, render_figure, render_heatmap
-from tfrl.summaries.progress import Progress
-from tfrl.summaries.readers import (
+from tfrl.summaries.plotting.readers import (
     EnvironmentStepsReturnReader,
     EnvironmentStepsSuccessReader,
     IterationsReturnReader,
     IterationsSuccessReader,
     MeanCurveReader,
 )
+from tfrl.summaries.progress import Progress
 from tfrl.summaries.run_log import RunLog, read_metrics
 from tfrl.summaries.scalars import (
     add_mean_hist_summary,
@@ -57,8 +59,6 @@ from tfrl.summaries.scalars import (
     summarize_per_category_loss,
 )
 from tfrl.summaries.timing import record_time
-from tfrl.summaries.video import generate_gif, record_episode, render_episode
-from tfrl.summaries.video_recorder import VideoRecorder
 from tfrl.summaries.visualizer import critic_network_visualizer
 
 __all__ = [

@@ -4,23 +4,25 @@ Agents and their losses live in `tfrl.agents` and `tfrl.losses`, pictures and lo
 `tfrl.summaries`; the command line is `tfrl.command`.
 """
 
-from tfrl.training.actors import Actors
 from tfrl.training.cadence import Intervals
-from tfrl.training.checkpointer import (
+from tfrl.training.checking.learner_check import LearnerReport, check_learner
+from tfrl.training.checkpointing.checkpointer import (
     Checkpointer,
     enable_checkpoint,
     extract_sub_state_dict_from_checkpoint,
     is_checkpoint_enabled,
 )
-from tfrl.training.checkpoints import (
+from tfrl.training.checkpointing.checkpoints import (
     RunLock,
     latest_step,
     list_steps,
     load_run,
     save_run,
 )
-from tfrl.training.collection import Collector
-from tfrl.training.config_files import (
+from tfrl.training.collecting.actors import Actors
+from tfrl.training.collecting.collection import Collector
+from tfrl.training.collecting.host_policy import HostPolicy, numpy_copy
+from tfrl.training.configuring.config_files import (
     abs_path,
     copy_gin_configs,
     get_conf_file,
@@ -30,7 +32,7 @@ from tfrl.training.config_files import (
     write_config,
     write_gin_configs,
 )
-from tfrl.training.configs import (
+from tfrl.training.configuring.configs import (
     check_all_used,
     clear,
     compute_summary_or_eval_interval,
@@ -44,33 +46,7 @@ from tfrl.training.configs import (
     summarize_gin_config,
     write,
 )
-from tfrl.training.doctor import NonFinite, find_nonfinite
-from tfrl.training.endpoints import Endpoint, distribution_endpoints
-from tfrl.training.evaluation import (
-    Evaluation,
-    auc_score,
-    evaluate,
-    predict_dataset,
-)
-from tfrl.training.export import (
-    export_model,
-    export_policy,
-    policy_endpoints,
-    policy_inputs,
-    value_endpoint,
-    verify,
-)
-from tfrl.training.fit import FitModel
-from tfrl.training.fit_callbacks import Collect, Evaluate, FollowSchedule, UpdateTarget
-from tfrl.training.host_policy import HostPolicy, numpy_copy
-from tfrl.training.learner_check import LearnerReport, check_learner
-from tfrl.training.record_video import RecordVideo
-from tfrl.training.rehearsal import Rehearsal, RehearsalCheck, rehearse
-from tfrl.training.rollouts import Rollouts
-from tfrl.training.run_checkpoint import RunCheckpoint
-from tfrl.training.saved_run import SavedRun
-from tfrl.training.serialization import dump, dumps, load, loads
-from tfrl.training.snapshots import (
+from tfrl.training.configuring.snapshots import (
     generate_snapshot,
     get_diff,
     get_revision,
@@ -81,6 +57,35 @@ from tfrl.training.snapshots import (
     snapshot_repo_roots,
     unzip_snapshot,
 )
+from tfrl.training.doctor import NonFinite, find_nonfinite
+from tfrl.training.evaluation import (
+    Evaluation,
+    auc_score,
+    evaluate,
+    predict_dataset,
+)
+from tfrl.training.exporting.endpoints import Endpoint, distribution_endpoints
+from tfrl.training.exporting.export import (
+    export_model,
+    export_policy,
+    policy_endpoints,
+    policy_inputs,
+    value_endpoint,
+    verify,
+)
+from tfrl.training.fitting.fit import FitModel
+from tfrl.training.fitting.fit_callbacks import (
+    Collect,
+    Evaluate,
+    FollowSchedule,
+    UpdateTarget,
+)
+from tfrl.training.fitting.record_video import RecordVideo
+from tfrl.training.fitting.rollouts import Rollouts
+from tfrl.training.fitting.run_checkpoint import RunCheckpoint
+from tfrl.training.rehearsing.rehearsal import Rehearsal, RehearsalCheck, rehearse
+from tfrl.training.saved_run import SavedRun
+from tfrl.training.serializing.serialization import dump, dumps, load, loads
 from tfrl.training.trainer import Trainer
 
 __all__ = [

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tfrl.environments import snapshots
-from tfrl.training import collection
+from tfrl.training.collecting import collection
 
 
 def captured(rng: np.random.Generator, collector: collection.Collector) -> dict:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import records
-from tfrl.training import _typed_json
+from tfrl.training.serializing import _typed_json
 
 # What TensorFlow says of a peer that is gone, according to where it notices.
 _LOST = (

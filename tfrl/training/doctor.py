@@ -13,7 +13,7 @@ from google.protobuf import message
 from tensorboard.compat.proto import event_pb2
 
 from tfrl.summaries import run_log
-from tfrl.training import checkpoints
+from tfrl.training.checkpointing import checkpoints
 
 # No episode has ended yet: then there is no mean length, and no mean return.
 _NO_EPISODES = {"train/length_mean", "train/return_mean"}

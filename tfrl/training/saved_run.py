@@ -11,8 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.summaries import panels, video, visualizer
-from tfrl.training import checkpoints, evaluation, export, host_policy, trainer
+from tfrl.summaries import visualizer
+from tfrl.summaries.filming import panels, video
+from tfrl.training import evaluation, trainer
+from tfrl.training.checkpointing import checkpoints
+from tfrl.training.collecting import host_policy
+from tfrl.training.exporting import export
 
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
 

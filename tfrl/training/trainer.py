@@ -17,17 +17,9 @@ from tfrl.core import checks, records
 from tfrl.environments import vector
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress, run_log
-from tfrl.training import (
-    _metrics,
-    _own_state,
-    _process,
-    _workers,
-    cadence,
-    checkpoints,
-    collection,
-    evaluation,
-    host_policy,
-)
+from tfrl.training import _metrics, _own_state, _process, _workers, cadence, evaluation
+from tfrl.training.checkpointing import checkpoints
+from tfrl.training.collecting import collection, host_policy
 
 
 class Trainer:

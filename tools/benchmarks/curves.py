@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing import event_accumulator
 from tensorboard.compat.proto import event_pb2
 from tensorboard.plugins.scalar import summary_v2
 
-from tfrl.summaries import readers
+from tfrl.summaries.plotting import readers
 
 TAG = "eval/return_mean"
 

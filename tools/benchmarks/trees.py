@@ -25,7 +25,7 @@ one_core.start_again()
 import numpy as np  # noqa: E402
 from harness import turns  # noqa: E402
 
-from tfrl.replay import segment_tree  # noqa: E402
+from tfrl.replay.sampling import segment_tree  # noqa: E402
 
 try:
     import cpprb

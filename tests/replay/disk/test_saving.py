@@ -1,0 +1,341 @@
+"""Tests of `tfrl.replay.disk.saving`: everything comes back, and nothing else."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import replay_episodes
+import tensorflow as tf
+
+from tfrl.replay.data_buffer import DataBuffer
+from tfrl.replay.disk import _changes, _saved_parts
+from tfrl.replay.disk.saving import load, save
+from tfrl.replay.episodes import EpisodeStore
+from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.ring_buffer import RingBuffer
+from tfrl.replay.sampling.prioritized import PrioritizedReplay
+from tfrl.replay.sampling.transitions import Sequences, Transitions
+from tfrl.replay.sampling.uniform import UniformReplay
+
+SPEC = {"x": tf.TensorSpec([2], tf.float16), "n": tf.TensorSpec([], tf.int64)}
+KINDS = ["memory", "path", "shared"]
+NESTS = {
+    "bool": tf.TensorSpec([3], tf.bool),
+    "bfloat16": tf.TensorSpec([2], tf.bfloat16),
+    "text": tf.nest.map_structure(lambda spec: spec, np.zeros((2,), "U5")),
+    "empty": (tf.TensorSpec([0]), tf.TensorSpec([], tf.int8)),
+    "nothing": tf.TensorSpec([0, 4]),
+}
+
+
+@pytest.fixture(autouse=True, params=[60, 1 << 23], ids=["many", "one"])
+def segments(request, monkeypatch):
+    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", request.param)
+    monkeypatch.setattr(_saved_parts, "_PIECE_BYTES", request.param)
+
+
+def storage(kind, folder, capacity=20, spec=SPEC):
+    path = folder if kind == "path" else None
+    return NumpyStorage(spec, capacity, path=path, shared=kind == "shared")
+
+
+def rows(first, count):
+    numbers = np.arange(first, first + count)
+    return {"x": np.stack([numbers, -numbers], 1).astype(np.float16), "n": numbers}
+
+
+def assert_same(found, expected):
+    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("source", KINDS)
+def test_rows_come_back_in_any_kind_of_memory(source, target, tmp_path):
+    one = storage(source, tmp_path / "one")
+    one.set(np.arange(3, 17), rows(3, 14))
+    assert save(tmp_path / "a" / "b", {"rows": one}) > 0
+    other = storage(target, tmp_path / "other")
+    other.set(slice(None), rows(100, 20))
+    load(tmp_path / "a" / "b", {"rows": other})
+    assert_same(other.get(np.arange(20)), one.get(np.arange(20)))
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("spec", NESTS.values(), ids=list(NESTS))
+def test_rows_of_any_dtype_and_size(spec, tmp_path):
+    one, other = NumpyStorage(spec, 9), NumpyStorage(spec, 9)
+    rng = np.random.default_rng(0)
+    for array in one.arrays:
+        bits = rng.integers(0, 2, array.nbytes, np.uint8)
+        array.reshape(-1).view(np.uint8)[:] = bits if array.dtype.kind != "U" else 0
+    one.touch(slice(None))
+    save(tmp_path, {"rows": one})
+    load(tmp_path, {"rows": other})
+    for found, expected in zip(other.arrays, one.arrays, strict=True):
+        assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_never_touched_stay_so(kind, tmp_path):
+    one, other = storage(kind, tmp_path / "one"), storage(kind, tmp_path / "other")
+    assert save(tmp_path / "s", {"rows": one}) == 0
+    load(tmp_path / "s", {"rows": other})
+    if kind != "shared":
+        assert not one.exists and not other.exists
+    other.set(slice(None), rows(1, 20))
+    load(tmp_path / "s", {"rows": other})
+    assert not any(array.any() for array in other.arrays)
+    one.close()
+    with pytest.raises(ValueError, match="expected an open storage; got one after"):
+        save(tmp_path / "s", {"rows": one})
+
+
+def ring(device="cpu", shared=False):
+    return RingBuffer(SPEC, 3, 5, device=device, allow_multiprocess=shared)
+
+
+@pytest.mark.parametrize("device", ["cpu", "/CPU:0", "shared"])
+def test_ring_buffers(device, tmp_path):
+    place = {"shared": True} if device == "shared" else {"device": device}
+    one, other = ring(**place), ring(**place)
+    for k in range(7):
+        one.enqueue(rows(10 * k, 3))
+        one.enqueue(rows(10 * k, 1), env_ids=[1])
+    one.dequeue(n=2)
+    other.enqueue(rows(500, 3))
+    save(tmp_path, {"buffer": one})
+    load(tmp_path, {"buffer": other})
+    assert_same(other.current_size, one.current_size)
+    assert_same(other.get_current_position(), one.get_current_position())
+    for buffer in (one, other):
+        buffer.enqueue(rows(900, 3))
+    assert_same(other.dequeue(n=3), one.dequeue(n=3))
+
+
+@pytest.mark.parametrize("device", ["cpu", "/CPU:0"])
+def test_data_buffers_go_on_drawing(device, tmp_path):
+    one = DataBuffer(SPEC, 12, device=device, seed=1)
+    other = DataBuffer(SPEC, 12, device=device, seed=2)
+    one.add_batch(rows(0, 17))
+    one.get_batch(3)
+    other.add_batch(rows(70, 5))
+    save(tmp_path, {"buffer": one})
+    expected = one.get_all(), one.get_batch(20), one.get_batch(20)
+    load(tmp_path, {"buffer": other})
+    assert_same((other.get_all(), other.get_batch(20), other.get_batch(20)), expected)
+
+
+def stream(kind, folder):
+    kwargs = {"path": folder} if kind == "path" else {}
+    return replay_episodes.Stream(2, 12, shared=kind == "shared", **kwargs)
+
+
+def samplers(store, seed):
+    return {
+        "uniform": UniformReplay(store, Transitions(2, frame_stack=2), seed=seed),
+        "by priority": PrioritizedReplay(store, Sequences(2, 1), seed=seed),
+        "more": PrioritizedReplay(store, alpha=0.9, seed=seed),
+    }
+
+
+def draws(replays):
+    """Returns two samples of each, with new priorities in between."""
+    found = []
+    for replay in replays.values():
+        if not replay.size:
+            continue
+        found.append(replay.sample(20))
+        if isinstance(replay, PrioritizedReplay):
+            replay.update_priorities(found[-1].indices, found[-1].indices % 5)
+        found.append(replay.sample(30))
+    return found
+
+
+@pytest.mark.parametrize("rounds", [0, 2, 9, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_samplers_go_on_drawing(kind, rounds, tmp_path):
+    both = stream(kind, tmp_path / "one").run(0, rounds)
+    replays = samplers(both.store, 1)
+    draws(replays)
+    both.run(1, min(rounds, 1))  # what no sampler has looked at
+    save(tmp_path / "s", {**replays, "store": both.store})
+
+    other = stream(kind, tmp_path / "other").run(5, 11)
+    fresh = samplers(other.store, 2)
+    draws(fresh)
+    load(tmp_path / "s", fresh)
+    other.model, other.count, other.last = copy.deepcopy(
+        (both.model, both.count, both.last)
+    )
+    assert_same(draws(fresh), draws(replays))
+    both.run(7, 15)
+    other.run(7, 15)
+    assert_same(draws(fresh), draws(replays))
+    replay_episodes.assert_draws(
+        UniformReplay(other.store, seed=0), other.model.transitions()
+    )
+
+
+def test_a_store_is_saved_once_and_comes_back_under_any_name(tmp_path):
+    both = stream("memory", None).run(0, 20)
+    replays = samplers(both.store, 1)
+    save(tmp_path, {**replays, "store": both.store})
+    parts = json.loads((tmp_path / "manifest.json").read_bytes())["manifest"]["parts"]
+    assert len(parts) == 4 + 1 + 2 + 2
+    for names in (["store"], ["uniform"], ["more", "store"]):
+        other = stream("memory", None)
+        fresh = {**samplers(other.store, 2), "store": other.store}
+        load(tmp_path, {name: fresh[name] for name in names})
+        other.model = both.model
+        replay_episodes.assert_draws(
+            fresh["uniform"], both.model.transitions(2, 0.99, 2)
+        )
+
+
+def test_saved_together_and_loaded_apart(tmp_path):
+    both = stream("memory", None).run(0, 20)
+    replays = samplers(both.store, 1)
+    save(tmp_path, replays)
+    one, other = (samplers(stream("memory", None).store, 2) for _ in range(2))
+    load(tmp_path, {"uniform": one["uniform"], "more": other["more"]})
+    expected = draws({"": replays["uniform"]}), draws({"": replays["more"]})
+    assert_same(draws({"": one["uniform"]}), expected[0])
+    assert_same(draws({"": other["more"]}), expected[1])
+    save(tmp_path, {"a": one["uniform"], "b": other["uniform"]})
+    with pytest.raises(ValueError, match="'b/_store.*' and 'a/_store.*' apart.*twice"):
+        load(tmp_path, {"a": one["uniform"], "b": one["uniform"]})
+
+
+def content(kind):
+    """Returns an object with something in it, and a function that reads it all."""
+    if kind == "storage":
+        one = NumpyStorage(SPEC, 20)
+        one.set(slice(None), rows(0, 20))
+        return one, lambda: one.get(np.arange(20))
+    if kind == "ring":
+        one = ring()
+        one.enqueue(rows(0, 3))
+        return one, lambda: one.get([0, 1, 2], 0)
+    if kind == "data":
+        one = DataBuffer(SPEC, 12, seed=0)
+        one.add_batch(rows(0, 7))
+        return one, one.get_all
+    both = stream("memory", None).run(0, 20)
+    one = samplers(both.store, 1)["more" if kind == "priorities" else "uniform"]
+    return one, lambda: (
+        [array.copy() for array in both.store.steps.rows.arrays],
+        both.store.steps.upcoming.copy(),
+        one.size,
+    )
+
+
+CONTENTS = ["storage", "ring", "data", "uniform", "priorities"]
+
+
+@pytest.mark.parametrize("target", CONTENTS)
+@pytest.mark.parametrize("source", CONTENTS)
+def test_what_is_made_in_another_way_stays_unchanged(source, target, tmp_path):
+    save(tmp_path, {"it": content(source)[0]})
+    one, read = content(target)
+    before = copy.deepcopy(read())
+    if source == target:
+        load(tmp_path, {"it": one})
+    else:
+        with pytest.raises(ValueError, match="`load`: `objects` expected"):
+            load(tmp_path, {"it": one})
+    assert_same(read(), before)
+
+
+OTHERS = {
+    "capacity": (
+        NumpyStorage(SPEC, 20),
+        NumpyStorage(SPEC, 21),
+        "20 rows.*got it of 21",
+    ),
+    "dtype": (
+        NumpyStorage(tf.TensorSpec([]), 3),
+        NumpyStorage(tf.TensorSpec([], tf.float64), 3),
+        r"3 rows of float32\[\]; got it of 3 rows of float64\[\]",
+    ),
+    "environments": (
+        RingBuffer(SPEC, 2, 6),
+        RingBuffer(SPEC, 3, 4),
+        "2 env.*got.* 3 env",
+    ),
+    "generator": (
+        DataBuffer(SPEC, 2),
+        DataBuffer(SPEC, 2, seed=np.random.Generator(np.random.MT19937(0))),
+        "generator PCG64; got it of state of the generator MT19937",
+    ),
+    "device": (
+        ring(),
+        ring(device="/CPU:0"),
+        "a/_positions/_variables/0' of a variable",
+    ),
+    "buffer": (
+        DataBuffer(SPEC, 2),
+        RingBuffer(SPEC, 1, 2),
+        "a/_draws' of.*got objects w",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "match"), OTHERS.values(), ids=list(OTHERS))
+def test_errors_name_both(one, other, match, tmp_path):
+    save(tmp_path, {"a": one})
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path, {"a": other})
+
+
+def test_samplers_of_another_kind(tmp_path):
+    both = stream("memory", None).run(0, 20)
+    save(tmp_path, {"replay": PrioritizedReplay(both.store, Transitions(2))})
+    with pytest.raises(ValueError, match="samples of 1 steps.*samples of 3 steps"):
+        save(tmp_path, {"replay": PrioritizedReplay(both.store)})
+        load(tmp_path, {"replay": PrioritizedReplay(both.store, Sequences(3))})
+
+
+def test_names_that_were_not_saved(tmp_path):
+    one = NumpyStorage(SPEC, 3)
+    with pytest.raises(
+        FileNotFoundError, match="`load`: `folder` expected what `save`"
+    ):
+        load(tmp_path / "none", {"a": one})
+    with pytest.raises(FileNotFoundError, match="got nothing of it; save something"):
+        load(tmp_path, {"a": one})
+    save(tmp_path, {"a": one})
+    with pytest.raises(ValueError, match="what was saved, a; got 'b' of 3 rows of"):
+        load(tmp_path, {"b": one})
+    with pytest.raises(TypeError, match="`load`: `objects`"):
+        load(tmp_path, [one])
+
+
+def test_calls_inside_of_a_function(tmp_path):
+    one = NumpyStorage(SPEC, 3)
+    for function in (save, load):
+        with pytest.raises(ValueError, match="outside of tf.function"):
+            tf.function(lambda call=function: call(str(tmp_path), {"a": one}))()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_variables_of_ones_own_modules(tmp_path):
+    class Own(tf.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.step, self.buffers = tf.Variable(value), [NumpyStorage(SPEC, 3)]
+
+    one, other = Own(7), Own(0)
+    one.buffers[0].set([1], rows(4, 1))
+    save(tmp_path, {"own": one})
+    load(tmp_path, {"own": other})
+    assert int(other.step) == 7
+    assert other.buffers[0].get([1])["n"].tolist() == [4]
+
+
+def test_episodes_of_one_step_spec(tmp_path):
+    made = [EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([]), 20, n) for n in (2, 4)]
+    save(tmp_path, {"store": made[0]})
+    with pytest.raises(ValueError, match="2 environments, 20.*of 4 environments, 20"):
+        load(tmp_path, {"store": made[1]})

@@ -1,0 +1,140 @@
+"""Tests of `tfrl.replay.sampling.dataset`."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import replay as room
+from tfrl.core import records
+
+OBSERVATIONS = tf.TensorSpec([3])
+ACTIONS = tf.TensorSpec([], tf.int32)
+WEIGHTS = np.array([1.0, -2.0, 0.5], np.float32)
+
+
+def fill(store, steps, seed=0):
+    """Episodes of 7 steps; rewards are `observations @ WEIGHTS`, actions count."""
+    rng = np.random.default_rng(seed)
+    observations = rng.normal(size=[2, 3]).astype(np.float32)
+    for step in range(steps):
+        following = rng.normal(size=[2, 3]).astype(np.float32)
+        store.add(
+            observations,
+            [2 * step, 2 * step + 1],
+            observations @ WEIGHTS,
+            np.zeros(2, bool),
+            np.full(2, step % 7 == 6),
+            following,
+        )
+        observations = following
+        if step % 7 == 6:
+            observations = rng.normal(size=[2, 3]).astype(np.float32)
+
+
+def make_replay(steps=49, kind=None, cls=room.UniformReplay):
+    store = room.EpisodeStore(OBSERVATIONS, ACTIONS, 400, 2)
+    fill(store, steps)
+    return cls(store, kind, seed=0)
+
+
+def pair(sample):
+    return sample.data.observations, sample.data.rewards, sample.weights
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(room.Transitions(n_step=2), [8]), (room.Sequences(3), [8, 3])],
+    ids=["transitions", "sequences"],
+)
+@pytest.mark.parametrize("cls", [room.UniformReplay, room.PrioritizedReplay])
+def test_batches_are_the_samples_in_their_order(cls, kind, shape):
+    replay, same = (make_replay(kind=kind, cls=cls) for _ in range(2))
+    dataset = room.as_dataset(replay, 8, steps=4)
+    assert dataset.element_spec.data.rewards == tf.TensorSpec(shape, tf.float32)
+    assert dataset.element_spec == same.sample_spec(8)
+    batches = list(dataset)
+    assert len(batches) == 4 == int(dataset.cardinality())
+    assert isinstance(batches[0].data, records.Transition | records.Trajectory)
+    for batch in batches:
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, same.sample(8))
+
+
+def test_a_model_learns_what_is_in_the_store():
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1, use_bias=False)])
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    dataset = room.as_dataset(make_replay(), 32, transform=pair)
+    model.fit(dataset, steps_per_epoch=60, epochs=2, shuffle=False, verbose=0)
+    np.testing.assert_allclose(model.layers[0].kernel[:, 0], WEIGHTS, atol=0.05)
+
+
+def test_importance_weights_are_sample_weights():
+    replay = make_replay(cls=room.PrioritizedReplay)
+    drawn = replay.sample(64).indices
+    replay.update_priorities(drawn, np.where(drawn % 2, 9.0, 0.1))
+    x, y, weights = next(iter(room.as_dataset(replay, 256, transform=pair)))
+    assert x.shape == [256, 3] and y.shape == [256]
+    assert float(tf.reduce_min(weights)) < 0.5 < float(tf.reduce_max(weights)) == 1.0
+
+
+def test_what_is_added_meanwhile_comes_in():
+    replay = make_replay(steps=5)
+    batches = iter(room.as_dataset(replay, 64, prefetch=1))
+    assert next(batches).data.actions.numpy().max() < 10
+    replay.store.cut()
+    fill(replay.store, 60)
+    for _ in range(3):
+        next(batches)
+    assert next(batches).data.actions.numpy().max() > 60
+
+
+def test_steps_are_whole_while_another_thread_adds():
+    replay = make_replay()
+    going = threading.Event()
+
+    def add():
+        while not going.is_set():
+            fill(replay.store, 21)
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    try:
+        for x, y, _ in room.as_dataset(replay, 64, steps=100, transform=pair):
+            np.testing.assert_allclose(y, x.numpy() @ WEIGHTS, rtol=1e-4, atol=1e-5)
+    finally:
+        going.set()
+        thread.join()
+
+
+def test_replicas_share_a_batch():
+    strategy = tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+    )
+    dataset = room.as_dataset(make_replay(), 8, steps=2)
+    for batch in strategy.experimental_distribute_dataset(dataset):
+        parts = strategy.experimental_local_results(batch.data.observations)
+        assert [part.shape for part in parts] == [[4, 3], [4, 3]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"replay": "store"}, TypeError, "`replay` expected UniformReplay .*; got str"),
+        (
+            {"batch_size": 0},
+            ValueError,
+            "`batch_size` expected an int .*; got 0",
+        ),
+        ({"steps": 0}, ValueError, "`steps` expected an int .*; got 0"),
+        ({"prefetch": -1}, ValueError, "`prefetch` expected numbers .*; got -1"),
+        ({"replay": 0}, ValueError, "`replay` expected something to draw"),
+    ],
+    ids=["replay", "batch_size", "steps", "prefetch", "empty"],
+)
+def test_bad_arguments_are_refused(arguments, error, message):
+    if arguments.get("replay") != "store":
+        arguments = {"replay": make_replay(arguments.pop("replay", 5)), **arguments}
+    with pytest.raises(error, match=f"`as_dataset`: {message}"):
+        room.as_dataset(**{"batch_size": 4, **arguments})

@@ -1,0 +1,86 @@
+import builtins
+
+import numpy as np
+import pytest
+from matplotlib import figure
+
+from tfrl.summaries.filming import panels
+
+BAR = np.array([47, 111, 179])
+
+
+def pixels(image):
+    assert image.mode == "RGB"
+    return np.asarray(image).astype(int)
+
+
+def test_bars_are_as_high_as_their_numbers():
+    drawn = pixels(panels.render_bars("pi", [1.0, 0.5, 0.0], list("abc"), 0.0, 1.0))
+    assert drawn.shape == (200, 320, 3)
+    is_bar = np.all(np.abs(drawn - BAR) < 8, axis=-1)
+    heights = is_bar.sum(axis=0)
+    columns = np.flatnonzero(heights > 3)
+    bars = np.split(columns, np.flatnonzero(np.diff(columns) > 1) + 1)
+    first, second = (heights[bar].max() for bar in bars)
+    assert first == pytest.approx(2 * second, abs=3)
+    assert first > 100
+    # The ends of the axis are given: no number is as high as the panel without.
+    low = pixels(panels.render_bars("pi", [0.5], None, 0.0, 1.0))
+    assert np.all(np.abs(low - BAR) < 8, axis=-1).sum(axis=0).max() < 100
+
+
+def test_heat_map_has_its_first_row_on_top():
+    drawn = pixels(panels.render_heatmap("q", [[1.0, 1.0], [0.0, 0.0]], size=(100, 90)))
+    assert drawn.shape == (90, 100, 3)
+    yellow, violet = np.array([253, 231, 37]), np.array([68, 1, 84])
+    inside = drawn[:, 25:45]
+    rows_of = [
+        np.flatnonzero(np.all(np.abs(inside - rgb) < 4, axis=(-1, -2)))
+        for rgb in (yellow, violet)
+    ]
+    assert len(rows_of[0]) > 15
+    assert rows_of[0].max() < rows_of[1].min()
+
+
+def test_ends_of_colours():
+    given = {"low": 0.0, "high": 10.0}
+    one, two = (panels.render_heatmap("q", [[x, x]], **given) for x in (1.0, 9.0))
+    assert pixels(one)[:, :150].sum() != pixels(two)[:, :150].sum()
+    assert panels.render_heatmap("q", [[1.0]]).size == (320, 240)
+
+
+def test_figure():
+    red = figure.Figure(figsize=(3, 2), dpi=10, facecolor="red")
+    assert np.all(pixels(panels.render_figure(red)) == (255, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: panels.render_bars("x", [[1.0]]), "`render_bars`: `data` expected"),
+        (lambda: panels.render_bars("x", []), "`data` expected a number at least"),
+        (lambda: panels.render_bars("x", [np.nan]), "`data` expected"),
+        (lambda: panels.render_bars("x", [1.0], ["a", "b"]), "`labels` expected 1 of"),
+        (lambda: panels.render_bars("x", [1.0], size=(0, 9)), "`size` expected an int"),
+        (lambda: panels.render_heatmap("x", [1.0]), "`render_heatmap`: `data` expect"),
+    ],
+    ids=["rank", "empty", "nan", "labels", "size", "matrix"],
+)
+def test_errors(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "PIL"])
+def test_missing_libraries(missing, monkeypatch):
+    found = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.partition(".")[0] == missing:
+            raise ImportError(name, name=missing)
+        return found(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    match = rf"found no {missing}; run: pip install 'tfrl\[plots,video\]'"
+    with pytest.raises(ImportError, match=match):
+        panels.render_bars("x", [1.0])

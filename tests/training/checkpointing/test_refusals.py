@@ -1,0 +1,49 @@
+"""Tests of `tfrl.training.checkpointing._refusals`."""
+
+import errno
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from tfrl.training.checkpointing import _refusals
+
+
+def test_paths():
+    for path in ("run", pathlib.Path("run")):
+        assert _refusals.as_path("save", "folder", path) == pathlib.Path("run")
+    for wrong in (None, 3, b"run", ["run"]):
+        with pytest.raises(TypeError, match="`save`: `folder` expected a path; got"):
+            _refusals.as_path("save", "folder", wrong)
+
+
+def test_what_the_disk_says_is_explained():
+    with pytest.raises(
+        PermissionError, match=r"13\] `save`: `folder` expected .* got No; .*: 'run'"
+    ):
+        with _refusals.explained("save", "folder", pathlib.Path("run")):
+            raise OSError(errno.EACCES, "No")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("`write`: no"), OSError(28, "`save`: no"), KeyError("a")]
+)
+def test_what_is_explained_stays(error):
+    with pytest.raises(type(error)) as found:
+        with _refusals.explained("save", "folder", pathlib.Path("run")):
+            raise error
+    assert found.value is error
+
+
+def test_eager():
+    _refusals.check_eager("save")
+    with pytest.raises(ValueError, match="`save`: expected to be called outside"):
+        tf.function(lambda: _refusals.check_eager("save"))()
+
+
+def test_texts():
+    for right in ([], ("a",), {"a"}, ["a", "b"]):
+        _refusals.check_texts("load", "names", right)
+    for wrong in ("a", None, [3], iter("a"), {"a": 1}):
+        with pytest.raises(TypeError, match="`load`: `names` expected a list of texts"):
+            _refusals.check_texts("load", "names", wrong)

@@ -1,0 +1,230 @@
+"""Tests of `tfrl.training.collecting.collection`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium.vector import AutoresetMode
+from toy_envs import LAYOUTS, MODES, Walk, act, box_of, vector
+
+from tfrl.training.collecting import collection
+
+
+def to_env(actions):
+    return actions.astype(np.int64)
+
+
+def collected(mode, layout="box", n_steps=20, rounds=3, seed=5, **kwargs):
+    collector = collection.Collector(
+        vector(mode, layout=layout, **kwargs), n_steps, seed
+    )
+    return collector, [collector.collect(act, to_env) for _ in range(rounds)]
+
+
+def transitions(trajectories, env):
+    """The valid transitions of one environment in order, as tuples of numbers."""
+    found = []
+    for trajectory in trajectories:
+        leaves = tf.nest.flatten(trajectory._replace(valid=()))
+        for t in np.flatnonzero(trajectory.valid[:, env]):
+            found.append(tuple(x for leaf in leaves for x in np.ravel(leaf[t, env])))
+    return found
+
+
+def played_slowly(env, seed, n):
+    """The first `n` transitions of one walk, without any vector."""
+    found, episodes, total = [], [], 0.0
+    observation, _ = env.reset(seed=seed)
+    while len(found) < n:
+        action = act(observation[None])[0]
+        after, reward, terminated, truncated, _ = env.step(int(action))
+        found.append(
+            (*observation, action, np.float32(reward), terminated, truncated, *after)
+        )
+        total += reward
+        if terminated or truncated:
+            episodes.append((total, env.steps))
+            after, _ = env.reset()
+            total = 0.0
+        observation = after
+    return found, episodes
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_transitions_are_those_of_a_single_environment(mode):
+    collector, trajectories = collected(mode)
+    ends = np.zeros(2, int)
+    for env in range(3):
+        found = transitions(trajectories, env)
+        expected, _ = played_slowly(Walk(), 5 + env, len(found))
+        np.testing.assert_array_equal(found, expected)
+        ends += np.array(found)[:, 5:7].sum(0).astype(int)
+    assert ends.min() > 3, "both kinds of end must have come up"
+    n_valid = sum(int(trajectory.valid.sum()) for trajectory in trajectories)
+    assert collector.env_steps == n_valid
+    assert (n_valid < 180) == (mode == AutoresetMode.NEXT_STEP)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_all_modes_give_the_same_transitions(layout):
+    runs = [collected(mode, layout)[1] for mode in MODES]
+    for env in range(3):
+        rows = [transitions(trajectories, env) for trajectories in runs]
+        n = min(map(len, rows))
+        assert n > 30
+        np.testing.assert_array_equal(rows[0][:n], rows[1][:n])
+        np.testing.assert_array_equal(rows[0][:n], rows[2][:n])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_successors_are_true(mode, layout):
+    _, trajectories = collected(mode, layout)
+    for trajectory in trajectories:
+        before, after = (
+            box_of(x) for x in (trajectory.observations, trajectory.next_observations)
+        )
+        valid = trajectory.valid
+        # Each step counts one up, also the last of an episode.
+        np.testing.assert_array_equal(after[valid][:, 1], before[valid][:, 1] + 1)
+        np.testing.assert_array_equal(after[valid][:, 2], before[valid][:, 2])
+        moved = trajectory.actions[valid] - 0.75
+        np.testing.assert_allclose(after[valid][:, 0], before[valid][:, 0] + moved)
+        ended = (trajectory.terminated | trajectory.truncated)[:-1]
+        following = before[1:]
+        if mode != AutoresetMode.NEXT_STEP:
+            assert valid.all()
+            assert (following[ended][:, 1] == 0).all()
+        else:
+            np.testing.assert_array_equal(valid[1:], ~ended)
+            np.testing.assert_array_equal(trajectory.rewards[~valid], 0.0)
+        np.testing.assert_array_equal(following[~ended], after[:-1][~ended])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_episode_returns_and_lengths(mode):
+    collector, trajectories = collected(mode, n_steps=7, rounds=9)
+    episodes = []
+    for env in range(3):
+        n = len(transitions(trajectories, env))
+        episodes += played_slowly(Walk(), 5 + env, n)[1]
+    found = zip(collector.episode_returns, collector.episode_lengths, strict=True)
+    np.testing.assert_allclose(sorted(found), sorted(episodes), rtol=1e-12)
+    assert len(episodes) > 20
+
+
+def test_shapes_and_dtypes():
+    _, (trajectory,) = collected(AutoresetMode.DISABLED, "dict", n_steps=4, rounds=1)
+    assert list(trajectory.observations) == ["z", "a"], "the environment's order"
+    assert trajectory.observations["z"].shape == (4, 3, 3)
+    assert trajectory.observations["z"].dtype == np.float32
+    assert trajectory.observations["a"].dtype == np.int64
+    assert trajectory.actions.dtype == np.int32
+    assert trajectory.rewards.dtype == np.float32
+    for flags in (trajectory.terminated, trajectory.truncated, trajectory.valid):
+        assert flags.dtype == bool
+        assert flags.shape == (4, 3)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_environments_that_overwrite_what_they_showed(mode):
+    safe = collected(mode)[1]
+    shared = collected(mode, copy=False)[1]
+    for one, other in zip(tf.nest.flatten(safe), tf.nest.flatten(shared), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_trajectories_are_not_overwritten_by_later_ones():
+    collector = collection.Collector(vector(AutoresetMode.DISABLED), 5, 0)
+    first = collector.collect(act, to_env)
+    kept = tf.nest.map_structure(np.copy, first)
+    collector.collect(act, to_env)
+    for one, other in zip(tf.nest.flatten(first), tf.nest.flatten(kept), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_to_env_gets_the_raw_actions_and_rows_keep_them():
+    seen = []
+
+    def shifted(actions):
+        seen.append(actions.copy())
+        return (actions - 10).astype(np.int64)
+
+    collector = collection.Collector(vector(AutoresetMode.DISABLED), 6, 0)
+    trajectory = collector.collect(lambda obs: act(obs) + 10, shifted)
+    np.testing.assert_array_equal(trajectory.actions, seen)
+    assert trajectory.actions.min() >= 10
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("what", "name"), [("reward", "rewards"), ("observation", "next_observations")]
+)
+@pytest.mark.parametrize("layout", ["box", "dict"])
+def test_numbers_that_are_none_name_step_and_environment(what, name, layout, value):
+    envs = vector(
+        AutoresetMode.DISABLED, layout=layout, bad=[None, (what, 13, value), None]
+    )
+    collector = collection.Collector(envs, 10, 0)
+    # Fixed actions: one made of a NaN would be another error.
+    still = np.ones(3, np.int32)
+    collector.collect(lambda _: still, to_env)
+    with pytest.raises(
+        ValueError,
+        match=f"`Collector.collect`: `{name}` expected finite numbers; got {value} at "
+        "step 2 in environment 1;",
+    ):
+        collector.collect(lambda _: still, to_env)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_state_round_trip(mode):
+    collector, _ = collected(mode, "dict", n_steps=7)
+    state = collector.state()
+    kept = tf.nest.map_structure(np.copy, state)
+    again, _ = collected(mode, "dict", n_steps=7)
+    # What it lived through meanwhile must be forgotten, the environments' state aside.
+    again.episode_returns.append(1e6)
+    again.env_steps = -1
+    again._returns += 3.0
+    again.set_state(state, same_episodes=True)
+    next_ones = [each.collect(act, to_env) for each in (collector, again)]
+    for one, other in zip(*map(tf.nest.flatten, next_ones), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert collector.env_steps == again.env_steps
+    assert list(collector.episode_returns) == list(again.episode_returns)
+    assert list(collector.episode_lengths) == list(again.episode_lengths)
+    assert 1e6 not in again.episode_returns
+    for one, other in zip(tf.nest.flatten(state), tf.nest.flatten(kept), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_state_with_new_episodes_takes_the_counters_alone():
+    collector, _ = collected(AutoresetMode.DISABLED)
+    fresh = collection.Collector(vector(AutoresetMode.DISABLED), 20, 77)
+    shown = fresh.observations.copy()
+    fresh.set_state(collector.state(), same_episodes=False)
+    assert fresh.env_steps == collector.env_steps
+    assert fresh.episode_returns == collector.episode_returns
+    assert fresh.episode_returns.maxlen == 100
+    np.testing.assert_array_equal(fresh.observations, shown)
+    fresh.collect(act, to_env)
+    expected, episodes = played_slowly(Walk(), 77, 20)
+    assert episodes[0][0] in fresh.episode_returns
+
+
+def test_reset_gives_running_episodes_up():
+    collector, _ = collected(AutoresetMode.NEXT_STEP, n_steps=8, rounds=1)
+    assert collector._stepper.resetting.any() or collector._lengths.any()
+    collector.reset(5)
+    first = collector.collect(act, to_env)
+    _, (expected,) = collected(AutoresetMode.NEXT_STEP, n_steps=8, rounds=1)
+    for one, other in zip(
+        tf.nest.flatten(first), tf.nest.flatten(expected), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("n_steps", [0, -1])
+def test_errors(n_steps):
+    with pytest.raises(ValueError, match="`Collector`: `n_steps` expected an int of"):
+        collection.Collector(vector(AutoresetMode.DISABLED), n_steps, 0)

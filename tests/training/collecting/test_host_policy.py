@@ -1,0 +1,231 @@
+"""Tests of `tfrl.training.collecting.host_policy`."""
+
+import gymnasium as gym
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.training.collecting import host_policy
+
+S = gym.spaces
+IMAGE = S.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+def new_policy(observation_space, action_space=None, updates=2, **kwargs):
+    """A policy whose weights and moments are no longer the initial ones."""
+    policy = actor_critic.ActorCriticPolicy.create(
+        observation_space,
+        S.Discrete(3) if action_space is None else action_space,
+        tx=gradient_transforms.sgd(1.0),
+        **{"hidden_units": (16, 8), **kwargs},
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(updates):
+        policy = nudged(policy, rng)
+    return policy
+
+
+def nudged(policy, rng):
+    grads = tf.nest.map_structure(
+        lambda x: tf.constant(0.3 * rng.standard_normal(x.shape), x.dtype),
+        policy.state.params,
+    )
+    return policy.replace(state=policy.state.apply_gradients(grads=grads))
+
+
+def batch_of(space, n_rows, seed=0):
+    space.seed(seed)
+    rows = [space.sample() for _ in range(n_rows)]
+    empty = gym.vector.utils.create_empty_array(space, n_rows)
+    return gym.vector.utils.concatenate(space, rows, empty)
+
+
+def count_traces(monkeypatch):
+    """Counts how often the actor is traced or run by Python."""
+    calls = []
+    original = actor_critic.ActorCriticPolicy.parameters
+
+    def parameters(self, observations):
+        calls.append(observations)
+        return original(self, observations)
+
+    monkeypatch.setattr(actor_critic.ActorCriticPolicy, "parameters", parameters)
+    return calls
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
+@pytest.mark.parametrize(
+    "action_space",
+    [S.Discrete(3), S.Box(-1.0, 1.0, (2,))],
+    ids=["discrete", "continuous"],
+)
+def test_mirror_equals_the_network(action_space, normalize, activation):
+    space = S.Box(-np.inf, np.inf, (2, 3))
+    policy = new_policy(
+        space,
+        action_space,
+        activation=activation,
+        normalize_observations=normalize,
+        log_std=-0.7,
+    )
+    rng = np.random.default_rng(1)
+    if normalize:
+        seen = rng.normal(100.0, 3.0, (50, 2, 3)).astype(np.float32)
+        policy = policy.update_moments(seen, tf.ones([50]))
+    host = host_policy.HostPolicy(policy)
+    assert host.mirrored
+    for n_rows in (1, 5, 8):
+        observations = rng.normal(90.0, 9.0, (n_rows, 2, 3)).astype(np.float32)
+        expected = policy.parameters(observations)
+        found = host(observations)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    if isinstance(action_space, S.Box):
+        np.testing.assert_array_equal(found[:, 2:], expected[:, 2:])
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        S.Box(-1.0, 1.0, ()),
+        S.Box(-1.0, 1.0, (4,), np.float64),
+        S.Box(-1.0, 1.0, (4,), np.float16),
+        S.Box(0, 255, (4,), np.uint8),
+        S.MultiBinary(3),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
+def test_mirror_of_other_flat_observations(space, normalize):
+    policy = new_policy(space, normalize_observations=normalize)
+    observations = batch_of(space, 6)
+    if normalize:
+        policy = policy.update_moments(observations, tf.ones([6]))
+    host = host_policy.HostPolicy(policy)
+    assert host.mirrored
+    np.testing.assert_allclose(
+        host(observations), policy.parameters(observations), rtol=1e-4, atol=1e-5
+    )
+    host.push(policy, probe=observations)
+
+
+def test_mirror_leaves_the_observations_alone():
+    policy = new_policy(S.Box(-1.0, 1.0, (4,)), hidden_units=())
+    observations = np.ones((2, 4), np.float32)
+    host_policy.HostPolicy(policy)(observations)
+    np.testing.assert_array_equal(observations, np.ones((2, 4)))
+
+
+def test_push_takes_over_weights_and_moments():
+    space = S.Box(-np.inf, np.inf, (3,))
+    policy = new_policy(space, normalize_observations=True)
+    host = host_policy.HostPolicy(policy)
+    observations = np.random.default_rng(0).normal(5, 2, (7, 3)).astype(np.float32)
+    before = host(observations)
+    newer = nudged(policy, np.random.default_rng(3))
+    newer = newer.update_moments(observations, tf.ones([7]))
+    host.push(newer, probe=observations)
+    found = host(observations)
+    assert np.abs(found - before).max() > 0.1
+    np.testing.assert_allclose(
+        found, newer.parameters(observations), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_push_detects_a_corrupted_copy(monkeypatch):
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    host = host_policy.HostPolicy(policy)
+    probe = np.ones((2, 3), np.float32)
+    host.push(policy, probe=probe)
+    original = actor_critic.ActorCriticPolicy.actor_layers
+
+    def corrupted(self):
+        (kernel, bias, activation), *others = original(self)
+        return [(kernel + 0.01, bias, activation), *others]
+
+    monkeypatch.setattr(actor_critic.ActorCriticPolicy, "actor_layers", corrupted)
+    host.push(policy)
+    with pytest.raises(
+        ValueError, match="`HostPolicy.push`: `policy` expected to equal"
+    ):
+        host.push(policy, probe=probe)
+
+
+def test_push_compares_with_parameters_that_are_known():
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    host = host_policy.HostPolicy(policy)
+    probe = np.ones((2, 3), np.float32)
+    parameters = policy.parameters(probe)
+    host.push(policy, probe=probe, parameters=parameters)
+    with pytest.raises(ValueError, match="`HostPolicy.push`.* difference of"):
+        host.push(policy, probe=probe, parameters=parameters + 0.001)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_push_detects_weights_that_are_not_finite(bad):
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    params = dict(policy.state.params)
+    key = next(key for key in params if "actor/output/kernel" in key)
+    params[key] = tf.fill(params[key].shape, bad)
+    broken = policy.replace(state=policy.state.replace(params=params))
+    host = host_policy.HostPolicy(policy)
+    with pytest.raises(ValueError, match="`HostPolicy.push`.* difference of nan"):
+        host.push(broken, probe=np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("space", "kwargs"),
+    [
+        (S.Dict(x=S.Box(-1.0, 1.0, (2,)), k=S.Discrete(3)), {}),
+        (S.Tuple((S.Box(-1.0, 1.0, (2,)), S.MultiBinary(2))), {}),
+        (S.Discrete(5, start=2), {}),
+        (IMAGE, {}),
+        (S.Box(-1.0, 1.0, (2,)), {"activation": "elu"}),
+        (S.Box(-1.0, 1.0, (2,)), {"hidden_units": (550, 550)}),
+    ],
+    ids=["dict", "tuple", "discrete", "image", "activation", "large"],
+)
+def test_others_run_as_one_trace(monkeypatch, space, kwargs):
+    policy = new_policy(space, normalize_observations=True, **kwargs)
+    host = host_policy.HostPolicy(policy)
+    assert not host.mirrored
+    calls = count_traces(monkeypatch)
+    found = {n: host(batch_of(space, n)) for n in (1, 4, 2)}
+    newer = nudged(policy, np.random.default_rng(5))
+    host.push(newer, probe=batch_of(space, 4))
+    later = host(batch_of(space, 4))
+    assert len(calls) == 1
+    monkeypatch.undo()
+    for n, parameters in found.items():
+        expected = policy.parameters(batch_of(space, n))
+        assert isinstance(parameters, np.ndarray)
+        np.testing.assert_allclose(parameters, expected, rtol=1e-4, atol=1e-5)
+    expected = newer.parameters(batch_of(space, 4))
+    np.testing.assert_allclose(later, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(later - found[4]).max() > 1e-3
+
+
+def test_probes_of_the_mirror_trace_once(monkeypatch):
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    host = host_policy.HostPolicy(policy)
+    calls = count_traces(monkeypatch)
+    for n_rows in (1, 2, 3):
+        host.push(policy, probe=np.ones((n_rows, 3), np.float32))
+    assert len(calls) == 1
+
+
+def test_mixed_precision_is_not_mirrored():
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    finally:
+        keras.config.set_dtype_policy(before)
+    host = host_policy.HostPolicy(policy)
+    assert not host.mirrored
+    observations = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(host(observations), policy.parameters(observations))

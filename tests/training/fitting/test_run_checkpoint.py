@@ -1,0 +1,342 @@
+"""A run of `fit` that was broken off goes on as if it had not been."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import fit_examples as examples
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import replay, training
+
+
+class BreakOffError(Exception):
+    pass
+
+
+def break_off_in(epoch, batch=1):
+    """A callback that raises in the middle of an epoch."""
+    current = []
+
+    def end(batch_now, logs):
+        if current and current[-1] == epoch and batch_now == batch:
+            raise BreakOffError
+
+    callback = keras.callbacks.Callback()
+    callback.on_epoch_begin = lambda epoch, logs=None: current.append(epoch)
+    callback.on_train_batch_end = lambda batch, logs=None: end(batch, logs)
+    return callback
+
+
+def run_q(folder, epochs, broken=None, kind=replay.UniformReplay, **options):
+    """A DQN-like run with dropout; returns its model, logs and store."""
+    model = examples.q_model(**options)
+    store = examples.store(capacity=90)  # wraps around
+    source = kind(store, seed=3)
+    collect = training.Collect(
+        examples.walks(), store, examples.drawn, warm_up_steps=30, seed=5
+    )
+    checkpoint = training.RunCheckpoint(
+        folder, {"collect": collect, "source": source}, keep=2
+    )
+    callbacks = [collect, checkpoint, *([] if broken is None else [broken])]
+    history = model.fit(
+        source,
+        batch_size=8,
+        steps_per_epoch=6,
+        epochs=epochs,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    return model, history, store
+
+
+def run_rollouts(folder, epochs, broken=None):
+    network = keras.Sequential(
+        [examples.network(), keras.layers.Dropout(0.2, seed=1), keras.layers.Dense(3)]
+    )
+    network.layers[-1].kernel.assign(np.eye(3, dtype=np.float32))
+
+    def loss_fn(model, sample, training):
+        logits = model.network(sample.data["seen"], training=training)
+        return -sample.data["paid"] * tf.nn.log_softmax(logits)[:, 0]
+
+    def prepare(model, trajectory):
+        return {"seen": trajectory.observations, "paid": trajectory.rewards}
+
+    model = training.FitModel(network, loss_fn)
+    model.compile(keras.optimizers.Adam(0.01, clipnorm=1.0))
+    rollouts = training.Rollouts(examples.walks(), examples.drawn, prepare, 4, 6)
+    rng = np.random.default_rng(0)
+    drawn = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(draw=rng.random())
+    )
+    checkpoint = training.RunCheckpoint(folder, {"rollouts": rollouts, "rng": rng})
+    callbacks = [drawn, checkpoint, *([] if broken is None else [broken])]
+    history = model.fit(
+        rollouts, steps_per_epoch=4, epochs=epochs, callbacks=callbacks, verbose=0
+    )
+    return model, history, None
+
+
+@pytest.mark.parametrize(
+    ("run", "options"),
+    [
+        (run_q, {}),
+        (run_q, {"kind": replay.PrioritizedReplay, "steps_per_execution": 2}),
+        (run_rollouts, {}),
+    ],
+    ids=["uniform", "prioritized", "rollouts"],
+)
+def test_the_same_weights_as_without_interruption(tmp_path, run, options):
+    right, history, store = run(tmp_path / "right", 5, **options)
+    with pytest.raises(BreakOffError):
+        run(tmp_path / "run", 5, break_off_in(3), **options)
+    model, rest, other = run(tmp_path / "run", 5, **options)
+    assert rest.epoch == [3, 4]
+    for name, values in history.history.items():
+        assert rest.history[name] == values[3:], name
+    examples.assert_same(examples.weights_of(right), examples.weights_of(model))
+    examples.assert_same(
+        [v.numpy() for v in right.optimizer.variables],
+        [v.numpy() for v in model.optimizer.variables],
+    )
+    if store is not None:
+        samples = [
+            replay.UniformReplay(each, seed=0).sample(64) for each in (store, other)
+        ]
+        examples.assert_same(*map(tf.nest.flatten, samples))
+        assert int(model.env_steps) == int(right.env_steps)
+
+
+def test_a_run_that_is_done_stays_as_it_is(tmp_path):
+    first, _, _ = run_q(tmp_path, 2)
+    again, history, _ = run_q(tmp_path, 2)
+    assert history.epoch == []
+    examples.assert_same(examples.weights_of(first), examples.weights_of(again))
+    longer, history, _ = run_q(tmp_path, 4)
+    assert history.epoch == [2, 3]
+    assert training.list_steps(tmp_path) == [3, 4]
+    parts = sorted(path.name for path in (tmp_path / "parts").glob("step-*"))
+    assert parts == ["step-3", "step-4"]
+
+
+def test_saves_at_intervals_and_at_the_end(tmp_path):
+    model = examples.fit_model()
+    checkpoint = training.RunCheckpoint(tmp_path, every_epochs=2)
+    options = {"callbacks": [checkpoint], "verbose": 0, "epochs": 5}
+    model.fit(examples.data(8, 4), **options)
+    assert training.list_steps(tmp_path) == [2, 4, 5]
+    stopped = training.RunCheckpoint(tmp_path / "stopped", every_epochs=10)
+
+    def stop(epoch, logs):
+        model.stop_training = epoch == 2
+
+    options["callbacks"] = [keras.callbacks.LambdaCallback(on_epoch_end=stop), stopped]
+    model.fit(examples.data(8, 4), **options)
+    assert training.list_steps(tmp_path / "stopped") == [3]
+
+
+VICTIM = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+import conftest
+conftest.pytest_configure()
+import keras, os, signal
+from training.fitting import test_run_checkpoint as runs
+print("begin", flush=True)
+def saved(step):
+    print("epoch", flush=True)
+loud = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: saved(epoch))
+runs.run_q(sys.argv[3], 200, loud)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [8])
+def test_killed_at_any_moment(tmp_path, kills):
+    random = np.random.default_rng(kills)
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    root = os.path.dirname(tests)
+    for _ in range(kills):
+        victim = subprocess.Popen(
+            [sys.executable, "-c", VICTIM, root, tests, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4):
+            victim.stdout.readline()
+        time.sleep(0.2 * random.random())
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        victim.stdout.close()
+    done = training.latest_step(tmp_path)
+    assert done >= 3 * kills
+    model, history, _ = run_q(tmp_path, done + 2)
+    assert history.epoch == [done, done + 1]
+    right, _, _ = run_q(tmp_path / "right", done + 2)
+    examples.assert_same(examples.weights_of(right), examples.weights_of(model))
+
+
+def test_other_parts_and_models_are_refused(tmp_path):
+    model = examples.fit_model()
+    rng = np.random.default_rng(0)
+
+    def fit(folder, model=model, **parts):
+        model.fit(
+            examples.data(8, 4),
+            callbacks=[training.RunCheckpoint(folder, parts)],
+            verbose=0,
+        )
+
+    fit(tmp_path, rng=rng)
+    with pytest.raises(
+        ValueError, match=r"`parts` expected \['rng'\], with .*got \[\]"
+    ):
+        fit(tmp_path)
+    with pytest.raises(ValueError, match="a checkpoint of another agent or shape"):
+        fit(tmp_path, examples.q_model(), rng=rng)
+    # The folder was given back each time.
+    fit(tmp_path, rng=rng)
+
+
+def test_two_runs_in_one_folder(tmp_path):
+    with training.RunLock(tmp_path):
+        with pytest.raises(ValueError, match="no other run at work in it"):
+            run_q(tmp_path, 1)
+
+
+def test_damaged_parts(tmp_path):
+    run_q(tmp_path, 2)
+    folder = tmp_path / "parts" / "step-2" / "replay"
+    path = min(folder.glob("*.segment"), key=lambda each: each.stat().st_nlink)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match="expected the parts of epoch 2 as they .*step-2 to go on"
+    ):
+        run_q(tmp_path, 3)
+    shutil.rmtree(tmp_path / "checkpoints" / "step-2")
+    assert run_q(tmp_path, 3)[1].epoch == [1, 2]
+
+
+def fitted(folder, epochs=1, **parts):
+    model = examples.fit_model()
+    checkpoint = training.RunCheckpoint(folder, parts)
+    data, options = examples.data(8, 4), {"epochs": epochs, "verbose": 0}
+    return model.fit(data, callbacks=[checkpoint], **options)
+
+
+def test_saves_share_the_rows_of_a_replay_that_stay(tmp_path):
+    rows = replay.DataBuffer(tf.TensorSpec([4]), capacity=64, seed=0)
+    rows.add_batch(np.ones([64, 4], np.float32))
+    fitted(tmp_path, 3, rows=rows, plain=tf.Variable(1.0))
+    files = [
+        {file.stat().st_ino for file in folder.glob("replay/*.segment")}
+        for folder in (tmp_path / "parts").glob("step-*")
+    ]
+    assert len(files) == 3 and set.intersection(*files)
+
+
+@pytest.mark.slow
+def test_runs_saved_before_replays_were_apart(tmp_path, monkeypatch):
+    right, history, _ = run_q(tmp_path / "right", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(training.run_checkpoint._checkpointed, "REPLAYS", ())
+        run_q(tmp_path / "run", 2)
+    assert not (tmp_path / "run" / "parts" / "step-2" / "replay").exists()
+    model, rest, _ = run_q(tmp_path / "run", 3)
+    assert rest.epoch == [2] and rest.history["loss"] == history.history["loss"][2:]
+    examples.assert_same(examples.weights_of(right), examples.weights_of(model))
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "match"),
+    [
+        ([1.0], [2.0, 3.0], "not bound to checkpointed values"),
+        ([1.0, 2.0], [3.0], "Unresolved object in checkpoint"),
+        ([[1.0]], [[1.0, 2.0]], "incompatible tensor with shape"),
+    ],
+    ids=["shorter", "longer", "shape"],
+)
+def test_parts_of_another_make(tmp_path, saved, now, match):
+    fitted(tmp_path, part=list(map(tf.Variable, saved)))
+    with pytest.raises(ValueError, match=rf"`parts` expected \['part'\].*{match}"):
+        fitted(tmp_path, part=list(map(tf.Variable, now)))
+
+
+def test_parts_of_which_something_would_be_lost(tmp_path):
+    module = tf.Module()
+    module.noise = [keras.layers.Dropout(0.1, seed=1)]
+    with pytest.raises(TypeError, match=r"lose m\.noise\.0\.seed_generator\.seed_gen"):
+        training.RunCheckpoint(tmp_path, {"m": module})
+    module = tf.Module()
+    module.rng, module.v = np.random.default_rng(0), tf.Variable(1.0)
+    with pytest.raises(TypeError, match=r"would lose m\.rng; pass"):
+        training.RunCheckpoint(tmp_path, {"m": module})
+
+
+def test_environments_that_cannot_be_captured_start_anew(tmp_path):
+    def run(epochs):
+        model, store = examples.q_model(), examples.store()
+        envs = examples.walks()
+        envs.envs[0].unwrapped.engine = memoryview(b"")
+        collect = training.Collect(envs, store, examples.drawn, warm_up_steps=9)
+        source = replay.UniformReplay(store, seed=0)
+        checkpoint = training.RunCheckpoint(
+            tmp_path, {"collect": collect, "source": source}
+        )
+        model.fit(
+            source,
+            steps_per_epoch=2,
+            epochs=epochs,
+            callbacks=[collect, checkpoint],
+            verbose=0,
+        )
+        return collect.env_steps
+
+    assert run(1) == 15
+    with pytest.warns(UserWarning, match="`Collect`: resumed with new episodes"):
+        assert run(2) == 21
+
+
+def test_only_a_fit_model_can_resume(tmp_path):
+    network = examples.network()
+    network.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="`model` expected a FitModel"):
+        network.fit(
+            np.ones([4, 3]),
+            np.ones([4, 3]),
+            callbacks=[training.RunCheckpoint(tmp_path)],
+            verbose=0,
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"parts": {"a b": tf.Variable(0)}}, ValueError, "`parts` expected names like"),
+        (
+            {"parts": {"layer": keras.layers.Dense(1)}},
+            TypeError,
+            "`parts` expected call",
+        ),
+        ({"parts": {"number": 3}}, TypeError, "`parts` expected callbacks"),
+        ({"parts": {"self": tf.Variable(0)}}, ValueError, "`parts` expected names lik"),
+        ({"parts": {3: tf.Variable(0)}}, TypeError, "`parts` expected a list of text"),
+        ({"parts": [tf.Variable(0)]}, TypeError, "`parts` expected a dictionary"),
+        ({"every_epochs": 0}, ValueError, "`every_epochs` expected"),
+        ({"keep": 0}, ValueError, "`keep` expected"),
+    ],
+    ids=["name", "layer", "number", "taken", "key", "list", "interval", "keep"],
+)
+def test_bad_arguments(tmp_path, options, error, match):
+    with pytest.raises(error, match=f"`RunCheckpoint`: {match}"):
+        training.RunCheckpoint(tmp_path, **options)

@@ -1,0 +1,1 @@
+"""Replays on disk, of which a save writes what changed."""

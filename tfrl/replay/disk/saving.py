@@ -1,0 +1,331 @@
+"""Saving what is remembered to the disk, again and again, and loading it."""
+
+import contextlib
+import errno
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import durable
+from tfrl.replay.disk import _changes, _saved_folder, _saved_parts
+
+_READERS = 2
+# Of the errors of `load`, that with which an older copy may help.
+DamageError = _saved_folder.DamageError
+
+
+def save(
+    folder: durable.Path,
+    objects: Mapping[str, tf.Module],
+    base: durable.Path | None = None,
+) -> int:
+    """Saves objects to a folder, of rows only those segments that changed.
+
+    When it returns, everything is on the disk, and `load` finds it. If it raises, or
+    the process is killed, `load` finds what was saved before. The folder holds what was
+    saved last and nothing else.
+
+    Which segments, ranges of rows of about 8 MiB, were written since the last call is
+    known without reading them, except in the first call of a process for rows in files
+    or made by another process, and where somebody has a view of rows, which
+    `NumpyStorage.get` returns for an int or a slice: those are read and compared by
+    digest. It takes about 32 MiB of memory, more if single rows are larger than 8 MiB.
+
+    Threads and processes can go on to use buffers, stores and samplers meanwhile. Most
+    is written while their locks are free; then they are held while the segments are
+    written that changed in the meantime, and states and variables. Nothing may write to
+    a `NumpyStorage` that stands alone.
+
+    Args:
+        folder: where to; made if it does not exist.
+        objects: names and objects: storages, buffers, stores and samplers of
+            `tfrl.replay`, and modules made of them. A sampler brings its store along;
+            what several of them share is saved once.
+        base: folder of an earlier save, which stays as it is. If nothing is in
+            `folder` yet, segments that did not change since are not written but
+            shared, by hard links. Where they cannot be, everything is written. A
+            shared segment that the disk damages is damaged in both folders.
+
+    Returns:
+        How many bytes of segments were written.
+
+    Raises:
+        OSError: if the disk is full or refuses; what was saved before is still there.
+        TypeError: if `objects` are something else.
+        ValueError: if a name does not fit, the call is inside `tf.function`, or what is
+            in the folder is damaged or of another format.
+
+    Example:
+        >>> import tempfile
+        >>> buffer = tfrl.replay.DataBuffer(tf.TensorSpec([2]), capacity=100, seed=0)
+        >>> buffer.add_batch(np.ones([10, 2], np.float32))
+        >>> folder = tempfile.mkdtemp()
+        >>> save(folder, {"buffer": buffer}) > 0
+        True
+        >>> save(folder, {"buffer": buffer})
+        0
+        >>> other = tfrl.replay.DataBuffer(tf.TensorSpec([2]), capacity=100)
+        >>> load(folder, {"buffer": other})
+        >>> int(other.current_size)
+        10
+    """
+    _check_eager("save")
+    parts, locks = _saved_parts.found("save", objects)
+    path = pathlib.Path(folder)
+    with _explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with durable.shared_folder(path):
+            old = _saved_folder.read_manifest("save", path)
+            _saved_folder.remove_others(path, old)
+            if old is None and base is not None:
+                old = _saved_folder.link(pathlib.Path(base), path)
+            step = max(part.step for part in parts)
+            with _saved_folder.Writer(path, old, step) as writer:
+                saved, versions = _write(parts, locks, old, writer)
+                new = writer.finish(saved)
+            for part, now in zip(parts, versions, strict=True):
+                if isinstance(part, _saved_parts.Rows):
+                    part.remember(new.key, now)
+            _saved_folder.remove_others(path, new)
+    return writer.written
+
+
+def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
+    """Loads objects from a folder that `save` wrote.
+
+    They may be of another kind of memory than those saved, in it, in files or shared.
+    Rows are replaced where they are, so that views show them. What is drawn next equals
+    what the saved objects would have drawn.
+
+    All digests are compared before anything changes, and once more as the bytes are
+    read into place: should the disk fail just then, an error says that the objects
+    have to be loaded again. So they have if the process is killed meanwhile and rows
+    outlive it. It takes a few MiB of memory, and for a moment a few times that of the
+    priorities of a `PrioritizedReplay`.
+
+    Args:
+        folder: where from.
+        objects: names and objects as they were saved, made with the same arguments.
+            Names may be left out.
+
+    Raises:
+        OSError: if there is nothing in the folder (`FileNotFoundError`) or the disk
+            refuses.
+        TypeError: if `objects` are something else.
+        RuntimeError: if the disk failed after all had been compared; the objects have
+            to be loaded again.
+        ValueError: if a name was not saved, an object is made in another way than the
+            saved one, a bit on the disk is not as it was written, the format is that
+            of another version, or the call is inside `tf.function`; the objects are
+            unchanged.
+
+    Example:
+        >>> import tempfile
+        >>> rows = tfrl.replay.NumpyStorage(tf.TensorSpec([]), capacity=3)
+        >>> rows.set([0, 1, 2], np.array([1.0, 2.0, 3.0]))
+        >>> folder = tempfile.mkdtemp()
+        >>> written = save(folder, {"rows": rows})
+        >>> rows.set([0], np.array([9.0]))
+        >>> load(folder, {"rows": rows})
+        >>> rows.get([0, 1, 2])
+        array([1., 2., 3.], dtype=float32)
+    """
+    _check_eager("load")
+    parts, locks = _saved_parts.found("load", objects)
+    path = pathlib.Path(folder)
+    with durable.shared_folder(path, reading=True):
+        manifest = _saved_folder.read_manifest("load", path)
+        if manifest is None:
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "`load`: `folder` expected what `save` wrote; got nothing of it; save "
+                "something first",
+                str(path),
+            )
+        pairs = _matched(parts, manifest, list(objects))
+        _compare(path, [saved for _, saved in pairs])
+        with _held(locks):
+            _read(path, pairs, manifest.key)
+
+
+def _write(
+    parts: list[_saved_parts.Part],
+    locks: list[Any],
+    old: _saved_folder.Manifest | None,
+    writer: _saved_folder.Writer,
+) -> tuple[list[_saved_folder.Part], list[Any]]:
+    """Writes what changed; returns what is saved then, and its versions."""
+    known = _by_path([] if old is None else old.parts)
+    segments, versions = [], []
+    for part in parts:
+        before, key, now = known.get(part.paths[0]), "", None
+        found: list[Any] = [None] * part.count
+        if old is not None and before is not None and _is_like(part, before):
+            found, key = before.segments, old.key
+        if isinstance(part, _saved_parts.Rows):
+            found, now = _written(part, found, part.saved(key), writer)
+            found = _saved_folder.results(found)
+        segments.append(found)
+        versions.append(now)
+    with _held(locks):
+        for k, part in enumerate(parts):
+            segments[k], versions[k] = _written(part, segments[k], versions[k], writer)
+    saved = [
+        _saved_folder.Part(
+            part.paths,
+            part.contents,
+            part.size,
+            part.step,
+            _saved_folder.results(found),
+        )
+        for part, found in zip(parts, segments, strict=True)
+    ]
+    return saved, versions
+
+
+def _written(
+    part: _saved_parts.Part,
+    segments: list[Any],
+    versions: Any,
+    writer: _saved_folder.Writer,
+) -> tuple[list[Any], Any]:
+    """Begins to write what differs from some segments of some versions."""
+    with part.lock:
+        now = part.freeze()
+    known = [*segments, *[None] * part.count][: part.count]
+    kept = np.zeros(part.count, bool)
+    if now is not None:
+        kept = _changes.unchanged(now, versions)
+    for k in np.flatnonzero(~kept).tolist():
+        buffer = writer.buffer()
+        with part.lock:
+            size = 0
+            for piece in part.pieces(k):
+                buffer[size : size + piece.size] = piece
+                size += piece.size
+        known[k] = writer.write(buffer, size, known[k])
+    return known, now
+
+
+def _matched(
+    parts: list[_saved_parts.Part], manifest: _saved_folder.Manifest, names: list[str]
+) -> list[tuple[_saved_parts.Part, _saved_folder.Part]]:
+    """Returns each part with what is saved of it; raises unless they fit."""
+    where, known = "`load`: `objects` expected", _by_path(manifest.parts)
+    pairs, left = [], {path for path in known if path.split("/")[0] in names}
+    for part in parts:
+        for path in part.paths:
+            if path not in known:
+                raise ValueError(
+                    f"{where} what was saved, {_outline(known)}; got {path!r} of "
+                    f"{part.contents}; make the objects as they were saved"
+                )
+            if known[path] is not known[part.paths[0]]:
+                raise ValueError(
+                    f"{where} {path!r} and {part.paths[0]!r} apart, as they were "
+                    "saved; got the same object twice; make two"
+                )
+            left.discard(path)
+        saved = known[part.paths[0]]
+        if part.contents != saved.contents:
+            raise ValueError(
+                f"{where} {part.paths[0]!r} of {saved.contents}; got it of "
+                f"{part.contents}; make the objects as they were saved"
+            )
+        pairs.append((part, saved))
+    for path in sorted(left):
+        raise ValueError(
+            f"{where} {path!r} of {known[path].contents}, as was saved; got objects "
+            "without; make them as they were saved"
+        )
+    return pairs
+
+
+def _compare(folder: pathlib.Path, parts: list[_saved_folder.Part]) -> None:
+    """Raises unless all files are as they were written."""
+
+    def compare(segment: _saved_folder.Segment | None) -> None:
+        if segment is not None:
+            _saved_folder.read_segment("load", folder, segment)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        for part in parts:
+            list(pool.map(compare, part.segments))
+
+
+def _read(
+    folder: pathlib.Path,
+    pairs: list[tuple[_saved_parts.Part, _saved_folder.Part]],
+    key: str,
+) -> None:
+    """Replaces parts by what is saved of them."""
+    # What says which rows count comes last: within a store, before its rows.
+    for part, saved in reversed(pairs):
+        part.thaw(saved.size, saved.step)
+        for k, segment in enumerate(saved.segments):
+            if segment is None:
+                part.clear(k)
+                continue
+            pieces = part.place(k)
+            try:
+                _saved_folder.read_segment("load", folder, segment, pieces)
+            except (OSError, ValueError) as error:
+                raise RuntimeError(
+                    f"`load`: `folder` expected to stay as it was; got {error}; load "
+                    "the objects again, as only a part of them is loaded"
+                ) from error
+            part.placed(k, pieces)
+    for part, _ in pairs:
+        part.finish()
+    for part, _ in pairs:
+        if isinstance(part, _saved_parts.Rows):
+            part.remember(key, part.freeze())
+
+
+def _is_like(part: _saved_parts.Part, saved: _saved_folder.Part) -> bool:
+    return (part.contents, part.step) == (saved.contents, saved.step)
+
+
+def _by_path(parts: list[_saved_folder.Part]) -> dict[str, _saved_folder.Part]:
+    return {path: part for part in parts for path in part.paths}
+
+
+def _outline(paths: Iterable[str]) -> str:
+    return ", ".join(sorted(paths))
+
+
+@contextlib.contextmanager
+def _held(locks: list[Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(lock)
+        yield
+
+
+@contextlib.contextmanager
+def _explained(folder: pathlib.Path) -> Iterator[None]:
+    """Says in the words of the house what the disk refuses."""
+    try:
+        yield
+    except TimeoutError:  # of a lock
+        raise
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            "`save`: `folder` expected a disk that takes what is saved; got "
+            f"{error.strerror}; make room or choose another folder; what was saved "
+            "before is still there",
+            str(folder),
+        ) from error
+
+
+def _check_eager(where: str) -> None:
+    if not tf.executing_eagerly():
+        raise ValueError(
+            f"`{where}`: expected to be called outside of tf.function, where it would "
+            "run once, while tracing; got a call inside; call it from plain Python"
+        )

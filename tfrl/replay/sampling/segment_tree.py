@@ -1,0 +1,399 @@
+"""Trees that reduce any range of numbered values, and draw by weight, in log time."""
+
+import operator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks
+from tfrl.replay import _indices
+from tfrl.replay.sampling import _heap
+
+_INFINITY = np.float64(np.inf).view(np.uint64)
+
+
+class SegmentTree:
+    """Reduces ranges of `capacity` values that change, many ranges or values a call.
+
+    Values are the leaves of a binary tree; each node is the reduction of its two
+    children, in their order, so `reducer` need not be commutative:
+
+        level 0                    r(abcd)
+        level 1             r(ab)          r(cd)
+        level 2, `values`  a     b        c     d
+
+    A node is always computed from its children, never adjusted by a difference, so
+    rounding errors do not pile up over any number of updates. Everything is float64.
+    An update of n values takes O(n log(capacity)) steps, as do n ranges.
+
+    `tree[level]` is a level from the left, `min(2**level, capacity)` nodes, and
+    `tree[level, index]` some of it by any index NumPy knows; -1 is the level of the
+    values. These and `values` are read-only views of the tree: an update changes them
+    at once or when something is looked up again; copy what has to stay.
+
+    Args:
+        capacity: how many values there are, at least 1. All are `init_value` at first.
+        reducer: associative function of two floats; one that takes arrays, elementwise,
+            like `np.add`, is called once a level, any other one once a node.
+        init_value: unit element of `reducer`: 0 for a sum, 1 for a product, -inf for
+            a maximum, inf for a minimum.
+
+    Raises:
+        TypeError: if `capacity` is not an integer.
+        ValueError: if `capacity` is less than 1, or `reducer(init_value, init_value)`
+            is not `init_value`.
+
+    Example:
+        >>> tree = SegmentTree(5, np.multiply, 1.0)
+        >>> tree.set_values([0, 1, 4], [2.0, 3.0, 7.0])
+        >>> tree.root_value, tree.partial_reduce(np.array([0, 2]), np.array([2, 5]))
+        (42.0, array([6., 7.]))
+        >>> tree
+        SegmentTree(
+          level=0 : array([42.])
+          level=1 : array([6., 7.])
+          level=2 : array([6., 1., 7., 1.])
+          level=3 : array([2., 3., 1., 1., 7.]))
+        >>> tree[-1, 1:3]
+        array([3., 1.])
+    """
+
+    def __init__(
+        self, capacity: int, reducer: _heap.Reducer, init_value: float
+    ) -> None:
+        checks.check_whole_number(type(self).__name__, "capacity", capacity, low=1)
+        self._capacity = int(capacity)
+        unit = float(init_value)
+        reducer = _elementwise(type(self).__name__, reducer, unit)
+        self._heap = _heap.Heap(self._capacity, reducer, unit)
+
+    @property
+    def capacity(self) -> int:
+        """How many values there are."""
+        return self._capacity
+
+    @property
+    def height(self) -> int:
+        """How many levels there are: `ceil(log2(capacity)) + 1`."""
+        return self._heap.height
+
+    @property
+    def heap(self) -> _heap.Heap:
+        """The nodes, for who knows that indices and values fit."""
+        return self._heap
+
+    @property
+    def root_value(self) -> float:
+        """The reduction of all values."""
+        return float(self._heap.level(1)[0])
+
+    @property
+    def values(self) -> np.ndarray:
+        """All values, `[capacity]`, a read-only view."""
+        return self[-1]
+
+    def set_values(self, idx: Any, values: Any) -> None:
+        """Sets some values; what is wrong with the arguments leaves all as it was.
+
+        Args:
+            idx: which ones: an int, a list of ints or integers `[n]`, negative ones
+                from the end; of those named twice the last counts. `...` and None are
+                all.
+            values: the new ones, of the shape of `idx` or broadcast to it.
+
+        Raises:
+            TypeError: if `idx` is something else, or `values` are not real numbers.
+            ValueError: if an index is out of range or the shapes do not fit.
+        """
+        if idx is None or idx is Ellipsis:
+            index = np.arange(self._capacity)
+        else:
+            index = np.asarray(idx) if isinstance(idx, list) else idx
+            index = self._index("set_values", "idx", index, self._capacity)
+        new = _floats(values, index.shape)
+        self._check_new(new)
+        self._heap.set_leaves(index.reshape(-1), new.reshape(-1))
+
+    def partial_reduce(self, start: Any = 0, stop: Any = None) -> np.ndarray:
+        """Returns `reduce(reducer, values[start:stop], init_value)`, of many ranges.
+
+        Args:
+            start: first index of the range: an int or an array of integers `[n]`,
+                negative ones from the end.
+            stop: index after the last one, likewise; `capacity` if left out.
+
+        Returns:
+            A reduction for each range, `[n]`, or `[1]`. That of an empty range is
+            `init_value`.
+
+        Raises:
+            TypeError: if a bound is neither an int nor integers `[n]`.
+            ValueError: if a bound is out of range, or `start` comes after `stop`.
+        """
+        where, end = "partial_reduce", self._capacity
+        low = self._index(where, "start", start, end + 1)
+        high = self._index(where, "stop", end if stop is None else stop, end + 1)
+        try:
+            low, high = np.broadcast_arrays(low, high)
+        except ValueError:
+            raise ValueError(
+                f"`{where}`: `stop` expected the shape of `start` {list(low.shape)}; "
+                f"got {list(high.shape)}; give both the same shape"
+            ) from None
+        if (low > high).any():
+            reversed_one = int((low > high).argmax())
+            raise ValueError(
+                f"`{where}`: `stop` expected at least `start` "
+                f"{low.flat[reversed_one]}; got {high.flat[reversed_one]}; swap them"
+            )
+        return self._heap.reduce(low, high)
+
+    def __getitem__(self, key: Any) -> Any:
+        level, *index = key if isinstance(key, tuple) else (key,)
+        try:
+            level = operator.index(level)
+        except TypeError:
+            level = None
+        if level is None or len(index) > 1:
+            raise IndexError(
+                "`SegmentTree`: a lookup expected tree[level] or tree[level, index]; "
+                f"got {key!r}; give the level as an int"
+            )
+        if not -self.height <= level < self.height:
+            raise IndexError(
+                f"`SegmentTree`: the level expected an int in [{-self.height}, "
+                f"{self.height}); got {level}; see `height`"
+            )
+        width = 1 << level % self.height
+        nodes = self._heap.level(width)[: self._capacity]
+        nodes.flags.writeable = False
+        return nodes[index[0]] if index else nodes
+
+    def __repr__(self) -> str:
+        levels = (f"\n  level={i} : {self[i]!r}" for i in range(self.height))
+        return f"{type(self).__name__}({''.join(levels)})"
+
+    def _check_new(self, values: np.ndarray) -> None:
+        """Raises unless the tree may hold the values."""
+
+    def _index(self, where: str, name: str, value: Any, end: int) -> np.ndarray:
+        """Returns indices in [0, end), of rank 1."""
+        # Python takes True for 1, NumPy for a mask.
+        given = np.array(int(value)) if isinstance(value, int) else value
+        if not isinstance(given, np.ndarray | tf.Tensor) or len(given.shape) > 1:
+            raise TypeError(
+                f"`{where}`: `{name}` expected an int or an array of integers of shape "
+                f"[n]; got {given!r:.80}; convert it"
+            )
+        index = np.atleast_1d(_indices.int64_array(where, name, given))
+        # Read without a sign, negative ones are large.
+        if not index.size or index.view(np.uint64).max() < end:
+            return index
+        wrapped = np.where(index < 0, index + self._capacity, index)
+        outside = (wrapped < 0) | (wrapped >= end)
+        if outside.any():
+            raise ValueError(
+                f"`{where}`: `{name}` expected integers in [{-self._capacity}, "
+                f"{end}); got {index[outside][0]}; the capacity is {self._capacity}"
+            )
+        return wrapped
+
+
+class SumTree(SegmentTree):
+    """Sums ranges of weights, and draws indices by weight.
+
+    An index i is drawn with probability `values[i] / sum(values)`; one whose value is
+    0 never, whatever the rounding.
+
+    Args:
+        capacity: how many values there are, at least 1. All are 0 at first.
+        random_seed: int that `sample` starts from; None takes one from the system.
+
+    Raises:
+        TypeError: if `capacity` is not an integer.
+        ValueError: if `capacity` is less than 1, or `random_seed` not in [0, 2**32).
+
+    Example:
+        >>> tree = SumTree(4, random_seed=0)
+        >>> tree.set_values(..., [0.0, 1.0, 0.0, 3.0])
+        >>> tree.root_value, tree.inverse_cdf([0.0, 0.2, 0.3, 1.0])
+        (4.0, array([1, 1, 3, 3]))
+        >>> tree.sample(5)
+        array([3, 3, 3, 3, 3])
+
+    References:
+        T. Schaul, J. Quan, I. Antonoglou, D. Silver, 2016, Prioritized Experience
+        Replay, appendix B.2.1.
+    """
+
+    def __init__(self, capacity: int, random_seed: int | None = None) -> None:
+        super().__init__(capacity, np.add, 0.0)
+        self.random_seed = random_seed
+
+    @property
+    def random_seed(self) -> int | None:
+        """What `sample` started from; setting it starts again."""
+        return self._random_seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int | None) -> None:
+        self._random = np.random.RandomState(seed)
+        self._random_seed = seed
+
+    def inverse_cdf(self, u: Any) -> Any:
+        """Returns the least i for which `sum(values[:i + 1]) > u * sum(values)`.
+
+        At `u = 1` this is the last index whose value is positive.
+
+        Args:
+            u: number, or floats `[n]`, in [0, 1].
+
+        Returns:
+            The index as an int64, or `[n]` of them.
+
+        Raises:
+            TypeError: if `u` is neither a Python number nor floats `[n]`.
+            ValueError: if a number is outside [0, 1] or NaN, if all values are 0, or
+                their sum overflows.
+        """
+        single = isinstance(u, int | float)
+        fractions = np.asarray([float(u)] if single else u)
+        if fractions.ndim != 1 or fractions.dtype.kind != "f":
+            raise TypeError(
+                "`inverse_cdf`: `u` expected a Python number or floats of shape [n]; "
+                f"got {fractions.dtype} of shape {list(fractions.shape)}; convert it"
+            )
+        # Not so where one is NaN.
+        inside = not fractions.size or 0.0 <= fractions.min() <= fractions.max() <= 1.0
+        if not inside:
+            ordered = np.sort(fractions)
+            raise ValueError(
+                "`inverse_cdf`: `u` expected numbers in [0, 1]; "
+                f"got {ordered[0]} to {ordered[-1]}; correct it"
+            )
+        fractions = fractions.astype(np.float64, copy=False)
+        found = self._heap.find(fractions, self._sums("inverse_cdf"))
+        return found[0] if single else found
+
+    def sample(self, n: int) -> np.ndarray:
+        """Returns `n` indices drawn by weight, independently, `[n]` int64.
+
+        They are `inverse_cdf(np.random.RandomState(random_seed).rand(n))`; the next
+        ones go on from there.
+
+        Args:
+            n: how many, at least 1.
+
+        Returns:
+            The indices.
+
+        Raises:
+            TypeError: if `n` is not an integer.
+            ValueError: if `n` is less than 1, all values are 0, or their sum overflows.
+        """
+        checks.check_whole_number("sample", "n", n, low=1)
+        sums = self._sums("sample")
+        return self._heap.find(self._random.rand(n), sums)
+
+    def _check_new(self, values: np.ndarray) -> None:
+        # Read as whole numbers, those of a sign and NaN are above inf, too.
+        if not values.size or values.view(np.uint64).max() < _INFINITY:
+            return
+        wrong = values[~((values >= 0) & (values < np.inf))]
+        if wrong.size:
+            raise ValueError(
+                "`set_values`: `values` expected finite numbers >= 0; "
+                f"got {wrong[0]}; correct it"
+            )
+
+    def _sums(self, where: str) -> np.ndarray:
+        """Returns the running sums of a tree from which something can be drawn."""
+        sums = self._heap.running_sums()
+        if not 0 < sums[-1] < np.inf:
+            raise ValueError(
+                f"`{where}`: expected values with a positive, finite sum; got a sum of "
+                f"{sums[-1]}; set some values first"
+            )
+        return sums
+
+
+class MinTree(SegmentTree):
+    """Finds the least of ranges of values.
+
+    Args:
+        capacity: how many values there are, at least 1. All are inf at first.
+
+    Raises:
+        TypeError: if `capacity` is not an integer.
+        ValueError: if `capacity` is less than 1.
+
+    Example:
+        >>> tree = MinTree(3)
+        >>> tree.set_values([0, 1], [5.0, 4.0])
+        >>> tree.root_value, tree.partial_reduce(2)
+        (4.0, array([inf]))
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity, np.minimum, np.inf)
+
+
+class MaxTree(SegmentTree):
+    """Finds the greatest of ranges of values.
+
+    Args:
+        capacity: how many values there are, at least 1. All are -inf at first.
+
+    Raises:
+        TypeError: if `capacity` is not an integer.
+        ValueError: if `capacity` is less than 1.
+
+    Example:
+        >>> tree = MaxTree(3)
+        >>> tree.set_values([0, 1], [5.0, 4.0])
+        >>> tree.root_value, tree.partial_reduce(1, 3)
+        (5.0, array([4.]))
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity, np.maximum, -np.inf)
+
+
+def _elementwise(where: str, reducer: _heap.Reducer, unit: float) -> _heap.Reducer:
+    """Returns the reducer for arrays, given one for arrays or for floats."""
+    pair = np.full(2, unit)
+    try:
+        takes_arrays = np.shape(reducer(pair, pair)) == pair.shape
+    except (TypeError, ValueError):
+        takes_arrays = False
+    if not takes_arrays:
+        reducer = np.vectorize(reducer, otypes=[np.float64])
+    reduced = reducer(pair, pair)
+    if not np.array_equal(reduced, pair):
+        raise ValueError(
+            f"`{where}`: `init_value` expected the unit element of `reducer`; got "
+            f"reducer({unit}, {unit}) = {reduced[0]}; give 0 for a sum, 1 for a product"
+        )
+    return reducer
+
+
+def _floats(values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns new values as float64 of a shape."""
+    array = np.asarray(values)
+    if array.dtype != np.float64:
+        if not np.can_cast(array.dtype, np.float64, "same_kind"):
+            raise TypeError(
+                f"`set_values`: `values` expected real numbers; got {array.dtype}; "
+                "convert them to float64"
+            )
+        array = array.astype(np.float64)
+    if array.shape == shape:
+        return array
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(
+            f"`set_values`: `values` expected the shape of `idx` {list(shape)}; "
+            f"got {list(array.shape)}; give one value for each index"
+        ) from None

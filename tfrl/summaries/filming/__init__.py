@@ -1,0 +1,1 @@
+"""Moving pictures of episodes, and what is shown beside them."""

@@ -1,0 +1,1 @@
+"""Curves of runs: read from events, averaged, drawn."""

@@ -1,0 +1,1 @@
+"""Whether the parts of a learner agree on what a value is."""

@@ -1,0 +1,1 @@
+"""The state of a run on disk, whole or not at all."""

@@ -1,0 +1,385 @@
+"""Objects of any kind, saved under the number of a step and loaded in place.
+
+A checkpoint is a folder `ckpt-<N>` that appears when it is complete; its
+`structure.json` tells what is in it. For a whole training run see `checkpoints`.
+"""
+
+import pathlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, durable
+from tfrl.training.checkpointing import _checkpoint_folder, _checkpointed, _refusals
+from tfrl.training.serializing import _typed_json
+
+
+class Checkpointer:
+    """Saves and loads a set of named objects.
+
+    Of a `tf.Module`, a Keras layer, model, metric or optimizer, a dictionary, list or
+    tuple, or any other object, everything is found that is reached by attributes, keys
+    and indices: variables, the generators of TensorFlow and NumPy, the buffers of
+    `tfrl.replay`. A load assigns to them.
+
+    A `PyTreeNode` (an agent, a `TrainState`) and a nest of tensors or NumPy arrays
+    cannot be assigned to. `save` takes its present value, and `load` leaves the loaded
+    one at `checkpointer[name]`.
+
+    Names join attributes, keys and indices by dots and begin with that of the item:
+    `agent.critics.0.dense.kernel`. The numbers that Keras gives to layers without a
+    name are counted anew, so that they do not depend on what was made before.
+
+    Whatever is named `optimizer`, `replay_buffer` or `data_transformer`, also in the
+    plural or with something before it (`opt_state` counts, too), and every Keras
+    optimizer and buffer, can be left out of a load.
+
+    Optimizers have to be built, also for a load: their variables are there only then.
+
+    Args:
+        ckpt_dir: folder of the checkpoints; created if missing.
+        **kwargs: the objects by name.
+
+    Attributes:
+        missing: names that the last load expected and did not find.
+        unexpected: names that it found and nothing took.
+
+    Raises:
+        TypeError: if there is nothing to save in an object, or it would be lost.
+        ValueError: if the folder cannot be made, or a name is taken.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> module = tf.Module()
+        >>> module.scale = tf.Variable(2.0)
+        >>> Checkpointer(folder, net=module).save(10).name
+        'ckpt-10'
+        >>> _ = module.scale.assign(5.0)
+        >>> Checkpointer(folder, net=module).load(), float(module.scale)
+        (10, 2.0)
+    """
+
+    def __init__(self, ckpt_dir: durable.Path, **kwargs: Any) -> None:
+        where = "Checkpointer"
+        taken = sorted({"score", "keep", "global_step"} & set(kwargs))
+        if not kwargs or taken:
+            raise ValueError(
+                f"`{where}`: `kwargs` expected objects by names that `save` does not "
+                f"have; got {taken or 'none'}; name them otherwise"
+            )
+        self._items = dict(kwargs)
+        _checkpointed.Parts(where, self._items)
+        self._folder = _refusals.as_path(where, "ckpt_dir", ckpt_dir)
+        self._damaged: list[int] = []
+        self.missing: tuple[str, ...] = ()
+        self.unexpected: tuple[str, ...] = ()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"`{where}`: `ckpt_dir` expected a folder that can be made; got "
+                f"{self._folder} ({error.strerror}); choose another one"
+            ) from error
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns an object; an immutable one as it was last saved or loaded."""
+        return self._items[name]
+
+    def has_checkpoint(self, global_step: int | str = "latest") -> bool:
+        """Tells whether there is a checkpoint.
+
+        Args:
+            global_step: number of a step; "latest" for any; "best" for any that was
+                saved with a score.
+
+        Returns:
+            Whether there is one.
+        """
+        where = "Checkpointer.has_checkpoint"
+        return bool(_checkpoint_folder.meant(where, self._folder, global_step))
+
+    def save(
+        self,
+        global_step: int,
+        score: float | None = None,
+        keep: int | None = None,
+        **kwargs: Any,
+    ) -> pathlib.Path:
+        """Saves everything; when it returns, all is on the disk.
+
+        Of buffers, what changed since the checkpoint before is written; the rest is
+        shared with it, by hard links (where the disk has none, all is written). So a
+        damage of the disk can be one of several checkpoints.
+
+        Args:
+            global_step: number of training steps, greater than every one saved; if
+                the last `load` found later ones damaged, they are removed.
+            score: how good it is, more is better; for `load("best")`.
+            keep: how many of the newest checkpoints stay, beside the best; None for
+                all.
+            **kwargs: the present value of every immutable item.
+
+        Returns:
+            The folder of the checkpoint.
+
+        Raises:
+            OSError: if the disk refuses; the checkpoints before stay as they are.
+            TypeError: if an object has become something that cannot be saved.
+            ValueError: if a number is out of range, an immutable item is left out, or
+                the call is inside `tf.function`.
+        """
+        where = "Checkpointer.save"
+        _refusals.check_eager(where)
+        step = checks.check_whole_number(where, "global_step", global_step, low=0)
+        if keep is not None:
+            keep = checks.check_whole_number(where, "keep", keep, low=1)
+        if score is not None:
+            checks.check_rank(where, "score", score, exact=0)
+            checks.check_finite(where, "score", score)
+            score = float(score)
+        items = self._present(where, kwargs)
+        parts = _checkpointed.Parts(where, items)
+        with (
+            _refusals.explained(where, "ckpt_dir", self._folder),
+            durable.shared_folder(self._folder),
+        ):
+            self._remove_damaged(where, step)
+            steps = _checkpoint_folder.steps(self._folder)
+            newest = max(steps, default=-1)
+            if step <= newest:
+                raise ValueError(
+                    f"`{where}`: `global_step` expected a step after {newest}, which "
+                    f"is in {self._folder}; got {step}; remove that one first, or "
+                    "choose another folder"
+                )
+            path = self._folder / f"ckpt-{step}"
+            before = self._folder / f"ckpt-{newest}" if steps else None
+            with durable.new_folder(path) as temporary:
+                _checkpoint_folder.write(temporary, step, score, parts, before)
+            if keep is not None:
+                best = _checkpoint_folder.best(self._folder)
+                for old in _checkpoint_folder.steps(self._folder)[:-keep]:
+                    if old != best:
+                        durable.remove_folder(self._folder / f"ckpt-{old}")
+        self._items = items
+        return path
+
+    def load(
+        self,
+        global_step: int | str = "latest",
+        ignored_parameter_prefixes: Sequence[str] = (),
+        including_optimizer: bool = True,
+        including_replay_buffer: bool = True,
+        including_data_transformers: bool = True,
+        strict: bool = True,
+    ) -> int:
+        """Loads a checkpoint into the objects, or changes none of them.
+
+        All digests, names, dtypes and shapes are compared before anything is changed.
+        "latest" passes over a damaged checkpoint, with a `UserWarning`, to an older.
+
+        Args:
+            global_step: number of a step, "latest" or "best".
+            ignored_parameter_prefixes: names, or beginnings of names up to a dot, that
+                are not loaded: "agent.net" stands for "agent.net.kernel", not for
+                "agent.nets".
+            including_optimizer: whether to load optimizers.
+            including_replay_buffer: whether to load buffers.
+            including_data_transformers: whether to load data transformers.
+            strict: whether names that are missing in the checkpoint, or there in
+                excess, are an error; if not, they are listed in `missing` and
+                `unexpected`.
+
+        Returns:
+            The step loaded; -1, with a `UserWarning`, if there is no such checkpoint.
+
+        Raises:
+            ValueError: if the checkpoint is damaged, names, dtypes or shapes differ, or
+                the call is inside `tf.function`.
+        """
+        where = "Checkpointer.load"
+        _refusals.check_eager(where)
+        ignored = ignored_parameter_prefixes
+        _refusals.check_texts(where, "ignored_parameter_prefixes", ignored)
+        included = {
+            "optimizer": including_optimizer,
+            "replay_buffer": including_replay_buffer,
+            "data_transformer": including_data_transformers,
+            None: True,
+        }
+        parts = _checkpointed.Parts(where, self._items)
+
+        def is_wanted(name: str, kind: str | None) -> bool:
+            return included[kind] and not any(
+                _checkpoint_folder.is_part(name, prefix) for prefix in ignored
+            )
+
+        def read(path: pathlib.Path, body: dict[str, Any]) -> None:
+            chosen, *rest = _checkpoint_folder.match(
+                where, path, parts, body, is_wanted, strict
+            )
+            self._read(path, parts, body, chosen)
+            self.missing, self.unexpected = rest
+
+        with durable.shared_folder(self._folder, reading=True):
+            steps = _checkpoint_folder.meant(where, self._folder, global_step)
+            if steps:
+                folders = [self._folder / f"ckpt-{step}" for step in steps]
+                loaded = int(_checkpoint_folder.use(where, folders, read)["step"])
+                self._damaged = steps[: steps.index(loaded)]
+                return loaded
+        warnings.warn(
+            f"`{where}`: `global_step` expected a checkpoint; got {global_step!r}, "
+            f"none in {self._folder}; nothing is loaded",
+            stacklevel=2,
+        )
+        return -1
+
+    def _present(self, where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the items, the immutable ones as they are given."""
+        found = _checkpointed.Parts(where, self._items).found
+        immutable = sorted(name for name in found if found[name].immutable)
+        if sorted(given) != immutable:
+            example = ", ".join(["step", *(f"{name}={name}" for name in immutable)])
+            raise ValueError(
+                f"`{where}`: `kwargs` expected the present values of {immutable}, "
+                f"which are replaced by new ones as they learn; got {sorted(given)}; "
+                f"call save({example})"
+            )
+        return {**self._items, **given}
+
+    def _remove_damaged(self, where: str, step: int) -> None:
+        """Makes room for a step before those that `load` passed over."""
+        found = _checkpoint_folder.steps(self._folder)
+        for late in set(self._damaged).intersection(found):
+            if late >= step:
+                path = self._folder / f"ckpt-{late}"
+                warnings.warn(
+                    f"`{where}`: {path} is damaged and not older than step {step}; "
+                    "removing it",
+                    stacklevel=3,
+                )
+                durable.remove_folder(path)
+
+    def _read(
+        self,
+        path: pathlib.Path,
+        parts: _checkpointed.Parts,
+        body: Mapping[str, Any],
+        chosen: set[str],
+    ) -> None:
+        """Reads everything, and then changes the objects."""
+
+        def those_chosen(group: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: each for name, each in group.items() if name in chosen}
+
+        values = _checkpoint_folder.read_arrays(path, those_chosen(parts.arrays))
+        states = {
+            name: _typed_json.from_json(text)
+            for name, text in those_chosen(body["generators"]).items()
+        }
+        # If it raises, nothing was changed; what follows does not raise.
+        _checkpoint_folder.read_replays(path, those_chosen(parts.replays))
+        for item, found in parts.found.items():
+            if found.immutable:
+                leaves = [values.get(name, leaf) for name, leaf in found.arrays.items()]
+                new = tf.nest.pack_sequence_as(self._items[item], leaves)
+                self._items[item] = new
+                continue
+            for name, variable in found.arrays.items():
+                if name in values:
+                    variable.assign(values[name])
+        for name, state in states.items():
+            parts.generators[name].bit_generator.state = state
+
+
+def enable_checkpoint(module: Any, flag: bool = True) -> None:
+    """Says whether a `Checkpointer` saves an object; by default it does.
+
+    Args:
+        module: module, layer, optimizer, buffer or other object.
+        flag: False to pass over it and all that is reached through it alone.
+
+    Raises:
+        TypeError: if the object is immutable.
+
+    Example:
+        >>> module = tf.Module()
+        >>> enable_checkpoint(module, False)
+        >>> is_checkpoint_enabled(module)
+        False
+    """
+    try:
+        _checkpointed.enable(module, flag)
+    except AttributeError as error:
+        raise TypeError(
+            "`enable_checkpoint`: `module` expected an object that takes attributes; "
+            f"got {type(module).__name__}; do not give it to the `Checkpointer`"
+        ) from error
+
+
+def is_checkpoint_enabled(module: Any) -> bool:
+    """Tells what `enable_checkpoint` said of an object.
+
+    Args:
+        module: the object.
+
+    Returns:
+        Whether a `Checkpointer` saves it.
+
+    Example:
+        >>> is_checkpoint_enabled(tf.Module())
+        True
+    """
+    return _checkpointed.is_enabled(module)
+
+
+def extract_sub_state_dict_from_checkpoint(
+    checkpoint_prefix: str, checkpoint_path: durable.Path
+) -> dict[str, np.ndarray]:
+    """Reads the arrays of a part of a checkpoint, without the objects.
+
+    Args:
+        checkpoint_prefix: name of the part, such as "agent.critics.0"; "" for all.
+        checkpoint_path: folder of the checkpoint, such as "run/ckpt-100".
+
+    Returns:
+        The arrays by the rest of their names. An array that has the name itself is
+        under the last word of it.
+
+    Raises:
+        ValueError: if there is no checkpoint, if it is damaged, or has no such part.
+
+    Example:
+        >>> import tempfile
+        >>> module = tf.Module()
+        >>> module.scales = {"a": tf.Variable(2.0)}
+        >>> path = Checkpointer(tempfile.mkdtemp(), net=module).save(1)
+        >>> extract_sub_state_dict_from_checkpoint("net.scales", path)
+        {'a': np.float32(2.0)}
+    """
+    where = "extract_sub_state_dict_from_checkpoint"
+    _refusals.check_texts(where, "checkpoint_prefix", [checkpoint_prefix])
+    path = _refusals.as_path(where, "checkpoint_path", checkpoint_path)
+    body = _checkpoint_folder.use(where, [path], lambda *_: None)
+    found = {
+        name: tf.TensorSpec(facts[1], facts[0])
+        for name, facts in body["arrays"].items()
+        if facts is not None and _checkpoint_folder.is_part(name, checkpoint_prefix)
+    }
+    if not found:
+        tops = sorted({name.split(".")[0] for name in body["arrays"]})
+        raise ValueError(
+            f"`{where}`: `checkpoint_prefix` expected a part of {path}; got "
+            f"{checkpoint_prefix!r}; its items are {tops}"
+        )
+    prefix = checkpoint_prefix.removesuffix(".")
+    values = _checkpoint_folder.read_arrays(path, found)
+    return {
+        name.removeprefix(prefix).removeprefix(".") or prefix.split(".")[-1]: x.numpy()
+        for name, x in values.items()
+    }

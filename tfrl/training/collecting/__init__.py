@@ -1,0 +1,1 @@
+"""How a policy meets environments, in this process or in others."""

@@ -1,0 +1,343 @@
+"""Processes that play environments without TensorFlow, and feed a replay buffer."""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import keras
+import numpy as np
+
+from tfrl.agents import actor_critic
+from tfrl.core import checks
+from tfrl.distribute import lone_process, numpy_network, shared_rows
+from tfrl.environments import acting
+from tfrl.replay import episodes, ring_buffer
+from tfrl.training.collecting import _intake, host_policy
+
+
+class Actors:
+    """Plays environments in processes of their own and keeps what happens.
+
+    Each actor is a Python process with NumPy and Gymnasium, of some 40 MB, that acts by
+    a NumPy copy of the policy in its own environments. What it plays comes through
+    shared memory to a thread of this process, which adds it to `store`; `push` gives
+    all actors new weights, as a whole or not at all. Actors play as fast as they can,
+    and wait where the store does not keep up. What an actor plays until the next
+    `push` depends on `seed` and its number alone.
+
+    What goes wrong in an actor, its death included, ends all actors, and is raised by
+    the next call of anything here, with the traceback of the actor. After `close`, at
+    the end of a `with` block, after an error and after the end of this process, killed
+    or not, there are neither processes nor shared memory left.
+
+    Actors start no main script: it needs no `if __name__ == "__main__":`. Functions of
+    the main script or of a notebook are sent to them; others are imported by name, from
+    files that do not import TensorFlow, such as `functools.partial` of
+    `tfrl.environments.make_vec`.
+
+    Args:
+        make_env: a registered Gymnasium id, or a function without arguments that makes
+            an environment or a vector environment, in any autoreset mode. Observations
+            are one array.
+        policy: `ActorCriticPolicy` over flat observations, or a built
+            `keras.Sequential` of dense layers, such as a Q-network; activations are
+            tanh, relu or linear.
+        store: where rows go. An `EpisodeStore`, from which `UniformReplay` and
+            `PrioritizedReplay` draw, or a `RingBuffer`, with one environment for each
+            of the `n_actors * N`; a `DataBuffer`; or a function of a `Trajectory`
+            `[T, N, ...]` of NumPy arrays of one actor and of the numbers `[N]` of its
+            environments. Rows of a buffer are a named tuple or a dict of some of the
+            fields of a `Trajectory` and `discounts`, for instance a `Transition`.
+        n_actors: number of processes.
+        act: function of the network's outputs `[N, n]`, a `np.random.Generator` and
+            the settings by name, that returns the actions `[N, ...]` for the
+            environments. Needed for a Keras network; a policy draws from its head.
+        settings: numbers for `act`, such as epsilon, that `push` can change.
+        gamma: of `discounts`, `gamma * (1 - terminated)`.
+        seed: of environments and generators; each actor has its own streams.
+
+    Raises:
+        RuntimeError: if an actor fails to start.
+        TypeError: if an argument is none of these or cannot be pickled.
+        ValueError: if a number is out of range, or policy, store and environment do
+            not fit each other.
+
+    Example:
+        >>> network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+        >>> spec = tfrl.core.Transition(
+        ...     tf.TensorSpec([4]), tf.TensorSpec([], tf.int64), tf.TensorSpec([]),
+        ...     tf.TensorSpec([]), tf.TensorSpec([4]))
+        >>> replay = tfrl.replay.DataBuffer(spec, capacity=1000, seed=0)
+        >>> def act(q_values, rng, epsilon):
+        ...     chance = rng.random(len(q_values)) < epsilon
+        ...     return np.where(chance, rng.integers(2, size=len(q_values)),
+        ...                     q_values.argmax(-1))
+        >>> optimizer = keras.optimizers.Adam(0.01)
+        >>> with Actors("CartPole-v1", network, replay, n_actors=1, act=act,
+        ...             settings={"epsilon": 1.0}) as actors:
+        ...     arrived = actors.wait_for(100)
+        ...     for _ in range(3):
+        ...         batch = tf.nest.map_structure(
+        ...             tf.convert_to_tensor, replay.get_batch(32))
+        ...         best = tf.reduce_max(network(batch.next_observations), axis=-1)
+        ...         with tf.GradientTape() as tape:
+        ...             q_values = tf.gather(
+        ...                 network(batch.observations), batch.actions, batch_dims=1)
+        ...             errors = batch.rewards + batch.discounts * best - q_values
+        ...             loss = tf.reduce_mean(errors ** 2)
+        ...         variables = network.trainable_variables
+        ...         optimizer.apply(tape.gradient(loss, variables), variables)
+        ...         version = actors.push(network, epsilon=0.5)
+        >>> version, int(replay.current_size) >= 100
+        (3, True)
+    """
+
+    def __init__(
+        self,
+        make_env: str | Callable[[], Any],
+        policy: actor_critic.ActorCriticPolicy | keras.Sequential,
+        store: Any,
+        n_actors: int = 4,
+        act: Callable[..., Any] | None = None,
+        settings: Mapping[str, float] | None = None,
+        gamma: float = 0.99,
+        seed: int = 0,
+    ) -> None:
+        where = "Actors"
+        _check_callables(make_env, store, act)
+        checks.check_whole_number(where, "n_actors", n_actors, low=1)
+        checks.check_whole_number(where, "seed", seed, low=0)
+        checks.check_within(where, "gamma", gamma, 0, 1)
+        network = _network(where, policy)
+        self._settings = {} if settings is None else dict(settings)
+        checks.check_finite(where, "settings", [*self._settings.values()])
+        to_env: Callable[[Any], Any] | None = None
+        if act is None:
+            head = _head(policy)
+            act, to_env = head.host_sample, head.host_to_env
+        self._pushing = threading.Lock()
+        self._weights = shared_rows.SharedArrays(self._numbers(network))
+        jobs = [
+            acting.Job(
+                make_env,
+                network,
+                act,
+                to_env,
+                tuple(self._settings),
+                self._weights.fd,
+                shared_rows.new_memory(),
+                stream,
+            )
+            for stream in np.random.SeedSequence(seed).spawn(n_actors)
+        ]
+        sources = _started(jobs)
+        try:
+            n_envs = sum(len(source.env_ids) for source in sources)
+            deliver = _intake.deliver_to(store, n_envs, float(gamma))
+            self._intake = _intake.Intake(sources, deliver)
+        except BaseException:
+            _intake.stop_all(sources)
+            raise
+        # Also when this object is forgotten, and at the end of the process.
+        self._stop = weakref.finalize(self, _stop, self._intake, os.getpid())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        self._stop()
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of experience so far that are in the store, over all actors."""
+        return int(self.env_steps_by_actor.sum())
+
+    @property
+    def env_steps_by_actor(self) -> np.ndarray:
+        """The same for each actor, int64 `[n_actors]`."""
+        return self._read(lambda intake: intake.env_steps.copy())
+
+    @property
+    def versions(self) -> np.ndarray:
+        """Of the weights in the last step of each actor, int64 `[n_actors]`.
+
+        0 are those at the start, then what `push` returned.
+        """
+        return self._read(lambda intake: intake.versions.copy())
+
+    @property
+    def episode_returns(self) -> list[float]:
+        """Undiscounted returns of the last 100 finished episodes."""
+        return self._read(lambda intake: [*intake.episode_returns])
+
+    @property
+    def episode_lengths(self) -> list[int]:
+        """Their lengths in steps."""
+        return self._read(lambda intake: [*intake.episode_lengths])
+
+    def push(self, policy: Any, **settings: float) -> int:
+        """Gives the actors new weights, for their next steps.
+
+        Args:
+            policy: of the same architecture.
+            **settings: those that change.
+
+        Returns:
+            The version of these weights, 1 for the first.
+
+        Raises:
+            RuntimeError: if an actor failed, or all is closed.
+            TypeError: if `policy` is none.
+            ValueError: if a setting is not known, a number is not finite, or the
+                architecture is another.
+        """
+        where = "Actors.push"
+        self._check()
+        network = _network(where, policy)
+        unknown = sorted({*settings} - {*self._settings})
+        if unknown:
+            raise ValueError(
+                f"`{where}`: `settings` expected among {sorted(self._settings)}; got "
+                f"{unknown}; give them a value when the actors are made"
+            )
+        checks.check_finite(where, "settings", [*settings.values()])
+        for array in network.arrays():
+            if not np.isfinite(array).all():
+                raise ValueError(
+                    f"`{where}`: `policy` expected finite weights; got NaN or "
+                    "infinity; lower the learning rate"
+                )
+        with self._pushing:
+            self._settings.update(settings)
+            return self._weights.write(self._numbers(network))
+
+    def wait_for(self, env_steps: int, timeout: float | None = None) -> bool:
+        """Waits until that many steps are in the store.
+
+        Args:
+            env_steps: over all actors, since they started.
+            timeout: seconds to wait; None for as long as it takes.
+
+        Returns:
+            Whether they are there.
+
+        Raises:
+            RuntimeError: if an actor failed, or all is closed.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.env_steps < env_steps:
+            self._check()
+            if end is not None and time.monotonic() > end:
+                return False
+            with self._intake.changed:
+                self._intake.changed.wait(0.1)
+        return True
+
+    def close(self) -> None:
+        """Ends the actors, and adds what they played until then.
+
+        Actors that do not come to an end in 2 seconds are killed.
+
+        Raises:
+            RuntimeError: if an actor failed before.
+        """
+        self._stop()
+        self._intake.check()
+
+    def _check(self) -> None:
+        self._intake.check()
+        if not self._stop.alive:
+            raise RuntimeError(
+                "`Actors`: expected actors that play; got closed ones; make new ones"
+            )
+
+    def _read(self, reader: Callable[[_intake.Intake], Any]) -> Any:
+        self._intake.check()
+        with self._intake.changed:
+            return reader(self._intake)
+
+    def _numbers(self, network: numpy_network.NumpyNetwork) -> list[np.ndarray]:
+        return [*network.arrays(), np.array([*self._settings.values()], np.float64)]
+
+
+def _stop(intake: _intake.Intake, owner: int) -> None:
+    if os.getpid() == owner:  # and not a fork of it
+        intake.stop()
+
+
+def _check_callables(make_env: Any, store: Any, act: Any) -> None:
+    if not (isinstance(make_env, str) or callable(make_env)):
+        raise TypeError(
+            "`Actors`: `make_env` expected a Gymnasium id or a function that makes an "
+            f"environment; got {make_env!r}; pass one"
+        )
+    kinds = episodes.EpisodeStore, ring_buffer.RingBuffer
+    if not (isinstance(store, kinds) or callable(store)):
+        raise TypeError(
+            "`Actors`: `store` expected an EpisodeStore, a RingBuffer, a DataBuffer or "
+            f"a function; got {type(store).__name__}; pass one"
+        )
+    if not (act is None or callable(act)):
+        raise TypeError(
+            "`Actors`: `act` expected a function of outputs and a generator; got "
+            f"{act!r}; define one"
+        )
+
+
+def _network(where: str, policy: Any) -> numpy_network.NumpyNetwork:
+    network = host_policy.numpy_copy(policy)
+    if network is None:
+        raise ValueError(
+            f"`{where}`: `policy` expected float32 dense layers with tanh, relu or "
+            "linear activations over one flat observation; got others; play them in "
+            "this process, by a Collector"
+        )
+    return network
+
+
+def _head(policy: Any) -> Any:
+    if not isinstance(policy, actor_critic.ActorCriticPolicy):
+        raise TypeError(
+            "`Actors`: `act` expected a function, which a network needs; got None; "
+            "define how its outputs become actions"
+        )
+    return policy.head.plain()
+
+
+def _started(jobs: list[acting.Job]) -> list[_intake.Source]:
+    """Starts a process for each job and returns when all play."""
+    processes: list[lone_process.LoneProcess] = []
+    sources: list[_intake.Source] = []
+    try:
+        for number, job in enumerate(jobs):
+            process = lone_process.LoneProcess(
+                acting.play,
+                job,
+                fds=[job.weights, job.rows],
+                without=["tensorflow"],
+                name=f"actor {number}",
+            )
+            processes.append(process)
+        first = 0
+        for number, (process, job) in enumerate(zip(processes, jobs, strict=True)):
+            try:
+                layout = process.receive()
+            except RuntimeError as error:
+                text = _intake.failure_text(number, error)
+                raise RuntimeError(text) from error
+            ring = shared_rows.RowRing(layout.columns, layout.slots, fd=job.rows)
+            env_ids = np.arange(first, first := first + layout.n_envs)
+            sources.append(_intake.Source(process, ring, env_ids))
+    except BaseException:
+        for process in processes:
+            process.stop()
+        raise
+    finally:
+        for job in jobs:
+            os.close(job.rows)
+    return sources

@@ -1,0 +1,1 @@
+"""What a run is told, by gin or by files, and the source that it ran."""

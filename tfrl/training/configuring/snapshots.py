@@ -1,0 +1,380 @@
+"""The source code of a run: its revision, its difference, and a copy that runs again.
+
+A snapshot is an archive for each package, `tfrl.tar.gz` among them, in the folder of
+the run. It holds programs: restoring runs nothing and writes nothing outside of its
+folder, but importing what was restored does what its author wrote.
+"""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Mapping
+
+from tfrl.core import durable
+from tfrl.training.configuring import _source_archive
+
+_PACKAGE = __name__.split(".")[0]
+_FOLDER = "snapshot"
+# Further packages. The second name is the one that existing launch scripts export.
+_VARIABLES = ("TFRL_SNAPSHOT_REPO_ROOTS", "ALF_SNAPSHOT_REPO_ROOTS")
+_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+_CONTROL_GROUPS = ("/proc/self/cgroup", "/proc/1/cgroup")
+_CONTAINER_WORDS = ("docker", "containerd", "kubepods", "libpod")
+_GIT_SECONDS = 60
+
+
+def package_root() -> str:
+    """Returns the folder that holds the package `tfrl`.
+
+    Returns:
+        Its absolute path: what has to be on `PYTHONPATH`.
+
+    Example:
+        >>> is_repo_root(package_root(), "tfrl")
+        True
+    """
+    return str(pathlib.Path(__file__).resolve().parents[3])
+
+
+def is_repo_root(dir: durable.Path, module_name: str) -> bool:
+    """Whether a folder holds a package.
+
+    Args:
+        dir: the folder.
+        module_name: the name of the package.
+
+    Returns:
+        True if `dir/module_name/__init__.py` is a file.
+
+    Example:
+        >>> is_repo_root("no/such/folder", "tfrl")
+        False
+    """
+    return pathlib.Path(dir, module_name, "__init__.py").is_file()
+
+
+def snapshot_repo_roots() -> dict[str, str]:
+    """Returns the further packages that belong into a snapshot.
+
+    They stand in the environment variable `TFRL_SNAPSHOT_REPO_ROOTS` (or
+    `ALF_SNAPSHOT_REPO_ROOTS`):
+
+        export TFRL_SNAPSHOT_REPO_ROOTS="mine=/code/mine:other=/code/other"
+
+    The folder named is the one that holds the package's folder.
+
+    Returns:
+        Names of packages and the folders that hold them, without tfrl itself; none if
+        the variable is not set.
+
+    Raises:
+        ValueError: if the variable says something else, or one package twice.
+
+    Example:
+        >>> snapshot_repo_roots()
+        {}
+    """
+    variable = next((name for name in _VARIABLES if os.environ.get(name)), None)
+    roots: dict[str, str] = {}
+    for pair in os.environ[variable].split(":") if variable else ():
+        name, equals, root = pair.partition("=")
+        if not (name.isidentifier() and equals and root) or name in roots:
+            raise ValueError(
+                f"`snapshot_repo_roots`: `{variable}` expected pairs "
+                f"'<package>=<folder>' joined by ':', each package once; got {pair!r}; "
+                "correct the variable"
+            )
+        roots[name] = root
+    roots.pop(_PACKAGE, None)
+    return roots
+
+
+def generate_snapshot(
+    alf_root: durable.Path | None,
+    conf_file: durable.Path | None,
+    dest_path: durable.Path,
+) -> None:
+    """Archives the source of tfrl and of `snapshot_repo_roots()` in a folder.
+
+    Of each package `*.py`, `*.gin`, `*.json` and `*.so` are kept in
+    `<package>.tar.gz`. The same files give the same archive, bit for bit.
+
+    Args:
+        alf_root: the folder that holds the package tfrl; None for `package_root()`.
+        conf_file: a configuration to be copied beside the archives; None for none.
+        dest_path: where to, the folder of the run; made if it does not exist.
+
+    Raises:
+        OSError: if a file cannot be read or written.
+        ValueError: if a folder does not hold its package, `dest_path` is inside of a
+            package, or a package is one that `unzip_snapshot` would refuse.
+
+    Example:
+        >>> folder = tempfile.mkdtemp()
+        >>> generate_snapshot(package_root(), None, folder)
+        >>> os.listdir(folder)
+        ['tfrl.tar.gz']
+    """
+    where = "generate_snapshot"
+    own = package_root() if alf_root is None else alf_root
+    roots: dict[str, durable.Path] = {_PACKAGE: own, **snapshot_repo_roots()}
+    target = pathlib.Path(dest_path).resolve()
+    for name, root in roots.items():
+        if not is_repo_root(root, name):
+            raise ValueError(
+                f"`{where}`: `{name}` expected in a folder that holds "
+                f"'{name}/__init__.py'; got {str(root)!r}; correct its root"
+            )
+        if target.is_relative_to(pathlib.Path(root, name).resolve()):
+            raise ValueError(
+                f"`{where}`: `dest_path` expected outside of the package {name!r}; got "
+                f"{str(dest_path)!r}; choose another folder"
+            )
+    if conf_file is not None and not pathlib.Path(conf_file).is_file():
+        raise ValueError(
+            f"`{where}`: `conf_file` expected a file or None; got {str(conf_file)!r}; "
+            "correct the path"
+        )
+    archives = {}
+    for name, root in roots.items():
+        try:
+            data = _source_archive.packed(root, name)
+        except ValueError as error:
+            raise ValueError(
+                f"`{where}`: `{name}` expected of files that a snapshot restores; got "
+                f"{str(root)!r}, whose archive would be refused: {error}; correct it"
+            ) from error
+        archives[f"{name}{_source_archive.SUFFIX}"] = data
+    if conf_file is not None:
+        conf = pathlib.Path(conf_file)
+        archives[conf.name] = conf.read_bytes()
+    target.mkdir(parents=True, exist_ok=True)
+    for name, data in archives.items():
+        durable.replace_file(target / name, data)
+
+
+def unzip_snapshot(root_dir: durable.Path) -> None:
+    """Restores a snapshot: the packages appear in `root_dir/snapshot`.
+
+    Every `<package>.tar.gz` in `root_dir` is restored. Nothing changes if all is there
+    already, as in the archives. Archives with paths
+    that lead elsewhere, links, devices, or more than 256 MiB are refused.
+
+    Args:
+        root_dir: the folder of the run, where `generate_snapshot` put the archives.
+
+    Raises:
+        OSError: if a file cannot be read or written.
+        ValueError: if there is no archive of tfrl, or one is damaged or refused;
+            nothing has been restored then.
+
+    Example:
+        >>> folder = tempfile.mkdtemp()
+        >>> generate_snapshot(None, None, folder)
+        >>> unzip_snapshot(folder)
+        >>> is_repo_root(pathlib.Path(folder, "snapshot"), "tfrl")
+        True
+    """
+    _restore("unzip_snapshot", pathlib.Path(root_dir))
+
+
+def get_snapshot_env_vars(root_dir: durable.Path) -> dict[str, str]:
+    """Returns environment variables by which a process imports the snapshot.
+
+    The snapshot is restored if it is not. Give them to `subprocess.run(..., env=...)`.
+
+    Args:
+        root_dir: the folder of the run, where `generate_snapshot` put the archives.
+
+    Returns:
+        All variables of this process, `PYTHONPATH` beginning with the snapshot.
+
+    Raises:
+        OSError: as `unzip_snapshot`.
+        ValueError: as `unzip_snapshot`; or if the working folder, which `python -m`
+            looks into first, holds one of the packages itself.
+
+    Example:
+        >>> folder = tempfile.mkdtemp()
+        >>> generate_snapshot(None, None, folder)
+        >>> with contextlib.chdir(folder):
+        ...     variables = get_snapshot_env_vars(folder)
+        >>> variables["PYTHONPATH"].split(":")[0] == os.path.join(folder, "snapshot")
+        True
+    """
+    where = "get_snapshot_env_vars"
+    folder, names = _restore(where, pathlib.Path(root_dir))
+    here = [name for name in names if is_repo_root(".", name)]
+    if here:
+        raise ValueError(
+            f"`{where}`: the working folder expected without the packages of the "
+            f"snapshot, as Python looks there first; got {os.getcwd()!r} with {here}; "
+            "change to another folder"
+        )
+    before = os.environ.get("PYTHONPATH")
+    path = str(folder) if not before else f"{folder}{os.pathsep}{before}"
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _restore(where: str, root: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
+    """Returns the folder of the packages, and their names."""
+    suffix = _source_archive.SUFFIX
+    names = sorted(
+        path.name.removesuffix(suffix)
+        for path in root.glob(f"*{suffix}")
+        if path.name.removesuffix(suffix).isidentifier() and path.is_file()
+    )
+    if _PACKAGE not in names:
+        raise ValueError(
+            f"`{where}`: `root_dir` expected a folder with '{_PACKAGE}{suffix}'; got "
+            f"{str(root)!r}; give the folder of a run that `generate_snapshot` wrote to"
+        )
+    files: dict[str, bytes] = {}
+    for name in names:
+        path = root / f"{name}{suffix}"
+        try:
+            if path.stat().st_size > _source_archive.MOST_BYTES:
+                raise ValueError(f"it is {path.stat().st_size} bytes long")
+            files.update(_source_archive.unpacked(path.read_bytes(), name))
+        except ValueError as error:
+            raise ValueError(
+                f"`{where}`: `root_dir` expected archives by `generate_snapshot`; got "
+                f"{str(path)!r}, in which this is wrong: {error}; take another copy"
+            ) from error
+    folder = root.absolute() / _FOLDER
+    if not _holds(folder, files):
+        _put(folder, files)
+    return folder, names
+
+
+def _holds(folder: pathlib.Path, files: Mapping[str, bytes]) -> bool:
+    """Whether a folder has these files and no other source."""
+    found = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_symlink() or (path.is_file() and path.suffix != ".pyc")
+    }
+    return found == set(files) and all(
+        (folder / name).read_bytes() == data for name, data in files.items()
+    )
+
+
+def _put(folder: pathlib.Path, files: Mapping[str, bytes]) -> None:
+    """Puts a folder of these files in the place of what may be there."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".snapshot-") as room:
+        new, old = pathlib.Path(room, "new"), pathlib.Path(room, "old")
+        for name, data in files.items():
+            path = new / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(folder, old)
+        try:
+            os.rename(new, folder)
+        except OSError:
+            # Another process may just have put the same there.
+            if not _holds(folder, files):
+                raise
+
+
+def get_revision(module_root: durable.Path) -> str:
+    """Returns the revision of the git repository that a folder belongs to.
+
+    Args:
+        module_root: the folder.
+
+    Returns:
+        The full hash of its commit.
+
+    Raises:
+        ValueError: if the folder belongs to no repository, or one without a commit, or
+            git is missing.
+
+    Example:
+        >>> get_revision("/")
+        Traceback (most recent call last):
+        ...
+        ValueError: `get_revision`: `module_root` expected a folder of a git repository;
+        got '/': fatal: not a git repository ...
+    """
+    return _git("get_revision", module_root, "rev-parse", "--verify", "HEAD").strip()
+
+
+def get_diff(module_root: durable.Path) -> str:
+    """Returns what differs from the last commit in the repository of a folder.
+
+    Only files that are in the commit and were modified count: what is new, or was not
+    added to git, is left out, and so are changes of files' modes.
+
+    Args:
+        module_root: the folder.
+
+    Returns:
+        The text of `git diff`; empty if nothing was modified.
+
+    Raises:
+        ValueError: as `get_revision`.
+
+    Example:
+        >>> get_diff("/")
+        Traceback (most recent call last):
+        ...
+        ValueError: `get_diff`: `module_root` expected a folder of a git repository; got
+        '/': fatal: not a git repository ...
+    """
+    options = ["--no-color", "--no-ext-diff", "--no-textconv", "--diff-filter=M"]
+    # Outside of a repository `git diff` compares paths instead of complaining.
+    _git("get_diff", module_root, "rev-parse", "--verify", "HEAD")
+    return _git("get_diff", module_root, "diff", *options, "HEAD", "--")
+
+
+def _git(where: str, root: durable.Path, *arguments: str) -> str:
+    # In a git hook these would lead to another repository.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    # A monitor of file changes is a program that the repository names.
+    settings = ["-c", "core.fileMode=false", "-c", "core.fsmonitor=false"]
+    reason = ""
+    try:
+        done = subprocess.run(
+            ["git", *settings, "-C", os.fspath(root), *arguments],
+            env={**inherited, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=True,
+        )
+    except FileNotFoundError:
+        reason = "there is no program `git`"
+    except subprocess.TimeoutExpired:
+        reason = f"git did not answer within {_GIT_SECONDS} seconds"
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode(errors="replace").strip()
+    if reason:
+        raise ValueError(
+            f"`{where}`: `module_root` expected a folder of a git repository; got "
+            f"{str(root)!r}: {reason}; correct the path"
+        )
+    return done.stdout.decode(errors="replace")
+
+
+def is_inside_docker_container() -> bool:
+    """Whether this process runs inside a container of Docker or its kin.
+
+    Returns:
+        True if the marker file of Docker or Podman exists, or a control group is named
+        after a container.
+
+    Example:
+        >>> is_inside_docker_container() in (True, False)
+        True
+    """
+    if any(os.path.exists(path) for path in _CONTAINER_FILES):
+        return True
+    for path in _CONTROL_GROUPS:
+        with contextlib.suppress(OSError):
+            text = pathlib.Path(path).read_text(errors="replace")
+            if any(word in text for word in _CONTAINER_WORDS):
+                return True
+    return False

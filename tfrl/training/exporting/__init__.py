@@ -1,0 +1,1 @@
+"""Policies and other parts as SavedModels that need no tfrl."""

@@ -1,0 +1,1 @@
+"""Agents inside `keras.Model.fit`: the model and its callbacks."""

@@ -1,0 +1,176 @@
+"""What `FitModel` makes of a batch before and after its loss is computed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfrl.core import records
+from tfrl.ops import tensors
+from tfrl.replay.sampling import transitions
+
+
+def check_network(network: Any) -> None:
+    """Raises unless it is a built Keras layer or a dict of them."""
+    layers = [*network.values()] if isinstance(network, Mapping) else [network]
+    if not layers or not all(isinstance(x, keras.layers.Layer) for x in layers):
+        raise TypeError(
+            "`FitModel`: `network` expected a Keras layer or model, or a dict of them; "
+            f"got {network!r}; make one"
+        )
+    for layer in layers:
+        if not layer.built:
+            raise ValueError(
+                "`FitModel`: `network` expected a built one; got "
+                f"{layer.name!r} without its weights; give it a `keras.Input`, or call "
+                "it once"
+            )
+
+
+def unpacked(data: Any) -> tuple[Any, Any]:
+    """Splits what a dataset gives into the batch for the loss and its weights.
+
+    Keras' tuples `(x,)`, `(x, y)` and `(x, y, sample_weight)` become `x` or `(x, y)`; a
+    `Sample` of a replay has weights of its own; everything else is the batch itself.
+    """
+    if isinstance(data, transitions.Sample):
+        return data, data.weights
+    if type(data) is not tuple:
+        return data, None
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+    if isinstance(x, transitions.Sample) and y is None and weights is None:
+        return x, x.weights
+    return (x if y is None else (x, y)), weights
+
+
+def checked(result: Any) -> tuple[tf.Tensor, Any]:
+    """Returns losses, float32 at least, and reports of what a loss returned."""
+    if isinstance(result, records.LossInfo):
+        losses, extra = result
+    elif type(result) is tuple and len(result) == 2:
+        losses, extra = result
+    else:
+        losses, extra = result, ()
+    if isinstance(losses, records.LossInfo | tuple | list | dict) or losses is None:
+        raise TypeError(
+            "`FitModel`: `loss_fn` expected to return a loss per element, or it and a "
+            f"nest of reports; got {type(result).__name__}; return "
+            "LossInfo(loss, extra)"
+        )
+    losses = tf.convert_to_tensor(losses)
+    if not losses.dtype.is_floating:
+        raise TypeError(
+            f"`FitModel`: `loss_fn` expected floating losses; got {losses.dtype}; "
+            "convert them"
+        )
+    return (
+        losses if losses.dtype == tf.float64 else tf.cast(losses, tf.float32)
+    ), extra
+
+
+def priorities(batch: Any, extra: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns indices and priorities that go from a step to a `PrioritizedReplay`."""
+    found = extra.get("priorities") if isinstance(extra, Mapping) else None
+    found = getattr(extra, "priorities", found)
+    if found is None:
+        raise ValueError(
+            "`FitModel.fit`: `loss_fn` expected to report `priorities` [B] for a "
+            f"PrioritizedReplay; got {extra!r:.200}; report them, as `td_loss` does"
+        )
+    return batch.indices, found
+
+
+def penalty(network: Any, dtype: tf.DType) -> tf.Tensor:
+    """Returns the sum of the losses that layers of a network add by themselves."""
+    layers = tf.nest.flatten(network)
+    found = [tf.cast(x, dtype) for layer in layers for x in layer.losses]
+    return tf.add_n(found) if found else tf.zeros([], dtype)
+
+
+def updater_config(updater: Any, network: Any) -> dict[str, Any] | None:
+    """Returns the arguments that make a target updater of a network again."""
+    if updater is None:
+        return None
+    own, given = map(tf.nest.flatten, (network, updater.models))
+    if list(map(id, own)) != list(map(id, given)):
+        raise ValueError(
+            "`FitModel.get_config`: `target_updater` expected to be of the network, to "
+            "be made again; got one of other models; save the weights alone"
+        )
+    return {
+        "target_models": updater.target_models,
+        "tau": updater.tau,
+        "period": updater.period,
+        "delayed_update": updater.delayed_update,
+    }
+
+
+class Weighted:
+    """Losses of a batch, their weights, and the mean over the global batch.
+
+    Attributes:
+        weights: one for each loss.
+        total: `[]`, weight of this replica's batch in a mean over batches.
+        share: `[]`, this replica's part of the mean over the global batch: the sum over
+            replicas is that mean.
+        mean: `[]`, over the batch of this replica.
+    """
+
+    def __init__(
+        self, losses: tf.Tensor, weights: Any, batch: Any, *, over_weights: bool
+    ) -> None:
+        if losses.shape.rank == 0:
+            if weights is not None:
+                raise ValueError(
+                    "`FitModel`: `loss_fn` expected to return a loss per element of a "
+                    "batch with weights; got a single number; leave the mean to "
+                    "`FitModel`"
+                )
+            size = _batch_size(batch)
+            self.weights, self.total = tf.ones_like(losses), tf.cast(size, losses.dtype)
+            losses = losses * self.total
+        else:
+            self.weights = _weights_for(losses, weights)
+            losses = losses * self.weights
+            count = tf.cast(tf.size(losses), losses.dtype)
+            self.total = tf.reduce_sum(self.weights) if over_weights else count
+        total = tf.reduce_sum(losses)
+        self.mean = tf.math.divide_no_nan(total, self.total)
+        self.share = tf.math.divide_no_nan(total, _over_replicas(self.total))
+
+
+def n_replicas() -> int:
+    """Returns over how many replicas the step runs that is being traced."""
+    context = tf.distribute.get_replica_context()
+    return 1 if context is None else context.num_replicas_in_sync
+
+
+def _over_replicas(value: tf.Tensor) -> tf.Tensor:
+    if n_replicas() == 1:
+        return value
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def _batch_size(batch: Any) -> tf.Tensor:
+    leaves = [tf.convert_to_tensor(x) for x in tf.nest.flatten(batch) if x is not None]
+    sizes = [tf.shape(leaf)[0] for leaf in leaves if leaf.shape.rank != 0]
+    return sizes[0] if sizes else tf.constant(1)
+
+
+def _weights_for(losses: tf.Tensor, weights: Any) -> tf.Tensor:
+    if weights is None:
+        return tf.ones_like(losses)
+    weights = tf.cast(weights, losses.dtype)
+    extra_axes = (weights.shape.rank or 0) - (losses.shape.rank or 0)
+    if extra_axes == 1 and weights.shape[-1] == 1:
+        weights = tf.squeeze(weights, -1)
+    rank = weights.shape.rank
+    if rank is not None and not losses.shape[:rank].is_compatible_with(weights.shape):
+        raise ValueError(
+            f"`FitModel`: `loss_fn` expected to return losses of a shape that begins "
+            f"with that of the weights, {weights.shape}; got {losses.shape}; leave the "
+            "mean over the batch to `FitModel`"
+        )
+    return tf.broadcast_to(tensors.expand_dims_as(weights, losses), tf.shape(losses))

@@ -1,0 +1,162 @@
+"""What callbacks that step environments have in common."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gymnasium.vector import VectorEnv
+
+from tfrl.core import records
+from tfrl.environments import snapshots
+from tfrl.schedules import progress
+from tfrl.training.collecting import collection
+
+
+class HostNetwork:
+    """A network as a function from NumPy to NumPy, compiled once.
+
+    Args:
+        network: a built Keras layer or model.
+    """
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+        self._function: Any = None
+
+    def __call__(self, observations: Any) -> Any:
+        """Returns what the network says to a nest of `[N, *shape]`."""
+        flat = [np.asarray(leaf) for leaf in tf.nest.flatten(observations)]
+        if self._function is None:
+            structure = tf.nest.map_structure(lambda _: 0, observations)
+
+            def call(*leaves: tf.Tensor) -> Any:
+                nest = tf.nest.pack_sequence_as(structure, leaves)
+                return self._network(nest, training=False)
+
+            specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in flat]
+            function = tf.function(call, autograph=False)
+            self._function = function.get_concrete_function(*specs)
+        outputs = self._function(*map(tf.constant, flat))
+        return tf.nest.map_structure(np.asarray, outputs)
+
+
+def network_of(where: str, model: Any, network: Any) -> Any:
+    """Returns the network that acts: the one given, or that of the model."""
+    found = getattr(model, "network", model) if network is None else network
+    if not isinstance(found, keras.layers.Layer):
+        raise ValueError(
+            f"`{where}`: `network` expected the one that acts, of several; got None; "
+            "name it"
+        )
+    return found
+
+
+def progress_of(model: Any, env_steps: int) -> progress.Progress:
+    """Returns how far the training of a model has come, in numbers."""
+    if hasattr(model, "progress"):
+        return model.progress()
+    iterations = int(model.optimizer.iterations.numpy())
+    return progress.Progress(0.0, iterations, env_steps, env_steps)
+
+
+def check_act(where: str, act: Any) -> None:
+    """Raises unless `act` can be called."""
+    if not callable(act):
+        raise TypeError(
+            f"`{where}`: `act` expected a function of the network's outputs and a "
+            f"generator; got {act!r}; define one"
+        )
+
+
+class Player:
+    """Plays environments by a network, and can be saved in the middle of episodes.
+
+    Args:
+        where: name of the callback, for messages.
+        envs: vector environment.
+        n_steps: steps that are played at once.
+        act: as of `Collect`.
+        network: as of `Collect`.
+        to_env: as of `Collect`.
+        seed: of the environments and of what `act` draws.
+
+    Attributes:
+        collector: the `Collector`.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        envs: VectorEnv,
+        n_steps: int,
+        act: Callable[[Any, np.random.Generator], Any],
+        *,
+        network: Any,
+        to_env: Callable[[Any], Any] | None,
+        seed: int,
+    ) -> None:
+        check_act(where, act)
+        self.collector = collection.Collector(envs, n_steps, seed)
+        self._where, self._act, self._seed = where, act, seed
+        self._given = network
+        self._to_env = (lambda raw: raw) if to_env is None else to_env
+        self._rng = np.random.default_rng(seed)
+        self._host: HostNetwork | None = None
+
+    def play(self, model: Any) -> records.Trajectory:
+        """Plays `n_steps` steps in each environment as the model would now."""
+        if self._host is None:
+            self._host = HostNetwork(network_of(self._where, model, self._given))
+        host = self._host
+        with progress.progress_context(progress_of(model, self.collector.env_steps)):
+            trajectory = self.collector.collect(
+                lambda observations: np.asarray(
+                    self._act(host(observations), self._rng)
+                ),
+                self._to_env,
+            )
+        self.tell(model)
+        return trajectory
+
+    def tell(self, model: Any) -> None:
+        """Lets the model know how many steps were played."""
+        if hasattr(model, "env_steps"):
+            model.env_steps.assign(self.collector.env_steps)
+
+    def logs(self) -> dict[str, float]:
+        """Returns what a callback adds to the logs of an epoch."""
+        returns = self.collector.episode_returns
+        lengths = self.collector.episode_lengths
+        return {
+            "return_mean": float(np.mean(returns)) if returns else float("nan"),
+            "length_mean": float(np.mean(lengths)) if lengths else float("nan"),
+            "env_steps": float(self.collector.env_steps),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything a resumed run needs, as plain data."""
+        return {
+            "collector": self.collector.state(),
+            "environments": snapshots.capture(self.collector.envs),
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> bool:
+        """Takes up where `state` was returned; tells whether episodes go on."""
+        collector, snapshot = self.collector, state["environments"]
+        self._rng.bit_generator.state = state["rng"]
+        if snapshot is not None:
+            snapshots.restore(collector.envs, snapshot)
+        else:
+            collector.reset(self._seed + 7_919 * (1 + state["collector"]["env_steps"]))
+            warnings.warn(
+                f"`{self._where}`: resumed with new episodes: the state of these "
+                "environments cannot be captured "
+                f"({snapshots.uncapturable(collector.envs)})",
+                stacklevel=3,
+            )
+        collector.set_state(state["collector"], same_episodes=snapshot is not None)
+        return snapshot is not None

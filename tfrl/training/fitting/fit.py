@@ -1,0 +1,397 @@
+"""An agent inside `keras.Model.fit`.
+
+`FitModel` takes a network and a loss; Keras does the rest. What an agent needs beyond a
+data set comes as callbacks: `Collect`, `Rollouts`, `Evaluate`, `RunCheckpoint`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from tfrl.core import checks
+from tfrl.layers import target
+from tfrl.replay.sampling import prioritized
+from tfrl.schedules import progress
+from tfrl.training.fitting import _fit_data, _fit_steps, _reports
+
+_REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight")
+
+
+@keras.saving.register_keras_serializable("tfrl")
+class FitModel(keras.Model):
+    """Trains a network by any loss of a batch, through `fit` as Keras has it.
+
+        loss = mean over the batch of weights * loss_fn(model, batch)
+               + regularization losses of the network
+
+    `compile(optimizer, metrics=..., jit_compile=..., steps_per_execution=...)` and
+    `fit(data, epochs, steps_per_epoch, callbacks, validation_data)` are Keras' own but
+    for this:
+
+    - `loss_fn` gets what the data set gives: a nest, or `x` or `(x, y)` of Keras'
+      tuples `(x, y, sample_weight)`. Sample weights multiply its losses; so do those of
+      a replay's `Sample`. The mean is that of the global batch on any strategy.
+    - Every report of `loss_fn` is in the logs under its name (those in nests joined by
+      `_`): its mean over the epoch, with the weights. `compile(metrics={name: ...})`
+      makes Keras metrics of a report instead; a report that is a pair is `(y_true,
+      y_pred)` to them.
+    - `fit` takes a `UniformReplay` or `PrioritizedReplay` for data, with `batch_size`
+      and `steps_per_epoch`. Each batch is drawn when its step begins, after all
+      callbacks; priorities are updated by what `loss_fn` reports as `priorities`.
+    - Schedules of `tfrl.schedules` that `loss_fn` calls without an argument follow the
+      training, step by step: "iterations" are those of the optimizer, "percent" is
+      the share of `epochs * steps_per_epoch`, "env_steps" what callbacks collected.
+    - A target network is updated after every step, inside the compiled function.
+
+    The losses are computed in float32 at least; under mixed precision end the network
+    in a float32 layer, as always with Keras.
+
+    Args:
+        network: a built Keras layer or model, or a dict of them. `model(x)`,
+            `predict` and `export` are those of a single one.
+        loss_fn: function of this model and a batch that returns `LossInfo`, or a loss
+            per element `[B, ...]`, or both a loss and a nest of reports. If it has an
+            argument `training`, it gets whether the network is being trained.
+        target_updater: of the network; its targets are saved with the model and get
+            no gradient (they become not `trainable`).
+        reduction: "sum_over_batch_size" divides by the number of losses,
+            "mean_with_sample_weight" by the sum of their weights.
+        **kwargs: as of `keras.Model`.
+
+    Attributes:
+        network: as given.
+        target_network: what `target_updater` updates, or None.
+        env_steps: int64 variable, steps of experience so far; callbacks count them.
+
+    Raises:
+        TypeError: if an argument is something else.
+        ValueError: if a network is not built, `reduction` is none of the two, or the
+            strategy in scope is of several processes.
+
+    Example:
+        >>> network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+        >>> def loss_fn(model, batch):
+        ...     q_values = model.network(batch["observations"])
+        ...     q_values = tfrl.losses.q_taken(q_values, batch["actions"])
+        ...     return tfrl.losses.td_loss(q_values, batch["returns"])
+        >>> model = FitModel(network, loss_fn)
+        >>> model.compile(keras.optimizers.Adam(1e-2))
+        >>> data = tf.data.Dataset.from_tensors({
+        ...     "observations": tf.ones([8, 4]), "actions": tf.zeros([8], tf.int32),
+        ...     "returns": tf.ones([8])}).repeat()
+        >>> history = model.fit(data, epochs=2, steps_per_epoch=5, verbose=0)
+        >>> sorted(history.history)
+        ['errors', 'loss', 'priorities']
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        loss_fn: Callable[..., Any],
+        target_updater: target.TargetUpdater | None = None,
+        reduction: str = "sum_over_batch_size",
+        **kwargs: Any,
+    ) -> None:
+        _fit_data.check_strategy(tf.distribute.get_strategy())
+        _fit_steps.check_network(network)
+        if not callable(loss_fn):
+            raise TypeError(
+                "`FitModel`: `loss_fn` expected a function of the model and a batch; "
+                f"got {loss_fn!r}; define one"
+            )
+        if not isinstance(target_updater, target.TargetUpdater | None):
+            raise TypeError(
+                "`FitModel`: `target_updater` expected a TargetUpdater or None; got "
+                f"{type(target_updater).__name__}; make one of network and target"
+            )
+        checks.check_one_of("FitModel", "reduction", reduction, _REDUCTIONS)
+        first = tf.nest.flatten(network)[0]
+        # The network decides what is rounded; a loss scale goes by its policy.
+        super().__init__(**{"dtype": first.dtype_policy, "autocast": False, **kwargs})
+        self.network = network
+        self.loss_fn = loss_fn
+        self.target_updater = target_updater
+        self.reduction = reduction
+        self.target_network = None
+        if target_updater is not None:
+            for layer in tf.nest.flatten(target_updater.target_models):
+                if isinstance(layer, keras.layers.Layer):
+                    layer.trainable = False
+            self.target_network = target_updater.target_models
+        self._reports = _reports.Reports()
+        self._takes_training = "training" in inspect.signature(loss_fn).parameters
+        self._counts = tuple(
+            tf.Variable(0, trainable=False, dtype=tf.int64, name=name)
+            for name in ("env_steps", "first_iteration", "total_iterations")
+        )
+        self.env_steps = self._counts[0]
+        self._ledger: _fit_data.PriorityLedger | None = None
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Calls the network."""
+        del training  # Keras hands it on.
+        if not isinstance(self.network, keras.layers.Layer):
+            raise ValueError(
+                "`FitModel`: `network` expected a single one to be called; got "
+                f"{sorted(self.network)}; call the one you mean"
+            )
+        return self.network(inputs)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The mean loss, and what is made of the reports of `loss_fn`."""
+        return [*super().metrics, *self._reports.active()]
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        metrics: Mapping[str, Any] | None = None,
+        run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        jit_compile: Any = "auto",
+        auto_scale_loss: bool = True,
+    ) -> None:
+        """Says how to train; the loss is known already.
+
+        Args:
+            optimizer: as of Keras.
+            metrics: names of reports of `loss_fn` to a Keras metric or a list of them,
+                instead of the report's mean. A metric of one operand gets the report;
+                one of two gets a report that is a pair `(y_true, y_pred)`. Both get the
+                weights.
+            run_eagerly: as of Keras.
+            steps_per_execution: as of Keras.
+            jit_compile: as of Keras: "auto" compiles by XLA where there is a GPU.
+            auto_scale_loss: as of Keras.
+
+        Raises:
+            TypeError: if `metrics` is no dict of metrics.
+        """
+        if not isinstance(metrics, Mapping | None):
+            raise TypeError(
+                "`FitModel.compile`: `metrics` expected a dict from names of reports; "
+                f"got {metrics!r}; say what they are made of"
+            )
+        super().compile(
+            optimizer=optimizer,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile,
+            auto_scale_loss=auto_scale_loss,
+        )
+        with self.distribute_strategy.scope():
+            self._reports = _reports.Reports(metrics)
+            self.optimizer.build(self.trainable_variables)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        **options: Any,
+    ) -> keras.callbacks.History:
+        """Trains; see `keras.Model.fit`, of which these are the arguments.
+
+        Args:
+            x: data as Keras takes it, or a replay, or `Rollouts`.
+            y: as of Keras.
+            batch_size: as of Keras; of a replay too, 32 by default.
+            epochs: as of Keras.
+            verbose: as of Keras.
+            callbacks: as of Keras. What a `RunCheckpoint` among them saved is restored
+                before anything else.
+            **options: as of Keras: `steps_per_epoch`, `validation_data`,
+                `validation_steps`, `initial_epoch` and so on.
+
+        Returns:
+            Keras' record of the logs of all epochs.
+
+        Raises:
+            ValueError: if a replay comes without `steps_per_epoch`, or the model is of
+                a strategy under which Keras cannot `fit`.
+        """
+        _fit_data.check_strategy(self.distribute_strategy)
+        listed = _fit_data.listed(callbacks)
+        try:
+            for callback in listed:
+                before = getattr(callback, "before_fit", None)
+                first = (None if before is None else before(self)) or 0
+                options["initial_epoch"] = max(first, options.get("initial_epoch", 0))
+            own: list[Any] = [_fit_data.EpochBeginning(self._begin_epoch)]
+            own += [x] if hasattr(x, "minibatches") and x not in listed else []
+            if isinstance(x, prioritized.PrioritizedReplay):
+                size = 32 if batch_size is None else batch_size
+                own.append(_fit_data.PriorityLedger(self, x, size))
+                self._use(own[-1])
+            x, batch_size, options = _fit_data.understood(self, x, batch_size, options)
+            return super().fit(
+                x, y, batch_size, epochs, verbose, [*own, *listed], **options
+            )
+        finally:
+            self._use(None)
+            for callback in listed:
+                getattr(callback, "after_fit", lambda: None)()
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Computes losses and reports without training; see `keras.Model.evaluate`.
+
+        Args:
+            x: data as Keras takes it, or a replay, with `batch_size` and `steps`.
+            *args: as of Keras.
+            **kwargs: as of Keras.
+
+        Returns:
+            As Keras does.
+        """
+        _fit_data.check_strategy(self.distribute_strategy)
+        if isinstance(x, _fit_data.Replay):
+            size = kwargs.pop("batch_size", None)
+            x = _fit_data.drawn(x, size, "steps", kwargs.get("steps"))
+        before, self._reports.phase = self._reports.phase, _reports.TESTING
+        try:
+            return super().evaluate(x, *args, **kwargs)
+        finally:
+            self._reports.phase = before
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Takes one step of the optimizer; `fit` compiles it."""
+        with progress.progress_context(self.progress()):
+            with tf.GradientTape() as tape:
+                loss = self._loss(data, _reports.TRAINING)
+                loss = self.optimizer.scale_loss(loss)
+            weights = self.trainable_weights
+            gradients = tape.gradient(loss, weights)
+            self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+            if self.target_updater is not None:
+                self.target_updater()
+        return self.get_metrics_result()
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        """Computes losses and reports of one batch; `evaluate` compiles it."""
+        with progress.progress_context(self.progress()):
+            self._loss(data, _reports.TESTING)
+        return self.get_metrics_result()
+
+    def progress(self) -> progress.Progress:
+        """Returns how far training has come.
+
+        Returns:
+            Numbers; inside `tf.function` tensors, which are read at each step. The
+            percent is 0 as long as `fit` does not know how many steps there will be.
+        """
+        env_steps, first, total = (tf.convert_to_tensor(each) for each in self._counts)
+        iterations = tf.cast(tf.convert_to_tensor(self.optimizer.iterations), tf.int64)
+        done = tf.cast(iterations - first, tf.float32)
+        percent = tf.math.divide_no_nan(done, tf.cast(total, tf.float32))
+        percent = tf.clip_by_value(percent, 0.0, 1.0)
+        numbers: list[Any] = [percent, iterations, env_steps, env_steps]
+        if tf.executing_eagerly():
+            numbers = [each.numpy().item() for each in numbers]
+        return progress.Progress(*numbers)
+
+    def _loss(self, data: Any, phase: str) -> tf.Tensor:
+        """Returns this replica's part of the loss, and reports."""
+        training = phase == _reports.TRAINING
+        batch, weights = _fit_steps.unpacked(data)
+        options = {"training": training} if self._takes_training else {}
+        losses, extra = _fit_steps.checked(self.loss_fn(self, batch, **options))
+        over_weights = self.reduction == "mean_with_sample_weight"
+        mean = _fit_steps.Weighted(losses, weights, batch, over_weights=over_weights)
+        penalty = _fit_steps.penalty(self.network, losses.dtype)
+        tracker = next(each for each in self.metrics if each.name == "loss")
+        tracker.update_state(mean.mean + penalty, sample_weight=mean.total)
+        self._reports.update(phase, extra, mean.weights, mean.total)
+        if training and self._ledger is not None:
+            self._ledger.write(*_fit_steps.priorities(batch, extra))
+        return mean.share + penalty / _fit_steps.n_replicas()
+
+    def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
+        """Sets what share of the training an iteration is."""
+        iterations = tf.convert_to_tensor(self.optimizer.iterations)
+        self._counts[1].assign(tf.cast(iterations, tf.int64) - epoch * steps)
+        self._counts[2].assign(epochs * steps)
+
+    def _use(self, ledger: _fit_data.PriorityLedger | None) -> None:
+        if ledger is not self._ledger:
+            # What is traced writes into the ledger of its time.
+            self._ledger, self.train_function = ledger, None
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Exports the network; see `keras.Model.export`.
+
+        Args:
+            filepath: as of Keras.
+            *args: as of Keras.
+            **kwargs: as of Keras.
+        """
+        if isinstance(self.network, keras.Model):
+            self.network.export(filepath, *args, **kwargs)
+        else:
+            super().export(filepath, *args, **kwargs)
+
+    def own_variables(self) -> dict[str, tf.Variable]:
+        """Returns what is the model's state and no weight of a layer, by name."""
+        updater = self.target_updater
+        kept = () if updater is None else updater.variables
+        targets = {f"target_{index}": each for index, each in enumerate(kept)}
+        return {"env_steps": self.env_steps, **targets}
+
+    def save_own_variables(self, store: Any) -> None:
+        """Puts the count of steps and the state of the target updater into a file."""
+        for name, variable in self.own_variables().items():
+            store[name] = tf.convert_to_tensor(variable).numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote."""
+        for name, variable in self.own_variables().items():
+            variable.assign(store[name])
+
+    def get_config(self) -> dict[str, Any]:
+        """Everything `from_config` needs.
+
+        Raises:
+            ValueError: if the target updater is of other models than the network.
+        """
+        given = {
+            "network": self.network,
+            "loss_fn": self.loss_fn,
+            "target_updater": _fit_steps.updater_config(
+                self.target_updater, self.network
+            ),
+            "reduction": self.reduction,
+        }
+        return super().get_config() | keras.saving.serialize_keras_object(given)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """Makes the model that `get_config` described."""
+        given = keras.saving.deserialize_keras_object(
+            config, custom_objects=custom_objects
+        )
+        if given["target_updater"] is not None:
+            given["target_updater"] = target.TargetUpdater(
+                given["network"], init_copy=False, **given["target_updater"]
+            )
+        return cls(**given)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Everything `compile_from_config` needs."""
+        config = super().get_compile_config()
+        if not config:
+            return config
+        names = ("optimizer", "run_eagerly", "steps_per_execution", "jit_compile")
+        return {
+            **{name: config[name] for name in names},
+            "metrics": keras.saving.serialize_keras_object(self._reports.given),
+        }
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as `get_compile_config` described."""
+        self.compile(**keras.saving.deserialize_keras_object(config))

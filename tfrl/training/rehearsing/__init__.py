@@ -1,0 +1,1 @@
+"""What a TPU would say of a run, asked of a CPU."""

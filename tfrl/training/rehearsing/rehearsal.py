@@ -1,0 +1,268 @@
+"""Rehearsals on a CPU for TPUs: what can be proven without one, and what not."""
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import rich.console
+import rich.markup
+import rich.table
+import tensorflow as tf
+
+from tfrl.core import checks
+from tfrl.training.rehearsing import _operations, _tpu_fitness
+
+PASSED, WARNED, FAILED = "passed", "warned", "failed"
+_COLOURS = {PASSED: "green", WARNED: "yellow", FAILED: "bold red"}
+_MOST_DISTANCE = 1e-6
+# Sums in another order than one replica's differ by more than the one rounding error
+# that measures how an agent's updates let such errors grow.
+_MOST_ROUNDINGS = 10.0
+_LAST_BIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23}
+_LAST_BIT["float64"] = 2.0**-52
+_NOT_PROVEN = (
+    "that it runs at all: XLA compiled for this CPU, and our list of what TPUs lack is "
+    "drawn from their documentation",
+    "speed: neither of a step nor of what it waits for",
+    "numbers: TPUs multiply matrices in bfloat16 unless told otherwise (8 bits of "
+    "mantissa), and emulate float64",
+    "memory: parameters, optimizer state and the batch must fit each core's own",
+    "feeding: how fast batches get from the environments on the host to the cores",
+    "several hosts: start-up, their network, and a host that fails",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RehearsalCheck:
+    """One check of a rehearsal.
+
+    Attributes:
+        step: what was checked: `update`, `sample_actions`, `replicas`.
+        name: what it was checked for.
+        verdict: `"passed"`, `"warned"` or `"failed"`.
+        details: why, and where in the source.
+
+    Example:
+        >>> RehearsalCheck("update", "static shapes", "passed").details
+        ()
+    """
+
+    step: str
+    name: str
+    verdict: str
+    details: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Rehearsal:
+    """What `rehearse` found.
+
+    Attributes:
+        title: what was rehearsed.
+        checks: in the order in which they were made.
+        not_proven: what no check here can show.
+
+    Example:
+        >>> check = RehearsalCheck("update", "traced as a graph", "failed")
+        >>> Rehearsal("an agent", (check,)).passed
+        False
+    """
+
+    title: str
+    checks: tuple[RehearsalCheck, ...]
+    not_proven: tuple[str, ...] = _NOT_PROVEN
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed; warnings do not count."""
+        return all(check.verdict != FAILED for check in self.checks)
+
+    def show(self, console: rich.console.Console | None = None) -> None:
+        """Prints the report.
+
+        Args:
+            console: where to; None takes standard output.
+        """
+        console = rich.console.Console() if console is None else console
+        console.print(f"[bold]Rehearsal for TPUs, on a CPU:[/] {self.title}")
+        for step in dict.fromkeys(check.step for check in self.checks):
+            console.print(f"\n[bold]{step}[/]")
+            table = rich.table.Table.grid(padding=(0, 2))
+            for width in (6, 28, None):
+                table.add_column(width=width)
+            for check in self.checks:
+                if check.step == step:
+                    table.add_row(
+                        f"[{_COLOURS[check.verdict]}]{check.verdict}[/]",
+                        check.name,
+                        rich.markup.escape("\n".join(check.details)),
+                    )
+            console.print(table)
+        console.print("\n[bold]Not proven without a TPU[/]")
+        table = rich.table.Table.grid(padding=(0, 1))
+        for text in self.not_proven:
+            table.add_row("-", text)
+        console.print(table)
+        counts = [
+            f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
+            for verdict in (PASSED, WARNED, FAILED)
+        ]
+        colour = _COLOURS[PASSED if self.passed else FAILED]
+        console.print(f"\n[{colour}]{', '.join(counts)}[/]")
+
+
+def rehearse(
+    agent: Any,
+    batch: Any,
+    observations: Any,
+    *,
+    strategy: tf.distribute.Strategy | None = None,
+    n_updates: int = 3,
+) -> Rehearsal:
+    """Checks on a CPU whether an agent is fit for TPUs, as far as that can be seen.
+
+    Its update and its acting are traced for the shapes given, searched, with all
+    functions they call, for what a TPU cannot do, and compiled by XLA. Then the
+    replicas of `strategy` take some updates and must learn what one replica learns
+    from the same global batch:
+
+        max |w(N replicas) - w(1 replica)| <= 1e-6
+
+    over all floating leaves of the agent. Where more than that is explained by how
+    rounding errors grow in so many gradient steps, it is a warning.
+
+    Args:
+        agent: a `PyTreeNode` with `update(batch) -> (agent, info)` and
+            `sample_actions(observations, *, seed, temperature)`; PPO's, for instance.
+        batch: what `update` takes, such as a `Trajectory`, of the sizes to be used.
+        observations: what `sample_actions` takes.
+        strategy: whose replicas to hold against one, such as eight virtual ones by
+            `tfrl.distribute.strategy("rehearsal:8")`, to be made first thing in the
+            process; None leaves that check out.
+        n_updates: how many updates the replicas take.
+
+    Returns:
+        The report; `report.show()` prints it.
+
+    Raises:
+        ValueError: if `n_updates` is not positive.
+
+    Example:
+        >>> agent = tfrl.agents.BCAgent(tfrl.agents.TrainState.create(
+        ...     lambda params, x: x @ params, tf.eye(2), tfrl.agents.sgd(0.1)))
+        >>> observations = np.zeros((4, 2), np.float32)
+        >>> batch = {"observations": observations, "actions": np.zeros(4, np.int64)}
+        >>> report = rehearse(agent, batch, observations)
+        >>> report.passed, len(report.checks)
+        (True, 18)
+    """
+    checks.check_whole_number("rehearse", "n_updates", n_updates, low=1)
+
+    batch, observations = tf.nest.map_structure(
+        tf.convert_to_tensor, (batch, observations)
+    )
+    update = _compiled(lambda agent, batch: agent.update(batch))
+    drawn = _compiled(lambda agent, x, seed: agent.sample_actions(x, seed=seed))
+    greedy = _compiled(lambda agent, x: agent.sample_actions(x, temperature=0.0))
+    seed = tf.constant([0, 1])
+    with tf.device("CPU:0"):
+        found = list(_checked_step("update", update, agent, batch))
+        if found[-1].verdict == FAILED:
+            update = type(agent).update  # as it is, for the replicas to be held against
+        found += _checked_step("sample_actions", drawn, agent, observations, seed)
+        found += _checked_step("sample_actions, greedy", greedy, agent, observations)
+    if strategy is not None:
+        found.append(_checked_replicas(agent, update, batch, strategy, n_updates))
+    shapes = {f"{np.shape(leaf)[:2]}" for leaf in tf.nest.flatten(batch)}
+    title = f"{type(agent).__name__}, update of {' '.join(sorted(shapes))}"
+    return Rehearsal(title, tuple(found))
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    return tf.function(function, autograph=False, jit_compile=True)
+
+
+def _checked_step(step: str, compiled: Any, *nests: Any) -> Iterator[RehearsalCheck]:
+    """Traces, searches and compiles a function of nests of tensors."""
+    try:
+        concrete = compiled.get_concrete_function(*nests)
+    except Exception as error:  # noqa: BLE001 - whatever the agent's code raises
+        yield RehearsalCheck(step, "traced as a graph", FAILED, (_brief(error),))
+        return
+    found = _operations.operations(concrete)
+    for name, required, findings_of in _tpu_fitness.CHECKS:
+        findings = findings_of(found)
+        bad = FAILED if required else WARNED
+        details = _tpu_fitness.described(findings)
+        yield RehearsalCheck(step, name, bad if findings else PASSED, details)
+    start = time.perf_counter()
+    try:
+        compiled(*nests)
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        yield RehearsalCheck(step, "compiled by XLA", FAILED, (_brief(error),))
+        return
+    spent = f"{len(found)} operations in {time.perf_counter() - start:.1f} s"
+    yield RehearsalCheck(step, "compiled by XLA", PASSED, (spent,))
+
+
+def _checked_replicas(
+    agent: Any,
+    update: Callable[..., Any],
+    batch: Any,
+    strategy: tf.distribute.Strategy,
+    n_updates: int,
+) -> RehearsalCheck:
+    step, name = "replicas", f"{strategy.num_replicas_in_sync} learn what 1 learns"
+    alone, shared, nudged = agent, agent, _nudged(agent)
+    try:
+        for _ in range(n_updates):
+            alone, _ = update(alone, batch)
+            nudged, _ = update(nudged, batch)
+            with strategy.scope():
+                shared, _ = shared.update(batch)
+    except Exception as error:  # noqa: BLE001 - whatever the agent's code raises
+        return RehearsalCheck(step, name, FAILED, (_brief(error),))
+    distance, rounding = _distance(alone, shared), _distance(alone, nudged)
+    text = f"max |dw| = {distance:.1e} after {n_updates} updates of the same batch"
+    if distance <= _MOST_DISTANCE:
+        return RehearsalCheck(step, name, PASSED, (text,))
+    text += f", {_MOST_DISTANCE:.0e} allowed"
+    grown = f"one rounding error in each weight grows to {rounding:.1e} meanwhile"
+    if distance <= _MOST_ROUNDINGS * rounding:
+        text += f"; {grown}: fewer gradient steps per update would prove more"
+        return RehearsalCheck(step, name, WARNED, (text,))
+    text += f"; {grown}: is something summed, or normalized, by replica?"
+    return RehearsalCheck(step, name, FAILED, (text,))
+
+
+def _nudged(agent: Any) -> Any:
+    """The agent with the last bits of its floats changed, as other sums would."""
+
+    def nudge(leaf: Any) -> Any:
+        if not (tf.is_tensor(leaf) and leaf.dtype.is_floating):
+            return leaf
+        signs = tf.random.stateless_uniform(leaf.shape, [0, 1], -1, 2, tf.int32)
+        return leaf * (1 + tf.cast(signs, leaf.dtype) * _LAST_BIT[leaf.dtype.name])
+
+    return tf.nest.map_structure(nudge, agent)
+
+
+def _distance(one: Any, other: Any) -> float:
+    """The greatest distance between floating leaves; NaN if one is NaN."""
+    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
+    distances = [
+        np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64)).ravel()
+        for x, y in pairs
+        if tf.is_tensor(x) and x.dtype.is_floating
+    ]
+    return float(np.max(np.concatenate([np.zeros(1), *distances])))
+
+
+def _brief(error: BaseException) -> str:
+    """The first words of an error; compilers tell long stories."""
+    text = re.sub(r"\[_XlaMustCompile[^\]]*\]", "", " ".join(str(error).split()))
+    text = text if len(text) <= 300 else f"{text[:300]} ..."
+    return f"{type(error).__name__}: {text}"

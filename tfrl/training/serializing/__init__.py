@@ -1,0 +1,1 @@
+"""Python objects as files: what `dump` writes and what `load` admits."""
