@@ -272,3 +272,29 @@ def test_layers_keep_what_they_learn_of_batches():
     model.fit(examples.data(8, 4), verbose=0, validation_data=examples.data(8, 4))
     mean = normalized.layers[0].weights[2].numpy()
     np.testing.assert_allclose(mean, ROWS["x"].mean(0), rtol=1e-5)
+
+
+def sources(tensor):
+    """What a tensor is made of, as TensorFlow's optimizer sees it."""
+    same = tensor.op.type == "IdentityN"
+    return [tensor.op.inputs[tensor.value_index].op if same else tensor.op]
+
+
+def test_no_weight_changes_before_all_gradients_are_there():
+    model = training.FitModel(examples.network(), examples.squares)
+    model.compile("sgd")
+    batch = {"x": tf.ones([6, 3]), "y": tf.ones([6])}
+    graph = tf.function(model.train_step).get_concrete_function(batch).graph
+    products = [op for op in graph.get_operations() if op.type == "MatMul"]
+    updates = [op for op in graph.get_operations() if op.type == "AssignSubVariableOp"]
+    # Of two layers: forward both, backward to the input of the second and to kernels.
+    assert (len(products), len(updates)) == (5, 4)
+    for update in updates:
+        before, found = [update], set()
+        while before:
+            op = before.pop()
+            if op.name not in found:
+                found.add(op.name)
+                before += op.control_inputs
+                before += [source for x in op.inputs for source in sources(x)]
+        assert {op.name for op in products} <= found

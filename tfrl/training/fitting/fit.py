@@ -268,7 +268,10 @@ class FitModel(keras.Model):
                 loss = self.optimizer.scale_loss(loss)
             weights = self.trainable_weights
             gradients = tape.gradient(loss, weights)
-            self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+            # Else one step in a few thousand takes the gradient of an early layer
+            # through weights of a later one that were updated already.
+            with tf.control_dependencies([g for g in gradients if g is not None]):
+                self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
             if self.target_updater is not None:
                 self.target_updater()
         return self.get_metrics_result()
