@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import replay, training
+from tfrl.training.checkpointing import _checkpointed
 
 
 class BreakOffError(Exception):
@@ -249,7 +250,7 @@ def test_saves_share_the_rows_of_a_replay_that_stay(tmp_path):
 def test_runs_saved_before_replays_were_apart(tmp_path, monkeypatch):
     right, history, _ = run_q(tmp_path / "right", 3)
     with monkeypatch.context() as patch:
-        patch.setattr(training.run_checkpoint._checkpointed, "REPLAYS", ())
+        patch.setattr(_checkpointed, "REPLAYS", ())
         run_q(tmp_path / "run", 2)
     assert not (tmp_path / "run" / "parts" / "step-2" / "replay").exists()
     model, rest, _ = run_q(tmp_path / "run", 3)
