@@ -176,7 +176,7 @@ def test_an_interruption_tells_what_was_saved(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_it_can_be_imported_after_a_configuration_was_parsed():
     program = (
-        "from tfrl.training import configs\n"
+        "from tfrl.training.configuring import configs\n"
         "configs.parse(bindings=['fast = 0.5'])\n"
         "from tfrl import rl_trainer\n"
         "assert 'fast = 0.5' in configs.configured()\n"

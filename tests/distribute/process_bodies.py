@@ -140,6 +140,15 @@ def script(name, started):
         thread.join()
         time.sleep(1.5)
         print(all(child.is_alive() for child in children), flush=True)
+    elif name == "block":
+        # Ctrl-C comes as soon as something is announced.
+        with coord.stop_on_exception():
+            announce(started, children)
+            time.sleep(1000)
+        try:
+            coord.join(stop_grace_period_secs=0.5)
+        except KeyboardInterrupt:
+            sys.exit("interrupted")
     else:
         announce(started, children)
     if name == "exception":
@@ -148,13 +157,6 @@ def script(name, started):
         coord.join(stop_grace_period_secs=0.5)
     if name == "exception in a child":
         coord.join(stop_grace_period_secs=0.5)
-    if name == "block":
-        with coord.stop_on_exception():
-            time.sleep(1000)
-        try:
-            coord.join(stop_grace_period_secs=0.5)
-        except KeyboardInterrupt:
-            sys.exit("interrupted")
     while name in ("loop", "thread"):
         time.sleep(0.1)
 
