@@ -153,7 +153,10 @@ def test_shapes_slices_and_copies():
     assert dist.sample([3], seed=1).shape == [3, 2, 1]
     part = dist[0]
     assert part.batch_shape == [1]
-    np.testing.assert_array_equal(part.probs_parameter(), dist.probs_parameter()[0])
+    # Not to the last bit: kernels vectorise [1, 4] and [2, 1, 4] differently.
+    np.testing.assert_allclose(
+        part.probs_parameter(), dist.probs_parameter()[0], rtol=1e-6
+    )
     other = dist.copy(mask=[True, True, False, False])
     np.testing.assert_array_equal(other.mask, [True, True, False, False])
     assert other.dtype == tf.int64
