@@ -37,8 +37,16 @@ __all__ = sorted(["__version__", *_ROOMS])
 if importlib.util.find_spec("tensorflow") is None:
     raise ImportError(
         "tfrl: expected an installed TensorFlow (2.18 to 2.21); found none; "
-        "run one of: pip install 'tfrl[cpu]', pip install 'tfrl[gpu]', "
-        "pip install 'tfrl[tpu]'"
+        "run: pip install 'tensorflow<2.22' tf-keras (the extra `tfrl[cpu]`; for GPUs "
+        "and TPUs see `tfrl[gpu]` and `tfrl[tpu]` in the README)"
+    )
+
+if importlib.util.find_spec("tf_keras") is None:
+    installed = importlib.import_module("tensorflow").__version__
+    raise ImportError(
+        "tfrl: expected an installed tf-keras, which TensorFlow Probability imports; "
+        "found none; run: pip install --no-deps "
+        f"'tf-keras=={'.'.join(installed.split('.')[:2])}.*'"
     )
 
 if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":

@@ -157,7 +157,7 @@ def test_the_error_says_where_which_wheel_and_how(calls, monkeypatch):
         "on this host (/dev/accel",
         "TPU_NAME, TPU_CONFIG: not set",
         "NotFoundError: TPUs not found)",
-        "tensorflow-tpu, at most 2.20 (pip install 'tfrl[tpu]')",
+        "tensorflow-tpu, at most 2.20 (the extra `tfrl[tpu]`; see the README)",
         "Change runtime type > TPU in Colab",
         "TPU VM in Google Cloud",
         "strategy('rehearsal:8')",

@@ -203,7 +203,7 @@ def test_unknown_render_mode(suite):
 
 def test_missing_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "dm_control", None)
-    with pytest.raises(ImportError, match=r"run: pip install 'tfrl\[dmc\]'"):
+    with pytest.raises(ImportError, match=r"'mujoco<4' .*tfrl\[dmc\]"):
         control_suite.make_dmc("cartpole", "swingup")
 
 

@@ -217,5 +217,5 @@ def test_sizes_seen_only_at_run_time():
 
 def test_scipy_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ImportError, match=r"pip install 'tfrl\[matching\]'"):
+    with pytest.raises(ImportError, match=r"pip install scipy .*tfrl\[matching\]"):
         matching.BipartiteMatchingLoss()(COSTS)

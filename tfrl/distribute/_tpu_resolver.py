@@ -182,10 +182,10 @@ def _absent(where: str, worker: str, place: str, error: Exception) -> ValueError
     return ValueError(
         f"`{where}`: `worker` expected a TPU; got {worker!r}{origin}, but looked "
         f"{looked} and found none ({reason:.200}); TPUs need the wheel tensorflow-tpu, "
-        f"at most 2.20 (pip install 'tfrl[tpu]'), and here is {_installed()}; for a "
-        "TPU runtime choose Runtime > Change runtime type > TPU in Colab, or create a "
-        "TPU VM in Google Cloud and pass 'local' there; without one, rehearse: "
-        "`tfrl.distribute.strategy('rehearsal:8')`"
+        "at most 2.20 (the extra `tfrl[tpu]`; see the README), and here is "
+        f"{_installed()}; for a TPU runtime choose Runtime > Change runtime type > TPU "
+        "in Colab, or create a TPU VM in Google Cloud and pass 'local' there; without "
+        "one, rehearse: `tfrl.distribute.strategy('rehearsal:8')`"
     )
 
 

@@ -185,7 +185,8 @@ def _loaded(domain: str, task: str, seed: int) -> Any:
         # With a mujoco it does not know it fails by an AttributeError.
         raise ImportError(
             "`make_dmc`: expected a `dm_control` that can be imported; got "
-            f"{type(error).__name__}: {error}; run: pip install 'tfrl[dmc]'"
+            f"{type(error).__name__}: {error}; run: pip install dm-control 'mujoco<4' "
+            "(the extra `tfrl[dmc]`)"
         ) from error
     if (domain, task) not in suite.ALL_TASKS:
         domains = sorted({name for name, _ in suite.ALL_TASKS})

@@ -251,7 +251,7 @@ def _imported(where: str, package: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"`{where}`: expected the package {package}; found none; run: "
-            "pip install 'tfrl[jax]'"
+            "pip install jax flax dm-haiku (the extra `tfrl[jax]`)"
         ) from error
 
 

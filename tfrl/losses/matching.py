@@ -117,7 +117,7 @@ def _solver() -> Any:
     except ImportError as error:
         raise ImportError(
             "`BipartiteMatchingLoss`: expected SciPy; found none; "
-            "run: pip install 'tfrl[matching]'"
+            "run: pip install scipy (the extra `tfrl[matching]`)"
         ) from error
     return optimize.linear_sum_assignment
 

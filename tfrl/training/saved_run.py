@@ -110,7 +110,8 @@ class SavedRun:
         except gym.error.DependencyNotInstalled as error:
             raise ImportError(
                 "`SavedRun.record`: `path` expected an environment that can draw; got "
-                f"{error}; install it, or run: pip install 'tfrl[video]'"
+                f"{error}; install it (for classic environments by the extra "
+                "`tfrl[video]`, or: pip install 'gymnasium[classic-control]')"
             ) from error
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

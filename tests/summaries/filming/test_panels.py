@@ -81,6 +81,6 @@ def test_missing_libraries(missing, monkeypatch):
         return found(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    match = rf"found no {missing}; run: pip install 'tfrl\[plots,video\]'"
+    match = rf"found no {missing}; run: pip install matplotlib pillow .*plots,video"
     with pytest.raises(ImportError, match=match):
         panels.render_bars("x", [1.0])

@@ -139,5 +139,5 @@ def test_missing_pillow(monkeypatch, tmp_path):
         return found(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'tfrl\[video\]'"):
+    with pytest.raises(ImportError, match=r"pip install pillow .*tfrl\[video\]"):
         video.generate_gif(Counting(), tmp_path / "episode.gif")

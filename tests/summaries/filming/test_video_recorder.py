@@ -218,5 +218,5 @@ def test_missing_pillow(monkeypatch):
         return found(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'tfrl\[video\]'"):
+    with pytest.raises(ImportError, match=r"pip install pillow .*tfrl\[video\]"):
         video_recorder.VideoRecorder(Grey(), path="a.gif")

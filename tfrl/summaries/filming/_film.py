@@ -24,7 +24,8 @@ def imported_pillow(where: str) -> Any:
         from PIL import Image  # noqa: PLC0415
     except ImportError as error:
         raise ImportError(
-            f"`{where}`: expected Pillow; found none; run: pip install 'tfrl[video]'"
+            f"`{where}`: expected Pillow; found none; run: pip install pillow "
+            "(the extra `tfrl[video]`)"
         ) from error
     return Image
 
@@ -103,7 +104,7 @@ def _imported_av(where: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"`{where}`: expected PyAV, which writes .mp4; found none; run: "
-            "pip install 'tfrl[video]', or write a .gif"
+            "pip install av (the extra `tfrl[video]`), or write a .gif"
         ) from error
     return av
 

@@ -153,5 +153,5 @@ def _checked(where: str, data: Any, axes: int) -> np.ndarray:
 def _missing(where: str, error: ImportError) -> ImportError:
     return ImportError(
         f"`{where}`: expected matplotlib and Pillow; found no {error.name}; "
-        "run: pip install 'tfrl[plots,video]'"
+        "run: pip install matplotlib pillow (the extras `tfrl[plots,video]`)"
     )

@@ -381,7 +381,7 @@ def _figure(
     except ImportError as error:
         raise ImportError(
             f"`{where}`: expected matplotlib; found none; "
-            "run: pip install 'tfrl[plots]'"
+            "run: pip install matplotlib (the extra `tfrl[plots]`)"
         ) from error
     return figure.Figure(
         figsize=inches, dpi=dpi, layout="constrained", facecolor=background
