@@ -5,7 +5,9 @@ imported, so that a broken module cannot hide. `RULES` lists them all.
 """
 
 import ast
+import configparser
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from source_tree import (
 )
 
 FLOORS = {
-    **dict.fromkeys(["core"], 0),
+    **dict.fromkeys(["core", "entry"], 0),
     **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 1),
     **dict.fromkeys(["bijectors", "stats", "environments"], 2),
     **dict.fromkeys(["distributions"], 3),
@@ -45,6 +47,13 @@ GIN_FILES = {
     "tfrl/training/configuring/configs.py",
 }
 OPTIONAL = {"PIL", "av", "dm_control", "flax", "jax", "matplotlib", "scipy"}
+# Distributions that bear another name than what is imported.
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "absl": "absl-py",
+    "gin": "gin-config",
+    "google": "protobuf",
+}
 PRIVATE_OR_DEAD = {
     "tensorflow.python": "not public",
     "keras.src": "not public",
@@ -121,6 +130,31 @@ def imports_are_public(root: Path) -> Iterator[str]:
             in_package = name.startswith("tfrl/") and name not in GIN_FILES
             if in_package and any(below(target, "gin") for target in targets):
                 yield f"{name}:{node.lineno}: gin is imported in {sorted(GIN_FILES)}"
+
+
+def imports_are_declared(root: Path) -> Iterator[str]:
+    """What the package imports is required by setup.cfg, optional libraries by extras.
+
+    So is TensorFlow, which every extra that brings it names otherwise.
+    """
+    config = configparser.ConfigParser()
+    config.read(root / "setup.cfg", encoding="utf-8")
+    extras = dict(config["options.extras_require"])
+    own = (text for name, text in extras.items() if name not in ("bench", "dev"))
+    optional = _distributions("\n".join(own))
+    required = _distributions(config["options"]["install_requires"])
+    for name, path in modules(root, "tfrl"):
+        for node, targets in imports(path):
+            for top in {target.split(".")[0] for target in targets}:
+                by_extra = top in OPTIONAL or top == "tensorflow"
+                wanted = DISTRIBUTIONS.get(top, top.replace("_", "-"))
+                known = top in sys.stdlib_module_names or top in ("", "tfrl")
+                if not known and wanted not in (optional if by_extra else required):
+                    yield f"{name}:{node.lineno}: setup.cfg does not require {wanted}"
+
+
+def _distributions(requirements: str) -> set[str]:
+    return set(re.findall(r"^[\w.-]+", requirements, re.MULTILINE))
 
 
 def doors_are_complete(root: Path) -> Iterator[str]:
@@ -342,6 +376,7 @@ RULES = (
     imports_go_down,
     imports_stand_at_the_top,
     imports_are_public,
+    imports_are_declared,
     doors_are_complete,
     folders_have_no_doors,
     public_names_are_documented,

@@ -48,9 +48,18 @@ def __getattr__(name: str) -> Any: ...
 
 def __dir__() -> list[str]: ...
 '''
+SETUP = """[options]
+install_requires =
+    gin-config>=0.5
+
+[options.extras_require]
+plots = matplotlib>=3.8
+dev = scipy
+"""
 GOOD_TREE = {
     ".gitignore": "*.egg-info/\n",
     "README.md": "tfrl\n",
+    "setup.cfg": SETUP,
     "tfrl.egg-info/PKG-INFO": "built\n",
     "tfrl/__init__.py": '_ROOMS = ("core", "losses", "ops", "replay", "rl_trainer")\n',
     "tfrl/core/__init__.py": '"""Data."""\n\n__all__ = []\n',
@@ -148,6 +157,9 @@ PLANTED = {
     ),
     "old_gym": ("imports_are_public", "tests/t.py", "import gym.spaces", "gymnasium"),
     "gin": ("imports_are_public", IN_OPS, "from gin import config", "gin is"),
+    "undeclared": ("imports_are_declared", IN_OPS, "import rich.text", "require rich"),
+    "other_name": ("imports_are_declared", IN_OPS, "from PIL import Image", "pillow"),
+    "dev_only": ("imports_are_declared", IN_OPS, "from scipy import stats", "scipy"),
     "no_door": ("doors_are_complete", "tfrl/stats/mean.py", "", "no __init__"),
     "bare_door": ("doors_are_complete", "tfrl/ops/__init__.py", "", "no docstring"),
     "not_shown": (

@@ -62,7 +62,7 @@ def fit_with_xla() -> None:
     )
     replay = tfrl.replay.UniformReplay(store, tfrl.replay.Transitions(), seed=0)
     collect = tfrl.training.Collect(
-        envs, store, lambda values, rng: values.argmax(-1), warm_up_steps=64
+        envs, store, lambda values, _: values.argmax(-1), warm_up_steps=64
     )
     online = network()
     updater = tfrl.layers.TargetUpdater(online, network(), tau=0.1)
