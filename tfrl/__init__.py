@@ -19,6 +19,7 @@ _ROOMS = (
     "datasets",
     "distribute",
     "distributions",
+    "entry",
     "environments",
     "exploration",
     "layers",

@@ -15,20 +15,19 @@ Each does what a Python function does: `tfrl.rl_trainer.main`; `evaluate`, `reco
 """
 
 import argparse
+import importlib
 import math
 import os
 import pathlib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from tfrl import rl_trainer
-from tfrl.summaries import run_log
-from tfrl.summaries.plotting import curves, mean_curve, readers
-from tfrl.training import doctor
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.exporting import export
+from tfrl import entry
+
+# Those of `mean_curve`, here for flags that load no TensorFlow.
+INTERVAL_MODES = ("std", "minmax", "CI_80", "CI_85", "CI_90", "CI_95", "CI_99")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,22 +46,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         2
     """
     given = list(sys.argv[1:] if argv is None else argv)
+    # A wrong flag, or --help, has its answer before anything large is loaded.
     if given[:1] == ["train"]:
-        return rl_trainer.main(given[1:], prog="tfrl train")
-    flags = _parser().parse_args(given)
+        flags = entry.train_flags(given[1:], "tfrl train")
+    else:
+        flags = _parser().parse_args(given)
+    if argv is None:
+        entry.begin()
+    if given[0] == "train":
+        return _load("rl_trainer").main(given[1:], prog="tfrl train")
     try:
         return flags.run(flags)
     except KeyboardInterrupt:
         print(f"tfrl {flags.command}: interrupted", file=sys.stderr)
         return 130
     except (ValueError, TypeError, OSError, ImportError) as error:
-        told = rl_trainer.in_one_line(error)
+        told = _load("rl_trainer").in_one_line(error)
         print(f"tfrl {flags.command}: error: {told}", file=sys.stderr)
         return 2
 
 
+def _load(module: str) -> Any:
+    """Imports a module of the package, and TensorFlow with it."""
+    return importlib.import_module(f"tfrl.{module}")
+
+
 def _evaluate(flags: argparse.Namespace) -> int:
-    with rl_trainer.open_run(flags.run_dir, flags.step) as run:
+    with _load("rl_trainer").open_run(flags.run_dir, flags.step) as run:
         played = run.evaluate(flags.episodes, seed=flags.seed)
         print(
             f"after {run.step} environment steps: return {played.returns.mean():.1f} "
@@ -80,7 +90,7 @@ def _record(flags: argparse.Namespace) -> int:
     size = flags.size and tuple(flags.size)
     # Nothing is shown, so that no screen needs to be looked for.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    with rl_trainer.open_run(flags.run_dir, flags.step) as run:
+    with _load("rl_trainer").open_run(flags.run_dir, flags.step) as run:
         run.record(
             path, seed=flags.seed, max_episode_steps=flags.max_steps, resize_to=size
         )
@@ -104,7 +114,7 @@ def _plot(flags: argparse.Namespace) -> int:
                 "`plot`: RUN expected the folder of a run, with metrics.csv; got "
                 f"'{folders[0]}' without; correct the path"
             )
-        curves.plot_learning_curve(
+        _load("summaries").plot_learning_curve(
             metrics,
             path,
             title=folders[0].resolve().name if flags.title is None else flags.title,
@@ -127,13 +137,13 @@ def _plot_mean(
             f"`plot`: RUN expected runs of one environment; got {got}; draw them apart"
         )
     interval = "minmax" if flags.interval is None else flags.interval
-    reader = readers.MeanCurveReader(
+    reader = _load("summaries").MeanCurveReader(
         folders,
         name=f"mean of {len(folders)} runs, {interval}",
         interval_mode=interval,
         tag="train/return_mean" if flags.tag is None else flags.tag,
     )
-    plotter = curves.CurvesPlotter(
+    plotter = _load("summaries").CurvesPlotter(
         reader(),
         x_label="environment steps",
         y_label=reader.y_label,
@@ -166,32 +176,38 @@ def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> int:
             "`plot`: `--critic` expected two different components as I and J, counted "
             f"from 0; got {i:g} and {j:g}; correct them"
         )
-    with rl_trainer.open_run(folders[0]) as run:
+    with _load("rl_trainer").open_run(folders[0]) as run:
         run.draw_critic(path, (int(i), left, right), (int(j), top, bottom))
     print(f"what the critic says is in {path}")
     return 0
 
 
 def _export(flags: argparse.Namespace) -> int:
-    with rl_trainer.open_run(flags.run_dir, flags.step) as run:
+    with _load("rl_trainer").open_run(flags.run_dir, flags.step) as run:
         run.export(flags.path, overwrite=flags.overwrite)
     print(f"the policy is in {flags.path}")
     return 0
 
 
 def _verify(flags: argparse.Namespace) -> int:
-    for name, difference in export.verify(flags.path, flags.tolerance).items():
+    for name, difference in (
+        _load("training").verify(flags.path, flags.tolerance).items()
+    ):
         print(f"{name}: as exported, within {difference:.3g}")
     return 0
 
 
 def _doctor(flags: argparse.Namespace) -> int:
-    found = doctor.find_nonfinite(flags.run_dir)
+    found = _load("training").find_nonfinite(flags.run_dir)
     if not found:
         # A run that broke off early may have left nothing to find.
         rows = pathlib.Path(flags.run_dir) / "metrics.csv"
-        table = run_log.read_metrics(rows) if rows.is_file() else {"env_steps": ()}
-        n_steps = len(checkpoints.list_steps(flags.run_dir))
+        table = (
+            _load("summaries").read_metrics(rows)
+            if rows.is_file()
+            else {"env_steps": ()}
+        )
+        n_steps = len(_load("training").list_steps(flags.run_dir))
         print(
             f"every number in {flags.run_dir} is finite, of events, "
             f"{len(table['env_steps'])} rows of metrics.csv, {n_steps} checkpoints"
@@ -205,15 +221,8 @@ def _doctor(flags: argparse.Namespace) -> int:
     return 1
 
 
-class _OneLineParser(argparse.ArgumentParser):
-    """Reports a wrong flag in one line, as every other bad input is reported."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _OneLineParser(
+    parser = entry.OneLineParser(
         prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -279,7 +288,7 @@ def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
     plot.add_argument("--tag", help="what to average; train/return_mean by default")
     plot.add_argument(
         "--interval",
-        choices=mean_curve.INTERVAL_MODES,
+        choices=INTERVAL_MODES,
         help="the region around the mean of several runs, minmax by default",
     )
     plot.add_argument(

@@ -5,6 +5,15 @@
 A gin file is code: what it imports runs. Train only what you would execute.
 """
 
+import sys
+
+from tfrl import entry
+
+if __name__ == "__main__":
+    # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
+    entry.train_flags(None, "python -m tfrl.rl_trainer")
+    entry.begin()
+
 import argparse
 import contextlib
 import datetime
@@ -13,9 +22,8 @@ import logging
 import os
 import pathlib
 import shlex
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import gin
 import tensorflow as tf
@@ -238,9 +246,7 @@ def main(
         >>> main(["absent.gin"])
         2
     """
-    parser = _flags(prog)
-    flags = parser.parse_intermixed_args(argv)
-    _check_flags(parser, flags)
+    flags = entry.train_flags(argv, prog)
     logging.basicConfig(level=flags.log_level.upper())
     files = [*flags.config, *flags.config_file]
     output_dir = flags.output_dir
@@ -255,7 +261,7 @@ def main(
     except (ValueError, TypeError, OSError) as error:
         if flags.log_level == "debug":
             raise
-        print(f"{_short(prog)}: error: {in_one_line(error)}", file=sys.stderr)
+        print(f"{entry.short(prog)}: error: {in_one_line(error)}", file=sys.stderr)
         return 75 if isinstance(error, ConnectionError) else 2
     if isinstance(played, rehearsal.Rehearsal):
         played.show()
@@ -295,78 +301,6 @@ def _train(
         strategy=chosen,
         rehearsal_strategy=replicas,
     )
-
-
-def _check_flags(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
-    others = (flags.resume, flags.output_dir, flags.strategy)
-    if flags.rehearse is not None and any(others):
-        parser.error(
-            "--rehearse trains nothing: leave out --resume, --output_dir, --strategy"
-        )
-    if not (flags.config or flags.config_file or flags.binding):
-        parser.error("CONFIG expected a gin file; got none")
-    if flags.output_dir == "":
-        parser.error("--output_dir expected a folder; got ''")
-
-
-def _short(prog: str) -> str:
-    return prog.removeprefix("python -m ")
-
-
-class _OneLineParser(argparse.ArgumentParser):
-    """Reports a wrong flag in one line, as every other bad input is reported."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{_short(self.prog)}: error: {message}; see --help\n")
-
-
-def _flags(prog: str) -> argparse.ArgumentParser:
-    parser = _OneLineParser(
-        prog=prog,
-        description="Trains what gin files describe. They are code: what they import "
-        "runs.",
-        allow_abbrev=False,
-    )
-    repeated: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument(
-        "config", nargs="*", metavar="CONFIG", help="gin file; later ones override"
-    )
-    parser.add_argument(
-        "--config_file", metavar="CONFIG", help="the same as a flag", **repeated
-    )
-    parser.add_argument(
-        "--config",
-        dest="binding",
-        metavar="BINDING",
-        help="one more binding, such as 'train_rl.seed = 7'; repeatable",
-        **repeated,
-    )
-    parser.add_argument(
-        "--output_dir", help="folder of the run; runs/CONFIG-TIME by default"
-    )
-    parser.add_argument(
-        "--resume", action="store_true", help="continue the run in --output_dir"
-    )
-    parser.add_argument(
-        "--rehearse",
-        nargs="?",
-        type=int,
-        const=8,
-        metavar="REPLICAS",
-        help="train nothing; check for TPUs, with 8 virtual replicas by default",
-    )
-    parser.add_argument(
-        "--strategy",
-        help="devices to train on: auto, tpu, multi_worker (see TF_CONFIG), mirrored, "
-        "gpu, cpu, or rehearsal:N for N replicas on this CPU; without it none is used",
-    )
-    parser.add_argument(
-        "--log_level",
-        default="warning",
-        choices=["debug", "info", "warning", "error"],
-        help="of Python's logging; debug also shows where an error came from",
-    )
-    return parser
 
 
 if __name__ == "__main__":

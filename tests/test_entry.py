@@ -1,0 +1,136 @@
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tfrl import command, entry
+from tfrl.summaries.plotting import mean_curve
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMMANDS = ["evaluate", "record", "plot", "export", "verify", "doctor", "train"]
+STAMP = b"0000 00:00:1795394484.008476   20143 "
+OLD = b"2026-11-23 00:41:24.008476: "
+NOISE = [
+    b"WARNING: All log messages before absl::InitializeLog() is called are written "
+    b"to STDERR",
+    b"I" + STAMP + b"port.cc:153] oneDNN custom operations are on. You may see",
+    b"I" + STAMP + b"cpu_feature_guard.cc:227] This TensorFlow binary is optimized",
+    b"To enable the following instructions: AVX2 FMA, in other operations, rebuild",
+    b"E" + STAMP + b"util.cc:131] oneDNN supports DT_INT32 only on platforms with "
+    b"AVX-512. Falling back",
+    b"E" + STAMP + b"cuda_dnn.cc:8579] Unable to register cuDNN factory: Attempting "
+    b"to register factory for plugin cuDNN",
+    b"W" + STAMP + b"computation_placer.cc:177] computation placer already registered.",
+    b"E" + STAMP + b"cuda_platform.cc:51] failed call to cuInit: INTERNAL: CUDA error: "
+    b"Failed call to cuInit: UNKNOWN ERROR (303)",
+    OLD + b"I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow",
+    OLD + b"I external/local_xla/xla/tsl/cuda/cudart_stub.cc:32] Could not find cuda",
+]
+WORDS = [
+    b"E" + STAMP + b"bfc_allocator.cc:501] ran out of memory trying to allocate",
+    b"W" + STAMP + b"bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory",
+    b"F" + STAMP + b"cuda_driver.cc:12] Check failed: status",
+    b"E" + STAMP + b"cuda_platform.cc:51] failed call to cuInit: INTERNAL: CUDA error: "
+    b"Failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has",
+    OLD + b"E tensorflow/core/util.cc:10] a real one",
+    b"Traceback (most recent call last):",
+    b"tfrl evaluate: error: I0000 is no folder",
+    b"",
+]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        *(["-m", "tfrl", name, "--help"] for name in COMMANDS),
+        ["-m", "tfrl", "--help"],
+        ["-m", "tfrl.rl_trainer", "--help"],
+        ["-m", "tfrl", "train"],
+        ["-m", "tfrl", "evaluate"],
+        ["-m", "tfrl.rl_trainer", "--resume=maybe"],
+    ],
+    ids=" ".join,
+)
+def test_flags_load_no_tensorflow(argv):
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *argv],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == (0 if "--help" in argv else 2)
+    assert "usage: " in done.stdout or "error: " in done.stderr
+    assert re.search(r"\| +argparse\b", done.stderr)
+    for large in ("tensorflow", "keras", "numpy", "gymnasium"):
+        assert not re.search(rf"\| +{large}\b", done.stderr), large
+
+
+def test_helping_with_training_installs_nothing():
+    done = subprocess.run([ROOT / "tools" / "train", "--help"], capture_output=True)
+    assert done.returncode == 0 and b"usage: tools/train CONFIG" in done.stdout
+
+
+def test_modes_are_those_of_the_curves():
+    assert command.INTERVAL_MODES == mean_curve.INTERVAL_MODES
+
+
+@pytest.mark.parametrize("line", NOISE)
+def test_notes_are_noise(line):
+    assert entry.is_noise(line + b"\n")
+
+
+@pytest.mark.parametrize("line", WORDS)
+def test_all_else_is_not(line):
+    assert not entry.is_noise(line + b"\n")
+
+
+_CRASH = """
+import os, sys
+from tfrl import entry
+entry.begin()
+for line in {lines!r}:
+    os.write(2, line + bytes([10]))
+print("said", file=sys.stderr)
+os.write(2, b"the end")
+{ending}
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "os.abort()", "os._exit(3)", "1 / 0"])
+def test_stderr_has_all_but_the_noise(ending):
+    program = _CRASH.format(lines=[*NOISE, *WORDS, *NOISE], ending=ending)
+    done = subprocess.run(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, cwd=ROOT
+    )
+    assert (done.returncode == 0) == (not ending)
+    expected = b"\n".join([*WORDS, b"said", b"the end"])
+    assert done.stderr[: len(expected)] == expected
+    assert (b"ZeroDivisionError" in done.stderr) == ("/" in ending)
+
+
+@pytest.mark.parametrize("level", ["0", "1"])
+def test_who_asks_for_notes_has_them(level):
+    program = _CRASH.format(lines=NOISE, ending="")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": level},
+    )
+    assert done.stderr == b"\n".join([*NOISE, b"said", b"the end"])
+
+
+def test_a_command_says_one_line_of_bad_input(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if "TF_" not in k}
+    done = subprocess.run(
+        [sys.executable, "-m", "tfrl", "doctor", "absent"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tfrl doctor: error: ") and done.stdout == ""

@@ -1,0 +1,221 @@
+"""What the commands need before TensorFlow is loaded: flags, and a quiet stderr."""
+
+import argparse
+import atexit
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_PREFIX = rb"(?:[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: [IWEF] )\S+:\d+\] "
+_NOISE = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written"
+    rb"|To enable the following instructions: "
+    rb"|(?=I\d{4} |\d{4}-\d\d-\d\d [\d:.]+: I )" + _PREFIX + rb"|" + _PREFIX + rb"(?:"
+    # Said as an error, of machines on which nothing is wrong.
+    rb"oneDNN supports DT_INT32 only on platforms with AVX-512"
+    rb"|Unable to register cu\w+ (?:factory|plugin): Attempting to register factory"
+    rb"|computation placer already registered"
+    rb"|failed call to cuInit: (?:INTERNAL: )?CUDA_ERROR_NO_DEVICE"
+    rb"|failed call to cuInit: (?:INTERNAL: CUDA error: Failed call to cuInit: )?"
+    rb"UNKNOWN ERROR \(303\)"
+    rb"|Could not find cuda drivers on your machine"
+    rb"|Cannot dlopen some GPU libraries)"
+)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Reports a wrong flag in one line, as every other bad input is reported.
+
+    Example:
+        >>> OneLineParser(prog="tfrl").parse_args(["--loud"])
+        Traceback (most recent call last):
+        ...
+        SystemExit: 2
+    """
+
+    def error(self, message: str) -> NoReturn:
+        """Writes the line and ends the process with 2."""
+        self.exit(2, f"{short(self.prog)}: error: {message}; see --help\n")
+
+
+def short(prog: str) -> str:
+    """Returns a program's name as messages begin with it.
+
+    Args:
+        prog: how the program is called.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> short("python -m tfrl.rl_trainer")
+        'tfrl.rl_trainer'
+    """
+    return prog.removeprefix("python -m ")
+
+
+def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
+    """Reads the flags of a training run; a wrong one ends the process.
+
+    Args:
+        argv: arguments without the program's name; those of the process by default.
+        prog: how the program is called, for its messages.
+
+    Returns:
+        The flags.
+
+    Example:
+        >>> train_flags(["ppo.gin", "--resume"], "tfrl train").config
+        ['ppo.gin']
+    """
+    parser = _train_parser(prog)
+    flags = parser.parse_intermixed_args(argv)
+    others = (flags.resume, flags.output_dir, flags.strategy)
+    if flags.rehearse is not None and any(others):
+        parser.error(
+            "--rehearse trains nothing: leave out --resume, --output_dir, --strategy"
+        )
+    if flags.override and not flags.resume:
+        parser.error("--override changes a run that goes on: add --resume")
+    if not (flags.config or flags.config_file or flags.binding):
+        parser.error("CONFIG expected a gin file; got none")
+    if flags.output_dir == "":
+        parser.error("--output_dir expected a folder; got ''")
+    return flags
+
+
+def _train_parser(prog: str) -> OneLineParser:
+    parser = OneLineParser(
+        prog=prog,
+        description="Trains what gin files describe. They are code: what they import "
+        "runs.",
+        allow_abbrev=False,
+    )
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument(
+        "config", nargs="*", metavar="CONFIG", help="gin file; later ones override"
+    )
+    parser.add_argument(
+        "--config_file", metavar="CONFIG", help="the same as a flag", **repeated
+    )
+    parser.add_argument(
+        "--config",
+        dest="binding",
+        metavar="BINDING",
+        help="one more binding, such as 'train_rl.seed = 7'; repeatable",
+        **repeated,
+    )
+    parser.add_argument(
+        "--output_dir", help="folder of the run; runs/CONFIG-TIME by default"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the run in --output_dir"
+    )
+    parser.add_argument(
+        "--override",
+        action="store_true",
+        help="with --resume: go on with other hyper-parameters; the run records them",
+    )
+    parser.add_argument(
+        "--rehearse",
+        nargs="?",
+        type=int,
+        const=8,
+        metavar="REPLICAS",
+        help="train nothing; check for TPUs, with 8 virtual replicas by default",
+    )
+    parser.add_argument(
+        "--strategy",
+        help="devices to train on: auto, tpu, multi_worker (see TF_CONFIG), mirrored, "
+        "gpu, cpu, or rehearsal:N for N replicas on this CPU; without it none is used",
+    )
+    parser.add_argument(
+        "--log_level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="of Python's logging; debug also shows where an error came from",
+    )
+    return parser
+
+
+def begin() -> None:
+    """Makes this process ready to be a command; before TensorFlow is loaded.
+
+    What TensorFlow says of itself while it loads and compiles stays out of stderr;
+    everything else comes through, be it the last word of a process that crashes. What
+    `TF_CPP_MIN_LOG_LEVEL` asks for, if it is set below 2, is not touched. Modules in
+    the working directory can be imported, as by `python -m`.
+
+    Example:
+        >>> begin()  # doctest: +SKIP
+    """
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.append(folder)
+    if os.environ.setdefault(_LEVEL, "2") not in ("0", "1") and hasattr(os, "fork"):
+        _filter_stderr()
+
+
+def is_noise(line: bytes) -> bool:
+    """Whether a line is what TensorFlow says where nothing is wrong.
+
+    Args:
+        line: of stderr.
+
+    Returns:
+        True of its notes, and of a few warnings and errors known to be none.
+
+    Example:
+        >>> is_noise(b"I0000 00:00:17.5 20143 port.cc:153] oneDNN operations are on.")
+        True
+        >>> is_noise(b"E0000 00:00:17.5 20143 bfc_allocator.cc:12] out of memory")
+        False
+    """
+    return _NOISE.match(line) is not None
+
+
+def _filter_stderr() -> None:
+    """Puts a process between this one and stderr.
+
+    TensorFlow's first lines are written before any setting of its log is read, from
+    libraries that hold the interpreter: no thread could take them.
+    """
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(reading)
+        atexit.register(_end_filter, child, os.dup(2))
+        os.dup2(writing, 2)
+        os.close(writing)
+        return
+    try:
+        # It ends with the last one who can write, not when all are asked to stop.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        os.close(writing)
+        os.close(0)
+        os.close(1)
+        with open(reading, "rb") as lines:
+            for line in lines:
+                if not is_noise(line):
+                    os.write(2, line)
+    finally:
+        os._exit(0)
+
+
+def _end_filter(child: int, stderr: int) -> None:
+    """Waits until the last line is out, before a shell writes its prompt."""
+    sys.stderr.flush()
+    os.dup2(stderr, 2)
+    end = time.monotonic() + 1
+    # Whoever this process started and left behind may keep the filter at work.
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(child, os.WNOHANG) == (0, 0) and time.monotonic() < end:
+            time.sleep(0.005)
