@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces
 
-from tfrl.environments import preprocessing
+from tfrl.environments import preprocessing, sampling
 
 CASES = golden_spaces.cases("default_preprocessor")
 CHECKS = golden_spaces.cases("check_preprocessors")
@@ -31,7 +31,8 @@ def test_recorded(case):
         with pytest.raises(TypeError, match="`space` expected a Box, Discrete"):
             preprocessing.default_preprocessor(space)
     else:
-        preprocess = preprocessing.default_preprocessor(space)
+        # The original counts from 0 whatever the start.
+        preprocess = preprocessing.default_preprocessor(space, from_start=False)
         actual = numbers(preprocess(*case["inputs"]["args"]))
         golden_spaces.assert_same(actual, expected, case["tol"])
 
@@ -86,12 +87,12 @@ def test_all_recordings_are_here():
 
 def test_integers_from_start():
     single = spaces.Discrete(3, start=5)
-    preprocess = preprocessing.default_preprocessor(single, from_start=True)
+    preprocess = preprocessing.default_preprocessor(single)
     np.testing.assert_array_equal(
         preprocess([5, 7, 4]), [[1, 0, 0], [0, 0, 1], [0] * 3]
     )
     several = spaces.Dict(a=spaces.MultiDiscrete([2, 3], start=[1, -1]))
-    preprocess = preprocessing.default_preprocessor(several, from_start=True)
+    preprocess = preprocessing.default_preprocessor(several)
     first, second = preprocess({"a": [2, -1]})["a"]
     np.testing.assert_array_equal(first, [[0, 1]])
     np.testing.assert_array_equal(second, [[1, 0, 0]])
@@ -99,11 +100,12 @@ def test_integers_from_start():
 
 def test_every_sample_finds_its_place_from_start():
     space = spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[3, -3], [0, 10]])
-    preprocess = preprocessing.default_preprocessor(space, from_start=True)
+    preprocess = preprocessing.default_preprocessor(space)
     space.seed(0)
-    for _ in range(20):
-        parts = preprocess(space.sample())
-        assert [float(tf.reduce_sum(part)) for part in parts] == [1.0] * 4
+    for sample in (space.sample, lambda: sampling.safe_sample(space)):
+        for _ in range(20):
+            parts = preprocess(sample())
+            assert [float(tf.reduce_sum(part)) for part in parts] == [1.0] * 4
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float16, np.float64])

@@ -23,7 +23,9 @@ def test_recorded_samples(case):
         drawn = sampling.safe_sample(spaces.Sequence(spaces.Discrete(2)))
         assert type(drawn).__name__ == expected
     else:
-        drawn = sampling.safe_sample(golden_spaces.named(case["space"]), case["seed"])
+        # The original counts from 0 whatever the start.
+        space = golden_spaces.named(case["space"])
+        drawn = sampling.safe_sample(space, case["seed"], from_start=False)
         golden_spaces.assert_same(drawn, expected, case["tol"])
 
 
@@ -39,6 +41,10 @@ def test_recorded_batches(case):
         golden_spaces.named(case["obs_space"]), golden_spaces.named(case["act_space"])
     )
     batch = sampling.get_transition_batch(env, **case["kwargs"])
+    if "start=2" in case["act_space"]:
+        batch = batch._replace(
+            actions=batch.actions - 2, next_actions=batch.next_actions - 2
+        )
     assert list(expected)[-1] == "extra_info" and batch.extra_info is None
     golden_spaces.assert_same(
         tuple(batch[:-1]), tuple(expected.values())[:-1], case["tol"]
@@ -100,6 +106,22 @@ def test_seeds():
     generator = np.random.RandomState(0)
     np.testing.assert_array_equal(draw(space, generator), draw(space, 0))
     assert not np.array_equal(draw(space, generator), draw(space, 0))
+
+
+SHIFTED = [
+    spaces.Discrete(3, start=5),
+    spaces.Discrete(3, start=-7),
+    spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[3, -3], [0, 10]]),
+    spaces.Dict(a=spaces.Tuple([spaces.Discrete(2, start=1)]), b=spaces.Discrete(4)),
+]
+
+
+@pytest.mark.parametrize("space", SHIFTED, ids=str)
+def test_integers_lie_in_spaces_that_start_elsewhere(space):
+    for seed in range(20):
+        assert space.contains(sampling.safe_sample(space, seed))
+    drawn = [sampling.safe_sample(space, k, from_start=False) for k in range(20)]
+    assert not all(map(space.contains, drawn))
 
 
 def test_batch_of_a_vector_has_the_shapes_of_one():

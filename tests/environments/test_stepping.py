@@ -2,6 +2,7 @@
 
 import collections
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -86,3 +87,15 @@ def test_numbers_are_checked():
         stepping.check_numbers("play", "rewards", [np.ones((3, 2)), rows])
     # Large numbers whose sum alone is infinite are finite.
     stepping.check_numbers("play", "rewards", [np.full((3, 2), 1e308)])
+
+
+def test_choices_are_checked():
+    space = gym.spaces.Dict(
+        a=gym.spaces.Tuple([gym.spaces.Discrete(2, start=3)]), b=gym.spaces.Box(0, 1)
+    )
+    nest = {"a": (np.full((4, 2), 3),), "b": np.full((4, 2, 1), 7.0)}
+    stepping.check_choices("play", "observations", space, nest)
+    nest["a"][0][2, 1] = 5
+    message = r"`observations` expected .*Discrete\(2, start=3\); got 5 at step 2"
+    with pytest.raises(ValueError, match=f"`play`: {message} in environment 1"):
+        stepping.check_choices("play", "observations", space, nest)

@@ -171,3 +171,13 @@ def test_errors(registered, arguments, match):
 def test_arguments_of_other_types(arguments, message):
     with pytest.raises(TypeError, match=f"`make_vec`: {message}"):
         vector.make_vec(**{"env_id": "CartPole-v1"} | arguments)
+
+
+def test_what_is_no_vector():
+    env = gym.make("CartPole-v1")
+    with pytest.raises(TypeError, match="`play`: `envs` expected a vector environment"):
+        vector.check_vector("play", "envs", env)
+    envs = vector.make_vec("CartPole-v1", 2)
+    vector.check_vector("play", "envs", envs, 2)
+    with pytest.raises(ValueError, match="`envs` expected 3 environments.* got 2"):
+        vector.check_vector("play", "envs", envs, 3)

@@ -142,6 +142,51 @@ def test_environments_that_cannot_be_captured_start_anew(tmp_path):
     assert "handle" in resumed.notice and resumed.epoch == 6
 
 
+def test_what_cannot_be_captured_is_told_once_at_the_start(tmp_path, capfd):
+    def make_envs(n_envs):
+        return gym.vector.SyncVectorEnv(
+            [lambda: Uncapturable(gym.make("CartPole-v1"))] * n_envs,
+            autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+        )
+
+    with make_trainer(tmp_path, make_envs=make_envs, n_epochs=2) as running:
+        running.run()
+    out = "".join(capfd.readouterr())
+    assert out.count("a resumed run will begin new episodes") == 1
+    assert out.index("handle is of type") < out.index("100%")
+    assert checkpoints.latest_step(tmp_path) == 64
+
+
+def test_a_lost_environment_loses_no_finished_epoch(tmp_path):
+    settings = {
+        "vectorization": "async",
+        "intervals": cadence.Intervals(eval_episodes=2, checkpoint_epochs=100),
+    }
+    with make_trainer(tmp_path, **settings) as running:
+        collect = running.collect
+
+        def kill_and_collect():
+            if running.epoch == 3:
+                worker = running._collector.envs.unwrapped.processes[1]
+                os.kill(worker.pid, signal.SIGKILL)
+            return collect()
+
+        running.collect = kill_and_collect
+        with pytest.raises(ConnectionError, match="environment 1 .exit code -9"):
+            running.run(quiet=True)
+    assert checkpoints.latest_step(tmp_path) == 3 * 32
+    resumed, _ = train(tmp_path, resume=True)
+    assert resumed.epoch == 6
+
+
+def test_what_is_no_vector_of_environments(tmp_path):
+    with pytest.raises(TypeError, match="`Trainer`: `make_envs` expected a vector env"):
+        make_trainer(tmp_path, make_envs=lambda n_envs: gym.make("CartPole-v1"))
+    with pytest.raises(ValueError, match="`make_envs` expected 2 environments.*got 3"):
+        make = functools.partial(vector.make_vec, "CartPole-v1")
+        make_trainer(tmp_path, make_envs=lambda n_envs: make(3))
+
+
 def test_a_finished_run_can_be_extended(tmp_path):
     train(tmp_path, n_epochs=2)
     longer, _ = train(tmp_path, n_epochs=4, resume=True)

@@ -27,11 +27,12 @@ from tfrl.environments.snapshots import capture, restore, uncapturable
 from tfrl.environments.stepping import (
     Outcome,
     Stepper,
+    check_choices,
     check_numbers,
     leaves_of,
     mapped,
 )
-from tfrl.environments.vector import autoreset_mode, make_vec
+from tfrl.environments.vector import autoreset_mode, check_vector, make_vec
 from tfrl.environments.wrappers import ScaleReward, StackChannels
 
 if TYPE_CHECKING:
@@ -66,9 +67,11 @@ __all__ = [
     "TransitionBatch",
     "autoreset_mode",
     "capture",
+    "check_choices",
     "check_numbers",
     "check_preprocessors",
     "check_renders",
+    "check_vector",
     "default_preprocessor",
     "environment_context",
     "get_action_spec",

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, records, spaces
+from tfrl.core import checks, context, records, spaces
 
 _env: contextvars.ContextVar[Any] = contextvars.ContextVar("tfrl_env", default=None)
 _spec: contextvars.ContextVar[Any] = contextvars.ContextVar(
@@ -142,7 +142,7 @@ def get_observation_spec(field: str | None = None, *, spec: Any = None) -> Any:
         2
     """
     where = "get_observation_spec"
-    spec = _spec.get() if spec is None else spec
+    spec = context.followed(_spec.get) if spec is None else spec
     if spec is None:
         raise ValueError(
             f"`{where}`: `spec` expected a nest of specs; got None and none was set; "
@@ -306,7 +306,7 @@ def get_initial_time_step(
 
 
 def _given(where: str, env: Any) -> Any:
-    env = _env.get() if env is None else env
+    env = context.followed(_env.get) if env is None else env
     if env is None:
         raise ValueError(
             f"`{where}`: `env` expected an environment; got None and none is current; "

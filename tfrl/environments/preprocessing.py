@@ -14,7 +14,7 @@ _WHERE = "default_preprocessor"
 
 
 def default_preprocessor(
-    space: spaces.Space, *, from_start: bool = False
+    space: spaces.Space, *, from_start: bool = True
 ) -> Callable[[Any], Any]:
     """Returns the function that turns elements of a space into a batch for a network.
 
@@ -27,14 +27,15 @@ def default_preprocessor(
         MultiBinary    as numbers                          [B, *shape] float32
         Dict, Tuple    a dict or tuple of the parts'
 
-    Numbers of a Box keep their dtype. An integer that is none of 0, ..., n - 1 gives a
-    one-hot of zeros.
+    Numbers of a Box keep their dtype. Integers count from the `start` of their space,
+    as its samples do; one that is none of start, ..., start + n - 1 gives a one-hot of
+    zeros. coax counts from 0 whatever the `start`, so that its one-hots of a
+    `Discrete(3, start=5)` are all zeros: `from_start=False` gives these.
 
     Args:
         space: the Gymnasium space.
         from_start: whether integers of a Discrete or MultiDiscrete count from its
-            `start`, as the space's own samples do; by default they count from 0, as
-            those of `safe_sample`. The same where `start` is 0.
+            `start`; if not, they count from 0. The same where `start` is 0.
 
     Returns:
         A function of one element or of a batch of them, with numpy or tensor leaves;
@@ -49,6 +50,8 @@ def default_preprocessor(
         >>> preprocess = default_preprocessor(gym.spaces.Discrete(3))
         >>> preprocess(1).numpy().tolist(), preprocess([0, 2]).numpy().tolist()
         ([[0.0, 1.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> default_preprocessor(gym.spaces.Discrete(3, start=5))(6).numpy().tolist()
+        [[0.0, 1.0, 0.0]]
     """
     match space:
         case spaces.Dict():

@@ -47,7 +47,9 @@ class TransitionBatch(NamedTuple):
     extra_info: Any = None
 
 
-def safe_sample(space: spaces.Space, seed: Any = None) -> Any:
+def safe_sample(
+    space: spaces.Space, seed: Any = None, *, from_start: bool = True
+) -> Any:
     """Returns a made-up element of a space whose numbers are of moderate size.
 
     Gymnasium samples an unbounded Box from a normal distribution and a Box of huge
@@ -60,14 +62,16 @@ def safe_sample(space: spaces.Space, seed: Any = None) -> Any:
     so that no number is further than 20.8 from `a`, and all lie within the bounds.
 
     Numbers of a Box are float64 whatever its dtype. Integers of a Discrete or
-    MultiDiscrete count from 0 even if its `start` is another, as `default_preprocessor`
-    takes them. For an exact element of the space use its own `sample`.
+    MultiDiscrete count from its `start`, as `default_preprocessor` takes them; coax
+    draws them from 0 whatever the `start`, which `from_start=False` does too. For an
+    element of the dtype of a Box use its own `sample`.
 
     Args:
         space: a Gymnasium space. Dict keys are drawn in sorted order. Spaces without
             a rule (Text, Sequence, Graph, ...) draw by their own `sample`; a copy of
             them does, the space keeps its generator as it is.
         seed: int, a `np.random.RandomState` to draw from, or None for a fresh one.
+        from_start: whether integers count from the `start` of their space, or from 0.
 
     Returns:
         The sample: int for Discrete, numpy for the other fundamental spaces, a dict or
@@ -87,7 +91,8 @@ def safe_sample(space: spaces.Space, seed: Any = None) -> Any:
             "pass the `observation_space` or `action_space` of an environment"
         )
     given = isinstance(seed, np.random.RandomState)
-    return _sample(space, seed if given else _generator("safe_sample", "seed", seed))
+    rng = seed if given else _generator("safe_sample", "seed", seed)
+    return _sample(space, rng, from_start)
 
 
 def get_transition_batch(
@@ -173,17 +178,21 @@ def _check(env: Any, batch_size: Any, gamma: Any) -> None:
         )
 
 
-def _sample(space: spaces.Space, rng: np.random.RandomState) -> Any:
+def _sample(space: spaces.Space, rng: np.random.RandomState, from_start: bool) -> Any:
     match space:
         case spaces.Dict():
-            return {key: _sample(space[key], rng) for key in sorted(space.spaces)}
+            return {
+                key: _sample(space[key], rng, from_start)
+                for key in sorted(space.spaces)
+            }
         case spaces.Tuple():
-            return tuple(_sample(part, rng) for part in space)
+            return tuple(_sample(part, rng, from_start) for part in space)
         case spaces.Discrete():
-            return rng.randint(space.n)
+            return (int(space.start) if from_start else 0) + rng.randint(space.n)
         case spaces.MultiDiscrete():
             drawn = [rng.randint(n) for n in np.ravel(space.nvec)]
-            return np.array(drawn).reshape(space.shape)
+            shaped = np.array(drawn).reshape(space.shape)
+            return shaped + space.start if from_start else shaped
         case spaces.MultiBinary():
             return rng.randint(2, size=space.n)
         case spaces.Box():

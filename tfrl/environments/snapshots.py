@@ -75,10 +75,7 @@ def capture(env: Any) -> dict[str, Any] | None:
         >>> bool((copy.step(1)[0] == after).all())
         True
     """
-    try:
-        return _Capture(env).snapshot
-    except _UncapturableError:
-        return None
+    return _attempt(env)[0]
 
 
 def uncapturable(env: Any) -> str | None:
@@ -100,11 +97,7 @@ def uncapturable(env: Any) -> str | None:
         >>> uncapturable(env)
         'env.env.env.env.engine is of type builtins.memoryview'
     """
-    try:
-        _Capture(env)
-    except _UncapturableError as error:
-        return str(error)
-    return None
+    return _attempt(env)[1]
 
 
 def restore(env: Any, snapshot: dict[str, Any]) -> None:
@@ -137,10 +130,16 @@ got Acrobot-v1; build it as it was
 
 
 class _UncapturableError(Exception):
-    """Names what is more than plain data."""
+    """Of what is more than plain data, and where it is."""
 
-    def __init__(self, value: Any, path: str) -> None:
-        super().__init__(f"{path} is of type {_class_of(value)}")
+
+def _attempt(env: Any) -> tuple[dict[str, Any] | None, str | None]:
+    try:
+        return _Capture(env).snapshot, None
+    except _UncapturableError as error:
+        return None, f"{error.args[1]} is of type {_class_of(error.args[0])}"
+    except RecursionError:
+        return None, "env owns too deep a nest"
 
 
 def _mismatch(path: str, expected: Any, got: Any) -> ValueError:
@@ -155,7 +154,9 @@ def _id(env: Any) -> str | None:
 
 
 def _class_of(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    # Types that SWIG makes, as those of Box2D, have no module.
+    kind = type(value)
+    return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"
 
 
 def _is_constant(value: Any) -> bool:
@@ -169,7 +170,7 @@ def _is_simple(value: Any) -> bool:
     Classes made in C, or with slots, have room for more in their instances. Objects
     of the standard library (files, processes) stand for more than they hold.
     """
-    is_foreign = type(value).__module__.split(".")[0] not in sys.stdlib_module_names
+    is_foreign = _class_of(value).split(".")[0] not in sys.stdlib_module_names
     has_only_dict = type(value).__basicsize__ == _Plain.__basicsize__
     return is_foreign and has_only_dict and hasattr(value, "__dict__")
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from tfrl.environments import vector
+from tfrl.environments import _elements, _vector_faults, vector
 
 
 class Outcome(NamedTuple):
@@ -44,6 +45,12 @@ class Stepper:
         observations: what they show now, nest of `[N, *shape]`.
         resetting: `[N]` bool, which of them only reset in the next step.
 
+    Raises:
+        TypeError: if `envs` is no vector environment.
+        ValueError: here and by `step`, if an environment returns other tuples, or
+            arrays of other shapes or dtypes, than it should.
+        ConnectionError: if a worker process of the environments is gone.
+
     Example:
         >>> stepper = Stepper(tfrl.environments.make_vec("CartPole-v1", 2), seed=0)
         >>> seen = stepper.observations
@@ -53,6 +60,7 @@ class Stepper:
     """
 
     def __init__(self, envs: VectorEnv, seed: int) -> None:
+        vector.check_vector("Stepper", "envs", envs)
         self.envs = envs
         self._mode = vector.autoreset_mode(envs)
         self.reset(seed)
@@ -63,7 +71,10 @@ class Stepper:
         Args:
             seed: of the environments.
         """
-        self.observations, _ = self.envs.reset(seed=seed)
+        self._n_steps = 0
+        self.observations = self._reset(seed=seed)
+        _vector_faults.check_observations(self.envs, self.observations)
+        self._shapes = _shapes(self.observations)
         self.resetting = np.zeros(self.envs.num_envs, bool)
 
     def step(self, actions: Any) -> Outcome:
@@ -75,19 +86,60 @@ class Stepper:
         Returns:
             What came of it; environments may overwrite it in the next step.
         """
-        after, rewards, terminated, truncated, info = self.envs.step(actions)
+        try:
+            after, rewards, terminated, truncated, info = self.envs.step(actions)
+        except Exception as error:
+            _vector_faults.explain(self.envs, error, self._n_steps)
+            raise
+        self._check(after, rewards, terminated, truncated)
+        self._n_steps += 1
         ended = terminated | truncated
         last, valid = after, ~self.resetting
         if ended.any() and self._mode != AutoresetMode.NEXT_STEP:
             last = mapped(np.copy, after)
             if self._mode == AutoresetMode.DISABLED:
-                after, _ = self.envs.reset(options={"reset_mask": ended})
+                after = self._reset(options={"reset_mask": ended})
+            elif "final_obs" not in info:
+                raise ValueError(
+                    "`Stepper`: `envs` expected info['final_obs'] where an episode "
+                    f"ends, as AutoresetMode.SAME_STEP promises; got {list(info)} at "
+                    f"step {self._n_steps - 1}; mend the vector environment"
+                )
             else:
                 _put(last, np.flatnonzero(ended), info["final_obs"])
         if self._mode == AutoresetMode.NEXT_STEP:
             self.resetting = ended
         self.observations = after
         return Outcome(rewards, terminated, truncated, last, valid)
+
+    def _reset(self, **kwargs: Any) -> Any:
+        try:
+            observations, _ = self.envs.reset(**kwargs)
+        except Exception as error:
+            _vector_faults.explain(self.envs, error, self._n_steps)
+            raise
+        return observations
+
+    def _check(self, after: Any, *columns: Any) -> None:
+        """Raises unless all arrays are as they were; numpy would stretch others."""
+        if _shapes(after) != self._shapes:
+            raise ValueError(
+                "`Stepper`: `envs` expected observations of shapes and dtypes "
+                f"{self._shapes} as at their reset; got {_shapes(after)} at step "
+                f"{self._n_steps}; mend the environment"
+            )
+        shape = (len(self.resetting),)
+        names = ("rewards", "terminated", "truncated")
+        for name, column in zip(names, columns, strict=True):
+            kinds = "biuf" if name == "rewards" else "b"
+            given = np.asarray(column)
+            if given.shape != shape or given.dtype.kind not in kinds:
+                what = "numbers" if name == "rewards" else "bools"
+                raise ValueError(
+                    f"`Stepper`: `envs` expected {name} that are {shape[0]} {what}; "
+                    f"got {_elements.described(column)} at step {self._n_steps}; mend "
+                    "the environment"
+                )
 
 
 def leaves_of(nest: Any) -> list[Any]:
@@ -162,6 +214,47 @@ def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
                 f"{leaf[tuple(place)]} at step {place[0]} in environment {place[1]}; "
                 "mend the environment"
             )
+
+
+def check_choices(where: str, name: str, space: gym.Space, nest: Any) -> None:
+    """Raises unless the integers of Discrete, MultiDiscrete and MultiBinary are inside.
+
+    Others would become one-hots of zeros. Numbers of a Box are not looked at.
+
+    Args:
+        where: name of the function that asks.
+        name: name of what is checked.
+        space: that of a single element.
+        nest: arrays `[T, N, *shape]`.
+
+    Raises:
+        ValueError: with the first that is outside, its step and environment.
+
+    Example:
+        >>> check_choices("play", "actions", gym.spaces.Discrete(2), np.array([[7]]))
+        Traceback (most recent call last):
+        ValueError: `play`: `actions` expected elements of Discrete(2); got 7 at
+        step 0 in environment 0; mend the environment
+    """
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        keyed = isinstance(space, gym.spaces.Dict)
+        for key in space.spaces if keyed else range(len(space.spaces)):
+            check_choices(where, name, space[key], nest[key])
+        return
+    wrong = _elements.outside(space, nest)
+    if wrong is not None and wrong.any():
+        step, number = np.argwhere(wrong)[0][:2]
+        raise ValueError(
+            f"`{where}`: `{name}` expected elements of {space}; got "
+            f"{nest[step, number]} at step {step} in environment {number}; mend the "
+            "environment"
+        )
+
+
+def _shapes(nest: Any) -> list[tuple[tuple[int, ...], Any]]:
+    if isinstance(nest, np.ndarray):  # by far the most frequent nest
+        return [(nest.shape, nest.dtype)]
+    return [(np.shape(x), getattr(x, "dtype", None)) for x in leaves_of(nest)]
 
 
 def _put(batch: Any, indices: np.ndarray, rows: Any) -> None:

@@ -133,6 +133,38 @@ def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
         ) from error
 
 
+def check_vector(where: str, name: str, envs: Any, n_envs: int | None = None) -> None:
+    """Raises unless there are several environments in one.
+
+    Args:
+        where: name of the function that asks.
+        name: name of its argument.
+        envs: what should be a vector environment.
+        n_envs: how many there should be; None for any number.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: if there are more or fewer.
+
+    Example:
+        >>> check_vector("play", "envs", gym.make("CartPole-v1"))
+        Traceback (most recent call last):
+        ...
+        TypeError: `play`: `envs` expected a vector environment; got ...; make one by \
+`tfrl.environments.make_vec` or `gymnasium.vector.SyncVectorEnv`
+    """
+    if not hasattr(envs, "single_observation_space") or not hasattr(envs, "num_envs"):
+        raise TypeError(
+            f"`{where}`: `{name}` expected a vector environment; got {envs!r}; make "
+            "one by `tfrl.environments.make_vec` or `gymnasium.vector.SyncVectorEnv`"
+        )
+    if n_envs is not None and envs.num_envs != n_envs:
+        raise ValueError(
+            f"`{where}`: `{name}` expected {n_envs} environments, as `n_envs` says; "
+            f"got {envs.num_envs}; make as many"
+        )
+
+
 def _check_count(name: str, value: Any) -> None:
     # Not by `tfrl.core.checks`: actors make environments without TensorFlow.
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):

@@ -43,7 +43,12 @@ def restore(
     collector.set_state(state["collector"], same_episodes=snapshot is not None)
     if snapshot is not None:
         return None
-    return (
-        "resumed with new episodes: the state of these environments cannot be "
-        f"captured ({snapshots.uncapturable(collector.envs)})"
-    )
+    return f"resumed with new episodes: {lacking(collector)}"
+
+
+def lacking(collector: collection.Collector) -> str | None:
+    """Tells what `captured` cannot capture, if there is anything."""
+    reason = snapshots.uncapturable(collector.envs)
+    if reason is None:
+        return None
+    return f"the state of these environments cannot be captured ({reason})"

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from tfrl.core import checks
-from tfrl.environments import vector
+from tfrl.environments import stepping
 
 
 class Evaluation(NamedTuple):
@@ -50,7 +50,9 @@ def evaluate(
 
     Raises:
         TypeError: if `act` is no function, `envs` no vector or `n_episodes` no int.
-        ValueError: if `n_episodes` is not positive.
+        ValueError: if `n_episodes` is not positive, or an environment returns what it
+            should not.
+        ConnectionError: if a worker process of the environments is gone.
 
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
@@ -66,21 +68,17 @@ def evaluate(
             "make one by tfrl.environments.make_vec"
         )
     checks.check_whole_number(where, "n_episodes", n_episodes, low=1)
-    mode = vector.autoreset_mode(envs)
     n_envs = envs.num_envs
     quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
     returns: list[list[float]] = [[] for _ in range(n_envs)]
     lengths: list[list[int]] = [[] for _ in range(n_envs)]
     running, steps = np.zeros(n_envs), np.zeros(n_envs, np.int64)
-    resetting = np.zeros(n_envs, bool)
-    observations, _ = envs.reset(seed=seed)
+    stepper = stepping.Stepper(envs, seed)
     while any(len(done) < wanted for done, wanted in zip(returns, quota, strict=True)):
-        observations, rewards, terminated, truncated, _ = envs.step(act(observations))
-        running += np.where(resetting, 0.0, rewards)
-        steps += ~resetting
-        ended = terminated | truncated
-        if mode == AutoresetMode.NEXT_STEP:
-            resetting = ended
+        outcome = stepper.step(act(stepper.observations))
+        running += np.where(outcome.valid, outcome.rewards, 0.0)
+        steps += outcome.valid
+        ended = outcome.terminated | outcome.truncated
         if not ended.any():
             continue
         for index in np.flatnonzero(ended):
@@ -88,8 +86,6 @@ def evaluate(
                 returns[index].append(float(running[index]))
                 lengths[index].append(int(steps[index]))
         running[ended], steps[ended] = 0.0, 0
-        if mode == AutoresetMode.DISABLED:
-            observations, _ = envs.reset(options={"reset_mask": ended})
     return Evaluation(
         np.array([value for done in returns for value in done]),
         np.array([value for done in lengths for value in done], np.int64),

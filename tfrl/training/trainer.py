@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +12,20 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl.agents import agent as agents
-from tfrl.agents import ppo
 from tfrl.core import checks, records
 from tfrl.environments import vector
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress, run_log
-from tfrl.training import _metrics, _own_state, _process, _workers, cadence, evaluation
+from tfrl.training import (
+    _made_agents,
+    _metrics,
+    _own_state,
+    _process,
+    _run_record,
+    _workers,
+    cadence,
+    evaluation,
+)
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.collecting import collection, host_policy
 
@@ -55,13 +63,14 @@ class Trainer:
             `n_epochs` alone.
         intervals: how often to report, evaluate and save.
         strategy: on whose replicas to learn; None for that in scope, if any.
+        override: let a resumed run go on with other arguments, and record them.
 
     Attributes:
         env_steps: steps of experience so far, over all environments of all workers.
         eval_envs: in which `evaluate` plays.
 
     Raises:
-        TypeError: if `agent` makes no agent.
+        TypeError: if `agent` makes no agent, or `make_envs` no vector environment.
         ValueError: if an argument is off or the spaces fit no policy.
 
     Example:
@@ -92,13 +101,14 @@ class Trainer:
         total_env_steps: int | None = None,
         intervals: cadence.Intervals | None = None,
         strategy: tf.distribute.Strategy | None = None,
+        override: bool = False,
     ) -> None:
         where, check = "Trainer", checks.check_whole_number
         check(where, "n_epochs", n_epochs, low=1)
         check(where, "n_envs", n_envs, low=1)
         check(where, "n_steps", n_steps, low=1)
         check(where, "seed", seed, low=0)
-        config = _checked_config(agent)
+        config = _made_agents.checked(agent)
         self._workers = _workers.Workers(strategy)
         n_all = n_envs * self._workers.count
         per_epoch = n_all * n_steps
@@ -114,18 +124,15 @@ class Trainer:
         self._resume = resume
         self._open = contextlib.ExitStack()
         envs = make_envs(n_envs=n_envs)
+        vector.check_vector("Trainer", "make_envs", envs, n_envs)
         self._open.callback(envs.close)
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
+        spaces = self.observation_space, self.action_space
+        numbers = {"n_envs": n_all, "n_steps": n_steps, "n_updates": n_epochs}
+        numbers["seed"] = seed
         with self._workers.scope():
-            self.agent = config.create(
-                self.observation_space,
-                self.action_space,
-                n_envs=n_all,
-                n_steps=n_steps,
-                n_updates=n_epochs,
-                seed=seed,
-            )
+            self.agent = _made_agents.made(config, *spaces, numbers)
         self.eval_envs = make_envs(n_envs=self.intervals.eval_episodes)
         self._open.callback(self.eval_envs.close)
         self._host = host_policy.HostPolicy(self.agent.policy)
@@ -134,15 +141,18 @@ class Trainer:
         streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
         self._rng = np.random.default_rng(streams)
         self._collector = collection.Collector(envs, n_steps, seed + rank * n_envs)
-        self._facts = {
-            "output_dir": self.directory.name,
-            "n_epochs": n_epochs,
+        arguments = {
+            "agent": config,
+            "make_envs": make_envs,
             "n_envs": n_envs,
             "n_steps": n_steps,
             "seed": seed,
-            "agent": repr(config),
-            "intervals": repr(self.intervals),
+            "n_epochs": n_epochs,
+            "total_env_steps": total_env_steps,
+            "intervals": self.intervals,
         }
+        self.record = _run_record.of_trainer(arguments, numbers, spaces)
+        self._override = override
         self._seconds = 0.0
         self._saved: int | None = None
         self._log_position: Any = run_log.RunLog.START
@@ -188,6 +198,12 @@ class Trainer:
 
         Returns:
             The final evaluation; None if the run was interrupted.
+
+        Raises:
+            ConnectionError: if a worker process of the environments, or another worker
+                of the strategy, is lost; all finished epochs of a single worker are
+                saved.
+            ValueError: if an environment returns what it should not.
         """
         report = _metrics.Report(
             self.directory if self.is_chief else None,
@@ -199,10 +215,13 @@ class Trainer:
             report,
             _process.interruptible() as interrupted,
             _process.settled(),
+            self._saving_if_lost(report),
         ):
-            report.say(self.notice)
+            report.say(self.notice or self._forewarning())
             self._workers.stop_when(interrupted)
-            self._workers.check_alike({**self._facts, "env_steps": self.env_steps})
+            self._workers.check_alike(self._facts())
+            if self.is_chief:
+                _run_record.write(self.directory, self.record)
             played, since = None, (self.env_steps, self._seconds)
             while self.epoch < self.n_epochs and not self._workers.stopped:
                 start = time.perf_counter()
@@ -280,7 +299,7 @@ class Trainer:
         self._host.push(
             self.agent.policy,
             probe=tf.nest.map_structure(lambda x: x[-1], trajectory.observations),
-            parameters=info.pop("parameters"),
+            parameters=info.pop("parameters", None),
         )
         self.epoch += 1
         return info
@@ -344,8 +363,36 @@ class Trainer:
             keep=self.intervals.checkpoints_kept,
         )
 
+    def _facts(self) -> dict[str, Any]:
+        """What all workers must agree on; a vectorization may be each one's own."""
+        facts = {"output_dir": self.directory.name, "env_steps": self.env_steps}
+        for name in self.record.arguments.keys() - {"make_envs"}:
+            facts[name] = self.record.arguments[name]
+        return facts
+
+    def _forewarning(self) -> str | None:
+        """What a run should know that will be resumed."""
+        lacking = _own_state.lacking(self._collector)
+        return lacking and f"a resumed run will begin new episodes: {lacking}"
+
+    @contextlib.contextmanager
+    def _saving_if_lost(self, report: _metrics.Report) -> Iterator[None]:
+        """Keeps all finished epochs when a process of the environments is lost."""
+        try:
+            yield
+        except ConnectionError:
+            is_new = self.epoch > 0 and self._saved != self.env_steps
+            if self._workers.count == 1 and is_new:
+                self._save(report)
+            raise
+
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
+        old = _run_record.read("Trainer", self.directory)
+        latest = checkpoints.latest_step(self.directory) or 0
+        self.record = _run_record.continued(
+            old, self.record, self.directory, latest, self._override
+        )
         self.agent, metadata, self.env_steps = checkpoints.load_run(
             self.directory, self.agent
         )
@@ -363,14 +410,3 @@ class Trainer:
         self._host.push(self.agent.policy)
         seed = self.seed + 7_919 * self.epoch + rank * self._collector.envs.num_envs
         return _own_state.restore(own[rank], self._rng, self._collector, seed)
-
-
-def _checked_config(agent: agents.AgentConfig | None) -> agents.AgentConfig:
-    if agent is None:
-        return ppo.PPO()
-    if isinstance(agent, type) or not callable(getattr(agent, "create", None)):
-        raise TypeError(
-            "`Trainer`: `agent` expected hyper-parameters with a `create` method, such "
-            f"as PPO(); got {agent!r}; give an instance (in gin: @PPO())"
-        )
-    return agent

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
@@ -114,7 +115,10 @@ class Collector:
             A `Trajectory` of NumPy arrays.
 
         Raises:
-            ValueError: if a reward or an observation is NaN or infinite.
+            ValueError: if a reward or an observation is NaN or infinite, an integer
+                of an observation is none of its space, or an environment returns
+                what it should not.
+            ConnectionError: if a worker process of the environments is gone.
         """
         rows = _Rows(self.n_steps, self.observations)
         for t in range(self.n_steps):
@@ -123,7 +127,7 @@ class Collector:
             rows.write_choice(t, self.observations, actions)
             outcome = self._stepper.step(to_env(actions))
             rows.write_outcome(t, outcome)
-        trajectory = rows.trajectory()
+        trajectory = rows.trajectory(self.envs.single_observation_space)
         self._count(rows.rewards, trajectory)
         return trajectory
 
@@ -181,7 +185,7 @@ class _Rows:
         for leaf, value in zip(leaves, tf.nest.flatten(observations), strict=True):
             leaf[t] = value
 
-    def trajectory(self) -> records.Trajectory:
+    def trajectory(self, space: gym.Space) -> records.Trajectory:
         pack = tf.nest.pack_sequence_as
         trajectory = records.Trajectory(
             observations=pack(self._structure, self._observations),
@@ -197,4 +201,6 @@ class _Rows:
         stepping.check_numbers(where, "next_observations", self._next)
         stepping.check_numbers(where, "observations", self._observations)
         stepping.check_numbers(where, "rewards", [trajectory.rewards])
+        for name in ("next_observations", "observations"):
+            stepping.check_choices(where, name, space, getattr(trajectory, name))
         return trajectory
