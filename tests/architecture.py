@@ -43,6 +43,7 @@ TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENS
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {
     "tfrl/rl_trainer.py",
+    "tfrl/training/configuring/_gin_calls.py",
     "tfrl/training/configuring/_gin_text.py",
     "tfrl/training/configuring/configs.py",
 }

@@ -199,6 +199,8 @@ def _verify(flags: argparse.Namespace) -> int:
 
 def _doctor(flags: argparse.Namespace) -> int:
     found = _load("training").find_nonfinite(flags.run_dir)
+    for line in _load("training").list_overrides(flags.run_dir):
+        print(line)
     if not found:
         # A run that broke off early may have left nothing to find.
         rows = pathlib.Path(flags.run_dir) / "metrics.csv"

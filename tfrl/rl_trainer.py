@@ -62,7 +62,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
 
 
 def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
-    denylist = ["output_dir", "resume", "strategy", "rehearsal_strategy"]
+    denylist = ["output_dir", "resume", "strategy", "rehearsal_strategy", "override"]
     # A configuration may have been parsed before this module is imported.
     with gin.unlock_config():
         decorate = gin.configurable("train_rl", module="tfrl", denylist=denylist)
@@ -79,10 +79,12 @@ def train_rl(
     resume: bool = False,
     strategy: tf.distribute.Strategy | None = None,
     rehearsal_strategy: tf.distribute.Strategy | None = None,
+    override: bool = False,
 ) -> evaluation.Evaluation | rehearsal.Rehearsal | None:
     """Trains an agent and leaves everything of the run in `output_dir`.
 
-    That is `config.gin` (what was used, enough to repeat the run), `metrics.csv`,
+    That is `config.gin` (what was used, enough to repeat the run where gin can say it),
+    `run.json` (the same for programs: enough to open the run), `metrics.csv`,
     TensorBoard events, `checkpoints/`, and at the end `policy/` (a SavedModel) and
     `learning_curve.png` (with matplotlib installed).
 
@@ -92,13 +94,15 @@ def train_rl(
             collected and learned from.
         light_rl: kept for configurations of old; has no effect.
         light_rl_trainer: makes the trainer from `output_dir`, `n_epochs`, `seed` and
-            `resume`: `Trainer`, or a partial of it.
+            `resume`: `Trainer`, or a partial of it. Functions among its arguments must
+            be such that another process can import them.
         seed: of everything random.
         resume: continue the run in `output_dir`.
         strategy: handed on to the trainer if given; of several workers, each calls
             this function, and the chief writes the files.
         rehearsal_strategy: train nothing and write nothing, but rehearse on these
             replicas, see `tfrl.training.rehearse`.
+        override: let a resumed run go on with other hyper-parameters; see `Trainer`.
 
     Returns:
         The final evaluation; None if the run was interrupted and can be resumed. Of a
@@ -122,12 +126,15 @@ def train_rl(
     """
     del light_rl
     seed = checks.check_whole_number("train_rl", "seed", seed, low=0)
-    options = {} if strategy is None else {"strategy": strategy}
+    options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
+    if override:
+        options["override"] = True
     running = light_rl_trainer(
         output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume, **options
     )
     try:
         configs.check_all_used()
+        config = "" if rehearsal_strategy else _config_of(running)
         export.policy_inputs(running.observation_space)
     except BaseException:
         running.close()
@@ -141,7 +148,7 @@ def train_rl(
             )
     with running:
         if running.is_chief:
-            configs.write(running.directory)
+            configs.write(running.directory, text=config)
         played = running.run()
         if played is None or not running.is_chief:
             return played
@@ -161,13 +168,29 @@ def train_rl(
     return played
 
 
+def _config_of(running: trainer.Trainer) -> str:
+    """The text of `config.gin`; a run of which nothing tells how to open it ends."""
+    if "light_rl_trainer" in gin.get_bindings(train_rl, resolve_references=False):
+        return configs.operative()
+    for place, what in running.record.lost.items():
+        raise ValueError(
+            "`train_rl`: `light_rl_trainer` expected arguments that another process "
+            f"can make again, to open the run; got {place} = {what}; define it in a "
+            "module that can be imported, or use `functools.partial` of what is in one"
+        )
+    text = running.record.as_gin(_CONFIGURABLES)
+    return "# See run.json: gin has no words for this run.\n" if text is None else text
+
+
 def open_run(
     directory: str | os.PathLike[str], step: int | None = None
 ) -> saved_run.SavedRun:
-    """Rebuilds the agent of a run and its environments from what the run left.
+    """Rebuilds the agent of a run from what the run left, and environments if played.
 
-    That is `config.gin`, which is code: open only what you would execute. It takes the
-    place of a configuration parsed before, and is forgotten when the run is built.
+    That is `run.json`, which names what is imported, and of older runs `config.gin`,
+    which is code: open only what you would execute. The latter takes the place of a
+    configuration parsed before, is forgotten when the run is built, and environments
+    are made at once.
 
     Args:
         directory: folder of the run.
@@ -184,13 +207,16 @@ def open_run(
         Traceback (most recent call last):
         ...
         ValueError: `open_run`: `directory` expected the folder of a run, with \
-config.gin; got 'no/such/run' without; correct the path
+run.json or config.gin; got 'no/such/run' without; correct the path
     """
+    recorded = saved_run.SavedRun.reopen(directory, step)
+    if recorded is not None:
+        return recorded
     config = pathlib.Path(directory) / "config.gin"
     if not config.is_file():
         raise ValueError(
-            "`open_run`: `directory` expected the folder of a run, with config.gin; "
-            f"got {str(directory)!r} without; correct the path"
+            "`open_run`: `directory` expected the folder of a run, with run.json or "
+            f"config.gin; got {str(directory)!r} without; correct the path"
         )
     configs.register(_CONFIGURABLES)
     try:
@@ -300,6 +326,7 @@ def _train(
         resume=flags.resume,
         strategy=chosen,
         rehearsal_strategy=replicas,
+        override=flags.override,
     )
 
 

@@ -200,6 +200,29 @@ def test_refused_resume_changes_nothing(tmp_path, columns, change, message):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_a_changed_row_is_refused(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 1.5})
+        position = log.position()
+        log.write(2, {"train/loss": 2.5})
+    text = log.path.read_text()
+    # What comes after the position is dropped, whatever it is: half a row of a kill.
+    log.path.write_text(text.replace("2.5,\n", "7."))
+    with run_log.RunLog(tmp_path, COLUMNS, resume_at=position) as again:
+        assert again.position()["csv_sha256"] == position["csv_sha256"]
+        again.write(2, {"train/loss": 2.5})
+    assert log.path.read_text() == text
+    log.path.write_text(text.replace("1.5", "1.6"))
+    with pytest.raises(ValueError, match="as it was written up to byte"):
+        run_log.RunLog(tmp_path, COLUMNS, resume_at=position)
+    assert "1.6" in log.path.read_text()
+    # A position of old says nothing about the content.
+    position.pop("csv_sha256")
+    with run_log.RunLog(tmp_path, COLUMNS, resume_at=position) as old:
+        old.write(2, {})
+    assert "1.6" in log.path.read_text()
+
+
 def test_resume_without_the_file_is_refused(tmp_path):
     position = run_log.RunLog.START | {"csv_bytes": 38}
     with pytest.raises(ValueError, match="a file with 0 bytes"):

@@ -1,5 +1,6 @@
 """The numbers of a run, on disk: `metrics.csv` and TensorBoard scalars."""
 
+import hashlib
 import operator
 import os
 import pathlib
@@ -15,6 +16,7 @@ from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 from tensorboard.plugins.text import summary_v2 as text_summary
 
 _STEPS = "env_steps"
+_DIGEST = "csv_sha256"
 _EVENTS = "events.out.tfevents.{}.run_log"
 _RECORD_FRAME_BYTES = 16  # length and two checksums around each TensorBoard event
 
@@ -91,11 +93,15 @@ class RunLog:
         columns: names of the values after `env_steps`, for example `train/loss`.
         resume_at: a `position()` of the earlier run, or None for a new run.
 
+    Attributes:
+        columns: as given.
+        path: of `metrics.csv`.
+
     Raises:
         ValueError: if `columns` are not distinct plain names; if there is a
             `metrics.csv` already and `resume_at` is None; if `resume_at` does not fit
-            the `metrics.csv` found (shorter, inside a row, other columns). Nothing has
-            been changed then.
+            the `metrics.csv` found (shorter, inside a row, other columns, not as it was
+            written). Nothing has been changed then.
 
     Example:
         >>> import tempfile
@@ -113,7 +119,13 @@ class RunLog:
     """
 
     START: Mapping[str, Any] = types.MappingProxyType(
-        {"csv_bytes": 0, _STEPS: None, "event_file": "", "event_bytes": 0}
+        {
+            "csv_bytes": 0,
+            _DIGEST: hashlib.sha256().hexdigest(),
+            _STEPS: None,
+            "event_file": "",
+            "event_bytes": 0,
+        }
     )
 
     def __init__(
@@ -122,11 +134,11 @@ class RunLog:
         columns: Sequence[str],
         resume_at: Mapping[str, Any] | None = None,
     ) -> None:
-        self._columns = tuple(columns)
-        header = _header(self._columns)
+        self.columns = tuple(columns)
+        header = _header(self.columns)
         directory = pathlib.Path(directory)
         self.path = directory / "metrics.csv"
-        resume_at = _checked_position(self.path, header, resume_at)
+        resume_at, self._digest = _checked_position(self.path, header, resume_at)
         self._last: int | None = resume_at[_STEPS]
         directory.mkdir(parents=True, exist_ok=True)
         _drop_events(directory, resume_at)
@@ -134,8 +146,7 @@ class RunLog:
             os.truncate(self.path, resume_at["csv_bytes"])
         self._csv = open(self.path, "ab")
         if not resume_at["csv_bytes"]:
-            self._csv.write(header)
-            self._csv.flush()
+            self._write_row(header)
         # Readers take event files in the order of their names.
         self._event_file = _EVENTS.format(f"{time.time_ns():019d}")
         self._events = tf.io.TFRecordWriter(os.fspath(directory / self._event_file))
@@ -169,27 +180,26 @@ class RunLog:
                 f"{self._last} of the last row (0 at first); got {env_steps}; "
                 "give the steps of the whole run, or resume from an earlier position"
             )
-        unknown = sorted(set(values) - set(self._columns))
+        unknown = sorted(set(values) - set(self.columns))
         if unknown:
             raise ValueError(
-                f"`RunLog.write`: `values` expected names among {list(self._columns)}; "
+                f"`RunLog.write`: `values` expected names among {list(self.columns)}; "
                 f"got {unknown}; declare them as `columns`"
             )
         numbers = {
             name: _number(name, values[name])
-            for name in self._columns
+            for name in self.columns
             if name in values
         }
         cells = [
-            repr(numbers[name]) if name in numbers else "" for name in self._columns
+            repr(numbers[name]) if name in numbers else "" for name in self.columns
         ]
         summary = summary_pb2.Summary()
         # TensorBoard's float32 may overflow, to an infinity.
         with np.errstate(over="ignore"):
             for name, number in numbers.items():
                 summary.value.extend(scalar_summary.scalar_pb(name, number).value)
-        self._csv.write((",".join([str(env_steps), *cells]) + "\n").encode())
-        self._csv.flush()
+        self._write_row((",".join([str(env_steps), *cells]) + "\n").encode())
         self._last = env_steps
         self._write_event(step=env_steps, summary=summary)
 
@@ -213,8 +223,9 @@ class RunLog:
         The rows before it are on the disk when this returns, whatever happens next.
 
         Returns:
-            The lengths of both files, the name of the event file and the `env_steps` of
-            the last row (None without rows); plain values that go into JSON.
+            The lengths of both files, the digest of `metrics.csv`, the name of the
+            event file and the `env_steps` of the last row (None without rows); plain
+            values that go into JSON.
 
         Raises:
             ValueError: if the log is closed.
@@ -223,6 +234,7 @@ class RunLog:
         os.fsync(self._csv.fileno())
         return {
             "csv_bytes": self._csv.tell(),
+            _DIGEST: self._digest.hexdigest(),
             _STEPS: self._last,
             "event_file": self._event_file,
             "event_bytes": self._event_bytes,
@@ -252,6 +264,11 @@ class RunLog:
                 "open a new one with `resume_at`"
             )
 
+    def _write_row(self, row: bytes) -> None:
+        self._csv.write(row)
+        self._csv.flush()
+        self._digest.update(row)
+
     def _write_event(self, **fields: Any) -> None:
         event = event_pb2.Event(wall_time=time.time(), **fields).SerializeToString()
         self._events.write(event)
@@ -277,15 +294,16 @@ def _header(columns: tuple[str, ...]) -> bytes:
 
 def _checked_position(
     path: pathlib.Path, header: bytes, resume_at: Mapping[str, Any] | None
-) -> Mapping[str, Any]:
+) -> tuple[Mapping[str, Any], Any]:
     if resume_at is None:
         if path.exists():
             raise ValueError(
                 f"`RunLog`: `directory` expected one without metrics.csv; got {path}; "
                 "choose a new directory or resume with `resume_at`"
             )
-        return RunLog.START
-    if set(resume_at) != set(RunLog.START):
+        return RunLog.START, hashlib.sha256()
+    # Positions of old have no digest.
+    if {*resume_at, _DIGEST} != {*RunLog.START}:
         raise ValueError(
             "`RunLog`: `resume_at` expected what `position()` returned; "
             f"got {dict(resume_at)}; store that with the checkpoint"
@@ -298,13 +316,19 @@ def _checked_position(
             f"{offset} of a file with {len(kept)} bytes up to there; "
             "resume from a checkpoint of this run"
         )
+    digest = hashlib.sha256(kept)
+    if resume_at.get(_DIGEST, digest.hexdigest()) != digest.hexdigest():
+        raise ValueError(
+            f"`RunLog`: `resume_at` expected {path} as it was written up to byte "
+            f"{offset}; got something else; restore the file"
+        )
     if offset and not kept.startswith(header):
         raise ValueError(
             f"`RunLog`: `columns` expected those of {path}, "
             f"{kept.splitlines()[0].decode()}; got {header.decode().strip()}; "
             "resume with the columns of the first run"
         )
-    return resume_at
+    return resume_at, digest
 
 
 def _drop_events(directory: pathlib.Path, position: Mapping[str, Any]) -> None:

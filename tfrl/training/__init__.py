@@ -57,7 +57,7 @@ from tfrl.training.configuring.snapshots import (
     snapshot_repo_roots,
     unzip_snapshot,
 )
-from tfrl.training.doctor import NonFinite, find_nonfinite
+from tfrl.training.doctor import NonFinite, find_nonfinite, list_overrides
 from tfrl.training.evaluation import (
     Evaluation,
     auc_score,
@@ -140,6 +140,7 @@ __all__ = [
     "is_inside_docker_container",
     "is_repo_root",
     "latest_step",
+    "list_overrides",
     "list_steps",
     "load",
     "load_run",

@@ -53,6 +53,9 @@ def row(
         episodes: returns and lengths of the last training episodes of each worker.
         played: an evaluation of this epoch, if there was one.
         info: of the update.
+
+    Raises:
+        TypeError: if something in `info` is no number.
     """
     judged = {}
     if played is not None:
@@ -68,12 +71,24 @@ def row(
         "train/return_mean": mean([x for returns, _ in episodes for x in returns]),
         "train/length_mean": mean([x for _, lengths in episodes for x in lengths]),
         **judged,
-        **{f"train/{name}": float(value) for name, value in info.items()},
+        **{f"train/{name}": _number(name, value) for name, value in info.items()},
     }
+
+
+def _number(name: str, value: Any) -> float:
+    if np.ndim(value):
+        raise TypeError(
+            "`Trainer`: `agent` expected an `update` whose info holds numbers beside "
+            f"`parameters`; got shape {list(np.shape(value))} for {name!r}; reduce it"
+        )
+    return float(value)
 
 
 class Report:
     """Writes `metrics.csv` and TensorBoard events, and shows progress if asked to.
+
+    Columns are those of `COLUMNS` and what else the first update informs about; of a
+    resumed run those that it has.
 
     Args:
         directory: folder of the run; None writes nothing, as workers but the chief do.
@@ -92,13 +107,11 @@ class Report:
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Opens the files."""
+        """Opens the files that a resumed run has."""
         with contextlib.ExitStack() as undo:
-            if self._directory is not None:
-                log = run_log.RunLog(
-                    self._directory, columns=COLUMNS, resume_at=self._resume_at
-                )
-                self._log = undo.enter_context(log)
+            if self._directory is not None and self._resume_at["csv_bytes"]:
+                columns = _columns_of(self._directory / "metrics.csv")
+                self._log = undo.enter_context(self._opened(columns))
             if self._bar is not None:
                 undo.enter_context(self._bar)
             self._open = undo.pop_all()
@@ -108,6 +121,27 @@ class Report:
         """Closes them."""
         self._open.__exit__(*error)
 
+    def expect(self, info: Mapping[str, Any]) -> None:
+        """Makes sure that there are columns for what an update informs about.
+
+        Raises:
+            ValueError: if there are not, and rows have been written already.
+        """
+        names = [f"train/{name}" for name in info]
+        if self._log is None and self._directory is not None:
+            further = sorted(set(names) - set(COLUMNS))
+            self._log = self._open.enter_context(self._opened([*COLUMNS, *further]))
+        elif self._log is not None and not set(names) <= set(self._log.columns):
+            raise ValueError(
+                "`Trainer`: `agent` expected an `update` whose info always has the "
+                "keys of the first one; got "
+                f"{sorted(set(names) - set(self._log.columns))} beside them; give all "
+                "of them each time"
+            )
+
+    def _opened(self, columns: Sequence[str]) -> run_log.RunLog:
+        return run_log.RunLog(self._directory or "", columns, self._resume_at)
+
     def say(self, notice: str | None) -> None:
         """Shows a line to who looks on."""
         if self._bar is not None and notice is not None:
@@ -115,6 +149,7 @@ class Report:
 
     def write(self, env_steps: int, values: dict[str, float], done: int) -> None:
         """Writes one row, and shows how much is done."""
+        self.expect({})
         if self._log is not None:
             self._log.write(env_steps, values)
         if self._bar is not None:
@@ -122,4 +157,13 @@ class Report:
 
     def position(self) -> Any:
         """Where a resumed run is to go on; see `RunLog`."""
+        self.expect({})
         return None if self._log is None else self._log.position()
+
+
+def _columns_of(path: pathlib.Path) -> Sequence[str]:
+    if not path.is_file():
+        return COLUMNS
+    with path.open("rb") as rows:
+        header = rows.readline().decode("utf-8", "replace")
+    return header.rstrip("\n").split(",")[1:]

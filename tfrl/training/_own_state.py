@@ -46,6 +46,12 @@ def restore(
     return f"resumed with new episodes: {lacking(collector)}"
 
 
+def forewarning(collector: collection.Collector) -> str | None:
+    """Tells what resuming will bring, where not all can be captured."""
+    reason = lacking(collector)
+    return reason and f"a resumed run will begin new episodes: {reason}"
+
+
 def lacking(collector: collection.Collector) -> str | None:
     """Tells what `captured` cannot capture, if there is anything."""
     reason = snapshots.uncapturable(collector.envs)

@@ -1,5 +1,6 @@
 """What went wrong in a run first: its earliest number that is none."""
 
+import hashlib
 import itertools
 import math
 import os
@@ -13,7 +14,9 @@ from google.protobuf import message
 from tensorboard.compat.proto import event_pb2
 
 from tfrl.summaries import run_log
-from tfrl.training.checkpointing import checkpoints
+from tfrl.training import _run_record
+from tfrl.training.checkpointing import _sealed_folder, checkpoints
+from tfrl.training.serializing import _typed_json
 
 # No episode has ended yet: then there is no mean length, and no mean return.
 _NO_EPISODES = {"train/length_mean", "train/return_mean"}
@@ -66,6 +69,9 @@ def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
     do not count, nor do empty cells. What a run that was killed had begun to write at
     the end of a file is left out.
 
+    Files with digests are held against them: `run.json`, `config.gin`, checkpoints, and
+    the rows of `metrics.csv` up to the newest checkpoint.
+
     Args:
         directory: folder of the run.
 
@@ -102,6 +108,8 @@ checkpoints/step-512
             f"metrics.csv, event files or checkpoints; got {str(folder)!r} without; "
             "correct the path"
         )
+    _run_record.read("find_nonfinite", folder)
+    _check_digests(folder, steps)
     sources = [_in_rows(rows)] if rows.is_file() else []
     sources += [_in_events(path, folder) for path in events]
     sources += [_in_checkpoint(folder, step) for step in steps]
@@ -111,6 +119,48 @@ checkpoints/step-512
         if known is None or found.step < known.step:
             earliest[found.tensor] = found
     return sorted(earliest.values(), key=lambda found: found.step)
+
+
+def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
+    """Lists with which other arguments a run went on than it was made with.
+
+    Args:
+        directory: folder of the run.
+
+    Returns:
+        A line for each time that it was resumed so, by `override=True` (--override).
+
+    Raises:
+        ValueError: if `run.json` or `config.gin` is damaged.
+
+    Example:
+        >>> list_overrides("no/such/run")
+        []
+    """
+    record = _run_record.read("list_overrides", directory)
+    return [] if record is None else [*map(_run_record.told, record.overrides)]
+
+
+def _check_digests(folder: pathlib.Path, steps: list[int]) -> None:
+    """Raises for the first file that is not as it was written."""
+    for step in steps:
+        saved = folder / f"checkpoints/step-{step}"
+        try:
+            manifest = _sealed_folder.unseal(saved, "manifest.json")
+            _sealed_folder.compare_files(saved, manifest)
+        except _sealed_folder.DamageError as damage:
+            raise _damaged(saved, damage) from damage
+    rows = folder / "metrics.csv"
+    if not steps or not rows.is_file():
+        return
+    metadata = _typed_json.from_json((saved / "metadata.json").read_bytes())
+    position = metadata.get("log")
+    # Positions of old have no digest.
+    if isinstance(position, dict) and "csv_sha256" in position:
+        kept = rows.read_bytes()[: position["csv_bytes"]]
+        if hashlib.sha256(kept).hexdigest() != position["csv_sha256"]:
+            reason = f"rows that {saved.name} goes with are not as they were written"
+            raise _damaged(rows, reason)
 
 
 def _in_rows(path: pathlib.Path) -> Iterator[NonFinite]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfrl.core import checks, durable
 from tfrl.summaries import visualizer
 from tfrl.summaries.filming import panels, video
-from tfrl.training import evaluation, trainer
+from tfrl.training import _run_record, evaluation, trainer
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.collecting import host_policy
 from tfrl.training.exporting import export
@@ -29,7 +29,7 @@ class SavedRun:
 
     Args:
         like: a `Trainer` of the run's folder, built as that of the run was and not
-            entered; `tfrl.rl_trainer.open_run` builds it from the run's `config.gin`.
+            entered; `reopen` and `tfrl.rl_trainer.open_run` need none.
         step: the checkpoint, by its environment steps; None for the newest.
 
     Attributes:
@@ -50,13 +50,40 @@ class SavedRun:
         (1024, 3)
     """
 
-    def __init__(self, like: trainer.Trainer, step: int | None = None) -> None:
+    def __init__(
+        self, like: trainer.Trainer | _run_record.RecordedRun, step: int | None = None
+    ) -> None:
         self._like = like
         self.agent, _, self.step = checkpoints.load_run(
             like.directory, like.agent, step
         )
         self._head = self.agent.policy.head
         self._host = host_policy.HostPolicy(self.agent.policy)
+
+    @classmethod
+    def reopen(
+        cls, directory: str | os.PathLike[str], step: int | None = None
+    ) -> Self | None:
+        """Opens a run by what it has recorded of itself in `run.json`.
+
+        Environments are made when they are played, not before. What the record names
+        is imported: open only what you would execute.
+
+        Args:
+            directory: folder of the run.
+            step: the checkpoint, by its environment steps; None for the newest.
+
+        Returns:
+            The run; None of a run of old, and of one that gin knows better.
+
+        Raises:
+            ValueError: if the record is damaged, or what it names is not here; or for
+                what the constructor refuses.
+        """
+        record = _run_record.read("open_run", directory)
+        if record is None or record.is_of_gin(directory):
+            return None
+        return cls(_run_record.RecordedRun(directory, record), step)
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ from tfrl.environments import vector
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress, run_log
 from tfrl.training import (
+    _long_epochs,
     _made_agents,
     _metrics,
     _own_state,
@@ -36,11 +37,16 @@ class Trainer:
     One epoch collects `n_steps` steps in each of `n_envs` environments and updates the
     agent once. The constructor makes environments and agent and touches no file;
     entering the trainer as a context locks `output_dir`; `run` writes there
-    `metrics.csv`, TensorBoard events and `checkpoints/`.
+    `run.json`, `metrics.csv`, TensorBoard events and `checkpoints/`.
 
     A resumed run continues as if it had never stopped, bit for bit, where the
     environments' own state can be captured (see `environments.snapshots`); elsewhere
-    it starts new episodes and says so.
+    it starts new episodes and says so. It takes the arguments that it was made with;
+    free are `output_dir`, `n_epochs`, `total_env_steps`, `intervals`, `strategy` and
+    the `vectorization` of `make_vec`.
+
+    `run.json` keeps them for `tfrl.rl_trainer.open_run`: of functions the module they
+    are imported from. What other functions make is played through `SavedRun` alone.
 
     On a strategy of several replicas each gradient step is shared by them. With a
     `MultiWorkerMirroredStrategy` every worker runs this same program, `TF_CONFIG`
@@ -63,7 +69,7 @@ class Trainer:
             `n_epochs` alone.
         intervals: how often to report, evaluate and save.
         strategy: on whose replicas to learn; None for that in scope, if any.
-        override: let a resumed run go on with other arguments, and record them.
+        override: resume with other arguments, which `run.json` records.
 
     Attributes:
         env_steps: steps of experience so far, over all environments of all workers.
@@ -71,7 +77,8 @@ class Trainer:
 
     Raises:
         TypeError: if `agent` makes no agent, or `make_envs` no vector environment.
-        ValueError: if an argument is off or the spaces fit no policy.
+        ValueError: if an argument is off or the spaces fit no policy; on entering, if a
+            resumed run had other arguments.
 
     Example:
         >>> import tempfile
@@ -129,8 +136,8 @@ class Trainer:
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
         spaces = self.observation_space, self.action_space
-        numbers = {"n_envs": n_all, "n_steps": n_steps, "n_updates": n_epochs}
-        numbers["seed"] = seed
+        numbers = {"n_envs": n_all, "n_steps": n_steps, "seed": seed}
+        numbers["n_updates"] = n_epochs
         with self._workers.scope():
             self.agent = _made_agents.made(config, *spaces, numbers)
         self.eval_envs = make_envs(n_envs=self.intervals.eval_episodes)
@@ -141,16 +148,12 @@ class Trainer:
         streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
         self._rng = np.random.default_rng(streams)
         self._collector = collection.Collector(envs, n_steps, seed + rank * n_envs)
-        arguments = {
-            "agent": config,
-            "make_envs": make_envs,
-            "n_envs": n_envs,
-            "n_steps": n_steps,
-            "seed": seed,
-            "n_epochs": n_epochs,
-            "total_env_steps": total_env_steps,
-            "intervals": self.intervals,
-        }
+        own = self._rng, self._collector, seed
+        self._long_epochs = _long_epochs.LongEpochs(self._workers, *own)
+        arguments = {"agent": config, "make_envs": make_envs, "n_envs": n_envs}
+        arguments |= {"n_steps": n_steps, "seed": seed, "n_epochs": n_epochs}
+        arguments["total_env_steps"] = total_env_steps
+        arguments["intervals"] = self.intervals
         self.record = _run_record.of_trainer(arguments, numbers, spaces)
         self._override = override
         self._seconds = 0.0
@@ -190,8 +193,9 @@ class Trainer:
     def run(self, *, quiet: bool = False) -> evaluation.Evaluation | None:
         """Trains to the end, evaluates and saves.
 
-        The first Ctrl-C (or SIGTERM) ends the run after the current epoch with a
-        checkpoint; a second one breaks off at once, leaving the checkpoint before.
+        The first Ctrl-C (or SIGTERM) ends the run with a checkpoint: after the current
+        epoch, or where epochs take more than a second, of the end of the one before. A
+        second one breaks off at once, leaving the checkpoint before.
 
         Args:
             quiet: show no progress.
@@ -217,16 +221,24 @@ class Trainer:
             _process.settled(),
             self._saving_if_lost(report),
         ):
-            report.say(self.notice or self._forewarning())
+            report.say(self.notice or _own_state.forewarning(self._collector))
+            report.say(self.record.notice)
             self._workers.stop_when(interrupted)
-            self._workers.check_alike(self._facts())
+            self._workers.check_alike(
+                {**self.record.common, "env_steps": self.env_steps}
+            )
             if self.is_chief:
                 _run_record.write(self.directory, self.record)
             played, since = None, (self.env_steps, self._seconds)
             while self.epoch < self.n_epochs and not self._workers.stopped:
                 start = time.perf_counter()
-                with schedule_progress.progress_context(self._done()):
-                    info = self._epoch()
+                try:
+                    with schedule_progress.progress_context(self._done()):
+                        info = self._epoch(interrupted)
+                except _process.Interrupted:
+                    self.env_steps = self._collector.env_steps
+                    break
+                report.expect(info)
                 last = self.epoch == self.n_epochs
                 judged = last or self._due(self.intervals.eval_epochs)
                 if judged:
@@ -292,10 +304,10 @@ class Trainer:
         self.env_steps += int(trajectory.valid.sum())
         return trajectory
 
-    def _epoch(self) -> dict[str, Any]:
-        trajectory = self.collect()
-        with self._workers.scope():
-            self.agent, info = self.agent.update(trajectory)
+    def _epoch(self, interrupted: _process.Interruption) -> dict[str, Any]:
+        with self._long_epochs.epoch(interrupted) as update:
+            trajectory = self.collect()
+            self.agent, info = update(self.agent, trajectory)
         self._host.push(
             self.agent.policy,
             probe=tf.nest.map_structure(lambda x: x[-1], trajectory.observations),
@@ -317,22 +329,13 @@ class Trainer:
         return epochs is not None and self.epoch % epochs == 0
 
     def _row(
-        self,
-        info: dict,
-        played: evaluation.Evaluation | None,
-        since: tuple[int, float],
+        self, info: dict, played: evaluation.Evaluation | None, since: tuple[int, float]
     ) -> dict[str, float]:
         steps, seconds = self.env_steps - since[0], self._seconds - since[1]
         collector = self._collector
         own = (list(collector.episode_returns), list(collector.episode_lengths))
-        return _metrics.row(
-            self.epoch,
-            self._seconds,
-            steps / max(seconds, 1e-9),
-            self._workers.gather_values(own),
-            played,
-            info,
-        )
+        all_own, speed = self._workers.gather_values(own), steps / max(seconds, 1e-9)
+        return _metrics.row(self.epoch, self._seconds, speed, all_own, played, info)
 
     def _progress(self) -> progress.Progress:
         return progress.Progress(
@@ -355,25 +358,10 @@ class Trainer:
             "log": self._log_position,
             **(own[0] if len(own) == 1 else {"workers": own}),
         }
+        keep = self.intervals.checkpoints_kept
         checkpoints.save_run(
-            self.directory,
-            self.env_steps,
-            self.agent,
-            metadata,
-            keep=self.intervals.checkpoints_kept,
+            self.directory, self.env_steps, self.agent, metadata, keep=keep
         )
-
-    def _facts(self) -> dict[str, Any]:
-        """What all workers must agree on; a vectorization may be each one's own."""
-        facts = {"output_dir": self.directory.name, "env_steps": self.env_steps}
-        for name in self.record.arguments.keys() - {"make_envs"}:
-            facts[name] = self.record.arguments[name]
-        return facts
-
-    def _forewarning(self) -> str | None:
-        """What a run should know that will be resumed."""
-        lacking = _own_state.lacking(self._collector)
-        return lacking and f"a resumed run will begin new episodes: {lacking}"
 
     @contextlib.contextmanager
     def _saving_if_lost(self, report: _metrics.Report) -> Iterator[None]:
@@ -388,11 +376,7 @@ class Trainer:
 
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
-        old = _run_record.read("Trainer", self.directory)
-        latest = checkpoints.latest_step(self.directory) or 0
-        self.record = _run_record.continued(
-            old, self.record, self.directory, latest, self._override
-        )
+        self.record = _run_record.continued(self.record, self.directory, self._override)
         self.agent, metadata, self.env_steps = checkpoints.load_run(
             self.directory, self.agent
         )

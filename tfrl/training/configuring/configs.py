@@ -21,7 +21,7 @@ from gin import config_parser
 
 from tfrl.core import checks, durable
 from tfrl.environments import current
-from tfrl.training.configuring import _gin_checks, _gin_text
+from tfrl.training.configuring import _digested, _gin_checks, _gin_text
 
 _parsed: list[_gin_text.Binding] = []
 
@@ -177,12 +177,16 @@ def operative() -> str:
     return gin.operative_config_str()
 
 
-def write(directory: durable.Path, name: str = "config.gin") -> pathlib.Path:
-    """Writes `operative()` into a folder, all of it or nothing.
+def write(
+    directory: durable.Path, name: str = "config.gin", text: str | None = None
+) -> pathlib.Path:
+    """Writes a configuration into a folder, all of it or nothing.
 
     Args:
         directory: the folder; created if missing.
         name: name of the file.
+        text: a configuration, which gets a first line with its digest; None for
+            `operative()` as it is.
 
     Returns:
         Path of the file.
@@ -197,7 +201,8 @@ def write(directory: durable.Path, name: str = "config.gin") -> pathlib.Path:
     """
     path = pathlib.Path(directory) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    durable.replace_file(path, operative().encode())
+    content = operative().encode() if text is None else _digested.digested(text)
+    durable.replace_file(path, content)
     return path
 
 

@@ -1,0 +1,283 @@
+"""What a run was made with: kept in `run.json`, compared on resuming, made again.
+
+    <directory>/run.json     the trainer's arguments, spaces, and every override
+    <directory>/config.gin   the same for who reads or repeats the run, where it is
+                             a run of `train_rl`; its first line has its digest
+
+Each is replaced as a whole, `config.gin` first. A run of old has no `run.json`, and no
+digest in its `config.gin`.
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from tfrl.core import durable
+from tfrl.training import _made_agents
+from tfrl.training.checkpointing import checkpoints
+from tfrl.training.configuring import _digested, _gin_calls, _kept_arguments
+from tfrl.training.serializing import _typed_json
+
+# What a run may go on with as it likes: how long, how often, in which processes.
+_FREE = ("n_epochs", "total_env_steps", "intervals", "make_envs.vectorization")
+_NAME, _CONFIG = "run.json", "config.gin"
+_FORMAT = 1
+
+
+class RunRecord(NamedTuple):
+    """What `run.json` holds.
+
+    Attributes:
+        arguments: of the trainer by name, as `_kept_arguments.kept` returns them.
+        numbers: what the agent was created with beside spaces.
+        spaces: of observations and actions of one environment, likewise kept.
+        overrides: one for each time that the run went on with other arguments:
+            `env_steps`, and `changes`, texts of old and new values by place.
+    """
+
+    arguments: dict[str, Any]
+    numbers: dict[str, int]
+    spaces: tuple[Any, Any]
+    overrides: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Arguments that could not be kept: what they were, by their place."""
+        return _kept_arguments.lost(self.arguments, "")
+
+    def is_of_gin(self, directory: durable.Path) -> bool:
+        """Whether `config.gin` alone tells how to make all arguments."""
+        return bool(self.lost) and pathlib.Path(directory, _CONFIG).is_file()
+
+    @property
+    def notice(self) -> str | None:
+        """What the user should know of a run that its folder alone cannot open."""
+        if not self.lost:
+            return None
+        what = ", ".join(f"{place} = {text}" for place, text in self.lost.items())
+        return f"another process opens this run without its environments: got {what}"
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """Arguments that all workers have in common."""
+        return {k: v for k, v in self.arguments.items() if k != "make_envs"}
+
+    @property
+    def env_id(self) -> str | None:
+        """Name of the environment, if it is told."""
+        make_envs = self.arguments["make_envs"]
+        return make_envs.get("env_id") if isinstance(make_envs, dict) else None
+
+    def as_gin(self, configurables: Mapping[str, Any]) -> str | None:
+        """Returns the arguments as a configuration of `train_rl`, if gin can say it.
+
+        Args:
+            configurables: what configurations may name, by name.
+        """
+        given = dict(self.arguments)
+        names = {_kept_arguments.importable(v): k for k, v in configurables.items()}
+        front = {name: given.pop(name) for name in ("n_epochs", "seed")}
+        lines = _gin_calls.written("Trainer", given, names)
+        if lines is None:
+            return None
+        head = ["train_rl.light_rl_trainer = @Trainer"]
+        head += [f"train_rl.{name} = {value}" for name, value in front.items()]
+        return "\n".join([*head, "", *lines, ""])
+
+
+def of_trainer(
+    arguments: Mapping[str, Any],
+    numbers: Mapping[str, int],
+    spaces: tuple[gym.Space, gym.Space],
+) -> RunRecord:
+    """Returns the record of a new run.
+
+    Args:
+        arguments: of the trainer, by name.
+        numbers: n_envs, n_steps, n_updates and seed, of all workers.
+        spaces: of observations and actions of one environment.
+    """
+    data = {name: _own(_kept_arguments.kept(x)) for name, x in arguments.items()}
+    first, second = map(_kept_arguments.kept, spaces)
+    return RunRecord(data, {k: int(v) for k, v in numbers.items()}, (first, second))
+
+
+def _own(data: Any) -> Any:
+    """Leaves out what a trainer itself says to the function that makes environments."""
+    is_partial = isinstance(data, dict) and "=partial" in data
+    return {k: v for k, v in data.items() if k != "n_envs"} if is_partial else data
+
+
+def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRecord:
+    """Returns the record of a run that goes on.
+
+    Args:
+        new: of the trainer that goes on with it.
+        directory: of the run; one of old has no record.
+        override: whether it may differ.
+
+    Raises:
+        ValueError: if it differs in what `_FREE` does not name, or the old record is
+            not as it was written.
+    """
+    old = read("Trainer", directory)
+    if old is None:
+        return new
+    changes: dict[str, tuple[str, str]] = {}
+    for name, value in new.arguments.items():
+        if name not in _FREE:
+            before = _own(_kept_arguments.completed(old.arguments.get(name)))
+            changes |= _kept_arguments.differences(before, value, name)
+    changes = {place: pair for place, pair in changes.items() if place not in _FREE}
+    if changes and not override:
+        listed = ", ".join(
+            f"{name} = {after} (was {before})"
+            for name, (before, after) in changes.items()
+        )
+        raise ValueError(
+            f"`Trainer`: `resume` expected the arguments of the run in "
+            f"{str(directory)!r}; got {listed}; give the old values, or go on with the "
+            "new ones by `override=True` (--override), which the run records"
+        )
+    overrides = old.overrides
+    if changes:
+        texts = {name: list(pair) for name, pair in changes.items()}
+        env_steps = checkpoints.latest_step(directory)
+        overrides = (*overrides, {"env_steps": env_steps, "changes": texts})
+    return new._replace(overrides=overrides)
+
+
+def told(override: Mapping[str, Any]) -> str:
+    """Returns a line about an override."""
+    changes = ", ".join(
+        f"{name} from {before} to {after}"
+        for name, (before, after) in override["changes"].items()
+    )
+    return f"overridden after {override['env_steps']} environment steps: {changes}"
+
+
+def write(directory: pathlib.Path, record: RunRecord) -> None:
+    """Writes `run.json`, all of it or nothing."""
+    run = json.loads(_typed_json.to_json(record._asdict()))
+    data = durable.sealed({"format": _FORMAT, "run": run})
+    durable.replace_file(directory / _NAME, data)
+
+
+def read(where: str, directory: durable.Path) -> RunRecord | None:
+    """Reads `run.json`; None if there is none.
+
+    Args:
+        where: name of the asking function, for the messages.
+        directory: folder of the run.
+
+    Raises:
+        ValueError: if it is not as it was written, or `config.gin` is not.
+    """
+    folder = pathlib.Path(directory)
+    path = folder / _NAME
+    record = None
+    if path.exists():
+        try:
+            body = durable.unsealed(path.read_bytes())
+            fields = _typed_json.from_json(json.dumps(body["run"]))
+            record = RunRecord(**fields)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(where, path, "restore it") from error
+        if body["format"] != _FORMAT:
+            raise ValueError(
+                f"`{where}`: `directory` expected a run of format {_FORMAT}; got "
+                f"format {body['format']} in {path}; use the tfrl that wrote it"
+            )
+    _check_config(where, folder / _CONFIG, record is not None)
+    return record
+
+
+def _check_config(where: str, path: pathlib.Path, must_have_digest: bool) -> None:
+    if not path.is_file():
+        return
+    data = path.read_bytes()
+    asked = must_have_digest or _digested.has_digest(data)
+    if asked and not _digested.is_intact(data):
+        unmade = f"{_NAME} and the digest" if must_have_digest else "the digest"
+        todo = f"restore it; or, if you changed it and mean it, remove {unmade}"
+        raise _damaged(where, path, todo)
+
+
+def _damaged(where: str, path: pathlib.Path, todo: str) -> ValueError:
+    return ValueError(
+        f"`{where}`: `directory` expected files as they were written; got "
+        f"{str(path)!r}, which is not; {todo}"
+    )
+
+
+class RecordedRun:
+    """The agent and the environments of a record, made when they are asked for.
+
+    Args:
+        directory: folder of the run.
+        record: its `run.json`.
+
+    Raises:
+        ValueError: if the agent cannot be made.
+    """
+
+    def __init__(self, directory: durable.Path, record: RunRecord) -> None:
+        self.directory = pathlib.Path(directory)
+        self._record = record
+        self._envs: VectorEnv | None = None
+        self._check_kept("agent")
+        if any(_kept_arguments.lost(space, "") for space in record.spaces):
+            spaces = self._opened()
+        else:
+            observations, actions = map(_kept_arguments.made, record.spaces)
+            spaces = (observations, actions)
+        self.observation_space, self.action_space = spaces
+        config = _made_agents.checked(self._made("agent"))
+        self.agent = _made_agents.made(config, *spaces, record.numbers)
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return self._record.numbers["seed"]
+
+    @property
+    def eval_envs(self) -> VectorEnv:
+        """Environments like those that the run was evaluated in."""
+        spaces = (self.observation_space, self.action_space)
+        found = spaces if self._envs is not None else self._opened()
+        if found != spaces:
+            self.close()
+            raise ValueError(
+                f"`open_run`: `directory` expected environments with the spaces of the "
+                f"run, {spaces}; got {found}; install the versions of then"
+            )
+        return self._envs
+
+    def close(self) -> None:
+        """Closes the environments, if there are any; may be called twice."""
+        if self._envs is not None:
+            self._envs.close()
+            self._envs = None
+
+    def _opened(self) -> tuple[gym.Space, gym.Space]:
+        """Makes the environments, and returns their spaces."""
+        self._check_kept("make_envs")
+        n_episodes = self._made("intervals").eval_episodes
+        envs = self._envs = self._made("make_envs")(n_envs=n_episodes)
+        return envs.single_observation_space, envs.single_action_space
+
+    def _made(self, name: str) -> Any:
+        return _kept_arguments.made(self._record.arguments[name])
+
+    def _check_kept(self, name: str) -> None:
+        lost = _kept_arguments.lost(self._record.arguments[name], name)
+        for place, what in lost.items():
+            raise ValueError(
+                f"`open_run`: `directory` expected a run whose `{place}` could be "
+                f"kept; got {what} in {str(self.directory)!r}; open it by `SavedRun` "
+                "of a `Trainer` made with the same arguments"
+            )
