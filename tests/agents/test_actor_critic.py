@@ -79,21 +79,34 @@ def test_parameters_eager_and_in_a_graph(normalize):
     np.testing.assert_allclose(eager, direct, rtol=1e-5, atol=1e-7)
 
 
-def test_policies_of_one_architecture_share_a_network_but_no_weights():
+def test_policies_of_one_architecture_share_traces_but_no_layer_and_no_weights():
     spaces = S.Box(-1.0, 1.0, (3,)), S.Discrete(2)
-    first, same, other = (new_policy(*spaces, seed=seed) for seed in (0, 0, 1))
-    assert first.state.model_def is same.state.model_def is other.state.model_def
+    policies = [new_policy(*spaces, seed=seed) for seed in (0, 0, 1)]
+    first, same, other = policies
+    # What is compiled is shared; what a user can reach is each policy's own.
+    assert len({id(policy.lent().state.model_def) for policy in policies}) == 1
+    reachable = [policy.state.model_def for policy in policies]
+    assert len({id(x) for x in (*reachable, first.lent().state.model_def)}) == 4
+    for policy in policies:
+        for variable in policy.state.model_def.variables:
+            expected = policy.state.params[variable.path]
+            np.testing.assert_array_equal(variable.numpy(), expected)
     for name, value in first.state.params.items():
         np.testing.assert_array_equal(same.state.params[name], value)
     kernel = "actor_critic/actor/output/kernel"
     assert np.abs(other.state.params[kernel] - first.state.params[kernel]).max() > 1e-3
     observations = np.ones((4, 3), np.float32)
-    found = other.parameters(observations)
-    assert np.abs(found - first.parameters(observations)).max() > 1e-4
+    found = first.parameters(observations)
+    traces = actor_critic._compiled_parameters.experimental_get_tracing_count
+    n_traces = traces()
+    assert np.abs(found - other.parameters(observations)).max() > 1e-4
+    assert traces() == n_traces
     alone = networks.ActorCritic(
         networks.SpaceEncoder.describe(spaces[0]), 2, None, (8,), "tanh", seed=1
     )
-    np.testing.assert_allclose(found, alone(observations)[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        other.parameters(observations), alone(observations)[0], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,14 +114,14 @@ def test_policies_of_one_architecture_share_a_network_but_no_weights():
     [{"hidden_units": (9,)}, {"activation": "relu"}, {"action_space": S.Discrete(3)}],
     ids=["units", "activation", "outputs"],
 )
-def test_other_architectures_have_other_networks(change):
+def test_other_architectures_are_compiled_apart(change):
     arguments = {"action_space": S.Discrete(2), "hidden_units": (8,)}
     tx = gradient_transforms.sgd(0.1)
     one, other = (
         actor_critic.ActorCriticPolicy.create(S.Box(-1.0, 1.0, (3,)), tx=tx, **given)
         for given in (arguments, {**arguments, **change})
     )
-    assert one.state.model_def is not other.state.model_def
+    assert one.lent().state.model_def is not other.lent().state.model_def
 
 
 def test_newer_weights_do_not_retrace():

@@ -27,6 +27,28 @@ def test_the_first_signal_is_noted_and_the_second_acts(number):
         signal.signal(number, before)
 
 
+def test_a_call_is_broken_off_and_the_rest_is_not():
+    calls = []
+
+    def called(number):
+        calls.append("begun")
+        os.kill(os.getpid(), number)
+        calls.append("ended")
+
+    with _process.interruptible() as interrupted:
+        assert interrupted.call(max, 1, 2) == 2
+        with pytest.raises(_process.Interrupted):
+            interrupted.call(called, signal.SIGTERM)
+        assert interrupted() and calls == ["begun"]
+        # Nothing more is begun.
+        with pytest.raises(_process.Interrupted):
+            interrupted.call(called, signal.SIGTERM)
+        assert calls == ["begun"]
+    with _process.interruptible() as interrupted:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupted()
+
+
 def test_other_threads_are_never_interrupted():
     def run():
         with _process.interruptible() as interrupted:

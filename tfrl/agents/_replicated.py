@@ -92,13 +92,30 @@ def run(update: compile.JittedFunc, *args: Any) -> Any:
         >>> float(run(compile.jit(tf.square), 3.0))
         9.0
     """
-    if not tf.distribute.has_strategy():
-        return update(*args)
-    strategy = tf.distribute.get_strategy()
     if n_replicas() > 1:
-        return function(strategy, update.func)(*args)
-    with tf.device(strategy.extended.worker_devices[0]):
-        return update(*args)
+        return function(tf.distribute.get_strategy(), update.func)(*args)
+    return run_alone(update, *args)
+
+
+def run_alone(function: Callable[..., Any], *args: Any) -> Any:
+    """Runs what replicas do not share, on the first device of the strategy in scope.
+
+    Args:
+        function: what `compile.jit` made, or another function.
+        *args: its arguments.
+
+    Returns:
+        What `function` returns.
+
+    Example:
+        >>> float(run_alone(tf.square, 3.0))
+        9.0
+    """
+    if not tf.distribute.has_strategy():
+        return function(*args)
+    devices = tf.distribute.get_strategy().extended.worker_devices
+    with tf.device(devices[0]):
+        return function(*args)
 
 
 @functools.lru_cache(maxsize=64)

@@ -83,6 +83,88 @@ def layer_values(
     return first, second
 
 
+def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """Returns a layer as its configuration says, with weights of its own.
+
+    Args:
+        layer: a built layer.
+
+    Returns:
+        Another layer with variables of the same shapes in the same order; their values
+        are initial ones.
+
+    Raises:
+        ValueError: if the configuration does not say all of the layer.
+
+    Example:
+        >>> layer = keras.layers.Dense(2, name="dense")
+        >>> layer.build((None, 3))
+        >>> [variable.shape for variable in rebuilt(layer).variables]
+        [(3, 2), (2,)]
+    """
+    kinds = {type(layer).__name__: type(layer)}
+    try:
+        other = keras.saving.deserialize_keras_object(
+            keras.saving.serialize_keras_object(layer), kinds, safe_mode=False
+        )
+        shapes = [[tuple(v.shape) for v in _variables(x)] for x in (layer, other)]
+        fault = "" if shapes[0] == shapes[1] else f"one with variables {shapes[1]}"
+    except (TypeError, ValueError, NotImplementedError) as error:
+        fault = f"none: {error}"
+    if fault:
+        raise ValueError(
+            f"`to_keras`: expected the configuration of {layer.name!r} to make another "
+            f"with the same variables; got {fault}; let `get_config` return all "
+            "arguments, and `build` make all variables"
+        )
+    return other
+
+
+def model_of(layer: Any, params: Any, extra_variables: Any) -> keras.Model:
+    """Returns a model with the variables of a state; see `TrainState.to_keras`.
+
+    Args:
+        layer: the state's `model_def`.
+        params: the state's.
+        extra_variables: the state's.
+
+    Returns:
+        A model that shares nothing with the layer.
+
+    Raises:
+        TypeError: if it is no layer.
+        ValueError: as of `rebuilt`, and in a graph.
+
+    Example:
+        >>> layer = keras.layers.Dense(2, name="dense")
+        >>> layer.build((None, 3))
+        >>> model_of(layer, *layer_values(layer)).output_shape
+        (None, 2)
+    """
+    if not isinstance(layer, keras.layers.Layer):
+        raise TypeError(
+            "`to_keras`: `model_def` expected to be a Keras layer; got the function "
+            f"{layer!r:.80}"
+        )
+    if not tf.executing_eagerly():
+        raise ValueError("`to_keras`: expected no graph around it; call it eagerly")
+    other = rebuilt(layer)
+    names = variable_names(layer)
+    values = {**params, **extra_variables}
+    for name, variable in zip(names, _variables(other), strict=True):
+        variable.assign(values[name])
+    if isinstance(other, keras.Model):
+        return other
+    shape = (layer.get_build_config() or {}).get("input_shape")
+    if not isinstance(shape, list | tuple) or not isinstance(shape[-1], int):
+        raise ValueError(
+            f"`to_keras`: `model_def` expected to be a model, or a layer of one array; "
+            f"got {layer.name!r} built for {shape}; make a model of it"
+        )
+    inputs = keras.Input(shape[1:], name="inputs")
+    return keras.Model(inputs, other(inputs), name=layer.name)
+
+
 @dataclasses.dataclass(frozen=True)
 class FunctionApply:
     """Calls a function of parameters, which has no extra variables.

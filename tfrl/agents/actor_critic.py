@@ -1,24 +1,24 @@
 """A policy and its values: what on-policy agents share."""
 
-import json
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
+import keras
 import tensorflow as tf
 
-from tfrl.agents import _stateless, gradient_transforms, networks, train_state
+from tfrl.agents import (
+    _keras_policy,
+    _outputs,
+    _shared_networks,
+    gradient_transforms,
+    networks,
+    train_state,
+)
 from tfrl.core import pytree, random, records, spaces
 from tfrl.distributions import action_heads
 from tfrl.ops import value
 from tfrl.stats import moments
-
-# A trace is known by the network that it calls, not by the values of the weights: the
-# policies of one architecture call the same network, and are compiled once.
-_networks: weakref.WeakValueDictionary[Any, networks.ActorCritic] = (
-    weakref.WeakValueDictionary()
-)
 
 
 class ActorCriticPolicy(pytree.PyTreeNode):
@@ -79,7 +79,8 @@ class ActorCriticPolicy(pytree.PyTreeNode):
         head = action_heads.action_head(action_space, squash=squash)
         network = networks.ActorCritic(
             networks.SpaceEncoder.describe(observation_space),
-            head.n_outputs,
+            # The other half are log standard deviations, a vector of their own.
+            head.n_outputs // 2 if head.has_log_std else head.n_outputs,
             log_std if head.has_log_std else None,
             hidden_units,
             activation,
@@ -97,10 +98,7 @@ class ActorCriticPolicy(pytree.PyTreeNode):
                 else ()
                 for spec in tf.nest.flatten(specs)
             )
-        params, extra_variables = _stateless.layer_values(network)
-        state = train_state.TrainState.create(
-            _shared(network), params, tx, extra_variables
-        )
+        state = train_state.TrainState.create(network, tx=tx)
         return cls(state=state, observation_moments=kept, head=head)
 
     def normalize(self, observations: Any) -> Any:
@@ -132,7 +130,7 @@ class ActorCriticPolicy(pytree.PyTreeNode):
         """
         if tf.inside_function():
             return _parameters(self, observations)
-        return _compiled_parameters(self.without_optimizer(), observations)
+        return _compiled_parameters(self.without_optimizer().lent(), observations)
 
     def last_parameters(self, trajectory: records.Trajectory) -> tf.Tensor:
         """Returns the head's parameters `[N, n]` for the last row of observations."""
@@ -142,6 +140,46 @@ class ActorCriticPolicy(pytree.PyTreeNode):
     def without_optimizer(self) -> Self:
         """Returns the policy without its optimizer state: cheaper to pass around."""
         return self.replace(state=self.state.replace(opt_state=()))
+
+    def to_keras(self) -> keras.Model:
+        """Returns a functional Keras model of the policy, with its trained weights.
+
+            parameters, values = model(observations)
+
+        It takes raw observations, a nest of `[B, *shape]` as the space has it, images
+        as uint8, choices as int64 and numbers as float32; the normalizer, if there is
+        one, is part of it and stays as it is. `parameters` are those of `head`: logits
+        of choices, or means and log standard deviations.
+
+        The model is apart from the policy: train it, save it as `.keras`, or give it to
+        `export_model`. Where a file of it is loaded, tfrl must have been imported.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: in a graph, where no variables can be made.
+
+        Example:
+            >>> policy = ActorCriticPolicy.create(
+            ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
+            ...     tx=tfrl.agents.sgd(0.1))
+            >>> observations = np.ones((4, 3), np.float32)
+            >>> parameters, values = policy.to_keras()(observations)
+            >>> np.allclose(parameters, policy.parameters(observations))
+            True
+        """
+        return _keras_policy.keras_policy(
+            self.state.to_keras(), self.observation_moments
+        )
+
+    def lent(self) -> Self:
+        """Returns the policy on the network that compiled functions know it by."""
+        return self.replace(state=_shared_networks.lent(self.state))
+
+    def returned(self, owner: Self) -> Self:
+        """Returns a policy that was `lent` a network on that of `owner`."""
+        return self.replace(state=_shared_networks.returned(self.state, owner.state))
 
     def sample_actions(
         self,
@@ -262,6 +300,7 @@ def estimate_advantages(
     *,
     gamma: float,
     lambda_: float,
+    outputs: _outputs.Outputs | None = None,
 ) -> Experience:
     """Computes values, log-probabilities and generalized advantages of a trajectory.
 
@@ -278,6 +317,8 @@ def estimate_advantages(
         rewards: `[T, N]`, those of the trajectory or scaled ones.
         gamma: discount factor.
         lambda_: 0 trusts the values, 1 the rewards.
+        outputs: what the network says to the observations, where that is known; then
+            `next_observations` are not looked at.
 
     Returns:
         `Experience` of `R = T * N` rows, time outermost.
@@ -311,11 +352,13 @@ def estimate_advantages(
     observations = tf.nest.map_structure(
         fold, policy.normalize(trajectory.observations)
     )
-    successors = tf.nest.map_structure(
-        fold, policy.normalize(trajectory.next_observations)
-    )
-    parameters, values = policy.state(observations)
-    next_values = policy.state(successors, method="critic")
+    if outputs is None:
+        successors = tf.nest.map_structure(
+            fold, policy.normalize(trajectory.next_observations)
+        )
+        next_values = policy.state(successors, method="critic")
+        outputs = _outputs.Outputs(*policy.state(observations), next_values)
+    parameters, values, next_values = outputs
     actions = fold(trajectory.actions)
     dtype = values.dtype
     returns = value.td_lambda_return(
@@ -333,11 +376,3 @@ def estimate_advantages(
         returns=fold(returns),
         advantages=fold(returns) - values,
     )
-
-
-def _shared(network: networks.ActorCritic) -> networks.ActorCritic:
-    """The first of the networks in use that differ by the values of weights alone."""
-    arguments = {**network.arguments, "seed": None, "log_std": network.log_std is None}
-    architecture = json.dumps(arguments), network.dtype_policy.name
-    # A strategy makes variables of its own.
-    return _networks.setdefault((*architecture, tf.distribute.get_strategy()), network)

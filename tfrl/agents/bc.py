@@ -9,7 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import (
+    _pieces,
     _replicated,
+    _shared_networks,
     actor_critic,
     gradient_transforms,
     train_state,
@@ -148,7 +150,7 @@ class BCAgent(pytree.PyTreeNode):
         Args:
             batch: mapping or record with `observations`, a nest of `[B, *shape]`, and
                 `actions`, `[B, ...]`, as the environment takes them; what else it has
-                is not looked at. Keep B, since XLA compiles anew for others.
+                is not looked at. Keep B, since others are compiled anew.
 
         Returns:
             The new agent, and an info of float32 scalars: `actor_loss`, `entropy`, and
@@ -164,7 +166,10 @@ class BCAgent(pytree.PyTreeNode):
         observations, actions = _checked(self, batch)
         if actions.shape[0] is not None:
             _replicated.check_rows("BCAgent.update", "batch", actions.shape[0])
-        return _replicated.run(_compiled_update, self, observations, actions)
+        learner = self.replace(model=_shared_networks.lent(self.model))
+        agent, info = _replicated.run(_compiled_update, learner, observations, actions)
+        model = _shared_networks.returned(agent.model, self.model)
+        return agent.replace(model=model), info
 
     def sample_actions(
         self,
@@ -194,7 +199,8 @@ class BCAgent(pytree.PyTreeNode):
         checks.check_finite("BCAgent.sample_actions", "temperature", temperature)
         known = tf.executing_eagerly() or not tf.is_tensor(temperature)
         greedy = argmax or (known and float(temperature) == 0.0)
-        acting = self.replace(model=self.model.replace(opt_state=()))
+        model = self.model.replace(opt_state=())
+        acting = self.replace(model=_shared_networks.lent(model))
         return _compiled_actions(
             acting,
             observations,
@@ -325,7 +331,7 @@ def _loss(
     return loss, info
 
 
-_compiled_update = compile.jit(_update, differentiable=False)
+_compiled_update = compile.jit(_update, differentiable=False, xla=_pieces.by_xla)
 
 
 def _actions(

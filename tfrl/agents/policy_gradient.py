@@ -6,7 +6,14 @@ from typing import Any, Self
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import _replicated, actor_critic, gradient_transforms, train_state
+from tfrl.agents import (
+    _outputs,
+    _pieces,
+    _replicated,
+    actor_critic,
+    gradient_transforms,
+    train_state,
+)
 from tfrl.core import checks, compile, pytree, records
 from tfrl.losses import policy as policy_losses
 
@@ -144,10 +151,13 @@ class PolicyGradientAgent(pytree.PyTreeNode):
         )
 
     def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
-        """Takes one gradient step on a trajectory, in one compiled call.
+        """Takes one gradient step on a trajectory.
+
+        It is one compiled call, or on images and with a large network several, between
+        which Python takes notice of signals; see `PPOAgent.update`.
 
         Args:
-            trajectory: `[T, N]`; XLA compiles anew for every T and N.
+            trajectory: `[T, N]`; every T and N is compiled anew.
 
         Returns:
             The new agent, and an info: float32 scalars about the step, and the
@@ -159,11 +169,17 @@ class PolicyGradientAgent(pytree.PyTreeNode):
         n_steps, n_envs = trajectory.rewards.shape
         n_rows = n_steps * n_envs
         _replicated.check_rows("PolicyGradient.update", "trajectory", n_rows)
-        return _replicated.run(_compiled_update, self, trajectory)
+        learner = self.replace(policy=self.policy.lent())
+        work = _pieces.Work(learner.policy.state, 1, n_rows)
+        if work.is_brief or not tf.executing_eagerly():
+            agent, info = _replicated.run(_compiled_update, learner, trajectory)
+        else:
+            agent, info = _update_in_pieces(work, learner, trajectory)
+        return agent.replace(policy=agent.policy.returned(self.policy)), info
 
 
 def _prepare(
-    agent: PolicyGradientAgent, trajectory: records.Trajectory
+    agent: PolicyGradientAgent, trajectory: records.Trajectory, outputs: Any = None
 ) -> tuple[actor_critic.Experience, tf.Tensor]:
     """The rows to learn from, advantages normalized, and their explained variance."""
     rows = actor_critic.estimate_advantages(
@@ -172,6 +188,7 @@ def _prepare(
         trajectory.rewards,
         gamma=agent.config.gamma,
         lambda_=agent.config.lambda_,
+        outputs=outputs,
     )
     explained_variance = rows.explained_variance()
     centred = rows.advantages - rows.mean(rows.advantages)
@@ -179,16 +196,60 @@ def _prepare(
     return rows._replace(advantages=advantages), explained_variance
 
 
-# Beside the step of replicas these are compiled; alone they melt into the one function.
-_compiled_prepare = compile.jit(_prepare)
-_compiled_parameters = compile.jit(actor_critic.ActorCriticPolicy.last_parameters)
+# Beside the step of replicas these are compiled; alone they melt into the one function
+# of a brief update.
+_compiled_prepare = compile.jit(_prepare, differentiable=False, xla=_pieces.by_xla)
+_compiled_parameters = compile.jit(
+    actor_critic.ActorCriticPolicy.last_parameters,
+    differentiable=False,
+    xla=_pieces.by_xla,
+)
 
 
 def _update(
     agent: PolicyGradientAgent, trajectory: records.Trajectory
 ) -> tuple[PolicyGradientAgent, dict]:
-    config, policy = agent.config, agent.policy
     rows, explained_variance = _compiled_prepare(agent, trajectory)
+    policy, info = _step(agent, rows)
+    return _finished(agent, policy, trajectory, explained_variance, info)
+
+
+_compiled_update = compile.jit(_update, differentiable=False, xla=_pieces.by_xla)
+
+
+def _update_in_pieces(
+    work: _pieces.Work, agent: PolicyGradientAgent, trajectory: records.Trajectory
+) -> tuple[PolicyGradientAgent, dict]:
+    outputs = _outputs.in_pieces(agent.policy, trajectory, work.n_forward_rows)
+    # The successors, half of the data, have said what they had to.
+    trajectory = tf.nest.map_structure(
+        tf.convert_to_tensor, trajectory._replace(next_observations=())
+    )
+    rows, explained_variance = _replicated.run_alone(
+        _compiled_prepare, agent, trajectory, outputs
+    )
+    policy, info = _replicated.run(_compiled_step, agent, rows)
+    return _replicated.run_alone(
+        _finished, agent, policy, trajectory, explained_variance, info
+    )
+
+
+def _finished(
+    agent: PolicyGradientAgent,
+    policy: actor_critic.ActorCriticPolicy,
+    trajectory: records.Trajectory,
+    explained_variance: tf.Tensor,
+    info: dict,
+) -> tuple[PolicyGradientAgent, dict]:
+    parameters = _compiled_parameters(policy, trajectory)
+    added = {"explained_variance": explained_variance, "parameters": parameters}
+    return agent.replace(policy=policy), {**info, **added}
+
+
+def _step(
+    agent: PolicyGradientAgent, rows: actor_critic.Experience
+) -> tuple[actor_critic.ActorCriticPolicy, dict]:
+    config, policy = agent.config, agent.policy
     total = rows.total() / _replicated.n_replicas()
 
     def loss_fn(
@@ -212,10 +273,7 @@ def _update(
 
     states = _replicated.ReplicatedState.create(policy.state)
     states, info = states.apply_loss_fn(loss_fn, rows)
-    info["explained_variance"] = explained_variance
-    policy = policy.replace(state=states.state)
-    info["parameters"] = _compiled_parameters(policy, trajectory)
-    return agent.replace(policy=policy), info
+    return policy.replace(state=states.state), info
 
 
-_compiled_update = compile.jit(_update, differentiable=False)
+_compiled_step = compile.jit(_step, differentiable=False, xla=_pieces.by_xla)

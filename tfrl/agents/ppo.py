@@ -1,14 +1,20 @@
 """Proximal policy optimization with a clipped surrogate objective."""
 
 import dataclasses
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import _replicated, actor_critic, gradient_transforms, train_state
+from tfrl.agents import (
+    _outputs,
+    _pieces,
+    _ppo_steps,
+    _replicated,
+    actor_critic,
+    gradient_transforms,
+)
 from tfrl.core import checks, compile, pytree, random, records
-from tfrl.losses import policy as policy_losses
 from tfrl.stats import moments
 
 
@@ -202,10 +208,15 @@ class PPOAgent(pytree.PyTreeNode):
         )
 
     def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
-        """Learns from a trajectory: every epoch and minibatch in one compiled call.
+        """Learns from a trajectory, over several epochs of minibatches.
+
+        A brief update is one compiled call. A longer one, on images or by a large
+        network, is made of calls of a fraction of a second, between which Python takes
+        notice of signals; nothing is learned by an update that is interrupted, and the
+        agent stays what it was.
 
         Args:
-            trajectory: `[T, N]`; keep T and N, since XLA compiles anew for others.
+            trajectory: `[T, N]`; keep T and N, since others are compiled anew.
 
         Returns:
             The new agent, and an info: float32 scalars averaged over the gradient steps
@@ -217,174 +228,66 @@ class PPOAgent(pytree.PyTreeNode):
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
         size = self.config.minibatch_size
         _replicated.check_rows("PPO.update", "minibatch_size", size, divides=n_rows)
-        # A run of another length learns by the same compiled code.
+        # A run of another length, and one of other weights, learns by the same code.
         n_updates = tf.constant(self.n_updates, tf.float32)
-        agent, info = _replicated.run(
-            _compiled_update, self.replace(n_updates=0), trajectory, n_updates
-        )
-        return agent.replace(n_updates=self.n_updates), info
-
-
-class _Plan(NamedTuple):
-    """What is known before the gradient steps.
-
-    Attributes:
-        rows: everything to learn from.
-        order: rows of each step `[steps, minibatch_size]`; `()` where all take all.
-        left: share of the updates that are yet to come.
-        return_scale: of the new agent.
-        rng: of the new agent.
-    """
-
-    rows: actor_critic.Experience
-    order: Any
-    left: tf.Tensor
-    return_scale: Any
-    rng: tf.Tensor
-
-
-def _prepare(
-    agent: PPOAgent, trajectory: records.Trajectory, n_updates: tf.Tensor
-) -> _Plan:
-    config = agent.config
-    ended = trajectory.terminated | trajectory.truncated
-    rewards, scale = trajectory.rewards, agent.return_scale
-    if config.normalize_rewards:
-        scale, rewards = scale(rewards, ended, trajectory.valid, gamma=config.gamma)
-    rows = actor_critic.estimate_advantages(
-        agent.policy, trajectory, rewards, gamma=config.gamma, lambda_=config.lambda_
-    )
-    left = 1.0 - tf.cast(agent.n_updates_done, tf.float32) / n_updates
-    left = tf.maximum(left, 0.0)
-    rng, seed = random.split_seed(agent.rng, 2)
-    n_rows, order = rows.weights.shape[0], ()
-    if n_rows > config.minibatch_size:
-        keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
-        order = tf.argsort(keys, axis=-1)
-        order = tf.reshape(order, [-1, config.minibatch_size])
-    return _Plan(rows, order, left, scale, rng)
-
-
-def _finish(
-    agent: PPOAgent, trajectory: records.Trajectory, plan: _Plan, state: Any, info: dict
-) -> tuple[PPOAgent, dict]:
-    policy = agent.policy.replace(state=state)
-    if agent.config.normalize_observations:
-        # Only now: the moments that acted must be those that are learned with.
-        policy = policy.update_moments(trajectory.observations, trajectory.valid)
-    info["explained_variance"] = plan.rows.explained_variance()
-    info["parameters"] = policy.last_parameters(trajectory)
-    return (
-        agent.replace(
-            policy=policy,
-            return_scale=plan.return_scale,
-            rng=plan.rng,
-            n_updates_done=agent.n_updates_done + 1,
-        ),
-        info,
-    )
+        learner = self.replace(policy=self.policy.lent(), n_updates=0)
+        n_gradient_steps = _ppo_steps.n_gradient_steps(self.config, n_rows)
+        work = _pieces.Work(learner.policy.state, n_gradient_steps, size)
+        if work.is_brief or not tf.executing_eagerly():
+            agent, info = _replicated.run(
+                _compiled_update, learner, trajectory, n_updates
+            )
+        else:
+            agent, info = _update_in_pieces(work, learner, trajectory, n_updates)
+        policy = agent.policy.returned(self.policy)
+        return agent.replace(policy=policy, n_updates=self.n_updates), info
 
 
 # Beside the steps of replicas these are compiled, so that all draw what one alone does;
-# alone they melt into the one function.
-_compiled_prepare = compile.jit(_prepare)
-_compiled_finish = compile.jit(_finish)
+# alone they melt into the one function of a brief update.
+_compiled_prepare = compile.jit(
+    _ppo_steps.prepare, differentiable=False, xla=_pieces.by_xla
+)
+_compiled_advance = compile.jit(
+    _ppo_steps.advance, differentiable=False, xla=_pieces.by_xla
+)
+_compiled_finish = compile.jit(
+    _ppo_steps.finish, differentiable=False, xla=_pieces.by_xla
+)
 
 
 def _update(
     agent: PPOAgent, trajectory: records.Trajectory, n_updates: tf.Tensor
 ) -> tuple[PPOAgent, dict]:
-    plan = _compiled_prepare(agent, trajectory, n_updates)
-    state, info = _gradient_steps(agent, plan)
-    return _compiled_finish(agent, trajectory, plan, state, info)
+    plan, progress = _compiled_prepare(agent, trajectory, n_updates)
+    n_rows = plan.rows.weights.shape[0]
+    n_gradient_steps = _ppo_steps.n_gradient_steps(agent.config, n_rows)
+    progress = _ppo_steps.advance(agent, plan, progress, n_gradient_steps)
+    return _compiled_finish(agent, trajectory, plan, progress)
 
 
-_compiled_update = compile.jit(_update, differentiable=False)
+_compiled_update = compile.jit(_update, differentiable=False, xla=_pieces.by_xla)
 
 
-def _gradient_steps(agent: PPOAgent, plan: _Plan) -> tuple[Any, dict]:
-    config, rows, left = agent.config, plan.rows, plan.left
-    clip = config.clip * (left if config.clip_schedule == "linear" else 1.0)
-    rate = config.learning_rate * (
-        left if config.learning_rate_schedule == "linear" else 1.0
-    )
-    start = agent.policy.state
-    start = start.replace(
-        opt_state=gradient_transforms.with_learning_rate(start.opt_state, rate)
-    )
-    n_steps = config.n_epochs * (rows.weights.shape[0] // config.minibatch_size)
-
-    def body(step: tf.Tensor, states: Any, sums: dict, _: Any) -> tuple:
-        minibatch = rows
-        if tf.is_tensor(plan.order):
-            picked = plan.order[step]
-            minibatch = tf.nest.map_structure(lambda x: tf.gather(x, picked), rows)
-        if config.normalize_advantages:
-            advantages = minibatch.advantages
-            spread = tf.math.rsqrt(minibatch.variance(advantages) + 1e-8)
-            advantages = (advantages - minibatch.mean(advantages)) * spread
-            minibatch = minibatch._replace(advantages=advantages)
-        total = minibatch.total() / _replicated.n_replicas()
-        states, info = states.apply_loss_fn(
-            lambda state, params, part: _loss(agent, state, params, part, total, clip),
-            minibatch,
-        )
-        sums = tf.nest.map_structure(tf.add, sums, info)
-        stop = tf.constant(False)
-        if config.target_kl is not None:
-            stop = info["approx_kl"] > 1.5 * config.target_kl
-        return step + 1, states, sums, stop
-
-    zeros = {name: tf.zeros([]) for name in _INFO}
-    steps, states, sums, _ = tf.while_loop(
-        lambda step, _states, _sums, stop: (step < n_steps) & ~stop,
-        body,
-        (
-            tf.constant(0),
-            _replicated.ReplicatedState.create(start),
-            zeros,
-            tf.constant(False),
-        ),
-    )
-    count = tf.cast(steps, tf.float32)
-    info = {name: total / count for name, total in sums.items()}
-    return states.state, {
-        **info,
-        "gradient_steps": count,
-        "learning_rate": tf.cast(rate, tf.float32),
-    }
-
-
-_INFO = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-
-
-def _loss(
+def _update_in_pieces(
+    work: _pieces.Work,
     agent: PPOAgent,
-    state: train_state.TrainState,
-    params: Any,
-    rows: actor_critic.Experience,
-    total: tf.Tensor,
-    clip: tf.Tensor | float,
-) -> tuple[tf.Tensor, dict]:
-    config, head = agent.config, agent.policy.head
-    parameters, values = state(rows.observations, params=params)
-    surrogate = policy_losses.ppo_clip_loss(
-        head.log_prob(parameters, rows.actions), rows.log_probs, rows.advantages, clip
+    trajectory: records.Trajectory,
+    n_updates: tf.Tensor,
+) -> tuple[PPOAgent, dict]:
+    outputs = _outputs.in_pieces(agent.policy, trajectory, work.n_forward_rows)
+    # The successors, half of the data, have said what they had to.
+    trajectory = tf.nest.map_structure(
+        tf.convert_to_tensor, trajectory._replace(next_observations=())
     )
-    old_values = None if config.value_clip is None else rows.values
-    errors = policy_losses.value_loss(
-        values, rows.returns, old_values, config.value_clip
+    plan, progress = _replicated.run_alone(
+        _compiled_prepare, agent, trajectory, n_updates, outputs
     )
-    info = {
-        "policy_loss": rows.mean(surrogate.loss, total),
-        "value_loss": rows.mean(errors.loss, total),
-        "entropy": rows.mean(head.entropy(parameters), total),
-        "approx_kl": rows.mean(surrogate.extra.approx_kl, total),
-        "clip_fraction": rows.mean(surrogate.extra.clipped, total),
-    }
-    loss = (
-        info["policy_loss"]
-        + config.value_coefficient * info["value_loss"]
-        - config.entropy_coefficient * info["entropy"]
+    progress = _pieces.in_pieces(
+        work,
+        lambda progress, until: _replicated.run(
+            _compiled_advance, agent, plan, progress, until
+        ),
+        progress,
     )
-    return loss, {"loss": loss, **info}
+    return _replicated.run_alone(_compiled_finish, agent, trajectory, plan, progress)

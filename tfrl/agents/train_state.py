@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfrl.agents import (
     _gradient_parts,
+    _loss_info,
     _stateless,
     gradient_transforms,
     keras_optimizers,
@@ -180,6 +181,31 @@ class TrainState(pytree.PyTreeNode):
             )
         return outputs
 
+    def to_keras(self) -> keras.Model:
+        """Returns a Keras model with the state's variables, apart from the state.
+
+        The model is made anew from the configuration of `model_def`, so that nothing
+        that is done to one of both changes the other: train it, save it, export it.
+
+        Returns:
+            A model of the class of `model_def`; a functional one around a layer that
+            is no model.
+
+        Raises:
+            TypeError: if `model_def` is a function.
+            ValueError: if the layer's configuration does not say all of it, or in a
+                graph, where no variables can be made.
+
+        Example:
+            >>> layer = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            >>> state = TrainState.create(layer)
+            >>> double = tf.nest.map_structure(lambda x: 2.0 * x, state.params)
+            >>> model = state.replace(params=double).to_keras()
+            >>> np.allclose(model(np.ones((1, 2))), 2.0 * layer(np.ones((1, 2))))
+            True
+        """
+        return _stateless.model_of(self.model_def, self.params, self.extra_variables)
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         # Private names must fail at once: copy and pickle ask for them before there
         # are fields. Keras' own methods would act on the model, not on the state.
@@ -262,7 +288,7 @@ class TrainState(pytree.PyTreeNode):
         params = tf.nest.map_structure(tf.identity, self.params)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(params)
-            loss, info = _loss_and_info(loss_fn(params), has_aux)
+            loss, info = _loss_info.loss_and_info(loss_fn(params), has_aux)
         grads = tape.gradient(loss, params)
         if all(grad is None for grad in tf.nest.flatten(grads)):
             raise ValueError(
@@ -274,7 +300,7 @@ class TrainState(pytree.PyTreeNode):
         extra = self.extra_variables
         if isinstance(info, Mapping) and "extra_variables" in info:
             info = dict(info)
-            extra = _checked_extra(info.pop("extra_variables"), extra)
+            extra = _loss_info.checked_extra(info.pop("extra_variables"), extra)
         if pmap_axis is not None:
             grads, info, extra = _replica_means(grads, info, extra)
         state = self.apply_gradients(grads=grads, extra_variables=extra)
@@ -343,36 +369,6 @@ def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform
             f"optimizer; got {tx!r:.80}; make one of `gradient_transforms`"
         )
     return tx
-
-
-def _loss_and_info(result: Any, has_aux: bool) -> tuple[tf.Tensor, Any]:
-    where = "`TrainState.apply_loss_fn`: `loss_fn` expected to return"
-    info: Any = ()
-    if has_aux:
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise ValueError(
-                f"{where} a pair of loss and info, as `has_aux=True` says; got "
-                f"{result!r:.80}; return `loss, info`"
-            )
-        result, info = result
-    loss = tf.convert_to_tensor(result)
-    if loss.shape.rank != 0:
-        raise ValueError(
-            f"{where} a scalar loss; got shape {loss.shape}; take the mean, or pass "
-            "`has_aux=True` for a pair"
-        )
-    return loss, info
-
-
-def _checked_extra(extra: Any, like: Any) -> Any:
-    try:
-        tf.nest.assert_same_structure(extra, like)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "`TrainState.apply_loss_fn`: info's `extra_variables` expected the nest "
-            f"that `state(..., mutable=True)` returns; got another one: {error}"
-        ) from error
-    return extra
 
 
 def _replica_means(grads: Any, info: Any, extra: Any) -> tuple[Any, Any, Any]:

@@ -8,26 +8,83 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether SIGINT or SIGTERM came once.
+class Interrupted(KeyboardInterrupt):
+    """A call was broken off, and nothing of it remains."""
 
-    Outside the main thread signals cannot be caught; there it never does.
+
+class Interruption:
+    """Whether the process was asked to end, and what may be broken off for it.
+
+    Example:
+        >>> interruption = Interruption()
+        >>> interruption.call(abs, -1), interruption()
+        (1, False)
     """
-    asked = threading.Event()
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._calling = False
+
+    def __call__(self) -> bool:
+        """Whether it was asked to end."""
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Asks the process to end; a signal handler calls it.
+
+        Raises:
+            Interrupted: within `call`.
+        """
+        self._asked.set()
+        self._break_off()
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function, which changes nothing but what it returns.
+
+        Args:
+            function: hands control back to Python now and then.
+            *args: its arguments.
+
+        Returns:
+            What it returns.
+
+        Raises:
+            Interrupted: if the process was, or meanwhile is, asked to end.
+        """
+        self._calling = True
+        try:
+            if self():
+                self._break_off()
+            return function(*args)
+        finally:
+            self._calling = False
+
+    def _break_off(self) -> None:
+        if self._calling:
+            self._calling = False  # once: what cleans up goes on
+            raise Interrupted
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Yields what tells whether SIGINT or SIGTERM came once; a second one acts.
+
+    Outside the main thread signals cannot be caught; there none ever comes.
+    """
+    interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield interruption
         return
     before: dict[int, Any] = {}
 
     def ask(number: int, _: Any) -> None:
-        asked.set()
         signal.signal(number, before[number])
+        interruption.ask()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, ask)
     try:
-        yield asked.is_set
+        yield interruption
     finally:
         for caught, handler in before.items():
             signal.signal(caught, handler)

@@ -1,0 +1,207 @@
+"""The parts of an update of proximal policy optimization: plan, steps, new agent."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfrl.agents import (
+    _replicated,
+    actor_critic,
+    gradient_transforms,
+    train_state,
+)
+from tfrl.core import random, records
+from tfrl.losses import policy as policy_losses
+
+
+def n_gradient_steps(config: Any, n_rows: int) -> int:
+    """Returns how many gradient steps an update takes at most.
+
+    Args:
+        config: the `PPO`.
+        n_rows: of the trajectory, T * N.
+
+    Returns:
+        Their number.
+
+    Example:
+        >>> n_gradient_steps(tfrl.agents.PPO(n_epochs=3, minibatch_size=4), n_rows=8)
+        6
+    """
+    return config.n_epochs * (n_rows // config.minibatch_size)
+
+
+def _learning_rate(config: Any, left: tf.Tensor) -> tf.Tensor | float:
+    linear = config.learning_rate_schedule == "linear"
+    return config.learning_rate * (left if linear else 1.0)
+
+
+class Plan(NamedTuple):
+    """What is known before the gradient steps.
+
+    Attributes:
+        rows: everything to learn from.
+        order: rows of each step `[steps, minibatch_size]`; `()` where all take all.
+        left: share of the updates that are yet to come.
+        return_scale: of the new agent.
+        rng: of the new agent.
+    """
+
+    rows: actor_critic.Experience
+    order: Any
+    left: tf.Tensor
+    return_scale: Any
+    rng: tf.Tensor
+
+
+class Progress(NamedTuple):
+    """Where the gradient steps of an update are.
+
+    Attributes:
+        step: how many were taken.
+        state: `TrainState` after them.
+        sums: over the steps, of what the info gives the means of.
+        stop: whether the policy has moved far enough.
+    """
+
+    step: tf.Tensor
+    state: train_state.TrainState
+    sums: dict[str, tf.Tensor]
+    stop: tf.Tensor
+
+
+def prepare(
+    agent: Any,
+    trajectory: records.Trajectory,
+    n_updates: tf.Tensor,
+    outputs: Any = None,
+) -> tuple[Plan, Progress]:
+    config = agent.config
+    ended = trajectory.terminated | trajectory.truncated
+    rewards, scale = trajectory.rewards, agent.return_scale
+    if config.normalize_rewards:
+        scale, rewards = scale(rewards, ended, trajectory.valid, gamma=config.gamma)
+    rows = actor_critic.estimate_advantages(
+        agent.policy,
+        trajectory,
+        rewards,
+        gamma=config.gamma,
+        lambda_=config.lambda_,
+        outputs=outputs,
+    )
+    left = 1.0 - tf.cast(agent.n_updates_done, tf.float32) / n_updates
+    left = tf.maximum(left, 0.0)
+    rng, seed = random.split_seed(agent.rng, 2)
+    n_rows, order = rows.weights.shape[0], ()
+    if n_rows > config.minibatch_size:
+        keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
+        order = tf.argsort(keys, axis=-1)
+        order = tf.reshape(order, [-1, config.minibatch_size])
+    state = agent.policy.state
+    state = state.replace(
+        opt_state=gradient_transforms.with_learning_rate(
+            state.opt_state, _learning_rate(config, left)
+        )
+    )
+    sums = {name: tf.zeros([]) for name in _INFO}
+    progress = Progress(tf.constant(0), state, sums, tf.constant(False))
+    return Plan(rows, order, left, scale, rng), progress
+
+
+def finish(
+    agent: Any, trajectory: records.Trajectory, plan: Plan, progress: Progress
+) -> tuple[Any, dict]:
+    policy = agent.policy.replace(state=progress.state)
+    if agent.config.normalize_observations:
+        # Only now: the moments that acted must be those that are learned with.
+        policy = policy.update_moments(trajectory.observations, trajectory.valid)
+    count = tf.cast(progress.step, tf.float32)
+    info = {
+        **{name: total / count for name, total in progress.sums.items()},
+        "gradient_steps": count,
+        "learning_rate": tf.cast(_learning_rate(agent.config, plan.left), tf.float32),
+        "explained_variance": plan.rows.explained_variance(),
+        "parameters": policy.last_parameters(trajectory),
+    }
+    return (
+        agent.replace(
+            policy=policy,
+            return_scale=plan.return_scale,
+            rng=plan.rng,
+            n_updates_done=agent.n_updates_done + 1,
+        ),
+        info,
+    )
+
+
+def advance(
+    agent: Any, plan: Plan, progress: Progress, until: tf.Tensor | int
+) -> Progress:
+    """Takes gradient steps until so many were taken, or the policy moved too far."""
+    config, rows = agent.config, plan.rows
+    clip = config.clip * (plan.left if config.clip_schedule == "linear" else 1.0)
+
+    def body(step: tf.Tensor, states: Any, sums: dict, _: Any) -> tuple:
+        minibatch = rows
+        if tf.is_tensor(plan.order):
+            picked = plan.order[step]
+            minibatch = tf.nest.map_structure(lambda x: tf.gather(x, picked), rows)
+        if config.normalize_advantages:
+            advantages = minibatch.advantages
+            spread = tf.math.rsqrt(minibatch.variance(advantages) + 1e-8)
+            advantages = (advantages - minibatch.mean(advantages)) * spread
+            minibatch = minibatch._replace(advantages=advantages)
+        total = minibatch.total() / _replicated.n_replicas()
+        states, info = states.apply_loss_fn(
+            lambda state, params, part: _loss(agent, state, params, part, total, clip),
+            minibatch,
+        )
+        sums = tf.nest.map_structure(tf.add, sums, info)
+        stop = tf.constant(False)
+        if config.target_kl is not None:
+            stop = info["approx_kl"] > 1.5 * config.target_kl
+        return step + 1, states, sums, stop
+
+    step, state, sums, stop = progress
+    states = _replicated.ReplicatedState.create(state)
+    step, states, sums, stop = tf.while_loop(
+        lambda step, _states, _sums, stop: (step < until) & ~stop,
+        body,
+        (step, states, sums, stop),
+    )
+    return Progress(step, states.state, sums, stop)
+
+
+_INFO = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
+
+def _loss(
+    agent: Any,
+    state: train_state.TrainState,
+    params: Any,
+    rows: actor_critic.Experience,
+    total: tf.Tensor,
+    clip: tf.Tensor | float,
+) -> tuple[tf.Tensor, dict]:
+    config, head = agent.config, agent.policy.head
+    parameters, values = state(rows.observations, params=params)
+    surrogate = policy_losses.ppo_clip_loss(
+        head.log_prob(parameters, rows.actions), rows.log_probs, rows.advantages, clip
+    )
+    old_values = None if config.value_clip is None else rows.values
+    errors = policy_losses.value_loss(
+        values, rows.returns, old_values, config.value_clip
+    )
+    info = {
+        "policy_loss": rows.mean(surrogate.loss, total),
+        "value_loss": rows.mean(errors.loss, total),
+        "entropy": rows.mean(head.entropy(parameters), total),
+        "approx_kl": rows.mean(surrogate.extra.approx_kl, total),
+        "clip_fraction": rows.mean(surrogate.extra.clipped, total),
+    }
+    loss = (
+        info["policy_loss"]
+        + config.value_coefficient * info["value_loss"]
+        - config.entropy_coefficient * info["entropy"]
+    )
+    return loss, {"loss": loss, **info}
