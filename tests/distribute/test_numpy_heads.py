@@ -57,8 +57,9 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space):
     full = action_heads.action_head(space)
     plain = full.plain()
     assert b"action_heads" not in pickle.dumps(plain)
-    n = full.n_outputs * (2 if full.has_log_std else 1)
-    parameters = np.random.default_rng(1).standard_normal((6, n)).astype("f")
+    assert plain.n_outputs == full.n_outputs
+    shape = (6, full.n_outputs)
+    parameters = np.random.default_rng(1).standard_normal(shape).astype("f")
     for one, two in [
         (
             full.host_sample(parameters, np.random.default_rng(2)),
@@ -68,3 +69,24 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space):
     ]:
         np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(full.host_to_env(one), plain.host_to_env(two))
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["tensorflow", "numpy"])
+@pytest.mark.parametrize(
+    "space",
+    [S.Discrete(3), S.MultiDiscrete([2, 4]), S.Box(-1, 1, (4,)), S.Box(-1, 1, (3,))],
+    ids=["discrete", "multi", "even box", "odd box"],
+)
+def test_other_numbers_of_parameters_are_refused(space, full):
+    head = action_heads.action_head(space)
+    calls = [head.distribution, head.mode, head.entropy] if full else []
+    if not full:
+        head = head.plain()
+        calls = [head.host_mode]
+        calls.append(lambda x: head.host_sample(x, np.random.default_rng(0)))
+    n = head.n_outputs
+    for call in calls:
+        call(np.zeros((2, n), np.float32))
+        for width in (n // 2, n - 1, n + 1, 2 * n):
+            with pytest.raises(ValueError, match=rf"`{type(head).__name__}`: .* {n}\]"):
+                call(np.zeros((2, width), np.float32))

@@ -46,9 +46,10 @@ def every_head(function):
 
 def parameters_of(head, n_rows, scale=1.5):
     rng = np.random.default_rng(0)
-    outputs = scale * rng.standard_normal((n_rows, head.n_outputs))
+    width = head.n_outputs // (1 + head.has_log_std)
+    outputs = scale * rng.standard_normal((n_rows, width))
     if head.has_log_std:
-        log_std = np.broadcast_to(rng.uniform(-1.0, 0.5, head.n_outputs), outputs.shape)
+        log_std = np.broadcast_to(rng.uniform(-1.0, 0.5, width), outputs.shape)
         outputs = np.concatenate([outputs, log_std], -1)
     return outputs.astype(np.float32)
 
@@ -137,8 +138,7 @@ def test_the_way_back_from_the_environment(space, squash):
     head = action_heads.action_head(space, squash=squash)
     raw = head.sample(parameters_of(head, 50, scale=0.3), SEED)
     if head.has_log_std and not squash:
-        raw = tf.cast(head.to_env(raw), tf.float32)
-        raw = tf.reshape(raw, [50, head.n_outputs])
+        raw = tf.reshape(tf.cast(head.to_env(raw), tf.float32), [50, len(head.low)])
     elif squash:
         raw = tf.clip_by_value(raw, -1.5, 1.5)
     back = head.from_env(head.to_env(raw))
@@ -371,7 +371,7 @@ def test_heads_are_hashable_configuration():
     one.to_env(tf.zeros([1, 2]))
     assert (one, hash(one)) == (other, hash(other))
     assert one != action_heads.action_head(box, squash=True)
-    assert (one.n_outputs, one.has_log_std) == (2, True)
+    assert (one.n_outputs, one.has_log_std) == (4, True)
     head = action_heads.action_head(S.MultiDiscrete([3, 4]))
     assert (head.n_outputs, head.has_log_std) == (7, False)
 

@@ -12,6 +12,7 @@ from tfrl.agents.actor_critic import (
 )
 from tfrl.agents.agent import Agent, AgentConfig
 from tfrl.agents.bc import BC, BCAgent
+from tfrl.agents.feedforward import MLP, conv_encoder
 from tfrl.agents.gradient_transforms import (
     GradientTransform,
     adam,
@@ -32,7 +33,7 @@ from tfrl.agents.kinds import (
     is_transition_model,
     is_vfunction,
 )
-from tfrl.agents.networks import MLP, ActorCritic, SpaceEncoder, conv_encoder
+from tfrl.agents.networks import ActorCritic, SpaceEncoder
 from tfrl.agents.policy_gradient import PolicyGradient, PolicyGradientAgent
 from tfrl.agents.ppo import PPO, PPOAgent
 from tfrl.agents.shared_params import sync_shared_params

@@ -1,169 +1,40 @@
-"""Networks of Keras layers: multilayer perceptrons, encoders, actor and critic."""
+"""Networks for observation spaces: the encoder, and actor and critic."""
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import keras
-import numpy as np
+import tensorflow as tf
+
+from tfrl.agents import _observation_kinds, feedforward
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
-
-# Filters, width and stride; they leave one pixel of 36 by 36.
-_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-_LEAST_PIXELS = 36
-
-
-def _orthogonal(gain: float, seed: int) -> keras.initializers.Initializer:
-    return keras.initializers.Orthogonal(gain=gain, seed=seed)
-
-
-@_SERIALIZABLE
-class MLP(keras.layers.Layer):
-    """A stack of dense layers over flattened inputs.
-
-        x[0] = flatten(inputs),  x[i + 1] = activation(x[i] W[i] + b[i])
-
-    Weights start orthogonal with gain sqrt(2), biases at 0. With `n_outputs` a last
-    dense layer without activation follows, of gain `output_gain` and in float32
-    whatever the layer's dtype policy.
-
-    Args:
-        hidden_units: width of each hidden layer.
-        activation: a Keras activation.
-        n_outputs: width of the linear last layer, or None for none.
-        output_gain: gain of the last layer's initial weights.
-        seed: of the initial weights.
-        **kwargs: of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
-
-    Example:
-        >>> MLP([8, 8], n_outputs=3)(np.zeros((5, 2, 2))).shape
-        TensorShape([5, 3])
-    """
-
-    def __init__(
-        self,
-        hidden_units: Sequence[int] = (64, 64),
-        activation: str = "tanh",
-        n_outputs: int | None = None,
-        output_gain: float = 1.0,
-        seed: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.hidden_units = tuple(int(units) for units in hidden_units)
-        self.activation = activation
-        self.n_outputs = n_outputs
-        self.output_gain = output_gain
-        self.seed = seed
-        self.flatten = keras.layers.Flatten()
-        self.dense = [
-            keras.layers.Dense(
-                units,
-                activation=activation,
-                kernel_initializer=_orthogonal(math.sqrt(2.0), seed + index),
-                name=f"hidden_{index}",
-                dtype=self.dtype_policy,
-            )
-            for index, units in enumerate(self.hidden_units)
-        ]
-        if n_outputs is not None:
-            self.dense.append(
-                keras.layers.Dense(
-                    n_outputs,
-                    kernel_initializer=_orthogonal(output_gain, seed + len(self.dense)),
-                    name="output",
-                    dtype="float32",
-                )
-            )
-        _name_in(self, self.dense)
-
-    def build(self, input_shape: Any) -> None:
-        """Creates the weights for inputs of `[B, *shape]`."""
-        width = math.prod(input_shape[1:])
-        for dense in self.dense:
-            dense.build((None, width))
-            width = dense.units
-        super().build(input_shape)
-
-    def call(self, inputs: Any) -> Any:
-        """Maps `[B, *shape]` to `[B, last width]`."""
-        outputs = self.flatten(inputs)
-        for dense in self.dense:
-            outputs = dense(outputs)
-        return outputs
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """Returns `(B, last width)`."""
-        width = self.dense[-1].units if self.dense else math.prod(input_shape[1:])
-        return (input_shape[0], width)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "hidden_units": list(self.hidden_units),
-            "activation": self.activation,
-            "n_outputs": self.n_outputs,
-            "output_gain": self.output_gain,
-            "seed": self.seed,
-        }
-
-
-def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:
-    """Returns a small convolutional encoder of images into 512 features.
-
-    Pixels are divided by 255; three convolutions (32 of 8x8 stride 4, 64 of 4x4 stride
-    2, 64 of 3x3 stride 1, rectified) and a rectified dense layer follow.
-
-    Args:
-        seed: of the initial weights.
-        dtype: a Keras dtype policy; the global one by default.
-
-    Returns:
-        A model from `[B, height, width, channels]`, 36x36 pixels at least, to
-        `[B, 512]`.
-
-    Example:
-        >>> conv_encoder()(np.zeros((1, 84, 84, 4), np.uint8)).shape
-        TensorShape([1, 512])
-
-    References:
-        Mnih et al., 2015, Human-level control through deep reinforcement learning,
-        "Model architecture".
-    """
-    convolutions = [
-        keras.layers.Conv2D(
-            filters,
-            size,
-            strides=stride,
-            activation="relu",
-            kernel_initializer=_orthogonal(math.sqrt(2.0), seed + i),
-            name=f"convolution_{i}",
-            dtype=dtype,
-        )
-        for i, (filters, size, stride) in enumerate(_CONVOLUTIONS)
-    ]
-    return keras.Sequential(
-        [
-            keras.layers.Rescaling(1 / 255.0, dtype=dtype),
-            *convolutions,
-            MLP([512], "relu", seed=seed + 3, name="features", dtype=dtype),
-        ],
-        name="conv_encoder",
-    )
 
 
 @_SERIALIZABLE
 class SpaceEncoder(keras.layers.Layer):
     """Turns observations of a Gymnasium space into one feature vector each.
 
-    Box observations are flattened, images (uint8, height x width x channels) go through
-    `conv_encoder`, Discrete ones become one-hot, MultiDiscrete several one-hots,
-    MultiBinary floats; Dict and Tuple spaces concatenate what their parts give, in the
-    space's own order. Features are float32 whatever the dtype policy.
+    Box observations are flattened, images go through `conv_encoder`, Discrete ones
+    become one-hot, MultiDiscrete several one-hots, MultiBinary floats; Dict and Tuple
+    spaces concatenate what their parts give, in the space's own order. Features are
+    float32 whatever the dtype policy.
+
+    A Box of uint8 with 3 or 4 axes, whatever its bounds, shows images. Height and width
+    are the two neighbouring axes that are longer than all others, and have 36 pixels
+    at least; the other axes are the channels:
+
+        [H, W, C]                         as it is
+        [frames, H, W]                 -> [H, W, frames]
+        [frames, H, W, C]              -> [H, W, frames * C], frame after frame
+        [frames, C, H, W]              -> [H, W, frames * C], frame after frame
+
+    So `gymnasium.wrappers.FrameStackObservation`, with or without an axis of channels,
+    gives the features of `tfrl.environments.StackChannels`. Other shapes of 3 and 4
+    axes are refused; uint8 of fewer or more axes is flattened like floats.
 
     Args:
         kinds: nested description of the space, as `SpaceEncoder.describe` returns it.
@@ -192,8 +63,10 @@ class SpaceEncoder(keras.layers.Layer):
             pairs = zip(kinds[1], options, strict=True)
             self.parts = [SpaceEncoder(kind, **option) for (_, kind), option in pairs]
         elif kinds[0] == "image":
-            self.images = [conv_encoder(seed, self.dtype_policy)]
-        _name_in(self, [*self.parts, *self.images])
+            self.images = [feedforward.conv_encoder(seed, self.dtype_policy)]
+        for index, layer in enumerate([*self.parts, *self.images]):
+            # `tf.train.Checkpoint` skips lists.
+            setattr(self, f"_layer_{index}", layer)
 
     @staticmethod
     def describe(space: gym.Space) -> list[Any]:
@@ -207,73 +80,71 @@ class SpaceEncoder(keras.layers.Layer):
 
         Raises:
             TypeError: if the space is of another kind than those the class names.
-            ValueError: if images are too small, or show their channels first.
+            ValueError: if images are too small, or do not show which axes are height
+                and width.
         """
-        spaces = gym.spaces
-        if isinstance(space, spaces.Dict):
-            parts = [[key, SpaceEncoder.describe(part)] for key, part in space.items()]
-            return ["dict", parts]
-        if isinstance(space, spaces.Tuple):
-            parts = [[i, SpaceEncoder.describe(part)] for i, part in enumerate(space)]
-            return ["tuple", parts]
-        if isinstance(space, spaces.Discrete):
-            return ["one_hot", [int(space.n)], [int(space.start)]]
-        if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-            return ["one_hot", space.nvec.tolist(), space.start.tolist()]
-        if isinstance(space, spaces.Box) and space.dtype == np.uint8:
-            if len(space.shape) == 3:
-                return ["image", _image_shape(space)]
-        if isinstance(space, spaces.Box | spaces.MultiBinary):
-            return ["flat", list(space.shape)]
-        raise TypeError(
-            "`SpaceEncoder.describe`: `space` expected Box, Discrete, MultiDiscrete of "
-            "one axis, MultiBinary, or a Dict or Tuple of those; "
-            f"got {space}; wrap the environment to give one"
-        )
+        return _observation_kinds.description(space)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights of image encoders."""
+        self._checked_rows(input_shape)
         for key, part in self._named_parts():
             part.build(input_shape[key])
         for image in self.images:
-            image.build((None, *self.kinds[1]))
+            image.build((None, *_observation_kinds.image_shape(self.kinds)))
         super().build(input_shape)
 
     def call(self, inputs: Any) -> Any:
         """Maps a nest of `[B, ...]` to `[B, features]` float32."""
+        self._checked_rows(inputs, lambda leaf: leaf.shape)
         if self.parts:
             parts = [part(inputs[key]) for key, part in self._named_parts()]
-            return keras.ops.concatenate(parts, axis=-1)
+            return tf.concat(parts, axis=-1)
         if self.images:
-            features = self.images[0](keras.ops.cast(inputs, "float32"))
-            return keras.ops.cast(features, "float32")
+            return tf.cast(self.images[0](self._upright(inputs)), tf.float32)
         if self.kinds[0] == "one_hot":
             # `one_hot` takes int64 everywhere, 16 bits nowhere.
-            columns = keras.ops.cast(inputs, "int64")
-            columns = keras.ops.reshape(columns, (-1, len(self.kinds[1])))
+            columns = _rows_of(tf.cast(inputs, tf.int64), [len(self.kinds[1])])
             choices = enumerate(zip(*self.kinds[1:], strict=True))
             parts = [
-                keras.ops.one_hot(columns[:, i] - start, size, dtype="float32")
-                for i, (size, start) in choices
+                tf.one_hot(columns[:, i] - start, size) for i, (size, start) in choices
             ]
-            return keras.ops.concatenate(parts, axis=-1)
-        flat = keras.ops.cast(inputs, "float32")
-        return keras.ops.reshape(flat, (-1, math.prod(self.kinds[1])))
+            return tf.concat(parts, axis=-1)
+        return _rows_of(tf.cast(inputs, tf.float32), [math.prod(self.kinds[1])])
+
+    def _upright(self, images: tf.Tensor) -> tf.Tensor:
+        """Images `[B, height, width, channels]`, float32."""
+        axes = _observation_kinds.image_axes(self.kinds)
+        if axes != [0, 1, 2]:
+            images = tf.transpose(images, [0, *(axis + 1 for axis in axes)])
+            images = _rows_of(images, _observation_kinds.image_shape(self.kinds))
+        return tf.cast(images, tf.float32)
+
+    def _checked_rows(
+        self, nest: Any, shape_of: Callable[[Any], Any] = lambda shape: shape
+    ) -> int | None:
+        return _observation_kinds.checked_rows(
+            "SpaceEncoder", self.kinds, nest, shape_of
+        )
 
     def _named_parts(self) -> list[tuple[Any, "SpaceEncoder"]]:
         keys = [key for key, _ in self.kinds[1]] if self.parts else []
         return list(zip(keys, self.parts, strict=True))
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
-        """Returns `(None, features)`."""
-        del input_shape
+        """Returns `(B, features)`, of an unknown B where `input_shape` is None."""
+        rows = None if input_shape is None else self._checked_rows(input_shape)
         if self.parts:
             widths = [part.compute_output_shape(None)[1] for part in self.parts]
-            return (None, sum(widths))
+            return (rows, sum(widths))
         kind, sizes = self.kinds[:2]
         if kind == "image":
-            return (None, 512)
-        return (None, sum(sizes) if kind == "one_hot" else math.prod(sizes))
+            return (rows, 512)
+        return (rows, sum(sizes) if kind == "one_hot" else math.prod(sizes))
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Returns shape and dtype of the features."""
+        return keras.KerasTensor(self.compute_output_shape(_shapes(inputs)), "float32")
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -336,7 +207,7 @@ class ActorCritic(keras.Model):
         }
         dtype = self.dtype_policy
         self.encoder = SpaceEncoder(kinds, seed, name="encoder", dtype=dtype)
-        mlp = functools.partial(MLP, hidden_units, activation, dtype=dtype)
+        mlp = functools.partial(feedforward.MLP, hidden_units, activation, dtype=dtype)
         self.actor_network = mlp(n_outputs, 0.01, seed + 100, name="actor")
         self.critic_network = mlp(1, 1.0, seed + 200, name="critic")
         self.log_std = log_std  # a weight from `build` on
@@ -371,6 +242,18 @@ class ActorCritic(keras.Model):
         values = keras.ops.squeeze(self.critic_network(features), -1)
         return self._parameters(features), values
 
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, Any]:
+        """Returns the shapes of parameters and values."""
+        rows, _ = self.encoder.compute_output_shape(input_shape)
+        n_outputs = self.arguments["n_outputs"]
+        learned = self.arguments["log_std"] is not None
+        return (rows, 2 * n_outputs if learned else n_outputs), (rows,)
+
+    def compute_output_spec(self, observations: Any) -> Any:
+        """Returns shapes and dtypes of parameters and values."""
+        shapes = self.compute_output_shape(_shapes(observations))
+        return tuple(keras.KerasTensor(shape, "float32") for shape in shapes)
+
     def _parameters(self, features: Any) -> Any:
         outputs = self.actor_network(features)
         if self.log_std is None:
@@ -383,17 +266,11 @@ class ActorCritic(keras.Model):
         return {**super().get_config(), **self.arguments}
 
 
-def _name_in(owner: keras.layers.Layer, layers: list[Any]) -> None:
-    for index, layer in enumerate(layers):  # `tf.train.Checkpoint` skips lists
-        setattr(owner, f"_layer_{index}", layer)
+def _shapes(nest: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: leaf.shape, nest)
 
 
-def _image_shape(space: gym.spaces.Box) -> list[int]:
-    if min(space.shape[:2]) < _LEAST_PIXELS:
-        raise ValueError(
-            "`SpaceEncoder.describe`: `space` expected images of [height, width, "
-            f"channels] with {_LEAST_PIXELS}x{_LEAST_PIXELS} pixels at least; got "
-            f"{list(space.shape)}; resize or transpose them by a wrapper, or give them "
-            "as floats to have them flattened"
-        )
-    return list(space.shape)
+def _rows_of(tensor: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    """Reshapes each row; never -1, which would mix rows of another width."""
+    rows = tensor.shape[0] if tensor.shape.rank else None
+    return tf.reshape(tensor, [tf.shape(tensor)[0] if rows is None else rows, *shape])

@@ -35,6 +35,7 @@ from tfrl.core.durable import (
     shared_folder,
     unsealed,
 )
+from tfrl.core.initializers import Orthogonal
 from tfrl.core.modes import (
     ExeMode,
     eval_context,
@@ -101,6 +102,7 @@ __all__ = [
     "ExeMode",
     "JittedFunc",
     "LossInfo",
+    "Orthogonal",
     "PrettyPrinter",
     "PyTreeNode",
     "ShapeDtype",

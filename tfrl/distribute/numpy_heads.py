@@ -6,12 +6,27 @@ the two forms of an action, raw and the environment's, are described there.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
 
+class _Head:
+    """What all heads have in common."""
+
+    n_outputs: int
+
+    def _check_width(self, shape: Sequence[int | None]) -> None:
+        """Raises unless parameters of this shape are as many as the head takes."""
+        if not shape or shape[-1] not in (None, self.n_outputs):
+            raise ValueError(
+                f"`{type(self).__name__}`: `parameters` must have shape [..., "
+                f"{self.n_outputs}], `n_outputs` numbers a row; got {list(shape)}"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
-class NumpyCategorical:
+class NumpyCategorical(_Head):
     """Independent choices, one or several, from logits.
 
     Attributes:
@@ -31,6 +46,11 @@ class NumpyCategorical:
     scalar: bool
     dtype: str
 
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers a row the parameters have: a logit for each option."""
+        return sum(self.n_choices)
+
     def plain(self) -> "NumpyCategorical":
         """Returns the head without what a subclass adds."""
         return NumpyCategorical(self.n_choices, self.starts, self.scalar, self.dtype)
@@ -47,6 +67,7 @@ class NumpyCategorical:
 
     def host_mode(self, parameters: np.ndarray) -> np.ndarray:
         """Returns the most probable raw action in NumPy."""
+        self._check_width(parameters.shape)
         if self.scalar:
             return parameters.argmax(-1).astype(np.int32)
         edges = np.cumsum(self.n_choices)[:-1]
@@ -60,7 +81,7 @@ class NumpyCategorical:
 
 
 @dataclasses.dataclass(frozen=True)
-class NumpyNormal:
+class NumpyNormal(_Head):
     """A diagonal normal whose draws are clipped or squashed to the bounds.
 
     Attributes:
@@ -91,6 +112,11 @@ class NumpyNormal:
         low, high = np.array(self.low), np.array(self.high)
         return ((high + low) / 2).astype("f"), ((high - low) / 2).astype("f")
 
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers a row the parameters have: means, then log deviations."""
+        return 2 * len(self.low)
+
     def plain(self) -> "NumpyNormal":
         """Returns the head without what a subclass adds."""
         return NumpyNormal(self.low, self.high, self.shape, self.dtype, self.squash)
@@ -99,11 +125,13 @@ class NumpyNormal:
         self, parameters: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
         """Draws raw float32 actions `[N, D]` from `[N, 2 * D]` in NumPy."""
+        self._check_width(parameters.shape)
         loc, log_std = np.split(parameters, 2, axis=-1)
         return loc + np.exp(log_std) * rng.standard_normal(loc.shape, np.float32)
 
     def host_mode(self, parameters: np.ndarray) -> np.ndarray:
         """Returns the raw action at the normal's mode in NumPy."""
+        self._check_width(parameters.shape)
         return np.split(parameters, 2, axis=-1)[0]
 
     def host_to_env(self, actions: np.ndarray) -> np.ndarray:

@@ -45,17 +45,19 @@ class CategoricalHead(numpy_heads.NumpyCategorical):
     """
 
     @property
-    def n_outputs(self) -> int:
-        """How many numbers per row the network must give."""
-        return sum(self.n_choices)
-
-    @property
     def has_log_std(self) -> bool:
-        """Whether a learned, state-independent log standard deviation is wanted."""
+        """Whether half of the parameters are log standard deviations."""
         return False
 
     def distribution(self, parameters: tf.Tensor) -> Any:
-        """Returns the TFP distribution of raw actions for logits `[..., n_outputs]`."""
+        """Returns the TFP distribution of raw actions for logits `[..., n_outputs]`.
+
+        Raises:
+            ValueError: if there are not `n_outputs` of them.
+        """
+        parameters = tf.convert_to_tensor(parameters)
+        if parameters.shape.rank is not None:
+            self._check_width(parameters.shape.as_list())
         if self.scalar:
             return tfd.Categorical(logits=parameters)
         widest = max(self.n_choices)
@@ -102,8 +104,8 @@ class CategoricalHead(numpy_heads.NumpyCategorical):
 class NormalHead(numpy_heads.NumpyNormal):
     """A diagonal normal whose draws are clipped or squashed to the bounds.
 
-    The outputs are means and log standard deviations, `[..., 2 * D]`. The raw action u
-    is the normal's draw. With `squash` the environment gets
+    The parameters are means and log standard deviations, `[..., 2 * D]`. The raw action
+    u is the normal's draw. With `squash` the environment gets
 
         clip(centre + half_range * tanh(u), low, high)
 
@@ -131,19 +133,28 @@ class NormalHead(numpy_heads.NumpyNormal):
     """
 
     @property
-    def n_outputs(self) -> int:
-        """How many numbers per row the network must give: the means alone."""
-        return len(self.low)
-
-    @property
     def has_log_std(self) -> bool:
-        """Whether a learned, state-independent log standard deviation is wanted."""
+        """Whether half of the parameters are log standard deviations.
+
+        Where they depend on no observation, a network gives the means alone,
+        `n_outputs // 2` numbers, and a vector of as many is learned beside it.
+        """
         return True
 
     def distribution(self, parameters: tf.Tensor) -> Any:
-        """Returns the TFP distribution of raw actions, event shape `[D]`."""
-        loc, log_std = tf.split(parameters, 2, axis=-1)
+        """Returns the TFP distribution of raw actions, event shape `[D]`.
+
+        Raises:
+            ValueError: if there are not `n_outputs` parameters, 2 * D.
+        """
+        loc, log_std = self._split(parameters)
         return tfd.MultivariateNormalDiag(loc, tf.exp(log_std))
+
+    def _split(self, parameters: tf.Tensor) -> list[tf.Tensor]:
+        parameters = tf.convert_to_tensor(parameters)
+        if parameters.shape.rank is not None:
+            self._check_width(parameters.shape.as_list())
+        return tf.split(parameters, 2, axis=-1)
 
     def _log_slope(self, actions: tf.Tensor) -> tf.Tensor:
         half_range = tf.constant(self._scale[1], actions.dtype)
@@ -155,7 +166,7 @@ class NormalHead(numpy_heads.NumpyNormal):
 
     def mode(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the raw action at the normal's mode."""
-        return tf.split(parameters, 2, axis=-1)[0]
+        return self._split(parameters)[0]
 
     def log_prob(self, parameters: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Returns the log-density of raw actions, `[...]`."""
@@ -174,7 +185,7 @@ class NormalHead(numpy_heads.NumpyNormal):
         entropy = self.distribution(parameters).entropy()
         if not self.squash:
             return entropy
-        loc, log_std = tf.split(parameters, 2, axis=-1)
+        loc, log_std = self._split(parameters)
         nodes = tf.constant(_NODES[:, None], parameters.dtype)
         weights = tf.constant(_WEIGHTS, parameters.dtype)
         points = loc[..., None, :] + tf.exp(log_std)[..., None, :] * nodes
@@ -230,7 +241,7 @@ def action_head(
         >>> action_head(gym.spaces.MultiDiscrete([3, 2])).n_outputs
         5
         >>> action_head(gym.spaces.Box(-1.0, 1.0, (4,)), squash=True).n_outputs
-        4
+        8
     """
     spaces = gym.spaces
     if squash and not (

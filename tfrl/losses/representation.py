@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl.core import checks, initializers
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 _WHERE = "AsymmetricSimSiamLoss"
@@ -208,8 +208,17 @@ class AsymmetricSimSiamLoss(keras.layers.Layer):
         self, pred_shape: Any, target_shape: Any
     ) -> tuple[int | None, ...]:
         """Returns `(B, T)`."""
-        del target_shape
+        _check_shapes(pred_shape, target_shape)
+        self._features(pred_shape)
         return tuple(pred_shape[:2])
+
+    def compute_output_spec(
+        self, pred: Any, target: Any, training: bool | None = None
+    ) -> keras.KerasTensor:
+        """Returns shape and dtype of the losses."""
+        del training
+        shape = self.compute_output_shape(pred.shape, target.shape)
+        return keras.KerasTensor(shape, _wide(self.compute_dtype))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments; networks given by their own configs."""
@@ -266,7 +275,7 @@ def _perceptron(
             keras.layers.Dense(
                 units,
                 use_bias=not normalized,
-                kernel_initializer=keras.initializers.Orthogonal(gain, seed + index),
+                kernel_initializer=initializers.Orthogonal(gain, seed + index),
                 kernel_constraint=(
                     keras.constraints.MinMaxNorm(norm, norm, axis=None)
                     if fixed_norm
@@ -289,10 +298,13 @@ def _perceptron(
     return network
 
 
+def _wide(dtype: Any) -> str:
+    return keras.backend.result_type(dtype, "float32")
+
+
 def _unit(vectors: Any, eps: float) -> Any:
     """`x / max(|x|, eps)` over the last axis, in float32 at least."""
-    dtype = keras.backend.result_type(vectors.dtype, "float32")
-    vectors = keras.ops.cast(vectors, dtype)
+    vectors = keras.ops.cast(vectors, _wide(vectors.dtype))
     # Squares of what has been divided by its largest entry cannot overflow.
     largest = keras.ops.max(keras.ops.abs(vectors), axis=-1, keepdims=True)
     scale = keras.ops.stop_gradient(keras.ops.maximum(largest, eps))

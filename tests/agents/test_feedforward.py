@@ -1,0 +1,87 @@
+"""Tests of `tfrl.agents.feedforward`."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import feedforward
+
+
+def test_config_survives_json():
+    layer = feedforward.MLP((np.int64(3), 4), "relu", 2, 0.5, 7, name="net")
+    config = json.loads(json.dumps(layer.get_config()))
+    again = feedforward.MLP.from_config(config)
+    assert json.dumps(again.get_config()) == json.dumps(layer.get_config())
+    assert again.dtype_policy.name == layer.dtype_policy.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "width"),
+    [(((5,),), 5), (((5,), "tanh", 2), 2), (((), "tanh", 2), 2), (((),), 6)],
+    ids=["hidden", "output", "linear", "flatten"],
+)
+def test_mlp(arguments, width):
+    layer = feedforward.MLP(*arguments)
+    inputs = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
+    outputs = layer(inputs)
+    assert outputs.shape == (4, width)
+    assert layer.compute_output_shape((None, 2, 3)) == (None, width)
+    x = inputs.reshape(4, 6)
+    for index, dense in enumerate(layer.dense):
+        x = x @ dense.kernel.numpy() + dense.bias.numpy()
+        if index < len(arguments[0]):
+            x = np.tanh(x)
+    np.testing.assert_allclose(outputs, x, rtol=1e-4, atol=1e-6)
+
+
+def test_conv_encoder_divides_pixels():
+    encoder = feedforward.conv_encoder(seed=1)
+    shape = (3, 36, 40, 3)
+    images = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+    features = encoder(images)
+    assert features.shape == (3, 512)
+    assert np.all(features.numpy() >= 0.0)
+    rescaled = images.astype(np.float32) / 255.0
+    x = tf.constant(rescaled)
+    for layer in encoder.layers[1:]:
+        x = layer(x)
+    np.testing.assert_allclose(features, x, rtol=1e-4, atol=1e-5)
+    assert len(encoder.layers[1:]) == 4
+
+
+def test_dimensions_that_are_not_known():
+    layer = feedforward.MLP([4])
+    assert layer.compute_output_shape((None, None, 3)) == (None, 4)
+    assert feedforward.MLP([]).compute_output_shape((2, None, 3)) == (2, None)
+    assert feedforward.MLP([])(keras.Input((None, 3))).shape == (None, None)
+    with pytest.raises(ValueError, match="`MLP`: `inputs` must have known dimensions"):
+        layer(keras.Input((None, 3)))
+
+
+def test_another_width_is_refused():
+    layer = feedforward.MLP([4])
+    layer(np.ones([2, 3, 2], "f"))
+    assert layer(np.ones([2, 6], "f")).shape == (2, 4)
+    for inputs in (keras.Input((5,)), np.ones([2, 5], "f")):
+        with pytest.raises(ValueError, match="expected axis -1|must have 6 numbers"):
+            layer(inputs)
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16", "float64"])
+def test_weights_are_orthogonal_in_every_precision(policy):
+    layer = feedforward.MLP([6], dtype=policy)
+    layer.build([None, 6])
+    kernel = tf.cast(layer.dense[0].kernel, tf.float64).numpy()
+    assert layer.dense[0].kernel.dtype == policy
+    np.testing.assert_allclose(kernel @ kernel.T, 2 * np.eye(6), atol=0.05)
+
+
+@pytest.mark.parametrize("policy", ["bfloat16", "mixed_float16"])
+def test_conv_encoder_in_half_precision(policy):
+    encoder = feedforward.conv_encoder(dtype=policy)
+    features = encoder(np.full((2, 36, 36, 4), 200, np.uint8))
+    assert features.dtype == policy.removeprefix("mixed_")
+    assert np.isfinite(tf.cast(features, tf.float32)).all()

@@ -1,0 +1,108 @@
+"""Tests of `tfrl.agents._observation_kinds`."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from tfrl.agents import _observation_kinds
+
+S = gym.spaces
+
+
+def pixels(*shape):
+    return S.Box(0, 255, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (S.Discrete(3, start=-1), ["one_hot", [3], [-1]]),
+        (S.MultiDiscrete([3, 2]), ["one_hot", [3, 2], [0, 0]]),
+        (S.MultiBinary([2, 2]), ["flat", [2, 2]]),
+        (S.Box(-1.0, 1.0, (84, 84, 4)), ["flat", [84, 84, 4]]),
+        (pixels(84, 84), ["flat", [84, 84]]),
+        (S.Dict(b=S.MultiBinary(1)), ["dict", [["b", ["flat", [1]]]]]),
+        (S.Tuple([S.MultiBinary(1)]), ["tuple", [[0, ["flat", [1]]]]]),
+        (pixels(84, 84, 4), ["image", [84, 84, 4]]),
+        (pixels(36, 40, 35), ["image", [36, 40, 35]]),
+        (pixels(4, 84, 84), ["image", [4, 84, 84], 1]),
+        (pixels(4, 84, 84, 1), ["image", [4, 84, 84, 1], 1]),
+        (pixels(4, 210, 160, 3), ["image", [4, 210, 160, 3], 1]),
+        (pixels(4, 3, 64, 64), ["image", [4, 3, 64, 64], 2]),
+        (pixels(84, 84, 4, 3), ["image", [84, 84, 4, 3], 0]),
+    ],
+    ids=str,
+)
+def test_descriptions(space, kind):
+    assert _observation_kinds.description(space) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "shape"),
+    [
+        (["image", [84, 80, 4]], [0, 1, 2], [84, 80, 4]),
+        (["image", [4, 84, 80], 1], [1, 2, 0], [84, 80, 4]),
+        (["image", [4, 84, 80, 3], 1], [1, 2, 0, 3], [84, 80, 12]),
+        (["image", [4, 3, 84, 80], 2], [2, 3, 0, 1], [84, 80, 12]),
+        (["image", [84, 80, 4, 3], 0], [0, 1, 2, 3], [84, 80, 12]),
+    ],
+)
+def test_images_are_turned_upright(kind, axes, shape):
+    assert _observation_kinds.image_axes(kind) == axes
+    assert _observation_kinds.image_shape(kind) == shape
+
+
+@pytest.mark.parametrize(
+    ("space", "error", "match"),
+    [
+        (S.Text(3), TypeError, "`space` expected Box, Discrete"),
+        (S.MultiDiscrete([[2, 2]]), TypeError, "`space` expected Box, Discrete"),
+        (S.Dict(a=S.Sequence(S.Discrete(2))), TypeError, "`space` expected Box"),
+        (pixels(7, 7, 3), ValueError, r"36x36 .*\[7, 7, 3\]"),
+        (pixels(4, 7, 7, 3), ValueError, r"36x36 .*\[4, 7, 7, 3\]"),
+        (pixels(64, 64, 64), ValueError, r"\[64, 64, 64\]; .*StackChannels"),
+        (pixels(84, 4, 84), ValueError, r"\[84, 4, 84\]; .*StackChannels"),
+        (pixels(84, 84, 84, 3), ValueError, "StackChannels"),
+    ],
+    ids=["text", "matrix", "nested", "small", "small stack", "cube", "apart", "four"],
+)
+def test_what_has_no_description(space, error, match):
+    with pytest.raises(error, match=f"`SpaceEncoder.describe`: .*{match}"):
+        _observation_kinds.description(space)
+
+
+def rows(kind, nest):
+    return _observation_kinds.checked_rows("Here", kind, nest, lambda shape: shape)
+
+
+def test_rows():
+    nest = ["dict", [["a", ["flat", [2]]], ["b", ["one_hot", [3], [0]]]]]
+    assert rows(nest, {"a": (4, 2), "b": (None,)}) == 4
+    assert rows(nest, {"a": (None, 2), "b": (None, 1)}) is None
+    assert rows(["flat", [2]], None) is None
+    assert rows(["tuple", [[0, ["flat", []]]]], ((5,),)) == 5
+    assert rows(["image", [4, 36, 36], 1], (2, 4, 36, 36)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "nest", "match"),
+    [
+        (["flat", [2]], (4, 3), r"`inputs` must have shape \['B', 2\].*\(4, 3\)"),
+        (["flat", [2]], (2,), "`inputs` must have shape"),
+        (["one_hot", [3, 2], [0, 0]], (4,), r"`inputs` must have shape \['B', 2\]"),
+        (["one_hot", [3], [0]], (4, 2), r"`inputs` must have shape \['B'\]"),
+        (["image", [4, 36, 36], 1], (2, 36, 36, 4), "`inputs` must have shape"),
+        (["dict", [["a", ["flat", []]]]], {"b": (1,)}, r"with 'a'; got \['b'\]"),
+        (["dict", [["a", ["flat", []]]]], (), "must be a dict with 'a'; got tuple"),
+        (["dict", [["a", ["flat", []]]]], {"a": (1, 2)}, r"`inputs\['a'\]` must have"),
+        (
+            ["tuple", [[0, ["flat", []]], [1, ["flat", []]]]],
+            ((2,), (3,)),
+            r"one number of rows; got \{'inputs\[0\]': 2, 'inputs\[1\]': 3\}",
+        ),
+    ],
+    ids=["width", "rank", "choices", "choice", "image", "key", "nest", "part", "rows"],
+)
+def test_what_does_not_fit(kind, nest, match):
+    with pytest.raises(ValueError, match=f"`Here`: .*{match}"):
+        rows(kind, nest)

@@ -1,0 +1,177 @@
+"""Feedforward networks of one array: dense layers, and convolutions of images."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from tfrl.core import initializers
+
+_SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
+
+# Filters, width and stride.
+_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+
+
+@_SERIALIZABLE
+class MLP(keras.layers.Layer):
+    """A stack of dense layers over flattened inputs.
+
+        x[0] = flatten(inputs),  x[i + 1] = activation(x[i] W[i] + b[i])
+
+    Weights start orthogonal with gain sqrt(2), biases at 0. With `n_outputs` a last
+    dense layer without activation follows, of gain `output_gain` and in float32
+    whatever the layer's dtype policy.
+
+    Args:
+        hidden_units: width of each hidden layer.
+        activation: a Keras activation.
+        n_outputs: width of the linear last layer, or None for none.
+        output_gain: gain of the last layer's initial weights.
+        seed: of the initial weights.
+        **kwargs: of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
+
+    Example:
+        >>> MLP([8, 8], n_outputs=3)(np.zeros((5, 2, 2))).shape
+        TensorShape([5, 3])
+    """
+
+    def __init__(
+        self,
+        hidden_units: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        n_outputs: int | None = None,
+        output_gain: float = 1.0,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_units = tuple(int(units) for units in hidden_units)
+        self.activation = activation
+        self.n_outputs = n_outputs
+        self.output_gain = output_gain
+        self.seed = seed
+        self.flatten = keras.layers.Flatten()
+        self.dense = [
+            keras.layers.Dense(
+                units,
+                activation=activation,
+                kernel_initializer=initializers.Orthogonal(
+                    math.sqrt(2.0), seed + index
+                ),
+                name=f"hidden_{index}",
+                dtype=self.dtype_policy,
+            )
+            for index, units in enumerate(self.hidden_units)
+        ]
+        if n_outputs is not None:
+            self.dense.append(
+                keras.layers.Dense(
+                    n_outputs,
+                    kernel_initializer=initializers.Orthogonal(
+                        output_gain, seed + len(self.dense)
+                    ),
+                    name="output",
+                    dtype="float32",
+                )
+            )
+        for index, dense in enumerate(self.dense):
+            # `tf.train.Checkpoint` skips lists.
+            setattr(self, f"_layer_{index}", dense)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for inputs of `[B, *shape]`."""
+        self._n_inputs = width = _width(input_shape)
+        if width is None and self.dense:
+            raise ValueError(
+                "`MLP`: `inputs` must have known dimensions behind the batch; got "
+                f"shape {tuple(input_shape)}"
+            )
+        for dense in self.dense:
+            dense.build((None, width))
+            width = dense.units
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        """Maps `[B, *shape]` to `[B, last width]`."""
+        outputs = self.flatten(inputs)
+        for dense in self.dense:
+            outputs = dense(outputs)
+        return outputs
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Returns `(B, last width)`."""
+        width = _width(input_shape)
+        if not self.dense:
+            return (input_shape[0], width)
+        if self.built and width not in (None, self._n_inputs):
+            raise ValueError(
+                f"`MLP`: `inputs` must have {self._n_inputs} numbers a row, as those "
+                f"it was built for; got shape {tuple(input_shape)}"
+            )
+        return (input_shape[0], self.dense[-1].units)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Returns shape and dtype of the outputs."""
+        dtype = self.compute_dtype if self.n_outputs is None else "float32"
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "hidden_units": list(self.hidden_units),
+            "activation": self.activation,
+            "n_outputs": self.n_outputs,
+            "output_gain": self.output_gain,
+            "seed": self.seed,
+        }
+
+
+def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:
+    """Returns a small convolutional encoder of images into 512 features.
+
+    Pixels are divided by 255; three convolutions (32 of 8x8 stride 4, 64 of 4x4 stride
+    2, 64 of 3x3 stride 1, rectified) and a rectified dense layer follow.
+
+    Args:
+        seed: of the initial weights.
+        dtype: a Keras dtype policy; the global one by default.
+
+    Returns:
+        A model from `[B, height, width, channels]`, 36x36 pixels at least, to
+        `[B, 512]`.
+
+    Example:
+        >>> conv_encoder()(np.zeros((1, 84, 84, 4), np.uint8)).shape
+        TensorShape([1, 512])
+
+    References:
+        Mnih et al., 2015, Human-level control through deep reinforcement learning,
+        "Model architecture".
+    """
+    convolutions = [
+        keras.layers.Conv2D(
+            filters,
+            size,
+            strides=stride,
+            activation="relu",
+            kernel_initializer=initializers.Orthogonal(math.sqrt(2.0), seed + i),
+            name=f"convolution_{i}",
+            dtype=dtype,
+        )
+        for i, (filters, size, stride) in enumerate(_CONVOLUTIONS)
+    ]
+    return keras.Sequential(
+        [
+            keras.layers.Rescaling(1 / 255.0, dtype=dtype),
+            *convolutions,
+            MLP([512], "relu", seed=seed + 3, name="features", dtype=dtype),
+        ],
+        name="conv_encoder",
+    )
+
+
+def _width(shape: Any) -> int | None:
+    return None if None in shape[1:] else math.prod(shape[1:])
