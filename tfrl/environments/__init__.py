@@ -17,6 +17,11 @@ from tfrl.environments.attributes import (
     get_env_attr,
     has_env_attr,
 )
+from tfrl.environments.checking.env_check import (
+    EnvFinding,
+    EnvReport,
+    check_env,
+)
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.sampling import (
     TransitionBatch,
@@ -58,6 +63,8 @@ __all__ = [
     "Actor",
     "Columns",
     "ControlSuite",
+    "EnvFinding",
+    "EnvReport",
     "Job",
     "Layout",
     "Outcome",
@@ -68,6 +75,7 @@ __all__ = [
     "autoreset_mode",
     "capture",
     "check_choices",
+    "check_env",
     "check_numbers",
     "check_preprocessors",
     "check_renders",

@@ -121,9 +121,10 @@ def _misfit_of_array(
 
 
 def _misfit_of_numbers(space: Any, array: np.ndarray, place: str) -> Misfit | None:
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        where = _first(np.isnan(array))
-        return Misfit("numbers", f"{place}{where}", "a number", "nan")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        wrong = ~np.isfinite(array)
+        got = f"{array[wrong].flat[0]}"
+        return Misfit("numbers", f"{place}{_first(wrong)}", "a finite number", got)
     if isinstance(space, spaces.Box):
         wrong = (array < space.low) | (array > space.high)
     else:

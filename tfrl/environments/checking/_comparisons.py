@@ -1,0 +1,184 @@
+"""Whether an environment does the same again, whatever was done before or beside it."""
+
+import collections
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tfrl.environments.checking import _tapes
+
+_MUTABLE = (list, dict, set, bytearray, np.ndarray, collections.deque)
+
+
+@contextlib.contextmanager
+def opened(make: Callable[[], Any]) -> Iterator[Any]:
+    """Makes an environment for a while."""
+    env = make()
+    try:
+        yield env
+    finally:
+        with contextlib.suppress(Exception):
+            env.close()
+
+
+def faults_of_repeating(
+    make: Callable[[], Any], seed: int, n_steps: int
+) -> Iterator[tuple[str, str]]:
+    """Yields the first reason why a seed does not make the same episodes again."""
+    one = _tape(make, seed, n_steps)
+    if one.raised is not None:
+        return
+    step = _tapes.first_difference(one, _tape(make, seed, n_steps))
+    if step is not None:
+        told = f"two of them, reset with seed {seed}, differ in observation {step}"
+        yield "not_reproducible", told
+        return
+    step = _tapes.first_difference(one, _tape(make, seed, n_steps, randomness=2))
+    if step is not None:
+        yield (
+            "global_random",
+            "its episodes depend on the global generator of `random` or `numpy.random`"
+            f", from observation {step} on",
+        )
+        return
+    yield from _faults_of_companions(make, seed, n_steps, one)
+    yield from _faults_of_resets(make, seed, n_steps, one)
+    tape = _tape(make, seed, n_steps, between=_tapes.scribble)
+    step = _tapes.first_difference(one, tape)
+    if step is not None:
+        told = f"writing into an observation changes observation {step}"
+        yield "observation_is_state", told
+
+
+def faults_of_sharing(
+    make: Callable[[], Any], seed: int, n_steps: int
+) -> Iterator[tuple[str, str]]:
+    """Yields what two instances have in common and one of them changes."""
+    with opened(make) as one, opened(make) as other:
+        shared = dict(_class_containers(one.unwrapped))
+        own, others = vars(one.unwrapped), vars(other.unwrapped)
+        for name, value in own.items():
+            if isinstance(value, _MUTABLE) and value is others.get(name):
+                shared[name] = value
+        before = {name: repr(value) for name, value in shared.items()}
+        _tapes.play(one, seed, n_steps)
+        for name, value in shared.items():
+            if repr(value) != before[name]:
+                told = (
+                    f"`{name}` is one object for all instances, and a step changes it"
+                )
+                yield "shared_state", told
+
+
+def faults_of_reseeding(
+    make: Callable[[], Any], seed: int, n_steps: int
+) -> Iterator[tuple[str, str]]:
+    """Yields that episodes without a seed are always the same, if they need not be."""
+    with opened(make) as env:
+        env.reset(seed=seed)
+        one, two = (_tapes.play(env, None, n_steps) for _ in range(2))
+        other = _tapes.play(env, seed + 1, n_steps)
+    if one.raised is None and one == two and one.rows != other.rows:
+        yield "reset_reseeds", "`reset()` without a seed repeats the same episodes"
+
+
+def faults_of_ends(
+    make: Callable[[], Any], seed: int, n_steps: int
+) -> Iterator[tuple[str, str]]:
+    """Yields that an episode that ended truly goes on, if it does."""
+    with opened(make) as env:
+        space = copy.deepcopy(env.action_space)
+        space.seed(seed)
+        env.reset(seed=seed)
+        for _ in range(n_steps):
+            _, _, terminated, truncated, _ = env.step(space.sample())
+            if terminated or truncated:
+                break
+        if not terminated or truncated:
+            return
+        with contextlib.suppress(Exception):
+            _, _, terminated, truncated, _ = env.step(space.sample())
+            if not terminated and not truncated:
+                yield "plays_on", "the step after an end says that nothing has ended"
+
+
+def _tape(
+    make: Callable[[], Any],
+    seed: int,
+    n_steps: int,
+    randomness: int = 1,
+    **options: Any,
+) -> _tapes.Tape:
+    with opened(make) as env, _tapes.global_randomness(randomness):
+        return _tapes.play(env, seed, n_steps, **options)
+
+
+def _faults_of_companions(
+    make: Callable[[], Any], seed: int, n_steps: int, alone: _tapes.Tape
+) -> Iterator[tuple[str, str]]:
+    with opened(make) as other:
+        space = copy.deepcopy(other.action_space)
+        space.seed(seed + 1)
+        other.reset(seed=seed + 1)
+
+        def step_other(observation: Any) -> None:
+            del observation
+            _, _, terminated, truncated, _ = other.step(space.sample())
+            if terminated or truncated:
+                other.reset()
+
+        tape = _tape(make, seed, n_steps, between=step_other)
+    step = _tapes.first_difference(alone, tape)
+    if step is not None:
+        told = f"stepping one instance changes observation {step} of another"
+        yield "shared_state", told
+
+
+def _faults_of_resets(
+    make: Callable[[], Any], seed: int, n_steps: int, fresh: _tapes.Tape
+) -> Iterator[tuple[str, str]]:
+    used = _used(make, seed, n_steps)
+    step = _tapes.first_difference(fresh, used)
+    if step is None:
+        return
+
+    def make_inner() -> Any:
+        return make().unwrapped
+
+    inner = _tape(make_inner, seed, n_steps), _used(make_inner, seed, n_steps)
+    told = f"after other episodes, seed {seed} gives another observation {step}"
+    if _tapes.first_difference(*inner) is None:
+        yield "wrapper_state", told
+    elif step > 1 and _differs_in_numbers_alone(fresh, used, step):
+        yield "reset_drift", told
+    else:
+        yield "reset_incomplete", told.replace("observation", "answer")
+
+
+def _used(make: Callable[[], Any], seed: int, n_steps: int) -> _tapes.Tape:
+    with opened(make) as env, _tapes.global_randomness(1):
+        _tapes.play(env, seed + 1, n_steps)
+        return _tapes.play(env, seed, n_steps)
+
+
+def _differs_in_numbers_alone(one: _tapes.Tape, other: _tapes.Tape, step: int) -> bool:
+    """Whether observations part in the midst of an episode that goes on in both."""
+    if step >= min(len(one.rows), len(other.rows)):
+        return False
+    a, b = one.rows[step], other.rows[step]
+    is_step = len(a) == len(b) == 4
+    return is_step and a[0] != b[0] and a[2:] == b[2:]
+
+
+def _class_containers(env: Any) -> Iterator[tuple[str, Any]]:
+    for kind in type(env).__mro__:
+        if not kind.__module__.startswith("gymnasium.") or kind.__module__.startswith(
+            "gymnasium.envs."
+        ):
+            for name, value in vars(kind).items():
+                is_private = name.startswith("__") or name == "metadata"
+                if isinstance(value, _MUTABLE) and not is_private:
+                    yield f"{kind.__name__}.{name}", value

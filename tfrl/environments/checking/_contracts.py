@@ -1,0 +1,137 @@
+"""What an environment declares and returns, beside what Gymnasium asks for."""
+
+import inspect
+import numbers
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from tfrl.environments import _elements
+
+Fault = tuple[str, str]
+_IMAGE_SIDE = 16
+
+
+def faults_of_spaces(env: Any) -> Iterator[Fault]:
+    """Yields names and descriptions of what is wrong with both spaces."""
+    for name in ("observation_space", "action_space"):
+        space = getattr(env, name, None)
+        if not isinstance(space, gym.Space):
+            told = "there is none" if space is None else f"it is {space!r}"
+            yield "no_space", f"`{name}` is no gymnasium.Space: {told}"
+            continue
+        for part, place in _leaves(space, name):
+            yield from _faults_of_part(part, place, name == "action_space")
+
+
+def faults_of_signature(env: Any) -> Iterator[Fault]:
+    """Yields what `reset` does not take."""
+    taken = inspect.signature(env.unwrapped.reset).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken):
+        return
+    missing = {"seed", "options"} - {parameter.name for parameter in taken}
+    if missing:
+        given = inspect.signature(env.unwrapped.reset)
+        lacking = " and ".join(f"`{name}`" for name in sorted(missing))
+        yield "reset_arguments", f"`reset{given}` takes no {lacking}"
+
+
+def faults_of_metadata(env: Any) -> Iterator[Fault]:
+    """Yields what is missing in `metadata`."""
+    metadata = env.unwrapped.metadata
+    modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+    if modes is None:
+        yield "render_modes", f"`metadata` names no 'render_modes': {metadata!r}"
+    elif modes and not isinstance(metadata.get("render_fps"), numbers.Real):
+        yield "render_modes", f"`metadata` names no 'render_fps' beside modes {modes}"
+    mode = getattr(env, "render_mode", None)
+    if modes is not None and mode is not None and mode not in modes:
+        yield "render_modes", f"`render_mode` {mode!r} is none of {list(modes)}"
+
+
+def faults_of_returns(env: Any, seed: int) -> Iterator[Fault]:
+    """Yields what the innermost environment returns instead of the usual tuples."""
+    inner = env.unwrapped
+    found = inner.reset(seed=seed)
+    if not isinstance(found, tuple) or len(found) != 2:
+        told = _elements.described(found)
+        yield "reset_return", f"`reset` returned {told}, not (observation, info)"
+        return
+    if not isinstance(found[1], Mapping):
+        told = _elements.described(found[1])
+        yield "info_type", f"`reset` returned an info that is no dict: {told}"
+    space = inner.action_space
+    space.seed(seed)
+    found = inner.step(space.sample())
+    if not isinstance(found, tuple) or len(found) != 5:
+        told = _elements.described(found)
+        expected = "(observation, reward, terminated, truncated, info)"
+        yield "step_return", f"`step` returned {told}, not {expected}"
+
+
+def fault_of_observation(space: gym.Space, observation: Any, step: int) -> Fault | None:
+    """Returns what is wrong with an observation; `step` is 0 for one of `reset`."""
+    fault = _elements.misfit(space, observation)
+    if fault is None:
+        return None
+    name = {
+        "numbers": "observation_not_finite",
+        "dtype": "observation_dtype",
+        "bounds": "observation_bounds" if step else "reset_bounds",
+    }.get(fault.kind, "observation_form")
+    if fault.kind == "bounds" and not fault.expected.startswith("a number"):
+        name = "observation_choice"
+    source = f"step {step}" if step else "`reset`"
+    return name, (
+        f"the observation{fault.place} of {source} is {fault.got}, not "
+        f"{fault.expected} as `observation_space` says"
+    )
+
+
+def faults_of_outcome(
+    reward: Any, terminated: Any, truncated: Any, info: Any, step: int
+) -> Iterator[Fault]:
+    """Yields what is wrong with the rest of what `step` returned."""
+    if not isinstance(reward, numbers.Real | np.bool_):
+        told = _elements.described(reward)
+        yield "reward_type", f"the reward of step {step} is no number: {told}"
+    elif not np.isfinite(float(reward)):
+        yield "reward_not_finite", f"the reward of step {step} is {reward}"
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            told = _elements.described(flag)
+            yield "end_type", f"`{name}` of step {step} is no bool: {told}"
+    if not isinstance(info, Mapping):
+        told = _elements.described(info)
+        yield "info_type", f"the info of step {step} is no dict: {told}"
+
+
+def _leaves(space: gym.Space, place: str) -> Iterator[tuple[gym.Space, str]]:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        keyed = isinstance(space, spaces.Dict)
+        for key in space.spaces if keyed else range(len(space.spaces)):
+            yield from _leaves(space[key], f"{place}[{key!r}]")
+    else:
+        yield space, place
+
+
+def _faults_of_part(space: gym.Space, place: str, is_action: bool) -> Iterator[Fault]:
+    start = getattr(space, "start", 0)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(start):
+        yield "start", f"`{place}` counts from {start}, not from 0"
+    if not isinstance(space, spaces.Box):
+        return
+    if np.any(space.low > space.high) or np.isnan([space.low, space.high]).any():
+        yield "bounds", f"`{place}` has bounds that hold nothing: {space}"
+    elif np.any(space.low == space.high):
+        yield "bounds_equal", f"`{place}` has parts that hold one number only: {space}"
+    if 0 in space.shape:
+        yield "bounds", f"`{place}` holds no number: {space}"
+    if is_action and not space.is_bounded("both"):
+        yield "action_unbounded", f"`{place}` has no bounds: {space}"
+    if not is_action and len(space.shape) == 3 and space.dtype != np.uint8:
+        if min(sorted(space.shape)[1:]) >= _IMAGE_SIDE:
+            yield "image", f"`{place}` looks like an image and is {space.dtype}"

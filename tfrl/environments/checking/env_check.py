@@ -1,0 +1,362 @@
+"""What is wrong with an environment: the mistakes that learners pay for in silence."""
+
+import contextlib
+import copy
+import math
+import numbers
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+
+from tfrl.environments import _elements, snapshots
+from tfrl.environments.checking import (
+    _comparisons,
+    _contracts,
+    _remedies,
+    _tapes,
+    _watch,
+)
+
+_SHORT = 200
+_SLOW = 100.0
+_SUSPICIOUS = 3, 10
+
+
+class EnvFinding(NamedTuple):
+    """One thing wrong with an environment.
+
+    Attributes:
+        level: "error" where learning goes wrong or breaks off, else "warning".
+        name: of the fault.
+        what: was seen.
+        remedy: what to do.
+
+    Example:
+        >>> finding = EnvFinding("error", "reward_type", "it is a list", "cast it")
+        >>> finding.level, finding.name
+        ('error', 'reward_type')
+    """
+
+    level: str
+    name: str
+    what: str
+    remedy: str
+
+
+class EnvReport(NamedTuple):
+    """What `check_env` found.
+
+    Attributes:
+        env: name of the environment.
+        findings: errors first.
+        skipped: what was not looked at, and why.
+        steps_per_second: of one environment, with random actions.
+
+    Example:
+        >>> report = EnvReport("Walk", (), (), 1234.5)
+        >>> report.errors, print(report)
+        Walk: 0 errors, 0 warnings; about 1,200 steps a second
+        ((), None)
+    """
+
+    env: str
+    findings: tuple[EnvFinding, ...]
+    skipped: tuple[str, ...]
+    steps_per_second: float
+
+    @property
+    def errors(self) -> tuple[EnvFinding, ...]:
+        """Findings where learning goes wrong or breaks off."""
+        return tuple(found for found in self.findings if found.level == "error")
+
+    @property
+    def warnings(self) -> tuple[EnvFinding, ...]:
+        """All other findings."""
+        return tuple(found for found in self.findings if found.level == "warning")
+
+    def __str__(self) -> str:
+        counts = [
+            f"{len(found)} {kind}{'s' * (len(found) != 1)}"
+            for found, kind in ((self.errors, "error"), (self.warnings, "warning"))
+        ]
+        lines = [f"{self.env}: {', '.join(counts)}"]
+        if math.isfinite(self.steps_per_second):
+            digits = 1 - math.floor(math.log10(max(self.steps_per_second, 1.0)))
+            lines[0] += f"; about {round(self.steps_per_second, digits):,.0f} steps a"
+            lines[0] += " second"
+        for found in self.findings:
+            lines.append(f"  {found.level} {found.name}: {found.what}; {found.remedy}")
+        lines += [f"  not looked at: {reason}" for reason in self.skipped]
+        return "\n".join(lines)
+
+
+def check_env(
+    env: str | gym.Env | Callable[[], gym.Env],
+    *,
+    n_steps: int = 1000,
+    seed: int = 0,
+    render: bool = False,
+    raise_errors: bool = True,
+) -> EnvReport:
+    """Plays an environment and tells what is wrong with it.
+
+    Beside what the checkers of Gymnasium and Stable-Baselines3 look for (spaces,
+    arguments and returned tuples, shapes, dtypes, bounds, NaN, rewards, ends, infos,
+    seeds, rendering) it finds what shows only when episodes are compared: observations
+    that are overwritten later or are the state itself, actions changed in place, state
+    that `reset` leaves or that two instances share, the global random generator, a
+    `reset` that seeds itself, a time limit told as a true end, spaces that change,
+    episodes that go on after their end or never end, infos that change their types,
+    what cannot be captured for resumed runs or sent to processes, slow steps.
+
+    Errors are what makes learning wrong or breaks it off; warnings may be meant so.
+    Several hundred to thousand steps are played in up to ten instances.
+
+    Args:
+        env: id of a registered environment, a function that makes one (best: all
+            comparisons are made with fresh ones), or an environment, which is played
+            and compared with copies of it.
+        n_steps: how many random actions to look at closely, at least 1.
+        seed: of the episodes.
+        render: whether to draw a frame too; libraries of drawing may end the process
+            where there is no screen.
+        raise_errors: whether to raise if there are errors.
+
+    Returns:
+        The report; print it.
+
+    Raises:
+        TypeError: if `env` is, or makes, no single environment.
+        ValueError: if there are errors and `raise_errors`; the report is its text.
+            Also if the environment cannot be made, or an argument is off.
+
+    Example:
+        >>> report = check_env("CartPole-v1", n_steps=100)
+        >>> report.errors
+        ()
+        >>> class Bad(gym.Env):
+        ...     observation_space = gym.spaces.Discrete(3)
+        ...     action_space = gym.spaces.Discrete(2)
+        ...     def reset(self, *, seed=None, options=None):
+        ...         return 0, {}
+        ...     def step(self, action):
+        ...         return 3, 1.0, True, False, {}
+        >>> report = check_env(Bad, raise_errors=False)
+        >>> [found.name for found in report.errors], report.errors[0].what
+        (['observation_choice'], 'the observation of step 1 is 3 (int), not an int in \
+[0, 2] as `observation_space` says')
+    """
+    _check_number("n_steps", n_steps, 1)
+    _check_number("seed", seed, 0)
+    examination = _Examination(env, int(n_steps), int(seed), render)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        examination.run()
+    report = examination.report()
+    if raise_errors and report.errors:
+        raise ValueError(
+            f"`check_env`: `env` expected an environment without errors; got {report}"
+        )
+    return report
+
+
+class _Examination:
+    """Collects faults; of each name the first counts."""
+
+    def __init__(self, env: Any, n_steps: int, seed: int, render: bool) -> None:
+        self._given, self._n_steps, self._seed = env, n_steps, seed
+        self._is_drawn = render
+        self._faults: dict[str, str] = {}
+        self._skipped: list[str] = []
+        self._speed = math.nan
+        self._make: Callable[[], Any] | None = _maker(env)
+        self._env = env if self._make is None or isinstance(env, gym.Env) else None
+        if self._env is None and self._make is not None:
+            self._env = self._make()
+        if not isinstance(self._env, gym.Env):
+            raise TypeError(
+                "`check_env`: `env` expected one gymnasium.Env, or a function that "
+                f"makes it; got {self._env!r}; a vector of them is checked by one of it"
+            )
+        spec = self._env.spec
+        self._name = type(self._env.unwrapped).__name__ if spec is None else spec.id
+
+    def run(self) -> None:
+        """Looks from the outside in; what breaks the basic rules is not played."""
+        env = self._env
+        self._add(_contracts.faults_of_spaces(env))
+        spaces: Any = ()
+        if "no_space" not in self._faults:
+            spaces = copy.deepcopy((env.observation_space, env.action_space))
+            self._add(_contracts.faults_of_signature(env))
+            self._add(_contracts.faults_of_metadata(env))
+        if not {"no_space", "bounds", "reset_arguments"} & set(self._faults):
+            self._add(_contracts.faults_of_returns(env, self._seed))
+        basic = {"no_space", "bounds", "reset_arguments", "reset_return", "step_return"}
+        if not (basic | {"raises"}) & set(self._faults):
+            self._watch(spaces)
+            self._compare()
+            self._leave()
+        else:
+            self._skipped.append("episodes, as long as the errors above stand")
+        with contextlib.suppress(Exception):
+            env.close()
+
+    def report(self) -> EnvReport:
+        """Returns what was found."""
+        findings = [
+            EnvFinding(level, name, self._faults[name], remedies[name])
+            for level, remedies in (
+                ("error", _remedies.ERRORS),
+                ("warning", _remedies.WARNINGS),
+            )
+            for name in remedies
+            if name in self._faults
+        ]
+        skipped = tuple(self._skipped)
+        return EnvReport(self._name, tuple(findings), skipped, self._speed)
+
+    def _add(self, faults: Iterator[_contracts.Fault]) -> None:
+        try:
+            for name, told in faults:
+                self._faults.setdefault(name, told)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            self._faults.setdefault("raises", told)
+
+    def _watch(self, spaces: Any) -> None:
+        env = self._env
+        watch = _watch.Watch(spaces[0])
+        start = time.perf_counter()
+        tape = _tapes.play(env, self._seed, self._n_steps, watch=watch)
+        seconds = time.perf_counter() - start
+        self._add(iter(watch.faults.items()))
+        if tape.raised is not None:
+            self._faults["raises"] = tape.raised
+        if spaces != (env.observation_space, env.action_space):
+            now = env.observation_space, env.action_space
+            told = f"{spaces[0]}, {spaces[1]} became {now[0]}, {now[1]}"
+            self._faults["space_changes"] = told
+        if watch.n_steps:
+            self._speed = watch.n_steps / max(seconds, 1e-9)
+            if self._speed < _SLOW:
+                told = f"about {self._speed:.3g} steps a second"
+                self._faults["slow"] = told
+        if watch.n_steps >= 20 and watch.is_constant():
+            told = f"all observations of {watch.n_steps} steps are the same"
+            self._faults["observation_constant"] = told
+        self._look_at_ends(tape, watch.n_steps)
+
+    def _look_at_ends(self, tape: _tapes.Tape, n_steps: int) -> None:
+        lengths = {length for length, _ in tape.ends}
+        is_true = not any(truncated for _, truncated in tape.ends)
+        many, long = _SUSPICIOUS
+        if is_true and len(tape.ends) >= many and len(lengths) == 1:
+            (length,) = lengths
+            if length >= long:
+                told = (
+                    f"all {len(tape.ends)} episodes were terminated, and not truncated"
+                )
+                self._faults["time_limit"] = f"{told}, after {length} steps"
+        if not tape.ends and n_steps >= 1000 and not _has_time_limit(self._env):
+            self._faults["endless"] = f"no episode ended within {n_steps} steps"
+
+    def _compare(self) -> None:
+        if self._make is None:
+            self._skipped.append(
+                "whether episodes repeat, as the environment cannot be copied; pass a "
+                "function that makes it"
+            )
+            return
+        told = (self._make, self._seed, min(self._n_steps, _SHORT))
+        self._add(_comparisons.faults_of_sharing(*told))
+        if getattr(self._env.spec, "nondeterministic", False):
+            self._skipped.append("whether episodes repeat: it is registered as not so")
+        elif "shared_state" not in self._faults:
+            self._add(_comparisons.faults_of_repeating(*told))
+            self._add(_comparisons.faults_of_reseeding(*told))
+        self._add(_comparisons.faults_of_ends(*told))
+
+    def _leave(self) -> None:
+        env = self._env
+        reason = snapshots.uncapturable(env)
+        if reason is not None:
+            self._faults["not_capturable"] = reason
+        if callable(self._given):
+            try:
+                cloudpickle.dumps(self._given)
+            except Exception as error:
+                self._faults["not_sendable"] = f"{type(error).__name__}: {error}"
+        if self._is_drawn:
+            self._draw()
+        try:
+            env.close()
+            env.close()
+        except Exception as error:
+            self._faults["close_fails"] = f"{type(error).__name__}: {error}"
+
+    def _draw(self) -> None:
+        modes, env = self._env.metadata.get("render_modes") or (), self._env
+        if env.render_mode != "rgb_array":
+            if not isinstance(self._given, str) or "rgb_array" not in modes:
+                self._skipped.append("rendering: `render_mode` is not 'rgb_array'")
+                return
+            env = _made(self._given, render_mode="rgb_array")
+        try:
+            env.reset(seed=self._seed)
+            image = env.render()
+        except Exception as error:
+            self._faults["render"] = f"{type(error).__name__}: {error}"
+            return
+        is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8
+        if not is_image or image.ndim != 3 or image.shape[-1] != 3:
+            told = _elements.described(image)
+            self._faults["render"] = f"in mode 'rgb_array' it returned {told}"
+
+
+def _maker(env: Any) -> Callable[[], Any] | None:
+    """Returns what makes further instances, None if nothing does."""
+    if isinstance(env, str):
+        return lambda: _made(env)
+    if not isinstance(env, gym.Env):
+        if callable(env):
+            return env
+        return lambda: env
+    try:
+        pristine = copy.deepcopy(env)
+    except Exception:
+        return None
+    return lambda: copy.deepcopy(pristine)
+
+
+def _made(env_id: str, **kwargs: Any) -> gym.Env:
+    try:
+        return gym.make(env_id, disable_env_checker=True, **kwargs)
+    except (gym.error.Error, ImportError) as error:
+        raise ValueError(
+            "`check_env`: `env` expected an environment that can be made; got "
+            f"{env_id!r}: {error}; check the spelling, or install or import what it "
+            "needs ('module:Name-v0' imports a module)"
+        ) from error
+
+
+def _has_time_limit(env: Any) -> bool:
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            return True
+        env = env.env
+    return False
+
+
+def _check_number(name: str, value: Any, low: int) -> None:
+    # Not by `tfrl.core.checks`: this room works without TensorFlow.
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or int(value) < low:
+        raise (ValueError if whole else TypeError)(
+            f"`check_env`: `{name}` expected an int of at least {low}; got {value!r}"
+        )
