@@ -2,6 +2,7 @@ import configparser
 import pathlib
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -268,3 +269,33 @@ def test_training_takes_the_flags_of_the_front_door(tmp_path, capsys):
     assert stop.value.code == 0
     out = capsys.readouterr().out
     assert out.startswith("usage: tfrl train ") and "[CONFIG ...]" in out
+
+
+FAULTY = """
+import gymnasium as gym
+class Faulty(gym.Env):
+    observation_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return 5, {}
+    def step(self, action):
+        return 0, 0.0, True, False, {}
+gym.register("Faulty-v0", entry_point=Faulty)
+"""
+
+
+def test_check_env(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "faulty_module.py").write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    assert call("check-env", "CartPole-v1", "--steps=50", "--seed=3") == 0
+    assert capsys.readouterr().out.startswith("CartPole-v1: 0 errors, 0 warnings")
+    assert call("check-env", "faulty_module:Faulty-v0", "--steps=50") == 1
+    assert (
+        "error observation_choice: the observation of `reset`"
+        in capsys.readouterr().out
+    )
+    assert call("check-env", "Nothing-v0") == 2
+    assert "expected an environment that can be made" in capsys.readouterr().err
+    assert call("check-env", "CartPole-v1", "--steps=0") == 2
+    assert "`n_steps` expected an int" in capsys.readouterr().err

@@ -7,11 +7,12 @@
     tfrl export runs/seven policies/seven
     tfrl verify policies/seven
     tfrl doctor runs/seven
+    tfrl check-env CartPole-v1
 
 Each does what a Python function does: `tfrl.rl_trainer.main`; `evaluate`, `record` and
 `export` of what `tfrl.rl_trainer.open_run` returns; of `tfrl.summaries`
 `plot_learning_curve`, or for several runs `MeanCurveReader` and `CurvesPlotter`;
-`verify` and `find_nonfinite` of `tfrl.training`.
+`verify` and `find_nonfinite` of `tfrl.training`; `tfrl.environments.check_env`.
 """
 
 import argparse
@@ -37,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process by default.
 
     Returns:
-        0 when done, 1 if the doctor found something, 130 if interrupted, 2 for bad
-        input, of which one line on stderr tells; of `train` what
-        `tfrl.rl_trainer.main` returns.
+        0 when done, 1 if `doctor` or `check-env` found something wrong, 130 if
+        interrupted, 2 for bad input, of which one line on stderr tells; of `train`
+        what `tfrl.rl_trainer.main` returns.
 
     Example:
         >>> main(["doctor", "no/such/run"])
@@ -223,6 +224,22 @@ def _doctor(flags: argparse.Namespace) -> int:
     return 1
 
 
+def _check_env(flags: argparse.Namespace) -> int:
+    # Environments may lie in a module beside which the command is given.
+    sys.path.insert(0, os.getcwd())
+    if flags.render:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    report = _load("environments").check_env(
+        flags.env_id,
+        n_steps=flags.steps,
+        seed=flags.seed,
+        render=flags.render,
+        raise_errors=False,
+    )
+    print(report)
+    return 1 if report.errors else 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = entry.OneLineParser(
         prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
@@ -277,6 +294,11 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", _doctor, "find the first number of a run that is not finite"
     )
     add_run(doctored)
+    checked = add("check-env", _check_env, "play an environment to find its faults")
+    checked.add_argument("env_id", metavar="ID", help="such as my_module:MyEnv-v0")
+    checked.add_argument("--steps", type=int, default=1000, help="how many to look at")
+    checked.add_argument("--seed", **seeded)
+    checked.add_argument("--render", action="store_true", help="draw a frame too")
     return parser
 
 

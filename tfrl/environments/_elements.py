@@ -114,8 +114,8 @@ def _misfit_of_array(
     array = np.asarray(value)
     if array.shape != space.shape:
         return Misfit("shape", place, expected, described(array))
-    casting = "same_kind" if form_only else "no"
-    if not np.can_cast(array.dtype, space.dtype, casting):
+    dtype = np.dtype(space.dtype)
+    if not np.can_cast(array.dtype, dtype, "same_kind" if form_only else "no"):
         return Misfit("dtype", place, expected, described(array))
     return None if form_only else _misfit_of_numbers(space, array, place)
 

@@ -175,9 +175,8 @@ class _Examination:
         self._skipped: list[str] = []
         self._speed = math.nan
         self._make: Callable[[], Any] | None = _maker(env)
-        self._env = env if self._make is None or isinstance(env, gym.Env) else None
-        if self._env is None and self._make is not None:
-            self._env = self._make()
+        make = self._make
+        self._env: Any = env if make is None or isinstance(env, gym.Env) else make()
         if not isinstance(self._env, gym.Env):
             raise TypeError(
                 "`check_env`: `env` expected one gymnasium.Env, or a function that "
