@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tfrl import agents
 from tfrl.agents import _observation_kinds
 
 S = gym.spaces
@@ -106,3 +107,40 @@ def test_rows():
 def test_what_does_not_fit(kind, nest, match):
     with pytest.raises(ValueError, match=f"`Here`: .*{match}"):
         rows(kind, nest)
+
+
+class Pictures(gym.Env):
+    """Shows a square that moves."""
+
+    action_space = S.Discrete(2)
+
+    def __init__(self, *channels):
+        self.observation_space = pixels(36, 40, *channels)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._at = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self._at += 1
+        return self._seen(), 0.0, False, False, {}
+
+    def _seen(self):
+        seen = np.zeros(self.observation_space.shape, np.uint8)
+        seen[self._at : self._at + 9, :9] = 255
+        return seen
+
+
+@pytest.mark.parametrize("channels", [(), (1,), (3,)], ids=str)
+def test_stacks_of_gymnasium_reach_the_convolution(channels):
+    env = gym.wrappers.FrameStackObservation(Pictures(*channels), 4)
+    assert env.observation_space.shape == (4, 36, 40, *channels)
+    policy = agents.ActorCriticPolicy.create(
+        env.observation_space, env.action_space, tx=agents.sgd(0.1)
+    )
+    env.reset(seed=0)
+    seen = np.stack([env.step(0)[0] for _ in range(3)])
+    assert policy.sample_actions(seen, seed=0).shape == [3]
+    assert len(policy.state.model_def.encoder.images) == 1
+    assert policy.actor_layers() is None, "no twin without TensorFlow"

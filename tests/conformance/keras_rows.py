@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl import agents, layers, losses, schedules, training
+from tfrl import agents, core, layers, losses, schedules, training
 
 KINDS = {
     "layer": keras.layers.Layer,
@@ -56,8 +56,9 @@ class LayerRow:
 
         def values(spec: Any) -> Any:
             shape, dtype = spec
-            if dtype == "int64":
-                return rng.integers(3, size=(batch, *shape))
+            if dtype.endswith(("int64", "int8")):
+                most = 256 if dtype == "uint8" else 3
+                return rng.integers(most, size=(batch, *shape), dtype=dtype)
             return rng.normal(size=(batch, *shape)).astype(dtype)
 
         return [map_specs(values, spec) for spec in self.specs]
@@ -112,7 +113,7 @@ def squares(model: Any, x: Any) -> Any:
 
 def fit_model(dtype: str) -> training.FitModel:
     def network() -> keras.Sequential:
-        kernel = keras.initializers.Orthogonal(seed=0)
+        kernel = core.Orthogonal(seed=0)
         dense = keras.layers.Dense(2, kernel_initializer=kernel, dtype=dtype)
         return keras.Sequential([keras.Input([3]), dense])
 
@@ -170,6 +171,12 @@ LAYERS = (
     ),
     LayerRow("agents.MLP", lambda dtype: agents.MLP([4, 4], dtype=dtype)),
     LayerRow(
+        "agents.MLP",
+        lambda dtype: agents.MLP([4], n_outputs=3, dtype=dtype),
+        name="MLP with outputs",
+        own_dtype=True,
+    ),
+    LayerRow(
         "agents.SpaceEncoder",
         lambda dtype: agents.SpaceEncoder(
             agents.SpaceEncoder.describe(PLACES), dtype=dtype
@@ -190,6 +197,28 @@ LAYERS = (
         own_dtype=True,
     ),
     LayerRow("training.FitModel", fit_model),
+)
+# Slow ones, which the least tests take.
+FRAMES = gym.spaces.Box(0, 255, (2, 36, 36), np.uint8)
+IMAGE_LAYERS = (
+    LayerRow(
+        "agents.SpaceEncoder",
+        lambda dtype: agents.SpaceEncoder(
+            agents.SpaceEncoder.describe(FRAMES), dtype=dtype
+        ),
+        (((2, 36, 36), "uint8"),),
+        name="SpaceEncoder of images",
+        own_dtype=True,
+    ),
+    LayerRow(
+        "agents.ActorCritic",
+        lambda dtype: agents.ActorCritic(
+            agents.SpaceEncoder.describe(FRAMES), n_outputs=2, dtype=dtype
+        ),
+        (((2, 36, 36), "uint8"),),
+        name="ActorCritic of images",
+        own_dtype=True,
+    ),
 )
 
 
@@ -268,4 +297,7 @@ SCHEDULES = {
         (2, 1.3), (10, 0.7), (20, 0.1)
     ),
 }
-WITHOUT_ROW = {"schedules.Scheduler": "an interface: what implements it has rows"}
+WITHOUT_ROW = {
+    "core.Orthogonal": "of matrices alone: tests/core has it",
+    "schedules.Scheduler": "an interface: what implements it has rows",
+}

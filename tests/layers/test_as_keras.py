@@ -303,3 +303,61 @@ def test_bad_arguments():
         layers.AsKeras(layer)(tf.constant(["a"]))
     with pytest.raises(ValueError, match="`rng` expected 64 bits"):
         layers.AsKeras(layer, rng=np.zeros([4], np.uint32))(np.ones([1, 2], "f"))
+
+
+@pytest.mark.parametrize("how", ["eager", "graph", "symbolic"])
+def test_another_width_is_a_value_error_that_names_the_layer(how):
+    layer = layers.AsKeras(foreign_layers.Affine(2))
+    layer(np.ones([2, 3], "f"))
+    inputs = keras.Input([4]) if how == "symbolic" else np.ones([2, 4], "f")
+    call = tf.function(layer) if how == "graph" else layer
+    with pytest.raises(ValueError, match=r"(?s)AsKeras.*4\) where it was built for"):
+        call(inputs)
+    assert layer(np.ones([5, 3], "f")).shape == (5, 2)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("given", ["float16", "float32", "float64"])
+def test_output_spec_of_inputs_that_a_call_casts(policy, given):
+    layer = layers.AsKeras(foreign_layers.Affine(2), dtype=policy)
+    spec = layer.compute_output_spec(keras.KerasTensor((None, 3), given))
+    outputs = layer(tf.ones([4, 3], given))
+    assert (spec.shape, spec.dtype) == ((None, 2), outputs.dtype.name)
+    assert layer.compute_output_shape((7, 3)) == (7, 2)
+    assert outputs.dtype == layer.compute_dtype
+
+
+def test_output_shape_of_integers_and_before_building():
+    class Table:
+        def init(self, signature, rng):
+            return np.ones([10, 3], np.float32), ()
+
+        def pure_fn(self, x, weights, state, rng):
+            return tf.gather(weights, x), state
+
+    layer = layers.AsKeras(Table(), dtype="int32")
+    assert layer.compute_output_shape((None, 5)) == (None, 5, 3)
+    layer = layers.AsKeras(Table())
+    layer(np.zeros([2, 5], np.int64))
+    assert layer.compute_output_shape((None, 5)) == (None, 5, 3)
+
+
+def test_every_step_of_a_sequence():
+    layer = keras.layers.TimeDistributed(layers.AsKeras(foreign_layers.Affine(2)))
+    assert layer(keras.Input([7, 3])).shape == (None, 7, 2)
+    assert layer(np.ones([4, 7, 3], "f")).shape == (4, 7, 2)
+
+
+def test_a_subclassed_model_builds_it_in_fit():
+    class Whole(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = layers.AsKeras(foreign_layers.Affine(1))
+
+        def call(self, x):
+            return self.inner(x)
+
+    model = Whole()
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(np.ones([4, 3]), np.zeros([4, 1]), batch_size=2, verbose=0)
+    assert np.isfinite(model.inner.weights_0.numpy()).all()

@@ -136,11 +136,11 @@ def test_fit_by_xla(trax):
 
 
 def test_errors_of_the_layer_are_told_in_full(trax):
+    layer = layers.AsKeras(_layer("Dense", trax))
+    layer(data(2))
     with pytest.raises(
-        RuntimeError, match="(?s)raised LayerError: .*through layer Dense_"
+        ValueError, match="(?s)built for.*raised LayerError: .*through layer Dense_"
     ):
-        layer = layers.AsKeras(_layer("Dense", trax))
-        layer(data(2))
         layer(data(2)[:, :3])
 
 

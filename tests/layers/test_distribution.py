@@ -205,6 +205,18 @@ def test_parameters_are_wide_under_every_policy(policy, wide):
     (kernel,) = (weight for weight in head.weights if weight.name == "kernel")
     by_hand = tf.cast(narrow, wide) @ kernel.value
     np.testing.assert_allclose(parameters[:, :2], by_hand, rtol=1e-6)
+    for symbolic in (keras.Input([5]), keras.KerasTensor((4, 7, 5))):
+        said = head(symbolic)
+        assert (said.shape, said.dtype) == ((*symbolic.shape[:-1], 4), wide)
+        assert head.compute_output_spec(symbolic).dtype == wide
+
+
+def test_another_width_is_refused():
+    head = layers.DistributionHead(BOX)
+    head(inputs(3, 5))
+    for wrong in (inputs(3, 6), keras.Input([6])):
+        with pytest.raises(ValueError, match="incompatible with the layer"):
+            head(wrong)
 
 
 def test_masks_of_time_pass_through():

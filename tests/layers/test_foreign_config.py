@@ -22,6 +22,12 @@ def test_signatures_come_back_from_json(signature):
     assert _foreign_config.decoded(json.loads(text)) == signature
 
 
+def test_keras_tensors_of_a_signature():
+    found = _foreign_config.symbolic(SIGNATURE)
+    assert (found[0]["a"].shape, found[0]["a"].dtype) == ((None, 3), "int32")
+    assert [x.dtype for x in found[1]] == ["float32", "bfloat16"]
+
+
 def test_keys_and_names_come_back():
     key = np.array([1, 2**32 - 1], np.uint32)
     config = json.loads(json.dumps(_foreign_config.encoded_key(key)))

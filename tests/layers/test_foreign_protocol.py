@@ -56,3 +56,26 @@ def test_arrays_of_numbers_and_bools_will_do(dtype):
 def test_arrays_of_strings_will_not():
     with pytest.raises(TypeError, match="`inputs` expected arrays of numbers or bools"):
         _foreign_protocol.check_dtype("inputs", np.dtype("S3"))
+
+
+def test_inputs_of_another_batch_than_the_only_one():
+    tensor = tf.zeros([4, 2])
+    assert _foreign_protocol.of_batch(None, tensor) is tensor
+    assert _foreign_protocol.of_batch(4, tensor).shape == (4, 2)
+    for shape in ((None, 2), (4, 2), ()):
+        _foreign_protocol.check_batch(4, shape)
+    with pytest.raises(ValueError, match="`inputs` expected a batch of 3"):
+        _foreign_protocol.check_batch(3, (4, 2))
+
+
+def test_errors_are_laid_on_shapes_where_those_differ():
+    built_for = {"a": core.ShapeDtype((None, 3)), "b": core.ShapeDtype((None, None))}
+    for rows in (2, 5):
+        inputs = {"a": tf.zeros([rows, 3]), "b": tf.zeros([rows, 9])}
+        with pytest.raises(KeyError):
+            with _foreign_protocol.blaming_shapes(built_for, inputs):
+                raise KeyError("x")
+    for wrong in (tf.zeros([2, 4]), tf.zeros([2]), tf.zeros([2, 3, 1])):
+        with pytest.raises(ValueError, match="built for .*: reason"):
+            with _foreign_protocol.blaming_shapes(built_for, {**inputs, "a": wrong}):
+                raise RuntimeError("reason")

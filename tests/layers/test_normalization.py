@@ -66,6 +66,53 @@ def test_options_are_those_of_the_normalizer():
         np.testing.assert_array_equal(got, expected.normalize(batch))
     clipped = layers.RunningNormalization(clip_value=0.5)(batch, training=True)
     assert float(tf.reduce_max(tf.abs(clipped))) == 0.5
+    free = layers.RunningNormalization(clip_value=None)
+    assert free.get_config()["clip_value"] is None
+    np.testing.assert_array_equal(
+        free(batch, training=True), layers.RunningNormalization()(batch, training=True)
+    )
+
+
+POLICIES = ["float32", "float64", "mixed_float16", "mixed_bfloat16", "bfloat16"]
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_layer_that_saw_nothing_leaves_inputs_as_they_are(
+    options,
+    normalizer,  # noqa: ARG001
+    policy,
+):
+    values = np.array([[0.9, -0.7, 300.0]], np.float32)
+    layer = layers.RunningNormalization(**options, dtype=policy)
+    got = layer(values)
+    assert got.dtype == layer.compute_dtype
+    right = tf.cast(tf.cast(values, got.dtype), tf.float32)
+    np.testing.assert_allclose(tf.cast(got, tf.float32), right, rtol=1e-6)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_one_bad_value_does_not_stay(options, normalizer, bad, jit_compile):
+    data = batches(3, 8, 3)
+    layer = layers.RunningNormalization(**options)
+    model = model_around(layer)
+    model.compile("sgd", "mse", jit_compile=jit_compile)
+    spoiled = np.copy(data)
+    spoiled[1, 4, 2] = bad
+    model.fit(
+        spoiled.reshape(-1, 3),
+        np.zeros([24, 1]),
+        batch_size=8,
+        shuffle=False,
+        verbose=0,
+    )
+    expected = normalizer(tf.TensorSpec([3]))
+    for batch in data[[0, 2]]:
+        expected.update(batch)
+    for weight, variable in zip(layer.weights, expected.variables, strict=True):
+        np.testing.assert_allclose(weight.numpy(), variable.numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
@@ -251,6 +298,12 @@ def test_bad_options(options, match):
 
 
 def test_bad_inputs():
+    built = layers.RunningNormalization(feature_axes=2)
+    built(tf.zeros([4, 2, 3]))
+    for wrong in ((4, 2, 4), (4, 3, 2), (3,)):
+        for inputs in (tf.zeros(wrong), keras.KerasTensor(wrong)):
+            with pytest.raises(ValueError, match="incompatible with the layer"):
+                built(inputs)
     with pytest.raises(TypeError, match="`inputs` expected a floating-point dtype"):
         layers.RunningNormalization()(tf.constant([[1, 2]]))
     with pytest.raises(ValueError, match="`inputs` expected rank of at least 2"):

@@ -201,3 +201,31 @@ def test_moments_of_a_stream_normalize():
     stream = moment_streams.advance_moment_stream(stream, [values], "adaptive", 1.0)
     got = moments.standardize(values, stream.moments[0])
     np.testing.assert_allclose(got, [-1.0, 1.0], rtol=1e-6)
+
+
+@EVERY_RULE
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e200])
+def test_batches_that_are_not_finite_change_nothing(rule, setting, bad):
+    start = moment_streams.start_moment_stream([[2], []], rule, setting)
+    good = [tf.constant([[1.0, 2.0], [3.0, 6.0]], tf.float64), tf.constant([4.0])]
+    spoiled = [tf.constant([[1.0, 2.0], [bad, 6.0]], tf.float64), tf.constant([4.0])]
+    advance = moment_streams.advance_moment_stream
+    once = advance(start, good, rule, setting)
+    for before in (start, once):
+        for jit in (None, False, True):
+            run = advance if jit is None else tf.function(advance, jit_compile=jit)
+            after = run(before, spoiled, rule, setting)
+            for one, two in zip(*map(tf.nest.flatten, (after, before)), strict=True):
+                np.testing.assert_array_equal(one, two)
+
+
+def test_moments_to_normalize_with():
+    start = moment_streams.start_moment_stream([[2]], "adaptive", 1.0)
+    (known,) = start.to_normalize()
+    assert known.mean.numpy().tolist() == [0.0, 0.0]
+    assert known.variance.numpy().tolist() == [1.0, 1.0]
+    batch = [tf.constant([[1.0, 2.0], [3.0, 2.0]])]
+    after = moment_streams.advance_moment_stream(start, batch, "adaptive", 1.0)
+    (known,) = after.to_normalize()
+    assert known.mean.numpy().tolist() == [2.0, 2.0]
+    assert known.variance.numpy().tolist() == [1.0, 0.0]

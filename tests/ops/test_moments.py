@@ -270,3 +270,19 @@ def test_unknown_rank_is_refused():
         tf.function(moments.batch_moments).get_concrete_function(
             tf.TensorSpec(None, tf.float32)
         )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("row", [0, 3])
+def test_rows_do_not_spoil_each_other(dtype, bad, row):
+    data = np.random.default_rng(0).normal(size=[9000, 2]).astype(dtype)
+    _, known = moments.batch_moments(data, 1)
+    spoiled = data.copy()
+    spoiled[row, 0] = bad
+    right = moments.standardize(data, known)
+    for learned in (False, True):
+        got = moments.standardize(spoiled, known, learned=learned).numpy()
+        others = np.delete(np.arange(9000), row)
+        np.testing.assert_allclose(got[others], right.numpy()[others], atol=1e-4)
+        assert not np.isfinite(got[row, 0])

@@ -143,3 +143,26 @@ def test_a_python_float_has_the_precision_of_the_spec():
 def test_bad_settings(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda spec: stats.EMAverager(spec, 0.3),
+        stats.AdaptiveAverager,
+        lambda spec: stats.WindowAverager(spec, 2),
+    ],
+    ids=["exponential", "adaptive", "window"],
+)
+def test_a_batch_that_is_not_finite_is_passed_over(make, bad):
+    spec = {"a": tf.TensorSpec([]), "b": tf.TensorSpec([2])}
+    averager, other = make(spec), make(spec)
+    averager.update({"a": bad, "b": tf.ones([2])})
+    np.testing.assert_array_equal(averager.get()["b"], [0.0, 0.0])
+    for value in (1.0, 2.0, 5.0):
+        good = {"a": value, "b": tf.constant([value, -value])}
+        right = other.average(good)
+        for got in (averager.average(good), averager.average({**good, "a": bad})):
+            np.testing.assert_allclose(got["a"], right["a"], rtol=1e-6)
+            np.testing.assert_allclose(got["b"], right["b"], rtol=1e-6)

@@ -25,7 +25,7 @@ def batch(seed):
 @pytest.mark.parametrize(
     "options", [{}, {"zero_mean": False}, {"unit_std": True}], ids=str
 )
-@pytest.mark.parametrize("clip_value", [-1.0, 0.5])
+@pytest.mark.parametrize("clip_value", [None, -1.0, 0.5])
 def test_equals_tensorflow_within_rounding(options, clip_value):
     normalizer = stats.AdaptiveNormalizer(SPEC, auto_update=False, **options)
     for seed in range(3):
@@ -48,6 +48,14 @@ def test_is_a_copy_of_its_moment():
     host = normalizer.numpy()
     normalizer.update(tf.constant([100.0, 300.0]))
     np.testing.assert_allclose(host(np.array([1.0, 3.0])), [-1.0, 1.0])
+
+
+def test_copy_of_what_saw_nothing_leaves_values_as_they_are():
+    for options in ({}, {"zero_mean": False}, {"unit_std": True}):
+        host = stats.EMNormalizer(tf.TensorSpec([2]), **options).numpy()
+        for dtype in (np.float16, np.float32, np.float64):
+            values = np.array([[0.9, -300.0]], dtype)
+            np.testing.assert_allclose(host(values), values, rtol=1e-9)
 
 
 def test_runs_no_tensorflow(monkeypatch):

@@ -92,6 +92,23 @@ def test_values_of_no_weight_are_not_looked_at(jit):
         np.testing.assert_array_equal(mine, yours)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_values_that_are_not_finite_do_not_count(bad, jit):
+    update = tf.function(lambda m, *v: m.update(*v), jit_compile=jit)
+    start = moments.RunningMoments.create([2])
+    values = tf.constant([[1.0, 2.0], [0.0, bad], [3.0, 6.0]], tf.float64)
+    for given in ([values], [values, tf.constant([1.0, 2.0, 1.0])]):
+        merged = update(start, *given)
+        right = start.update([[1.0, 2.0], [3.0, 6.0]])
+        for one, two in zip(*map(tf.nest.flatten, (merged, right)), strict=True):
+            np.testing.assert_allclose(one, two)
+    same = update(merged, values[1:2])
+    for one, two in zip(*map(tf.nest.flatten, (same, merged)), strict=True):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(update(start, values[1:2]).normalize(values)[0], [1, 2])
+
+
 def test_unknown_batch_size_in_a_graph():
     update = tf.function(
         lambda v: moments.RunningMoments.create([2]).update(v).mean,
@@ -110,6 +127,8 @@ def test_normalize(dtype, expected):
     normalized = merged.normalize(values, clip=5.0)
     assert normalized.dtype == expected
     np.testing.assert_allclose(normalized, [[0.0], [1.0], [5.0]], atol=1e-3)
+    unbounded = merged.normalize(values, clip=None)
+    np.testing.assert_allclose(unbounded, [[0.0], [1.0], [49.0]], atol=1e-3)
 
 
 def test_normalize_before_the_first_update_changes_nothing():
@@ -172,6 +191,26 @@ def test_return_scale_equals_a_plain_loop(jit):
     assert (np.abs(expected) == 1.5).any()
     np.testing.assert_allclose(scaled, expected[15:], rtol=1e-9)
     np.testing.assert_allclose(scale.running_returns, left, rtol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("end", [False, True], ids=["within", "at the end"])
+def test_return_scale_passes_over_rewards_that_are_not_finite(bad, end):
+    rewards = np.array([[1.0, 1.0], [bad, 2.0], [4.0, 3.0]])
+    ended = np.zeros((3, 2), bool)
+    ended[1, 0] = end
+    valid = np.ones((3, 2), bool)
+    scale, scaled = moments.ReturnScale.create(2)(
+        rewards, ended, valid, gamma=0.5, clip=None
+    )
+    seen = [1.0, 1.0, 2.5, 4.25, 4.0 if end else 4.5]
+    np.testing.assert_allclose(scale.moments.count, 5.0)
+    np.testing.assert_allclose(scale.moments.variance, np.var(seen))
+    np.testing.assert_allclose(scale.running_returns, [seen[-1], 4.25])
+    np.testing.assert_allclose(scaled[2], [4.0, 3.0] / np.std(seen), rtol=1e-6)
+    np.testing.assert_array_equal(scaled[1, 0], bad)
+    _, scaled = scale(rewards[:1], ended[:1], valid[:1], gamma=0.5, clip=0.1)
+    assert np.isfinite(scaled).all()
 
 
 def test_return_scale_keeps_float32_and_widens_integers():

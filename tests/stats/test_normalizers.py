@@ -93,11 +93,64 @@ def test_clipping_is_for_positive_bounds_and_never_for_calls():
         (2.0, 2.0),
         (0.0, 9.0),
         (-1.0, 9.0),
+        (None, 9.0),
         (tf.constant(3.0), 3.0),
     ):
         got = normalizer.normalize(tf.constant(9.0), clip_value=bound)
         np.testing.assert_allclose(got, expected, rtol=1e-6)
     np.testing.assert_allclose(normalizer(tf.constant(9.0), training=False), 9.0)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_what_saw_nothing_leaves_values_as_they_are(make, dtype):
+    values = tf.constant([[0.5, -300.0], [2.0, 0.0]], dtype)
+    for options in ({}, {"zero_mean": False}, {"unit_std": True}):
+        normalizer = make(tf.TensorSpec([2], dtype), **options)
+        got = normalizer(values, training=False)
+        assert got.dtype == dtype
+        np.testing.assert_allclose(*map(wide, (got, values)), rtol=1e-9)
+        assert count(normalizer) == 0
+    # The one thing recorded otherwise, here by hand.
+    normalizer = make(tf.TensorSpec([]), auto_update=False)
+    np.testing.assert_allclose(normalizer.normalize(tf.constant(0.5)), 5e4, rtol=1e-6)
+
+
+def wide(tensor):
+    return tf.cast(tensor, tf.float64)
+
+
+BAD_VALUES = [np.nan, np.inf, -np.inf, 1e200]
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("bad", BAD_VALUES)
+@pytest.mark.parametrize("jit", [False, True], ids=["eager", "xla"])
+def test_a_batch_that_is_not_finite_is_not_learned_from(make, bad, jit):
+    spec = {"a": tf.TensorSpec([2], tf.float64), "b": tf.TensorSpec([], tf.float64)}
+    rng = np.random.default_rng(0)
+
+    def batch():
+        return {"a": tf.constant(rng.normal(size=[4, 2])), "b": tf.zeros([4], "double")}
+
+    normalizer, other = make(spec), make(spec)
+    run = tf.function(normalizer.normalize, jit_compile=jit) if jit else None
+    run = run or normalizer.normalize
+    for at, good in enumerate([batch() for _ in range(4)]):
+        if at in (0, 2):
+            spoiled = good["a"].numpy()
+            spoiled[0, 1] = bad
+            before = [v.numpy() for v in normalizer.variables]
+            got = run({**good, "a": tf.constant(spoiled)})
+            for old, new in zip(before, normalizer.variables, strict=True):
+                np.testing.assert_array_equal(old, new)
+            # Other rows are normalized as ever.
+            np.testing.assert_allclose(
+                got["a"][1:], other(good, training=False)["a"][1:], rtol=1e-9
+            )
+        got, right = run(good), other.normalize(good)
+        np.testing.assert_allclose(got["a"], right["a"], rtol=1e-9)
+    assert count(normalizer) == 4
 
 
 def count(normalizer):

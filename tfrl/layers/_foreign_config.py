@@ -50,6 +50,14 @@ def decoded(config: dict[str, Any]) -> Any:
     return (list if kind == "list" else tuple)(map(decoded, content))
 
 
+def symbolic(signature: Any) -> Any:
+    """Keras tensors of a signature."""
+    return tf.nest.map_structure(
+        lambda leaf: keras.KerasTensor(leaf.shape, tf.as_dtype(leaf.dtype).name),
+        signature,
+    )
+
+
 def name_of(argument: str, function: Any) -> str:
     """The name that a function or class is registered by."""
     if inspect.isclass(function) or inspect.isfunction(function):

@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import inspect
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -59,6 +60,49 @@ def check_dtype(name: str, dtype: Any) -> None:
             f"`AsKeras`: `{name}` expected arrays of numbers or bools; "
             f"got dtype {kind.name}; encode what it stands for in numbers"
         )
+
+
+def check_batch(batch_size: int | None, shape: Any) -> None:
+    """Raises unless a shape is of the only batch size, if there is one."""
+    sizes = (None, batch_size)
+    if batch_size is not None and len(shape) and shape[0] not in sizes:
+        raise ValueError(
+            f"`AsKeras`: `inputs` expected a batch of {batch_size}, "
+            f"`batch_size`; got shape {tuple(shape)}; "
+            "make another layer for other batches"
+        )
+
+
+def of_batch(batch_size: int | None, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor whose batch is known to be of the only size."""
+    if batch_size is None or tensor.shape.rank == 0:
+        return tensor
+    check_batch(batch_size, tensor.shape)
+    # The name comes with TensorFlow's message, if it is of another size.
+    return tf.ensure_shape(
+        tensor,
+        [batch_size, *tensor.shape[1:]],
+        name=f"AsKeras_expects_batch_size_{batch_size}",
+    )
+
+
+@contextlib.contextmanager
+def blaming_shapes(built_for: Any, inputs: Any) -> Iterator[None]:
+    """Turns errors into ValueErrors where inputs are not as the layer was built for."""
+    try:
+        yield
+    except Exception as error:
+        pairs = zip(*map(tf.nest.flatten, (built_for, inputs)), strict=False)
+        wrong = [
+            f"{x.shape} where it was built for {tuple(known.shape)}"
+            for known, x in pairs
+            if not x.shape[1:].is_compatible_with(tf.TensorShape(known.shape)[1:])
+        ]
+        if not wrong:
+            raise
+        raise ValueError(
+            f"`AsKeras`: `inputs` have shape {', '.join(wrong)}: {error}"
+        ) from error
 
 
 class Runner:

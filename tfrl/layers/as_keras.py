@@ -224,24 +224,28 @@ class AsKeras(keras.layers.Layer):
             signature, self._seen = self._seen(), None
         for leaf in tf.nest.flatten(signature):
             _foreign_protocol.check_dtype("inputs", leaf.dtype)
-            self._check_batch(leaf.shape)
-        weights, state = self._initial(tf.nest.map_structure(self._known, signature))
+            _foreign_protocol.check_batch(self.batch_size, leaf.shape)
+        # Values, not tensors of a graph in which the layer may be built.
+        with tf.init_scope():
+            weights, state = self._initial(
+                tf.nest.map_structure(self._known, signature)
+            )
         self._weights_nest = self._add("weights", weights, trainable=True)
         self._state_nest = self._add("state", state, trainable=False)
         self.rng = self._add_variable("rng", self._first_key("rng"), False)
-        self._build_config = functools.partial(_foreign_config.encoded, signature)
+        self._built_for: Callable[[], Any] = lambda: signature
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Returns what the layer makes of a nest of tensors."""
-        inputs = tf.nest.map_structure(self._of_batch, inputs)
+        of_batch = functools.partial(_foreign_protocol.of_batch, self.batch_size)
+        inputs = tf.nest.map_structure(of_batch, inputs)
         state, rng = read_values((self._state_nest(), self.rng))
-        outputs, new_state = self._runner(bool(training)).call(
-            inputs,
-            read_values(self._weights_nest()),
-            state,
-            _foreign_keys.key_of_replica(rng),
-            bool(training),
-        )
+        weights = _map(self._computed, read_values(self._weights_nest()))
+        key = _foreign_keys.key_of_replica(rng)
+        with _foreign_protocol.blaming_shapes(self._built_for(), inputs):
+            outputs, new_state = self._runner(bool(training)).call(
+                inputs, weights, state, key, bool(training)
+            )
         new_state = to_tensors(new_state)
         _foreign_protocol.check_structure("a new state", state, new_state)
         nests = (self._state_nest(), state, new_state)
@@ -251,12 +255,32 @@ class AsKeras(keras.layers.Layer):
         self.rng.assign(self._next_key(rng))
         return to_tensors(outputs)
 
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Shapes of what it makes of inputs, for which it is built."""
+        dtype = self._inputs_dtype or self.compute_dtype
+        signature = tensor_shapes_to_shape_dtypes(input_shape, dtype)
+        if self.built:
+            signature = tf.nest.map_structure(
+                lambda given, known: given.replace(dtype=known.dtype),
+                signature,
+                self._built_for(),
+            )
+        spec = self.compute_output_spec(_foreign_config.symbolic(signature))
+        return tf.nest.map_structure(lambda leaf: leaf.shape, spec)
+
     def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
         """Shapes and dtypes of what it makes of inputs, for which it is built."""
         if not self.built:
             self._see(inputs)
             self.build(tf.nest.map_structure(lambda leaf: leaf.shape, inputs))
-        return super().compute_output_spec(inputs, training=training)
+        # As a call casts them.
+        seen = tf.nest.map_structure(
+            lambda leaf: self._cast(core_shapes.signature(leaf)), inputs
+        )
+        # Not that of `Layer`: it would ask for the shape alone.
+        return keras.Operation.compute_output_spec(
+            self, _foreign_config.symbolic(seen), training=training
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Everything `from_config` needs."""
@@ -288,7 +312,7 @@ class AsKeras(keras.layers.Layer):
 
     def get_build_config(self) -> dict[str, Any] | None:
         """Shapes and dtypes of the inputs that it was built for."""
-        return self._build_config() if self.built else None
+        return _foreign_config.encoded(self._built_for()) if self.built else None
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         """Creates the variables for the inputs that `get_build_config` described."""
@@ -325,22 +349,20 @@ class AsKeras(keras.layers.Layer):
         return functools.partial(tf.nest.pack_sequence_as, structure, variables)
 
     def _add_variable(self, name: str, value: Any, trainable: bool) -> keras.Variable:
-        value = tf.convert_to_tensor(value)
+        with tf.init_scope():
+            value = tf.convert_to_tensor(value)
         _foreign_protocol.check_dtype("layer", value.dtype.as_numpy_dtype)
         floating, dtype = value.dtype.is_floating, value.dtype
         if floating and (
             trainable or dtype.size < tf.as_dtype(self.variable_dtype).size
         ):
             dtype = tf.as_dtype(self.variable_dtype)
-        value = tf.cast(value, dtype)
-        options = (
-            {}
-            if trainable
-            else {
-                "autocast": False,
-                "aggregation": "mean" if floating else "only_first_replica",
-            }
-        )
+        with tf.init_scope():
+            value = tf.cast(value, dtype)
+        options: dict[str, Any] = {}
+        if not trainable:
+            how = "mean" if floating else "only_first_replica"
+            options = {"autocast": False, "aggregation": how}
         variable = self.add_weight(
             shape=value.shape,
             initializer=lambda shape, dtype: value,  # noqa: ARG005
@@ -355,33 +377,21 @@ class AsKeras(keras.layers.Layer):
 
     def _cast(self, leaf: core_shapes.ShapeDtype) -> core_shapes.ShapeDtype:
         floating = tf.as_dtype(leaf.dtype).is_floating
-        return leaf.replace(dtype=self.compute_dtype) if floating else leaf
+        if floating and self.autocast:
+            return leaf.replace(dtype=self.compute_dtype)
+        return leaf
+
+    def _computed(self, weight: tf.Tensor) -> tf.Tensor:
+        """A weight in the compute dtype, as Keras gives it inside a call alone."""
+        if weight.dtype.is_floating and self.autocast:
+            return tf.cast(weight, self.compute_dtype)
+        return weight
 
     def _known(self, leaf: core_shapes.ShapeDtype) -> core_shapes.ShapeDtype:
         batch = self.batch_size or 1
         dims = [batch if i == 0 else 1 for i in range(len(leaf.shape))]
         pairs = zip(leaf.shape, dims, strict=True)
         return leaf.replace(shape=[b if a is None else a for a, b in pairs])
-
-    def _check_batch(self, shape: Any) -> None:
-        sizes = (None, self.batch_size)
-        if self.batch_size is not None and len(shape) and shape[0] not in sizes:
-            raise ValueError(
-                f"`AsKeras`: `inputs` expected a batch of {self.batch_size}, "
-                f"`batch_size`; got shape {tuple(shape)}; "
-                "make another layer for other batches"
-            )
-
-    def _of_batch(self, tensor: tf.Tensor) -> tf.Tensor:
-        if self.batch_size is None or tensor.shape.rank == 0:
-            return tensor
-        self._check_batch(tensor.shape)
-        # The name comes with TensorFlow's message, if it is of another size.
-        return tf.ensure_shape(
-            tensor,
-            [self.batch_size, *tensor.shape[1:]],
-            name=f"AsKeras_expects_batch_size_{self.batch_size}",
-        )
 
 
 def _map(function: Callable[[Any], Any], nest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The end of a network whose outputs name a distribution."""
+"""The output head of a network: parameters of a distribution of actions."""
 
 from typing import Any, Self
 
@@ -85,6 +85,7 @@ class DistributionHead(keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs `[..., features]`."""
         self._dense.build(input_shape)
+        self.input_spec = self._dense.input_spec  # symbolic inputs too are checked
         if self._n_apart:
             self.raw_scale = self.add_weight(
                 shape=[self._n_apart],
@@ -109,6 +110,11 @@ class DistributionHead(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         """`[..., n_parameters]`."""
         return (*input_shape[:-1], self.action_family.n_parameters)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Shape and dtype of the parameters."""
+        shape = self.compute_output_shape(inputs.shape)
+        return keras.KerasTensor(shape, self._dense.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Everything `from_config` needs."""

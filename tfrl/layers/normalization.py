@@ -31,6 +31,11 @@ class RunningNormalization(keras.layers.Layer):
     do not train: saved, exported, and equal on all replicas of a strategy, which learn
     from the global batch.
 
+    Until the first batch mean and variance are taken for 0 and 1: the layer returns
+    what it is given. (`tfrl.stats.Normalizer.normalize`, as the library it comes from,
+    divides by sqrt(variance_epsilon) then.) A batch that holds NaN or an infinity is
+    normalized, and not learned from.
+
     Inputs keep their precision up to the difference from the mean, whatever the dtype
     policy; the result has the compute dtype.
 
@@ -44,7 +49,7 @@ class RunningNormalization(keras.layers.Layer):
         zero_mean: whether to subtract the mean.
         unit_std: whether to take the standard deviation for 1.
         variance_epsilon: added to the variance.
-        clip_value: bound on the absolute result if positive.
+        clip_value: bound on the absolute result if positive; None for none.
         **kwargs: as of `keras.layers.Layer`.
 
     Raises:
@@ -70,7 +75,7 @@ class RunningNormalization(keras.layers.Layer):
         zero_mean: bool = True,
         unit_std: bool = False,
         variance_epsilon: float = 1e-10,
-        clip_value: float = -1.0,
+        clip_value: float | None = -1.0,
         **kwargs: Any,
     ) -> None:
         # The difference from the mean must not be taken in float16.
@@ -121,6 +126,8 @@ class RunningNormalization(keras.layers.Layer):
                 "`RunningNormalization`: `inputs` expected known feature dimensions; "
                 f"got shape {input_shape}; fill them in"
             )
+        axes = dict(zip(range(-len(shape), 0), shape, strict=True))
+        self.input_spec = keras.InputSpec(min_ndim=len(shape), axes=axes)
         stream = self._start(shape)
         # Behind a function: Keras would wrap the containers to track them.
         self._pack = functools.partial(
@@ -152,9 +159,9 @@ class RunningNormalization(keras.layers.Layer):
                 weight.assign(new)
         outputs = moments.standardize(
             inputs,
-            stream.moments[0],
+            stream.to_normalize()[0],
             self.variance_epsilon,
-            self.clip_value if self.clip_value > 0 else None,
+            self.clip_value if (self.clip_value or 0) > 0 else None,
             zero_mean=self.zero_mean,
             unit_std=self.unit_std,
             learned=bool(training),

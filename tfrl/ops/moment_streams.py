@@ -42,6 +42,16 @@ class MomentStream(NamedTuple):
     moments: list[moments.Moments]
     window: list[moments.Moments]
 
+    def to_normalize(self) -> list[moments.Moments]:
+        """Returns the moments, of mean 0 and variance 1 where no batch was seen."""
+        seen = self.count > 0
+        return [
+            known._replace(
+                variance=tf.where(seen, known.variance, tf.ones_like(known.variance))
+            )
+            for known in self.moments
+        ]
+
 
 def start_moment_stream(
     shapes: Sequence[Sequence[int]],
@@ -108,7 +118,10 @@ def advance_moment_stream(
     (t / T)^(s - 1): 1 is the plain average of batches, more forgets the early ones.
 
     In a replica of `tf.distribute` the batch is that of all replicas. A batch without
-    rows changes nothing. No gradient flows through the result.
+    rows changes nothing, and neither does one that holds NaN or an infinity: what one
+    such value touched would be NaN for ever. (Nor does one whose mean exceeds 1e150 or
+    whose variance exceeds 1e300, squares of which float64 cannot hold.) No gradient
+    flows through the result.
 
     Args:
         stream: what `start_moment_stream` or this function returned.
@@ -170,17 +183,21 @@ def _advance(
         ]
     )
     counts, batch = zip(*batches, strict=True)
-    if rule == "window":
-        new = _with_window(stream, batch)
-    else:
-        new = _with_rate(stream, batch, setting, rule)
-    known = [tf.get_static_value(count) for count in counts]
-    if all(count is not None and count > 0 for count in known):
-        return new
-    seen = tf.reduce_all(tf.stack(counts) > 0)
-    return tf.nest.map_structure(
-        lambda after, before: tf.where(seen, after, before), new, stream
-    )
+
+    def advanced() -> MomentStream:
+        if rule == "window":
+            return _with_window(stream, batch)
+        return _with_rate(stream, batch, setting, rule)
+
+    # NaN is not less than anything.
+    bounds = [
+        tf.reduce_all(tf.abs(part) <= bound)
+        for own in batch
+        for part, bound in zip(own, (1e150, 1e300), strict=True)
+        if not isinstance(part, tuple)
+    ]
+    usable = tf.reduce_all(tf.stack([count > 0 for count in counts] + bounds))
+    return tf.cond(usable, advanced, lambda: stream)
 
 
 _compiled_advance = compile.compiled(static=("rule",))(_advance)

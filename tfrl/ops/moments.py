@@ -318,11 +318,18 @@ def _as_rows(values: tf.Tensor, event_rank: int) -> tf.Tensor:
 def _from_near(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Rows less what `batch_moments` subtracts from them, and that."""
     if rows.dtype == tf.float64:
-        near = _average(rows, None, tf.cast(tf.shape(rows)[0], tf.float64))
+        near = _finite(_average(rows, None, tf.cast(tf.shape(rows)[0], tf.float64)))
         return rows - near, near
     # By how much rows are shifted matters to no derivative of what is made of them.
     first = tf.stop_gradient(rows[0] if rows.shape[0] else tf.reduce_sum(rows[:1], 0))
+    first = _finite(first)
     return rows - first, first
+
+
+def _finite(shift: tf.Tensor) -> tf.Tensor:
+    """A shift by which no row spoils the others: 0 instead of NaN and the like."""
+    usable = tf.abs(shift) <= min(1e150, float(shift.dtype.max))
+    return tf.where(usable, shift, tf.zeros_like(shift))
 
 
 def _average(rows: tf.Tensor, weights: tf.Tensor | None, count: tf.Tensor) -> tf.Tensor:

@@ -27,12 +27,12 @@ class HostNormalizer(NamedTuple):
     means: Any
     scales: Any
 
-    def __call__(self, values: Any, clip_value: float = -1.0) -> Any:
+    def __call__(self, values: Any, clip_value: float | None = -1.0) -> Any:
         """Normalizes a nest of arrays `[..., *shape]`.
 
         Args:
             values: dicts, lists and tuples of floating arrays, nested like the means.
-            clip_value: bound on the absolute result if positive.
+            clip_value: bound on the absolute result if positive; None for none.
 
         Returns:
             The nest of new arrays in the dtypes of `values`.
@@ -43,7 +43,7 @@ class HostNormalizer(NamedTuple):
         return _normalized(values, self.means, self.scales, clip_value)
 
 
-def _normalized(values: Any, means: Any, scales: Any, clip_value: float) -> Any:
+def _normalized(values: Any, means: Any, scales: Any, clip_value: float | None) -> Any:
     if isinstance(means, np.ndarray):
         return _normalized_array(np.asarray(values), means, scales, clip_value)
     known = len(means) == len(values) if hasattr(values, "__len__") else False
@@ -66,7 +66,7 @@ def _normalized(values: Any, means: Any, scales: Any, clip_value: float) -> Any:
 
 
 def _normalized_array(
-    values: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip_value: float
+    values: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip_value: float | None
 ) -> np.ndarray:
     if values.dtype.kind in "biuOSU":
         raise TypeError(
@@ -74,7 +74,7 @@ def _normalized_array(
             f"{values.dtype}; cast it with astype"
         )
     result = (values - mean) * scale  # float64, as the mean is
-    if clip_value > 0:
+    if clip_value is not None and clip_value > 0:
         result = np.clip(result, -clip_value, clip_value)
     with np.errstate(over="ignore"):
         return result.astype(values.dtype)

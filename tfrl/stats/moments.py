@@ -23,6 +23,9 @@ class RunningMoments(pytree.PyTreeNode):
     intact. Everything is float64. Before the first update the mean is 0 and the
     variance 1, so that normalising changes nothing.
 
+    A value of which any element is NaN, infinite or beyond 1e150 does not count, as if
+    its weight were 0: one such value would leave NaN for ever.
+
     Attributes:
         count: `[]` float64, sum of the weights seen.
         mean: `shape` float64.
@@ -59,7 +62,7 @@ class RunningMoments(pytree.PyTreeNode):
         Args:
             values: `[..., *shape]`, at least one leading axis.
             weights: `[...]`, not negative, how often each value counts; 1 by default.
-                A value of weight 0 is not looked at, be it NaN.
+                A value of weight 0 is not looked at, nor is one that is not finite.
 
         Returns:
             The merged moments.
@@ -83,7 +86,12 @@ class RunningMoments(pytree.PyTreeNode):
                     f"`values` {values.shape[:outer]}; got {weights.shape}; give one "
                     "each"
                 )
-        total, batch = moments.batch_moments(values, shape.rank, weights)
+        inner = list(range(outer, rank))
+        # NaN is not less than anything; squares of more exceed float64.
+        usable = tf.cast(tf.reduce_all(tf.abs(values) <= 1e150, inner), tf.float64)
+        if weights is not None:
+            usable *= tf.cast(weights, tf.float64)
+        total, batch = moments.batch_moments(values, shape.rank, usable)
         count = self.count + total
         merged = moments.merge_moments(
             moments.Moments(self.mean, self.variance),
@@ -93,13 +101,13 @@ class RunningMoments(pytree.PyTreeNode):
         return self.replace(count=count, mean=merged.mean, variance=merged.variance)
 
     def normalize(
-        self, values: tf.Tensor, clip: float = 10.0, epsilon: float = 1e-8
+        self, values: tf.Tensor, clip: float | None = 10.0, epsilon: float = 1e-8
     ) -> tf.Tensor:
         """Returns `clip((values - mean) / sqrt(variance + epsilon))`.
 
         Args:
             values: `[..., *shape]` of any real dtype.
-            clip: bound on the absolute result.
+            clip: bound on the absolute result; None for none.
             epsilon: added to the variance.
 
         Returns:
@@ -119,7 +127,8 @@ class ReturnScale(pytree.PyTreeNode):
         scaled[t] = clip(rewards[t] / sqrt(Var[R] + epsilon))
 
     Rewards are divided, not centred: shifting them would change what an episode of
-    given length is worth.
+    given length is worth. A reward that is NaN or infinite is passed over like an
+    invalid row: it is scaled, and nothing is learned from it.
 
     Attributes:
         moments: `RunningMoments` of all R seen, shape `[]`.
@@ -155,7 +164,7 @@ class ReturnScale(pytree.PyTreeNode):
         valid: tf.Tensor,
         *,
         gamma: float,
-        clip: float = 10.0,
+        clip: float | None = 10.0,
         epsilon: float = 1e-8,
     ) -> tuple[Self, tf.Tensor]:
         """Learns from `rewards` and scales them.
@@ -165,7 +174,7 @@ class ReturnScale(pytree.PyTreeNode):
             ended: `[T, N]` bool, the episode ended with that reward.
             valid: `[T, N]` bool, False rows are passed over, whatever they hold.
             gamma: discount of the returns.
-            clip: bound on the absolute scaled reward.
+            clip: bound on the absolute scaled reward; None for none.
             epsilon: added to the variance.
 
         Returns:
@@ -189,13 +198,16 @@ class ReturnScale(pytree.PyTreeNode):
         def step(carry: tuple, row: tuple) -> tuple:
             reward, end, real = row
             returns = tf.where(real, gamma * carry[0] + reward, carry[0])
-            return tf.where(end & real, tf.zeros_like(returns), returns), returns
+            return tf.where(end, tf.zeros_like(returns), returns), returns
 
         wide = tf.cast(rewards, tf.float64)
+        known = valid & tf.math.is_finite(wide)
         start = (self.running_returns, tf.zeros_like(self.running_returns))
-        carried, returns = tf.scan(step, (wide, ended, valid), start)
-        moments = self.moments.update(returns, tf.cast(valid, tf.float64))
+        carried, returns = tf.scan(step, (wide, ended & valid, known), start)
+        moments = self.moments.update(returns, tf.cast(known, tf.float64))
         scaled = wide * tf.math.rsqrt(moments.variance + epsilon)
+        if clip is not None:
+            scaled = tf.clip_by_value(scaled, -clip, clip)
         dtype = rewards.dtype if rewards.dtype.is_floating else tf.float32
-        scaled = tf.cast(tf.clip_by_value(scaled, -clip, clip), dtype)
+        scaled = tf.cast(scaled, dtype)
         return self.replace(moments=moments, running_returns=carried[-1]), scaled

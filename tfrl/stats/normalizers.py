@@ -27,8 +27,13 @@ class Normalizer(_running.Running):
         y    = (x - mean) / sqrt(1 + variance_epsilon)         with `unit_std`
 
     A batch is one update, whatever its size; the spread within it counts. Moments are
-    centred and float64: a mean of 1e6 leaves a variance of 1 intact. Before the first
-    update mean and variance are 0.
+    centred and float64: a mean of 1e6 leaves a variance of 1 intact. A batch that holds
+    NaN or an infinity, in any leaf, is normalized and not learned from.
+
+    Before the first update a call with `training=False`, and what `numpy` returns, take
+    mean and variance for 0 and 1 and leave values as they are. `normalize` without
+    `auto_update` is as in the library it is named after: it takes both for 0, and gives
+    x / sqrt(variance_epsilon), 100,000 x by default, which float16 cannot hold.
 
     Args:
         tensor_spec: nest of floating specs of one value.
@@ -96,12 +101,12 @@ class Normalizer(_running.Running):
         self._variance_epsilon = variance_epsilon
         self._summarized = max_dims_to_summarize if debug_summaries else 0
 
-    def normalize(self, tensor: Any, clip_value: float = -1.0) -> Any:
+    def normalize(self, tensor: Any, clip_value: float | None = -1.0) -> Any:
         """Updates if `auto_update`, and normalizes by the moments after that.
 
         Args:
             tensor: nest of `[..., *spec.shape]`, floating.
-            clip_value: bound on the absolute result if positive.
+            clip_value: bound on the absolute result if positive; None for none.
 
         Returns:
             The nest, with the shapes and dtypes of `tensor`. Gradients flow to `tensor`
@@ -111,7 +116,8 @@ class Normalizer(_running.Running):
             TypeError: if a leaf is not floating.
             ValueError: if the nest or a shape does not fit the spec.
         """
-        return self._normalized(tensor, clip_value, self._auto_update)
+        learn = self._auto_update
+        return self._normalized(tensor, clip_value, learn, start_at_zero=not learn)
 
     def __call__(self, tensor: Any, training: bool | None = None) -> Any:
         """Updates if in training, and normalizes; `auto_update` plays no part.
@@ -136,11 +142,12 @@ class Normalizer(_running.Running):
         """Returns a copy of the present moments that normalizes NumPy arrays.
 
         Returns:
-            A `HostNormalizer`, equal to `normalize` up to rounding; it never updates.
+            A `HostNormalizer`, equal to a call without training up to rounding; it
+            never updates.
         """
         zero_mean, unit_std = self._options
         means, scales = [], []
-        for found in self._stream().moments:
+        for found in self._stream().to_normalize():
             mean, variance = map(np.asarray, found)
             square = np.ones_like(variance) if unit_std else variance
             square = square if zero_mean else square + mean**2
@@ -160,8 +167,15 @@ class Normalizer(_running.Running):
                     tf.summary.scalar(path, element)
         return stream
 
-    def _normalized(self, tensor: Any, clip_value: float | None, learn: bool) -> Any:
+    def _normalized(
+        self,
+        tensor: Any,
+        clip_value: float | None,
+        learn: bool,
+        start_at_zero: bool = False,
+    ) -> Any:
         stream = self._advanced(tensor) if learn else self._stream()
+        known = stream.moments if start_at_zero else stream.to_normalize()
         if isinstance(clip_value, int | float) and clip_value <= 0:
             clip_value = None
         zero_mean, unit_std = self._options
@@ -175,7 +189,7 @@ class Normalizer(_running.Running):
                 unit_std=unit_std,
                 learned=learn,
             )
-            for leaf, found in zip(self._leaves(tensor), stream.moments, strict=True)
+            for leaf, found in zip(self._leaves(tensor), known, strict=True)
         ]
         return self._nest(leaves)
 
