@@ -53,8 +53,8 @@ def used(*folders):
 
 
 def test_formats_of_later_versions_are_refused(tmp_path):
-    _sealed_folder.seal(tmp_path, "structure.json", {"format": 2})
-    with pytest.raises(ValueError, match="`test`: .* format 1; got format 2"):
+    _sealed_folder.seal(tmp_path, "structure.json", {"format": 3})
+    with pytest.raises(ValueError, match="`test`: .* format 2; got format 3"):
         used(tmp_path)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl import agents
 from tfrl.core import pytree
 from tfrl.training.checkpointing import _checkpointed
 
@@ -36,15 +37,25 @@ def test_names_do_not_depend_on_layers_made_before():
 
 
 def test_nodes_keep_the_order_of_layers_whose_numbers_get_longer():
-    def node(*keys):
-        return {key: tf.constant(float(i)) for i, key in enumerate(keys)}
+    def node(first):
+        layers = [keras.layers.Dense(1, name=f"dense_{first + k}") for k in range(2)]
+        model = keras.Sequential([keras.Input([1]), *layers])
+        state = agents.TrainState.create(model)
+        values = [
+            tf.zeros(x.shape) + float(k // 2) for k, x in enumerate(model.weights)
+        ]
+        return state.replace(params=dict(zip(state.params, values, strict=True)))
 
-    one = _checkpointed.search("test", "x", node("dense_8/kernel", "dense_9/kernel"))
-    two = _checkpointed.search("test", "x", node("dense_9/kernel", "dense_10/kernel"))
-    expected = {"x.dense.kernel": 0.0, "x.dense_1.kernel": 1.0}
-    for found in (one, two):
+    for _ in range(12):
+        keras.layers.Dense(1)
+    expected = {"x.params.dense.kernel": 0.0, "x.params.dense_1.kernel": 1.0}
+    for first in (8, 9):
+        found = _checkpointed.search("test", "x", node(first))
         assert found.immutable
-        assert {k: float(v) for k, v in found.arrays.items()} == expected
+        values = {k: x for k, x in found.arrays.items() if "kernel" in k}
+        assert {k: float(v[0, 0]) for k, v in values.items()} == expected
+        old = [found.old[name].split(".")[3] for name in expected]
+        assert old == ["dense", "dense_1"]
 
 
 def test_names_given_by_hand_stay():

@@ -30,3 +30,15 @@ def test_classes_of_users():
     name = MyOddLayer().name
     assert name.startswith("my_odd_layer")
     assert _keras_names.renumbered([f"{name}_9"]) == ["my_odd_layer"]
+
+
+def test_lost_numbers():
+    lost = _keras_names.lost
+    assert lost("a.dense_3.b_2", "a.dense.b_2", {"dense_3", "b_2"}) == ["dense_3"]
+    assert lost("a.dense_3", "a.dense", {"dense"}) == []
+
+
+def test_matched_names_are_not_those_of_more_or_fewer_layers():
+    there = ["a.dense.w", "a.dense_1.w", "b.dense.w"]
+    here = {"x": "a.dense.w", "y": "b.dense.w", "z": "c.w"}
+    assert _keras_names.matched(here, there) == {"y": "b.dense.w"}

@@ -4,25 +4,34 @@
                         replay/                                    of `tfrl.replay.save`
                         structure.json
 
-`structure.json` names every part, every array with dtype and shape, and holds the
-SHA-256 of the files beside it, of the manifest of `replay` and its own. The bytes of
-`replay` that did not change since the checkpoint before are shared with it.
+`structure.json` names every part, its path through layers, every array with dtype and
+shape, and holds the SHA-256 of the files beside it, of the manifest of `replay` and its
+own. The bytes of `replay` that did not change since the checkpoint before are shared
+with it.
 """
 
 import pathlib
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfrl.core import checks
 from tfrl.replay.disk import saving
-from tfrl.training.checkpointing import _checkpointed, _named_arrays, _sealed_folder
+from tfrl.training.checkpointing import (
+    _checkpointed,
+    _keras_names,
+    _layer_paths,
+    _named_arrays,
+    _sealed_folder,
+)
 from tfrl.training.serializing import _typed_json
 
-_FORMAT = 1
+_FORMAT = 2
+# Without paths, by the names of `_keras_names`.
+_OLD_FORMAT = 1
 _STRUCTURE = "structure.json"
 _ARRAYS = "arrays"
 _REPLAY = "replay"
@@ -138,6 +147,7 @@ def write(
             for name, generator in parts.generators.items()
         },
         "kinds": parts.kinds,
+        "paths": {n: _layer_paths.to_json(path) for n, path in parts.paths.items()},
     }
     _sealed_folder.seal(folder, _STRUCTURE, body, inner)
 
@@ -230,7 +240,7 @@ def match(
     body: Mapping[str, Any],
     is_wanted: Callable[[str, str | None], bool],
     strict: bool,
-) -> tuple[set[str], tuple[str, ...], tuple[str, ...]]:
+) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
     """Compares what is to be loaded with what is on the disk.
 
     Args:
@@ -242,7 +252,8 @@ def match(
         strict: whether both must have the same names.
 
     Returns:
-        Of the wanted names: those in both, those not on the disk, those only there.
+        Of the wanted names: those in both, with those on the disk; those not on the
+        disk; those only there.
 
     Raises:
         ValueError: if names differ and should not, or if something has another kind,
@@ -253,15 +264,30 @@ def match(
         dict.fromkeys(name for name in each if is_wanted(name, kinds.get(name)))
         for each in (parts.names(), names(body))
     )
-    missing = tuple(name for name in here if name not in there)
-    unexpected = tuple(name for name in there if name not in here)
+    if "paths" in body:
+        saved = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
+        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, saved)
+    else:
+        lost = {n: parts.lost[n] for n in here if n in parts.lost}
+        if lost:
+            raise ValueError(
+                f"`{where}`: `global_step` expected a checkpoint that tells the layers "
+                f"named {sorted(set(lost.values()))} apart; got {folder}, of a version "
+                "of tfrl that did not keep the numbers in such names; if they are "
+                "these layers in this order, load it into layers made without `name`, "
+                "and save again"
+            )
+        chosen = _keras_names.matched({n: parts.old[n] for n in here}, there)
+    missing = tuple(name for name in here if name not in chosen)
+    found = set(chosen.values())
+    unexpected = tuple(name for name in there if name not in found)
     if strict and (missing or unexpected):
+        layers = _layer_paths.named(parts.paths[n] for n in missing)
         raise ValueError(
             f"`{where}`: `strict` expected the names of {folder}; got missing there: "
-            f"{_listed(missing)}; unexpected there: {_listed(unexpected)}; build the "
-            "objects as they were saved, or pass strict=False"
+            f"{_listed(missing)}{layers}; unexpected there: {_listed(unexpected)}"
+            "; build the objects as they were saved, or pass strict=False"
         )
-    chosen = {name for name in here if name in there}
     _compare(where, folder, parts, body, chosen)
     return chosen, missing, unexpected
 
@@ -271,7 +297,7 @@ def _compare(
     folder: pathlib.Path,
     parts: _checkpointed.Parts,
     body: Mapping[str, Any],
-    chosen: Collection[str],
+    chosen: Mapping[str, str],
 ) -> None:
     """Raises if something has another kind, dtype or shape on the disk."""
     here: dict[str, Any] = _named_arrays.describe_arrays(parts.arrays)
@@ -283,8 +309,8 @@ def _compare(
     for name, text in body["generators"].items():
         there[name] = ["generator", _typed_json.from_json(text)["bit_generator"]]
     different = _named_arrays.array_differences(
-        {name: there[name] for name in there if name in chosen},
-        {name: here[name] for name in here if name in chosen},
+        {name: there[saved] for name, saved in chosen.items()},
+        {name: here[name] for name in chosen},
     )
     if different:
         raise ValueError(
@@ -356,7 +382,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _checked(where: str, folder: pathlib.Path) -> dict[str, Any]:
     body = _sealed_folder.unseal(folder, _STRUCTURE)
-    if body["format"] != _FORMAT:
+    if body["format"] not in (_OLD_FORMAT, _FORMAT):
         raise ValueError(
             f"`{where}`: expected checkpoints of format {_FORMAT}; got format "
             f"{body['format']} in {folder}; use the tfrl that wrote it"

@@ -7,8 +7,7 @@ does; `tf.train.Checkpoint` would lose Keras layers in lists and in dictionaries
 import collections
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
-from types import ModuleType
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,9 +17,14 @@ import tensorflow as tf
 from tfrl.core import pytree
 from tfrl.replay import episodes, numpy_storage, ring_buffer, variable_buffer
 from tfrl.replay.sampling import prioritized, uniform
-from tfrl.training.checkpointing import _keras_names, _named_arrays
+from tfrl.training.checkpointing import (
+    _keras_names,
+    _layer_paths,
+    _named_arrays,
+    _nest_paths,
+    _object_parts,
+)
 
-_SWITCH = "_checkpoint_enabled"
 # What `tfrl.replay.save` saves.
 REPLAYS = (
     episodes.EpisodeStore,
@@ -38,7 +42,6 @@ _LOST = (
     tf.train.experimental.PythonState,
 )
 _KERAS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
-_GENERATORS = tf.random.Generator | np.random.Generator
 _SPECIAL = ("optimizer", "opt_state", "replay_buffer", "data_transformer")
 
 
@@ -50,12 +53,20 @@ class Contents:
         arrays: variables, and the leaves of an immutable item, by name.
         replays: buffers, stores and samplers of `tfrl.replay`, by name.
         generators: of NumPy, by name.
+        paths: of all of these, by name.
+        old: their names in checkpoints of format 1.
+        lost: of names in these that do not tell which layer was meant, the layer.
+        slots: names of the variables of optimizers.
         immutable: whether the item is a nest of arrays, which a load replaces.
     """
 
     arrays: dict[str, Any] = dataclasses.field(default_factory=dict)
     replays: dict[str, tf.Module] = dataclasses.field(default_factory=dict)
     generators: dict[str, np.random.Generator] = dataclasses.field(default_factory=dict)
+    paths: dict[str, _layer_paths.Path] = dataclasses.field(default_factory=dict)
+    old: dict[str, str] = dataclasses.field(default_factory=dict)
+    lost: dict[str, str] = dataclasses.field(default_factory=dict)
+    slots: set[str] = dataclasses.field(default_factory=set)
     immutable: bool = False
 
     def names(self) -> list[str]:
@@ -97,33 +108,23 @@ def search(where: str, name: str, item: Any) -> Contents:
 
 
 def _found(where: str, name: str, item: Any) -> Contents:
-    found = Contents()
+    path = (_layer_paths.Step(name),)
+    walk = _Search(where)
     if _is_nest_of_arrays(item):
-        found.immutable = True
-        leaves = _named_arrays.name_arrays(item, name)
-        # A slash in a key is one in the path of a Keras variable.
-        dotted = [re.sub("/|~1", ".", key).replace("~0", "~") for key in leaves]
-        found.arrays = dict(
-            zip(_keras_names.renumbered(dotted), leaves.values(), strict=True)
-        )
-        if len(found.arrays) < len(leaves):
-            raise ValueError(
-                f"`{where}`: `{name}` expected keys whose names, joined by dots, "
-                f"differ; got {list(leaves)}; rename one"
-            )
-        return found
+        walk.add_nest(path, item)
+        return walk.found
     _check_no_arrays(where, name, item)
-    _visit(where, name, item, found, set())
+    walk.visit(path, name, item)
     known = isinstance(item, tf.Module | Mapping | list | tuple) or isinstance(
         item, _KERAS
     )
-    if not found.names() and not known and is_enabled(item):
+    if not walk.found.names() and not known and _object_parts.is_enabled(item):
         raise TypeError(
             f"`{where}`: `{name}` expected modules, layers, optimizers, buffers, "
             f"generators, variables or `PyTreeNode`s; got {type(item).__name__}, in "
             "which there is none; leave it out"
         )
-    return found
+    return walk.found
 
 
 def special_kind(name: str, item: Any = None) -> str | None:
@@ -159,6 +160,10 @@ class Parts:
         replays: likewise.
         generators: likewise.
         kinds: the `special_kind` of names that have one.
+        paths: as in `Contents`; those of what an optimizer keeps of a variable tell
+            the variable.
+        old: likewise.
+        lost: likewise.
 
     Args:
         where: as for `search`, which see for errors.
@@ -175,71 +180,157 @@ class Parts:
         self.replays: dict[str, tf.Module] = {}
         self.generators: dict[str, np.random.Generator] = {}
         self.kinds: dict[str, str] = {}
+        self.paths: dict[str, _layer_paths.Path] = {}
+        self.old: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
         for item, contents in self.found.items():
             self.arrays.update(contents.arrays)
             self.replays.update(contents.replays)
             self.generators.update(contents.generators)
+            self.paths.update(contents.paths)
+            self.old.update(contents.old)
+            self.lost.update(contents.lost)
             for name in contents.names():
                 kind = special_kind(name, items[item])
                 if kind is not None:
                     self.kinds[name] = kind
         self.kinds.update(dict.fromkeys(self.replays, "replay_buffer"))
+        slots = {name for each in self.found.values() for name in each.slots}
+        self.paths.update(_layer_paths.of_slots(self.arrays, self.paths, slots))
 
     def names(self) -> list[str]:
         """Returns all names."""
         return [*self.arrays, *self.replays, *self.generators]
 
 
-def enable(module: Any, flag: bool) -> None:
-    """Says whether `search` looks into an object.
+class _Search:
+    """A walk through an item; `old` is the name of a part in format 1."""
 
-    Raises:
-        AttributeError: if the object takes no attributes.
+    def __init__(self, where: str) -> None:
+        self.found = Contents()
+        self._where = where
+        self._seen: set[int] = set()
 
-    Example:
-        >>> module = tf.Module()
-        >>> enable(module, False)
-        >>> is_enabled(module)
-        False
-    """
-    setattr(module, _SWITCH, flag)
+    def visit(self, path: _layer_paths.Path, old: str, item: Any) -> None:
+        if id(item) in self._seen or not _object_parts.is_enabled(item):
+            return
+        self._seen.add(id(item))
+        name = _layer_paths.joined(path)
+        if isinstance(item, tf.Variable | keras.Variable):
+            self._add(self.found.arrays, path, old, item)
+        elif isinstance(item, REPLAYS):
+            self._add(self.found.replays, path, old, item)
+        elif isinstance(item, np.random.Generator):
+            self._add(self.found.generators, path, old, item)
+        elif isinstance(item, tf.random.Generator):
+            inner = (*path, _layer_paths.Step("state"))
+            self.visit(inner, f"{old}.state", item.state)
+        elif isinstance(item, _LOST):
+            raise TypeError(
+                f"`{self._where}`: `{name}` expected what can be saved; got a "
+                f"{type(item).__name__}; keep its content in variables, or call "
+                "enable_checkpoint with it and False"
+            )
+        elif isinstance(item, pytree.PyTreeNode):
+            raise _immutable(self._where, name, item)
+        elif isinstance(item, _KERAS):
+            self._visit_keras(path, old, item)
+        else:
+            self._visit_parts(path, old, item, list(_object_parts.parts(item)))
 
+    def add_nest(self, path: _layer_paths.Path, nest: Any) -> None:
+        """Adds the leaves of an immutable item."""
+        self.found.immutable = True
+        (item,) = path
+        leaves = _named_arrays.name_arrays(nest, item.token)
+        # A slash in a key is one in the path of a Keras variable.
+        names = [re.sub("/|~1", ".", key).replace("~0", "~") for key in leaves]
+        paths = list(_nest_paths.leaf_paths(path, nest))
+        if len({*map(_layer_paths.joined, paths)}) < len(paths):
+            raise ValueError(
+                f"`{self._where}`: `{item.token}` expected keys whose names, joined by "
+                f"dots, differ; got {list(leaves)}; rename one"
+            )
+        self._add_arrays("", names, paths, leaves.values())
 
-def is_enabled(module: Any) -> bool:
-    """Tells what `enable` said of an object; True if nothing.
+    def _visit_parts(
+        self,
+        path: _layer_paths.Path,
+        old: str,
+        item: Any,
+        parts: list[tuple[Any, Any]],
+    ) -> None:
+        listed = isinstance(item, list | tuple | collections.deque)
+        steps = _layer_paths.steps(parts, listed and not hasattr(item, "_fields"))
+        for (key, _), (step, part) in zip(parts, steps, strict=True):
+            self.visit((*path, step), f"{old}.{key}", part)
 
-    Example:
-        >>> is_enabled(tf.Module())
-        True
-    """
-    return bool(getattr(module, _SWITCH, True))
+    def _visit_keras(self, path: _layer_paths.Path, old: str, item: Any) -> None:
+        if isinstance(item, keras.layers.Layer) and not item.built:
+            raise ValueError(
+                f"`{self._where}`: `{_layer_paths.joined(path)}` expected built "
+                f"layers; got {item.name!r}, which has no variables yet; call it "
+                "once, or its `build`"
+            )
+        own = f"{getattr(item, 'path', item.name)}/"
+        variables = item.variables
+        names = [each.path.removeprefix(own).replace("/", ".") for each in variables]
+        if isinstance(item, keras.optimizers.Optimizer):
+            # Their names depend on how many layers there were before.
+            names = [str(i) for i in range(len(names))]
+            paths = [(*path, _layer_paths.Step(name)) for name in names]
+            self.found.slots.update(map(_layer_paths.joined, paths))
+        else:
+            inner = _layer_paths.variable_paths(item)
+            paths = [(*path, *inner[id(each)]) for each in variables]
+        hidden = {
+            id(v)
+            for layer in _object_parts.disabled_layers(item)
+            for v in layer.variables
+        }
+        self._add_arrays(f"{old}.", names, paths, variables, self._seen | hidden)
+        self._seen.update(map(id, variables))
+        parts = [
+            (key, part)
+            for key, part in vars(item).items()
+            if not key.startswith("_")
+            or not key.startswith("_self_")
+            and _object_parts.is_foreign(part)
+        ]
+        self._visit_parts(path, old, item, parts)
 
+    def _add_arrays(
+        self,
+        old: str,
+        names: Sequence[str],
+        paths: Sequence[_layer_paths.Path],
+        arrays: Iterable[Any],
+        hidden: Collection[int] = (),
+    ) -> None:
+        """Adds arrays under their paths; `names` are those before any counting."""
+        given = {step.layer for path in paths for step in path if step.given}
+        counts: collections.Counter = collections.Counter()
+        for name, new, path, array in zip(
+            names, _keras_names.renumbered(names), paths, arrays, strict=True
+        ):
+            same = f":{counts[new]}" if counts[new] else ""
+            counts[new] += 1
+            if id(array) not in hidden:
+                self._add(self.found.arrays, path, f"{old}{new}{same}", array)
+                for layer in _keras_names.lost(name, new, given):
+                    self.found.lost[_layer_paths.joined(path)] = layer
 
-def _visit(where: str, name: str, item: Any, found: Contents, seen: set[int]) -> None:
-    if id(item) in seen or not is_enabled(item):
-        return
-    seen.add(id(item))
-    if isinstance(item, tf.Variable | keras.Variable):
-        _add(where, found.arrays, name, item)
-    elif isinstance(item, REPLAYS):
-        _add(where, found.replays, name, item)
-    elif isinstance(item, np.random.Generator):
-        _add(where, found.generators, name, item)
-    elif isinstance(item, tf.random.Generator):
-        _visit(where, f"{name}.state", item.state, found, seen)
-    elif isinstance(item, _LOST):
-        raise TypeError(
-            f"`{where}`: `{name}` expected what can be saved; got a "
-            f"{type(item).__name__}; keep its content in variables, or call "
-            "enable_checkpoint with it and False"
-        )
-    elif isinstance(item, pytree.PyTreeNode):
-        raise _immutable(where, name, item)
-    elif isinstance(item, _KERAS):
-        _visit_keras(where, name, item, found, seen)
-    else:
-        for key, part in _parts(item):
-            _visit(where, f"{name}.{key}", part, found, seen)
+    def _add(
+        self, group: dict[str, Any], path: _layer_paths.Path, old: str, item: Any
+    ) -> None:
+        name = _layer_paths.joined(path)
+        if name in group:
+            raise ValueError(
+                f"`{self._where}`: expected every part under a name of its own; got "
+                f"two of {name!r}; rename one"
+            )
+        group[name] = item
+        self.found.paths[name], self.found.old[name] = path, old
 
 
 def _check_no_arrays(where: str, name: str, item: Any) -> None:
@@ -248,7 +339,7 @@ def _check_no_arrays(where: str, name: str, item: Any) -> None:
     Those in modules are constants.
     """
     if isinstance(item, Mapping | list | tuple):
-        for key, part in _parts(item):
+        for key, part in _object_parts.parts(item):
             _check_no_arrays(where, f"{name}.{key}", part)
     elif _is_array(item):
         raise _immutable(where, name, item)
@@ -259,104 +350,6 @@ def _immutable(where: str, name: str, item: Any) -> TypeError:
         f"`{where}`: `{name}` expected nothing immutable inside of what is loaded in "
         f"place; got a {type(item).__name__}; pass it as an item of its own"
     )
-
-
-def _visit_keras(
-    where: str, name: str, item: Any, found: Contents, seen: set[int]
-) -> None:
-    if isinstance(item, keras.layers.Layer) and not item.built:
-        raise ValueError(
-            f"`{where}`: `{name}` expected built layers; got {item.name!r}, which has "
-            "no variables yet; call it once, or its `build`"
-        )
-    hidden = {id(each) for layer in _disabled(item, set()) for each in layer.variables}
-    own = f"{getattr(item, 'path', item.name)}/"
-    paths = [each.path.removeprefix(own).replace("/", ".") for each in item.variables]
-    if isinstance(item, keras.optimizers.Optimizer):
-        # Their names depend on how many layers there were before.
-        paths = [str(i) for i in range(len(paths))]
-    counts: collections.Counter = collections.Counter()
-    for path, variable in zip(
-        _keras_names.renumbered(paths), item.variables, strict=True
-    ):
-        counts[path] += 1
-        if id(variable) not in seen | hidden:
-            seen.add(id(variable))
-            same = f":{counts[path] - 1}" if counts[path] > 1 else ""
-            _add(where, found.arrays, f"{name}.{path}{same}", variable)
-    for key, part in vars(item).items():
-        own = key.startswith("_")
-        if not own or not key.startswith("_self_") and _is_foreign(part):
-            _visit(where, f"{name}.{key}", part, found, seen)
-
-
-def _is_foreign(part: Any) -> bool:
-    """Whether Keras would not know of what a layer keeps under a private name."""
-    if isinstance(part, list | tuple | Mapping):
-        parts = part.values() if isinstance(part, Mapping) else part
-        return bool(part) and all(map(_is_foreign, parts))
-    return isinstance(part, tf.Module | tf.Variable | pytree.PyTreeNode | _GENERATORS)
-
-
-def _disabled(item: Any, seen: set[int]) -> Iterator[Any]:
-    """Yields the layers inside a Keras object that are not to be saved."""
-    parts = [part for key, part in vars(item).items() if not key.startswith("_")]
-    parts += getattr(item, "layers", None) or []
-    while parts:
-        part = parts.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if isinstance(part, keras.layers.Layer):
-            if is_enabled(part):
-                yield from _disabled(part, seen)
-            else:
-                yield part
-        elif isinstance(part, Mapping):
-            parts += part.values()
-        elif isinstance(part, list | tuple):
-            parts += part
-
-
-def _parts(item: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(item, Mapping):
-        yield from item.items()
-    elif isinstance(item, tuple) and hasattr(item, "_fields"):
-        yield from zip(item._fields, item, strict=True)
-    elif isinstance(item, list | tuple | collections.deque):
-        yield from enumerate(item)
-    elif _is_entered(item):
-        for key, part in _attributes(item).items():
-            # Those of TensorFlow's own bookkeeping.
-            if not key.startswith(("_self_", "__")):
-                yield key, part
-
-
-def _attributes(item: Any) -> dict[str, Any]:
-    found = dict(getattr(item, "__dict__", {}))
-    for cls in type(item).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for key in [slots] if isinstance(slots, str) else slots:
-            if not key.startswith("__") and hasattr(item, key):
-                found[key] = getattr(item, key)
-    return found
-
-
-def _is_entered(item: Any) -> bool:
-    if isinstance(item, type | ModuleType):
-        return False
-    # TensorFlow's own objects (functions, strategies, tensors) hold half the process.
-    home = type(item).__module__.partition(".")[0]
-    return isinstance(item, tf.Module) or home not in ("tensorflow", "builtins")
-
-
-def _add(where: str, group: dict[str, Any], name: str, item: Any) -> None:
-    if name in group:
-        raise ValueError(
-            f"`{where}`: expected every part under a name of its own; got two of "
-            f"{name!r}; rename one"
-        )
-    group[name] = item
 
 
 def _is_nest_of_arrays(item: Any) -> bool:

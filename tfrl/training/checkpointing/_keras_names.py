@@ -1,17 +1,24 @@
-"""The names that Keras gives, without numbers that depend on what was made before."""
+"""The names under which checkpoints of format 1 know arrays.
+
+Every word that might be a name that Keras gave was counted anew, also one that the user
+gave. So those names do not always tell which of several layers was meant.
+"""
 
 import collections
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 
+from tfrl.training.checkpointing import _layer_paths
+
+_COUNT = re.compile(r"_[0-9]+(?=\.|$)")
 _NUMBERED = re.compile(r"(.+?)_([0-9]+)")
 
 
 def renumbered(names: Sequence[str]) -> list[str]:
-    """Counts anew where Keras counted, so that a second model has the same names.
+    """Counts anew where Keras may have counted.
 
     `dense_7` and `dense_10` become `dense` and `dense_1`, beside each other only.
 
@@ -45,6 +52,54 @@ def renumbered(names: Sequence[str]) -> list[str]:
     return renamed
 
 
+def lost(old: str, new: str, given: Collection[str]) -> list[str]:
+    """Lists the names given by the user of which `renumbered` changed the number.
+
+    Args:
+        old: words joined by dots.
+        new: what `renumbered` made of it.
+        given: names of layers that the user gave.
+
+    Returns:
+        Those among them.
+
+    Example:
+        >>> lost("net.critic_2.dense_7", "net.critic.dense", {"critic_2"})
+        ['critic_2']
+    """
+    pairs = zip(old.split("."), new.split("."), strict=True)
+    return [one for one, other in pairs if one != other and one in given]
+
+
+def matched(here: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
+    """Finds the names in a checkpoint of format 1.
+
+    Where numbers were counted, and there are more or fewer layers than were saved,
+    nobody knows which is which: of these nothing is found.
+
+    Args:
+        here: names, and what they are in that format.
+        there: names on the disk.
+
+    Returns:
+        Names, and those on the disk.
+
+    Example:
+        >>> matched({"a.0.w": "a.dense.w"}, ["a.dense.w", "a.dense_1.w"])
+        {}
+    """
+    counted = [
+        collections.Counter(_COUNT.sub("", name) for name in names)
+        for names in (here.values(), there)
+    ]
+    return {
+        name: old
+        for name, old in here.items()
+        if old in there
+        and counted[0][_COUNT.sub("", old)] == counted[1][_COUNT.sub("", old)]
+    }
+
+
 def _counted(part: str, automatic: set[str]) -> tuple[str, int]:
     """Splits `dense_7` into `dense` and 7; returns "" for other names."""
     if part in automatic:
@@ -62,7 +117,5 @@ def _automatic_names() -> set[str]:
     while classes:
         cls = classes.pop()
         classes += cls.__subclasses__()
-        name = re.sub(r"\W+", "", cls.__name__)
-        name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
-        found.add(re.sub("([a-z])([A-Z])", r"\1_\2", name).lower())
+        found.add(_layer_paths.snake_case(cls.__name__))
     return found

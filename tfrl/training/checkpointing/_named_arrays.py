@@ -194,32 +194,53 @@ def _is_array(leaf: Any) -> bool:
     return tf.TensorShape(getattr(leaf, "shape", None)).is_fully_defined()
 
 
-def _walk(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
-    children: list[tuple[Any, Any]]
+def children(name: str, nest: Any) -> list[tuple[Any, Any]] | None:
+    """Returns the parts of a nest.
+
+    Args:
+        name: of the nest, for the error message.
+        nest: as for `name_arrays`.
+
+    Returns:
+        Keys, indices or attributes, and parts, in the order of `tf.nest`; None for a
+        leaf.
+
+    Raises:
+        TypeError: if keys cannot be sorted.
+
+    Example:
+        >>> children("state", {"b": 1, "a": 2}), children("state", 1)
+        ([('a', 2), ('b', 1)], None)
+    """
     if isinstance(nest, Mapping):
         try:
-            children = [(key, nest[key]) for key in sorted(nest)]
+            return [(key, nest[key]) for key in sorted(nest)]
         except TypeError as error:
             raise TypeError(
                 f"`name_arrays`: `{name}` expected keys that can be sorted; got "
                 f"{list(nest)}; use texts"
             ) from error
-    elif isinstance(nest, tuple) and hasattr(nest, "_fields"):
-        children = list(zip(nest._fields, nest, strict=True))
-    elif isinstance(nest, list | tuple):
-        children = list(enumerate(nest))
-    elif hasattr(nest, "__tf_flatten__"):
-        # Rebuilt around markers, the node shows which attribute holds which part.
-        static, parts = nest.__tf_flatten__()
-        marks = tuple(object() for _ in parts)
-        marked = vars(type(nest).__tf_unflatten__(static, marks))
-        owners = {id(value): key for key, value in marked.items()}
-        keys = [owners.get(id(mark), i) for i, mark in enumerate(marks)]
-        children = list(zip(keys, parts, strict=True))
-    else:
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return list(zip(nest._fields, nest, strict=True))
+    if isinstance(nest, list | tuple):
+        return list(enumerate(nest))
+    if not hasattr(nest, "__tf_flatten__"):
+        return None
+    # Rebuilt around markers, the node shows which attribute holds which part.
+    static, parts = nest.__tf_flatten__()
+    marks = tuple(object() for _ in parts)
+    marked = vars(type(nest).__tf_unflatten__(static, marks))
+    owners = {id(value): key for key, value in marked.items()}
+    keys = [owners.get(id(mark), i) for i, mark in enumerate(marks)]
+    return list(zip(keys, parts, strict=True))
+
+
+def _walk(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
+    parts = children(name, nest)
+    if parts is None:
         yield name, nest
         return
-    for key, child in children:
+    for key, child in parts:
         escaped = str(key).replace("~", "~0").replace("/", "~1")
         yield from _walk(f"{name}/{escaped}", child)
 

@@ -13,7 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.training.checkpointing import _checkpoint_folder, _checkpointed, _refusals
+from tfrl.training.checkpointing import (
+    _checkpoint_folder,
+    _checkpointed,
+    _object_parts,
+    _refusals,
+)
 from tfrl.training.serializing import _typed_json
 
 
@@ -30,8 +35,12 @@ class Checkpointer:
     one at `checkpointer[name]`.
 
     Names join attributes, keys and indices by dots and begin with that of the item:
-    `agent.critics.0.dense.kernel`. The numbers that Keras gives to layers without a
-    name are counted anew, so that they do not depend on what was made before.
+    `agent.critics.0.kernel`. A layer in a list or model that has a name is known by it,
+    as `agent.net.fc_2.kernel`; one without by its index, and in a model by its class
+    and its place among those of that class, as `agent.net.dense_1.kernel`. Where both
+    sides have named a layer, the names must be equal, letter by letter. Keras does not
+    say which names it made: those count as made by it that it can have made in this
+    process for a layer of this class, such as `dense_3` after three layers `Dense`.
 
     Whatever is named `optimizer`, `replay_buffer` or `data_transformer`, also in the
     plural or with something before it (`opt_state` counts, too), and every Keras
@@ -270,17 +279,19 @@ class Checkpointer:
         path: pathlib.Path,
         parts: _checkpointed.Parts,
         body: Mapping[str, Any],
-        chosen: set[str],
+        chosen: Mapping[str, str],
     ) -> None:
         """Reads everything, and then changes the objects."""
 
         def those_chosen(group: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: each for name, each in group.items() if name in chosen}
+            return {saved: group[n] for n, saved in chosen.items() if n in group}
 
-        values = _checkpoint_folder.read_arrays(path, those_chosen(parts.arrays))
+        read = _checkpoint_folder.read_arrays(path, those_chosen(parts.arrays))
+        values = {name: read[saved] for name, saved in chosen.items() if saved in read}
         states = {
-            name: _typed_json.from_json(text)
-            for name, text in those_chosen(body["generators"]).items()
+            name: _typed_json.from_json(body["generators"][saved])
+            for name, saved in chosen.items()
+            if name in parts.generators
         }
         # If it raises, nothing was changed; what follows does not raise.
         _checkpoint_folder.read_replays(path, those_chosen(parts.replays))
@@ -314,7 +325,7 @@ def enable_checkpoint(module: Any, flag: bool = True) -> None:
         False
     """
     try:
-        _checkpointed.enable(module, flag)
+        _object_parts.enable(module, flag)
     except AttributeError as error:
         raise TypeError(
             "`enable_checkpoint`: `module` expected an object that takes attributes; "
@@ -335,7 +346,7 @@ def is_checkpoint_enabled(module: Any) -> bool:
         >>> is_checkpoint_enabled(tf.Module())
         True
     """
-    return _checkpointed.is_enabled(module)
+    return _object_parts.is_enabled(module)
 
 
 def extract_sub_state_dict_from_checkpoint(

@@ -1,0 +1,401 @@
+"""The paths by which checkpoints know arrays: attributes, keys, indices, layer names.
+
+Keras names a layer itself if the user did not, and does not say which. Here a name
+counts as given by the user only if Keras cannot have made it in this process: it is not
+the class's name with a number, or not one of the numbers that Keras has counted so far.
+All other layers are known by their place alone.
+"""
+
+import collections
+import dataclasses
+import functools
+import re
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+_NUMBERED = re.compile(r"(.+?)_([0-9]+)")
+_UNNAMED = re.compile(r"variable(_[0-9]+)?")
+_OWN = "tfrl_checkpoint"
+_SHOWN = 5
+_KERAS = (keras.layers.Layer, keras.metrics.Metric, keras.random.SeedGenerator)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of a path, from an object to a part of it.
+
+    Attributes:
+        token: attribute, key or index; for a layer in a list or model, the name that
+            the user gave to it, if any.
+        layer: name of the layer to which it leads; None for other objects.
+        given: whether the user gave that name.
+        index: of a layer in a list or model, where names tell layers; else None.
+    """
+
+    token: str
+    layer: str | None = None
+    given: bool = False
+    index: int | None = None
+
+    def is_same(self, other: "Step") -> bool:
+        """Whether two processes mean the same part.
+
+        Example:
+            >>> Step("a", "left", True).is_same(Step("a", "right", True))
+            False
+        """
+        if self.given and other.given and self.layer != other.layer:
+            return False
+        if self.index is None or other.index is None or self.given == other.given:
+            return self.token == other.token
+        return self.layer == other.layer or self.index == other.index
+
+
+Path = tuple[Step, ...]
+
+
+def joined(path: Path) -> str:
+    """Returns the name of what is at a path.
+
+    Example:
+        >>> joined((Step("net"), Step("0", "dense"), Step("kernel")))
+        'net.0.kernel'
+    """
+    return ".".join(step.token for step in path)
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two paths, of two processes, mean the same part.
+
+    Example:
+        >>> is_same((Step("net"),), (Step("net"), Step("kernel")))
+        False
+    """
+    return len(one) == len(other) and all(map(Step.is_same, one, other))
+
+
+def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, str]:
+    """Finds names of one process among those of another.
+
+    Where names of layers that Keras may have made say otherwise than their places,
+    nothing of these is found; but it is if all places are there, and Keras only has
+    counted on from another number.
+
+    Args:
+        here: paths by name.
+        there: likewise.
+
+    Returns:
+        Names here, and names there.
+
+    Example:
+        >>> matched({"a.b": (Step("a"), Step("b"))}, {"a.b": (Step("a"), Step("b"))})
+        {'a.b': 'a.b'}
+    """
+    found = {
+        name: name
+        for name, path in here.items()
+        if name in there and is_same(path, there[name])
+    }
+    left = {name: path for name, path in there.items() if name not in found}
+    for name in [name for name in here if name not in found]:
+        for saved, path in left.items():
+            if is_same(here[name], path):
+                found[name] = saved
+                del left[saved]
+                break
+    letters = {_letters(path): name for name, path in there.items()}
+    doubtful = {
+        name
+        for name, saved in found.items()
+        if letters.get(_letters(here[name]), saved) != saved
+    }
+    steps = [step for n in doubtful for step in (*here[n], *there[found[n]])]
+    is_certain = any(step.given for step in steps if step.index is not None)
+    is_shifted = letters.keys() != {_letters(path) for path in here.values()}
+    if is_shifted and not is_certain and len(found) == len(here) == len(there):
+        return found
+    return {name: saved for name, saved in found.items() if name not in doubtful}
+
+
+def named(paths: Iterable[Path]) -> str:
+    """Tells the names that the user gave to layers on paths, for an error message.
+
+    Example:
+        >>> named([(Step("net"), Step("a", "left", True), Step("kernel"))])
+        " (of layers named 'left')"
+    """
+    # The last step leads to an array.
+    layers = {step.layer: None for path in paths for step in path[:-1] if step.given}
+    shown = ", ".join(map(repr, list(layers)[:_SHOWN]))
+    more = f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else ""
+    return f" (of layers named {shown}{more})" if layers else ""
+
+
+def _letters(path: Path) -> tuple[str, ...]:
+    return tuple(step.token if step.index is None else str(step.layer) for step in path)
+
+
+def to_json(path: Path) -> list[Any]:
+    """Returns a path as JSON can hold it.
+
+    Example:
+        >>> to_json((Step("net"), Step("fc", "fc", True, 0)))
+        ['net', ['fc', 'fc', True, 0]]
+    """
+    return [
+        step.token if step.layer is None else list(dataclasses.astuple(step))
+        for step in path
+    ]
+
+
+def from_json(steps: Sequence[Any]) -> Path:
+    """Returns what `to_json` was given.
+
+    Example:
+        >>> from_json(["net", ["0", "dense", False, 0]])[1].layer
+        'dense'
+    """
+    return tuple(Step(step) if isinstance(step, str) else Step(*step) for step in steps)
+
+
+def steps(
+    parts: Iterable[tuple[Any, Any]], listed: bool, named: bool = True
+) -> Iterator[tuple[Step, Any]]:
+    """Turns keys into steps.
+
+    Args:
+        parts: keys, attributes or indices, and what is there.
+        listed: whether the parts are those of a list or model.
+        named: whether the user may have named layers among them.
+
+    Yields:
+        Steps and what is there.
+
+    Example:
+        >>> layers = [keras.layers.Dense(1, name="actor"), keras.layers.Dense(1)]
+        >>> [step.token for step, _ in steps(enumerate(layers), True)]
+        ['actor', '1']
+    """
+    parts = list(parts)
+    counts = collections.Counter(
+        part.name for _, part in parts if isinstance(part, keras.layers.Layer)
+    )
+    for k, (key, part) in enumerate(parts):
+        if not isinstance(part, keras.layers.Layer):
+            yield Step(str(key)), part
+            continue
+        given = named and is_given(part) and not (listed and counts[part.name] > 1)
+        token = part.name if listed and given else str(key)
+        yield Step(token, part.name, given, k if listed else None), part
+
+
+def variable_paths(item: Any) -> dict[int, Path]:
+    """Finds the paths of the variables of a Keras layer or metric.
+
+    Args:
+        item: which is built.
+
+    Returns:
+        Paths from the item by the `id` of its variables.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> paths = variable_paths(model)
+        >>> [joined(paths[id(variable)]) for variable in model.variables]
+        ['dense.kernel', 'dense.bias']
+    """
+    found: dict[int, Path] = {}
+    _enter(item, (), found, set())
+    return found
+
+
+def of_slots(
+    arrays: Mapping[str, Any], paths: Mapping[str, Path], slots: Collection[str]
+) -> dict[str, Path]:
+    """Finds which variables those of an optimizer belong to.
+
+    Keras calls the momentum of `actor/dense/kernel` `actor_dense_kernel_momentum`.
+
+    Args:
+        arrays: variables by name, of optimizers and of what they train.
+        paths: to them.
+        slots: names of those of optimizers.
+
+    Returns:
+        Paths to these whose last step also tells the variable.
+
+    Example:
+        >>> layer, sgd = keras.layers.Dense(1), keras.optimizers.SGD(momentum=0.9)
+        >>> layer.build((None, 1))
+        >>> sgd.build([layer.kernel])
+        >>> arrays = {"w": layer.kernel, "sgd.2": sgd.variables[2]}
+        >>> paths = {name: (Step(name),) for name in arrays}
+        >>> of_slots(arrays, paths, {"sgd.2"})["sgd.2"][0].layer
+        'w'
+    """
+    owners: dict[str, list[str]] = collections.defaultdict(list)
+    for name, variable in arrays.items():
+        if name not in slots and isinstance(variable, keras.Variable):
+            owners[variable.path.replace("/", "_")].append(name)
+    found = {}
+    for name in slots:
+        words = arrays[name].name.split("_")
+        parts = ("_".join(words[:k]) for k in range(len(words) - 1, 0, -1))
+        owner = next((owners[part] for part in parts if part in owners), [])
+        if len(owner) == 1:
+            *path, last = paths[name]
+            last = dataclasses.replace(last, layer=owner[0], given=True)
+            found[name] = (*path, last)
+    return found
+
+
+def _enter(item: Any, path: Path, found: dict[int, Path], seen: set[int]) -> None:
+    if id(item) in seen:
+        return
+    seen.add(id(item))
+    for inner, part in _children(item):
+        _enter(part, (*path, *inner), found, seen)
+    is_seed = isinstance(item, keras.random.SeedGenerator)
+    variables = [item.state] if is_seed else item.variables
+    own = [each for each in variables if id(each) not in found]
+    for name, variable in zip(_variable_names(item, own), own, strict=True):
+        found.setdefault(id(variable), (*path, Step(name)))
+
+
+def _children(item: Any) -> Iterator[tuple[Path, Any]]:
+    """Yields the paths to the layers, metrics and seed generators of one, and these."""
+    attributes = [pair for pair in vars(item).items() if pair[0] not in _bookkeeping()]
+    # Keras' own layers name their parts after themselves.
+    is_keras = type(item).__module__.partition(".")[0] == "keras"
+    yield from _nested(attributes, named=not is_keras)
+    layers = item.layers if isinstance(item, keras.Model) else []
+    layers = [layer for layer in layers if layer.variables]
+    for step, layer in steps(zip(_places(layers), layers, strict=True), listed=True):
+        yield (step,), layer
+
+
+def _places(layers: Sequence[Any]) -> list[str]:
+    """Names layers after their classes, as Keras would if it counted from here."""
+    given = {layer.name for layer in layers if is_given(layer)}
+    counts: collections.Counter = collections.Counter()
+    places = []
+    for layer in layers:
+        base = snake_case(type(layer).__name__)
+        numbers = range(counts[base], counts[base] + len(given) + 1)
+        names = {k: f"{base}_{k}" if k else base for k in numbers}
+        number = next(k for k, name in names.items() if name not in given)
+        counts[base] = number + (not is_given(layer))
+        places.append(names[number])
+    return places
+
+
+def _nested(
+    parts: Iterable[tuple[Any, Any]], named: bool, listed: bool = False
+) -> Iterator[tuple[Path, Any]]:
+    """Yields what is known to Keras of parts, also in lists and dictionaries."""
+    for step, part in steps(parts, listed, named):
+        if isinstance(part, _KERAS):
+            yield (step,), part
+        elif isinstance(part, Mapping | list | tuple):
+            inner = part.items() if isinstance(part, Mapping) else enumerate(part)
+            for path, each in _nested(inner, named, not isinstance(part, Mapping)):
+                yield (step, *path), each
+
+
+def _variable_names(item: Any, own: Sequence[Any]) -> list[str]:
+    """Names an object's own variables; attributes tell those without a name."""
+    keys = {id(part): key for key, part in vars(item).items()}
+    names = [
+        keys.get(id(each), "variable") if _UNNAMED.fullmatch(each.name) else each.name
+        for each in own
+    ]
+    counts: collections.Counter = collections.Counter()
+    for k, name in enumerate(names):
+        names[k] = f"{name}:{counts[name]}" if counts[name] else name
+        counts[name] += 1
+    return names
+
+
+@functools.cache
+def _bookkeeping() -> frozenset[str]:
+    """Returns the attributes in which Keras' models keep what they know of layers."""
+    inputs = keras.Input((1,), name="input")
+    outputs = keras.layers.Identity(name="identity")(inputs)
+    model = keras.Model(inputs, outputs, name="model")
+    return frozenset({*vars(model), *vars(keras.Sequential([model], name="models"))})
+
+
+def snake_case(name: str) -> str:
+    """Returns what Keras makes of a class's name.
+
+    Example:
+        >>> snake_case("MyDense2D")
+        'my_dense2d'
+    """
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def is_given(layer: Any) -> bool:
+    """Tells whether the user named a layer, as far as that is certain.
+
+    What is told once of a layer stays.
+
+    Args:
+        layer: a layer.
+
+    Returns:
+        False for names that Keras may have made.
+
+    Example:
+        >>> is_given(keras.layers.Dense(1)), is_given(keras.layers.Dense(1, name="a"))
+        (False, True)
+    """
+    name, told = _told.get(layer, ("", False))
+    if name != layer.name:
+        base = snake_case(type(layer).__name__)
+        match = _NUMBERED.fullmatch(layer.name)
+        if layer.name == base:
+            told = not _counts.may_have_made(base, 0)
+        elif match and match[1] == base:
+            told = not _counts.may_have_made(base, int(match[2]))
+        else:
+            told = True
+        _told[layer] = (layer.name, told)
+    return told
+
+
+class _Counts:
+    """Which numbers Keras has given to names, asked of its own counters.
+
+    Asking uses up a number. `keras.utils.clear_session` lets Keras count anew.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[str, set[int]] = collections.defaultdict(set)
+        self._known: collections.Counter = collections.Counter()
+        self._before: dict[str, set[int]] = collections.defaultdict(set)
+        keras.backend.get_uid(_OWN)
+
+    def may_have_made(self, base: str, number: int) -> bool:
+        if keras.backend.get_uid(_OWN) == 1:
+            for name, known in self._known.items():
+                self._before[name] |= set(range(known)) - self._asked[name]
+            self._known.clear()
+            self._asked.clear()
+        if number >= self._known[base]:
+            # Keras counts from 0, `get_uid` from 1.
+            asked = keras.backend.get_uid(base) - 1
+            self._asked[base].add(asked)
+            self._known[base] = asked
+        made = number < self._known[base] and number not in self._asked[base]
+        return made or number in self._before[base]
+
+
+_counts = _Counts()
+_told: weakref.WeakKeyDictionary[Any, tuple[str, bool]] = weakref.WeakKeyDictionary()
