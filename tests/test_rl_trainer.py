@@ -1,3 +1,4 @@
+import functools
 import os
 import pathlib
 import shlex
@@ -11,7 +12,10 @@ import pytest
 import tensorflow as tf
 
 from tfrl import rl_trainer
+from tfrl.agents import ppo
+from tfrl.environments import vector
 from tfrl.summaries import run_log
+from tfrl.training import cadence, doctor, trainer
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.configuring import configs
 from tfrl.training.rehearsing import rehearsal
@@ -97,6 +101,7 @@ def test_the_written_config_repeats_the_run(tmp_path):
         (["--config=train_rl.resume = True"], ["bindings:9", "train_rl.resume"]),
         (["--config=Trainer.agent = @Trainer()"], ["references without a loop"]),
         (["--resume"], ["resume"]),
+        (["--config=train_rl.override = True"], ["train_rl.override"]),
     ],
     ids=lambda value: value[0].replace("--config=", "") if "--" in value[0] else "",
 )
@@ -191,6 +196,87 @@ def test_a_rehearsal_holds_replicas_against_one(capsys):
     out = capsys.readouterr().out
     assert "PPOAgent, update of (16, 2)" in out
     assert "2 learn what 1 learns" in out and "0 failed" in out
+
+
+PARTIAL = functools.partial(
+    trainer.Trainer,
+    agent=ppo.PPO(n_epochs=1, minibatch_size=16, hidden_units=(4,)),
+    make_envs=functools.partial(vector.make_vec, "CartPole-v1", max_episode_steps=20),
+    n_envs=2,
+    n_steps=16,
+    intervals=cadence.Intervals(log_epochs=1, eval_episodes=2),
+)
+
+
+def test_a_run_made_from_python_is_opened_and_repeated(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    rl_trainer.train_rl(first, n_epochs=2, seed=3, light_rl_trainer=PARTIAL)
+    with rl_trainer.open_run(first) as run:
+        assert len(run.evaluate(3).returns) == 3
+    again = [str(first / "config.gin"), f"--output_dir={second}"]
+    assert rl_trainer.main(again) == 0
+    one, other = (
+        run_log.read_metrics(each / "metrics.csv") for each in (first, second)
+    )
+    for name, values in one.items():
+        if "second" not in name:
+            np.testing.assert_array_equal(values, other[name], err_msg=name)
+    # Gin and Python mean the same run: either goes on with it.
+    configs.clear()
+    rl_trainer.train_rl(
+        second, n_epochs=3, seed=3, light_rl_trainer=PARTIAL, resume=True
+    )
+
+
+def make_elsewhere(n_envs):
+    return vector.make_vec("CartPole-v1", n_envs, max_episode_steps=20)
+
+
+def test_what_gin_has_no_words_for_is_opened(tmp_path):
+    make_trainer = functools.partial(PARTIAL, make_envs=make_elsewhere)
+    rl_trainer.train_rl(tmp_path, n_epochs=1, light_rl_trainer=make_trainer)
+    assert "See run.json" in (tmp_path / "config.gin").read_text()
+    with rl_trainer.open_run(tmp_path) as run:
+        assert run.evaluate(2).returns.max() <= 20
+
+
+def test_what_no_other_process_can_make_is_refused(tmp_path):
+    make_trainer = functools.partial(
+        PARTIAL, make_envs=lambda n_envs: make_elsewhere(n_envs)
+    )
+    with pytest.raises(
+        ValueError, match=r"`train_rl`: .* got make_envs = function test"
+    ):
+        rl_trainer.train_rl(tmp_path / "run", light_rl_trainer=make_trainer)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_hyper_parameters_are_refused_or_recorded(tmp_path, capsys):
+    assert run(tmp_path) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    other = ["--config=PPO.gamma = 0.1", "--resume"]
+    assert run(tmp_path, *other) == 2
+    err = capsys.readouterr().err
+    assert "agent.gamma = 0.1 (was 0.98)" in err and "--override" in err
+    for path, data in before.items():
+        assert path.name == "run.lock" or path.read_bytes() == data, path
+    longer = "--config=Trainer.total_env_steps = 128"
+    assert run(tmp_path, *other, longer, "--override") == 0
+    (line,) = doctor.list_overrides(tmp_path)
+    assert "agent.gamma from 0.98 to 0.1" in line
+    assert "PPO.gamma = 0.1" in (tmp_path / "config.gin").read_text()
+
+
+def test_a_config_that_changed_is_not_resumed(tmp_path, capsys):
+    assert run(tmp_path) == 0
+    path = tmp_path / "config.gin"
+    text = path.read_text()
+    path.write_text(text.replace("CartPole", "Acrobot"))
+    longer = "--config=Trainer.total_env_steps = 128"
+    assert run(tmp_path, longer, "--resume") == 2
+    assert "config.gin', which is not; restore it" in capsys.readouterr().err
+    path.write_text(text)
+    assert run(tmp_path, longer, "--resume") == 0
 
 
 def test_a_rehearsal_that_fails_ends_with_1(tmp_path, capsys, monkeypatch):

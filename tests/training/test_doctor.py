@@ -10,6 +10,7 @@ from event_files import writing
 from tfrl.summaries import run_log
 from tfrl.training import doctor
 from tfrl.training.checkpointing import checkpoints
+from tfrl.training.configuring import configs
 
 COLUMNS = ["train/return_mean", "train/length_mean", "train/loss"]
 
@@ -172,3 +173,53 @@ def test_no_run(tmp_path):
     for folder in (tmp_path, tmp_path / "absent"):
         with pytest.raises(ValueError, match="expected the folder of a run"):
             doctor.find_nonfinite(folder)
+
+
+def keep(folder):
+    """Saves a checkpoint as trainers do, and a half row after it."""
+    with run_log.RunLog(folder, COLUMNS) as log:
+        log.write(32, {"train/loss": 1.0})
+        metadata = {"log": log.position()}
+        checkpoints.save_run(folder, 32, {"w": np.ones(2)}, metadata)
+        log.write(64, {"train/loss": 2.0})
+    with log.path.open("a") as rows:
+        rows.write("96,1.")
+
+
+def test_rows_are_held_against_the_checkpoint(tmp_path):
+    keep(tmp_path)
+    assert doctor.find_nonfinite(tmp_path) == []
+    path = tmp_path / "metrics.csv"
+    text = path.read_text()
+    for changed in (text.replace(",1.0", ",1.5"), text[:40]):
+        path.write_text(changed)
+        with pytest.raises(
+            ValueError, match=r"metrics.csv', damaged \(rows that step-3"
+        ):
+            doctor.find_nonfinite(tmp_path)
+    # After the checkpoint nothing is known; a resumed run writes that again.
+    path.write_text(text.replace(",2.0", ",2.5"))
+    assert doctor.find_nonfinite(tmp_path) == []
+
+
+def test_metadata_that_was_cut_is_named(tmp_path):
+    keep(tmp_path)
+    path = tmp_path / "checkpoints" / "step-32" / "metadata.json"
+    path.write_text(path.read_text()[:-1])
+    with pytest.raises(
+        ValueError, match=r"step-32', damaged \(metadata.json is not as"
+    ):
+        doctor.find_nonfinite(tmp_path)
+
+
+def test_a_config_that_changed_is_named(tmp_path):
+    keep(tmp_path)
+    path = configs.write(tmp_path, text="fast = 0.5\n")
+    assert doctor.find_nonfinite(tmp_path) == []
+    path.write_text(path.read_text().replace("0.5", "0.6"))
+    with pytest.raises(ValueError, match=r"config.gin', which is not; restore it; or"):
+        doctor.find_nonfinite(tmp_path)
+
+
+def test_a_run_without_overrides(tmp_path):
+    assert doctor.list_overrides(tmp_path) == []

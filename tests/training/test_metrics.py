@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pytest
 
 from tfrl.summaries import run_log
 from tfrl.training import _metrics, evaluation
@@ -44,3 +45,38 @@ def test_other_workers_report_nothing(tmp_path):
         report.write(8, _metrics.row(1, 0.0, 0.0, [([], [])], None, {}), 8)
         assert report.position() is None
     assert not list(tmp_path.iterdir())
+
+
+def test_columns_grow_with_the_first_info(tmp_path):
+    info = {"loss": 1.0, "q_values": np.float32(2.0)}
+    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], None, info)
+    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+        report.expect(info)
+        report.write(8, row, 8)
+        position = report.position()
+    with _metrics.Report(tmp_path, position, None) as report:
+        report.expect(info)
+        report.write(16, row, 16)
+        with pytest.raises(
+            ValueError, match=r"keys of the first one; got \['train/new"
+        ):
+            report.expect({**info, "new": 1.0})
+    found = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert found["train/q_values"].tolist() == [2.0, 2.0]
+    assert [*found] == ["env_steps", *_metrics.COLUMNS, "train/q_values"]
+
+
+def test_an_info_of_arrays_is_refused():
+    with pytest.raises(TypeError, match=r"got shape \[3\] for 'q_values'; reduce it"):
+        _metrics.row(1, 0.0, 0.0, [([], [])], None, {"q_values": np.zeros(3)})
+
+
+def test_rows_that_are_gone_are_told(tmp_path):
+    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+        position = report.position()
+    (tmp_path / "metrics.csv").unlink()
+    with (
+        pytest.raises(ValueError, match="a file with 0 bytes"),
+        _metrics.Report(tmp_path, position, None),
+    ):
+        pass

@@ -35,6 +35,7 @@ class RunRecord(NamedTuple):
         arguments: of the trainer by name, as `_kept_arguments.kept` returns them.
         numbers: what the agent was created with beside spaces.
         spaces: of observations and actions of one environment, likewise kept.
+        environment: what must be imported before environments are made, likewise kept.
         overrides: one for each time that the run went on with other arguments:
             `env_steps`, and `changes`, texts of old and new values by place.
     """
@@ -42,12 +43,14 @@ class RunRecord(NamedTuple):
     arguments: dict[str, Any]
     numbers: dict[str, int]
     spaces: tuple[Any, Any]
+    environment: list[Any]
     overrides: tuple[dict[str, Any], ...] = ()
 
     @property
     def lost(self) -> dict[str, str]:
         """Arguments that could not be kept: what they were, by their place."""
-        return _kept_arguments.lost(self.arguments, "")
+        found = _kept_arguments.lost(self.arguments, "")
+        return found | _kept_arguments.lost(self.environment, "make_envs, environment")
 
     def is_of_gin(self, directory: durable.Path) -> bool:
         """Whether `config.gin` alone tells how to make all arguments."""
@@ -92,18 +95,33 @@ class RunRecord(NamedTuple):
 def of_trainer(
     arguments: Mapping[str, Any],
     numbers: Mapping[str, int],
-    spaces: tuple[gym.Space, gym.Space],
+    envs: VectorEnv,
 ) -> RunRecord:
     """Returns the record of a new run.
 
     Args:
         arguments: of the trainer, by name.
         numbers: n_envs, n_steps, n_updates and seed, of all workers.
-        spaces: of observations and actions of one environment.
+        envs: that it made.
     """
     data = {name: _own(_kept_arguments.kept(x)) for name, x in arguments.items()}
-    first, second = map(_kept_arguments.kept, spaces)
-    return RunRecord(data, {k: int(v) for k, v in numbers.items()}, (first, second))
+    observations = _kept_arguments.kept(envs.single_observation_space)
+    spaces = observations, _kept_arguments.kept(envs.single_action_space)
+    counts = {name: int(number) for name, number in numbers.items()}
+    return RunRecord(data, counts, spaces, _registered_by(envs))
+
+
+def _registered_by(envs: VectorEnv) -> list[Any]:
+    """The modules that make the name of an environment known to Gymnasium."""
+    spec = gym.registry.get(getattr(getattr(envs, "spec", None), "id", ""))
+    found = [*_gin_calls.imported()]
+    for entry in (spec.entry_point, spec.vector_entry_point) if spec else ():
+        if isinstance(entry, str):
+            found.append(entry.partition(":")[0])
+        elif entry is not None:
+            found.append(_kept_arguments.kept(entry))
+    own = [x for x in found if not str(x).startswith("gymnasium.")]
+    return [x for index, x in enumerate(own) if x not in own[:index]]
 
 
 def _own(data: Any) -> Any:
@@ -163,7 +181,10 @@ def told(override: Mapping[str, Any]) -> str:
 def write(directory: pathlib.Path, record: RunRecord) -> None:
     """Writes `run.json`, all of it or nothing."""
     run = json.loads(_typed_json.to_json(record._asdict()))
-    data = durable.sealed({"format": _FORMAT, "run": run})
+    config = directory / _CONFIG
+    has_digest = config.is_file() and _digested.has_digest(config.read_bytes())
+    body = {"format": _FORMAT, "config_has_digest": has_digest, "run": run}
+    data = durable.sealed(body)
     durable.replace_file(directory / _NAME, data)
 
 
@@ -179,12 +200,12 @@ def read(where: str, directory: durable.Path) -> RunRecord | None:
     """
     folder = pathlib.Path(directory)
     path = folder / _NAME
-    record = None
+    record, has_digest = None, False
     if path.exists():
         try:
             body = durable.unsealed(path.read_bytes())
             fields = _typed_json.from_json(json.dumps(body["run"]))
-            record = RunRecord(**fields)
+            record, has_digest = RunRecord(**fields), body["config_has_digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(where, path, "restore it") from error
         if body["format"] != _FORMAT:
@@ -192,7 +213,7 @@ def read(where: str, directory: durable.Path) -> RunRecord | None:
                 f"`{where}`: `directory` expected a run of format {_FORMAT}; got "
                 f"format {body['format']} in {path}; use the tfrl that wrote it"
             )
-    _check_config(where, folder / _CONFIG, record is not None)
+    _check_config(where, folder / _CONFIG, has_digest)
     return record
 
 
@@ -267,6 +288,10 @@ class RecordedRun:
         """Makes the environments, and returns their spaces."""
         self._check_kept("make_envs")
         n_episodes = self._made("intervals").eval_episodes
+        for needed in self._record.environment:
+            _kept_arguments.made(
+                {"=name": needed} if isinstance(needed, str) else needed
+            )
         envs = self._envs = self._made("make_envs")(n_envs=n_episodes)
         return envs.single_observation_space, envs.single_action_space
 
@@ -274,10 +299,10 @@ class RecordedRun:
         return _kept_arguments.made(self._record.arguments[name])
 
     def _check_kept(self, name: str) -> None:
-        lost = _kept_arguments.lost(self._record.arguments[name], name)
-        for place, what in lost.items():
+        lost = self._record.lost
+        for place in [x for x in lost if x.startswith(name)]:
             raise ValueError(
                 f"`open_run`: `directory` expected a run whose `{place}` could be "
-                f"kept; got {what} in {str(self.directory)!r}; open it by `SavedRun` "
-                "of a `Trainer` made with the same arguments"
+                f"kept; got {lost[place]} in {str(self.directory)!r}; open it by "
+                "`SavedRun` of a `Trainer` made with the same arguments"
             )

@@ -154,7 +154,7 @@ class Trainer:
         arguments |= {"n_steps": n_steps, "seed": seed, "n_epochs": n_epochs}
         arguments["total_env_steps"] = total_env_steps
         arguments["intervals"] = self.intervals
-        self.record = _run_record.of_trainer(arguments, numbers, spaces)
+        self.record = _run_record.of_trainer(arguments, numbers, envs)
         self._override = override
         self._seconds = 0.0
         self._saved: int | None = None

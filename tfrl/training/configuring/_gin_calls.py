@@ -2,10 +2,13 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import gin
+
+_IMPORT = re.compile(r"^(?:from (\S+) )?import (\S+)", re.MULTILINE)
 
 
 def bound(target: Any) -> tuple[Any, dict[str, Any]] | None:
@@ -25,6 +28,12 @@ def bound(target: Any) -> tuple[Any, dict[str, Any]] | None:
     if configured is not target:
         return None
     return inspect.unwrap(target), gin.get_bindings(target)
+
+
+def imported() -> list[str]:
+    """Returns the modules that the configuration imports."""
+    found = _IMPORT.findall(gin.config_str())
+    return [".".join(filter(None, names)) for names in found]
 
 
 def written(

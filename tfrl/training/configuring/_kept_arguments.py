@@ -207,13 +207,13 @@ def _imported(named: str) -> Any:
     module, _, name = named.partition(":")
     try:
         found: Any = importlib.import_module(module)
-        for part in name.split("."):
+        for part in name.split(".") if name else ():
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"`open_run`: `directory` expected a run of what can be imported here; got "
-            f"one that needs `{name}` of `{module}` ({error}); put the folder of that "
-            "module on PYTHONPATH, or work in it"
+            f"one that needs `{named}` ({error}); put the folder of that module on "
+            "PYTHONPATH, or work in it"
         ) from error
     return found
 
