@@ -237,7 +237,8 @@ PLANTED = {
         METHODS.format(base=""),
         "Mean: bare method",
     ),
-    "long_file": ("files_are_small", "tests/t.py", "x = 1\n" * 401, "401 lines"),
+    "long_file": ("files_are_small", "tests/t.py", "x = 1\n" * 601, "601 lines"),
+    "much_code": ("files_are_small", IN_OPS, "x = 1\n" * 301, "301 lines of code"),
     "long_body": (
         "files_are_small",
         IN_OPS,
