@@ -114,3 +114,28 @@ def test_as_tensor():
     assert _traces.as_tensor(tensor) is tensor
     assert _traces.as_tensor(None) is None
     assert _traces.as_tensor(np.ones(2)).dtype == tf.float64
+
+
+def test_a_wheel_without_xla_for_the_cpu_runs_the_plain_graph(monkeypatch):
+    """As TensorFlow's wheel for TPUs does on the host of one."""
+    make = tf.function
+
+    def refuse():
+        raise tf.errors.NotFoundError(None, None, "no transfer manager for Host")
+
+    def without_xla(function, jit_compile=None, **options):
+        return refuse if jit_compile else make(function, **options)
+
+    monkeypatch.setattr(tf, "function", without_xla)
+    _traces._host_has_xla.cache_clear()
+    try:
+        concrete = traced(tf.square, tf.constant(3.0), jit_compile=True)
+    finally:
+        _traces._host_has_xla.cache_clear()
+    assert float(concrete(tf.constant(3.0))) == 9.0
+
+
+def test_xla_compiles_where_it_is_there():
+    assert _traces._host_has_xla()
+    concrete = traced(tf.square, tf.constant(3.0), jit_compile=True)
+    assert concrete.function_def.attr["_XlaMustCompile"].b

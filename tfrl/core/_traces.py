@@ -1,5 +1,6 @@
 """The traces behind `compile`: how they are made, called and told apart."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -42,8 +43,20 @@ def trace(
         if leaf is not None
     ]
     return tf.function(
-        flat, autograph=False, jit_compile=jit_compile or None
+        flat, autograph=False, jit_compile=(jit_compile and _host_has_xla()) or None
     ).get_concrete_function(*specs)
+
+
+@functools.cache
+def _host_has_xla() -> bool:
+    """Whether XLA compiles for this CPU; TensorFlow's wheel for TPUs lacks that."""
+    probe = tf.function(lambda: tf.constant(0) + 1, autograph=False, jit_compile=True)
+    with tf.init_scope(), tf.device("CPU:0"):
+        try:
+            probe()
+        except tf.errors.NotFoundError:
+            return False
+    return True
 
 
 def handed_over(concrete: Any) -> Callable[..., Any]:
