@@ -246,9 +246,28 @@ def test_functions_compiled_by_xla_become_plain(tmp_path):
         np.testing.assert_allclose(found, returns(**given)["returns"], rtol=1e-5)
 
 
-def test_plain_models_are_left_as_they_are(tmp_path):
-    saved(tmp_path / "model", exp=trace(tf.exp, x=VECTOR))
-    assert (tmp_path / "model" / "fingerprint.pb").exists()
+def test_keras_finds_what_it_calls(tmp_path):
+    """An attribute that takes one nest, beside the signatures."""
+    inputs = {"x": {"a": VECTOR, "b": [VECTOR, VECTOR]}}
+
+    def call(x):
+        return {"sum": (x["a"] + x["b"][0], x["b"][1])}
+
+    traced = trace(call, **inputs)
+    serve = _traced.nested(traced, inputs, {"sum": (0, 0)})
+    _traced.save("export", {"call": traced}, [], tmp_path / "m", serve)
+    model = tf.saved_model.load(str(tmp_path / "m"))
+    one, two, three = (tf.constant([x]) for x in (1.0, 2.0, 3.0))
+    nest = {"a": one, "b": [two, three]}
+    for given in (nest, {"x": nest}):
+        first, second = model.serve(given)["sum"]
+        assert (float(first[0]), float(second[0])) == (3.0, 3.0)
+
+
+def test_a_part_with_the_name_of_the_whole(tmp_path):
+    inputs = {"x": {"x": VECTOR}}
+    serve = _traced.nested(trace(lambda x: x["x"] * 2.0, **inputs), inputs, 0)
+    assert serve({"x": {"x": tf.constant([2.0])}}).numpy().tolist() == [4.0]
 
 
 def test_ops_that_only_xla_knows_are_told(tmp_path):

@@ -192,7 +192,9 @@ def write(
         (path / "assets.extra" / _MEMBER).write_text(text)
     else:
         with zipfile.ZipFile(path, "a") as archive:
-            archive.writestr(_MEMBER, text, zipfile.ZIP_DEFLATED)
+            # Of the year 1980: no two exports differ by their time.
+            member = zipfile.ZipInfo(_MEMBER)
+            archive.writestr(member, text, zipfile.ZIP_DEFLATED)
 
 
 def _versions() -> dict[str, str]:

@@ -1,14 +1,15 @@
 """A policy taken apart for export: its variables, its head, its masks."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import agent as agents
-from tfrl.core import spaces
+from tfrl.core import pytree, spaces
 from tfrl.distributions import action_heads, masked
+from tfrl.training.exporting import endpoints
 
 
 def checked_head(where: str, agent: agents.Agent, action_space: gym.Space) -> Any:
@@ -24,14 +25,45 @@ def checked_head(where: str, agent: agents.Agent, action_space: gym.Space) -> An
     return head
 
 
+class NarrowMoments(pytree.PyTreeNode):
+    """Normalizes as `tfrl.stats.RunningMoments` does, in float32, as LiteRT must.
+
+    The mean is the sum of two numbers, so that a large one keeps its last digits.
+    """
+
+    mean: tf.Tensor
+    rest: tf.Tensor
+    scale: tf.Tensor
+
+    @classmethod
+    def create(cls, wide: Any) -> Self:
+        mean = tf.cast(wide.mean, tf.float32)
+        rest = tf.cast(wide.mean - tf.cast(mean, tf.float64), tf.float32)
+        scale = tf.cast(tf.math.rsqrt(wide.variance + 1e-8), tf.float32)
+        return cls(mean=mean, rest=rest, scale=scale)
+
+    def normalize(self, values: tf.Tensor) -> tf.Tensor:
+        centred = tf.cast(values, tf.float32) - self.mean - self.rest
+        return tf.clip_by_value(centred * self.scale, -10.0, 10.0)
+
+
 def reader(
-    where: str, agent: agents.Agent, observation_space: gym.Space, names: list[str]
+    where: str,
+    agent: agents.Agent,
+    observation_space: gym.Space,
+    names: list[str],
+    *,
+    narrow: bool = False,
 ) -> Callable[[Mapping[str, tf.Tensor]], tuple[Any, Any]]:
     """A function from named inputs to the policy, of variables, and observations."""
     # Optimizer state is not part of a policy.
     policy = _policy(where, agent).without_optimizer()
     structure = spaces.spec_from_space(observation_space)
     _check_observations(where, policy, structure)
+    if narrow:
+        wide = policy.observation_moments
+        kept = tuple(each and NarrowMoments.create(each) for each in wide)
+        policy = policy.replace(observation_moments=kept)
     leaves = [
         tf.Variable(leaf, trainable=leaf.dtype.is_floating)
         for leaf in tf.nest.flatten(policy)
@@ -44,6 +76,53 @@ def reader(
         return pack(policy, values), pack(structure, parts)
 
     return read
+
+
+def endpoints_of(
+    agent: agents.Agent,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    inputs: Mapping[str, tf.TensorSpec],
+    *,
+    with_mask: bool,
+    narrow: bool = False,
+) -> dict[str, endpoints.Endpoint]:
+    """The endpoints of a policy, `narrow` ones without float64 between in and out."""
+    where, inputs = "policy_endpoints", dict(inputs)
+    head = checked_head(where, agent, action_space)
+    current = reader(where, agent, observation_space, list(inputs), narrow=narrow)
+    if with_mask:
+        check_maskable(head, inputs)
+        inputs["action_mask"] = tf.TensorSpec([None, head.n_outputs], tf.bool)
+
+    def parameters(given: dict[str, tf.Tensor]) -> tf.Tensor:
+        policy, observations = current(given)
+        found = policy.parameters(observations)
+        if not with_mask:
+            return found
+        return allowed(head, found, given["action_mask"])
+
+    def greedy(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"actions": head.to_env(head.mode(parameters(given)))}
+
+    def sample(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = parameters(given)
+        drawn = head.to_env(head.sample(outputs, given["seed"]))
+        log_probs = head.log_prob(outputs, head.from_env(drawn))
+        return {"actions": drawn, "log_probs": log_probs}
+
+    def log_prob(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+        raw = head.from_env(given["actions"])
+        return {"log_probs": head.log_prob(parameters(given), raw)}
+
+    seed = tf.TensorSpec([2], tf.int32)
+    row = spaces.spec_from_space(action_space)
+    actions = row.replace(shape=[None, *row.shape], dtype=head.dtype)
+    return {
+        "serving_default": endpoints.Endpoint(greedy, inputs),
+        "sample": endpoints.Endpoint(sample, {**inputs, "seed": seed}),
+        "log_prob": endpoints.Endpoint(log_prob, {**inputs, "actions": actions}),
+    }
 
 
 def check_maskable(head: Any, inputs: Mapping[str, Any]) -> None:
@@ -64,9 +143,10 @@ def allowed(
     head: action_heads.CategoricalHead, logits: tf.Tensor, mask: tf.Tensor
 ) -> tf.Tensor:
     """Logits `[B, n]` of which those that the mask `[B, n]` forbids are out."""
+    # As integers: LiteRT splits no bools.
     choices = zip(
         tf.split(logits, head.n_choices, axis=-1),
-        tf.split(mask, head.n_choices, axis=-1),
+        tf.split(tf.cast(mask, tf.int32), head.n_choices, axis=-1),
         strict=True,
     )
     return tf.concat(

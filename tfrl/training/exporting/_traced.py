@@ -1,12 +1,14 @@
 """Endpoints as graphs of named tensors, and these as a SavedModel."""
 
+import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
+
+from tfrl.training.exporting import _reproducible
 
 # Ops that call Python: they are saved, and die when they are served.
 _HOST_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
@@ -173,6 +175,46 @@ def output_leaves(outputs: Any) -> list[tuple[str, Any]]:
     return list(named_leaves(nest, "output"))
 
 
+def nested(traced: Any, inputs: Mapping[str, Any], outputs: Any) -> Any:
+    """Returns an endpoint as a function of one nest, as Keras calls layers.
+
+    Args:
+        traced: the endpoint as `trace` returned it.
+        inputs: nests of specs by argument; of a single one the function takes that
+            nest as well as the dictionary.
+        outputs: nest like what the endpoint returns.
+
+    Returns:
+        A `tf.function`, traced.
+
+    Example:
+        >>> inputs = {"x": (tf.TensorSpec([]), tf.TensorSpec([]))}
+        >>> traced = trace("export", "sum", lambda x: sum(x), inputs)
+        >>> serve = nested(traced, inputs, 0)
+        >>> serve((1.0, 2.0)).numpy(), serve({"x": (1.0, 2.0)}).numpy()
+        (np.float32(3.0), np.float32(3.0))
+    """
+    names = [name for name, _ in output_leaves(outputs)]
+
+    def serve(inputs: Any) -> Any:
+        whole = isinstance(inputs, Mapping) and set(inputs) == set(specs)
+        given = inputs if whole else dict.fromkeys(specs, inputs)
+        leaves = [pair for key in specs for pair in named_leaves(given[key], key)]
+        found = traced(**dict(leaves))
+        return tf.nest.pack_sequence_as(outputs, [found[name] for name in names])
+
+    specs = {
+        key: tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), nest)
+        for key, nest in inputs.items()
+    }
+    function = tf.function(serve, autograph=False)
+    function.get_concrete_function(specs)
+    for lone in specs.values() if len(specs) == 1 else ():
+        if not (isinstance(lone, Mapping) and set(lone) == set(specs)):
+            function.get_concrete_function(lone)
+    return function
+
+
 def _tensors(fault: str, outputs: Any) -> dict[str, tf.Tensor]:
     found: dict[str, tf.Tensor] = {}
     for name, leaf in output_leaves(outputs):
@@ -202,18 +244,19 @@ def save(
     functions: Mapping[str, Any],
     resources: list[Any],
     folder: pathlib.Path,
+    serve: Any = None,
 ) -> list[str]:
     """Writes concrete functions as a SavedModel with a signature for each.
 
-    All variables that they use are saved with it. Functions within that asked for XLA
-    (`jit_compile=True`) are saved without: the graphs run wherever TensorFlow runs, for
-    all sizes alike, and whoever serves them may compile them again.
+    All variables that they use are saved with it. What is written is settled by
+    `_reproducible.settle`.
 
     Args:
         where: name of the function that exports.
         functions: by the names of the signatures.
         resources: what they use besides variables.
         folder: to create.
+        serve: a `tf.function` of `nested`, the attribute of that name.
 
     Returns:
         The ops in it that only XLA knows, whose makers have no other form of them.
@@ -229,9 +272,12 @@ def save(
         []
     """
     module = tf.Module()
-    used = {id(x): x for traced in functions.values() for x in traced.variables}
+    variables = map(_reproducible.variables_of, functions.values())
+    used = {id(x): x for x in itertools.chain.from_iterable(variables)}
     module.kept = list(used.values())
     module.resources = list(resources)
+    if serve is not None:
+        module.serve = serve
     try:
         tf.saved_model.save(module, str(folder), functions)
     except AssertionError as error:
@@ -239,24 +285,4 @@ def save(
             f"`{where}`: `resources` expected all that endpoints use besides variables;"
             f" got {resources!r:.80}; add what holds it: {error}"
         ) from error
-    return _without_xla(folder)
-
-
-def _without_xla(folder: pathlib.Path) -> list[str]:
-    path = folder / "saved_model.pb"
-    model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    graphs = [meta.graph_def for meta in model.meta_graphs]
-    marked = [
-        attributes
-        for graph in graphs
-        for function in graph.library.function
-        for attributes in (function.attr, *(node.attr for node in function.node_def))
-        if "_XlaMustCompile" in attributes
-    ]
-    for attributes in marked:
-        del attributes["_XlaMustCompile"]
-    if marked:
-        path.write_bytes(model.SerializeToString())
-        # It would be that of the graph before.
-        (folder / "fingerprint.pb").unlink(missing_ok=True)
-    return sorted({op for graph in graphs for op in _ops(graph) if op[:3] == "Xla"})
+    return _reproducible.settle(folder)

@@ -172,8 +172,8 @@ def _opened(path: pathlib.Path) -> Iterator[dict[str, tuple[Any, Sequence[Any]]]
             # It says that another package will have it one day.
             warnings.simplefilter("ignore")
             interpreter = tf.lite.Interpreter(str(path))
-        runner = interpreter.get_signature_runner("serving_default")
-        yield {"serving_default": (runner, ())}
+        runner = interpreter.get_signature_runner
+        yield {name: (runner(name), ()) for name in interpreter.get_signature_list()}
 
 
 def layer_answer(layer: Any) -> Callable[..., dict[str, Any]]:

@@ -6,6 +6,7 @@ and puts these into it.
 
 import functools
 import pathlib
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,14 @@ import tensorflow as tf
 
 from tfrl.distributions import spec
 from tfrl.stats import normalizers
-from tfrl.training.exporting import _golden, _traced, _verified, endpoints
+from tfrl.training.exporting import (
+    _golden,
+    _litert,
+    _reproducible,
+    _traced,
+    _verified,
+    endpoints,
+)
 
 _Writer = Callable[[pathlib.Path], None]
 _DEFAULT = "serving_default"
@@ -52,19 +60,10 @@ def saved_model_writer(
         >>> _verified.check("verify", path)
         {'serving_default': 0.0}
     """
-    functions, goldens = {}, {}
-    resources: list[Any] = []
-    for name, endpoint in _endpoints_of(where, content, inputs, examples).items():
-        traced = _traced.trace(where, name, endpoint.function, endpoint.inputs)
-        given = _golden.examples(
-            where, _traced.input_specs(where, endpoint.inputs), endpoint.examples
-        )
-        goldens[name] = _golden_of(where, name, traced, given, traced.variables)
-        functions[name] = traced
-        resources.extend(endpoint.resources)
+    functions, goldens, resources, serve = _prepared(where, content, inputs, examples)
 
     def write(path: pathlib.Path) -> None:
-        xla_ops = _traced.save(where, functions, resources, path)
+        xla_ops = _traced.save(where, functions, resources, path, serve)
         _golden.write(path, goldens, tolerance, xla_ops)
 
     return write
@@ -114,6 +113,7 @@ def keras_writer(
             # Keras asks variables for arrays in the way of NumPy 1.
             warnings.filterwarnings("ignore", "__array__", DeprecationWarning)
             content.save(path)
+        _reproducible.settle_archive(path)
         _golden.write(path, goldens, tolerance)
 
     return write
@@ -125,22 +125,26 @@ def litert_writer(
     inputs: Any = None,
     examples: Mapping[str, Any] | None = None,
     tolerance: float = 1e-5,
+    *,
+    wanted: endpoints.Endpoint | None = None,
 ) -> _Writer:
-    """Prepares a Keras model as a `.tflite` file of LiteRT's own ops.
+    """Prepares a Keras model or endpoints as a `.tflite` file of LiteRT's own ops.
 
     Args:
         where: name of the function that exports.
-        content: the model.
+        content: the model, an `Endpoint` or several by name.
         inputs: as of `export_model`.
         examples: arrays by the names of the inputs.
         tolerance: as of `export_model`.
+        wanted: the endpoint that tells what a single one must answer; itself if None.
 
     Returns:
         A function that writes it to a path.
 
     Raises:
-        ValueError: as `export_model`; from the function, if LiteRT lacks an op.
-        TypeError: if `content` is no Keras model.
+        ValueError: as `export_model`; if an endpoint draws or keeps a state; from the
+            function, if LiteRT lacks an op.
+        TypeError: if `content` is something else.
 
     Example:
         >>> import tempfile
@@ -150,6 +154,14 @@ def litert_writer(
         >>> list(_verified.check("verify", path))
         ['serving_default']
     """
+    if isinstance(content, Mapping | endpoints.Endpoint):
+        functions, goldens, resources, _ = _prepared(where, content, inputs, examples)
+        if wanted is not None:
+            goldens = _prepared(where, wanted)[1]
+        _litert.check_endpoints(where, functions)
+        return functools.partial(
+            _write_litert, where, functions, goldens, resources, tolerance
+        )
     _check_model(where, content)
     nest = layer_inputs(where, content, inputs)
     names = dict(_traced.named_leaves(nest, _root(nest)))
@@ -168,24 +180,33 @@ def litert_writer(
     )
 
     def write(path: pathlib.Path) -> None:
-        own_ops = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}
-        try:
-            content.export(
-                path,
-                format="litert",
-                verbose=False,
-                input_signature=[signature],
-                target_spec=own_ops,
-            )
-        except Exception as error:
-            # The converter's own class of errors is not public.
-            raise ValueError(
-                f"`{where}`: `content` expected a model of LiteRT's own ops; got one "
-                f"that it cannot convert; write it otherwise, or as a folder: {error}"
-            ) from error
+        export = functools.partial(
+            content.export,
+            path,
+            format="litert",
+            verbose=False,
+            input_signature=[signature],
+            target_spec={"supported_ops": _litert.OWN_OPS},
+        )
+        _litert.converted(where, export)
         _golden.write(path, goldens, tolerance)
 
     return write
+
+
+def _write_litert(
+    where: str,
+    functions: Mapping[str, Any],
+    goldens: Mapping[str, Any],
+    resources: list[Any],
+    tolerance: float,
+    path: pathlib.Path,
+) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as made:
+        folder = pathlib.Path(made, "model")
+        _traced.save(where, functions, resources, folder)
+        path.write_bytes(_litert.bytes_of(where, folder, functions))
+    _golden.write(path, goldens, tolerance)
 
 
 WRITERS = {".keras": keras_writer, ".tflite": litert_writer}
@@ -217,10 +238,12 @@ def layer_inputs(where: str, content: Any, inputs: Any) -> Any:
         )
     if inputs is not None:
         return inputs
-    if isinstance(content, keras.Sequential):
-        inputs = content.inputs[0]
-    elif isinstance(content, keras.Model) and getattr(content, "inputs", None):
-        inputs = content.input
+    # A `FitModel` is called as its network is.
+    model = getattr(content, "network", content)
+    if isinstance(model, keras.Sequential):
+        inputs = model.inputs[0]
+    elif isinstance(model, keras.Model) and getattr(model, "inputs", None):
+        inputs = model.input
     else:
         raise ValueError(
             f"`{where}`: `inputs` expected the specs of what `content` is called with; "
@@ -236,9 +259,9 @@ def _root(nest: Any) -> str:
 def _check_model(where: str, content: Any) -> None:
     if not isinstance(content, keras.Model):
         raise TypeError(
-            f"`{where}`: `content` expected a Keras model for a file; got "
-            f"{content!r:.80}; wrap a layer in a keras.Sequential, or leave the suffix "
-            "of `path` away for a SavedModel"
+            f"`{where}`: `content` expected a Keras model for a file, or endpoints for "
+            f"`.tflite`; got {content!r:.80}; wrap a layer in a keras.Sequential, or "
+            "leave the suffix of `path` away for a SavedModel"
         )
 
 
@@ -277,6 +300,27 @@ def _golden_of(
     return {"inputs": given, "outputs": outputs}
 
 
+def _prepared(
+    where: str,
+    content: Any,
+    inputs: Any = None,
+    examples: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any], list[Any], Any]:
+    """Traced endpoints, what they say, their resources, and the default of a nest."""
+    functions, goldens, serves = {}, {}, {}
+    resources: list[Any] = []
+    for name, endpoint in _endpoints_of(where, content, inputs, examples).items():
+        traced, serves[name] = _traced_twice(where, name, endpoint)
+        given = _golden.examples(
+            where, _traced.input_specs(where, endpoint.inputs), endpoint.examples
+        )
+        goldens[name] = _golden_of(where, name, traced, given, traced.variables)
+        functions[name] = traced
+        resources.extend(endpoint.resources)
+    serve = serves.get(_DEFAULT, next(iter(serves.values()), None))
+    return functions, goldens, resources, serve
+
+
 def _endpoints_of(
     where: str, content: Any, inputs: Any, examples: Mapping[str, Any] | None
 ) -> dict[str, endpoints.Endpoint]:
@@ -306,9 +350,26 @@ def _endpoints_of(
     if isinstance(content, keras.layers.Layer | normalizers.Normalizer):
         call = functools.partial(content, training=False)
     nest = layer_inputs(where, content, inputs)
-    flat = dict(_traced.named_leaves(nest, _root(nest)))
+    if isinstance(nest, Mapping):
+        return {_DEFAULT: endpoints.Endpoint(lambda **x: call(x), nest, examples)}
+    return {
+        _DEFAULT: endpoints.Endpoint(
+            lambda inputs: call(inputs), {"inputs": nest}, examples
+        )
+    }
 
-    def serve(**given: tf.Tensor) -> Any:
-        return call(tf.nest.pack_sequence_as(nest, [given[name] for name in flat]))
 
-    return {_DEFAULT: endpoints.Endpoint(serve, flat, examples)}
+def _traced_twice(
+    where: str, name: str, endpoint: endpoints.Endpoint
+) -> tuple[Any, Any]:
+    """An endpoint as a concrete function of named tensors, and as one of a nest."""
+    outputs: Any = None
+
+    def called(**given: Any) -> Any:
+        nonlocal outputs
+        outputs = endpoint.function(**given)
+        return outputs
+
+    traced = _traced.trace(where, name, called, endpoint.inputs)
+    structure = tf.nest.map_structure(lambda _: 0, outputs)
+    return traced, _traced.nested(traced, endpoint.inputs, structure)

@@ -1,15 +1,16 @@
 """Policies and other components as models that need nothing but TensorFlow."""
 
+import functools
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import agent as agents
-from tfrl.core import checks, spaces, specs
+from tfrl.core import checks, spaces
 from tfrl.training.exporting import (
     _beside,
     _policy_parts,
@@ -31,8 +32,8 @@ def export_model(
 ) -> None:
     """Writes a component as a SavedModel, or a Keras model as one file.
 
-    A path without one of the suffixes below becomes a folder, a SavedModel with a
-    signature for each endpoint of `content`:
+    A path without a suffix becomes a folder, a SavedModel with a signature for each
+    endpoint of `content`:
 
     * a mapping from names to `Endpoint`s, or a single one, then `serving_default`;
     * a `DistributionSpec`: the endpoints of `distribution_endpoints`;
@@ -43,13 +44,23 @@ def export_model(
     The folder loads in a process that has neither tfrl nor Keras nor TensorFlow
     Probability: `model = tf.saved_model.load(path)`, then for example
     `model.signatures["serving_default"](inputs=...)`. Keep `model` alive while its
-    signatures are in use. Functions that were made with `jit_compile=True` are saved
-    as plain graphs, which run on any platform and for any batch size; what is made of
-    ops that only XLA knows (`jax2tf`) stays so, and needs it.
+    signatures are in use. For `keras.layers.TFSMLayer(path, call_endpoint="serve")`
+    there is the attribute `serve`: it is `serving_default`, or else the first endpoint,
+    and takes one nest, that which `content` takes or a dictionary of its arguments.
+    Functions that were made with `jit_compile=True` are saved as plain graphs, which
+    run on any platform and for any batch size; what is made of ops that only XLA knows
+    (`jax2tf`) stays so, and needs it.
 
     With the suffix `.keras` a Keras model is written as `keras.Model.save` does, to be
-    loaded where its classes are; with `.tflite` as `keras.Model.export` does for
-    LiteRT, of LiteRT's own ops alone, to be run by any interpreter of it.
+    loaded where its classes are; with `.tflite` a Keras model or endpoints for LiteRT,
+    of its own ops alone, to be run by any interpreter of it: it knows neither random
+    numbers by a seed nor variables that a call changes, and recurrent layers with
+    `unroll=True` alone.
+
+    What is exported twice, here or in another process, is the same to the byte. It is
+    not if Keras gave layers or variables other names, as to a model that is built
+    anew; if there are lookup tables, to which TensorFlow gives random names; or if
+    libraries are of other versions.
 
     Before the model appears it is loaded again, called with `examples`, and compared
     with what `content` says; inputs and outputs stay in it for `verify`. It appears
@@ -66,10 +77,10 @@ def export_model(
         overwrite: replace a model that is there, which stays until then.
 
     Raises:
-        ValueError: if something exists at `path` and `overwrite` is False; if a layer
-            is not built, inputs are not known, a function calls Python, or the written
-            model does something else than `content`; if called within a graph or a
-            replica.
+        ValueError: if something exists at `path` and `overwrite` is False, or `path`
+            has another suffix; if a layer is not built, inputs are not known, a
+            function calls Python, LiteRT lacks an op, or the written model does
+            something else than `content`; if called within a graph or a replica.
         TypeError: if `content` is of another kind, or an output is no tensor.
 
     Example:
@@ -86,11 +97,10 @@ def export_model(
     where = "export_model"
     _check_place(where)
     checks.check_within(where, "tolerance", tolerance, 0, 1)
+    suffix = _checked_suffix(where, path, (".keras", ".tflite"))
     if not overwrite:
         _beside.check_absent(where, path)
-    writer = _written.WRITERS.get(
-        pathlib.Path(path).suffix, _written.saved_model_writer
-    )
+    writer = _written.WRITERS.get(suffix, _written.saved_model_writer)
     _place(where, path, writer(where, content, inputs, examples, tolerance), overwrite)
 
 
@@ -106,19 +116,21 @@ def export_policy(
     """Writes an agent's policy as a SavedModel, normalizers and bounds included.
 
     The signatures are those of `policy_endpoints`; all else is as of `export_model`.
+    A `.tflite` file has `serving_default` alone, since LiteRT cannot draw by a seed.
 
     Args:
         agent: whose policy to write.
-        path: folder to create.
+        path: folder to create, or a file with the suffix `.tflite`.
         observation_space: of one environment.
         action_space: of one environment.
         with_mask: whether signatures take an `action_mask`.
-        overwrite: replace a model in an existing folder.
+        overwrite: replace a model that is there.
 
     Raises:
-        ValueError: if the folder exists and `overwrite` is False, a space is not that
-            of the policy, an observation has a name that no input can take, or
-            `with_mask` meets actions that are no choices.
+        ValueError: if something exists at `path` and `overwrite` is False, or `path`
+            has another suffix; if LiteRT lacks an op, a space is not that of the
+            policy, an observation has a name that no input can take, or `with_mask`
+            meets actions that are no choices.
         TypeError: if `agent` has no policy, or a part of an observation is no array.
 
     Example:
@@ -136,12 +148,24 @@ def export_policy(
     """
     where = "export_policy"
     _check_place(where)
+    suffix = _checked_suffix(where, path, (".tflite",))
     if not overwrite:
         _beside.check_absent(where, path)
-    found = policy_endpoints(
-        agent, observation_space, action_space, with_mask=with_mask
+    make = functools.partial(
+        _policy_parts.endpoints_of,
+        agent,
+        observation_space,
+        action_space,
+        policy_inputs(observation_space),
+        with_mask=with_mask,
     )
-    _place(where, path, _written.saved_model_writer(where, found), overwrite)
+    if suffix == ".tflite":
+        narrow, wide = (make(narrow=x)["serving_default"] for x in (True, False))
+        writer = _written.litert_writer(where, narrow, wanted=wide)
+    else:
+        found = make()  # Graphs do not keep their variables.
+        writer = _written.saved_model_writer(where, found)
+    _place(where, path, writer, overwrite)
 
 
 def verify(
@@ -213,7 +237,7 @@ def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
                 "Python identifiers, other than 'actions' and 'seed'; got "
                 f"{name!r}; rename it by a wrapper"
             )
-        inputs[name] = _rows(part)
+        inputs[name] = part.replace(shape=[None, *part.shape])
     return inputs
 
 
@@ -261,40 +285,10 @@ def policy_endpoints(
         >>> list(found["sample"].inputs)
         ['observations', 'action_mask', 'seed']
     """
-    where, inputs = "policy_endpoints", policy_inputs(observation_space)
-    head = _policy_parts.checked_head(where, agent, action_space)
-    current = _policy_parts.reader(where, agent, observation_space, list(inputs))
-    if with_mask:
-        _policy_parts.check_maskable(head, inputs)
-        inputs["action_mask"] = tf.TensorSpec([None, head.n_outputs], tf.bool)
-
-    def parameters(given: dict[str, tf.Tensor]) -> tf.Tensor:
-        policy, observations = current(given)
-        found = policy.parameters(observations)
-        if not with_mask:
-            return found
-        return _policy_parts.allowed(head, found, given["action_mask"])
-
-    def greedy(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"actions": head.to_env(head.mode(parameters(given)))}
-
-    def sample(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = parameters(given)
-        drawn = head.to_env(head.sample(outputs, given["seed"]))
-        log_probs = head.log_prob(outputs, head.from_env(drawn))
-        return {"actions": drawn, "log_probs": log_probs}
-
-    def log_prob(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-        raw = head.from_env(given["actions"])
-        return {"log_probs": head.log_prob(parameters(given), raw)}
-
-    seed = tf.TensorSpec([2], tf.int32)
-    actions = _rows(spaces.spec_from_space(action_space).replace(dtype=head.dtype))
-    return {
-        "serving_default": endpoints.Endpoint(greedy, inputs),
-        "sample": endpoints.Endpoint(sample, {**inputs, "seed": seed}),
-        "log_prob": endpoints.Endpoint(log_prob, {**inputs, "actions": actions}),
-    }
+    inputs = policy_inputs(observation_space)
+    return _policy_parts.endpoints_of(
+        agent, observation_space, action_space, inputs, with_mask=with_mask
+    )
 
 
 def value_endpoint(
@@ -337,10 +331,6 @@ def value_endpoint(
     return endpoints.Endpoint(value, inputs)
 
 
-def _rows(part: specs.BoundedTensorSpec) -> specs.BoundedTensorSpec:
-    return part.replace(shape=[None, *part.shape])
-
-
 def _check_place(where: str) -> None:
     inside = "a graph" if tf.inside_function() else ""
     if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
@@ -350,6 +340,19 @@ def _check_place(where: str) -> None:
             f"`{where}`: a call expected outside of functions and replicas; got one in "
             f"{inside}; call it after training"
         )
+
+
+def _checked_suffix(
+    where: str, path: str | os.PathLike[str], known: Sequence[str]
+) -> str:
+    """The suffix of a file, which a version at the end of a folder's name is not."""
+    suffix = pathlib.Path(path).suffix
+    if suffix in known or not suffix[1:2].isalpha():
+        return suffix
+    raise ValueError(
+        f"`{where}`: `path` expected a folder without a suffix, or a file with one of "
+        f"{list(known)}; got {os.fspath(path)!r}; nothing else is written"
+    )
 
 
 def _place(

@@ -1,0 +1,66 @@
+"""Policies to be exported, and observations for them."""
+
+import types
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.training.exporting import export
+
+S = gym.spaces
+BOX = S.Box(-np.inf, np.inf, (3,))
+NAMED = S.Dict(
+    x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3), bits=S.MultiBinary(2)
+)
+
+
+def batch_of(space, n_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    if isinstance(space, S.Dict):
+        return {name: batch_of(space[name], n_rows, seed) for name in space}
+    if isinstance(space, S.Box):
+        return rng.normal(3.0, 2.0, (n_rows, *space.shape)).astype(space.dtype)
+    if isinstance(space, S.Tuple):
+        return tuple(batch_of(part, n_rows, seed) for part in space)
+    high = space.n if isinstance(space, S.Discrete) else 2
+    return rng.integers(0, high, (n_rows, *space.shape)).astype(space.dtype)
+
+
+def trained(observation_space, action_space, **kwargs):
+    """An agent whose weights and moments are no longer the initial ones."""
+    policy = actor_critic.ActorCriticPolicy.create(
+        observation_space,
+        action_space,
+        tx=gradient_transforms.sgd(1.0),
+        hidden_units=(8,),
+        normalize_observations=True,
+        **kwargs,
+    )
+    policy = policy.update_moments(batch_of(observation_space, 20), tf.ones([20]))
+    rng = np.random.default_rng(0)
+    grads = tf.nest.map_structure(
+        lambda x: tf.constant(0.3 * rng.standard_normal(x.shape), x.dtype),
+        policy.state.params,
+    )
+    policy = policy.replace(state=policy.state.apply_gradients(grads=grads))
+    return types.SimpleNamespace(policy=policy, sample_actions=policy.sample_actions)
+
+
+def named(observations):
+    nested = isinstance(observations, dict)
+    given = observations if nested else {"observations": observations}
+    return {name: tf.constant(value) for name, value in given.items()}
+
+
+def export_all(folder):
+    """Two policies, as folders and as files of LiteRT."""
+    cases = {
+        "discrete": (BOX, S.Discrete(3, start=-1), {}),
+        "squashed": (NAMED, S.Box(-2.0, 1.0, (2,)), {"squash": True}),
+    }
+    for name, (space, actions, options) in cases.items():
+        agent = trained(space, actions, **options)
+        for suffix in ("", ".tflite"):
+            export.export_policy(agent, f"{folder}/{name}{suffix}", space, actions)
