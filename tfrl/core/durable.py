@@ -6,15 +6,17 @@ and changes what readers see in one step, by renaming.
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
+
+from tfrl.core import file_locks
 
 Path = str | os.PathLike[str]
 
@@ -34,7 +36,7 @@ def _renew_threads() -> None:
     _threads = ThreadPoolExecutor(4, "tfrl-disk")
 
 
-os.register_at_fork(after_in_child=_renew_threads)
+file_locks.call_in_forked_children(_renew_threads)
 
 
 def check_output_file(
@@ -93,26 +95,31 @@ def replace_file(path: Path, data: bytes) -> None:
     """
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_WRITING}{path.name}")
-    with _alone_at(temporary):
+    with _alone_at(temporary) as free:
         try:
-            temporary.write_bytes(data)
-            flush_to_disk(temporary)
-            os.rename(temporary, path)
+            free.write_bytes(data)
+            flush_to_disk(free)
+            # Onto a file that exists, Windows only replaces.
+            (os.rename if file_locks.are_posix() else os.replace)(free, path)
             flush_to_disk(path.parent)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            free.unlink(missing_ok=True)
             raise
 
 
 @contextlib.contextmanager
-def _alone_at(path: pathlib.Path) -> Iterator[None]:
+def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Makes a file, and keeps others off it, by a lock that ends with the process."""
+    if not file_locks.are_posix():
+        # An open file cannot be renamed there: nobody waits, the last one stays.
+        yield path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        return
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            file_locks.lock(file)
             if _is_at(path, file):
-                yield
+                yield path
                 return
             # While this one waited, the file was renamed or removed.
         finally:
@@ -131,11 +138,14 @@ def _remove_unless_at_work(path: pathlib.Path) -> None:
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         file = os.open(path, os.O_RDWR)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(path, file):
+            file_locks.lock(file, wait=False)
+            is_there = _is_at(path, file)
+            if is_there and file_locks.are_posix():
                 path.unlink()
         finally:
             os.close(file)
+        if is_there and not file_locks.are_posix():
+            path.unlink()
 
 
 def flush_to_disk(*paths: Path) -> None:
@@ -163,7 +173,10 @@ def _side_by_side(function: Callable[[Any], None], paths: Iterable[Path]) -> Non
 
 
 def _flush(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
+    is_posix = file_locks.are_posix()
+    if not is_posix and os.path.isdir(path):  # which cannot be opened there
+        return
+    file = os.open(path, os.O_RDONLY if is_posix else os.O_RDWR)
     try:
         os.fsync(file)
     finally:
@@ -263,7 +276,7 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
     try:
         alone = True
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if reading else 0))
+            file_locks.lock(file, wait=not reading)
         except BlockingIOError:
             alone = False
         if alone:
@@ -273,8 +286,8 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
                         shutil.rmtree(entry)
                     else:
                         _remove_unless_at_work(entry)
-        if reading:
-            fcntl.flock(file, fcntl.LOCK_SH)
+        if reading and (file_locks.are_posix() or not alone):
+            file_locks.lock(file, shared=True)
         yield
     finally:
         os.close(file)

@@ -16,6 +16,8 @@ from typing import Any
 
 import cloudpickle
 
+from tfrl.distribute import _reports
+
 # What a process whose parent is gone becomes: its files are closed by that, so that
 # those who watch over what others leave behind, such as the resource tracker of
 # `multiprocessing`, do their work before the last are killed.
@@ -40,6 +42,7 @@ class LoneProcess:
     The process has a process group of its own: Ctrl-C in a terminal does not reach
     it, and what it starts ends with it. It ends within a second of the process that
     made it, however that ends, unless something in it keeps the interpreter's lock.
+    It needs a POSIX system: others refuse it by an OSError.
 
     Args:
         function: called as `function(send, *args)`; what `send` is given, `receive`
@@ -68,6 +71,7 @@ class LoneProcess:
         without: Sequence[str] = (),
         name: str = "process",
     ) -> None:
+        _reports.check_posix("LoneProcess")
         try:
             job = cloudpickle.dumps((function, args))
         except (TypeError, AttributeError, pickle.PicklingError) as error:

@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
-import fcntl
+import importlib
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 from tfrl.distribute import _whole_numbers
 
@@ -97,6 +99,7 @@ def _lock_folder() -> str:
 @contextlib.contextmanager
 def _locked(folder: str, name: str, wait: bool) -> Iterator[None]:
     """Locks a file, which stays: the lock of a process that dies ends with it."""
+    fcntl = _posix_locks()
     path = os.path.join(folder, f"{name}.lock")
     try:
         file = os.open(path, os.O_RDONLY)
@@ -109,3 +112,14 @@ def _locked(folder: str, name: str, wait: bool) -> Iterator[None]:
         # A forked process may hold a copy of the file, so closing may not unlock it.
         fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
+
+
+def _posix_locks() -> Any:
+    try:
+        return importlib.import_module("fcntl")
+    except ImportError as error:
+        raise OSError(
+            errno.ENOSYS,
+            "`get_unused_port`: expected a POSIX system, where processes keep each "
+            f"other off a port by file locks; got {sys.platform}; choose a port there",
+        ) from error

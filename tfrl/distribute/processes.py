@@ -247,7 +247,7 @@ class Process(context.SpawnProcess):
     script is imported once more, so guard what it does by
     `if __name__ == "__main__"`. It ends within a second of the process that started
     it, even if that is killed, and even if its own loop hangs. It ignores Ctrl-C
-    (SIGINT): it is the starting process that decides.
+    (SIGINT): it is the starting process that decides. Windows refuses it by an OSError.
 
     Args:
         coord: the coordinator, in which it registers itself.
@@ -276,6 +276,7 @@ class Process(context.SpawnProcess):
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__()
+        _reports.check_posix("Process")
         if not isinstance(coord, Coordinator):
             raise TypeError(
                 f"`Process`: `coord` expected a Coordinator; got {coord!r}; make one"
@@ -380,8 +381,7 @@ def _end_with(starter: int) -> None:
 
 @atexit.register
 def _end_all() -> None:
-    # Runs before the hook of `multiprocessing`, registered earlier, which waits for
-    # ever.
+    # Before the hook of `multiprocessing`, registered earlier, which waits for ever.
     at_work = [coordinator for coordinator in _at_work if coordinator._live()]
     for coordinator in at_work:
         coordinator.request_stop()

@@ -6,20 +6,20 @@ the same memory.
 
 import contextlib
 import errno
-import fcntl
 import json
 import math
 import mmap
 import os
 import pathlib
 import secrets
+import shutil
 from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any
 
 import numpy as np
 
-from tfrl.core import durable, shapes
+from tfrl.core import durable, file_locks, shapes
 from tfrl.replay import _row_layout
 from tfrl.replay.disk import _changes
 
@@ -97,7 +97,7 @@ class FileBlock(MemoryBlock):
             self._mapping.flush()
 
     def _complete(self, file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX)  # against a process in the midst of this
+        file_locks.lock(file)  # against a process in the midst of this
         try:
             size = os.fstat(file).st_size
             if size == 0:
@@ -110,7 +110,7 @@ class FileBlock(MemoryBlock):
                 )
         finally:
             # Closing would not do: a mapping keeps a copy of the descriptor.
-            fcntl.flock(file, fcntl.LOCK_UN)
+            file_locks.unlock(file)
 
 
 class SegmentBlock(MemoryBlock):
@@ -271,8 +271,7 @@ def _reserve(file: int, size: int, path: pathlib.Path) -> None:
 
 
 def _check_space(path: pathlib.Path, size: int) -> None:
-    space = os.statvfs(path)
-    free = space.f_bavail * space.f_frsize
+    free = shutil.disk_usage(path).free
     if size > free:
         raise OSError(
             errno.ENOSPC,

@@ -11,8 +11,8 @@ files that it does not name are removed.
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import hashlib
+import importlib
 import io
 import itertools
 import os
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tfrl.core import durable
+from tfrl.core import durable, file_locks
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -297,6 +297,9 @@ def _write_all(file: io.FileIO, data: memoryview) -> None:
 
 def _set_direct(file: io.FileIO, direct: bool) -> None:
     """Sets whether writing goes past the cache, where the disk can do that."""
+    if not (_DIRECT and file_locks.are_posix()):
+        return
+    fcntl = importlib.import_module("fcntl")
     with contextlib.suppress(OSError):
         flags = fcntl.fcntl(file, fcntl.F_GETFL)
         flags = flags | _DIRECT if direct else flags & ~_DIRECT

@@ -13,7 +13,6 @@ name, flushed to disk and then renamed (`tfrl.core.durable`), so that a process 
 at any moment leaves the steps that were complete before.
 """
 
-import fcntl
 import os
 import pathlib
 import re
@@ -24,7 +23,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.core import checks, durable
+from tfrl.core import checks, durable, file_locks
 from tfrl.training.checkpointing import _named_arrays, _refusals, _sealed_folder
 from tfrl.training.serializing import _typed_json
 
@@ -236,9 +235,9 @@ class RunLock:
                 f"{self._directory} ({error.strerror}); choose another one"
             ) from error
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file_locks.lock(file, wait=False)
         except BlockingIOError as error:
-            holder = os.pread(file, 4096, 0).decode("utf-8", "replace").strip()
+            holder = os.read(file, 4096).decode("utf-8", "replace").strip()
             os.close(file)
             raise ValueError(
                 f"`RunLock`: `directory` expected no other run at work in it; got "
@@ -246,7 +245,7 @@ class RunLock:
                 "another directory"
             ) from error
         os.ftruncate(file, 0)
-        os.pwrite(file, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        os.write(file, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
         self._file = file
         self._held.add(file)
         return self
@@ -267,7 +266,7 @@ class RunLock:
         cls._held.clear()
 
 
-os.register_at_fork(after_in_child=RunLock._leave_to_parent)
+file_locks.call_in_forked_children(RunLock._leave_to_parent)
 
 
 def _steps_in(folder: pathlib.Path) -> list[int]:

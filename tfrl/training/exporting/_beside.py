@@ -1,14 +1,13 @@
 """Files and folders that are made beside their place and appear there when complete."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator
 
-from tfrl.core import durable
+from tfrl.core import durable, file_locks
 
 
 @contextlib.contextmanager
@@ -104,10 +103,16 @@ def _check_alike(where: str, target: pathlib.Path, fresh: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
+    if not file_locks.are_posix():
+        # Folders cannot be opened there. Names keep apart; what is left stays.
+        if not wait:
+            raise BlockingIOError
+        yield
+        return
     held = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            file_locks.lock(held, wait=wait)
         except OSError:
             # Some network disks know no locks: there only the names keep apart.
             if not wait:
