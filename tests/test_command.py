@@ -2,8 +2,8 @@ import configparser
 import pathlib
 import re
 import shutil
-import sys
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -177,6 +177,40 @@ def test_doctor(folder, tmp_path, capsys):
     assert (len(lines), lines[-1]) == (6, "and in 3 more tensors")
 
 
+def test_doctor_tells_overrides(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    flags = [f"--config={binding}" for binding in SMALL if "total" not in binding]
+    flags += [
+        "--config=Trainer.total_env_steps = 96",
+        "--config=make_vec.env_kwargs={}",
+    ]
+    again = ["train", CARTPOLE, f"--output_dir={run}", *flags, "--resume"]
+    assert call(*again) == 2
+    assert "make_envs.env_kwargs = {} (was None)" in capsys.readouterr().err
+    assert call(*again, "--override") == 0
+    capsys.readouterr()
+    assert call("doctor", run) == 0
+    first, _ = capsys.readouterr().out.splitlines()
+    step = checkpoints.latest_step(folder)
+    words = f"overridden after {step} environment steps: make_envs.env_kwargs from None"
+    assert first == f"{words} to {{}}"
+
+
+def test_a_run_is_exported_without_its_environment(folder, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise ModuleNotFoundError("no simulator here")
+
+    monkeypatch.setattr(gym, "make", refuse)
+    monkeypatch.setattr(gym, "make_vec", refuse)
+    assert call("export", folder, tmp_path / "policy") == 0
+    assert call("verify", tmp_path / "policy") == 0
+    flags = ["--critic", 2, -0.2, 0.2, 3, -2, 2, f"--output={tmp_path}/critic.png"]
+    assert call("plot", folder, *flags) == 0
+    assert call("doctor", folder) == 0
+    assert call("evaluate", folder) == 2
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -227,7 +261,8 @@ def test_wrong_flags_are_one_line(argv, words, capsys):
 def test_a_foreign_run_is_refused(folder, tmp_path, capsys):
     other = tmp_path / "run"
     other.mkdir()
-    text = (folder / "config.gin").read_text()
+    # As a run of old: no run.json, and no digest in the first line.
+    _, _, text = (folder / "config.gin").read_text().partition("\n")
     (other / "config.gin").write_text(text)
     assert call("evaluate", other) == 2
     assert "expected an undamaged checkpoint; got none" in capsys.readouterr().err
@@ -253,6 +288,9 @@ def test_an_interruption_is_one_line(folder, monkeypatch, capsys):
 def test_errors_do_not_list_the_calls_of_gin(folder, tmp_path, capsys):
     config = (folder / "config.gin").read_text().replace("CartPole-v1", "NoSuch-v1")
     (tmp_path / "config.gin").write_text(config)
+    assert call("evaluate", tmp_path) == 2
+    assert "config.gin', which is not; restore it; or" in capsys.readouterr().err
+    (tmp_path / "config.gin").write_text(config.partition("\n")[2])
     assert call("evaluate", tmp_path) == 2
     err = capsys.readouterr().err
     assert "'NoSuch-v1'" in err and "configurable" not in err and " at 0x" not in err
@@ -285,9 +323,8 @@ gym.register("Faulty-v0", entry_point=Faulty)
 
 
 def test_check_env(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "faulty_module.py").write_text(FAULTY)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     assert call("check-env", "CartPole-v1", "--steps=50", "--seed=3") == 0
     assert capsys.readouterr().out.startswith("CartPole-v1: 0 errors, 0 warnings")
     assert call("check-env", "faulty_module:Faulty-v0", "--steps=50") == 1

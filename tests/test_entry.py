@@ -111,6 +111,13 @@ def test_stderr_has_all_but_the_noise(ending):
     assert (b"ZeroDivisionError" in done.stderr) == ("/" in ending)
 
 
+def test_a_process_without_stderr_begins_too():
+    program = "import sys; from tfrl import entry; entry.begin(); print('here')"
+    words = f"'{sys.executable}' -c \"{program}\" 2>&-"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, b"here\n")
+
+
 @pytest.mark.parametrize("level", ["0", "1"])
 def test_who_asks_for_notes_has_them(level):
     program = _CRASH.format(lines=NOISE, ending="")

@@ -158,7 +158,8 @@ def begin() -> None:
     folder = os.getcwd()
     if folder not in sys.path and "" not in sys.path:
         sys.path.append(folder)
-    if os.environ.setdefault(_LEVEL, "2") not in ("0", "1") and hasattr(os, "fork"):
+    is_asked_for = os.environ.setdefault(_LEVEL, "2") in ("0", "1")
+    if sys.stderr is not None and not is_asked_for and hasattr(os, "fork"):
         _filter_stderr()
 
 

@@ -1,10 +1,13 @@
+import functools
 import math
 
 import numpy as np
 import pytest
 
+from tfrl.agents import policy_gradient
+from tfrl.environments import vector
 from tfrl.summaries import run_log
-from tfrl.training import _metrics, evaluation
+from tfrl.training import _metrics, cadence, evaluation, trainer
 
 
 def test_a_row_says_what_all_workers_met():
@@ -64,6 +67,31 @@ def test_columns_grow_with_the_first_info(tmp_path):
     found = run_log.read_metrics(tmp_path / "metrics.csv")
     assert found["train/q_values"].tolist() == [2.0, 2.0]
     assert [*found] == ["env_steps", *_metrics.COLUMNS, "train/q_values"]
+
+
+def test_an_update_informs_about_what_it_likes(tmp_path, monkeypatch):
+    config = policy_gradient.PolicyGradient(hidden_units=(4,))
+    make_envs = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")
+    with trainer.Trainer(
+        tmp_path,
+        n_epochs=2,
+        agent=config,
+        make_envs=make_envs,
+        n_envs=2,
+        n_steps=16,
+        intervals=cadence.Intervals(log_epochs=1, eval_episodes=1),
+    ) as running:
+        update = type(running.agent).update
+
+        def telling(self, trajectory):
+            agent, info = update(self, trajectory)
+            info.pop("parameters")
+            return agent, {**info, "q_value": np.float32(0.5)}
+
+        monkeypatch.setattr(type(running.agent), "update", telling)
+        running.run(quiet=True)
+    found = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert found["train/q_value"].tolist() == [0.5, 0.5]
 
 
 def test_an_info_of_arrays_is_refused():

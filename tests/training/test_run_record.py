@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from gymnasium.envs.classic_control import cartpole
 
 from tfrl.agents import ppo
 from tfrl.core import durable
@@ -106,6 +107,18 @@ def test_what_registers_an_environment_is_imported_again(tmp_path, monkeypatch):
         run.export(tmp_path / "policy")
         with pytest.raises(ValueError, match=r"needs `kept_pole` \(No module.*PYTHONP"):
             run.evaluate(1)
+
+
+def test_an_environment_of_the_program_itself_is_named(tmp_path, monkeypatch):
+    class Mine(cartpole.CartPoleEnv):
+        pass
+
+    Mine.__module__, Mine.__qualname__ = "__main__", "Mine"
+    spec = gym.envs.registration.EnvSpec("Mine-v0", entry_point=Mine)
+    monkeypatch.setitem(gym.registry, "Mine-v0", spec)
+    make_envs = functools.partial(vector.make_vec, "Mine-v0", vectorization="sync")
+    with build(tmp_path, make_envs=make_envs) as running:
+        assert running.record.lost == {"make_envs.env_id": "class Mine of __main__"}
 
 
 def test_other_environments_are_refused(folder, tmp_path, monkeypatch):

@@ -30,9 +30,9 @@ class Agent(Protocol):
     def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
         """Learns from a trajectory `[T, N]`; returns the new agent and an info.
 
-        The info holds scalars to report and `parameters`, `[N, n]`: what the new
-        policy says to the last row of observations, for trainers to hold their copies
-        against.
+        The info holds scalars to report, the same ones each time, and perhaps
+        `parameters`, `[N, n]`: what the new policy says to the last row of
+        observations, for trainers to hold their copies against.
 
         In the scope of a strategy its replicas share the gradient steps. The
         trajectory is the global one then, alike on every worker.

@@ -50,7 +50,9 @@ class RunRecord(NamedTuple):
     def lost(self) -> dict[str, str]:
         """Arguments that could not be kept: what they were, by their place."""
         found = _kept_arguments.lost(self.arguments, "")
-        return found | _kept_arguments.lost(self.environment, "make_envs, environment")
+        for what in _kept_arguments.lost(self.environment, "").values():
+            found["make_envs.env_id"] = what
+        return found
 
     def is_of_gin(self, directory: durable.Path) -> bool:
         """Whether `config.gin` alone tells how to make all arguments."""
@@ -82,7 +84,8 @@ class RunRecord(NamedTuple):
             configurables: what configurations may name, by name.
         """
         given = dict(self.arguments)
-        names = {_kept_arguments.importable(v): k for k, v in configurables.items()}
+        known = {k: _kept_arguments.importable(v) for k, v in configurables.items()}
+        names = {full: name for name, full in known.items() if full is not None}
         front = {name: given.pop(name) for name in ("n_epochs", "seed")}
         lines = _gin_calls.written("Trainer", given, names)
         if lines is None:
@@ -147,8 +150,8 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
         return new
     changes: dict[str, tuple[str, str]] = {}
     for name, value in new.arguments.items():
-        if name not in _FREE:
-            before = _own(_kept_arguments.completed(old.arguments.get(name)))
+        if name in old.arguments and name not in _FREE:
+            before = _own(_kept_arguments.completed(old.arguments[name]))
             changes |= _kept_arguments.differences(before, value, name)
     changes = {place: pair for place, pair in changes.items() if place not in _FREE}
     if changes and not override:

@@ -84,6 +84,7 @@ def test_a_picture_takes_no_room():
         plain,
         Settings,
         pathlib.PurePath.joinpath,
+        gym.vector.AutoresetMode.DISABLED,
     ],
     ids=repr,
 )
@@ -174,6 +175,32 @@ def test_differences_are_named_by_their_place():
     arrays = [{"a": np.array([1.0, x])} for x in (2.0, 3.0)]
     assert list(_kept_arguments.differences(*arrays)) == ["a"]
     assert _kept_arguments.differences(arrays[0], arrays[0]) == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [(1, 1.0), (np.int64(2), 2), ((3, 3), [3, 3]), (float("nan"), float("nan"))],
+    ids=repr,
+)
+def test_what_means_the_same_is_no_difference(one, two):
+    assert _kept_arguments.differences({"a": one}, {"a": two}) == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (1, 2),
+        (1, "1"),
+        (None, 0),
+        ((3, 3), (3,)),
+        (np.zeros(2), np.zeros(3)),
+        ([np.zeros(2)], [np.ones(2)]),
+        (((1, 2), 3), ((1, 3), 3)),
+    ],
+    ids=repr,
+)
+def test_what_differs(one, two):
+    assert len(_kept_arguments.differences({"a": one}, {"a": two})) == 1
 
 
 def test_arguments_that_came_later_have_their_defaults():

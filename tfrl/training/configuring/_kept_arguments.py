@@ -14,6 +14,7 @@ never by their code: making them again imports that module, and runs what is in 
 """
 
 import dataclasses
+import enum
 import functools
 import importlib
 import inspect
@@ -30,7 +31,8 @@ from tfrl.training.serializing import _typed_json
 _MARK = "="
 _CALL, _PARTIAL, _NAME, _LOST = "=call", "=partial", "=name", "=lost"
 _DATA = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic)
-_ABSENT = "(nothing)"
+_ABSENT = object()
+_NESTED = (dict, list, tuple, np.ndarray)
 
 
 def kept(value: Any) -> Any:
@@ -56,6 +58,8 @@ def kept(value: Any) -> Any:
         return _kept_space(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _kept_instance(value)
+    if isinstance(value, enum.Enum) and importable(type(value)):
+        return {_NAME: f"{importable(type(value))}.{value.name}"}
     function, bindings = _gin_calls.bound(value) or (value, {})
     if bindings:
         return _kept_partial(function, (), bindings)
@@ -245,20 +249,28 @@ def differences(old: Any, new: Any, name: str = "") -> dict[str, tuple[str, str]
         Texts of the old and the new value by place, where they differ.
     """
     before, after = dict(_leaves(old, name)), dict(_leaves(new, name))
-    texts = {
-        place: (_text(before, place), _text(after, place))
-        for place in {**before, **after}
-    }
-    return {place: pair for place, pair in texts.items() if pair[0] != pair[1]}
+    found = {}
+    for place in {**before, **after}:
+        pair = before.get(place, _ABSENT), after.get(place, _ABSENT)
+        if not _alike(*pair):
+            found[place] = (_text(pair[0]), _text(pair[1]))
+    return found
 
 
-def _text(leaves: dict[str, Any], place: str) -> str:
-    if place not in leaves:
-        return _ABSENT
-    leaf = leaves[place]
-    if isinstance(leaf, np.ndarray):
-        return _typed_json.to_json(leaf)
-    return repr(leaf)
+def _alike(one: Any, two: Any) -> bool:
+    """Whether two leaves mean the same, as 1 and 1.0, or a list and a tuple, do."""
+    if _text(one) == _text(two):
+        return True
+    if isinstance(one, list | tuple) and isinstance(two, list | tuple):
+        return tuple(one) == tuple(two)
+    numbers = int | float | np.generic
+    return isinstance(one, numbers) and isinstance(two, numbers) and bool(one == two)
+
+
+def _text(leaf: Any) -> str:
+    if leaf is _ABSENT:
+        return "(nothing)"
+    return _typed_json.to_json(leaf) if isinstance(leaf, np.ndarray) else repr(leaf)
 
 
 def _leaves(data: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -267,7 +279,7 @@ def _leaves(data: Any, name: str) -> Iterator[tuple[str, Any]]:
         for key, item in data.items():
             place = name if _is_marked(key) else f"{name}.{key}".lstrip(".")
             yield from _leaves(item, place)
-    elif isinstance(data, list | tuple) and any(isinstance(x, dict) for x in data):
+    elif isinstance(data, list | tuple) and any(isinstance(x, _NESTED) for x in data):
         for index, item in enumerate(data):
             yield from _leaves(item, f"{name}[{index}]")
     else:
