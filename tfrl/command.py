@@ -225,8 +225,6 @@ def _doctor(flags: argparse.Namespace) -> int:
 
 
 def _check_env(flags: argparse.Namespace) -> int:
-    # Environments may lie in a module beside which the command is given.
-    sys.path.insert(0, os.getcwd())
     if flags.render:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     report = _load("environments").check_env(

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+ARRAYS = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
+
 
 class Misfit(NamedTuple):
     """What is wrong with a value that should be an element of a space.

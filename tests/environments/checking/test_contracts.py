@@ -37,6 +37,16 @@ class OldReset(Sound):
         return super().reset()
 
 
+class FixedSeed(Sound):
+    def reset(self, seed=3, options=None):
+        return super().reset(seed=seed)
+
+
+class Unseeded(Sound):
+    def reset(self, *, seed=None, options=None):
+        return super().reset()
+
+
 class Raising(Sound):
     def step(self, action):
         if self.steps == 5:
@@ -61,12 +71,26 @@ FAULTS = {
     "end_type": returning(lambda o, r, t, u, i: (o, r, int(t), u, i)),
     "info_type": returning(lambda o, r, t, u, i: (o, r, t, u, None)),
     "action_unbounded": declared(action_space=S.Box(-np.inf, np.inf, (1,))),
+    "action_scale": declared(action_space=S.Box(0.0, 1.0, (1,))),
+    "space_kind": declared(observation_space=S.Text(4)),
+    "seed_default": FixedSeed,
+    "seed_not_kept": Unseeded,
     "bounds_equal": declared(
         observation_space=S.Box(np.float32([-10, 3]), np.float32([10, 3]))
     ),
     "render_modes": declared(metadata={}),
 }
-WARNINGS = ("observation_bounds", "action_unbounded", "bounds_equal", "render_modes")
+WARNINGS = [
+    *["observation_bounds", "action_unbounded", "bounds_equal", "render_modes"],
+    *["action_scale", "space_kind", "seed_default", "seed_not_kept"],
+]
+# What a fault brings with it: samples of [10, 3] are not of the space [-10, 10], an
+# array is no Text, an unseeded environment repeats nothing.
+BROUGHT = {
+    "bounds_equal": {"observation_bounds", "reset_bounds"},
+    "space_kind": {"observation_form"},
+    "seed_not_kept": {"not_reproducible"},
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -75,10 +99,7 @@ def test_planted_faults_are_found(name):
     (found,) = [found for found in report.findings if found.name == name]
     assert found.level == ("warning" if name in WARNINGS else "error")
     others = {found.name for found in report.errors} - {name}
-    # Samples of [10, 3] are not of the space [-10, 10].
-    assert others <= (
-        {"observation_bounds", "reset_bounds"} if "equal" in name else set()
-    )
+    assert others <= BROUGHT.get(name, set())
 
 
 def test_faults_are_told_with_step_and_numbers():

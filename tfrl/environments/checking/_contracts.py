@@ -29,12 +29,16 @@ def faults_of_spaces(env: Any) -> Iterator[Fault]:
 
 def faults_of_signature(env: Any) -> Iterator[Fault]:
     """Yields what `reset` does not take."""
-    taken = inspect.signature(env.unwrapped.reset).parameters.values()
+    given = inspect.signature(env.unwrapped.reset)
+    taken = given.parameters.values()
+    if "seed" in given.parameters:
+        default = given.parameters["seed"].default
+        if default not in (None, inspect.Parameter.empty):
+            yield "seed_default", f"`reset{given}` takes {default!r} for no seed"
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken):
         return
     missing = {"seed", "options"} - {parameter.name for parameter in taken}
     if missing:
-        given = inspect.signature(env.unwrapped.reset)
         lacking = " and ".join(f"`{name}`" for name in sorted(missing))
         yield "reset_arguments", f"`reset{given}` takes no {lacking}"
 
@@ -63,6 +67,9 @@ def faults_of_returns(env: Any, seed: int) -> Iterator[Fault]:
     if not isinstance(found[1], Mapping):
         told = _elements.described(found[1])
         yield "info_type", f"`reset` returned an info that is no dict: {told}"
+    if inner.np_random_seed != seed:
+        told = f"after `reset(seed={seed})` that of `np_random` is another"
+        yield "seed_not_kept", told
     space = inner.action_space
     space.seed(seed)
     found = inner.step(space.sample())
@@ -122,8 +129,13 @@ def _faults_of_part(space: gym.Space, place: str, is_action: bool) -> Iterator[F
     start = getattr(space, "start", 0)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(start):
         yield "start", f"`{place}` counts from {start}, not from 0"
-    if not isinstance(space, spaces.Box):
-        return
+    if not isinstance(space, _elements.ARRAYS):
+        yield "space_kind", f"`{place}` is a {type(space).__name__}"
+    if isinstance(space, spaces.Box):
+        yield from _faults_of_box(space, place, is_action)
+
+
+def _faults_of_box(space: spaces.Box, place: str, is_action: bool) -> Iterator[Fault]:
     if np.any(space.low > space.high) or np.isnan([space.low, space.high]).any():
         yield "bounds", f"`{place}` has bounds that hold nothing: {space}"
     elif np.any(space.low == space.high):
@@ -132,6 +144,8 @@ def _faults_of_part(space: gym.Space, place: str, is_action: bool) -> Iterator[F
         yield "bounds", f"`{place}` holds no number: {space}"
     if is_action and not space.is_bounded("both"):
         yield "action_unbounded", f"`{place}` has no bounds: {space}"
+    elif is_action and (np.any(space.low != -1) or np.any(space.high != 1)):
+        yield "action_scale", f"`{place}` is not scaled to -1 and 1: {space}"
     if not is_action and len(space.shape) == 3 and space.dtype != np.uint8:
         if min(sorted(space.shape)[1:]) >= _IMAGE_SIDE:
             yield "image", f"`{place}` looks like an image and is {space.dtype}"

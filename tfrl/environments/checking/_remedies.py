@@ -47,6 +47,12 @@ WARNINGS = {
     "one again and again",
     "bounds_equal": "leave out what never changes",
     "action_unbounded": "give it bounds, best -1 and 1",
+    "action_scale": "wrap it in `gymnasium.wrappers.RescaleAction(env, -1.0, 1.0)`: "
+    "exploration noise has the same scale everywhere",
+    "space_kind": "policies of `tfrl` take Box, Discrete, MultiDiscrete, MultiBinary, "
+    "Dict and Tuple: turn it into one by a wrapper",
+    "seed_default": "take None for no seed, or all episodes are the same",
+    "seed_not_kept": "call `super().reset(seed=seed)`",
     "start": "`tfrl` counts from there; where another library does not, subtract it",
     "image": "return uint8 in [0, 255], which networks convolve and divide by 255",
     "render_modes": "write `metadata = {'render_modes': [...], 'render_fps': 30}`",
