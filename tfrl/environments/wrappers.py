@@ -21,8 +21,9 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
     """Shows the last frames side by side along the last axis, as Keras convolves them.
 
     `[H, W, C]` becomes `[H, W, C * n_frames]`, oldest first; a vector `[D]` becomes
-    `[D * n_frames]`. At the start of an episode its first frame
-    stands for those before it.
+    `[D * n_frames]`. At the start of an episode its first frame stands for those before
+    it. Agents here convolve the stacks of `gymnasium.wrappers.FrameStackObservation`,
+    `[n_frames, H, W]` and `[n_frames, H, W, C]`, as well; networks of Keras do not.
 
     Args:
         env: environment whose observations are a Box of at least one axis.
