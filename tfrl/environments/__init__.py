@@ -1,11 +1,11 @@
 """Where actions go: Gymnasium environments, many at a time.
 
-Here are vectors of environments, how they reset and what their steps truly were,
-snapshots of their inner state, what a process does that only plays them, elements of
-their spaces made up and made ready for networks, the current environment, wrappers that
-Gymnasium has not, and the DeepMind Control Suite. Names whose files need TensorFlow
-load it when first touched. The loops around a learner live in `tfrl.training`, specs of
-spaces in `tfrl.core`.
+Here are vectors of environments, how they reset and what their steps truly were, a
+check of what is wrong with one, snapshots of their inner state, what a process does
+that only plays them, elements of their spaces made up and made ready for networks, the
+current environment, wrappers that Gymnasium has not, and the DeepMind Control Suite.
+Names whose files need TensorFlow load it when first touched. The loops around a learner
+live in `tfrl.training`, specs of spaces in `tfrl.core`.
 """
 
 import importlib

@@ -29,7 +29,8 @@ def make_vec(
     must therefore do its work under `if __name__ == "__main__":`.
 
     Args:
-        env_id: a registered Gymnasium id such as `"CartPole-v1"`.
+        env_id: a registered Gymnasium id such as `"CartPole-v1"`; before a colon stands
+            the module that registers it, as in `"ale_py:ALE/Pong-v5"`.
         n_envs: number of copies, at least 1.
         vectorization: one of `"auto"`, `"sync"`, `"async"`, `"vector_entry_point"`.
         max_episode_steps: time limit instead of the registered one.
