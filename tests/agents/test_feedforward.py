@@ -10,12 +10,14 @@ import tensorflow as tf
 from tfrl.agents import feedforward
 
 
-def test_config_survives_json():
-    layer = feedforward.MLP((np.int64(3), 4), "relu", 2, 0.5, 7, name="net")
+@pytest.mark.parametrize("activation", ["relu", keras.activations.relu, None])
+def test_config_survives_json(activation):
+    layer = feedforward.MLP((np.int64(3), 4), activation, 2, 0.5, 7, name="net")
     config = json.loads(json.dumps(layer.get_config()))
     again = feedforward.MLP.from_config(config)
     assert json.dumps(again.get_config()) == json.dumps(layer.get_config())
     assert again.dtype_policy.name == layer.dtype_policy.name
+    assert again.dense[0].activation is layer.dense[0].activation
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tfrl import agents
+from tfrl import agents, training
 from tfrl.agents import _observation_kinds
 
 S = gym.spaces
@@ -133,7 +134,7 @@ class Pictures(gym.Env):
 
 
 @pytest.mark.parametrize("channels", [(), (1,), (3,)], ids=str)
-def test_stacks_of_gymnasium_reach_the_convolution(channels):
+def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
     env = gym.wrappers.FrameStackObservation(Pictures(*channels), 4)
     assert env.observation_space.shape == (4, 36, 40, *channels)
     policy = agents.ActorCriticPolicy.create(
@@ -144,3 +145,18 @@ def test_stacks_of_gymnasium_reach_the_convolution(channels):
     assert policy.sample_actions(seen, seed=0).shape == [3]
     assert len(policy.state.model_def.encoder.images) == 1
     assert policy.actor_layers() is None, "no twin without TensorFlow"
+    if channels == (3,):
+        agent = agents.PPO(minibatch_size=8).create(
+            env.observation_space,
+            env.action_space,
+            n_envs=2,
+            n_steps=4,
+            n_updates=1,
+            seed=0,
+        )
+        spaces = env.observation_space, env.action_space
+        training.export_policy(agent, tmp_path / "policy", *spaces)
+        loaded = tf.saved_model.load(str(tmp_path / "policy"))
+        actions = loaded.signatures["serving_default"](observations=tf.constant(seen))
+        right = agent.sample_actions(seen, temperature=0.0)
+        np.testing.assert_array_equal(actions["actions"], right)

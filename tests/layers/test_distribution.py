@@ -1,6 +1,7 @@
 """Tests of `tfrl.layers.distribution`."""
 
 import copy
+import json
 
 import gymnasium as gym
 import keras
@@ -209,6 +210,13 @@ def test_parameters_are_wide_under_every_policy(policy, wide):
         said = head(symbolic)
         assert (said.shape, said.dtype) == ((*symbolic.shape[:-1], 4), wide)
         assert head.compute_output_spec(symbolic).dtype == wide
+
+
+def test_keys_of_a_spec_survive_json():
+    spec = {0: tf.TensorSpec([2]), 10: {"a": tf.TensorSpec([])}}
+    config = json.loads(json.dumps(layers.DistributionHead(spec).get_config()))
+    again = layers.DistributionHead.from_config(config)
+    assert again.action_family.action_spec == spec
 
 
 def test_another_width_is_refused():

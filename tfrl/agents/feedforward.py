@@ -26,7 +26,7 @@ class MLP(keras.layers.Layer):
 
     Args:
         hidden_units: width of each hidden layer.
-        activation: a Keras activation.
+        activation: a Keras activation, by name or as the function.
         n_outputs: width of the linear last layer, or None for none.
         output_gain: gain of the last layer's initial weights.
         seed: of the initial weights.
@@ -40,7 +40,7 @@ class MLP(keras.layers.Layer):
     def __init__(
         self,
         hidden_units: Sequence[int] = (64, 64),
-        activation: str = "tanh",
+        activation: Any = "tanh",
         n_outputs: int | None = None,
         output_gain: float = 1.0,
         seed: int = 0,
@@ -48,7 +48,11 @@ class MLP(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_units = tuple(int(units) for units in hidden_units)
-        self.activation = activation
+        self.activation = (
+            activation
+            if activation is None or isinstance(activation, str)
+            else keras.activations.serialize(activation)
+        )
         self.n_outputs = n_outputs
         self.output_gain = output_gain
         self.seed = seed

@@ -139,6 +139,9 @@ class DistributionHead(keras.layers.Layer):
 def _encoded(nest: Any) -> dict[str, Any]:
     """A nest of specs in plain numbers, strings, lists and dicts."""
     if isinstance(nest, dict):
+        # JSON would make other keys strings.
+        if not all(isinstance(key, str) for key in nest):
+            return {"items": [[key, _encoded(part)] for key, part in nest.items()]}
         return {"dict": {key: _encoded(part) for key, part in nest.items()}}
     if isinstance(nest, list | tuple):
         kind = "list" if isinstance(nest, list) else "tuple"
@@ -153,6 +156,8 @@ def _decoded(config: dict[str, Any]) -> Any:
     ((kind, content),) = config.items()
     if kind == "dict":
         return {key: _decoded(part) for key, part in content.items()}
+    if kind == "items":
+        return {key: _decoded(part) for key, part in content}
     if kind != "spec":
         return (list if kind == "list" else tuple)(map(_decoded, content))
     bounded = "minimum" in content

@@ -44,12 +44,10 @@ class MomentStream(NamedTuple):
 
     def to_normalize(self) -> list[moments.Moments]:
         """Returns the moments, of mean 0 and variance 1 where no batch was seen."""
-        seen = self.count > 0
+        # Without a batch variances are 0.
+        unseen = tf.cast(self.count < 1, tf.float64)
         return [
-            known._replace(
-                variance=tf.where(seen, known.variance, tf.ones_like(known.variance))
-            )
-            for known in self.moments
+            known._replace(variance=known.variance + unseen) for known in self.moments
         ]
 
 
