@@ -97,6 +97,10 @@ def test_what_registers_an_environment_is_imported_again(tmp_path, monkeypatch):
     make_envs = functools.partial(vector.make_vec, "Pole-v0", vectorization="sync")
     record = train(tmp_path / "run", make_envs=make_envs)
     assert record.environment == ["kept_pole"] and not record.lost
+    named = {"Trainer": trainer.Trainer, "make_vec": vector.make_vec, "PPO": ppo.PPO}
+    text = record.as_gin({**named, "Intervals": cadence.Intervals})
+    assert text.startswith("import kept_pole\ntrain_rl.light_rl_trainer = @Trainer\n")
+    assert record.as_gin(named) is None
     forget()
     with saved_run.SavedRun.reopen(tmp_path / "run") as run:
         assert len(run.evaluate(1).returns) == 1

@@ -90,7 +90,11 @@ class RunRecord(NamedTuple):
         lines = _gin_calls.written("Trainer", given, names)
         if lines is None:
             return None
-        head = ["train_rl.light_rl_trainer = @Trainer"]
+        first = (
+            x if isinstance(x, str) else [*x.values()][0] for x in self.environment
+        )
+        head = [f"import {full.partition(':')[0]}" for full in named]
+        head += ["train_rl.light_rl_trainer = @Trainer"]
         head += [f"train_rl.{name} = {value}" for name, value in front.items()]
         return "\n".join([*head, "", *lines, ""])
 
