@@ -187,3 +187,21 @@ def test_whole_numbers_have_bounds():
     for value in (1, 3):
         with pytest.raises(ValueError, match=r"expected an int in \[2, 2\]; got"):
             checks.check_whole_number("op", "n", value, low=2, high=2)
+
+
+@pytest.mark.parametrize("wrong", [None, object(), {}, "text", tf.constant("text")])
+def test_what_is_no_tensor_is_named(wrong):
+    with pytest.raises(TypeError, match="`f`: `x` expected a tensor, an array or numb"):
+        checks.as_tensor("f", "x", wrong)
+
+
+def test_tensors_of_what_there_are_tensors_of():
+    assert checks.as_tensor("f", "x", 1, dtype_hint=tf.float64).dtype == tf.float64
+    assert checks.as_tensor("f", "x", "text", numeric=False).dtype == tf.string
+    tensor = tf.constant([1.0])
+    assert checks.as_tensor("f", "x", tensor) is tensor
+    np.testing.assert_array_equal(checks.as_tensor("f", "x", keras.Variable([2.0])), 2)
+    with pytest.raises(ValueError, match="`f`: `x` expected a tensor"):
+        checks.as_tensor("f", "x", [[1.0], [1.0, 2.0]])
+    with pytest.raises(TypeError, match="of float32; got EagerTensor of float64"):
+        checks.as_tensor("f", "x", tf.zeros([], tf.float64), tf.float32)

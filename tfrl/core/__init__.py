@@ -13,6 +13,7 @@ from tfrl.core.bounds import (
     spec_means_and_magnitudes,
 )
 from tfrl.core.checks import (
+    as_tensor,
     check_finite,
     check_floating,
     check_known_shape,
@@ -25,6 +26,7 @@ from tfrl.core.checks import (
     check_within,
 )
 from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
+from tfrl.core.context import followed
 from tfrl.core.durable import (
     check_output_file,
     flush_to_disk,
@@ -91,6 +93,7 @@ from tfrl.core.shapes import (
 from tfrl.core.spaces import space_from_spec, spec_from_space
 from tfrl.core.specs import (
     BoundedTensorSpec,
+    check_spec,
     flattened_size,
     get_initial_policy_state,
     is_same_spec,
@@ -112,6 +115,7 @@ __all__ = [
     "Transition",
     "add_method",
     "as_list",
+    "as_tensor",
     "assert_same_shape",
     "assert_shape_equals",
     "batch_to_single",
@@ -126,6 +130,7 @@ __all__ = [
     "check_positive",
     "check_rank",
     "check_same_shape",
+    "check_spec",
     "check_whole_number",
     "check_within",
     "clip_to_spec",
@@ -136,6 +141,7 @@ __all__ = [
     "exe_mode_name",
     "flattened_size",
     "flush_to_disk",
+    "followed",
     "get_all_parameters",
     "get_initial_policy_state",
     "is_eval",

@@ -2,14 +2,44 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import _reads
+
 _NUMBERS = (int, float, np.number)
 _LEAVES = (tf.Tensor, np.ndarray, *_NUMBERS)
+
+
+class Cache:
+    """Traces by what they were made for: kinds of arguments, and values of the context.
+
+    Attributes:
+        traces: the traces.
+    """
+
+    def __init__(self) -> None:
+        self.traces: dict[Hashable, Any] = {}
+        # Of each kind of arguments, what of the context its traces have read.
+        self._reads: dict[Hashable, tuple[Callable[[], Any], ...]] = {}
+
+    def get(self, kinds: Hashable, make: Callable[[], Any]) -> Any:
+        """The trace for arguments of these kinds in the current context."""
+        reads = self._reads.get(kinds, ())
+        found = self.traces.get(_in_context(kinds, reads))
+        if found is None:
+            with _reads.recorded() as new:
+                found = make()
+            reads = self._reads[kinds] = tuple(dict.fromkeys((*reads, *new)))
+            self.traces[_in_context(kinds, reads)] = found
+        return found
+
+
+def _in_context(kinds: Hashable, reads: Sequence[Callable[[], Any]]) -> Hashable:
+    return (kinds, *[_reads.key(read()) for read in reads]) if reads else kinds
 
 
 def trace(

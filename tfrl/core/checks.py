@@ -1,15 +1,18 @@
-"""Checks of arguments. They only raise.
+"""Checks of arguments. They only raise; `as_tensor` converts too.
 
 Those with `where` (the asking function's name) check what is known while tracing:
 unknown dimensions and values of symbolic tensors pass.
 """
 
 import numbers
-from collections.abc import Collection
+import reprlib
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+_NOT_NUMERIC = frozenset({tf.string, tf.resource, tf.variant})
 
 
 def check_numerics(nested: Any) -> None:
@@ -51,6 +54,52 @@ def check_numerics(nested: Any) -> None:
                 f"{tensor.shape.as_list()}, {tensor.dtype.name}); look for a division "
                 "by zero or an overflow before it"
             )
+
+
+def as_tensor(
+    where: str,
+    name: str,
+    value: Any,
+    dtype: Any = None,
+    dtype_hint: Any = None,
+    numeric: bool = True,
+) -> tf.Tensor:
+    """Converts an argument to a tensor; the error of one that is none names it.
+
+    Args:
+        where: name of the function that converts.
+        name: name of the argument.
+        value: a tensor, a variable, an array, a number or nested lists of those.
+        dtype: the dtype it must have; None for its own.
+        dtype_hint: the dtype that numbers, lists and arrays take where they can.
+        numeric: whether strings and the like are refused.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: if it is nothing like a tensor, or of another dtype than `dtype`.
+        ValueError: if it is a list that has no tensor, such as one of unequal rows.
+
+    Example:
+        >>> as_tensor("gae", "rewards", None)
+        Traceback (most recent call last):
+        ...
+        TypeError: `gae`: `rewards` expected a tensor, an array or numbers; got None
+    """
+    error: Exception | None = None
+    try:
+        tensor = tf.convert_to_tensor(value, dtype, dtype_hint)
+        if not (numeric and tensor.dtype in _NOT_NUMERIC):
+            return tensor
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as failure:
+        error = failure
+    kind = ValueError if error and isinstance(value, list | tuple) else TypeError
+    wanted = "" if dtype is None else f" of {tf.as_dtype(dtype).name}"
+    raise kind(
+        f"`{where}`: `{name}` expected a tensor, an array or numbers{wanted}; "
+        f"got {_described(value)}"
+    ) from error
 
 
 def check_same_shape(where: str, **named_arrays: Any) -> None:
@@ -254,7 +303,7 @@ def check_within(where: str, name: str, value: Any, low: float, high: float) -> 
 
 
 def check_whole_number(
-    where: str, name: str, value: Any, low: int, high: int | None = None
+    where: str, name: str, value: Any, low: int | None = None, high: int | None = None
 ) -> int:
     """Raises unless `value` is a Python or numpy integer within bounds.
 
@@ -262,7 +311,7 @@ def check_whole_number(
         where: name of the function that checks.
         name: name of the argument.
         value: its value.
-        low: the least number admitted.
+        low: the least number admitted, None for any.
         high: the greatest one admitted, None for any.
 
     Returns:
@@ -277,11 +326,13 @@ def check_whole_number(
         3
     """
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if whole and value >= low and (high is None or value <= high):
+    above = low is None or (whole and value >= low)
+    if whole and above and (high is None or value <= high):
         return int(value)
-    bounds = f"of at least {low}" if high is None else f"in [{low}, {high}]"
+    bounds = f" of at least {low}" if high is None else f" in [{low}, {high}]"
     raise (ValueError if whole else TypeError)(
-        f"`{where}`: `{name}` expected an int {bounds}; got {value!r}; correct it"
+        f"`{where}`: `{name}` expected an int{'' if low is None else bounds}; "
+        f"got {value!r}; correct it"
     )
 
 
@@ -313,6 +364,14 @@ def check_one_of(where: str, name: str, value: Any, choices: Collection[Any]) ->
 
 def _static_shape(value: Any) -> tf.TensorShape:
     return tf.TensorShape(value.shape if hasattr(value, "shape") else np.shape(value))
+
+
+def _described(value: Any) -> str:
+    if value is None or isinstance(value, str | list | tuple | Mapping):
+        return reprlib.repr(value)
+    dtype = getattr(value, "dtype", None)
+    name = getattr(dtype, "name", dtype)
+    return type(value).__name__ + ("" if dtype is None else f" of {name}")
 
 
 def _text(shape: tf.TensorShape) -> str:

@@ -8,7 +8,7 @@ keeps concrete functions in a dictionary of its own, `jit` makes a picklable one
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
@@ -58,6 +58,13 @@ def compiled(
     The result is an ordinary function with the name, signature and docstring of the
     original, and pickles by name like it.
 
+    What the function reads of the context (`is_eval()` and its like, the current
+    progress and environment, the step of the summaries) is part of the cache key too:
+    each value has its own trace, as its `if` may depend on it. A number that changes
+    all the time, such as a progress, belongs in a variable: one trace then serves all
+    its values. The same holds of `jit`; a plain `tf.function` keeps what it read at
+    first.
+
     Args:
         function: an op of tensors or nests of tensors. Left out where options are
             given: `@compiled(jit_compile=True)`.
@@ -88,7 +95,7 @@ def compiled(
         return functools.partial(compiled, static=static, jit_compile=jit_compile)
     signature = inspect.signature(function)
     _check_static(function, signature, static)
-    traces: dict[Hashable, Any] = {}
+    cache = _traces.Cache()
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -112,12 +119,10 @@ def compiled(
             for leaf in leaves
         )
         key = (fixed, kinds, tuple(map(_traces.structure, nests.values())))
-        concrete = traces.get(key)
-        if concrete is None:
-            concrete = traces[key] = trace(relaxed=True)
+        concrete = cache.get(key, lambda: trace(relaxed=True))
         return concrete(*tensors)
 
-    call.__tfrl_traces__ = traces  # type: ignore[attr-defined]
+    call.__tfrl_traces__ = cache.traces  # type: ignore[attr-defined]
     return call
 
 
@@ -160,6 +165,7 @@ def jit(
     donate_argnums: int | Sequence[int] = (),
     *,
     differentiable: bool = True,
+    xla: bool | Callable[..., bool] = True,
 ) -> "JittedFunc":
     """Compiles a function with XLA; the result can be pickled.
 
@@ -183,6 +189,8 @@ def jit(
             so it changes nothing.
         differentiable: whether gradients of the result may be asked for. False makes
             an eager call cheaper by some 10 microseconds per tensor that goes in.
+        xla: False compiles a plain TensorFlow graph; a function says which of both from
+            the arguments of the call, whenever a trace is made.
 
     Returns:
         A callable with the signature of `func`.
@@ -201,7 +209,7 @@ def jit(
         JittedFunc(x, n)
     """
     return JittedFunc(
-        func, static_argnums, donate_argnums, differentiable=differentiable
+        func, static_argnums, donate_argnums, differentiable=differentiable, xla=xla
     )
 
 
@@ -213,12 +221,14 @@ class JittedFunc:
         static_argnums: positions of arguments that are ordinary Python values.
         donate_argnums: positions of arguments the caller will not use again.
         differentiable: whether gradients of the result may be asked for.
+        xla: whether to compile with XLA, or a function that says so.
 
     Attributes:
         func: the function as given.
         static_argnums: positions of static arguments.
         donate_argnums: positions of donated arguments.
         differentiable: whether gradients of the result may be asked for.
+        xla: whether to compile with XLA, or a function that says so.
 
     Example:
         >>> JittedFunc(lambda x, y=2: x * y)
@@ -232,6 +242,7 @@ class JittedFunc:
         donate_argnums: int | Sequence[int] = (),
         *,
         differentiable: bool = True,
+        xla: bool | Callable[..., bool] = True,
     ) -> None:
         signature = inspect.signature(func)
         names = list(signature.parameters)
@@ -242,9 +253,10 @@ class JittedFunc:
         self.static_argnums = static
         self.donate_argnums = donated
         self.differentiable = differentiable
+        self.xla = xla
         self._signature = signature
         self._static_names = frozenset(names[index] for index in static)
-        self._traces: dict[Hashable, Any] = {}
+        self._cache = _traces.Cache()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the compiled function; the arguments are those of `func`."""
@@ -262,10 +274,15 @@ class JittedFunc:
         ]
         tensors = [leaf for leaf in leaves if leaf is not None]
 
-        def trace() -> Any:
-            return _traces.trace(self.func, bound, nests, leaves, False, True)
+        eager = tf.executing_eagerly()
 
-        if not tf.executing_eagerly():
+        def trace() -> Any:
+            xla = self.xla(*args, **kwargs) if callable(self.xla) else self.xla
+            made = _traces.trace(self.func, bound, nests, leaves, False, xla)
+            hands_over = eager and not self.differentiable
+            return _traces.handed_over(made) if hands_over else made
+
+        if not eager:
             return trace()(*tensors)
         kinds = tuple(
             leaf if leaf is None else (leaf.dtype, tuple(leaf.shape)) for leaf in leaves
@@ -274,13 +291,7 @@ class JittedFunc:
             (name, _traces.structure(nest)) for name, nest in nests.items()
         )
         key = (tuple(fixed), kinds, structures)
-        concrete = self._traces.get(key)
-        if concrete is None:
-            concrete = trace()
-            if not self.differentiable:
-                concrete = _traces.handed_over(concrete)
-            self._traces[key] = concrete
-        return concrete(*tensors)
+        return self._cache.get(key, trace)(*tensors)
 
     def __repr__(self) -> str:
         return f"JittedFunc{self._signature}"
@@ -290,12 +301,14 @@ class JittedFunc:
         module = sys.modules.get(getattr(self.func, "__module__", None) or "")
         if getattr(module, name, None) is self:
             return name  # a decorated function: pickle finds it by name
-        make = functools.partial(JittedFunc, differentiable=self.differentiable)
+        make = functools.partial(
+            JittedFunc, differentiable=self.differentiable, xla=self.xla
+        )
         return make, (self.func, self.static_argnums, self.donate_argnums)
 
     def trace_count(self) -> int:
         """Number of traces so far; `trace_count(function)` reads it."""
-        return len(self._traces)
+        return len(self._cache.traces)
 
 
 def _check_static(

@@ -1,7 +1,8 @@
 """Which phase of a run the current code belongs to: rollout, replay, evaluation, ...
 
 The mode lives in a context variable: every thread and every asyncio task starts with
-`ExeMode.OTHER`. Inside `tf.function` it is read while tracing.
+`ExeMode.OTHER`. Inside `tf.function` it is read while tracing; what `compiled` and
+`jit` make has a trace for each mode.
 """
 
 import contextlib
@@ -10,6 +11,8 @@ import enum
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
+
+from tfrl.core import context
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -336,7 +339,9 @@ def _marked(func: Callable[P, R], mode: ExeMode) -> Callable[P, R]:
 
 
 def _read(where: str, mode: int | None) -> ExeMode:
-    return _exe_mode.get() if mode is None else _checked(where, mode)
+    if mode is None:
+        return context.followed(_exe_mode.get)
+    return _checked(where, mode)
 
 
 def _checked(where: str, mode: int) -> ExeMode:

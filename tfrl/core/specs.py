@@ -21,24 +21,51 @@ def zeros_from_spec(nested_spec: Any, batch_size: Any) -> Any:
         Nest of tensors `[*batch_size, *spec.shape]`.
 
     Raises:
-        ValueError: if a spec has unknown dimensions.
+        TypeError: if a leaf is no spec, or a size no integer.
+        ValueError: if a spec has unknown dimensions, or a size is negative.
 
     Example:
         >>> spec = {"a": tf.TensorSpec([2]), "b": tf.TensorSpec([], tf.int64)}
         >>> zeros_from_spec(spec, 3)["a"].shape
         TensorShape([3, 2])
     """
+    where = "zeros_from_spec"
     outer = list(batch_size) if isinstance(batch_size, list | tuple) else [batch_size]
+    for size in outer:
+        if not (tf.is_tensor(size) or isinstance(size, np.ndarray)):
+            checks.check_whole_number(where, "batch_size", size, low=0)
 
     def zeros(spec: Any) -> Any:
         if hasattr(spec, "build_distribution"):
             return spec.build_distribution(
                 zeros_from_spec(spec.input_params_spec, batch_size)
             )
-        checks.check_known_shape("zeros_from_spec", "nested_spec", spec)
+        check_spec(where, "nested_spec", spec)
+        checks.check_known_shape(where, "nested_spec", spec)
         return tf.zeros([*outer, *spec.shape], spec.dtype)
 
     return tf.nest.map_structure(zeros, nested_spec)
+
+
+def check_spec(where: str, name: str, value: Any) -> None:
+    """Raises a TypeError unless `value` has a shape and a dtype, as specs have.
+
+    Args:
+        where: name of the function that checks.
+        name: name of the argument.
+        value: a leaf of its value.
+
+    Raises:
+        TypeError: if it lacks one of the two.
+
+    Example:
+        >>> check_spec("zeros", "spec", tf.TensorSpec([2]))
+    """
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        raise TypeError(
+            f"`{where}`: `{name}` expected specs, such as tf.TensorSpec([2]); "
+            f"got {type(value).__name__}"
+        )
 
 
 def get_initial_policy_state(batch_size: Any, policy_state_spec: Any) -> Any:

@@ -11,7 +11,7 @@ import numbers
 from collections.abc import Iterator
 from typing import Any
 
-from tfrl.core import checks
+from tfrl.core import checks, context
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Progress:
         global_counter: the step of the summaries, at least 0.
 
     Raises:
-        ValueError: if a number is outside its range.
+        ValueError: if a number is outside its range or not finite.
 
     Example:
         >>> Progress(percent=0.5, iterations=100).env_steps
@@ -47,6 +47,7 @@ class Progress:
             most = 1.0 if field.name == "percent" else float("inf")
             if isinstance(value, numbers.Real):
                 checks.check_within("Progress", field.name, value, 0, most)
+                checks.check_finite("Progress", field.name, value)
 
 
 _NOTHING_DONE = Progress()
@@ -65,7 +66,7 @@ def current_progress() -> Progress:
         >>> current_progress().iterations
         0
     """
-    return _progress.get()
+    return context.followed(_progress.get)
 
 
 @contextlib.contextmanager

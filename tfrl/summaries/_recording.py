@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorboard.plugins.histogram import summary_v2 as histogram_summary
 from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 
+from tfrl.core import context
 from tfrl.ops import gradients
 
 _BUCKETS = 30
@@ -74,7 +75,7 @@ def in_scope(scope: str) -> contextlib.AbstractContextManager[Any]:
 
 def current_step(where: str) -> Any:
     """The step of TensorFlow's summaries, a number or a tensor."""
-    step = tf.summary.experimental.get_step()
+    step = context.followed(tf.summary.experimental.get_step)
     if step is None:
         raise ValueError(
             f"`{where}`: expected a step of the summaries; got none; call "
