@@ -238,7 +238,7 @@ def test_reset_of_noise_of_all_and_of_some(kind):
     zeros = np.zeros([3, 2]) if kind == "array" else tf.zeros([3, 2], tf.float64)
     process.reset()
     np.testing.assert_allclose(process(zeros), np.full([3, 2], 0.5), atol=1e-7)
-    process._mu = [0.0, 0.25]
+    process.mu = [0.0, 0.25]
     tf.function(process.reset)(tf.constant([True, False, True]))
     expected = [[0, 0.25], [0.25, 0.375], [0, 0.25]]
     np.testing.assert_allclose(process(zeros), expected, atol=1e-7)
@@ -367,7 +367,8 @@ def test_other_shapes_and_dtypes_are_refused():
 
 make_noise = noise.OrnsteinUhlenbeckNoise
 BAD = {
-    "sigma": (ValueError, lambda: make_noise(sigma=0.0), "sigma"),
+    "sigma": (ValueError, lambda: make_noise(sigma=-0.1), "sigma"),
+    "infinite": (ValueError, lambda: make_noise(sigma=np.inf), "sigma"),
     "theta": (ValueError, lambda: make_noise(theta=-0.1), "theta"),
     "mu": (ValueError, lambda: make_noise(mu=np.nan), "mu"),
     "text": (TypeError, lambda: make_noise(mu="0"), "mu"),

@@ -237,3 +237,14 @@ def test_bad_values():
         made.ind_to_action([[0.0, 1.0]])
     with pytest.raises(TypeError, match=r"`action` expected a floating-point dtype"):
         made.action_to_ind(tf.constant([[0, 1]]))
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_nan_is_in_no_bin(jit_compile):
+    made = quantizer_of(-1.0, 1.0, "uniform", 4, shape=(2,))
+    with pytest.raises(ValueError, match="`action` expected numbers in"):
+        made.action_to_ind([[np.nan, 0.1]])
+    found = tf.function(made.action_to_ind, jit_compile=jit_compile)(
+        tf.constant([[np.nan, 0.1], [np.inf, -np.inf]])
+    )
+    np.testing.assert_array_equal(found, [[-1, 2], [3, 0]])

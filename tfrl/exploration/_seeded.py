@@ -28,10 +28,15 @@ class Seeded(tf.Module):
     def __init__(self, seed: Any) -> None:
         super().__init__()
         with tf.init_scope():
-            self.start = int(tf.bitcast(random.new_seed(seed), tf.int64))
+            self.start = _as_int(seed)
             self._generator = tf.random.Generator.from_seed(self.start, alg="philox")
         # `tf.Module.variables` does not look into a generator.
         self._state = self._generator.state
+
+    def restart(self, seed: Any) -> None:
+        """Starts the stream anew, by what the constructor takes as seed."""
+        self.start = _as_int(seed)
+        self._generator.reset_from_seed(self.start)
 
     def next_seed(self, seed: Any = None) -> tf.Tensor:
         """Returns an int32 `[2]` seed: the given one, or the next of the stream."""
@@ -40,3 +45,7 @@ class Seeded(tf.Module):
     @tf.function(autograph=False)
     def _drawn(self) -> tf.Tensor:
         return self._generator.uniform_full_int([2], tf.int32)
+
+
+def _as_int(seed: Any) -> int:
+    return int(tf.bitcast(random.new_seed(seed), tf.int64))

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, random, spaces, specs
-from tfrl.exploration import _process, _seeded
+from tfrl.exploration import _process, _seeded, _setting
 
 _NOISE = "OrnsteinUhlenbeckNoise"
 _SETTINGS = ("mu", "theta", "sigma", "min_value", "max_value")
@@ -64,12 +64,9 @@ class OUProcess(_seeded.Seeded):
         seed: Any = None,
     ) -> None:
         where = "OUProcess"
-        initial_value = tf.convert_to_tensor(initial_value)
+        initial_value = checks.as_tensor(where, "initial_value", initial_value)
         checks.check_floating(where, "initial_value", initial_value)
-        checks.check_within(where, "damping", damping, 0, 1)
-        if not callable(stddev):
-            checks.check_within(where, "stddev", stddev, 0, float("inf"))
-            checks.check_finite(where, "stddev", stddev)
+        _check_process(where, damping=damping, stddev=stddev)
         super().__init__(seed)
         self._start = initial_value.numpy()
         self._damping, self._stddev = damping, _process.as_function(stddev)
@@ -123,10 +120,15 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
     Each of the two kinds has an `X` of its own. All state is in variables; those of `X`
     are made at the first call, so make one before exporting a SavedModel.
 
+    The arguments are attributes, too, and may be assigned at any time, such as
+    `noise.sigma *= 0.99`: what is assigned counts from the next call on, also in a
+    `tf.function`, and goes into checkpoints. A setting keeps the shape it was made
+    with. Assigning `random_seed` starts the streams anew.
+
     Args:
         mu: where `X` is drawn to; a number, or an array that broadcasts to the action.
-        sigma: greater than 0; a number, such an array, or a schedule (any function
-            without arguments), called at each call.
+        sigma: at least 0; a number, such an array, or a schedule (any function without
+            arguments), called at each call.
         theta: how strongly `X` is drawn, greater than 0; a number or such an array.
         min_value: least value of `X`, a number or such an array; None for none.
         max_value: greatest value of `X`, likewise.
@@ -134,7 +136,8 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
 
     Raises:
         TypeError: if an argument is not numeric.
-        ValueError: if `sigma` or `theta` is not positive, or the bounds are reversed.
+        ValueError: if `sigma` is negative or `theta` not positive, a number is not
+            finite, or the bounds are reversed; on assignment also if a shape is new.
 
     Example:
         >>> noise = OrnsteinUhlenbeckNoise(mu=1.0, sigma=1e-9, theta=0.5, random_seed=0)
@@ -142,11 +145,20 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         array([1., 3.])
         >>> noise(tf.constant([0.0, 2.0], tf.float64)).numpy().round(6)
         array([1., 3.])
+        >>> noise.mu = 2.0
+        >>> noise(np.array([0.0, 2.0])).round(6)
+        array([1.5, 3.5])
 
     References:
         Lillicrap et al., 2016, Continuous control with deep reinforcement learning,
         section 3.
     """
+
+    mu: Any = _setting.Setting()
+    sigma: Any = _setting.Setting(least=0.0, is_scheduled=True)
+    theta: Any = _setting.Setting(least=0.0, is_open=True)
+    min_value: Any = _setting.Setting(absent=-np.inf, at_most="max_value")
+    max_value: Any = _setting.Setting(absent=np.inf, at_least="min_value")
 
     def __init__(
         self,
@@ -157,25 +169,10 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         max_value: Any = None,
         random_seed: int | None = None,
     ) -> None:
-        where = _NOISE
-        checks.check_finite(where, "mu", mu)
-        if not callable(sigma):
-            checks.check_positive(where, "sigma", sigma)
-            checks.check_finite(where, "sigma", sigma)
-        checks.check_positive(where, "theta", theta)
-        checks.check_finite(where, "theta", theta)
-        least = -np.inf if min_value is None else min_value
-        most = np.inf if max_value is None else max_value
-        checks.check_within(where, "min_value", least, -np.inf, np.inf)
-        checks.check_within(where, "max_value", most, -np.inf, np.inf)
-        if not np.all(np.less_equal(least, most)):
-            raise ValueError(
-                f"`{where}`: `min_value` expected at most `max_value` {max_value!r}; "
-                f"got {min_value!r}; swap or correct them"
-            )
         super().__init__(random_seed)
-        self._mu, self._theta, self._sigma = mu, theta, _process.as_function(sigma)
-        self._least, self._most = min_value, max_value
+        self.mu, self.sigma, self.theta = mu, sigma, theta
+        self.max_value, self.min_value = max_value, min_value
+        self._seed = tf.Variable(self.start, trainable=False, dtype=tf.int64)
         self._value: tf.Variable | None = None
         # For arrays: the seed of the stream, the number of its draws so far, and X.
         self._host: tf.Variable | None = None
@@ -185,6 +182,25 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         # Whether a reset came before the variables of X, for tensors and for arrays. A
         # variable too, so that it is known whether restoring came before or after it.
         self._is_reset = tf.Variable([False, False], trainable=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # TensorFlow would track a list as a part of the module.
+        is_list = name in _SETTINGS and isinstance(value, list | tuple)
+        super().__setattr__(name, np.asarray(value) if is_list else value)
+
+    @property
+    def random_seed(self) -> int:
+        """The seed of both streams; assigning another one starts them anew."""
+        return int(self._seed)
+
+    @random_seed.setter
+    def random_seed(self, seed: int | None) -> None:
+        self.restart(seed)
+        self._seed.assign(self.start)
+        self._stream_place = self.start % 2**32, 0
+        self._stream = np.random.RandomState(self._stream_place[0])
+        if self._host is not None:
+            self._host.assign(np.append(self._stream_place, self._host[2:]))
 
     def __call__(self, a: Any, seed: Any = None) -> Any:
         """Takes a step and adds it to an action.
@@ -228,10 +244,10 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
             self._is_reset.assign([self._value is None, self._host is None])
         if self._value is not None:
             value = tf.convert_to_tensor(self._value)
-            self._value.assign(_process.restarted(value, self._mu, mask))
+            self._value.assign(_process.restarted(value, self.mu, mask))
         if self._host is not None:
             place, value = self._host[:2], tf.reshape(self._host[2:], self._host_shape)
-            value = _process.restarted(value, self._mu, mask)
+            value = _process.restarted(value, self.mu, mask)
             self._host.assign(tf.concat([place, tf.reshape(value, [-1])], axis=0))
 
     def _add_to_tensor(self, action: tf.Tensor, seed: Any) -> tf.Tensor:
@@ -251,7 +267,10 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
                 f"{self._value.dtype.name}; got {action.dtype.name}; cast it"
             )
         seed = self.next_seed(seed)
-        return action + _process.step(self._value, seed, *self._settings())
+        kind = type(self)
+        settings = [getattr(kind, name).tensor_of(self) for name in _SETTINGS]
+        settings = [x() if callable(x) else x for x in settings]
+        return action + _process.step(self._value, seed, *settings)
 
     def _add_to_array(self, action: np.ndarray) -> Any:
         if self._host is None:
@@ -260,6 +279,9 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
             with tf.device("CPU:0"):
                 first = np.append(self._stream_place, start)
                 self._host = tf.Variable(first, trainable=False)
+            seed = self.random_seed % 2**32
+            if int(self._host[0]) != seed:  # assigned after a checkpoint was read
+                self._host.assign(np.append([seed, 0], self._host[2:]))
             if self._is_reset[1]:
                 place = self._host[:2].numpy()
                 self._host.assign(np.append(place, start))
@@ -289,7 +311,8 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         return self._stream
 
     def _settings(self) -> tuple[Any, ...]:
-        return self._mu, self._theta, self._sigma(), self._least, self._most
+        sigma = self.sigma() if callable(self.sigma) else self.sigma
+        return self.mu, self.theta, sigma, self.min_value, self.max_value
 
     def _start(self, shape: tf.TensorShape) -> np.ndarray:
         """Where a process of that shape starts."""
@@ -300,7 +323,8 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
             )
         for name, setting in zip(_SETTINGS, self._settings(), strict=True):
             _process.check_broadcasts(_NOISE, name, setting, shape)
-        return np.broadcast_to(np.asarray(self._mu, np.float64), shape)
+        with tf.init_scope():
+            return np.broadcast_to(np.asarray(self.mu, np.float64), shape)
 
 
 def create_ou_process(
@@ -342,9 +366,12 @@ def create_ou_process(
     """
     if isinstance(action_spec, gym.Space):
         action_spec = spaces.spec_from_space(action_spec)
+    where = "create_ou_process"
     leaves = tf.nest.flatten(action_spec)
     for leaf in leaves:
-        checks.check_floating("create_ou_process", "action_spec", leaf)
+        specs.check_spec(where, "action_spec", leaf)
+        checks.check_floating(where, "action_spec", leaf)
+    _check_process(where, ou_damping=ou_damping, ou_stddev=ou_stddev)
     starts = tf.nest.flatten(specs.zeros_from_spec(action_spec, list(outer_dims)))
     seeds = random.split_seed(seed, len(leaves)) if leaves else []
     return tf.nest.pack_sequence_as(
@@ -354,6 +381,15 @@ def create_ou_process(
             for start, own in zip(starts, seeds, strict=True)
         ],
     )
+
+
+def _check_process(where: str, **settings: Any) -> None:
+    """Raises unless damping and standard deviation, in this order, are in range."""
+    (damping, share), (stddev, size) = settings.items()
+    checks.check_within(where, damping, share, 0, 1)
+    if not callable(size):
+        checks.check_within(where, stddev, size, 0, float("inf"))
+        checks.check_finite(where, stddev, size)
 
 
 def _check_shape(got: tf.TensorShape, first: tf.TensorShape) -> None:

@@ -121,16 +121,19 @@ class ActionQuantizer:
                 elements have the same bounds.
 
         Returns:
-            int64 of the same shape, in [0, action_bins - 1]; not differentiable.
+            int64 of the same shape, in [0, action_bins - 1]; not differentiable. A NaN
+            that shows only when a graph runs has the index -1, which is no bin.
 
         Raises:
             TypeError: if `action` is not floating-point.
-            ValueError: if its shape does not end in that of the spec.
+            ValueError: if its shape does not end in that of the spec, or a known action
+                is NaN.
         """
         where = "ActionQuantizer.action_to_ind"
-        action = tf.convert_to_tensor(action, dtype_hint=self._spec.dtype)
+        action = checks.as_tensor(where, "action", action, None, self._spec.dtype)
         checks.check_floating(where, "action", action)
         self._check_shape(where, "action", action)
+        checks.check_within(where, "action", action, -np.inf, np.inf)
         is_double = tf.float64 in (action.dtype, self._spec.dtype)
         wide = tf.float64 if is_double else tf.float32  # holds every value exactly
         edges = self._edges.astype(wide.as_numpy_dtype)
@@ -153,7 +156,7 @@ class ActionQuantizer:
                 checked.
         """
         where = "ActionQuantizer.ind_to_action"
-        action_ind = tf.convert_to_tensor(action_ind)
+        action_ind = checks.as_tensor(where, "action_ind", action_ind)
         if not action_ind.dtype.is_integer:
             raise TypeError(
                 f"`{where}`: `action_ind` expected integers; "
@@ -235,6 +238,7 @@ def _from_log(
 def _bins_of(action: tf.Tensor, edges: tf.Tensor) -> tf.Tensor:
     rows = tf.transpose(tf.reshape(action, [-1, tf.shape(edges)[0]]))
     bins = tf.searchsorted(edges, rows, side="right", out_type=tf.int64)
+    bins = tf.where(tf.math.is_nan(rows), tf.constant(-1, tf.int64), bins)
     return tf.reshape(tf.transpose(bins), tf.shape(action))
 
 

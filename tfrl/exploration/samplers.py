@@ -130,7 +130,7 @@ class CategoricalSeedSampler(_seeded.Seeded):
         self, where: str, weights: Any, state: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
         weights = _checked_weights(where, weights)
-        state = tf.convert_to_tensor(state)
+        state = checks.as_tensor(where, "state", state)
         checks.check_floating(where, "state", state)
         wanted = [None, *self.state_spec.shape]
         for name, value in (("input", weights), ("state", state)):
@@ -273,7 +273,7 @@ def get_epsilon_greedy(config: Any, default: Any = 0.1) -> Any:
 
 def _checked_weights(where: str, weights: Any) -> tf.Tensor:
     """Weights as float32 or float64."""
-    weights = tf.convert_to_tensor(weights)
+    weights = checks.as_tensor(where, "input", weights)
     checks.check_floating(where, "input", weights)
     checks.check_rank(where, "input", weights, exact=2)
     checks.check_within(where, "input", weights, 0, float("inf"))
