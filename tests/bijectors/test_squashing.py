@@ -168,3 +168,16 @@ def test_symbolic_parameters_pass():
     )
     got = function(*map(tf.constant, (-1.0, 1.0, 0.5)))
     np.testing.assert_allclose(got, 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_softsign_is_inverted_to_finite_numbers_on_its_bounds(dtype):
+    bijector, bounds = bijectors.Softsign(), tf.constant([-1.0, 1.0], dtype)
+    inverted = bijector.inverse(bounds)
+    assert np.all(np.isfinite(inverted.numpy().astype(np.float64)))
+    back = bijector.forward(inverted).numpy().astype(np.float64)
+    np.testing.assert_allclose(back, [-1.0, 1.0], rtol=1e-6)
+    slopes = bijector.inverse_log_det_jacobian(bounds)
+    assert np.all(np.isfinite(slopes.numpy().astype(np.float64)))
+    beyond = bijector.inverse(tf.constant([1.5, np.nan], dtype))
+    assert np.all(np.isnan(beyond.numpy().astype(np.float64)))

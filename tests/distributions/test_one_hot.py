@@ -1,5 +1,7 @@
 """Tests of `tfrl.distributions.one_hot`."""
 
+import inspect
+
 import confidence
 import golden_distributions
 import golden_io
@@ -245,3 +247,23 @@ def test_temperature_must_be_positive(tau):
     message = "`OneHotCategoricalGumbelSoftmax`: `tau` expected numbers > 0"
     with pytest.raises(ValueError, match=message):
         GumbelSoftmax(tau=tau, logits=[0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("OneHotCategoricalStraightThrough", ([1.0, 2.0],)),
+        ("OneHotCategoricalStraightThrough", (None, [1.0, 2.0])),
+        ("OneHotCategoricalGumbelSoftmax", (True, 0.5, [1.0, 2.0])),
+    ],
+)
+def test_probs_and_logits_are_given_by_name(name, args):
+    with pytest.raises(TypeError, match=rf"`{name}`: .* probs=\.\.\. or logits="):
+        getattr(one_hot, name)(*args)
+
+
+def test_what_comes_before_may_be_given_by_position():
+    made = one_hot.OneHotCategoricalGumbelSoftmax(False, 0.5, probs=[0.2, 0.8])
+    assert made.parameters["tau"] == 0.5
+    names = list(inspect.signature(one_hot.OneHotCategoricalGumbelSoftmax).parameters)
+    assert names[:4] == ["hard_sample", "tau", "probs", "logits"]

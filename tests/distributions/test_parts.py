@@ -32,5 +32,5 @@ def test_total():
     np.testing.assert_array_equal(_parts.total("f", "entropy", parts), [4.0, 6.0])
     with pytest.raises(ValueError, match="`entropy of leaf 1` expected the shape"):
         _parts.total("f", "entropy", [tf.zeros(2), tf.zeros([2, 1])])
-    with pytest.raises(ValueError, match="`f`: expected a nest with a distribution"):
+    with pytest.raises(ValueError, match="`f`: `distributions` expected a nest with a"):
         _parts.total("f", "entropy", [])

@@ -336,3 +336,22 @@ def test_half_precision_is_kept_and_computed_in_single(dtype):
 def test_errors(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+@pytest.mark.parametrize("shape", [[0, 4], [2, 0, 4]], ids=str)
+def test_no_rows_are_projected_to_no_rows(shape, jit_compile):
+    def project(probs):
+        with tf.GradientTape() as tape:
+            tape.watch(probs)
+            found = categorical.categorical_projection(
+                tf.linspace(0.0, 1.0, 4), probs, [0.0, 0.5, 1.0]
+            )
+        return found, tape.gradient(found, probs)
+
+    spec = tf.TensorSpec([None] * len(shape))
+    graph = tf.function(project, input_signature=[spec], jit_compile=jit_compile)
+    for call in (project, graph):
+        found, gradient = call(tf.zeros(shape))
+        assert found.shape == [*shape[:-1], 3]
+        assert gradient.shape == shape

@@ -146,7 +146,9 @@ def test_quantile_gradients_stay_finite_and_right(delta):
     gradients = tape.gradient(loss, [quantiles, target])
     errors = target.numpy()[:, None, :].astype(float) - quantiles.numpy()[..., None]
     taus = (np.arange(5)[:, None] + 0.5) / 5
-    slopes = np.clip(errors / delta, -1, 1) if delta else np.sign(errors)
+    # Without a parabola, the slope at the kink is that of the upper side.
+    pinball = np.where(errors < 0, -1.0, 1.0)
+    slopes = np.clip(errors / delta, -1, 1) if delta else pinball
     steep = np.abs(taus - (errors < 0)) * slopes / 10
     np.testing.assert_allclose(gradients[0], -steep.sum(-1), rtol=1e-5)
     np.testing.assert_allclose(gradients[1], steep.sum(-2), rtol=1e-5)
@@ -313,3 +315,20 @@ def test_numbers_cause_no_traces():
 def test_errors(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_pinball_has_the_slope_of_the_upper_side_at_its_kink(jit_compile):
+    @tf.function(jit_compile=jit_compile)
+    def gradients(quantiles, target):
+        with tf.GradientTape() as tape:
+            tape.watch([quantiles, target])
+            loss = regression.multi_quantile_huber_loss(quantiles, target, delta=0.0)
+        return tape.gradient(loss, [quantiles, target])
+
+    quantiles, target = tf.constant([[0.0, 1.0, 2.0]]), tf.constant([1.0])
+    by_quantiles, by_target = gradients(quantiles, target)
+    # -tau above and at the quantile, 1 - tau below, over their number.
+    expected = np.array([-1 / 6, -1 / 2, 1 - 5 / 6]) / 3
+    np.testing.assert_allclose(by_quantiles[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(by_target, [-np.sum(expected)], rtol=1e-6)

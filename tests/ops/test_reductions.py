@@ -296,3 +296,15 @@ def test_arguments_are_checked():
         explained([1, 2], [1, 2])
     with pytest.raises(ValueError, match="`dim` expected an int"):
         explained(x, x, dim=2)
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_covariance_of_one_row_of_unknown_size_is_that_of_one_variable(jit_compile):
+    data = np.random.default_rng(8).normal(size=[1, 6])
+    graph = tf.function(
+        ops.cov,
+        input_signature=[tf.TensorSpec([None, None], tf.float64)],
+        jit_compile=jit_compile,
+    )
+    np.testing.assert_allclose(graph(data), [[ops.cov(data)]], rtol=1e-12)
+    np.testing.assert_allclose(graph(data.T), [[ops.cov(data)]], rtol=1e-12)

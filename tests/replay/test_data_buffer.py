@@ -90,13 +90,16 @@ def test_removed_and_cleared_rows_are_gone(device):
 
 
 @on_devices
-def test_indices_count_from_the_oldest_row_round_the_capacity(device):
+def test_indices_count_from_the_oldest_row_and_go_round_a_full_buffer(device):
     buffer = filled(device)
     assert_same(buffer.get_batch_by_indices([-1, 3, -3]), [3, 1, 1])
     buffer.remove_up_to(1)
-    assert_same(buffer.get_batch_by_indices([0, 1, -3]), [2, 3, 2])
-    with pytest.raises(ValueError, match=r"modulo 3, less than .*; got \[0, -1\]"):
-        buffer.get_batch_by_indices([0, -1])
+    assert_same(buffer.get_batch_by_indices([0, 1]), [2, 3])
+    for beyond in (-3, -1, 2, 3, 4):
+        with pytest.raises(
+            ValueError, match=rf"`indices` expected integers from 0 .*; got \[0, {beyond}\]"
+        ):
+            buffer.get_batch_by_indices([0, beyond])
 
 
 @on_devices

@@ -145,8 +145,10 @@ class DataMachine(stateful.RuleBasedStateMachine):
 
     @stateful.rule(indices=st.lists(st.integers(-CAPACITY, CAPACITY), max_size=4))
     def get_batch_by_indices(self, indices):
-        ages = [index % CAPACITY for index in indices]
-        if any(age >= len(self.model) for age in ages):
+        ages = indices
+        if len(self.model) == CAPACITY:
+            ages = [index % CAPACITY for index in indices]
+        if any(not 0 <= age < len(self.model) for age in ages):
             with pytest.raises(ValueError, match="less than the current size"):
                 self.buffer.get_batch_by_indices(indices)
             return

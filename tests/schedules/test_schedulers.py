@@ -1,6 +1,7 @@
 """Schedules against recordings, by hand, as numbers and as tensors."""
 
 import copy
+import math
 import pickle
 
 import golden_io
@@ -258,3 +259,30 @@ MISTAKES = {
 def test_mistakes_are_told(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+EVERY_SCHEDULE = [
+    schedules.ConstantScheduler(1.0),
+    schedules.StepScheduler("iterations", [(10, 1.0), (20, 0.5)]),
+    schedules.LinearScheduler("iterations", [(0, 1.0), (10, 0.5)]),
+    schedules.ExponentialScheduler("iterations", 1.0, 0.5, 10),
+    schedules.CyclicalScheduler("percent", 0.0, 1.0, 0.1),
+    schedules.StepwiseLinearFunction((0, 1.0), (10, 0.5)),
+]
+
+
+@pytest.mark.parametrize("schedule", EVERY_SCHEDULE, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_progress_that_is_not_finite_is_refused(schedule, bad):
+    message = f"`{type(schedule).__name__}`: `progress` expected finite numbers"
+    for given in (bad, np.float32(bad), tf.constant(bad), np.array([1.0, bad])):
+        with pytest.raises(ValueError, match=message):
+            schedule(given)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_constants_and_progress_are_finite(bad):
+    with pytest.raises(ValueError, match="`ConstantScheduler`: `value` expected fini"):
+        schedules.ConstantScheduler(bad)
+    with pytest.raises(ValueError, match="`Progress`: `iterations` expected"):
+        schedules.Progress(iterations=bad)

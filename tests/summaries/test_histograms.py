@@ -212,6 +212,9 @@ def test_distributions(mode, tmp_path):
         tfrl.distributions.Product([beta]),
         tfd.Laplace([1.0], 1.0),
         tf.constant([1, 2]),
+        tfrl.distributions.TruncatedNormal([[2.0]], [[np.e]], [-1.0], [1.0]),
+        tfrl.distributions.TruncatedCauchy([[3.0]], [[np.e]], [-1.0], [1.0]),
+        tfrl.distributions.TruncatedT2([[4.0]], [[np.e]], [-1.0], [1.0]),
     ]
     found = written(
         tmp_path, lambda: histograms.summarize_distribution("pi", nest), mode
@@ -223,6 +226,8 @@ def test_distributions(mode, tmp_path):
         **{"pi_loc/2/0": 4.0, "pi_log_scale/2/0": 1.0},
         "pi_loc/3/0": 5.0,
         **{"pi_loc/4/0": 7.0, "pi_log_scale/4/0": 1.0},
+        **{f"pi_loc/{i}/0": float(i - 6) for i in (8, 9, 10)},
+        **{f"pi_log_scale/{i}/0": 1.0 for i in (8, 9, 10)},
     }
     assert means(found) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 

@@ -247,8 +247,9 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         return list(range(self.event_dim - int(known), 0))
 
     def _tensor(self, argument: str, value: TensorLike) -> tf.Tensor:
-        tensor = tf.convert_to_tensor(value)
-        checks.check_floating(type(self).__name__, argument, tensor)
+        where = type(self).__name__
+        tensor = checks.as_tensor(where, argument, value)
+        checks.check_floating(where, argument, tensor)
         return tensor
 
     def _operand(self, value: Any, dtype: tf.DType) -> tf.Tensor:

@@ -107,6 +107,10 @@ class Softsign(_transform.Elementwise):
     def _unmap(self, y: tf.Tensor) -> tf.Tensor:
         return y / (1.0 - tf.abs(y))
 
+    def _inverse(self, y: tf.Tensor) -> tf.Tensor:
+        # Near its bounds y has an x that is beyond the range of float16.
+        return tf.clip_by_value(super()._inverse(y), y.dtype.min, y.dtype.max)
+
     def _log_slope(self, x: tf.Tensor) -> tf.Tensor:
         return -2.0 * tf.math.log1p(tf.abs(x))
 

@@ -331,6 +331,7 @@ class SoftmaxTransform(_transform.Transform):
     event_dim = 1
 
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
+        checks.check_rank("SoftmaxTransform", "x", x, at_least=1)
         return tf.nn.softmax(x, axis=-1)
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:

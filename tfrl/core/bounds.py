@@ -109,7 +109,7 @@ def _cast_bound(bound: np.ndarray, dtype: tf.DType) -> tf.Tensor:
 
 def _checked_value(where: str, name: str, value: Any, spec: Any) -> tf.Tensor:
     _check_bounded(where, spec)
-    value = tf.convert_to_tensor(value)
+    value = checks.as_tensor(where, name, value)
     if value.shape.rank is not None:
         rank = spec.shape.rank
         trailing = value.shape[max(value.shape.rank - rank, 0) :]

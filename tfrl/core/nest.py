@@ -15,6 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import checks
+
 _KERAS_OWNERS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
 
 
@@ -105,13 +107,15 @@ def batch_to_single(pytree: Any, index: int = 0) -> Any:
         The nest without the batch axis; numpy stays numpy.
 
     Raises:
-        TypeError: if a leaf is no array or has no axis.
+        TypeError: if a leaf is no array or has no axis, or `index` is no integer.
         ValueError: if `index` is not in a batch.
 
     Example:
         >>> batch_to_single({"a": np.array([[1, 2], [3, 4]])}, index=-1)
         {'a': array([3, 4])}
     """
+    if not tf.is_tensor(index):
+        index = checks.check_whole_number("batch_to_single", "index", index)
 
     def pick(leaf: Any) -> Any:
         shape = getattr(leaf, "shape", None)

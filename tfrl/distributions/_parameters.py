@@ -14,6 +14,14 @@ import tensorflow_probability as tfp
 
 from tfrl.core import checks
 
+_NUMERIC = (
+    tf.Tensor,
+    tf.Variable,
+    tfp.util.DeferredTensor,
+    np.ndarray,
+    numbers.Number,
+)
+
 
 def keep(distribution: Any, names: dict[str, Any]) -> None:
     """Stores the `locals()` of a constructor as arguments, where TFP looks for them.
@@ -52,7 +60,13 @@ def check_positive(where: str, **parameters: Any) -> None:
 
 
 def check_broadcastable(where: str, **parameters: Any) -> None:
-    """Raises ValueError unless the known shapes broadcast with the first."""
+    """Raises ValueError unless the known shapes broadcast with the first.
+
+    What has no shape, because it is no number, tensor or array, is a TypeError.
+    """
+    for name, value in parameters.items():
+        if not isinstance(value, _NUMERIC):
+            checks.as_tensor(where, name, value)
     (first, reference), *others = parameters.items()
     for name, value in others:
         try:
@@ -156,7 +170,7 @@ def _as_tensor(where: str, name: str, value: Any, dtype: tf.DType) -> Any:
         return value
     if tf.is_tensor(value):
         checks.check_floating(where, name, value)
-    return tf.convert_to_tensor(value, dtype, name=name)
+    return checks.as_tensor(where, name, value, dtype)
 
 
 def _check_increasing(where: str, bounds: dict[str, Any]) -> None:

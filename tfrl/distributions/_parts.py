@@ -8,6 +8,30 @@ import tensorflow as tf
 from tfrl.core import checks
 
 
+def check_distribution(where: str, name: str, value: Any) -> None:
+    """Raises a TypeError unless a value is a distribution: it can score values."""
+    if not callable(getattr(value, "log_prob", None)):
+        raise TypeError(
+            f"`{where}`: `{name}` expected distributions; got "
+            f"{type(value).__name__}, which has no `log_prob`"
+        )
+
+
+def check_distributions(where: str, name: str, nest: Any) -> None:
+    """Raises a TypeError unless all leaves of a nest are distributions.
+
+    Args:
+        where: name of the function that asks.
+        name: name of the argument.
+        nest: its value.
+
+    Raises:
+        TypeError: if a leaf cannot score values.
+    """
+    for leaf in tf.nest.flatten(nest):
+        check_distribution(where, name, leaf)
+
+
 def paired(where: str, distributions: Any, actions: Any) -> list[tuple[Any, Any]]:
     """Pairs each distribution of a nest with its action.
 
@@ -21,8 +45,10 @@ def paired(where: str, distributions: Any, actions: Any) -> list[tuple[Any, Any]
         Pairs in the order of `tf.nest`.
 
     Raises:
+        TypeError: if a leaf of `distributions` is none.
         ValueError: if the structures differ.
     """
+    check_distributions(where, "distributions", distributions)
     # The dtype of a distribution has the structure of its draws.
     draws = tf.nest.map_structure(lambda d: getattr(d, "dtype", None), distributions)
     try:
@@ -39,13 +65,19 @@ def paired(where: str, distributions: Any, actions: Any) -> list[tuple[Any, Any]
     ]
 
 
-def total(where: str, name: str, values: Sequence[tf.Tensor]) -> tf.Tensor:
+def total(
+    where: str,
+    name: str,
+    values: Sequence[tf.Tensor],
+    argument: str = "distributions",
+) -> tf.Tensor:
     """Adds up what must have one shape.
 
     Args:
         where: name of the function that asks.
         name: what the values are, for messages.
         values: one or more tensors.
+        argument: name of the nest that they come from.
 
     Returns:
         Their sum.
@@ -55,8 +87,8 @@ def total(where: str, name: str, values: Sequence[tf.Tensor]) -> tf.Tensor:
     """
     if not values:
         raise ValueError(
-            f"`{where}`: expected a nest with a distribution at least; got none; "
-            "check where it comes from"
+            f"`{where}`: `{argument}` expected a nest with a distribution at "
+            "least; got none; check where it comes from"
         )
     named = {f"{name} of leaf {index}": value for index, value in enumerate(values)}
     checks.check_same_shape(where, **named)

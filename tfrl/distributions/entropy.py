@@ -35,8 +35,10 @@ def compute_entropy(distributions: Any) -> tf.Tensor:
         >>> float(compute_entropy(pair)) == float(np.float32(2 * math.log(2)))
         True
     """
+    where = "compute_entropy"
+    _parts.check_distributions(where, "distributions", distributions)
     entropies = [leaf.entropy() for leaf in tf.nest.flatten(distributions)]
-    return _parts.total("compute_entropy", "entropy", entropies)
+    return _parts.total(where, "entropy", entropies)
 
 
 def entropy_with_fallback(
@@ -68,6 +70,7 @@ def entropy_with_fallback(
         1.4189
     """
     where = "entropy_with_fallback"
+    _parts.check_distributions(where, "distributions", distributions)
     leaves = tf.nest.flatten(distributions)
     seeds = random.split_seed(seed, len(leaves)) if leaves else []
     pairs = [_entropies(*pair) for pair in zip(leaves, seeds, strict=True)]
@@ -124,7 +127,9 @@ def estimated_entropy(
         Williams, 1992, Simple statistical gradient-following algorithms for
         connectionist reinforcement learning, section 3 (of the second form).
     """
-    checks.check_within("estimated_entropy", "num_samples", num_samples, 1, math.inf)
+    where = "estimated_entropy"
+    _parts.check_distribution(where, "dist", dist)
+    checks.check_within(where, "num_samples", num_samples, 1, math.inf)
     seed = random.new_seed(seed)
     kinds = tf.nest.flatten(dist.reparameterization_type)
     if all(kind == tfd.FULLY_REPARAMETERIZED for kind in kinds):

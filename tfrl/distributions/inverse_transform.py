@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tfrl.core import checks
 from tfrl.distributions import _truncation
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
@@ -26,7 +27,7 @@ def _in_float32(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., tf.
 
     @functools.wraps(function)
     def precise(x: TensorLike) -> tf.Tensor:
-        x = tf.convert_to_tensor(x)
+        x = checks.as_tensor(function.__qualname__, "x", x)
         if x.dtype in (tf.float16, tf.bfloat16):
             return tf.cast(function(tf.cast(x, tf.float32)), x.dtype)
         return function(x)

@@ -58,7 +58,7 @@ class MaskedCategorical(tfp.distributions.Categorical):
         parameters = dict(locals())
         with tf.name_scope(name) as name:
             self._mask = parameters["mask"] = _as_mask(mask)
-            self._given = tf.convert_to_tensor(logits, name="logits")
+            self._given = checks.as_tensor("MaskedCategorical", "logits", logits)
             _check_fit(self._mask, self._given)
             some = tf.reduce_any(self._mask, axis=-1, keepdims=True)
             nothing = tf.constant(-np.inf, self._given.dtype)
@@ -99,7 +99,7 @@ class MaskedCategorical(tfp.distributions.Categorical):
 
 
 def _as_mask(mask: Any) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(mask, name="mask")
+    tensor = checks.as_tensor("MaskedCategorical", "mask", mask)
     if not (tensor.dtype.is_bool or tensor.dtype.is_integer):
         raise TypeError(
             "`MaskedCategorical`: `mask` expected bool or integers; "

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.distributions import normal, product
+from tfrl.distributions import _parts, normal, product
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -41,6 +41,7 @@ def get_mode(dist: tfp.distributions.Distribution) -> Any:
         >>> round(float(get_mode(dist)), 4)
         0.4621
     """
+    _parts.check_distribution("get_mode", "dist", dist)
     return _mode(dist, tf.stop_gradient)
 
 
@@ -66,6 +67,7 @@ def get_rmode(dist: tfp.distributions.Distribution) -> Any:
         >>> round(float(tape.gradient(mode, loc)), 4)
         0.7864
     """
+    _parts.check_distribution("get_rmode", "dist", dist)
     for part in _innermost(dist):
         dtypes = tf.nest.flatten(part.dtype)
         is_continuous = all(dtype.is_floating for dtype in dtypes)
@@ -96,6 +98,7 @@ def get_base_dist(
         >>> type(get_base_dist(tfd.Independent(tfd.Laplace([0.0], 1.0), 1))).__name__
         'Laplace'
     """
+    _parts.check_distribution("get_base_dist", "dist", dist)
     if isinstance(dist, tfd.MultivariateNormalDiag):
         return tfd.Normal(dist.mean(), dist.stddev())
     base = _unwrapped(dist)

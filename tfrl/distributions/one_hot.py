@@ -1,7 +1,8 @@
 """One-hot choices through which gradients flow to the probabilities."""
 
+import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +12,33 @@ from tfrl.core import checks
 from tfrl.distributions import _draws, _parameters
 
 tfd = tfp.distributions
+
+T = TypeVar("T")
+
+
+def _by_name(cls: type[T]) -> type[T]:
+    """Has a class refuse `probs` and `logits` by position.
+
+    TensorFlow Probability has them the other way round, and logits that are not
+    negative would pass for probabilities. It hands all arguments of a constructor on by
+    position, so that they must be looked at before.
+    """
+    signature = inspect.signature(cls)
+    most = list(signature.parameters).index("probs")
+
+    def new(kind: type[T], *args: Any, **kwargs: Any) -> T:
+        del kwargs
+        if len(args) > most:
+            raise TypeError(
+                f"`{cls.__name__}`: `probs` and `logits` expected by name, as their "
+                "order is not the same everywhere; got one by position; write "
+                "probs=... or logits=..."
+            )
+        return object.__new__(kind)
+
+    cls.__new__ = new  # type: ignore[method-assign, assignment]
+    cls.__signature__ = signature  # type: ignore[attr-defined]
+    return cls
 
 
 class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
@@ -94,6 +122,7 @@ class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
         return _straight_through(tf.convert_to_tensor(scores), self.probs_parameter())
 
 
+@_by_name
 class OneHotCategoricalStraightThrough(_DifferentiableOneHot):
     """A one-hot choice whose gradient is that of its probabilities.
 
@@ -104,13 +133,14 @@ class OneHotCategoricalStraightThrough(_DifferentiableOneHot):
     Args:
         probs: `[..., K]` floats >= 0; divided by their sum.
         logits: `[..., K]` floats, -inf for a class that is never drawn; exactly one
-            of the two is given.
+            of the two is given, by name.
         validate_args: whether to check values at run time too: that `probs` sum to 1
             and scored values are one-hot.
         allow_nan_stats: as for any TFP distribution; no statistic is undefined.
         name: prefix of the ops.
 
     Raises:
+        TypeError: if `probs` or `logits` is given by position.
         ValueError: if both or none of `probs` and `logits` are given, it has no axis,
             or a known probability is negative.
 
@@ -149,6 +179,7 @@ class OneHotCategoricalStraightThrough(_DifferentiableOneHot):
         return _straight_through(log_probs + noise, probs)
 
 
+@_by_name
 class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
     """A one-hot choice whose draws carry the Gumbel-softmax gradient.
 
@@ -165,13 +196,14 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
             uniform, the gradient less noisy and more biased.
         probs: `[..., K]` floats >= 0; divided by their sum.
         logits: `[..., K]` floats, -inf for a class that is never drawn; exactly one
-            of the two is given.
+            of the two is given, by name.
         validate_args: whether to check values at run time too: that `probs` sum to 1
             and scored values are one-hot.
         allow_nan_stats: as for any TFP distribution; no statistic is undefined.
         name: prefix of the ops.
 
     Raises:
+        TypeError: if `probs` or `logits` is given by position.
         ValueError: if both or none of `probs` and `logits` are given, it has no axis,
             a known probability is negative or `tau` is not positive.
 

@@ -33,6 +33,7 @@ def compute_log_probability(distributions: Any, actions: Any) -> tf.Tensor:
         `[...]`, the batch shape.
 
     Raises:
+        TypeError: if a leaf is no distribution, or an action no tensor.
         ValueError: if the structures differ, there is no distribution, or the shapes
             of the log-probabilities differ.
 
@@ -44,6 +45,9 @@ def compute_log_probability(distributions: Any, actions: Any) -> tf.Tensor:
     """
     where = "compute_log_probability"
     pairs = _parts.paired(where, distributions, actions)
+    for leaf in tf.nest.flatten(actions):
+        if not tf.is_tensor(leaf):
+            checks.as_tensor(where, "actions", leaf)
     log_probs = [distribution.log_prob(action) for distribution, action in pairs]
     return _parts.total(where, "log_prob", log_probs)
 
@@ -76,11 +80,10 @@ def sample_action_distribution(
         >>> actions.numpy().tolist(), log_prob.shape
         ([0], TensorShape([1]))
     """
+    where = "sample_action_distribution"
     if not return_log_prob:
-        return _draw(nested_distributions, seed, _stopped)
-    return _draw_scored(
-        "sample_action_distribution", nested_distributions, seed, _scored
-    )
+        return _draw(where, nested_distributions, seed, _stopped)
+    return _draw_scored(where, nested_distributions, seed, _scored)
 
 
 def rsample_action_distribution(
@@ -113,6 +116,7 @@ def rsample_action_distribution(
         [1.0, 1.0]
     """
     where = "rsample_action_distribution"
+    _parts.check_distributions(where, "nested_distributions", nested_distributions)
     for distribution in tf.nest.flatten(nested_distributions):
         kinds = tf.nest.flatten(distribution.reparameterization_type)
         if any(kind != tfd.FULLY_REPARAMETERIZED for kind in kinds):
@@ -122,7 +126,9 @@ def rsample_action_distribution(
                 "`sample_action_distribution`, or a distribution with such draws"
             )
     if not return_log_prob:
-        return _draw(nested_distributions, seed, lambda d, seed: d.sample(seed=seed))
+        return _draw(
+            where, nested_distributions, seed, lambda d, seed: d.sample(seed=seed)
+        )
     return _draw_scored(
         where,
         nested_distributions,
@@ -158,10 +164,12 @@ def epsilon_greedy_sample(
         >>> epsilon_greedy_sample(policy, eps=0.0).numpy().tolist()
         [1, 0]
     """
-    checks.check_within("epsilon_greedy_sample", "eps", eps, 0.0, 1.0)
+    where = "epsilon_greedy_sample"
+    checks.check_within(where, "eps", eps, 0.0, 1.0)
+    _parts.check_distributions(where, "nested_distributions", nested_distributions)
     is_number = not tf.is_tensor(eps)
     if is_number and eps == 1:
-        return _draw(nested_distributions, seed, _stopped)
+        return _draw(where, nested_distributions, seed, _stopped)
     if is_number and eps == 0:
         return tf.nest.map_structure(
             lambda d: _without_gradient(modes.get_mode(d)), nested_distributions
@@ -181,11 +189,14 @@ def epsilon_greedy_sample(
             greedy,
         )
 
-    return _draw(nested_distributions, seed, act)
+    return _draw(where, nested_distributions, seed, act)
 
 
-def _draw(nest: Any, seed: Any, act: Callable[[Any, tf.Tensor], Any]) -> Any:
+def _draw(
+    where: str, nest: Any, seed: Any, act: Callable[[Any, tf.Tensor], Any]
+) -> Any:
     """Maps distributions and seeds of their own to actions."""
+    _parts.check_distributions(where, "nested_distributions", nest)
     leaves = tf.nest.flatten(nest)
     seeds = random.split_seed(seed, len(leaves)) if leaves else []
     actions = [act(*pair) for pair in zip(leaves, seeds, strict=True)]
@@ -202,8 +213,8 @@ def _draw_scored(
         log_probs.append(log_prob)
         return action
 
-    actions = _draw(nest, seed, draw)
-    return actions, _parts.total(where, "log_prob", log_probs)
+    actions = _draw(where, nest, seed, draw)
+    return actions, _parts.total(where, "log_prob", log_probs, "nested_distributions")
 
 
 def _without_gradient(nest: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfrl.core import checks, specs
 from tfrl.distributions import _recipe
 
 tfd = tfp.distributions
@@ -205,12 +206,14 @@ def extract_spec(nests: Any, from_dim: int = 1) -> Any:
         The nest of `tf.TensorSpec` and `DistributionSpec`.
 
     Raises:
+        TypeError: if `from_dim` is no integer.
         ValueError: if a leaf is of another kind, or has less than `from_dim` axes.
 
     Example:
         >>> extract_spec({"x": tf.zeros([4, 3])})
         {'x': TensorSpec(shape=(3,), dtype=tf.float32, name=None)}
     """
+    checks.check_whole_number("extract_spec", "from_dim", from_dim, low=0)
 
     def spec(leaf: Any) -> Any:
         if isinstance(leaf, tfd.Distribution):
@@ -294,17 +297,22 @@ def to_distribution_param_spec(nests: Any) -> Any:
         The nest of specs of tensors, each `DistributionSpec` replaced by its
         `input_params_spec`.
 
+    Raises:
+        TypeError: if a leaf is no spec.
+
     Example:
         >>> spec = extract_spec(tfd.Categorical(logits=tf.zeros([4, 2])))
         >>> to_distribution_param_spec([spec])
         [{'logits': TensorSpec(shape=(2,), dtype=tf.float32, name=None)}]
     """
-    return tf.nest.map_structure(
-        lambda spec: (
-            spec.input_params_spec if isinstance(spec, DistributionSpec) else spec
-        ),
-        nests,
-    )
+
+    def params(spec: Any) -> Any:
+        if isinstance(spec, DistributionSpec):
+            return spec.input_params_spec
+        specs.check_spec("to_distribution_param_spec", "nests", spec)
+        return spec
+
+    return tf.nest.map_structure(params, nests)
 
 
 def _spec_of(where: str, value: Any, from_dim: int) -> tf.TensorSpec:

@@ -32,7 +32,7 @@ def leading(where: str, name: str, value: TensorLike, axes: int = 0) -> tf.Tenso
         ValueError: `q_taken`: `q_values` expected rank of at least 1; got shape [];
         reshape it
     """
-    tensor = tf.convert_to_tensor(value)
+    tensor = checks.as_tensor(where, name, value)
     checks.check_floating(where, name, tensor)
     check_known_rank(where, name, tensor)
     checks.check_rank(where, name, tensor, at_least=axes)
@@ -62,7 +62,7 @@ def alike(
         >>> alike("td_target", "rewards", [1], "values", tf.zeros(1, tf.float64)).dtype
         tf.float64
     """
-    tensor = tf.convert_to_tensor(value, dtype_hint=values.dtype)
+    tensor = checks.as_tensor(where, name, value, dtype_hint=values.dtype)
     check_known_rank(where, name, tensor)
     if tensor.dtype != values.dtype:
         raise TypeError(

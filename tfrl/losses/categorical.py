@@ -302,12 +302,20 @@ def _gathered_up(
     below: tf.Tensor, kept: tf.Tensor, moved: tf.Tensor, count: tf.Tensor
 ) -> tuple[tf.Tensor, Any]:
     """Sums of what each target gets, from `[B, N]` to `[B, count]`."""
+    batch = tf.shape(below)[0]
+    # XLA's histogram takes a matrix without rows for a vector.
+    padding = [[0, 1 - tf.minimum(batch, 1)], [0, 0]]
+    padded = tf.pad(below, padding)
 
     def summed(weights: tf.Tensor) -> tf.Tensor:
         # The only histogram of rows in TensorFlow; faster than any scatter.
-        return tf.raw_ops.DenseBincount(
-            input=below, size=count, weights=weights, binary_output=False
+        counts = tf.raw_ops.DenseBincount(
+            input=padded,
+            size=count,
+            weights=tf.pad(weights, padding),
+            binary_output=False,
         )
+        return counts[:batch]
 
     def gradients(upstream: tf.Tensor) -> tuple:
         to_kept = tf.gather(upstream, below, batch_dims=1)

@@ -114,7 +114,8 @@ def action_importance_ratio(
             "rollout_action_distribution", rollout_action_distribution, action
         )
     else:
-        rollout = _sum(tf.nest.flatten(rollout_log_prob), log_prob.dtype)
+        leaves = tf.nest.flatten(rollout_log_prob)
+        rollout = _sum("rollout_log_prob", leaves, log_prob.dtype)
     rollout = tf.stop_gradient(rollout)
     checks.check_same_shape(_WHERE, log_prob=log_prob, rollout_log_prob=rollout)
     dtype = log_prob.dtype
@@ -136,19 +137,19 @@ def action_importance_ratio(
 def _log_prob(name: str, distribution: Any, action: Any) -> tf.Tensor:
     try:
         return sampling.compute_log_probability(distribution, action)
-    except ValueError as error:
-        raise ValueError(
+    except (TypeError, ValueError) as error:
+        raise type(error)(
             f"`{_WHERE}`: `action` expected the structure of `{name}`, and these "
             f"log-probabilities of one shape; got others: {error}"
         ) from error
 
 
-def _sum(log_probs: list[Any], dtype: tf.DType | None = None) -> tf.Tensor:
+def _sum(name: str, log_probs: list[Any], dtype: tf.DType) -> tf.Tensor:
     """Adds up what must have one shape."""
-    tensors = [tf.convert_to_tensor(log_prob, dtype) for log_prob in log_probs]
+    tensors = [checks.as_tensor(_WHERE, name, each, dtype) for each in log_probs]
     if not tensors:
         raise ValueError(
-            f"`{_WHERE}`: `action` and the log-probabilities expected at least one "
+            f"`{_WHERE}`: `action` and `{name}` expected at least one "
             "tensor; got an empty nest; leave `rollout_log_prob` out to compute it"
         )
     named = {f"log_prob of leaf {index}": x for index, x in enumerate(tensors)}

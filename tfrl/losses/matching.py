@@ -79,8 +79,11 @@ class BipartiteMatchingLoss:
             ImportError: if SciPy is missing (extra `tfrl[matching]`).
         """
         where = self.__class__.__name__
-        matching_costs = tf.convert_to_tensor(matching_cost_mat)
-        costs = matching_costs if cost_mat is None else tf.convert_to_tensor(cost_mat)
+        costs = matching_costs = checks.as_tensor(
+            where, "matching_cost_mat", matching_cost_mat
+        )
+        if cost_mat is not None:
+            costs = checks.as_tensor(where, "cost_mat", cost_mat)
         named = {"matching_cost_mat": matching_costs, "cost_mat": costs}
         for argument, tensor in named.items():
             checks.check_floating(where, argument, tensor)

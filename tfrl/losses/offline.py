@@ -160,8 +160,9 @@ def conservative_q_loss(q_values: TensorLike, actions: TensorLike) -> records.Lo
         Kumar et al., 2020, Conservative Q-Learning for Offline Reinforcement Learning,
         eq. 4.
     """
-    actions = tf.convert_to_tensor(actions)
-    q_values = tf.convert_to_tensor(q_values)
+    where = "conservative_q_loss"
+    actions = checks.as_tensor(where, "actions", actions)
+    q_values = checks.as_tensor(where, "q_values", q_values)
     taken = temporal_difference.q_taken(q_values, actions)
     return _penalty(q_values, taken, axis=actions.shape.rank, offset=0.0)
 
@@ -201,7 +202,9 @@ def sampled_conservative_q_loss(
     """
     where, leader = "sampled_conservative_q_loss", "sampled_q_values"
     sampled = _operands.leading(where, leader, sampled_q_values, axes=1)
-    log_probs = tf.convert_to_tensor(sampled_log_probs, dtype_hint=sampled.dtype)
+    log_probs = _operands.alike(
+        where, "sampled_log_probs", sampled_log_probs, leader, sampled
+    )
     weights = _operands.aligned(where, "sampled_log_probs", log_probs, leader, sampled)
     axis = log_probs.shape.rank - 1
     checks.check_rank(where, "sampled_log_probs", log_probs, at_least=1)

@@ -68,11 +68,10 @@ def policy_gradient_loss(
         Williams, 1992, Simple Statistical Gradient-Following Algorithms for
         Connectionist Reinforcement Learning, eq. 11.
     """
-    log_probs = tf.convert_to_tensor(log_probs)
-    advantages = tf.convert_to_tensor(advantages)
-    checks.check_same_shape(
-        "policy_gradient_loss", log_probs=log_probs, advantages=advantages
-    )
+    where = "policy_gradient_loss"
+    log_probs = checks.as_tensor(where, "log_probs", log_probs)
+    advantages = checks.as_tensor(where, "advantages", advantages)
+    checks.check_same_shape(where, log_probs=log_probs, advantages=advantages)
     zeros = tf.zeros_like(log_probs)
     extra = PolicyLossExtra(ratios=zeros + 1, clipped=zeros, approx_kl=zeros)
     return records.LossInfo(-log_probs * tf.stop_gradient(advantages), extra)
@@ -112,16 +111,19 @@ def ppo_clip_loss(
     References:
         Schulman et al., 2017, Proximal Policy Optimization Algorithms, eq. 7.
     """
-    log_probs = tf.convert_to_tensor(log_probs)
-    old_log_probs = tf.stop_gradient(tf.convert_to_tensor(old_log_probs))
-    advantages = tf.stop_gradient(tf.convert_to_tensor(advantages))
+    where = "ppo_clip_loss"
+    log_probs = checks.as_tensor(where, "log_probs", log_probs)
+    old_log_probs = checks.as_tensor(where, "old_log_probs", old_log_probs)
+    old_log_probs = tf.stop_gradient(old_log_probs)
+    advantages = checks.as_tensor(where, "advantages", advantages)
+    advantages = tf.stop_gradient(advantages)
     checks.check_same_shape(
-        "ppo_clip_loss",
+        where,
         log_probs=log_probs,
         old_log_probs=old_log_probs,
         advantages=advantages,
     )
-    checks.check_within("ppo_clip_loss", "clip", clip, 0.0, math.inf)
+    checks.check_within(where, "clip", clip, 0.0, math.inf)
     clip = tf.stop_gradient(_operands.number(clip, log_probs.dtype))
     log_ratios = log_probs - old_log_probs
     ratios = tf.exp(log_ratios)
@@ -174,9 +176,10 @@ def value_loss(
         Schulman et al., 2016, High-Dimensional Continuous Control Using Generalized
         Advantage Estimation; the clipping is that of the PPO authors' program.
     """
-    values = tf.convert_to_tensor(values)
-    returns = tf.stop_gradient(tf.convert_to_tensor(returns))
-    checks.check_same_shape("value_loss", values=values, returns=returns)
+    where = "value_loss"
+    values = checks.as_tensor(where, "values", values)
+    returns = tf.stop_gradient(checks.as_tensor(where, "returns", returns))
+    checks.check_same_shape(where, values=values, returns=returns)
     if (old_values is None) != (clip is None):
         raise ValueError(
             "`value_loss`: `old_values` and `clip` expected together; got only "
@@ -185,9 +188,10 @@ def value_loss(
     errors = returns - values
     loss = 0.5 * errors**2
     if old_values is not None:
-        old_values = tf.stop_gradient(tf.convert_to_tensor(old_values))
-        checks.check_same_shape("value_loss", values=values, old_values=old_values)
-        checks.check_within("value_loss", "clip", clip, 0.0, math.inf)
+        old_values = checks.as_tensor(where, "old_values", old_values)
+        old_values = tf.stop_gradient(old_values)
+        checks.check_same_shape(where, values=values, old_values=old_values)
+        checks.check_within(where, "clip", clip, 0.0, math.inf)
         clip = _operands.number(clip, values.dtype)
         near = old_values + tf.clip_by_value(values - old_values, -clip, clip)
         loss = tf.maximum(loss, 0.5 * (returns - near) ** 2)

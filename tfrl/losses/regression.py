@@ -286,4 +286,6 @@ def _slopes(
     steep = tf.fill([], errors.dtype.max)
     units = errors * tf.where(delta > 0, tf.minimum(1 / some, steep), steep)
     units = tf.clip_by_value(units, -1, 1)
+    # The pinball loss has the slope of the right-hand side at its kink.
+    units = tf.where((errors == 0) & (delta == 0), tf.ones_like(units), units)
     return errors, units, units * tf.where(errors < 0, 1 - taus, taus)

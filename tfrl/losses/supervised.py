@@ -38,8 +38,8 @@ def classification_loss(output: tf.Tensor, target: tf.Tensor) -> records.LossInf
         Bishop, 2006, Pattern Recognition and Machine Learning, eq. 4.108.
     """
     where = "classification_loss"
-    output = tf.convert_to_tensor(output)
-    target = tf.convert_to_tensor(target)
+    output = checks.as_tensor(where, "output", output)
+    target = checks.as_tensor(where, "target", target)
     checks.check_floating(where, "output", output)
     if not target.dtype.is_integer:
         raise TypeError(
@@ -75,10 +75,11 @@ def regression_loss(output: tf.Tensor, target: tf.Tensor) -> records.LossInfo:
     References:
         Bishop, 2006, Pattern Recognition and Machine Learning, eq. 3.12.
     """
-    output = tf.convert_to_tensor(output)
-    target = tf.convert_to_tensor(target, dtype_hint=output.dtype)
-    checks.check_floating("regression_loss", "output", output)
-    checks.check_same_shape("regression_loss", output=output, target=target)
+    where = "regression_loss"
+    output = checks.as_tensor(where, "output", output)
+    target = checks.as_tensor(where, "target", target, dtype_hint=output.dtype)
+    checks.check_floating(where, "output", output)
+    checks.check_same_shape(where, output=output, target=target)
     loss = tf.nn.l2_loss(output - tf.cast(target, output.dtype))
     return records.LossInfo(loss, ())
 

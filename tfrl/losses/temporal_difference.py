@@ -279,7 +279,7 @@ def q_taken(q_values: TensorLike, actions: TensorLike) -> tf.Tensor:
         array([2., 3.], dtype=float32)
     """
     where = "q_taken"
-    actions = tf.convert_to_tensor(actions)
+    actions = checks.as_tensor(where, "actions", actions)
     if not actions.dtype.is_integer:
         raise TypeError(
             f"`{where}`: `actions` expected integers; got {actions.dtype.name}; "
@@ -393,7 +393,7 @@ def _target(
 
 def _errors(where: str, values: TensorLike, targets: TensorLike) -> TDLossExtra:
     values = _operands.leading(where, "values", values)
-    targets = tf.convert_to_tensor(targets, dtype_hint=values.dtype)
+    targets = _operands.alike(where, "targets", targets, "values", values)
     aligned = _operands.aligned(where, "targets", targets, "values", values)
     errors = tf.stop_gradient(aligned) - values
     critics = list(range(targets.shape.rank, values.shape.rank))

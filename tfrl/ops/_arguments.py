@@ -9,7 +9,14 @@ from tfrl.core import checks
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
 
-def ranked(where: str, name: str, value: TensorLike, at_least: int = 0) -> tf.Tensor:
+def ranked(
+    where: str,
+    name: str,
+    value: TensorLike,
+    at_least: int = 0,
+    *,
+    numeric: bool = False,
+) -> tf.Tensor:
     """The tensor of an argument, checked to have a known rank.
 
     Args:
@@ -17,11 +24,13 @@ def ranked(where: str, name: str, value: TensorLike, at_least: int = 0) -> tf.Te
         name: name of the argument.
         value: what to convert.
         at_least: the least rank.
+        numeric: whether strings are refused.
 
     Returns:
         The tensor.
 
     Raises:
+        TypeError: if it is nothing like a tensor.
         ValueError: if its rank is unknown or less.
 
     Example:
@@ -31,7 +40,7 @@ def ranked(where: str, name: str, value: TensorLike, at_least: int = 0) -> tf.Te
         ValueError: `cov`: `data` expected rank of at least 1; got shape ();
         give it the missing axes
     """
-    tensor = tf.convert_to_tensor(value)
+    tensor = checks.as_tensor(where, name, value, numeric=numeric)
     rank = tensor.shape.rank
     if rank is None or rank < at_least:
         remedy = (

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, compile
@@ -36,7 +37,7 @@ def leading(
         ValueError: `gae`: `values` expected at least 2 steps along axis 0;
         got shape [1]; collect longer sequences
     """
-    tensor = tf.convert_to_tensor(value)
+    tensor = checks.as_tensor(where, name, value)
     checks.check_floating(where, name, tensor)
     axis = 0 if time_major else 1
     rank = tensor.shape.rank
@@ -94,7 +95,7 @@ def following(
 
 
 def alike(where: str, name: str, value: TensorLike, values: tf.Tensor) -> tf.Tensor:
-    """A tensor, checked to have the dtype of `values`; numbers take it.
+    """A tensor, checked to have the dtype of `values`; numbers and lists take it.
 
     Args:
         where: name of the function that checks.
@@ -112,7 +113,9 @@ def alike(where: str, name: str, value: TensorLike, values: tf.Tensor) -> tf.Ten
         >>> alike("gae", "td_lambda", 1, tf.zeros([2], tf.float64)).dtype.name
         'float64'
     """
-    tensor = tf.convert_to_tensor(value, dtype_hint=values.dtype)
+    is_array = isinstance(value, np.ndarray) and value.ndim
+    hint = None if is_array else values.dtype
+    tensor = checks.as_tensor(where, name, value, None, hint, numeric=False)
     if tensor.dtype != values.dtype:
         raise TypeError(
             f"`{where}`: `{name}` expected dtype {values.dtype.name}, which the values "

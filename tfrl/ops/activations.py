@@ -44,7 +44,7 @@ def swish(x: _arguments.TensorLike) -> tf.Tensor:
     References:
         Ramachandran, Zoph, Le (2017), "Searching for Activation Functions".
     """
-    x = tf.convert_to_tensor(x)
+    x = checks.as_tensor("swish", "x", x)
     checks.check_floating("swish", "x", x)
     return _swish(x)
 
@@ -70,7 +70,7 @@ def softsign(x: _arguments.TensorLike) -> tf.Tensor:
         >>> softsign([-3.0, 0.0, 1.0, float("inf")]).numpy()
         array([-0.75,  0.  ,  0.5 ,  1.  ], dtype=float32)
     """
-    x = tf.convert_to_tensor(x)
+    x = checks.as_tensor("softsign", "x", x)
     checks.check_floating("softsign", "x", x)
     return _softsign(x)
 
@@ -95,7 +95,7 @@ def double_relu(arr: _arguments.TensorLike) -> tf.Tensor:
         array([[-1,  0,  0,  2],
                [ 0, -4,  3,  0]], dtype=int32)
     """
-    arr = _arguments.ranked("double_relu", "arr", arr, at_least=1)
+    arr = _arguments.ranked("double_relu", "arr", arr, at_least=1, numeric=True)
     zero = tf.zeros([], arr.dtype)
     halves = tf.where(arr >= zero, zero, arr), tf.where(arr <= zero, zero, arr)
     return tf.concat(halves, axis=-1)

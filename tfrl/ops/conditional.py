@@ -69,14 +69,16 @@ def conditional_update(
     def updated() -> list[tf.Tensor]:
         selected_args, selected_kwargs = _select((args, kwargs), mask)
         updates = func(*selected_args, **selected_kwargs)
-        tf.nest.assert_same_structure(target, updates)
+        _check_structure(where, "func", updates, "target", target)
         count = None if known is None else int(known.sum())
         return [
             _scattered(where, old, mask, new, count)
             for old, new in zip(leaves, tf.nest.flatten(updates), strict=True)
         ]
 
-    leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(target)]
+    leaves = [
+        checks.as_tensor(where, "target", leaf) for leaf in tf.nest.flatten(target)
+    ]
     if known is not None:
         return tf.nest.pack_sequence_as(target, updated())
     results = tf.cond(tf.reduce_any(mask), updated, lambda: list(leaves))
@@ -135,11 +137,13 @@ def reset_state_if_necessary(
     mask = _mask(where, "reset_mask", reset_mask)
     _check_bool(where, "reset_mask", mask)
     _check_batch(where, "state", state, "reset_mask", mask)
+    _check_structure(where, "initial_state", initial_state, "state", state)
 
     def chosen(current: Any, initial: Any) -> Any:
         if current is None:
             return None
-        current, initial = tf.convert_to_tensor(current), tf.convert_to_tensor(initial)
+        current = checks.as_tensor(where, "state", current)
+        initial = checks.as_tensor(where, "initial_state", initial)
         checks.check_same_shape(where, state=current, initial_state=initial)
         over = tensors.expand_dims_as(mask, current)
         return tf.where(over, tf.cast(initial, current.dtype), current)
@@ -148,7 +152,7 @@ def reset_state_if_necessary(
 
 
 def _mask(where: str, name: str, value: TensorLike) -> tf.Tensor:
-    mask = tf.convert_to_tensor(value)
+    mask = checks.as_tensor(where, name, value)
     checks.check_rank(where, name, mask, exact=1)
     # Its rank must be known for the tensors it selects from.
     return tf.ensure_shape(mask, [None]) if mask.shape.rank is None else mask
@@ -177,6 +181,18 @@ def _check_batch(
             )
 
 
+def _check_structure(
+    where: str, name: str, nest: Any, leader: str, reference: Any
+) -> None:
+    try:
+        tf.nest.assert_same_structure(reference, nest)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"`{where}`: `{name}` expected the structure of `{leader}`; got another: "
+            f"{error}"
+        ) from error
+
+
 def _select(nest: Any, mask: tf.Tensor) -> Any:
     return tf.nest.map_structure(
         lambda leaf: leaf if leaf is None else tf.boolean_mask(leaf, mask), nest
@@ -187,7 +203,7 @@ def _scattered(
     where: str, old: tf.Tensor, mask: tf.Tensor, new: Any, count: int | None
 ) -> tf.Tensor:
     """`old` with `new` in place of the `count` entries selected."""
-    new = tf.convert_to_tensor(new)
+    new = checks.as_tensor(where, "func", new)
     if new.dtype != old.dtype:
         raise TypeError(
             f"`{where}`: `func` expected to return dtype {old.dtype.name}, that of "

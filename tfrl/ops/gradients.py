@@ -135,7 +135,7 @@ def scale_gradient(tensor: Any, scale: Any, clone_input: bool = True) -> tf.Tens
         2.5
     """
     del clone_input
-    x = tf.convert_to_tensor(tensor)
+    x = checks.as_tensor("scale_gradient", "tensor", tensor)
     checks.check_floating("scale_gradient", "tensor", x)
     factor = _scalar("scale_gradient", "scale", scale)
     checks.check_finite("scale_gradient", "scale", factor)
@@ -328,7 +328,9 @@ def _limit(where: str, clip_norm: Any) -> tf.Tensor:
 def _scalar(where: str, name: str, value: Any) -> tf.Tensor:
     # A number keeps all its digits until it meets a tensor.
     number = isinstance(value, numbers.Real)
-    tensor = tf.convert_to_tensor(value, tf.float64 if number else None)
+    tensor = checks.as_tensor(
+        where, name, value, tf.float64 if number else None, numeric=False
+    )
     checks.check_rank(where, name, tensor, exact=0)
     return tensor
 
@@ -360,7 +362,8 @@ def _some(where: str, name: str, nest: Any) -> list[tf.Tensor]:
 
 
 def _floating(where: str, name: str, nest: Any) -> list[tf.Tensor]:
-    leaves = [tf.convert_to_tensor(x) for x in tf.nest.flatten(nest) if x is not None]
+    given = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
+    leaves = [checks.as_tensor(where, name, leaf) for leaf in given]
     for leaf in leaves:
         checks.check_floating(where, name, leaf)
     return leaves

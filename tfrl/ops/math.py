@@ -5,7 +5,7 @@ cumulative sums in `reductions`.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,7 +27,7 @@ def square(x: _arguments.TensorLike) -> tf.Tensor:
         >>> square([-2, 3]).numpy()
         array([4, 9], dtype=int32)
     """
-    return tf.square(x)
+    return tf.square(checks.as_tensor("square", "x", x))
 
 
 def clipped_exp(
@@ -54,7 +54,7 @@ def clipped_exp(
         >>> clipped_exp([0.0, 1000.0], clip_value_max=1).numpy()
         array([1.       , 2.7182817], dtype=float32)
     """
-    value = tf.convert_to_tensor(value)
+    value = checks.as_tensor("clipped_exp", "value", value)
     checks.check_floating("clipped_exp", "value", value)
     return tf.exp(tf.clip_by_value(value, clip_value_min, clip_value_max))
 
@@ -81,7 +81,7 @@ def clipped_logit(
         array([-13.815511 ,   0.       ,   1.0986123], dtype=float32)
     """
     checks.check_positive("clipped_logit", "epsilon", epsilon)
-    x = tf.convert_to_tensor(x)
+    x = checks.as_tensor("clipped_logit", "x", x)
     return tf.cast(_clipped_logit(_computable(x), epsilon), _floating_dtype(x))
 
 
@@ -107,7 +107,7 @@ def quotient(x: _arguments.TensorLike, y: _arguments.TensorLike) -> tf.Tensor:
         >>> quotient([3.0, 1.0], 2.0).numpy()
         array([1.5, 0.5], dtype=float32)
     """
-    x = tf.convert_to_tensor(x)
+    x = checks.as_tensor("quotient", "x", x)
     checks.check_floating("quotient", "x", x)
     y = _sequences.alike("quotient", "y", y, x)
     if not (x.shape.is_fully_defined() and x.shape == y.shape):
@@ -136,7 +136,7 @@ def binary_neg_entropy(p: _arguments.TensorLike) -> tf.Tensor:
         >>> binary_neg_entropy([0.5, 1.0]).numpy()
         array([-0.6931472,  0.       ], dtype=float32)
     """
-    p = tf.convert_to_tensor(p)
+    p = checks.as_tensor("binary_neg_entropy", "p", p)
     checks.check_floating("binary_neg_entropy", "p", p)
     return _binary_neg_entropy(p)
 
@@ -158,7 +158,8 @@ def add_ignore_empty(x: Any, y: Any) -> Any:
     for absent, other in ((y, x), (x, y)):
         if absent is None or (isinstance(absent, tuple) and not absent):
             return other
-    return tf.add(x, y)
+    where = "add_ignore_empty"
+    return tf.add(checks.as_tensor(where, "x", x), checks.as_tensor(where, "y", y))
 
 
 def add_n(inputs: Iterable[_arguments.TensorLike]) -> Any:
@@ -177,8 +178,7 @@ def add_n(inputs: Iterable[_arguments.TensorLike]) -> Any:
         >>> add_n([[1.0, 2.0], 10.0, [100.0, 100.0]]).numpy()
         array([111., 112.], dtype=float32)
     """
-    inputs = list(inputs)
-    return functools.reduce(tf.add, _alike("add_n", inputs)) if inputs else 0
+    return functools.reduce(tf.add, _alike("add_n", inputs, empty=True) or [0])
 
 
 def mul_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
@@ -198,7 +198,7 @@ def mul_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
         >>> mul_n([[1.0, 2.0], 10.0, [3.0, 3.0]]).numpy()
         array([30., 60.], dtype=float32)
     """
-    return functools.reduce(tf.multiply, _alike("mul_n", list(inputs)))
+    return functools.reduce(tf.multiply, _alike("mul_n", inputs))
 
 
 def max_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
@@ -219,7 +219,7 @@ def max_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
         >>> max_n([[1.0, 20.0], 10.0, [3.0, 3.0]]).numpy()
         array([10., 20.], dtype=float32)
     """
-    return _max_n(_alike("max_n", list(inputs)))
+    return _max_n(_alike("max_n", inputs))
 
 
 def min_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
@@ -240,7 +240,7 @@ def min_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
         >>> min_n([[1.0, 20.0], 10.0, [3.0, 3.0]]).numpy()
         array([1., 3.], dtype=float32)
     """
-    return _min_n(_alike("min_n", list(inputs)))
+    return _min_n(_alike("min_n", inputs))
 
 
 def sum_to_leftmost(value: _arguments.TensorLike, dim: int) -> tf.Tensor:
@@ -261,7 +261,7 @@ def sum_to_leftmost(value: _arguments.TensorLike, dim: int) -> tf.Tensor:
         >>> sum_to_leftmost(tf.ones([2, 3, 4]), 1).numpy()
         array([12., 12.], dtype=float32)
     """
-    value = _arguments.ranked("sum_to_leftmost", "value", value)
+    value = _arguments.ranked("sum_to_leftmost", "value", value, numeric=True)
     dim = checks.check_whole_number("sum_to_leftmost", "dim", dim, low=0)
     axes = list(range(dim, value.shape.rank))
     if not axes:
@@ -299,7 +299,7 @@ def weighted_reduce_mean(
     """
     where = "weighted_reduce_mean"
     weight = _arguments.ranked(where, "weight", weight)
-    x = tf.nest.map_structure(tf.convert_to_tensor, x)
+    x = tf.nest.map_structure(lambda leaf: checks.as_tensor(where, "x", leaf), x)
     for leaf in tf.nest.flatten(x):
         checks.check_same_shape(where, weight=weight, x=leaf)
     dims = dim if isinstance(dim, Sequence) else () if dim is None else (dim,)
@@ -307,14 +307,24 @@ def weighted_reduce_mean(
     return _weighted_mean(x, weight, axes if axes else None)
 
 
-def _alike(where: str, inputs: Sequence[_arguments.TensorLike]) -> list[tf.Tensor]:
+def _alike(
+    where: str, inputs: Iterable[_arguments.TensorLike], empty: bool = False
+) -> list[tf.Tensor]:
     """Several inputs as tensors of the dtype of the first that has one."""
-    if not inputs:
+    if not isinstance(inputs, Iterable) or isinstance(inputs, str | Mapping):
+        raise TypeError(
+            f"`{where}`: `inputs` expected tensors; got {type(inputs).__name__}; pass "
+            "a list"
+        )
+    inputs = list(inputs)
+    if not (inputs or empty):
         raise ValueError(
             f"`{where}`: `inputs` expected at least one tensor; got none; pass some"
         )
+    if not inputs:
+        return []
     leader = next((each for each in inputs if hasattr(each, "dtype")), inputs[0])
-    leader = tf.convert_to_tensor(leader)
+    leader = checks.as_tensor(where, "inputs", leader)
     return [_sequences.alike(where, "inputs", each, leader) for each in inputs]
 
 

@@ -72,7 +72,7 @@ def batch_moments(
         Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
         eq. 1.5 and section 3, "shifted data".
     """
-    values = tf.convert_to_tensor(values)
+    values = checks.as_tensor("batch_moments", "values", values)
     checks.check_floating("batch_moments", "values", values)
     checks.check_rank("batch_moments", "values", values, at_least=event_rank)
     if values.shape.rank is None:
@@ -81,7 +81,8 @@ def batch_moments(
             "use tf.ensure_shape"
         )
     if weights is not None:
-        weights = tf.cast(tf.convert_to_tensor(weights), _wide(values))
+        weights = checks.as_tensor("batch_moments", "weights", weights)
+        weights = tf.cast(weights, _wide(values))
         outer = values.shape[: values.shape.rank - event_rank]
         if not weights.shape.is_compatible_with(outer):
             raise ValueError(
@@ -107,6 +108,9 @@ def merge_moments(old: Moments, new: Moments, share: TensorLike) -> Moments:
     Returns:
         The moments of both; without a variance where `old` has none.
 
+    Raises:
+        TypeError: if `old` or `new` are no moments.
+
     Example:
         >>> one = Moments(tf.constant(0.0), tf.constant(1.0))
         >>> two = Moments(tf.constant(4.0), tf.constant(1.0))
@@ -117,6 +121,7 @@ def merge_moments(old: Moments, new: Moments, share: TensorLike) -> Moments:
         Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
         eq. 2.1.
     """
+    _check_moments("merge_moments", old=old, new=new)
     delta = new.mean - old.mean
     step = share * delta
     mean = old.mean + step
@@ -139,12 +144,18 @@ def pool_moments(parts: Moments, weights: TensorLike) -> Moments:
     Returns:
         The moments of all, `shape`; zeros where the weights add up to 0.
 
+    Raises:
+        TypeError: if `parts` are no moments or `weights` no numbers.
+
     Example:
         >>> parts = Moments(tf.constant([0.0, 4.0]), tf.constant([1.0, 1.0]))
         >>> [float(part) for part in pool_moments(parts, tf.constant([3.0, 1.0]))]
         [1.0, 4.0]
     """
-    weights = tf.cast(weights, parts.mean.dtype)
+    _check_moments("pool_moments", parts=parts)
+    dtype = parts.mean.dtype
+    weights = checks.as_tensor("pool_moments", "weights", weights, None, dtype)
+    weights = tf.cast(weights, dtype)
 
     def average(values: tf.Tensor) -> tf.Tensor:
         return tf.math.divide_no_nan(
@@ -155,6 +166,14 @@ def pool_moments(parts: Moments, weights: TensorLike) -> Moments:
     if isinstance(parts.variance, tuple):
         return Moments(mean, ())
     return Moments(mean, average(parts.variance + (parts.mean - mean) ** 2))
+
+
+def _check_moments(where: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if not (hasattr(value, "mean") and hasattr(value, "variance")):
+            raise TypeError(
+                f"`{where}`: `{name}` expected `Moments`; got {type(value).__name__}"
+            )
 
 
 def pool_over_replicas(
@@ -241,7 +260,7 @@ def standardize(
         >>> standardize(tf.constant([1.0, 4.0]), moments).numpy().round(4)
         array([-1.,  2.], dtype=float32)
     """
-    values = tf.convert_to_tensor(values)
+    values = checks.as_tensor("standardize", "values", values)
     checks.check_floating("standardize", "values", values)
     rank, shape = values.shape.rank, moments.mean.shape
     if rank is not None and shape.rank is not None:

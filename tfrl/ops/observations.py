@@ -33,10 +33,14 @@ def cast_transformer(observation: Any, dtype: Any = tf.float32) -> Any:
         >>> cast_transformer({"pixels": np.array([255], np.uint8)})["pixels"].numpy()
         array([255.], dtype=float32)
     """
-    wanted = tf.as_dtype(dtype)
-    return tf.nest.map_structure(
-        lambda leaf: leaf if leaf is None else tf.cast(leaf, wanted), observation
-    )
+    where, wanted = "cast_transformer", tf.as_dtype(dtype)
+
+    def cast(leaf: Any) -> Any:
+        if leaf is None or tf.is_tensor(leaf):
+            return None if leaf is None else tf.cast(leaf, wanted)
+        return tf.cast(checks.as_tensor(where, "observation", leaf), wanted)
+
+    return tf.nest.map_structure(cast, observation)
 
 
 def image_scale_transformer(

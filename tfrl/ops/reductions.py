@@ -26,7 +26,8 @@ def cov(data: _arguments.TensorLike, rowvar: bool = False) -> tf.Tensor:
 
     Args:
         data: `[N]`, `[N, D]`, `[D, N]` or `[B, N, D]`, floating; the result has its
-            dtype. Where a size is unknown while tracing it counts as more than 1.
+            dtype. Where a size is unknown while tracing the result has the axes of
+            several variables, also of one: `[1, 1]`.
         rowvar: whether the rows of a matrix are the variables.
 
     Returns:
@@ -53,6 +54,14 @@ def cov(data: _arguments.TensorLike, rowvar: bool = False) -> tf.Tensor:
         observations = observations[:, tf.newaxis]
     elif rank == 2 and (rowvar or shape[0] == 1):
         observations = tf.transpose(observations)
+    elif rank == 2 and shape[0] is None:
+        rows, columns = tf.unstack(tf.shape(observations))
+        is_one = rows == 1
+        observations = tf.reshape(
+            observations,
+            [tf.where(is_one, columns, rows), tf.where(is_one, rows, columns)],
+        )
+        observations.set_shape([None, None])
     count, variables = observations.shape[-2:]
     if count is not None and count < 2:
         raise ValueError(
@@ -108,7 +117,7 @@ def explained_variance(
         dim = _arguments.axis(where, "dim", dim, prediction)
     if valid_mask is None:
         return _explained_variance(prediction, target, None, dim=dim)
-    mask = tf.convert_to_tensor(valid_mask)
+    mask = checks.as_tensor(where, "valid_mask", valid_mask)
     checks.check_same_shape(where, ypred=prediction, valid_mask=mask)
     return _explained_variance(prediction, target, mask, dim=dim)
 
@@ -135,7 +144,7 @@ def reverse_cumsum(x: _arguments.TensorLike, dim: int) -> tf.Tensor:
         >>> reverse_cumsum([1.0, 2.0, 4.0], dim=0).numpy()
         array([7., 6., 4.], dtype=float32)
     """
-    tensor = _arguments.ranked("reverse_cumsum", "x", x)
+    tensor = _arguments.ranked("reverse_cumsum", "x", x, numeric=True)
     axis = _arguments.axis("reverse_cumsum", "dim", dim, tensor)
     sums = tf.cumsum(tensors.widened(tensor), axis=axis, reverse=True)
     return tf.cast(sums, tensor.dtype)
@@ -169,7 +178,7 @@ def reverse_cumprod(x: _arguments.TensorLike, dim: int) -> tf.Tensor:
         >>> tape.gradient(first, x).numpy()
         array([ 0., 12.,  0.], dtype=float32)
     """
-    tensor = _arguments.ranked("reverse_cumprod", "x", x)
+    tensor = _arguments.ranked("reverse_cumprod", "x", x, numeric=True)
     axis = _arguments.axis("reverse_cumprod", "dim", dim, tensor)
     if tensor.dtype.is_floating:
         return _reverse_cumprod(tensor, dim=axis)

@@ -178,7 +178,7 @@ def normalize_min_max(x: _arguments.TensorLike) -> tf.Tensor:
         Schrittwieser et al. (2020), "Mastering Atari, Go, chess and shogi by planning
         with a learned model", appendix G.
     """
-    x = _arguments.ranked("normalize_min_max", "x", x, at_least=1)
+    x = _arguments.ranked("normalize_min_max", "x", x, at_least=1, numeric=True)
     return _normalize_min_max(x if x.dtype.is_floating else tf.cast(x, tf.float32))
 
 
@@ -189,9 +189,15 @@ def _operands(
     **bounds: _arguments.TensorLike,
 ) -> tuple[Any, ...]:
     """The arguments of a soft bound, checked, as tensors of one dtype to compute in."""
-    x = tf.convert_to_tensor(x)
+    x = checks.as_tensor(where, "x", x)
     checks.check_floating(where, "x", x)
     checks.check_positive(where, "hinge_softness", _value(hinge_softness))
+    wide = tensors.widened(x)
+    found = {}
+    for name, value in {"hinge_softness": hinge_softness, **bounds}.items():
+        tensor = checks.as_tensor(where, name, value, dtype_hint=wide.dtype)
+        tensor = tensors.widened(tensor)
+        found[name] = _sequences.alike(where, name, tensor, wide)
     if len(bounds) == 2:
         low, high = map(_value, bounds.values())
         symbolic = tf.is_symbolic_tensor(low) or tf.is_symbolic_tensor(high)
@@ -200,12 +206,6 @@ def _operands(
                 f"`{where}`: `high` expected numbers > `low` {low!r}; got {high!r}; "
                 "swap or correct them"
             )
-    wide = tensors.widened(x)
-    found = {}
-    for name, value in {"hinge_softness": hinge_softness, **bounds}.items():
-        tensor = tf.convert_to_tensor(value, dtype_hint=wide.dtype)
-        tensor = tensors.widened(tensor)
-        found[name] = _sequences.alike(where, name, tensor, wide)
     return wide, *found.values()
 
 

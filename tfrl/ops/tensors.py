@@ -361,6 +361,6 @@ def widened(tensor: TensorLike) -> tf.Tensor:
         >>> widened(tf.zeros([], tf.bfloat16)).dtype.name
         'float32'
     """
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = checks.as_tensor("widened", "tensor", tensor)
     narrow = tensor.dtype in (tf.float16, tf.bfloat16)
     return tf.cast(tensor, tf.float32) if narrow else tensor

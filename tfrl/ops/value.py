@@ -115,7 +115,7 @@ def generalized_advantage_estimation(
         delta[t] = rewards[t+1] + discounts[t+1] * values[t+1] - values[t]
         A[T-1]   = 0
         A[t]     = 0                                         where step t is LAST
-        A[t]     = delta[t] + discounts[t+1] * td_lambda * A[t+1]      elsewhere
+        A[t]     = delta[t] + discounts[t+1] * td_lambda[t+1] * A[t+1] elsewhere
 
     Nothing crosses a LAST step: the sum starts anew before it. No gradient flows
     through the result. `A + values[:-1]` is the TD(lambda) return.
@@ -125,16 +125,16 @@ def generalized_advantage_estimation(
         values: `[T, B, ...]` or `[T, ...]`, floating; the result has its dtype.
         step_types: `[T, B]` or `[T]`, `StepType`s in any integer or floating dtype.
         discounts: `[T, B]` or `[T]`, the discount of the transition to each step.
-        td_lambda: scalar in [0, 1]: 0 is the one-step error, of low variance; 1 the
-            whole discounted sum, without bias from `values`.
+        td_lambda: in [0, 1]: 0 is the one-step error, of low variance; 1 the whole
+            discounted sum, without bias from `values`. Scalar, or one per step in the
+            shape of `rewards`, that of the transition to each step.
         time_major: whether time is the first axis; otherwise batch is, time second.
 
     Returns:
         `[T-1, B, ...]`, or `[B, T-1, ...]` if not `time_major`.
 
     Raises:
-        ValueError: if `T < 2`, a shape is not where that of `values` begins, or
-            `td_lambda` is not a scalar.
+        ValueError: if `T < 2` or a shape is not where that of `values` begins.
         TypeError: if `values` is not floating or a dtype differs from it.
 
     Example:
@@ -149,8 +149,8 @@ def generalized_advantage_estimation(
     """
     where = "generalized_advantage_estimation"
     tensors = _steps(where, rewards, values, step_types, discounts, time_major)
-    weight = _sequences.scalar(where, "td_lambda", td_lambda, tensors[0])
-    return _advantages(*tensors, weight, time_major=time_major)
+    weights = _sequences.weights(where, "td_lambda", td_lambda, tensors[0], time_major)
+    return _advantages(*tensors, weights, time_major=time_major)
 
 
 def td_lambda_return(
@@ -335,7 +335,8 @@ def _advantages(
     def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
         last, decays = _is_last(at(step_types)), at(discounts, 1)
         deltas = at(rewards, 1) + decays * at(values, 1) - at(values)
-        decays = tf.where(last, tf.zeros_like(decays), decays * td_lambda)
+        weights = at(td_lambda, 1) if td_lambda.shape.rank else td_lambda
+        decays = tf.where(last, tf.zeros_like(decays), decays * weights)
         return decays, tf.where(last, tf.zeros_like(deltas), deltas)
 
     steps, nothing = _recurrence.length(values) - 1, tf.zeros_like(values[-1])
@@ -393,6 +394,6 @@ def _steps(
     values = _sequences.leading(where, "values", values, time_major, shortest=2)
     named = {"rewards": rewards, "discounts": discounts}
     others = _sequences.following(where, "values", values, named, time_major)
-    kinds = tf.convert_to_tensor(step_types)
+    kinds = checks.as_tensor(where, "step_types", step_types)
     _sequences.check_beginning(where, "step_types", kinds, "values", values, time_major)
     return [values, *others, kinds]

@@ -143,7 +143,7 @@ def _applied(
     function: Callable[[tf.Tensor, Any], tf.Tensor],
     parameter: float,
 ) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(value)
+    tensor = checks.as_tensor(where, name, value)
     checks.check_floating(where, name, tensor)
     return tf.cast(function(tensors.widened(tensor), parameter), tensor.dtype)
 

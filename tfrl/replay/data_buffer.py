@@ -145,8 +145,9 @@ class DataBuffer(ring_buffer.RingBuffer):
         """Reads rows by age.
 
         Args:
-            indices: integers of any shape; 0 is the oldest row. They are taken modulo
-                `capacity`, so that -1 is the newest row of a full buffer.
+            indices: integers of any shape, from 0 for the oldest row to `current_size`
+                - 1 for the newest. Those of a full buffer may go round: they are taken
+                modulo `capacity`, so that -1 is the newest row.
             out: on the host, nest of arrays to read into.
 
         Returns:
@@ -159,11 +160,12 @@ class DataBuffer(ring_buffer.RingBuffer):
         where = "DataBuffer.get_batch_by_indices"
         position, size = self._standing()
         offsets = self._layout.integers(where, "indices", indices)
+        there = (offsets >= 0) & (offsets < size) | (size == self.max_length)
         offsets = _indices.ensured(
-            _indices.every(self._layout.circular(offsets) < size),
+            _indices.every(there),
             offsets,
-            f"`{where}`: `indices` expected integers that are, modulo "
-            f"{self.max_length}, less than the current size",
+            f"`{where}`: `indices` expected integers from 0 on, less than the current "
+            "size, as the buffer is not full",
             "ask `current_size`",
         )
         rows = self._layout.circular(position - size + offsets)

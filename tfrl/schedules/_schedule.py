@@ -60,18 +60,24 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
         Raises:
             TypeError: if `progress` is not numeric.
+            ValueError: if it is known not to be finite.
         """
         if isinstance(progress, np.ndarray) and progress.ndim == 0:
             progress = progress.item()
         if isinstance(progress, numbers.Real):
+            checks.check_finite(type(self).__name__, "progress", progress)
             return float(self.value_at(float(progress)))
-        given = tf.convert_to_tensor(progress)
+        given = checks.as_tensor(
+            type(self).__name__, "progress", progress, numeric=False
+        )
         if not (given.dtype.is_floating or given.dtype.is_integer):
             raise TypeError(
                 f"`{type(self).__name__}`: `progress` expected a number or a tensor of "
                 f"numbers; got {progress!r}; convert it"
             )
         floating = given.dtype.is_floating
+        if floating:
+            checks.check_finite(type(self).__name__, "progress", given)
         # Boundaries are met exactly: no integer up to 2^53 is rounded.
         wide = tf.float64 if not floating or given.dtype == tf.float64 else tf.float32
         value = self.value_at(tf.cast(given, wide))

@@ -83,6 +83,7 @@ class ConstantScheduler(_schedule.Schedule):
 
     Raises:
         TypeError: if it is none.
+        ValueError: if it is not finite.
 
     Example:
         >>> ConstantScheduler(0.3)(1_000_000)
@@ -93,6 +94,7 @@ class ConstantScheduler(_schedule.Schedule):
 
     def __post_init__(self) -> None:
         _schedule.check_number("ConstantScheduler", "value", self.value)
+        checks.check_finite("ConstantScheduler", "value", self.value)
 
     def __call__(self, progress: Any = None) -> Any:
         return self.applied(0 if progress is None else progress)

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl.core import checks, specs
 from tfrl.ops import moment_streams
 
 
@@ -28,6 +28,7 @@ class Running(tf.Module):
         super().__init__(name=name)
         where = type(self).__name__
         for spec in tf.nest.flatten(tensor_spec):
+            specs.check_spec(where, "tensor_spec", spec)
             checks.check_known_shape(where, "tensor_spec", spec)
             checks.check_floating(where, "tensor_spec", spec)
         shapes = [spec.shape.as_list() for spec in tf.nest.flatten(tensor_spec)]
@@ -80,9 +81,18 @@ class Running(tf.Module):
         return stream
 
     def _leaves(self, tensor: Any) -> list[Any]:
-        self._check_nest(tensor)
+        where = type(self).__name__
+        try:
+            self._check_nest(tensor)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"`{where}`: `tensor` expected the structure of `tensor_spec`; got "
+                f"another: {error}"
+            ) from error
         # A Python float has the precision of the spec, not of float32.
         return [
-            tf.constant(leaf, spec.dtype) if isinstance(leaf, float) else leaf
+            tf.constant(leaf, spec.dtype)
+            if isinstance(leaf, float)
+            else checks.as_tensor(where, "tensor", leaf)
             for leaf, spec in zip(tf.nest.flatten(tensor), self._specs(), strict=True)
         ]

@@ -1,13 +1,16 @@
 """Moving averages of nests of tensors, kept in variables.
 
 Each is a `tf.Module`: it checkpoints, exports, and updates eagerly, in `tf.function`,
-under XLA and in the replicas of a strategy, where all take in the global batch.
+under XLA and in the replicas of a strategy, where all take in the global batch. A batch
+that holds NaN or an infinity, in any leaf, is passed over: the average stays as it was,
+and goes on with the next.
 """
 
 from typing import Any
 
 import tensorflow as tf
 
+from tfrl.core import checks
 from tfrl.ops import moments
 from tfrl.stats import _running
 
@@ -23,14 +26,20 @@ def average_outer_dims(tensor: Any, spec: Any) -> tf.Tensor:
         `spec.shape`, dtype of `tensor`; without leading axes the tensor itself.
 
     Raises:
-        TypeError: if `tensor` is not floating.
+        TypeError: if `tensor` is not floating, or `spec` has no shape.
         ValueError: if its shape does not end in that of the spec.
 
     Example:
         >>> average_outer_dims(tf.constant([[1.0], [2.0]]), tf.TensorSpec([1])).numpy()
         array([1.5], dtype=float32)
     """
-    tensor, shape = tf.convert_to_tensor(tensor), tf.TensorShape(spec.shape)
+    tensor = checks.as_tensor("average_outer_dims", "tensor", tensor)
+    if not hasattr(spec, "shape"):
+        raise TypeError(
+            "`average_outer_dims`: `spec` expected something with a `shape`; got "
+            f"{type(spec).__name__}"
+        )
+    shape = tf.TensorShape(spec.shape)
     outer = -1 if tensor.shape.rank is None else tensor.shape.rank - shape.rank
     if outer < 0 or not tensor.shape[outer:].is_compatible_with(shape):
         raise ValueError(

@@ -6,12 +6,18 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import checks, specs
-from tfrl.distributions import cauchy, modes, squashed
+from tfrl.distributions import cauchy, modes, squashed, truncated
 from tfrl.summaries import _recording
 
 tfd = tfp.distributions
 
 _MOST_BUCKETS = 1 << 20
+_LOCATION_SCALE = (
+    tfd.Normal,
+    cauchy.StableCauchy,
+    squashed.SquashedNormal,
+    truncated.TruncatedDistribution,
+)
 
 
 def histogram_continuous(
@@ -159,16 +165,17 @@ def summarize_action(actions: Any, action_specs: Any, name: str = "action") -> N
 def summarize_distribution(name: str, distributions: Any) -> None:
     """Records histograms and means of what tells distributions apart.
 
-    Of a `Normal`, `SquashedNormal`, `StableCauchy` or `Beta`, alone or within
-    `Independent` and `TransformedDistribution`, each dimension d has
+    Of a `Normal`, `SquashedNormal`, `StableCauchy`, `TruncatedDistribution` or `Beta`,
+    alone or within `Independent` and `TransformedDistribution`, each dimension d has
 
         <name>_loc/<i>/<d>/value          <name>_loc/<i>/<d>/mean
         <name>_log_scale/<i>/<d>/value    <name>_log_scale/<i>/<d>/mean
 
     where i counts the leaves; of a `Beta`, loc is the mean and log_scale the logarithm
-    of the standard deviation. The last axis is that of dimensions; what has a single
-    axis, a batch, is one dimension. Tensors stand for what is certain: they have no
-    `log_scale`. Other distributions are left out. Not to be compiled by XLA.
+    of the standard deviation; of a truncated one both are those before truncation. The
+    last axis is that of dimensions; what has a single axis, a batch, is one dimension.
+    Tensors stand for what is certain: they have no `log_scale`. Other distributions are
+    left out. Not to be compiled by XLA.
 
     Args:
         name: first part of the tags.
@@ -266,7 +273,7 @@ def _location_and_scale(leaf: Any) -> dict[str, tf.Tensor]:
         base = modes.get_base_dist(leaf)
     except NotImplementedError:
         return {}
-    if isinstance(base, tfd.Normal | cauchy.StableCauchy | squashed.SquashedNormal):
+    if isinstance(base, _LOCATION_SCALE):
         loc, scale = tf.convert_to_tensor(base.loc), tf.convert_to_tensor(base.scale)
         shape = tf.broadcast_dynamic_shape(tf.shape(loc), tf.shape(scale))
         static = tf.broadcast_static_shape(loc.shape, scale.shape)
