@@ -208,11 +208,14 @@ def test_any_changed_byte_is_damage(folder, tmp_path):
             with pytest.raises(ValueError, match=r"`x`: .*as they were written; got"):
                 _run_record.read("x", tmp_path)
     body = durable.unsealed(data)
-    for forged in ({}, {**body, "run": []}, {**body, "run": {"arguments": {}}}):
+    forgeries = [[], {}, {**body, "run": []}, {**body, "run": {"arguments": {}}}]
+    for name, other in (("arguments", {}), ("overrides", [{}]), ("spaces", 3)):
+        forgeries.append({**body, "run": {**body["run"], name: other}})
+    for forged in forgeries:
         path.write_bytes(durable.sealed(forged))
         with pytest.raises(ValueError, match=r"`x`: .*as they were written; got"):
             _run_record.read("x", tmp_path)
-    path.write_bytes(durable.sealed({**body, "format": 2}))
+    path.write_bytes(durable.sealed({"format": 2}))
     with pytest.raises(ValueError, match="expected a run of format 1; got format 2"):
         _run_record.read("x", tmp_path)
 

@@ -90,7 +90,7 @@ class RunRecord(NamedTuple):
         lines = _gin_calls.written("Trainer", given, names)
         if lines is None:
             return None
-        first = (
+        named = (
             x if isinstance(x, str) else [*x.values()][0] for x in self.environment
         )
         head = [f"import {full.partition(':')[0]}" for full in named]
@@ -211,16 +211,33 @@ def read(where: str, directory: durable.Path) -> RunRecord | None:
     if path.exists():
         try:
             body = durable.unsealed(path.read_bytes())
-            fields = _typed_json.from_json(json.dumps(body["run"]))
-            record, has_digest = RunRecord(**fields), body["config_has_digest"]
+            if body["format"] == _FORMAT:
+                record = _checked(_typed_json.from_json(json.dumps(body["run"])))
+                has_digest = body["config_has_digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(where, path, "restore it") from error
-        if body["format"] != _FORMAT:
+        if record is None:
             raise ValueError(
                 f"`{where}`: `directory` expected a run of format {_FORMAT}; got "
                 f"format {body['format']} in {path}; use the tfrl that wrote it"
             )
     _check_config(where, folder / _CONFIG, has_digest)
+    return record
+
+
+def _checked(fields: dict[str, Any]) -> RunRecord:
+    """Raises one of ValueError, KeyError, TypeError unless the parts are what they are.
+
+    The seal shows damage, not what somebody else sealed.
+    """
+    record = RunRecord(**fields)
+    parts = (dict, dict, tuple, list, tuple)
+    if any(not isinstance(x, kind) for x, kind in zip(record, parts, strict=True)):
+        raise TypeError("a part is of another type")
+    for name in ("agent", "make_envs", "intervals"):
+        record.arguments[name]
+    for override in record.overrides:
+        told(override)
     return record
 
 
