@@ -4,6 +4,8 @@ import functools
 import pathlib
 import subprocess
 import sys
+import threading
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -164,3 +166,47 @@ def test_frames_are_looked_at_when_asked_for():
     (found,) = check(Drawn, render=True).findings
     assert found.what == "in mode 'rgb_array' it returned a list of length 1"
     assert "rendering" in check(Sound, render=True).skipped[0]
+
+
+def test_an_environment_that_is_given_stays_open():
+    class Closing(Sound):
+        def close(self):
+            self.closed = True
+
+    env = Closing()
+    env.action_space.seed(3)
+    before = repr(env.action_space.np_random.bit_generator.state)
+    assert check(env).findings == ()
+    assert not hasattr(env, "closed")
+    assert repr(env.action_space.np_random.bit_generator.state) == before
+
+
+def test_what_is_left_behind():
+    class Fragile(Sound):
+        def close(self):
+            if self.kept == "closed":
+                raise OSError("closed twice")
+            self.kept = "closed"
+
+    lock = threading.Lock()
+
+    def make():
+        env = Fragile()
+        env.lock = lock
+        return env
+
+    what = {found.name: found.what for found in check(make).findings}
+    assert set(what) == {"not_capturable", "not_sendable", "close_fails"}
+    assert what["not_capturable"] == "env.lock is of type _thread.lock"
+    assert what["close_fails"] == "OSError: closed twice"
+
+
+def test_slow_environments_are_told():
+    class Slow(Sound):
+        def step(self, action):
+            time.sleep(0.02)
+            return super().step(action)
+
+    report = env_check.check_env(Slow, n_steps=10, raise_errors=False)
+    assert names(report) == {"slow"}
+    assert report.steps_per_second < 50

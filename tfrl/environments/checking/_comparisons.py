@@ -63,10 +63,10 @@ def faults_of_sharing(
         for name, value in own.items():
             if isinstance(value, _MUTABLE) and value is others.get(name):
                 shared[name] = value
-        before = {name: repr(value) for name, value in shared.items()}
+        before = {name: _tapes.frozen(value) for name, value in shared.items()}
         _tapes.play(one, seed, n_steps)
         for name, value in shared.items():
-            if repr(value) != before[name]:
+            if _tapes.frozen(value) != before[name]:
                 told = (
                     f"`{name}` is one object for all instances, and a step changes it"
                 )

@@ -1,5 +1,6 @@
 """What an environment declares and returns, beside what Gymnasium asks for."""
 
+import copy
 import inspect
 import numbers
 from collections.abc import Iterator, Mapping
@@ -70,7 +71,7 @@ def faults_of_returns(env: Any, seed: int) -> Iterator[Fault]:
     if inner.np_random_seed != seed:
         told = f"after `reset(seed={seed})` that of `np_random` is another"
         yield "seed_not_kept", told
-    space = inner.action_space
+    space = copy.deepcopy(inner.action_space)
     space.seed(seed)
     found = inner.step(space.sample())
     if not isinstance(found, tuple) or len(found) != 5:

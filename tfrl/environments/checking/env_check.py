@@ -203,8 +203,9 @@ class _Examination:
             self._leave()
         else:
             self._skipped.append("episodes, as long as the errors above stand")
-        with contextlib.suppress(Exception):
-            env.close()
+        if env is not self._given:
+            with contextlib.suppress(Exception):
+                env.close()
 
     def report(self) -> EnvReport:
         """Returns what was found."""
@@ -293,6 +294,8 @@ class _Examination:
                 self._faults["not_sendable"] = f"{type(error).__name__}: {error}"
         if self._is_drawn:
             self._draw()
+        if env is self._given:
+            return
         try:
             env.close()
             env.close()
