@@ -12,7 +12,8 @@
 Each does what a Python function does: `tfrl.rl_trainer.main`; `evaluate`, `record` and
 `export` of what `tfrl.rl_trainer.open_run` returns; of `tfrl.summaries`
 `plot_learning_curve`, or for several runs `MeanCurveReader` and `CurvesPlotter`;
-`verify` and `find_nonfinite` of `tfrl.training`; `tfrl.environments.check_env`.
+`verify`, `find_nonfinite` and `list_overrides` of `tfrl.training`;
+`tfrl.environments.check_env`.
 """
 
 import argparse
