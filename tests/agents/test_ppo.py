@@ -2,10 +2,11 @@ import dataclasses
 
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import ppo
+from tfrl.agents import _pieces, ppo
 from tfrl.core import compile, records
 
 BOX = gym.spaces.Box(-1.0, 1.0, (3,))
@@ -248,6 +249,38 @@ def test_one_trace_for_all_updates_and_agents_of_a_kind():
         for step in range(4):
             agent, _ = agent.update(make_trajectory(gym.spaces.Discrete(3), step))
     assert before > 0 and compile.trace_count(ppo._compiled_update) == before
+
+
+@pytest.mark.parametrize("target_kl", [None, 2e-3], ids=["all steps", "early stop"])
+def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target_kl):
+    agent = make_agent(learning_rate=0.01, target_kl=target_kl, **EVERYTHING)
+    trajectory = make_trajectory(gym.spaces.Discrete(3))
+    whole, expected = agent.update(trajectory)
+    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
+    found = []
+    for seconds in (0.0, 1e-4, 1e9):
+        monkeypatch.setattr(_pieces, "_PIECE_SECONDS", seconds)
+        found.append(agent.update(trajectory))
+    for learned, info in found:
+        assert list(info) == list(expected)
+        assert float(info["gradient_steps"]) == float(expected["gradient_steps"])
+        for name, value in params_of(learned).items():
+            np.testing.assert_array_equal(value, params_of(found[0][0])[name])
+            close = {"rtol": 1e-5, "atol": 1e-6}
+            np.testing.assert_allclose(value, params_of(whole)[name], **close)
+    assert (float(expected["gradient_steps"]) < 6) == (target_kl is not None)
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_20_000_updates():
+    agent = make_agent(n_updates=20_000, **EVERYTHING)
+    trajectories = [make_trajectory(gym.spaces.Discrete(3), seed) for seed in range(10)]
+    process, sizes = psutil.Process(), []
+    for index in range(20_000):
+        agent, _ = agent.update(trajectories[index % 10])
+        if index % 2_000 == 1_999:
+            sizes.append(process.memory_info().rss)
+    assert max(sizes[1:]) - sizes[0] < 4 * 2**20, sizes
 
 
 @pytest.mark.slow

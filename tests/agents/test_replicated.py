@@ -7,6 +7,7 @@ import tensorflow as tf
 import training_workers
 
 from tfrl.agents import (
+    _pieces,
     _replicated,
     gradient_transforms,
     policy_gradient,
@@ -135,6 +136,19 @@ def test_two_replicas_equal_one(two, config):
     assert function.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.parametrize("agent", ["ppo", "policy_gradient"])
+def test_two_replicas_in_pieces_equal_one(two, monkeypatch, agent):
+    config = ppo.PPO(minibatch_size=8, n_epochs=2, hidden_units=(9,))
+    if agent == "policy_gradient":
+        config = policy_gradient.PolicyGradient(hidden_units=(9,))
+    trajectory = make_trajectory(0)
+    alone, info = make_agent(config).update(trajectory)
+    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
+    with two.scope():
+        shared = make_agent(config).update(trajectory)
+    assert_close(shared, (alone, info))
+
+
 def test_rows_that_replicas_cannot_share(two):
     _replicated.check_rows("f", "rows", 7)
     with two.scope():
@@ -170,6 +184,7 @@ def test_one_device_computes_where_its_strategy_says():
     update = _replicated.compile.jit(tf.square)
     with strategy.scope():
         assert _replicated.run(update, tf.constant(3.0)).device.endswith("CPU:1")
+        assert _replicated.run_alone(tf.square, 3.0).device.endswith("CPU:1")
     assert _replicated.run(update, tf.constant(3.0)).device.endswith("CPU:0")
 
 

@@ -111,3 +111,63 @@ def test_bad_layers_and_values():
         ValueError, match="expected the variables that it had in .*, 0; got 2"
     ):
         apply(late)({}, {}, tf.ones([1, 1]))
+
+
+class Lossy(keras.layers.Layer):
+    """Its configuration forgets how wide it is."""
+
+    def __init__(self, width=1, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(self.width,), name="scale")
+
+    def call(self, x):
+        return x * self.scale
+
+    def get_config(self):
+        return keras.layers.Layer.get_config(self)
+
+
+def test_rebuilt_layers_share_nothing():
+    layer = built(keras.layers.BatchNormalization(), (None, 2))
+    layer.moving_mean.assign([3.0, 4.0])
+    other = _stateless.rebuilt(layer)
+    assert [v.shape for v in other.variables] == [v.shape for v in layer.variables]
+    assert not {id(v) for v in other.variables} & {id(v) for v in layer.variables}
+
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_configurations_that_forget_are_refused(width):
+    layer = built(Lossy(width), (None, width))
+    with pytest.raises(ValueError, match="`to_keras`: expected the configuration of"):
+        _stateless.rebuilt(layer)
+
+
+def test_a_layer_becomes_a_model():
+    layer = keras.layers.Dense(2, name="dense")
+    layer(np.zeros((4, 3), np.float32))
+    params, extra = _stateless.layer_values(layer)
+    params = {name: value + 1.0 for name, value in params.items()}
+    model = _stateless.model_of(layer, params, extra)
+    assert isinstance(model, keras.Model) and model.input_shape == (None, 3)
+    for variable, value in zip(model.variables, params.values(), strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+def test_what_becomes_no_model():
+    with pytest.raises(TypeError, match="`model_def` expected to be a Keras layer"):
+        _stateless.model_of(tf.multiply, {}, {})
+    layer = keras.layers.Attention(use_scale=True)
+    layer([np.zeros((1, 2, 3), np.float32)] * 2)
+    with pytest.raises(ValueError, match="a layer of one array"):
+        _stateless.model_of(layer, *_stateless.layer_values(layer))
+    dense = built(keras.layers.Dense(1), (None, 1))
+
+    @tf.function
+    def inside():
+        return _stateless.model_of(dense, *_stateless.layer_values(dense))
+
+    with pytest.raises(ValueError, match="expected no graph around it"):
+        inside()

@@ -353,3 +353,29 @@ def test_bad_updates():
     other = train_state.TrainState.create(tf.multiply, params=tf.ones(()))
     with pytest.raises(ValueError, match="`target` expected the parameter names"):
         train_state.target_update(state, other, 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["own class", "sequential", "functional"])
+def test_to_keras_has_the_trained_weights(tmp_path, kind):
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    dense = keras.layers.Dense(4, activation="tanh")
+    inputs = keras.Input((4,))
+    model = {
+        "own class": lambda: autoencoder().model_def,
+        "sequential": lambda: keras.Sequential([inputs, dense]),
+        "functional": lambda: keras.Model(inputs, dense(inputs) + inputs),
+    }[kind]()
+    tx = gradient_transforms.sgd(0.1)
+    state = train_state.TrainState.create(model, tx=tx)
+    trained = state.apply_gradients(
+        grads=tf.nest.map_structure(tf.ones_like, state.params)
+    )
+    found = trained.to_keras()
+    assert type(found) is type(model) and found is not model
+    np.testing.assert_allclose(found(x), trained(x), rtol=1e-6)
+    np.testing.assert_allclose(model(x), state(x), rtol=1e-6)
+    assert np.abs(found(x) - model(x)).max() > 1e-3
+    found.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(x), trained(x), rtol=1e-6)

@@ -23,6 +23,8 @@ from tfrl.agents import _replicated, train_state
 _BRIEF_WORK = 3e9
 _STEP_WORK = 1e6
 _PIECE_SECONDS = 0.3
+# The fewest rows of a call that only looks; so many images take some 50 milliseconds.
+_FORWARD_ROWS = 128
 _CONVOLUTIONS = (
     keras.layers.Conv1D,
     keras.layers.Conv2D,
@@ -36,7 +38,7 @@ _CONVOLUTIONS = (
     keras.layers.SeparableConv2D,
 )
 # Looking through the layers takes longer than many an update should wait.
-_convolutional: weakref.WeakKeyDictionary[keras.layers.Layer, bool] = (
+_known: weakref.WeakKeyDictionary[keras.layers.Layer, float] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -82,12 +84,16 @@ def _on_cpu() -> bool:
 
 
 def _is_convolutional(model: Any) -> bool:
-    if not isinstance(model, keras.layers.Layer):
-        return False
-    known = _convolutional.get(model)
+    return isinstance(model, keras.layers.Layer) and math.isinf(_row_work(model))
+
+
+def _row_work(layer: keras.layers.Layer) -> float:
+    """Multiplications per row, forwards; with convolutions infinity: nobody counts."""
+    known = _known.get(layer)
     if known is None:
-        known = any(isinstance(layer, _CONVOLUTIONS) for layer in _layers(model))
-        _convolutional[model] = known
+        convolutional = any(isinstance(x, _CONVOLUTIONS) for x in _layers(layer))
+        known = math.inf if convolutional else float(layer.count_params())
+        _known[layer] = known
     return known
 
 
@@ -134,18 +140,21 @@ class Work(NamedTuple):
     @property
     def n_brief_steps(self) -> int:
         """The most steps that are; 0 where there are convolutions."""
-        if _is_convolutional(self.state.model_def):
-            return 0
-        n_weights = sum(math.prod(x.shape) for x in tf.nest.flatten(self.state.params))
-        return int(_BRIEF_WORK / (6 * n_weights * self.n_rows + _STEP_WORK))
+        return int(_BRIEF_WORK / (6 * self._row_work * self.n_rows + _STEP_WORK))
 
     @property
     def n_forward_rows(self) -> int:
         """Rows of which the outputs are computed in much less than a second."""
-        if _is_convolutional(self.state.model_def):
-            return 128
-        n_weights = sum(math.prod(x.shape) for x in tf.nest.flatten(self.state.params))
-        return max(128, int(_BRIEF_WORK / (2 * n_weights)))
+        return max(_FORWARD_ROWS, int(_BRIEF_WORK / (2 * self._row_work + 1)))
+
+    @property
+    def _row_work(self) -> float:
+        model = self.state.model_def
+        if isinstance(model, keras.layers.Layer):
+            return _row_work(model)
+        return float(
+            sum(math.prod(x.shape) for x in tf.nest.flatten(self.state.params))
+        )
 
 
 def in_pieces(

@@ -16,6 +16,9 @@ from tfrl.agents import _stateless, networks, train_state
 _networks: weakref.WeakValueDictionary[Any, networks.ActorCritic] = (
     weakref.WeakValueDictionary()
 )
+_architectures: weakref.WeakKeyDictionary[networks.ActorCritic, str] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def lent(state: train_state.TrainState) -> train_state.TrainState:
@@ -40,10 +43,8 @@ def lent(state: train_state.TrainState) -> train_state.TrainState:
     network = state.model_def
     if type(network) is not networks.ActorCritic or not tf.executing_eagerly():
         return state
-    arguments = {**network.arguments, "seed": None, "log_std": network.log_std is None}
-    architecture = json.dumps(arguments), network.dtype_policy.name
     # A strategy makes variables of its own.
-    key = *architecture, tf.distribute.get_strategy()
+    key = _architecture(network), tf.distribute.get_strategy()
     shared = _networks.get(key)
     if shared is None:
         shared = _networks[key] = _stateless.rebuilt(network)
@@ -51,6 +52,16 @@ def lent(state: train_state.TrainState) -> train_state.TrainState:
     return state.replace(
         model_def=shared, apply_fn=_stateless.LayerApply(shared, names)
     )
+
+
+def _architecture(network: networks.ActorCritic) -> str:
+    known = _architectures.get(network)
+    if known is None:
+        weightless = {"seed": None, "log_std": network.log_std is None}
+        arguments = {**network.arguments, **weightless}
+        known = json.dumps([arguments, network.dtype_policy.name])
+        _architectures[network] = known
+    return known
 
 
 def returned(

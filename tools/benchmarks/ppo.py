@@ -8,6 +8,9 @@ by seed, and then play 20 greedy episodes.
 Two speeds are shown. "training" counts the seconds of the training loop alone, without
 imports and compilation; "whole process" is everything from start to exit: imports,
 compilation, training, evaluation.
+
+With --images tfrl and Stable-Baselines3 learn from pictures of 84x84x4 instead, by one
+network of convolutions, in turns within one process; see peers/ppo_images.py.
 """
 
 import argparse
@@ -104,7 +107,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def ratio(values: Sequence[float], base: Sequence[float] | None) -> str:
-    """Median over seeds of the speed relative to tfrl with the same seed."""
+    """Median over pairs of what tfrl's is multiplied by."""
     if base is None:
         return "-"
     paired = [value / other for value, other in zip(values, base, strict=True)]
@@ -146,6 +149,23 @@ def report(results: dict[str, list[dict[str, float]]], steps: int) -> rich.table
     return table
 
 
+def images_table(rounds: int) -> rich.table.Table:
+    printed = run_alone([str(HERE / "peers/ppo_images.py"), f"--rounds={rounds}"])
+    seconds = json.loads(printed.splitlines()[-1])
+    table = rich.table.Table(
+        title=f"PPO, 84x84x4 pixels, {rounds} epochs of 1,024 steps, one core",
+        caption="CPU seconds of an epoch (collecting, learning): median (min - max)",
+    )
+    for name in ("", "seconds", "times\ntfrl"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, values in seconds.items():
+        middle, low, high = statistics.median(values), min(values), max(values)
+        base = None if name == "tfrl" else seconds["tfrl"]
+        spent = f"{middle:.2f} ({low:.2f} - {high:.2f})"
+        table.add_row(name, spent, ratio(values, base))
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -155,11 +175,16 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS)
     )
+    parser.add_argument("--images", action="store_true", help="learn from pictures")
+    parser.add_argument("--rounds", type=int, default=9, help="epochs with --images")
     arguments = parser.parse_args()
-    if arguments.seeds < 1 or arguments.steps < 1:
-        parser.error("--seeds and --steps expect at least 1")
+    if min(arguments.seeds, arguments.steps, arguments.rounds) < 1:
+        parser.error("--seeds, --steps and --rounds expect at least 1")
     console = turns.console()
     console.print(turns.versions(PACKAGES), highlight=False)
+    if arguments.images:
+        console.print(images_table(arguments.rounds))
+        return
     results: dict[str, list[dict[str, float]]] = {name: [] for name in arguments.only}
     for seed in range(arguments.seeds):
         for name in arguments.only:

@@ -1,0 +1,116 @@
+"""PPO on images: tfrl and Stable-Baselines3 in turns, for tools/benchmarks/ppo.py.
+
+Both play the same environment of 84x84x4 pixels and learn by the settings of rl-zoo
+for Atari (8 environments, 128 steps each, batch 256, 4 epochs, learning rate 2.5e-4,
+clip 0.1, entropy 0.01) with the same network: three convolutions, one dense layer of
+512 for actor and critic together, a linear layer each. A round is one epoch, collecting
+and learning. Prints one line of JSON: CPU seconds of every round by contender.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+import stable_baselines3
+import torch
+from stable_baselines3.common import env_util
+
+import tfrl
+
+N_ENVS, N_STEPS, N_EPOCHS, BATCH = 8, 128, 4, 256
+
+
+class Pictures(gym.Env):
+    """Shows pictures, ends at random, and takes hardly any time."""
+
+    observation_space = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    action_space = gym.spaces.Discrete(6)
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self._pictures = rng.integers(0, 256, (64, 84, 84, 4), np.uint8)
+        self._step = 0
+
+    def _shown(self) -> np.ndarray:
+        self._step += 1
+        return self._pictures[self._step % len(self._pictures)]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return self._shown(), {}
+
+    def step(self, action):
+        over = bool(self.np_random.random() < 0.01)
+        return self._shown(), float(action == self._step % 6), over, False, {}
+
+
+def tfrl_round() -> Callable[[], object]:
+    gym.register("Pictures-v0", Pictures)
+    envs = tfrl.environments.make_vec("Pictures-v0", N_ENVS, "sync")
+    collector = tfrl.training.Collector(envs, N_STEPS, seed=0)
+    agent = tfrl.agents.PPO(
+        learning_rate=2.5e-4,
+        clip=0.1,
+        entropy_coefficient=0.01,
+        n_epochs=N_EPOCHS,
+        minibatch_size=BATCH,
+        hidden_units=(),
+    ).create(
+        Pictures.observation_space,
+        Pictures.action_space,
+        n_envs=N_ENVS,
+        n_steps=N_STEPS,
+        n_updates=1_000,
+        seed=0,
+    )
+    host, rng = tfrl.training.HostPolicy(agent.policy), np.random.default_rng(0)
+
+    def run() -> None:
+        nonlocal agent
+        head = agent.policy.head
+        trajectory = collector.collect(
+            lambda shown: head.host_sample(host(shown), rng), head.host_to_env
+        )
+        agent, _ = agent.update(trajectory)
+        host.push(agent.policy)
+
+    return run
+
+
+def sb3_round() -> Callable[[], object]:
+    torch.set_num_threads(1)
+    model = stable_baselines3.PPO(
+        "CnnPolicy",
+        env_util.make_vec_env(Pictures, n_envs=N_ENVS, seed=0),
+        n_steps=N_STEPS,
+        batch_size=BATCH,
+        n_epochs=N_EPOCHS,
+        learning_rate=2.5e-4,
+        clip_range=0.1,
+        ent_coef=0.01,
+        seed=0,
+        device="cpu",
+    )
+    return lambda: model.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    rounds = {"tfrl": tfrl_round(), "stable-baselines3": sb3_round()}
+    seconds: dict[str, list[float]] = {name: [] for name in rounds}
+    for index in range(arguments.rounds + 1):
+        for name, run in rounds.items():
+            start = time.process_time()
+            run()
+            if index:  # the first compiles
+                seconds[name].append(time.process_time() - start)
+    print(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main()
