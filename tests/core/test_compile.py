@@ -327,3 +327,19 @@ def test_errors_of_jit():
         compile.jit(power, static_argnums=2)
     with pytest.raises(TypeError, match="`donate_argnums` expected integers"):
         compile.jit(power, donate_argnums=("x",))
+
+
+def test_jit_compiles_by_xla_where_it_is_told_to():
+    def kind(x):
+        # XLA knows no strings.
+        return tf.strings.length(tf.strings.as_string(x))
+
+    assert int(compile.jit(kind, xla=False)(123)) == 3
+    with pytest.raises(tf.errors.InvalidArgumentError, match="XLA|compil"):
+        compile.jit(kind)(123)
+    chosen = compile.jit(kind, xla=lambda x: x.dtype.is_floating)
+    assert int(chosen(tf.constant(12))) == 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match="XLA|compil"):
+        chosen(tf.constant(1.5))
+    assert int(pickle.loads(pickle.dumps(compile.jit(tf.square, xla=False)))(3)) == 9
+    assert not cloudpickle.loads(cloudpickle.dumps(compile.jit(kind, xla=False))).xla
