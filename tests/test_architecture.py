@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import architecture
@@ -373,19 +374,22 @@ def test_unknown_room_is_an_attribute_error():
     assert "AttributeError: module 'tfrl' has no attribute 'attic'" in result.stderr
 
 
-def test_missing_tensorflow_is_explained():
+@pytest.mark.parametrize("name", ["tensorflow", "tf_keras"])
+def test_missing_tensorflow_is_explained(name):
     code = (
         "from importlib import util\n"
         "find = util.find_spec\n"
-        "util.find_spec = lambda n, *a: None if n == 'tensorflow' else find(n, *a)\n"
+        f"util.find_spec = lambda n, *a: None if n == {name!r} else find(n, *a)\n"
         "import tfrl\n"
     )
     result = run_python(code)
     message = result.stderr.splitlines()[-1]
     assert result.returncode == 1
     assert message.startswith("ImportError: tfrl: ")
-    for extra in ("tfrl[cpu]", "tfrl[gpu]", "tfrl[tpu]"):
-        assert extra in message
+    minor = ".".join(metadata.version("tf-keras").split(".")[:2])
+    extras = ("tfrl[cpu]", "tfrl[gpu]", "tfrl[tpu]")
+    words = extras if name == "tensorflow" else [f"--no-deps 'tf-keras=={minor}.*'"]
+    assert all(word in message for word in words)
 
 
 def test_other_keras_backend_is_refused_in_one_sentence():
