@@ -92,6 +92,8 @@ def _record(flags: argparse.Namespace) -> int:
     size = flags.size and tuple(flags.size)
     # Nothing is shown, so that no screen needs to be looked for.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    # The software renderer of Mesa that compiles by LLVM crashes beside TensorFlow's.
+    os.environ.setdefault("GALLIUM_DRIVER", "softpipe")
     with _load("rl_trainer").open_run(flags.run_dir, flags.step) as run:
         run.record(
             path, seed=flags.seed, max_episode_steps=flags.max_steps, resize_to=size

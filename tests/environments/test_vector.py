@@ -231,3 +231,15 @@ def test_stacks_of_frames_pass_through(shape):
     for ours, theirs in zip(seen["ours"], seen["theirs"], strict=True):
         assert theirs.dtype == np.uint8 and theirs.shape == (2, 4, *shape)
         np.testing.assert_array_equal(last_axes(theirs, shape), ours)
+
+
+def test_the_module_of_an_environment_is_imported(tmp_path, monkeypatch):
+    text = "import gymnasium as gym\ngym.register('Here-v0', entry_point='{}')"
+    entry = "gymnasium.envs.classic_control:CartPoleEnv"
+    (tmp_path / "module_of_here.py").write_text(text.format(entry))
+    monkeypatch.syspath_prepend(tmp_path)
+    envs = vector.make_vec("module_of_here:Here-v0", 2)
+    assert envs.reset(seed=0)[0].shape == (2, 4)
+    gym.registry.pop("Here-v0")
+    with pytest.raises(ValueError, match="got 'no_such_module:Here-v0': No module"):
+        vector.make_vec("no_such_module:Here-v0", 2)

@@ -65,16 +65,19 @@ if __name__ == "__main__":
     call("verify", "policy")
     call("verify", "run/policy")
     call("doctor", "run")
-    if sys.argv[2] == "draws":
-        call("record", "run", "--max_steps=3", "--output=film.gif")
     call("check-env", sys.argv[1], "--steps=100")
 """
+FILM = "record", "run", "--max_steps=3", "--output=film.gif"
 
 
-def play(tmp_path, env_id, vectorization="sync", draws=True):
+def play(tmp_path, env_id, vectorization="sync"):
     config = CONFIG.format(env_id=env_id, vectorization=vectorization)
     (tmp_path / "config.gin").write_text(config)
     (tmp_path / "script.py").write_text(SCRIPT)
+    return run(tmp_path, "script.py", env_id)
+
+
+def run(tmp_path, *arguments, check=True):
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])]),
@@ -83,7 +86,7 @@ def play(tmp_path, env_id, vectorization="sync", draws=True):
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     done = subprocess.run(
-        [sys.executable, "script.py", env_id, "draws" if draws else "blind"],
+        [sys.executable, *arguments],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -91,7 +94,7 @@ def play(tmp_path, env_id, vectorization="sync", draws=True):
         text=True,
         timeout=900,
     )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert done.returncode == 0 or not check, done.stdout[-3000:]
     return done.stdout
 
 
@@ -104,14 +107,15 @@ def play(tmp_path, env_id, vectorization="sync", draws=True):
 def test_a_short_run(env_id, module, begins_anew, by_opengl, tmp_path):
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
-    draws = not by_opengl or ctypes.util.find_library("EGL") is not None
-    told = play(tmp_path, env_id, draws=draws)
+    told = play(tmp_path, env_id)
     assert told.count("a resumed run will begin new episodes") == begins_anew
     assert told.count("resumed with new episodes") == begins_anew
     metrics = run_log.read_metrics(tmp_path / "run" / "metrics.csv")
     assert metrics["env_steps"].tolist() == [32, 64, 96, 128]
     assert metrics["eval/length_mean"][-1] <= 20
-    if draws:
+    if not by_opengl or ctypes.util.find_library("EGL") is not None:
+        # Libraries of OpenGL may end the process badly when all is done.
+        run(tmp_path, "-m", "tfrl", *FILM, check=not by_opengl)
         assert (tmp_path / "film.gif").read_bytes()[:6] == b"GIF89a"
 
 

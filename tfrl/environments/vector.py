@@ -1,9 +1,11 @@
 """Vectors of Gymnasium environments."""
 
+import importlib
 import numbers
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 _VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point")
@@ -69,14 +71,7 @@ def make_vec(
     if max_episode_steps is not None:
         _check_count("max_episode_steps", max_episode_steps)
         kwargs["max_episode_steps"] = max_episode_steps
-    try:
-        spec = gym.spec(env_id)
-    except (gym.error.Error, ModuleNotFoundError) as error:
-        raise ValueError(
-            "`make_vec`: `env_id` expected a registered Gymnasium environment; got "
-            f"{env_id!r}: {error}; check the spelling, or import the package that "
-            "registers it"
-        ) from error
+    spec = _spec(env_id)
     if vectorization == "auto":
         own = spec.vector_entry_point is not None
         vectorization = "vector_entry_point" if own else "sync"
@@ -164,6 +159,20 @@ def check_vector(where: str, name: str, envs: Any, n_envs: int | None = None) ->
             f"`{where}`: `{name}` expected {n_envs} environments, as `n_envs` says; "
             f"got {envs.num_envs}; make as many"
         )
+
+
+def _spec(env_id: str) -> EnvSpec:
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        return gym.spec(name)
+    except (gym.error.Error, ImportError) as error:
+        raise ValueError(
+            "`make_vec`: `env_id` expected a registered Gymnasium environment; got "
+            f"{env_id!r}: {error}; check the spelling, or import the package that "
+            "registers it"
+        ) from error
 
 
 def _check_count(name: str, value: Any) -> None:
