@@ -14,7 +14,9 @@ import numpy as np
 class _Head:
     """What all heads have in common."""
 
-    n_outputs: int
+    @property
+    def n_outputs(self) -> int:
+        raise NotImplementedError
 
     def _check_width(self, shape: Sequence[int | None]) -> None:
         """Raises unless parameters of this shape are as many as the head takes."""

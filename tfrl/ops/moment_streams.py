@@ -14,6 +14,8 @@ from tfrl.ops import moments
 
 Rule: TypeAlias = Literal["exponential", "adaptive", "window"]
 
+_Moments: TypeAlias = moments.Moments  # `MomentStream` has an attribute `moments`
+
 _SETTINGS = {
     "exponential": "update_rate",
     "adaptive": "speed",
@@ -42,7 +44,7 @@ class MomentStream(NamedTuple):
     moments: list[moments.Moments]
     window: list[moments.Moments]
 
-    def to_normalize(self) -> list[moments.Moments]:
+    def to_normalize(self) -> list[_Moments]:
         """Returns the moments, of mean 0 and variance 1 where no batch was seen."""
         # Without a batch variances are 0.
         unseen = tf.cast(self.count < 1, tf.float64)
