@@ -10,7 +10,8 @@ from tfrl import command, entry
 from tfrl.summaries.plotting import mean_curve
 
 ROOT = pathlib.Path(__file__).parents[1]
-COMMANDS = ["evaluate", "record", "plot", "export", "verify", "doctor", "train"]
+COMMANDS = ["evaluate", "record", "plot", "export", "verify", "doctor", "check-env"]
+COMMANDS += ["train"]
 STAMP = b"0000 00:00:1795394484.008476   20143 "
 OLD = b"2026-11-23 00:41:24.008476: "
 NOISE = [
