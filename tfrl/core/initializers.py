@@ -22,7 +22,7 @@ class Orthogonal(keras.initializers.Orthogonal):
     Example:
         >>> kernel = Orthogonal(seed=0)([2, 2], dtype="bfloat16")
         >>> kernel.dtype, (kernel @ tf.transpose(kernel)).numpy().round().tolist()
-        (tf.bfloat16, [[1, 0], [0, 1]])
+        (tf.bfloat16, [[1.0, 0.0], [0.0, 1.0]])
     """
 
     def __call__(self, shape: Any, dtype: Any = None) -> tf.Tensor:
