@@ -270,10 +270,14 @@ def _paired(weights: list[Any], targets: list[Any]) -> list[_Pair]:
         if weight is not target
     ]
     if not pairs:
+        hollow = (
+            "call each model once on a batch: `build` makes none in subclassed ones"
+        )
+        shared = "build the models twice, `keras.models.clone_model` does it"
         raise ValueError(
             f"`{where}`: `target_models` expected weights of their own; got "
-            f"{'those of `models`' if weights else 'none'}; build the models twice, "
-            "`keras.models.clone_model` does it"
+            f"{'those of `models`' if weights else 'none'}; "
+            f"{shared if weights else hollow}"
         )
     return pairs
 

@@ -5,7 +5,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tfrl import replay, training
+from tfrl import layers, losses, replay, training
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,125 @@ def test_a_prioritized_replay_wants_priorities():
     with pytest.raises(ValueError, match="`loss_fn` expected to report `priorities`"):
         model.fit(replay.PrioritizedReplay(store), steps_per_epoch=1, verbose=0)
     model.fit(replay.UniformReplay(store), steps_per_epoch=1, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"loss": "mse"}, "`loss` expected nothing, since `loss_fn` says"),
+        ({"weighted_metrics": ["mae"]}, "`weighted_metrics` expected nothing"),
+        ({"loss_weights": [1.0]}, "`loss_weights` expected nothing"),
+        (
+            {"optimizer": {"actor": "adam", "critic": "sgd"}},
+            r"`optimizer` expected one for all networks; got .*\['actor', 'critic'\]",
+        ),
+    ],
+    ids=["loss", "weighted metrics", "loss weights", "optimizers"],
+)
+def test_what_compile_does_not_take(options, match):
+    model = training.FitModel(examples.network(), examples.squares)
+    with pytest.raises(TypeError, match=f"`FitModel.compile`: {match}"):
+        model.compile(**options)
+
+
+@pytest.mark.parametrize(
+    ("report", "metric", "match"),
+    [
+        (lambda x: x, "mae", "1 operand for the report 'x'; got 'mean_absolute_error'"),
+        (lambda x: (x, x), keras.metrics.Sum("s"), "2 operands for .*'s', which takes"),
+    ],
+    ids=["two of one", "one of two"],
+)
+def test_metrics_of_other_operands(report, metric, match):
+    def loss_fn(model, batch):
+        errors = model(batch["x"])[:, :1]
+        return errors[:, 0] ** 2, {"x": report(errors)}
+
+    model = training.FitModel(examples.network(), loss_fn)
+    model.compile("sgd", {"x": metric})
+    with pytest.raises(ValueError, match=f"`metrics` expected a metric of {match}"):
+        model.fit(examples.data(8, 4), verbose=0)
+
+
+class Subclassed(keras.Model):
+    def __init__(self, parts=1):
+        super().__init__()
+        self.first, self.last = (keras.layers.Dense(3) for _ in range(2))
+        if parts == 0:
+            self.first.build([None, 3])
+
+    def call(self, inputs):
+        return self.last(self.first(inputs))
+
+
+@pytest.mark.filterwarnings("ignore:`build:UserWarning")
+def test_models_that_are_built_without_weights():
+    network = Subclassed()
+    network.build((None, 3))
+    assert network.built and not network.weights
+    with pytest.raises(ValueError, match="with weights; .*call it once on a batch"):
+        training.FitModel(network, examples.squares)
+    with pytest.raises(ValueError, match="own; got none; call each model once on a ba"):
+        layers.TargetUpdater(network, Subclassed())
+    network(tf.ones([1, 3]))
+    training.FitModel(network, examples.squares)
+
+
+@pytest.mark.filterwarnings("ignore:`build:UserWarning")
+def test_models_that_are_built_in_part():
+    network = Subclassed(parts=0)
+    network.build((None, 3))
+    model = training.FitModel(network, examples.squares)
+    model.compile("sgd")
+    with pytest.raises(ValueError, match="has all its weights; .*call it once on a ba"):
+        model.fit(examples.data(8, 4), verbose=0)
+
+
+def test_an_empty_store_names_the_warm_up():
+    model, store = examples.q_model(), examples.store()
+    collect = training.Collect(examples.walks(), store, examples.drawn)
+    for callbacks in ([collect], None):
+        with pytest.raises(ValueError, match=r"`FitModel.fit`: .*Collect\(warm_up_ste"):
+            model.fit(
+                replay.UniformReplay(store),
+                steps_per_epoch=1,
+                verbose=0,
+                callbacks=callbacks,
+            )
+
+
+def test_the_shape_of_actions():
+    model, store = examples.q_model(), examples.store()
+    collect = training.Collect(examples.walks(), store, lambda q, _: q, 1, 30)
+    message = r"`Collect`: `act` expected to return actions of shape \[3\] .*\[3, 3\]"
+    with pytest.raises(ValueError, match=message):
+        collect.before_fit(model)
+    evaluate = training.Evaluate(examples.walks(), lambda q, _: q.argmax(-1)[:2])
+    message = r"`Evaluate`: `act` .* of shape \[3\] .*; got \[2\]"
+    with pytest.raises(ValueError, match=message):
+        model.fit(
+            examples.sample_data(examples.filled_store(model)),
+            callbacks=[evaluate],
+            verbose=0,
+        )
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_wants_a_head_of_float32(policy):
+    network = keras.Sequential([keras.Input([3]), keras.layers.Dense(3, dtype=policy)])
+
+    def loss_fn(model, batch):
+        rewards = batch["y"]
+        values = model.network(batch["x"])[:, 0]
+        return losses.td_loss(
+            values,
+            losses.q_learning_target(
+                rewards, tf.ones_like(rewards), model.network(batch["x"])
+            ),
+        )
+
+    model = training.FitModel(network, loss_fn)
+    model.compile("sgd")
+    message = f"float32 layer, such as Dense.*, under {policy}; got outputs of"
+    with pytest.raises(TypeError, match=f"`FitModel`: `network` .*{message}"):
+        model.fit(examples.data(8, 4), verbose=0)

@@ -26,7 +26,7 @@ STOCK = {
     *["RemoteMonitor", "SwapEMAWeights", "TensorBoard", "TerminateOnNaN"],
 }
 LOGS = {
-    *["loss", "errors", "priorities", "return_mean", "length_mean", "env_steps"],
+    *["loss", "return_mean", "length_mean", "env_steps"],
     *["val_return_mean", "val_return_std", "val_length_mean"],
 }
 pytestmark = pytest.mark.filterwarnings(

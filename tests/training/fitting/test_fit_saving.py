@@ -102,3 +102,66 @@ def test_a_foreign_updater_has_no_config():
     model = training.FitModel(examples.network(), examples.q_loss, other)
     with pytest.raises(ValueError, match="`target_updater` expected to be of the netw"):
         model.get_config()
+
+
+def unregistered(model, batch):
+    return examples.squares(model, batch)
+
+
+def closure():
+    def loss_fn(model, batch):
+        return examples.squares(model, batch)
+
+    return loss_fn
+
+
+class Unregistered(keras.layers.Dense):
+    pass
+
+
+def around(layer):
+    return keras.Sequential([keras.Input([3]), layer, keras.layers.Dense(3)])
+
+
+class Slower(keras.optimizers.SGD):
+    pass
+
+
+class Average(keras.metrics.Mean):
+    pass
+
+
+CANNOT = {
+    "function": ({"loss_fn": unregistered}, "`loss_fn` .*the function 'unregistered'"),
+    "closure": ({"loss_fn": closure()}, "`loss_fn` .*the function 'loss_fn'"),
+    "lambda": (
+        {"loss_fn": lambda m, b: examples.squares(m, b)},
+        "`loss_fn` .*a lambda",
+    ),
+    "layer": ({"network": around(Unregistered(3))}, "`network` .*'Unregistered' of"),
+    "optimizer": ({"optimizer": Slower(0.1)}, "`optimizer` .*'Slower' of"),
+    "metric": ({"metrics": {"errors": Average("x")}}, "`metrics` .*'Average' of"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("kind", CANNOT)
+def test_what_could_not_be_loaded_is_refused_at_the_first_save(tmp_path, kind):
+    options, message = CANNOT[kind]
+    given = {"network": examples.network(), "loss_fn": examples.squares, **options}
+    model = training.FitModel(given["network"], given["loss_fn"])
+    model.compile(options.get("optimizer", "sgd"), options.get("metrics"))
+    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.keras")
+    with pytest.raises(ValueError, match=f"`FitModel`: {message}.* decorate it"):
+        model.fit(examples.data(8, 4), epochs=3, verbose=0, callbacks=[checkpoint])
+    assert int(model.optimizer.iterations) == 2
+    model.save_weights(tmp_path / "model.weights.h5")
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_scope_of_custom_objects_is_as_good(tmp_path):
+    model = examples.fit_model(unregistered)
+    with keras.saving.custom_object_scope({"unregistered": unregistered}):
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.loss_fn is unregistered

@@ -11,6 +11,7 @@ from tfrl.training.fitting import _reports
 
 ONES = tf.ones([2])
 Pair = collections.namedtuple("Pair", "first second")
+Told = collections.namedtuple("Told", "priorities scale")
 
 
 def results(reports):
@@ -88,3 +89,19 @@ def test_bad_reports():
         update(named, {"a": 1.0, "x": 1.0})
     with pytest.raises(ValueError, match="`metrics` expected different names"):
         _reports.Reports({"a": "mae", "b": "mae"})
+
+
+def test_what_replays_are_told_is_no_news():
+    extra = Told(tf.constant([1.0, 3.0]), tf.constant(2.0))
+    reports = _reports.Reports()
+    update(reports, extra)
+    assert results(reports) == {"scale": 2.0}
+    asked = _reports.Reports({"priorities": keras.metrics.Mean("mean")})
+    update(asked, extra)
+    assert results(asked) == {"scale": 2.0, "mean": 2.0}
+    named = _reports.Reports()
+    update(named, {"td": extra})
+    assert results(named) == {"td_priorities": 2.0, "td_scale": 2.0}
+    others = _reports.Reports()
+    update(others, Pair(tf.constant([1.0, 3.0]), tf.constant(2.0)))
+    assert results(others) == {"first": 2.0, "second": 2.0}

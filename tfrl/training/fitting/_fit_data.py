@@ -21,6 +21,12 @@ def drawn(
             f"`FitModel.fit`: `{name}` expected a number beside a replay, which has no "
             "end; got None; say how many batches"
         )
+    if not replay.size:
+        raise ValueError(
+            "`FitModel.fit`: a replay expected something to draw before the first "
+            "step; got nothing; give `Collect(warm_up_steps=...)` at least a batch, or "
+            "add steps to the store"
+        )
     size = 32 if batch_size is None else batch_size
     return in_step(dataset.as_dataset(replay, size, prefetch=0))
 

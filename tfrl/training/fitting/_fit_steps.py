@@ -1,5 +1,6 @@
 """What `FitModel` makes of a batch before and after its loss is computed."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,62 @@ def check_network(network: Any) -> None:
                 f"{layer.name!r} without its weights; give it a `keras.Input`, or call "
                 "it once"
             )
+        if _is_hollow(layer):
+            raise ValueError(
+                "`FitModel`: `network` expected one with weights; got "
+                f"{layer.name!r}, which has none, as `build` makes none within a "
+                "subclassed model; call it once on a batch"
+            )
+
+
+def _is_hollow(layer: Any) -> bool:
+    """Whether Keras takes a model for built whose layers are not."""
+    parts = layer.layers if isinstance(layer, keras.Model) else []
+    return not layer.weights and any(not x.built or _is_hollow(x) for x in parts)
+
+
+def check_compilation(optimizer: Any, metrics: Any, others: Mapping[str, Any]) -> None:
+    """Raises if Keras' `compile` is asked for what `loss_fn` decides."""
+    where = "FitModel.compile"
+    for name, value in others.items():
+        if value is not None:
+            raise TypeError(
+                f"`{where}`: `{name}` expected nothing, since `loss_fn` says what is "
+                f"minimised and reported; got {value!r:.80}; leave it out, and name "
+                "reports in `metrics`"
+            )
+    if isinstance(optimizer, Mapping) and "class_name" not in optimizer:
+        raise TypeError(
+            f"`{where}`: `optimizer` expected one for all networks; got a dict of "
+            f"{sorted(optimizer)}; give one, or each network a `FitModel` of its own"
+        )
+    if not isinstance(metrics, Mapping | None):
+        raise TypeError(
+            f"`{where}`: `metrics` expected a dict from names of reports; "
+            f"got {metrics!r}; say what they are made of"
+        )
+
+
+def told(loss_fn: Any, model: Any, batch: Any, **options: bool) -> Any:
+    """Returns what a loss says; explains what mixed precision and new weights do."""
+    before = len(model.trainable_variables)
+    try:
+        result = loss_fn(model, batch, **options)
+    except TypeError as error:
+        narrow = re.search("b?float16", str(error))
+        if narrow is None or all(x.dtype == narrow[0] for x in model.weights):
+            raise
+        raise TypeError(
+            "`FitModel`: `network` expected to end in a float32 layer, such as "
+            f"Dense(..., dtype='float32'), under mixed_{narrow[0]}; got outputs of "
+            f"{narrow[0]}: {error}"
+        ) from error
+    if len(model.trainable_variables) > before:
+        raise ValueError(
+            "`FitModel`: `network` expected one that has all its weights; got one "
+            "that makes some when it is first called; call it once on a batch before"
+        )
+    return result
 
 
 def unpacked(data: Any) -> tuple[Any, Any]:

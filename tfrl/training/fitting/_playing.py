@@ -71,6 +71,19 @@ def check_act(where: str, act: Any) -> None:
         )
 
 
+def checked_actions(where: str, actions: Any, envs: VectorEnv) -> np.ndarray:
+    """Returns actions of `act`, which must be of the space that is played in."""
+    found = np.asarray(actions)
+    shape = envs.single_action_space.shape
+    if shape is not None and found.shape != (envs.num_envs, *shape):
+        raise ValueError(
+            f"`{where}`: `act` expected to return actions of shape "
+            f"{[envs.num_envs, *shape]} for {envs.single_action_space}; got "
+            f"{list(found.shape)}; return one for each environment"
+        )
+    return found
+
+
 class Player:
     """Plays environments by a network, and can be saved in the middle of episodes.
 
@@ -116,7 +129,9 @@ class Player:
                 lambda observations: np.asarray(
                     self._act(host(observations), self._rng)
                 ),
-                self._to_env,
+                lambda raw: checked_actions(
+                    self._where, self._to_env(raw), self.collector.envs
+                ),
             )
         self.tell(model)
         return trajectory

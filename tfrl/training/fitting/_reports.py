@@ -1,5 +1,6 @@
 """Means and metrics of what a loss reports, in the logs of `keras.Model.fit`."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -66,7 +67,9 @@ class Reports:
                         "take it out"
                     )
                 asked[name] = known.pop(name)
-            extra = known
+            extra = known if isinstance(extra, Mapping) else _worth_reading(known)
+        elif hasattr(extra, "_fields"):
+            extra = _worth_reading(extra._asdict())
         values = dict(_named("", extra))
         means = self._made(phase, list(values))
         if list(means) != list(values):
@@ -80,6 +83,7 @@ class Reports:
         for name, operands in asked.items():
             pair = operands if isinstance(operands, tuple | list) else (operands,)
             for metric in self._asked[name]:
+                _check_operands(name, metric, len(pair))
                 _update(metric, pair, weights, total)
 
     def _made(self, phase: str, names: list[str]) -> dict[str, keras.metrics.Metric]:
@@ -120,6 +124,27 @@ def _metrics(name: str, given: Any) -> list[keras.metrics.Metric]:
             metric = keras.metrics.MeanMetricWrapper(metric, name=f"{name}_{wrapped}")
         found.append(metric)
     return found
+
+
+def _worth_reading(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a named tuple for a replay, what is no tensor with a number per element."""
+    if "priorities" not in parts:
+        return dict(parts)
+    return {k: x for k, x in parts.items() if not (tf.is_tensor(x) and x.shape.rank)}
+
+
+def _check_operands(name: str, metric: Any, count: int) -> None:
+    parameters = inspect.signature(metric.update_state).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return
+    names = [each.name for each in parameters if each.name != "sample_weight"]
+    if len(names) != count:
+        raise ValueError(
+            f"`FitModel.compile`: `metrics` expected a metric of {count} operand"
+            f"{'s' * (count > 1)} for the report {name!r}; got {metric.name!r}, which "
+            f"takes {names}; report (y_true, y_pred) to one of two, and a tensor to "
+            "one of one"
+        )
 
 
 def _update(metric: Any, operands: Any, weights: tf.Tensor, total: tf.Tensor) -> None:

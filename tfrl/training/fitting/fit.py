@@ -15,7 +15,7 @@ from tfrl.core import checks
 from tfrl.layers import target
 from tfrl.replay.sampling import prioritized
 from tfrl.schedules import progress
-from tfrl.training.fitting import _fit_data, _fit_steps, _reports
+from tfrl.training.fitting import _fit_data, _fit_saving, _fit_steps, _reports
 
 _REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight")
 
@@ -35,9 +35,10 @@ class FitModel(keras.Model):
       tuples `(x, y, sample_weight)`. Sample weights multiply its losses; so do those of
       a replay's `Sample`. The mean is that of the global batch on any strategy.
     - Every report of `loss_fn` is in the logs under its name (those in nests joined by
-      `_`): its mean over the epoch, with the weights. `compile(metrics={name: ...})`
-      makes Keras metrics of a report instead; a report that is a pair is `(y_true,
-      y_pred)` to them.
+      `_`): its mean over the epoch, with the weights. What `td_loss` tells
+      of each element, `priorities` and `errors`, is for replays and not there.
+      `compile(metrics={name: ...})` makes Keras metrics of any report instead; a report
+      that is a pair is `(y_true, y_pred)` to them.
     - `fit` takes a `UniformReplay` or `PrioritizedReplay` for data, with `batch_size`
       and `steps_per_epoch`. Each batch is drawn when its step begins, after all
       callbacks; priorities are updated by what `loss_fn` reports as `priorities`.
@@ -84,7 +85,7 @@ class FitModel(keras.Model):
         ...     "returns": tf.ones([8])}).repeat()
         >>> history = model.fit(data, epochs=2, steps_per_epoch=5, verbose=0)
         >>> sorted(history.history)
-        ['errors', 'loss', 'priorities']
+        ['loss']
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class FitModel(keras.Model):
         steps_per_execution: int = 1,
         jit_compile: Any = "auto",
         auto_scale_loss: bool = True,
+        **others: None,
     ) -> None:
         """Says how to train; the loss is known already.
 
@@ -167,15 +169,13 @@ class FitModel(keras.Model):
             steps_per_execution: as of Keras.
             jit_compile: as of Keras: "auto" compiles by XLA where there is a GPU.
             auto_scale_loss: as of Keras.
+            **others: nothing; what Keras has besides is said by `loss_fn`.
 
         Raises:
-            TypeError: if `metrics` is no dict of metrics.
+            TypeError: if `metrics` is no dict of metrics, `optimizer` one of several,
+                or there is another argument, such as `loss`.
         """
-        if not isinstance(metrics, Mapping | None):
-            raise TypeError(
-                "`FitModel.compile`: `metrics` expected a dict from names of reports; "
-                f"got {metrics!r}; say what they are made of"
-            )
+        _fit_steps.check_compilation(optimizer, metrics, others)
         super().compile(
             optimizer=optimizer,
             run_eagerly=run_eagerly,
@@ -304,7 +304,8 @@ class FitModel(keras.Model):
         training = phase == _reports.TRAINING
         batch, weights = _fit_steps.unpacked(data)
         options = {"training": training} if self._takes_training else {}
-        losses, extra = _fit_steps.checked(self.loss_fn(self, batch, **options))
+        result = _fit_steps.told(self.loss_fn, self, batch, **options)
+        losses, extra = _fit_steps.checked(result)
         over_weights = self.reduction == "mean_with_sample_weight"
         mean = _fit_steps.Weighted(losses, weights, batch, over_weights=over_weights)
         penalty = _fit_steps.penalty(self.network, losses.dtype)
@@ -360,7 +361,8 @@ class FitModel(keras.Model):
         """Everything `from_config` needs.
 
         Raises:
-            ValueError: if the target updater is of other models than the network.
+            ValueError: if the target updater is of other models than the network, or
+                a function or class is not registered and could not be loaded.
         """
         given = {
             "network": self.network,
@@ -370,7 +372,7 @@ class FitModel(keras.Model):
             ),
             "reduction": self.reduction,
         }
-        return super().get_config() | keras.saving.serialize_keras_object(given)
+        return super().get_config() | _fit_saving.described(given)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
@@ -390,10 +392,8 @@ class FitModel(keras.Model):
         if not config:
             return config
         names = ("optimizer", "run_eagerly", "steps_per_execution", "jit_compile")
-        return {
-            **{name: config[name] for name in names},
-            "metrics": keras.saving.serialize_keras_object(self._reports.given),
-        }
+        kept = {name: config[name] for name in names}
+        return _fit_saving.described({**kept, "metrics": self._reports.given})
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` described."""

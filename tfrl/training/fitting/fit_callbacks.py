@@ -252,7 +252,9 @@ class Evaluate(keras.callbacks.Callback):
         host, seed = self._host, self._seed + 1_000_003 * (epoch + 1)
         rng = np.random.default_rng(seed)
         played = evaluation.evaluate(
-            lambda observations: np.asarray(self._act(host(observations), rng)),
+            lambda observations: _playing.checked_actions(
+                "Evaluate", self._act(host(observations), rng), self._envs
+            ),
             self._envs,
             self._n_episodes,
             seed=seed,
