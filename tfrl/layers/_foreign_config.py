@@ -58,8 +58,10 @@ def symbolic(signature: Any) -> Any:
     )
 
 
-def name_of(argument: str, function: Any) -> str:
-    """The name that a function or class is registered by."""
+def name_of(argument: str, function: Any) -> Any:
+    """The name that a function or class is registered by, or what a layer says."""
+    if hasattr(function, "get_config") and not inspect.isclass(function):
+        return keras.saving.serialize_keras_object(function)
     if inspect.isclass(function) or inspect.isfunction(function):
         name = keras.saving.get_registered_name(function)
         # A module that is run again registers another function by the name.
@@ -72,7 +74,9 @@ def name_of(argument: str, function: Any) -> str:
     )
 
 
-def found(argument: str, name: str | None) -> Any:
+def found(argument: str, name: Any) -> Any:
+    if isinstance(name, dict):
+        return keras.saving.deserialize_keras_object(name)
     function = name and keras.saving.get_registered_object(name)
     if name and function is None:
         raise ValueError(

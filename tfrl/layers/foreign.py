@@ -9,11 +9,13 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import nest, random
+from tfrl.layers import _foreign_names
 
 _INIT_ARGUMENTS = ("rng", "inputs")
 _APPLY_ARGUMENTS = ("params", "state", "rng", "inputs", "training")
 
 
+@keras.saving.register_keras_serializable("tfrl")
 class FunctionLayer:
     """A layer for `AsKeras`, made of two functions.
 
@@ -27,6 +29,10 @@ class FunctionLayer:
     `params` and `state` are nests of arrays, `rng` is an int32 `[2]` seed for the
     stateless ops of TensorFlow, `inputs` is a nest of tensors (for `init` of zeros) and
     `training` a bool. These are the names that `keras.layers.JaxLayer` knows as well.
+
+    A model with it saves as `.keras` and clones if both functions stand at the top of a
+    module, which must be imported where the model is loaded. Of others (lambdas,
+    functions within functions) that is refused when it is tried.
 
     Args:
         init: makes the weights.
@@ -48,6 +54,22 @@ class FunctionLayer:
         self._init, self._apply = init, apply
         self._init_names = _names("init", init, _INIT_ARGUMENTS)
         self._apply_names = _names("apply", apply, _APPLY_ARGUMENTS)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the names of both functions.
+
+        Raises:
+            ValueError: if one has none.
+        """
+        given = {"init": self._init, "apply": self._apply}
+        where = "FunctionLayer"
+        return {name: _foreign_names.described(where, x) for name, x in given.items()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "FunctionLayer":
+        """Makes the layer that `get_config` described."""
+        given = {k: _foreign_names.made("FunctionLayer", x) for k, x in config.items()}
+        return cls(**given)
 
     def init(self, signature: Any, rng: Any) -> tuple[Any, Any]:
         """Returns weights and state for inputs of a signature."""

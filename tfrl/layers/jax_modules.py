@@ -4,17 +4,57 @@
 compile and export. These here do the same by jax2tf, and besides keep every variable in
 `tf.train.Checkpoint`, hold one state in all replicas of a strategy, and draw from a key
 that is saved.
+
+A model with one of them saves as `.keras` and clones if what it is made of can be
+named: functions, classes and objects at the top of modules, which must be imported
+where the model is loaded, and modules of Flax with such fields. What cannot be named
+(lambdas, what is made within functions) is refused when it is tried; `AsKeras` then
+takes a factory of the layer, a function decorated by
+`keras.saving.register_keras_serializable`.
 """
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.layers import foreign
+from tfrl.layers import _foreign_names, foreign
+
+
+@keras.saving.register_keras_serializable("tfrl", name="JaxLayer")
+class _JaxLayer(foreign.FunctionLayer):
+    """A layer that one of the functions below made, and can make again."""
+
+    def __init__(
+        self,
+        init: Callable[..., Any],
+        apply: Callable[..., Any],
+        maker: str,
+        *given: Any,
+    ) -> None:
+        super().__init__(init, apply)
+        self._maker, self._given = maker, given
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what makes it again.
+
+        Raises:
+            ValueError: if a part of it has no name.
+        """
+        given = [_foreign_names.described(self._maker, x) for x in self._given]
+        return {"maker": self._maker, "given": given}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> foreign.FunctionLayer:
+        """Makes the layer that `get_config` described."""
+        maker = config["maker"]
+        given = [_foreign_names.made(maker, part) for part in config["given"]]
+        return _MAKERS[maker](*given)
 
 
 def from_jax(
@@ -23,6 +63,10 @@ def from_jax(
     platforms: Sequence[str] | None = None,
 ) -> foreign.FunctionLayer:
     """Returns a layer made of two functions of JAX.
+
+    `params` and `state` are any pytrees, such as modules of Equinox. Of one that is no
+    nest of dictionaries, lists and tuples, the arrays are weights and all else stays as
+    `init` made it.
 
     Args:
         init: as of `FunctionLayer`; `rng` is a raw key, uint32 `[2]`, and `inputs`
@@ -33,7 +77,7 @@ def from_jax(
             process runs JAX if None.
 
     Returns:
-        A layer for `AsKeras`. Gradients are JAX's, of first order.
+        A layer for `AsKeras`. Gradients are JAX's, those of gradients too.
 
     Raises:
         TypeError: as `FunctionLayer`.
@@ -50,11 +94,22 @@ def from_jax(
     jax2tf = importlib.import_module("jax.experimental.jax2tf")
     pair = foreign.FunctionLayer(init, apply)
     converted: dict[Any, Callable[..., Any]] = {}
+    forms = [_Form(jax), _Form(jax)]
 
     def start(rng: tf.Tensor, inputs: Any) -> tuple[Any, Any]:
         arrays = tf.nest.map_structure(lambda x: jax.numpy.asarray(x.numpy()), inputs)
         key = jax.numpy.asarray(rng.numpy().view(np.uint32))
-        return jax.tree.map(np.asarray, pair.start(key, arrays))
+        params, state = pair.start(key, arrays)
+        return forms[0].learned(params), forms[1].learned(state)
+
+    def called(
+        params: Any, state: Any, rng: Any, inputs: Any, training: bool
+    ) -> tuple[Any, Any]:
+        params, state = (
+            f.whole(x) for f, x in zip(forms, (params, state), strict=True)
+        )
+        outputs, state = pair.run(params, state, rng, inputs, training)
+        return outputs, forms[1].arrays(state)
 
     def run(
         params: Any, state: Any, rng: tf.Tensor, inputs: Any, training: bool
@@ -63,9 +118,7 @@ def from_jax(
         kind = (training, str(names))
         if kind not in converted:
             function = jax2tf.convert(
-                lambda params, state, rng, inputs: pair.run(
-                    params, state, rng, inputs, training
-                ),
+                functools.partial(called, training=training),
                 polymorphic_shapes=[None, None, None, names],
                 native_serialization_platforms=platforms,
             )
@@ -73,7 +126,7 @@ def from_jax(
         key = tf.bitcast(rng, tf.uint32)
         return converted[kind](params, state, key, inputs)
 
-    return foreign.FunctionLayer(start, run)
+    return _JaxLayer(start, run, "from_jax", init, apply, platforms)
 
 
 def from_flax(
@@ -126,7 +179,7 @@ def from_flax(
         )
         return outputs, {**state, **changed}
 
-    return from_jax(init, apply)
+    return _remade(from_jax(init, apply), "from_flax", module, training_argument)
 
 
 def from_nnx(module: Any) -> foreign.FunctionLayer:
@@ -179,7 +232,7 @@ def from_nnx(module: Any) -> foreign.FunctionLayer:
         *_, after = nnx.split(model, nnx.Param, nnx.RngState, ...)
         return outputs, nnx.to_pure_dict(after)
 
-    return from_jax(init, apply)
+    return _remade(from_jax(init, apply), "from_nnx", module)
 
 
 def from_haiku(
@@ -223,7 +276,61 @@ def from_haiku(
         result = transformed.apply(*given, inputs, **flags)
         return result if has_state else (result, state)
 
-    return from_jax(init, apply)
+    layer = from_jax(init, apply)
+    return _remade(layer, "from_haiku", transformed, training_argument)
+
+
+_MAKERS: dict[str, Callable[..., foreign.FunctionLayer]] = {
+    "from_jax": from_jax,
+    "from_flax": from_flax,
+    "from_nnx": from_nnx,
+    "from_haiku": from_haiku,
+}
+
+
+def _remade(layer: Any, maker: str, *given: Any) -> _JaxLayer:
+    return _JaxLayer(layer.start, layer.run, maker, *given)
+
+
+class _Form:
+    """How a pytree is made of arrays: kept when it is first seen."""
+
+    def __init__(self, jax: Any) -> None:
+        self._jax, self._structure = jax, None
+        self._others: list[Any] = []
+
+    def learned(self, tree: Any) -> Any:
+        """The arrays of a tree, which all others will be like."""
+        if _is_nest(tree):
+            return self._jax.tree.map(np.asarray, tree)
+        leaves, self._structure = self._jax.tree.flatten(tree)
+        self._others = [None if _is_array(leaf) else leaf for leaf in leaves]
+        return tuple(np.asarray(leaf) for leaf in leaves if _is_array(leaf))
+
+    def arrays(self, tree: Any) -> Any:
+        if self._structure is None:
+            return tree
+        return tuple(filter(_is_array, self._jax.tree.leaves(tree)))
+
+    def whole(self, arrays: Any) -> Any:
+        if self._structure is None:
+            return arrays
+        rest = iter(arrays)
+        leaves = [next(rest) if x is None else x for x in self._others]
+        return self._jax.tree.unflatten(self._structure, leaves)
+
+
+def _is_nest(tree: Any) -> bool:
+    """Whether TensorFlow sees the same nest as JAX does."""
+    if isinstance(tree, dict):
+        return all(map(_is_nest, tree.values()))
+    if isinstance(tree, list | tuple):
+        return all(map(_is_nest, tree))
+    return tree is None or _is_array(tree) or isinstance(tree, int | float | complex)
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def _flags(name: str | None, value: bool) -> dict[str, bool]:
