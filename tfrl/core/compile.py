@@ -59,7 +59,7 @@ def compiled(
     original, and pickles by name like it.
 
     What the function reads of the context (`is_eval()` and its like, the current
-    progress and environment, the step of the summaries) is part of the cache key too:
+    progress and environment, whatever `followed` reads) is part of the cache key too:
     each value has its own trace, as its `if` may depend on it. A number that changes
     all the time, such as a progress, belongs in a variable: one trace then serves all
     its values. The same holds of `jit`; a plain `tf.function` keeps what it read at
