@@ -60,7 +60,8 @@ if left != [("a", b"2")]:
 refused(lambda: durable.shared_folder(folder).__enter__(), "a system with file locks")
 refused(lambda: distribute.LoneProcess(print), "`LoneProcess`: expected a POSIX")
 refused(lambda: distribute.Process(distribute.Coordinator()), "`Process`: expected")
-refused(distribute.get_unused_port, "`get_unused_port`: expected a POSIX")
+port = distribute.get_unused_port(20000)
+refused(port.__enter__, "`get_unused_port`: expected a POSIX")
 """
 
 

@@ -163,3 +163,22 @@ def test_restoring_writes_into_the_files(tmp_path):
         status.assert_consumed()
         assert (storage.get(slice(None)) == value).all()
         assert (other.get(slice(None)) == value).all()
+
+
+def test_files_are_checked_on_demand(tmp_path):
+    storage = NumpyStorage(tf.TensorSpec([100]), 30, path=tmp_path)
+    with pytest.raises(ValueError, match="got none in .*seal it while"):
+        storage.verify()
+    storage.set(slice(None), np.ones([30, 100], np.float32))
+    storage.seal()
+    storage.verify()
+    other = NumpyStorage(tf.TensorSpec([100]), 30, path=tmp_path)
+    other.verify()
+    path = tmp_path / "leaf-0.bin"
+    data = bytearray(path.read_bytes())
+    data[7000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="leaf-0.bin, which is damaged or was written"):
+        other.verify()
+    with pytest.raises(ValueError, match="expected a storage with path="):
+        NumpyStorage(tf.TensorSpec([]), 3).verify()

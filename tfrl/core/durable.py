@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-from tfrl.core import file_locks
+from tfrl.core import _json_shapes, file_locks
 
 Path = str | os.PathLike[str]
 
@@ -74,6 +74,42 @@ def check_output_file(
         )
 
 
+@contextlib.contextmanager
+def explained(where: str, name: str, path: Path) -> Iterator[None]:
+    """Says what the disk refuses in a block that replaces a file.
+
+    Args:
+        where: name of the asking function, for the error message.
+        name: of the argument that names the file.
+        path: the file.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        OSError: of the same number.
+
+    Example:
+        >>> with explained("plot", "path", "a.png"):
+        ...     raise OSError(errno.ENOSPC, "No space left on device")
+        Traceback (most recent call last):
+        ...
+        OSError: [Errno 28] `plot`: `path` expected a disk that takes the file; got No
+        space left on device; make room or choose another; what was there stays: 'a.png'
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or str(error.strerror).startswith("`"):
+            raise
+        raise OSError(
+            error.errno,
+            f"`{where}`: `{name}` expected a disk that takes the file; got "
+            f"{error.strerror}; make room or choose another; what was there stays",
+            os.fspath(path),
+        ) from error
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Writes a file so that readers see its old or its new content, never a part.
 
@@ -115,6 +151,9 @@ def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
         yield path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
         return
     while True:
+        if path.is_symlink() or path.exists() and not path.is_file():
+            # Writing to a link would change another file, to a pipe would not end.
+            raise OSError(errno.EEXIST, "a link or pipe is in the way", str(path))
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             file_locks.lock(file)
@@ -237,8 +276,18 @@ def remove_folder(path: Path) -> None:
     path = pathlib.Path(path)
     doomed = path.with_name(f"{_REMOVING}{path.name}")
     os.rename(path, doomed)
-    _side_by_side(os.unlink, [entry for entry in doomed.iterdir() if entry.is_file()])
-    shutil.rmtree(doomed)
+    if not doomed.is_symlink():
+        files = [entry for entry in doomed.iterdir() if entry.is_file()]
+        _side_by_side(os.unlink, files)
+    _remove_any(doomed)
+
+
+def _remove_any(path: pathlib.Path) -> None:
+    """Removes a folder or another entry; of a link, not that to which it leads."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @contextlib.contextmanager
@@ -282,10 +331,10 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
         if alone:
             for entry in path.iterdir():
                 if entry.name.startswith((_WRITING, _REMOVING)):
-                    if entry.is_dir():
-                        shutil.rmtree(entry)
-                    else:
+                    if entry.is_file() and not entry.is_symlink():
                         _remove_unless_at_work(entry)
+                    else:
+                        _remove_any(entry)
         if reading and (file_locks.are_posix() or not alone):
             file_locks.lock(file, shared=True)
         yield
@@ -316,26 +365,31 @@ def sealed(body: Mapping[str, Any]) -> bytes:
     return f'{{"sha256":"{digest}","manifest":{text}}}\n'.encode("ascii")
 
 
-def unsealed(data: bytes) -> dict[str, Any]:
+def unsealed(data: bytes, like: Any = None) -> Any:
     """Returns what `sealed` was given.
 
     Args:
         data: what `sealed` returned.
+        like: what the body must look like, as nested types: `{"key": int}` for an
+            object with that key, `{str: int}` for one of any keys, `[int]` for a list,
+            `[int, str]` for one of two, `(int, None)` where one of several fits.
 
     Returns:
         The body, with the types that JSON has.
 
     Raises:
-        ValueError: if the data is not, bit for bit, what `sealed` returned.
+        ValueError: if the data is not, bit for bit, what `sealed` returned, or the body
+            is not like that.
 
     Example:
-        >>> unsealed(sealed({"format": 1}))
+        >>> unsealed(sealed({"format": 1}), {"format": int})
         {'format': 1}
     """
     body = None
     with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):
         body = json.loads(data)["manifest"]
-    if body is None or sealed(body) != data:
+    is_fit = like is None or _json_shapes.fits(body, like)
+    if body is None or not is_fit or sealed(body) != data:
         raise ValueError(
             f"`unsealed`: `data` expected as `sealed` wrote it; got {data[:40]!r}; "
             "take another copy"

@@ -31,7 +31,7 @@ def read_tf_config(where: str) -> Cluster | None:
         return None
     try:
         config = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise _fault(where, "", f"JSON ({error})", text) from error
     _check(where, "", config, dict, "an object")
     if not config.get("cluster"):
@@ -74,4 +74,6 @@ def _check_address(where: str, key: str, address: Any) -> None:
 
 def _fault(where: str, key: str, wanted: str, value: Any) -> ValueError:
     name = f"the key `{key}` of `TF_CONFIG`" if key else "`TF_CONFIG`"
-    return ValueError(f"`{where}`: {name} expected {wanted}; got {value!r}; {_HELP}")
+    return ValueError(
+        f"`{where}`: {name} expected {wanted}; got {value!r:.200}; {_HELP}"
+    )

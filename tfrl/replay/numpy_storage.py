@@ -21,7 +21,7 @@ class NumpyStorage(tf.Module):
     - in the memory of this process;
     - with `path`, in files that outlive it, as a folder of one file per leaf and a
       header. Opening the folder again finds the rows. The operating system writes
-      them when it likes; `flush` waits for it.
+      them when it likes; `flush` waits for it. `verify` checks them on demand.
     - with `shared`, in a segment of shared memory, taken at once. Processes that get
       the storage as an argument, or unpickle it, open the same rows. The process that
       made it removes the segment: in `close`, at the end of a `with` block, or when
@@ -271,6 +271,38 @@ class NumpyStorage(tf.Module):
         """
         for leaf in self._leaves.each:
             leaf.flush()
+
+    def seal(self) -> None:
+        """Writes down SHA-256 digests of the files of rows, for `verify`.
+
+        Opening a folder checks no digests, as rows change all the time. Whoever has
+        finished a set of rows, or stops for a while, seals it.
+
+        Raises:
+            OSError: if the disk refuses.
+            ValueError: if the storage has no `path`, or is closed.
+        """
+        self.flush()
+        self._home.seal()
+
+    def verify(self) -> None:
+        """Compares the files of rows with the digests of the last `seal`.
+
+        Raises:
+            OSError: if the disk refuses.
+            ValueError: if a file is damaged or was written to since, nothing was
+                sealed, the storage has no `path`, or is closed.
+
+        Example:
+            >>> import tempfile
+            >>> folder = tempfile.mkdtemp()
+            >>> storage = NumpyStorage(tf.TensorSpec([]), capacity=3, path=folder)
+            >>> storage.set(0, np.array(7.0))
+            >>> storage.seal()
+            >>> NumpyStorage(tf.TensorSpec([]), capacity=3, path=folder).verify()
+        """
+        self.flush()
+        self._home.verify()
 
     def close(self) -> None:
         """Lets go of the rows; removes the shared memory if it was made here.

@@ -1,5 +1,7 @@
 """The numbers of a run, on disk: `metrics.csv` and TensorBoard scalars."""
 
+import contextlib
+import errno
 import hashlib
 import operator
 import os
@@ -7,7 +9,7 @@ import pathlib
 import time
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import tensorflow as tf
@@ -140,12 +142,25 @@ class RunLog:
         self.path = directory / "metrics.csv"
         resume_at, self._digest = _checked_position(self.path, header, resume_at)
         self._last: int | None = resume_at[_STEPS]
+        self._events: Any = None
+        self._event_file, self._event_bytes = "", 0
         directory.mkdir(parents=True, exist_ok=True)
         _drop_events(directory, resume_at)
         if self.path.exists():
             os.truncate(self.path, resume_at["csv_bytes"])
-        self._csv = open(self.path, "ab")
-        if not resume_at["csv_bytes"]:
+        self._csv = open(self.path, "ab", buffering=0)
+        try:
+            self._start(directory, header, resume_at["csv_bytes"])
+        except BaseException:
+            self.close()
+            if not resume_at["csv_bytes"]:
+                self.path.unlink()
+            if self._event_file:
+                (directory / self._event_file).unlink(missing_ok=True)
+            raise
+
+    def _start(self, directory: pathlib.Path, header: bytes, csv_bytes: int) -> None:
+        if not csv_bytes:
             self._write_row(header)
         # Readers take event files in the order of their names.
         self._event_file = _EVENTS.format(f"{time.time_ns():019d}")
@@ -171,6 +186,7 @@ class RunLog:
             ValueError: if a name is not a column, `env_steps` goes back or beyond int64
                 or the log is closed.
             TypeError: if a value is not one real number. Nothing has been written then.
+            OSError: if the disk refuses; the row is not there, and the log is closed.
         """
         self._check_open("write")
         env_steps = operator.index(env_steps)
@@ -187,9 +203,7 @@ class RunLog:
                 f"got {unknown}; declare them as `columns`"
             )
         numbers = {
-            name: _number(name, values[name])
-            for name in self.columns
-            if name in values
+            name: _number(name, values[name]) for name in self.columns if name in values
         }
         cells = [
             repr(numbers[name]) if name in numbers else "" for name in self.columns
@@ -199,9 +213,15 @@ class RunLog:
         with np.errstate(over="ignore"):
             for name, number in numbers.items():
                 summary.value.extend(scalar_summary.scalar_pb(name, number).value)
+        end = self._csv.tell()
         self._write_row((",".join([str(env_steps), *cells]) + "\n").encode())
+        try:
+            self._write_event(step=env_steps, summary=summary)
+        except OSError:
+            # Both files tell the same.
+            os.truncate(self.path, end)
+            raise
         self._last = env_steps
-        self._write_event(step=env_steps, summary=summary)
 
     def text(self, tag: str, text: str) -> None:
         """Shows a text, as Markdown, in TensorBoard: for example the configuration.
@@ -244,7 +264,8 @@ class RunLog:
         """Closes both files; a second call does nothing."""
         if not self._csv.closed:
             self._csv.close()
-            self._events.close()
+            if self._events is not None:
+                self._events.close()
 
     def __enter__(self) -> Self:
         return self
@@ -265,15 +286,36 @@ class RunLog:
             )
 
     def _write_row(self, row: bytes) -> None:
-        self._csv.write(row)
-        self._csv.flush()
+        end = self._csv.tell()
+        try:
+            written = self._csv.write(row)
+            if written != len(row):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            os.truncate(self.path, end)
+            self._refused(error.errno, str(error.strerror), error)
         self._digest.update(row)
 
     def _write_event(self, **fields: Any) -> None:
         event = event_pb2.Event(wall_time=time.time(), **fields).SerializeToString()
-        self._events.write(event)
-        self._events.flush()
+        try:
+            self._events.write(event)
+            self._events.flush()
+        except tf.errors.OpError as error:
+            self._refused(errno.ENOSPC, error.message, error)
         self._event_bytes += len(event) + _RECORD_FRAME_BYTES
+
+    def _refused(self, number: int | None, reason: str, cause: Exception) -> NoReturn:
+        with contextlib.suppress(tf.errors.OpError):
+            self.close()
+        with contextlib.suppress(OSError):
+            os.truncate(self.path.parent / self._event_file, self._event_bytes)
+        raise OSError(
+            number,
+            f"`RunLog`: `directory` expected a disk that takes another row; got "
+            f"{reason}; make room and resume; the rows before are as they were",
+            str(self.path),
+        ) from cause
 
 
 def _header(columns: tuple[str, ...]) -> bytes:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfrl.training.checkpointing import (
     _checkpoint_folder,
     _checkpointed,
+    _matching,
     _sealed_folder,
 )
 
@@ -41,7 +42,7 @@ def test_written_is_read(folder):
     path = folder(3, 0.5, a=tf.Variable([1.0, 2.0]))
     (body,) = used(path)
     assert (body["step"], body["score"]) == (3, 0.5)
-    assert _checkpoint_folder.names(body) == ["a"]
+    assert _matching.names(body) == ["a"]
     values = _checkpoint_folder.read_arrays(path, {"a": tf.TensorSpec([2])})
     assert values["a"].numpy().tolist() == [1.0, 2.0]
 

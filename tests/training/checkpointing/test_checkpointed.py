@@ -37,25 +37,29 @@ def test_names_do_not_depend_on_layers_made_before():
 
 
 def test_nodes_keep_the_order_of_layers_whose_numbers_get_longer():
-    def node(first):
-        layers = [keras.layers.Dense(1, name=f"dense_{first + k}") for k in range(2)]
-        model = keras.Sequential([keras.Input([1]), *layers])
+    class Counted(keras.layers.Dense):
+        pass
+
+    def node():
+        model = keras.Sequential([keras.Input([1]), Counted(1), Counted(1)])
         state = agents.TrainState.create(model)
         values = [
             tf.zeros(x.shape) + float(k // 2) for k, x in enumerate(model.weights)
         ]
         return state.replace(params=dict(zip(state.params, values, strict=True)))
 
-    for _ in range(12):
-        keras.layers.Dense(1)
-    expected = {"x.params.dense.kernel": 0.0, "x.params.dense_1.kernel": 1.0}
-    for first in (8, 9):
-        found = _checkpointed.search("test", "x", node(first))
+    for _ in range(7):
+        Counted(1)
+    nodes = [node(), node()]
+    assert "counted_9" in str(nodes[1].params) and "counted_10" in str(nodes[1].params)
+    expected = {"x.params.counted.kernel": 0.0, "x.params.counted_1.kernel": 1.0}
+    for each in nodes:
+        found = _checkpointed.search("test", "x", each)
         assert found.immutable
         values = {k: x for k, x in found.arrays.items() if "kernel" in k}
         assert {k: float(v[0, 0]) for k, v in values.items()} == expected
         old = [found.old[name].split(".")[3] for name in expected]
-        assert old == ["dense", "dense_1"]
+        assert old == ["counted", "counted_1"]
 
 
 def test_names_given_by_hand_stay():

@@ -350,7 +350,7 @@ def failing(monkeypatch, module, name, number):
         (os, "fsync", 6),
         (os, "rename", 2),
         (os, "unlink", 4),
-        (os, "open", 8),
+        (os, "open", 11),
         (shutil, "rmtree", 1),
     ],
     ids=["fsync", "rename", "unlink", "open", "rmtree"],

@@ -6,6 +6,7 @@ the same memory.
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import mmap
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl.core import durable, file_locks, shapes
+from tfrl.core import durable, file_locks, regular_files, shapes
 from tfrl.replay import _row_layout
 from tfrl.replay.disk import _changes
 
@@ -29,6 +30,7 @@ ALIGNMENT = 64
 
 _HEADER = "storage.json"
 _CHANGES = "changes.bin"
+_DIGESTS = "digests.json"
 _FORMAT = 1
 _SHARED = pathlib.Path("/dev/shm")
 
@@ -83,7 +85,8 @@ class FileBlock(MemoryBlock):
         """Returns the array, zeros if it is made by this call."""
         if not self._size:
             return np.zeros(self._shape, self._dtype)
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+        file = os.open(self._path, flags, 0o644)
         try:
             self._complete(file)
             self._mapping = mmap.mmap(file, self._size)
@@ -100,6 +103,11 @@ class FileBlock(MemoryBlock):
         file_locks.lock(file)  # against a process in the midst of this
         try:
             size = os.fstat(file).st_size
+            if not self._path.is_file():
+                raise ValueError(
+                    f"`NumpyStorage`: `path` expected files of rows; got {self._path}, "
+                    "which is none; remove it"
+                )
             if size == 0:
                 _reserve(file, self._size, self._path)
                 durable.flush_to_disk(self._path, self._path.parent)
@@ -156,6 +164,17 @@ class Memory:
             "the memory of this process; make it so, or use tf.train.Checkpoint"
         )
 
+    def seal(self) -> None:
+        """Writes down the digests of the files."""
+        raise ValueError(
+            "`NumpyStorage.seal`: expected a storage with path=; got rows in memory, "
+            "which no digest outlives; use `tfrl.replay.save`"
+        )
+
+    def verify(self) -> None:
+        """Raises unless the files are those of which the digests are written down."""
+        self.seal()
+
     def release(self) -> None:
         """Gives up what this process alone would give up."""
 
@@ -178,6 +197,37 @@ class Folder(Memory):
     def others_open(self) -> tuple[Opener, Any]:
         """Returns class and place with which another process opens the same blocks."""
         return Folder, self._path
+
+    def seal(self) -> None:
+        """Writes down the digests of the files."""
+        body = {"format": _FORMAT, "files": self._found()}
+        durable.replace_file(self._path / _DIGESTS, durable.sealed(body))
+
+    def verify(self) -> None:
+        """Raises unless the files are those of which the digests are written down."""
+        where = "`NumpyStorage.verify`: `path` expected"
+        try:
+            data = regular_files.read_file(self._path / _DIGESTS)
+            body = durable.unsealed(data, {"format": int, "files": {str: str}})
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{where} what `seal` wrote down; got none in {self._path} "
+                f"({error}); seal it while it is known to be right"
+            ) from error
+        found = self._found()
+        for name in sorted({*found, *body["files"]}):
+            if found.get(name) != body["files"].get(name):
+                raise ValueError(
+                    f"{where} files as they were sealed; got {self._path / name}, "
+                    "which is damaged or was written to since; restore it from a copy"
+                )
+
+    def _found(self) -> dict[str, str]:
+        digests = {}
+        for path in sorted(self._path.glob("leaf-*.bin")):
+            with regular_files.open_file(path) as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return digests
 
 
 class Segment(Memory):
@@ -296,8 +346,8 @@ def _check_header(folder: pathlib.Path, contents: str) -> None:
         durable.flush_to_disk(folder.parent)
         return
     try:
-        header = json.loads(file.read_bytes())
-    except ValueError:
+        header = json.loads(regular_files.read_file(file))
+    except (OSError, RecursionError, ValueError):
         header = None
     if header != expected:
         got = header.get("contents") if isinstance(header, dict) else None

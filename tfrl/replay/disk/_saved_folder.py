@@ -27,10 +27,16 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tfrl.core import durable, file_locks
+from tfrl.core import durable, file_locks, regular_files
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
+_SEGMENT_LIKE = (None, [str, int, str])
+_LIKE = {
+    "key": str,
+    "generation": int,
+    "parts": [[[str], str, int, int, [_SEGMENT_LIKE]]],
+}
 _NAME = re.compile(r"\d{8,}-\d{6,}\.segment")
 # All that a save takes beside what is saved, unless a single row is larger.
 _BUFFER_BYTES = 1 << 25
@@ -90,13 +96,14 @@ class Manifest:
 def read_manifest(where: str, folder: pathlib.Path) -> Manifest | None:
     """Returns what is saved in a folder, None if nothing is."""
     try:
-        data = (folder / _MANIFEST).read_bytes()
+        data = regular_files.read_file(folder / _MANIFEST)
     except FileNotFoundError:
         return None
+    path = folder / _MANIFEST
     try:
-        body = durable.unsealed(data)
+        body = durable.unsealed(data, {"format": int})
+        durable.unsealed(data, _LIKE if body["format"] == _FORMAT else None)
     except ValueError as error:
-        path = folder / _MANIFEST
         raise damage(where, path, "is not as it was written") from error
     if body["format"] != _FORMAT:
         raise ValueError(
@@ -107,7 +114,21 @@ def read_manifest(where: str, folder: pathlib.Path) -> Manifest | None:
     for paths, contents, size, step, segments in body["parts"]:
         found = [None if segment is None else Segment(*segment) for segment in segments]
         parts.append(Part(paths, contents, size, step, found))
+        names = [segment.file for segment in found if segment is not None]
+        if not all(map(_NAME.fullmatch, names)):
+            raise damage(where, path, "names other files")
     return Manifest(body["key"], body["generation"], parts)
+
+
+def is_whole(part: Part) -> bool:
+    """Whether the segments are those of the bytes."""
+    if not part.step or len(part.segments) != -(-part.size // part.step):
+        return False
+    for k, segment in enumerate(part.segments):
+        size = min(part.step, part.size - k * part.step)
+        if segment is not None and segment.size != size:
+            return False
+    return bool(part.paths)
 
 
 def link(base: pathlib.Path, folder: pathlib.Path) -> Manifest | None:
@@ -146,7 +167,7 @@ def read_segment(
     """Raises unless a file is as it was written; reads it into arrays of bytes."""
     path, digest = folder / segment.file, hashlib.sha256()
     try:
-        with open(path, "rb", buffering=0) as file:
+        with regular_files.open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size != segment.size:
                 trouble = f"has {size} bytes instead of {segment.size}"
@@ -161,6 +182,10 @@ def read_segment(
                     rest = rest[count:]
     except FileNotFoundError:
         raise damage(where, path, "is missing") from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise damage(where, path, "is no file") from error
     if digest.hexdigest() != segment.digest:
         raise damage(where, path, "is not as it was written")
 

@@ -16,6 +16,8 @@ import tensorflow as tf
 from tfrl.replay import _row_layout, numpy_storage
 
 _PIECE_BYTES = 1 << 22
+# Zeros of a state, which are on no disk; more than the priorities of any replay.
+_MOST_ZEROS = 1 << 33
 
 
 class Part:
@@ -27,7 +29,10 @@ class Part:
         contents: what it is, as a line of text; equal texts fit each other.
         size: how many bytes there are; of a state, only after `freeze`.
         step: how many bytes a segment has; the last one may have fewer.
+        unit: how many bytes there are of each row.
     """
+
+    unit = 1
 
     def __init__(self, contents: str, size: int, step: int) -> None:
         self.paths: list[str] = []
@@ -45,6 +50,10 @@ class Part:
     def pieces(self, k: int) -> list[np.ndarray]:
         """Returns a segment as arrays of bytes, one behind the other."""
         raise NotImplementedError
+
+    def takes(self, size: int, step: int, zeros: int) -> bool:  # noqa: ARG002
+        """Whether so many bytes fit, in such segments, of which some are zeros."""
+        return size == self.size and step % self.unit == 0
 
     def thaw(self, size: int, step: int) -> None:
         """Gets ready to be written, in segments of `step` bytes."""
@@ -75,6 +84,7 @@ class Rows(Part):
         self._storage, self._changes = storage, storage.changes
         layout = _row_layout.RowLayout(storage.data_spec, storage.capacity)
         self._row = self._changes.segments.row_bytes
+        self.unit = max(self._row, 1)
         step = self._changes.segments.rows * self._row
         super().__init__(layout.contents, layout.capacity * self._row, step)
 
@@ -127,6 +137,7 @@ class Values(Part):
         shape = [1] if self._scalar else variable.shape.as_list()
         self._shape = shape[1:]
         self._row = math.prod(self._shape) * self._dtype.itemsize
+        self.unit = max(self._row, 1)
         super().__init__(
             f"a variable {variable.dtype.name}{variable.shape.as_list()}",
             shape[0] * self._row,
@@ -184,6 +195,10 @@ class State(Part):
             found.append(piece[max(start, 0) : max(stop, 0)])
             start, stop = start - piece.size, stop - piece.size
         return found
+
+    def takes(self, size: int, step: int, zeros: int) -> bool:  # noqa: ARG002
+        """Whether so many bytes fit, in such segments, of which some are zeros."""
+        return zeros * step <= _MOST_ZEROS
 
     def thaw(self, size: int, step: int) -> None:
         """Gets ready to be written, in segments of `step` bytes."""

@@ -236,6 +236,15 @@ def _matched(
                 f"{where} {part.paths[0]!r} of {saved.contents}; got it of "
                 f"{part.contents}; make the objects as they were saved"
             )
+        zeros = saved.segments.count(None)
+        takes = _saved_folder.is_whole(saved) and part.takes(
+            saved.size, saved.step, zeros
+        )
+        if not takes:
+            raise ValueError(
+                f"{where} {part.paths[0]!r} of the size that {saved.contents} has; got "
+                f"{saved.size} bytes on the disk; take another copy"
+            )
         pairs.append((part, saved))
     for path in sorted(left):
         raise ValueError(
@@ -280,7 +289,15 @@ def _read(
                 ) from error
             part.placed(k, pieces)
     for part, _ in pairs:
-        part.finish()
+        try:
+            part.finish()
+        except Exception as error:
+            # What a state makes of what is none can be any error.
+            raise RuntimeError(
+                f"`load`: `folder` expected a state of {part.contents}; got another "
+                f"({type(error).__name__}: {error}); load the objects from another "
+                "copy, as only a part of them is loaded"
+            ) from error
     for part, _ in pairs:
         if isinstance(part, _saved_parts.Rows):
             part.remember(key, part.freeze())

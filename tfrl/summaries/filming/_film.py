@@ -79,19 +79,29 @@ def checked_frame(where: str, name: str, frame: Any) -> np.ndarray:
     return array
 
 
-def write(path: str, pictures: Iterator[Any], frames_per_sec: float) -> None:
+def write(
+    path: str,
+    pictures: Iterator[Any],
+    frames_per_sec: float,
+    where: str = "write",
+    name: str = "path",
+) -> None:
     """Writes a film in one step, when the last picture came.
 
     Args:
         path: what `checked_path` returned.
         pictures: of `PIL.Image`, RGB, all of one size; one at least.
         frames_per_sec: what `checked_speed` returned.
+        where: name of the asking function, for the error message.
+        name: of the argument that names the file, for the error message.
 
     Raises:
-        OSError: if the disk refuses.
+        OSError: if the disk refuses; what was there stays.
     """
     encoded = _encoded_video if _is_video(path) else _encoded_gif
-    durable.replace_file(path, encoded(pictures, frames_per_sec))
+    data = encoded(pictures, frames_per_sec)
+    with durable.explained(where, name, path):
+        durable.replace_file(path, data)
 
 
 def _is_video(path: str) -> bool:

@@ -175,7 +175,8 @@ def _record(
                 )
             yield pillow.fromarray(frame)
 
-    _film.write(path, pictures(), frames_per_sec)
+    name = "filepath" if where == "generate_gif" else "path"
+    _film.write(path, pictures(), frames_per_sec, where, name)
 
 
 def _played(

@@ -172,7 +172,8 @@ class VideoRecorder:
             )
         sizes = [self._opened(frame).size for frame in self._frames if frame]
         size = tuple(max(lengths) for lengths in zip(*sizes, strict=True))
-        _film.write(self.path, self._framed(size), self._frames_per_sec)
+        frames, speed = self._framed(size), self._frames_per_sec
+        _film.write(self.path, frames, speed, "VideoRecorder.close")
         self._is_open, self._frames = False, []
         self.clear_cache()
 

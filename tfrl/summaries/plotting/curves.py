@@ -180,8 +180,10 @@ class CurvesPlotter:
             )
         durable.check_output_file(where, "output_path", output_path, _ENDINGS)
         checks.check_positive(where, "dpi", dpi)
-        options = {"facecolor": "none"} if transparent else {}
-        _save(self.figure, output_path, dpi=dpi, transparent=transparent, **options)
+        options: dict[str, Any] = {"dpi": dpi, "transparent": transparent}
+        if transparent:
+            options["facecolor"] = "none"
+        _save(where, "output_path", self.figure, output_path, **options)
         if close_fig:
             self.figure = None
 
@@ -243,7 +245,7 @@ def plot_learning_curve(
     axes.spines["bottom"].set_color(_GREY)
     axes.margins(x=0.01)
     axes.legend(fontsize=9, labelcolor=_INK, framealpha=0.9, edgecolor="none")
-    _save(picture, path, facecolor="white")
+    _save(where, "path", picture, path, facecolor="white")
 
 
 def _check_curves(where: str, curves: list[mean_curve.MeanCurve]) -> None:
@@ -388,8 +390,9 @@ def _figure(
     )
 
 
-def _save(picture: Any, path: str | os.PathLike[str], **options: Any) -> None:
+def _save(where: str, name: str, picture: Any, path: Any, **options: Any) -> None:
     data = io.BytesIO()
     kind = pathlib.Path(path).suffix.lower().removeprefix(".")
     picture.savefig(data, format=kind, **options)
-    durable.replace_file(path, data.getvalue())
+    with durable.explained(where, name, path):
+        durable.replace_file(path, data.getvalue())

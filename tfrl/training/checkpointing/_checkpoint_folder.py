@@ -22,8 +22,8 @@ from tfrl.core import checks
 from tfrl.replay.disk import saving
 from tfrl.training.checkpointing import (
     _checkpointed,
-    _keras_names,
     _layer_paths,
+    _matching,
     _named_arrays,
     _sealed_folder,
 )
@@ -37,7 +37,16 @@ _ARRAYS = "arrays"
 _REPLAY = "replay"
 # It has the digests of the others.
 _REPLAY_FILE = "replay/manifest.json"
-_SHOWN = 5
+_LIKE = {
+    "step": int,
+    "score": (float, None),
+    "arrays": {str: ([str, [int]], [str, [(int, None)]], [str, None], None)},
+    "replays": [str],
+    "generators": {str: str},
+    "kinds": {str: str},
+}
+_PATH_LIKE = [(str, [str, str, bool, (int, None)])]
+_LIKES = {_OLD_FORMAT: _LIKE, _FORMAT: {**_LIKE, "paths": {str: _PATH_LIKE}}}
 _FOLDER = re.compile(r"ckpt-(0|[1-9][0-9]*)")
 
 
@@ -76,7 +85,7 @@ def best(folder: pathlib.Path) -> int | None:
     scores = []
     for step in steps(folder):
         try:
-            body = _sealed_folder.unseal(folder / f"ckpt-{step}", _STRUCTURE)
+            body = _sealed_folder.unseal(folder / f"ckpt-{step}", _STRUCTURE, _LIKES)
         except _sealed_folder.DamageError:
             continue
         if body.get("score") is not None:
@@ -217,108 +226,6 @@ def use(
     )
 
 
-def names(body: Mapping[str, Any]) -> list[str]:
-    """Returns the names of all parts of a checkpoint.
-
-    Args:
-        body: the structure of one.
-
-    Returns:
-        The names.
-
-    Example:
-        >>> names({"arrays": {"w": None}, "replays": [], "generators": {}})
-        ['w']
-    """
-    return [*body["arrays"], *body["replays"], *body["generators"]]
-
-
-def match(
-    where: str,
-    folder: pathlib.Path,
-    parts: _checkpointed.Parts,
-    body: Mapping[str, Any],
-    is_wanted: Callable[[str, str | None], bool],
-    strict: bool,
-) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
-    """Compares what is to be loaded with what is on the disk.
-
-    Args:
-        where: name of the function that asks.
-        folder: of the checkpoint.
-        parts: what is to be loaded.
-        body: its structure.
-        is_wanted: of a name and its `special_kind`.
-        strict: whether both must have the same names.
-
-    Returns:
-        Of the wanted names: those in both, with those on the disk; those not on the
-        disk; those only there.
-
-    Raises:
-        ValueError: if names differ and should not, or if something has another kind,
-            dtype or shape on the disk; it names them.
-    """
-    kinds = {**body["kinds"], **parts.kinds}
-    here, there = (
-        dict.fromkeys(name for name in each if is_wanted(name, kinds.get(name)))
-        for each in (parts.names(), names(body))
-    )
-    if "paths" in body:
-        saved = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
-        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, saved)
-    else:
-        lost = {n: parts.lost[n] for n in here if n in parts.lost}
-        if lost:
-            raise ValueError(
-                f"`{where}`: `global_step` expected a checkpoint that tells the layers "
-                f"named {sorted(set(lost.values()))} apart; got {folder}, of a version "
-                "of tfrl that did not keep the numbers in such names; if they are "
-                "these layers in this order, load it into layers made without `name`, "
-                "and save again"
-            )
-        chosen = _keras_names.matched({n: parts.old[n] for n in here}, there)
-    missing = tuple(name for name in here if name not in chosen)
-    found = set(chosen.values())
-    unexpected = tuple(name for name in there if name not in found)
-    if strict and (missing or unexpected):
-        layers = _layer_paths.named(parts.paths[n] for n in missing)
-        raise ValueError(
-            f"`{where}`: `strict` expected the names of {folder}; got missing there: "
-            f"{_listed(missing)}{layers}; unexpected there: {_listed(unexpected)}"
-            "; build the objects as they were saved, or pass strict=False"
-        )
-    _compare(where, folder, parts, body, chosen)
-    return chosen, missing, unexpected
-
-
-def _compare(
-    where: str,
-    folder: pathlib.Path,
-    parts: _checkpointed.Parts,
-    body: Mapping[str, Any],
-    chosen: Mapping[str, str],
-) -> None:
-    """Raises if something has another kind, dtype or shape on the disk."""
-    here: dict[str, Any] = _named_arrays.describe_arrays(parts.arrays)
-    here.update(dict.fromkeys(parts.replays, ["a buffer", ""]))
-    there: dict[str, Any] = dict(body["arrays"])
-    there.update(dict.fromkeys(body["replays"], ["a buffer", ""]))
-    for name, generator in parts.generators.items():
-        here[name] = ["generator", generator.bit_generator.state["bit_generator"]]
-    for name, text in body["generators"].items():
-        there[name] = ["generator", _typed_json.from_json(text)["bit_generator"]]
-    different = _named_arrays.array_differences(
-        {name: there[saved] for name, saved in chosen.items()},
-        {name: here[name] for name in chosen},
-    )
-    if different:
-        raise ValueError(
-            f"`{where}`: `global_step` expected objects of the shapes in {folder}; got "
-            f"others: {different}; build the objects as they were saved"
-        )
-
-
 def read_arrays(folder: pathlib.Path, leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Reads some arrays, as `_named_arrays.read_arrays`.
 
@@ -328,8 +235,14 @@ def read_arrays(folder: pathlib.Path, leaves: Mapping[str, Any]) -> dict[str, An
 
     Returns:
         The values by name.
+
+    Raises:
+        DamageError: if the files do not hold them.
     """
-    return _named_arrays.read_arrays(str(folder / _ARRAYS), leaves)
+    try:
+        return _named_arrays.read_arrays(str(folder / _ARRAYS), leaves)
+    except OSError as error:
+        raise _sealed_folder.DamageError(str(error)) from error
 
 
 def read_replays(folder: pathlib.Path, replays: Mapping[str, tf.Module]) -> None:
@@ -375,13 +288,8 @@ def _without_slashes(replays: Mapping[str, tf.Module]) -> dict[str, tf.Module]:
     }
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) or "nothing") + more
-
-
 def _checked(where: str, folder: pathlib.Path) -> dict[str, Any]:
-    body = _sealed_folder.unseal(folder, _STRUCTURE)
+    body = _sealed_folder.unseal(folder, _STRUCTURE, _LIKES)
     if body["format"] not in (_OLD_FORMAT, _FORMAT):
         raise ValueError(
             f"`{where}`: expected checkpoints of format {_FORMAT}; got format "
@@ -390,5 +298,7 @@ def _checked(where: str, folder: pathlib.Path) -> dict[str, Any]:
     match = _FOLDER.fullmatch(folder.name)
     if match and match[1] != str(body["step"]):
         raise _sealed_folder.DamageError(f"it holds step {body['step']}")
+    if body["format"] == _FORMAT and {*_matching.names(body)} - body["paths"].keys():
+        raise _sealed_folder.DamageError("it lacks paths")
     _sealed_folder.compare_files(folder, body)
     return body

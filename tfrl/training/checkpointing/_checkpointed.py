@@ -308,7 +308,7 @@ class _Search:
         hidden: Collection[int] = (),
     ) -> None:
         """Adds arrays under their paths; `names` are those before any counting."""
-        given = {step.layer for path in paths for step in path if step.given}
+        given = {str(step.layer) for path in paths for step in path if step.given}
         counts: collections.Counter = collections.Counter()
         for name, new, path, array in zip(
             names, _keras_names.renumbered(names), paths, arrays, strict=True
@@ -324,6 +324,7 @@ class _Search:
         self, group: dict[str, Any], path: _layer_paths.Path, old: str, item: Any
     ) -> None:
         name = _layer_paths.joined(path)
+        _named_arrays.check_name(self._where, path[0].token, name)
         if name in group:
             raise ValueError(
                 f"`{self._where}`: expected every part under a name of its own; got "

@@ -113,8 +113,8 @@ def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, st
         for name, saved in found.items()
         if letters.get(_letters(here[name]), saved) != saved
     }
-    steps = [step for n in doubtful for step in (*here[n], *there[found[n]])]
-    is_certain = any(step.given for step in steps if step.index is not None)
+    pairs = [(*here[name], *there[found[name]]) for name in doubtful]
+    is_certain = any(x.given and x.index is not None for pair in pairs for x in pair)
     is_shifted = letters.keys() != {_letters(path) for path in here.values()}
     if is_shifted and not is_certain and len(found) == len(here) == len(there):
         return found
@@ -313,11 +313,9 @@ def _variable_names(item: Any, own: Sequence[Any]) -> list[str]:
         keys.get(id(each), "variable") if _UNNAMED.fullmatch(each.name) else each.name
         for each in own
     ]
-    counts: collections.Counter = collections.Counter()
-    for k, name in enumerate(names):
-        names[k] = f"{name}:{counts[name]}" if counts[name] else name
-        counts[name] += 1
-    return names
+    before = [names[:k].count(name) for k, name in enumerate(names)]
+    pairs = zip(names, before, strict=True)
+    return [f"{name}:{k}" if k else name for name, k in pairs]
 
 
 @functools.cache

@@ -1,5 +1,8 @@
 """The arrays of a nest under the names of their places, in a TensorFlow checkpoint."""
 
+import glob
+import math
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,6 +28,7 @@ def name_arrays(nest: Any, root: str = "state") -> dict[str, Any]:
 
     Raises:
         TypeError: if a leaf is no array of fixed shape, or the nest is none of these.
+        ValueError: if a key holds half a character.
 
     Example:
         >>> list(name_arrays({"b": (np.zeros(1), None), "a": np.ones(2)}))
@@ -38,6 +42,7 @@ def name_arrays(nest: Any, root: str = "state") -> dict[str, Any]:
             f"{list(leaves)}; use these containers"
         )
     for name, leaf in leaves.items():
+        check_name("name_arrays", root, name)
         if leaf is not None and not _is_array(leaf):
             raise TypeError(
                 f"`name_arrays`: `{root}` expected tensors, variables or numeric numpy "
@@ -45,6 +50,29 @@ def name_arrays(nest: Any, root: str = "state") -> dict[str, Any]:
                 "convert it, or keep it in the metadata"
             )
     return leaves
+
+
+def check_name(where: str, item: str, name: str) -> None:
+    """Raises unless a name can be written to a checkpoint.
+
+    Args:
+        where: name of the function that asks.
+        item: what the name is of a part of.
+        name: of the part.
+
+    Raises:
+        ValueError: if it holds half a character, as texts of Python may.
+
+    Example:
+        >>> check_name("save", "net", "net/kernel")
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"`{where}`: `{item}` expected names of whole characters; got {name!r}; "
+            "rename it"
+        ) from error
 
 
 def describe_arrays(leaves: Mapping[str, Any]) -> dict[str, list[Any] | None]:
@@ -156,6 +184,7 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
     arrays = {name: leaf for name, leaf in leaves.items() if leaf is not None}
     if not arrays:
         return dict(leaves)
+    _check_sizes(prefix, arrays)
     try:
         with tf.device("CPU:0"):
             tensors = tf.raw_ops.RestoreV2(
@@ -171,6 +200,32 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
         ) from error
     values = map(_like, arrays.values(), tensors)
     return {**leaves, **dict(zip(arrays, values, strict=True))}
+
+
+def _check_sizes(prefix: str, arrays: Mapping[str, Any]) -> None:
+    """Raises before TensorFlow takes memory for what is no array of the checkpoint."""
+    where = f"`read_arrays`: `prefix` expected a TensorFlow checkpoint; got {prefix}"
+    try:
+        shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError, RuntimeError, SystemError) as error:
+        raise OSError(f"{where} ({error}); read it as it was written") from error
+    count = 0
+    for name, leaf in arrays.items():
+        shape = tf.TensorShape(leaf.shape)
+        if name not in shapes or not shape.is_compatible_with(shapes[name]):
+            found = shapes.get(name, "none")
+            raise OSError(
+                f"{where} with {found} as the shape of {name!r} instead of {shape}; "
+                "read it as it was written"
+            )
+        count += math.prod(shapes[name]) * tf.as_dtype(leaf.dtype).size
+    folder, _, start = prefix.rpartition("/")
+    files = pathlib.Path(folder).glob(f"{glob.escape(start)}.data-*")
+    size = sum(file.stat().st_size for file in files)
+    if count > size:
+        raise OSError(
+            f"{where} of {size} bytes for arrays of {count}; read it as it was written"
+        )
 
 
 def _sizes(leaf: Any) -> list[int | None] | None:

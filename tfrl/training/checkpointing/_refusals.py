@@ -23,6 +23,7 @@ def as_path(where: str, name: str, path: durable.Path) -> pathlib.Path:
 
     Raises:
         TypeError: if it is something else.
+        ValueError: if no file can have that name.
 
     Example:
         >>> as_path("save", "folder", "run").name
@@ -33,7 +34,17 @@ def as_path(where: str, name: str, path: durable.Path) -> pathlib.Path:
             f"`{where}`: `{name}` expected a path; got {path!r}; pass a text or a "
             "pathlib.Path"
         )
-    return pathlib.Path(path)
+    found = pathlib.Path(path)
+    try:
+        is_name = b"\0" not in os.fsencode(found)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise ValueError(
+            f"`{where}`: `{name}` expected a path; got {os.fspath(found)!r}, which no "
+            "file can have; choose another"
+        )
+    return found
 
 
 @contextlib.contextmanager

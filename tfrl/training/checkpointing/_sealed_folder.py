@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfrl.core import durable
+from tfrl.core import durable, regular_files
 
 
 class DamageError(Exception):
@@ -61,12 +61,16 @@ def seal(
     (folder / manifest).write_bytes(data)
 
 
-def unseal(folder: pathlib.Path, manifest: str) -> dict[str, Any]:
+def unseal(
+    folder: pathlib.Path, manifest: str, likes: Mapping[int, Any] | None = None
+) -> dict[str, Any]:
     """Reads the manifest that `seal` wrote, not the files.
 
     Args:
         folder: the folder.
         manifest: name of the manifest.
+        likes: by the number of a format what a body of it looks like, as for
+            `durable.unsealed`; the body has the number then.
 
     Returns:
         The body, with "files".
@@ -81,11 +85,15 @@ def unseal(folder: pathlib.Path, manifest: str) -> dict[str, Any]:
         tfrl...DamageError: manifest.json cannot be read
     """
     try:
-        data = (folder / manifest).read_bytes()
+        data = regular_files.read_file(folder / manifest)
     except OSError as error:
         raise DamageError(f"{manifest} cannot be read") from error
     try:
-        return durable.unsealed(data)
+        body: dict[str, Any] = durable.unsealed(data, {"files": {str: str}})
+        if likes is not None:
+            durable.unsealed(data, {"format": int})
+            durable.unsealed(data, likes.get(body["format"]))
+        return body
     except ValueError as error:
         raise DamageError(f"{manifest} is not as it was written") from error
 
@@ -107,14 +115,16 @@ def compare_files(folder: pathlib.Path, body: Mapping[str, Any]) -> None:
         tfrl.training.checkpointing._sealed_folder.DamageError: a cannot be read
     """
     for name, digest in body["files"].items():
+        if pathlib.PurePath(name).is_absolute() or ".." in pathlib.PurePath(name).parts:
+            raise DamageError(f"{name} is no file of the folder")
         try:
             intact = _digest(folder / name) == digest
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise DamageError(f"{name} cannot be read") from error
         if not intact:
             raise DamageError(f"{name} is not as it was written")
 
 
 def _digest(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
+    with regular_files.open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -16,10 +16,10 @@ from tfrl.core import checks, durable
 from tfrl.training.checkpointing import (
     _checkpoint_folder,
     _checkpointed,
+    _matching,
     _object_parts,
     _refusals,
 )
-from tfrl.training.serializing import _typed_json
 
 
 class Checkpointer:
@@ -228,9 +228,7 @@ class Checkpointer:
             )
 
         def read(path: pathlib.Path, body: dict[str, Any]) -> None:
-            chosen, *rest = _checkpoint_folder.match(
-                where, path, parts, body, is_wanted, strict
-            )
+            chosen, *rest = _matching.match(where, path, parts, body, is_wanted, strict)
             self._read(path, parts, body, chosen)
             self.missing, self.unexpected = rest
 
@@ -288,11 +286,8 @@ class Checkpointer:
 
         read = _checkpoint_folder.read_arrays(path, those_chosen(parts.arrays))
         values = {name: read[saved] for name, saved in chosen.items() if saved in read}
-        states = {
-            name: _typed_json.from_json(body["generators"][saved])
-            for name, saved in chosen.items()
-            if name in parts.generators
-        }
+        generators = those_chosen(parts.generators)
+        states = _matching.generator_states(body, generators)
         # If it raises, nothing was changed; what follows does not raise.
         _checkpoint_folder.read_replays(path, those_chosen(parts.replays))
         for item, found in parts.found.items():
@@ -305,7 +300,7 @@ class Checkpointer:
                 if name in values:
                     variable.assign(values[name])
         for name, state in states.items():
-            parts.generators[name].bit_generator.state = state
+            generators[name].bit_generator.state = state
 
 
 def enable_checkpoint(module: Any, flag: bool = True) -> None:
@@ -379,8 +374,8 @@ def extract_sub_state_dict_from_checkpoint(
     body = _checkpoint_folder.use(where, [path], lambda *_: None)
     found = {
         name: tf.TensorSpec(facts[1], facts[0])
-        for name, facts in body["arrays"].items()
-        if facts is not None and _checkpoint_folder.is_part(name, checkpoint_prefix)
+        for name, facts in _matching.known_arrays(body).items()
+        if _checkpoint_folder.is_part(name, checkpoint_prefix)
     }
     if not found:
         tops = sorted({name.split(".")[0] for name in body["arrays"]})
@@ -389,7 +384,12 @@ def extract_sub_state_dict_from_checkpoint(
             f"{checkpoint_prefix!r}; its items are {tops}"
         )
     prefix = checkpoint_prefix.removesuffix(".")
-    values = _checkpoint_folder.read_arrays(path, found)
+    values: dict[str, Any] = {}
+    _checkpoint_folder.use(
+        where,
+        [path],
+        lambda *_: values.update(_checkpoint_folder.read_arrays(path, found)),
+    )
     return {
         name.removeprefix(prefix).removeprefix(".") or prefix.split(".")[-1]: x.numpy()
         for name, x in values.items()

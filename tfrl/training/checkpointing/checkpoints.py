@@ -13,6 +13,7 @@ name, flushed to disk and then renamed (`tfrl.core.durable`), so that a process 
 at any moment leaves the steps that were complete before.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -23,7 +24,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.core import checks, durable, file_locks
+from tfrl.core import checks, durable, file_locks, regular_files
 from tfrl.training.checkpointing import _named_arrays, _refusals, _sealed_folder
 from tfrl.training.serializing import _typed_json
 
@@ -31,6 +32,7 @@ _FORMAT = 1
 _MANIFEST = "manifest.json"
 _METADATA = "metadata.json"
 _STATE = "state"
+_LIKE = {"step": int, "arrays": {str: ([str, [(int, None)]], [str, None], None)}}
 _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
 
 
@@ -153,9 +155,9 @@ def load_run(
                 "it was when it was saved"
             )
         values = _named_arrays.read_arrays(str(chosen / _STATE), leaves)
-        text = (chosen / _METADATA).read_bytes()
+        text = regular_files.read_file(chosen / _METADATA)
     state = tf.nest.pack_sequence_as(template, list(values.values()))
-    return state, _typed_json.from_json(text), step
+    return state, _metadata(chosen, text), step
 
 
 def list_steps(directory: durable.Path) -> list[int]:
@@ -310,7 +312,7 @@ def _write_step(
 
 def _checked_manifest(folder: pathlib.Path) -> dict[str, Any]:
     """Reads a step's manifest and compares every file with it."""
-    body = _sealed_folder.unseal(folder, _MANIFEST)
+    body = _sealed_folder.unseal(folder, _MANIFEST, {_FORMAT: _LIKE})
     if body["format"] != _FORMAT:
         raise ValueError(
             f"`load_run`: `directory` expected checkpoints of format {_FORMAT}; got "
@@ -320,6 +322,17 @@ def _checked_manifest(folder: pathlib.Path) -> dict[str, Any]:
         raise _sealed_folder.DamageError(f"it holds step {body['step']}")
     _sealed_folder.compare_files(folder, body)
     return body
+
+
+def _metadata(folder: pathlib.Path, text: bytes) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        metadata = _typed_json.from_json(text)
+        if isinstance(metadata, dict):
+            return metadata
+    raise ValueError(
+        f"`load_run`: `directory` expected metadata as `save_run` writes them; got "
+        f"others in {folder / _METADATA}; pass another step"
+    )
 
 
 def _newest_undamaged(folder: pathlib.Path) -> tuple[int, dict[str, Any]]:

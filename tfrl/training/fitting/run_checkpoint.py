@@ -121,10 +121,19 @@ class RunCheckpoint(keras.callbacks.Callback):
         self._restore_tracked(metadata, epoch)
         for name, value in metadata["states"].items():
             part = self._parts[name]
-            if isinstance(part, np.random.Generator):
-                part.bit_generator.state = value
-            else:
-                part.set_state(value)
+            try:
+                if isinstance(part, np.random.Generator):
+                    part.bit_generator.state = value
+                else:
+                    part.set_state(value)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                if str(error).startswith("`"):
+                    raise
+                raise ValueError(
+                    f"`RunCheckpoint`: `parts` expected {name!r} as it was in epoch "
+                    f"{epoch}; got another state ({type(error).__name__}: {error}); "
+                    "make it as it was saved"
+                ) from error
         return epoch
 
     def after_fit(self) -> None:
@@ -219,6 +228,11 @@ class RunCheckpoint(keras.callbacks.Callback):
             ) from error
 
     def _check_parts(self, metadata: Mapping[str, Any], step: int) -> None:
+        if not _is_of_fit(metadata):
+            raise ValueError(
+                "`RunCheckpoint`: `directory` expected a run of `fit`; got something "
+                f"else in epoch {step} of {self.directory}; choose another folder"
+            )
         saved = {*metadata["states"], *metadata["tracked"]["names"]}
         if saved != set(self._parts):
             raise ValueError(
@@ -262,6 +276,18 @@ def _lost(name: str, part: Any, checkpoint: tf.train.Checkpoint) -> list[str]:
     reached = {id(each) for each in tf.train.TrackableView(checkpoint).descendants()}
     arrays = [each for each, array in found.arrays.items() if id(array) not in reached]
     return arrays + list(found.generators)
+
+
+def _is_of_fit(metadata: Mapping[str, Any]) -> bool:
+    states, tracked = metadata.get("states"), metadata.get("tracked")
+    if not isinstance(states, dict) or not isinstance(tracked, dict):
+        return False
+    names, replays = tracked.get("names"), tracked.get("replays", [])
+    digests = tracked.get("digests")
+    if not (isinstance(names, list) and isinstance(replays, list)):
+        return False
+    keys = [*states, *names, *replays, *(digests if isinstance(digests, dict) else [0])]
+    return all(isinstance(key, str) for key in keys) and {*replays} <= {*names}
 
 
 def _variables(model: Any) -> dict[str, list[Any]]:

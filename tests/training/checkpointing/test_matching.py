@@ -1,0 +1,22 @@
+"""Tests of `tfrl.training.checkpointing._matching`."""
+
+import numpy as np
+import pytest
+
+from tfrl.training.checkpointing import _matching, _sealed_folder
+from tfrl.training.serializing import _typed_json
+
+
+def test_states_of_generators_fit_or_are_damage():
+    rng = np.random.default_rng(3)
+    text = _typed_json.to_json(rng.bit_generator.state)
+    found = _matching.generator_states({"generators": {"r": text}}, {"r": rng})
+    assert found == {"r": rng.bit_generator.state}
+    for bad in ("", "3", "{}", '{"bit_generator":"PCG64"}'):
+        with pytest.raises(_sealed_folder.DamageError, match="generator|no such state"):
+            _matching.generator_states({"generators": {"r": bad}}, {"r": rng})
+
+
+def test_arrays_of_unknown_dtypes_are_left_out():
+    arrays = {"a": ["float32", [1]], "b": ["no dtype", [1]], "c": None}
+    assert list(_matching.known_arrays({"arrays": arrays})) == ["a"]

@@ -1,0 +1,187 @@
+"""What is to be loaded, compared with what a checkpoint holds."""
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.training.checkpointing import (
+    _checkpointed,
+    _keras_names,
+    _layer_paths,
+    _named_arrays,
+    _sealed_folder,
+)
+from tfrl.training.serializing import _typed_json
+
+_SHOWN = 5
+
+
+def names(body: Mapping[str, Any]) -> list[str]:
+    """Returns the names of all parts of a checkpoint.
+
+    Args:
+        body: the structure of one.
+
+    Returns:
+        The names.
+
+    Example:
+        >>> names({"arrays": {"w": None}, "replays": [], "generators": {}})
+        ['w']
+    """
+    return [*body["arrays"], *body["replays"], *body["generators"]]
+
+
+def known_arrays(body: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Returns dtypes and shapes of arrays, of dtypes that TensorFlow knows.
+
+    Args:
+        body: the structure of a checkpoint.
+
+    Returns:
+        `[dtype name, sizes]` by name.
+
+    Example:
+        >>> known_arrays({"arrays": {"w": ["float32", [2]], "v": None}})
+        {'w': ['float32', [2]]}
+    """
+    dtypes = {each.name for each in vars(tf.dtypes).values() if _is_dtype(each)}
+    arrays = {name: facts for name, facts in body["arrays"].items() if facts}
+    return {name: facts for name, facts in arrays.items() if facts[0] in dtypes}
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, tf.DType)
+
+
+def match(
+    where: str,
+    folder: pathlib.Path,
+    parts: _checkpointed.Parts,
+    body: Mapping[str, Any],
+    is_wanted: Callable[[str, str | None], bool],
+    strict: bool,
+) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """Compares what is to be loaded with what is on the disk.
+
+    Args:
+        where: name of the function that asks.
+        folder: of the checkpoint.
+        parts: what is to be loaded.
+        body: its structure.
+        is_wanted: of a name and its `special_kind`.
+        strict: whether both must have the same names.
+
+    Returns:
+        Of the wanted names: those in both, with those on the disk; those not on the
+        disk; those only there.
+
+    Raises:
+        ValueError: if names differ and should not, or if something has another kind,
+            dtype or shape on the disk; it names them.
+    """
+    kinds = {**body["kinds"], **parts.kinds}
+    here, there = (
+        dict.fromkeys(name for name in each if is_wanted(name, kinds.get(name)))
+        for each in (parts.names(), names(body))
+    )
+    if "paths" in body:
+        saved = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
+        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, saved)
+    else:
+        lost = {n: parts.lost[n] for n in here if n in parts.lost}
+        if lost:
+            raise ValueError(
+                f"`{where}`: `global_step` expected a checkpoint that tells the layers "
+                f"named {sorted(set(lost.values()))} apart; got {folder}, of a version "
+                "of tfrl that did not keep the numbers in such names; if they are "
+                "these layers in this order, load it into layers made without `name`, "
+                "and save again"
+            )
+        chosen = _keras_names.matched({n: parts.old[n] for n in here}, there)
+    missing = tuple(name for name in here if name not in chosen)
+    found = set(chosen.values())
+    unexpected = tuple(name for name in there if name not in found)
+    if strict and (missing or unexpected):
+        layers = _layer_paths.named(parts.paths[n] for n in missing)
+        raise ValueError(
+            f"`{where}`: `strict` expected the names of {folder}; got missing there: "
+            f"{_listed(missing)}{layers}; unexpected there: {_listed(unexpected)}"
+            "; build the objects as they were saved, or pass strict=False"
+        )
+    _compare(where, folder, parts, body, chosen)
+    return chosen, missing, unexpected
+
+
+def _compare(
+    where: str,
+    folder: pathlib.Path,
+    parts: _checkpointed.Parts,
+    body: Mapping[str, Any],
+    chosen: Mapping[str, str],
+) -> None:
+    """Raises if something has another kind, dtype or shape on the disk."""
+    here: dict[str, Any] = _named_arrays.describe_arrays(parts.arrays)
+    here.update(dict.fromkeys(parts.replays, ["a buffer", ""]))
+    there: dict[str, Any] = dict(body["arrays"])
+    there.update(dict.fromkeys(body["replays"], ["a buffer", ""]))
+    for name, generator in parts.generators.items():
+        here[name] = ["generator", generator.bit_generator.state["bit_generator"]]
+    for name, text in body["generators"].items():
+        there[name] = ["generator", _generator_state(text)["bit_generator"]]
+    different = _named_arrays.array_differences(
+        {name: there[saved] for name, saved in chosen.items()},
+        {name: here[name] for name in chosen},
+    )
+    if different:
+        raise ValueError(
+            f"`{where}`: `global_step` expected objects of the shapes in {folder}; got "
+            f"others: {different}; build the objects as they were saved"
+        )
+
+
+def _generator_state(text: str) -> dict[str, Any]:
+    try:
+        state = _typed_json.from_json(text)
+    except ValueError as error:
+        raise _sealed_folder.DamageError("a generator cannot be read") from error
+    if not isinstance(state, dict) or not isinstance(state.get("bit_generator"), str):
+        raise _sealed_folder.DamageError("a generator has no state")
+    return state
+
+
+def generator_states(
+    body: Mapping[str, Any], generators: Mapping[str, np.random.Generator]
+) -> dict[str, Any]:
+    """Returns the states of generators, each of which fits its own.
+
+    Args:
+        body: structure of a checkpoint.
+        generators: by name there, of the kinds there.
+
+    Returns:
+        The states by name.
+
+    Raises:
+        DamageError: if one does not fit.
+
+    Example:
+        >>> generator_states({"generators": {}}, {})
+        {}
+    """
+    states = {name: _generator_state(body["generators"][name]) for name in generators}
+    for name, state in states.items():
+        try:
+            type(generators[name].bit_generator)().state = state
+        except Exception as error:
+            # What NumPy makes of a wrong state can be any error.
+            raise _sealed_folder.DamageError(f"{name} has no such state") from error
+    return states
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (", ".join(names[:_SHOWN]) or "nothing") + more
