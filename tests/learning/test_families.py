@@ -1,7 +1,7 @@
 """A short run in each family of environments, through the commands a user has."""
 
 import ctypes.util
-import importlib
+import importlib.util
 import os
 import pathlib
 import subprocess
