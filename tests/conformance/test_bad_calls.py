@@ -16,7 +16,16 @@ import tensorflow_probability as tfp
 from conformance import battery, table
 
 import tfrl
-from tfrl import bijectors, core, distributions, exploration, ops, schedules, stats
+from tfrl import (
+    bijectors,
+    core,
+    distributions,
+    exploration,
+    losses,
+    ops,
+    schedules,
+    stats,
+)
 
 WRONG = {"None": None, "object": object(), "dict": {}, "word": "word"}
 BOX = core.BoundedTensorSpec([2], tf.float32, -1.0, 1.0)
@@ -167,6 +176,28 @@ CALLS = {
     "average": (stats.AdaptiveAverager(BOX).average, {"tensor": TWO[tf.newaxis]}),
     "normalize": (stats.EMNormalizer(BOX).normalize, {"tensor": TWO[tf.newaxis]}),
     "ConstantScheduler": (schedules.ConstantScheduler, {"value": 1.0}),
+    "Progress": (schedules.Progress, {"percent": 0.0, "iterations": 1}),
+    "as_scheduler": (schedules.as_scheduler, {"value_or_scheduler": 1.0}),
+    "conservative_alpha_loss": (
+        losses.conservative_alpha_loss,
+        {"log_alpha": 0.0, "penalties": TWO, "threshold": 1.0},
+    ),
+    "multi_quantile_huber_loss": (
+        losses.multi_quantile_huber_loss,
+        {"quantiles": TWO, "target": 1.0, "delta": 0.1},
+    ),
+    "ppo_clip_loss": (
+        losses.ppo_clip_loss,
+        {"log_probs": TWO, "old_log_probs": TWO, "advantages": TWO, "clip": 0.2},
+    ),
+    "sac_actor_loss": (
+        losses.sac_actor_loss,
+        {"log_probs": TWO, "q_values": [[1.0], [2.0]], "alpha": 0.2},
+    ),
+    "temperature_loss": (
+        losses.temperature_loss,
+        {"log_alpha": 0.0, "log_probs": TWO, "target_entropy": -1.0},
+    ),
     "zeros_from_spec": (core.zeros_from_spec, {"nested_spec": BOX, "batch_size": 2}),
     "batch_to_single": (
         core.batch_to_single,
@@ -210,6 +241,7 @@ ADMITTED = {
 }
 NAN = {
     "action_to_ind": {"action": [[np.nan, 0.0]]},
+    "Progress": {"percent": np.nan, "iterations": np.nan},
     "batch_to_single": {"index": np.nan},
     "ConstantScheduler": {"value": np.nan},
     "epsilon_greedy": {"eps": np.nan},

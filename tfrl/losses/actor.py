@@ -76,6 +76,7 @@ def sac_actor_loss(
     log_probs = _operands.equal(
         where, "log_probs", log_probs, "q_values[..., 0]", q_values
     )
+    alpha = checks.as_tensor(where, "alpha", alpha, None, q_values.dtype)
     alpha = tf.stop_gradient(_operands.number(alpha, q_values.dtype))
     return records.LossInfo(alpha * log_probs - q_values, SACActorLossExtra(q_values))
 

@@ -61,7 +61,9 @@ def temperature_loss(
     """
     where = "temperature_loss"
     log_probs = _operands.leading(where, "log_probs", log_probs)
-    limit = -_operands.number(target_entropy, log_probs.dtype)
+    dtype = log_probs.dtype
+    target = checks.as_tensor(where, "target_entropy", target_entropy, None, dtype)
+    limit = -_operands.number(target, dtype)
     return _multiplier_loss(where, log_alpha, "log_probs", log_probs, limit)
 
 
@@ -99,7 +101,9 @@ def conservative_alpha_loss(
     """
     where = "conservative_alpha_loss"
     penalties = _operands.leading(where, "penalties", penalties)
-    limit = _operands.number(threshold, penalties.dtype)
+    dtype = penalties.dtype
+    threshold = checks.as_tensor(where, "threshold", threshold, None, dtype)
+    limit = _operands.number(threshold, dtype)
     return _multiplier_loss(where, log_alpha, "penalties", penalties, limit)
 
 

@@ -246,6 +246,7 @@ def clipped_double_q_target(
         log_probs = _operands.equal(
             where, "next_log_probs", next_log_probs, leader, values
         )
+        alpha = checks.as_tensor(where, "alpha", alpha, None, values.dtype)
         values -= _operands.number(alpha, values.dtype) * log_probs
     elif next_log_probs is not None or alpha is not None:
         raise ValueError(

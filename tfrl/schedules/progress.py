@@ -29,6 +29,7 @@ class Progress:
         global_counter: the step of the summaries, at least 0.
 
     Raises:
+        TypeError: if a field is no number, variable or tensor.
         ValueError: if a number is outside its range or not finite.
 
     Example:
@@ -48,6 +49,11 @@ class Progress:
             if isinstance(value, numbers.Real):
                 checks.check_within("Progress", field.name, value, 0, most)
                 checks.check_finite("Progress", field.name, value)
+            elif not hasattr(value, "dtype"):
+                raise TypeError(
+                    f"`Progress`: `{field.name}` expected a number, a variable or a "
+                    f"scalar tensor; got {value!r}"
+                )
 
 
 _NOTHING_DONE = Progress()

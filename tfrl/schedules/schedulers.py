@@ -376,6 +376,7 @@ def as_scheduler(value_or_scheduler: Any) -> Callable[..., Any]:
     """
     if callable(value_or_scheduler):
         return value_or_scheduler
+    _schedule.check_number("as_scheduler", "value_or_scheduler", value_or_scheduler)
     return ConstantScheduler(value_or_scheduler)
 
 
