@@ -133,6 +133,14 @@ class Pictures(gym.Env):
         return seen
 
 
+@pytest.mark.parametrize("nest", [{"a": np.ones(2)}, (np.ones(2),), {}])
+def test_nests_in_the_place_of_an_array(nest):
+    with pytest.raises(ValueError, match="`Here`: `inputs` must be one array; got"):
+        _observation_kinds.checked_rows("Here", ["flat", []], nest, lambda x: x.shape)
+    with pytest.raises(ValueError, match="`Here`: `inputs` must be one array; got"):
+        rows(["flat", []], {"a": (2, 3)})
+
+
 @pytest.mark.parametrize("channels", [(), (1,), (3,)], ids=str)
 def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
     env = gym.wrappers.FrameStackObservation(Pictures(*channels), 4)

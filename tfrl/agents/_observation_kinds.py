@@ -105,7 +105,12 @@ def _leaves(
     if kind[0] == "one_hot":
         # A choice of one is a number, or a vector of one.
         fitting = [[len(kind[1])]] if len(kind[1]) > 1 else [[], [1]]
-    return [(name, tf.TensorShape(shape_of(nest)), fitting)]
+    try:
+        return [(name, tf.TensorShape(shape_of(nest)), fitting)]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{where}`: `{name}` must be one array; got {type(nest).__name__}"
+        ) from error
 
 
 def _image(shape: list[int]) -> list[Any]:
