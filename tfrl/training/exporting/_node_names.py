@@ -44,8 +44,7 @@ def renumber(function: Any, *, outputs: bool = True) -> None:
 
     def renamed(text: str) -> str:
         """What refers to a node, an output of it, its end or its place."""
-        prefix, name, output = _REFERENCE.fullmatch(text).groups()
-        return f"{prefix}{names.get(name, name)}{output}"
+        return _REFERENCE.sub(lambda x: x[1] + names.get(x[2], x[2]) + x[3], text, 1)
 
     for argument in signature.input_arg:
         argument.name = renamed(argument.name)

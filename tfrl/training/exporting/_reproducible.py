@@ -13,7 +13,7 @@ import pathlib
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -46,10 +46,10 @@ def variables_of(traced: Any) -> list[tf.Variable]:
     for place, tensor in enumerate(traced.captured_inputs):
         places.setdefault(id(tensor), place)
 
-    def place(variable: tf.Variable) -> tuple[int, str]:
+    def first_use(variable: tf.Variable) -> tuple[int, str]:
         return places.get(id(variable.handle), len(places)), variable.name
 
-    return sorted(traced.variables, key=place)
+    return sorted(traced.variables, key=first_use)
 
 
 def settle(folder: pathlib.Path) -> list[str]:
@@ -102,9 +102,9 @@ def settle_archive(path: pathlib.Path) -> None:
         path: the file.
 
     Example:
-        >>> import keras, tempfile
+        >>> import tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "model.keras")
-        >>> keras.Sequential([keras.Input([3])]).save(path)
+        >>> keras.Sequential([keras.Input([3]), keras.layers.ReLU()]).save(path)
         >>> settle_archive(path)
         >>> zipfile.ZipFile(path).getinfo("model.weights.h5").date_time
         (1980, 1, 1, 0, 0, 0)
@@ -197,7 +197,7 @@ def _rename(part: Any, names: Mapping[Any, Any]) -> None:
             else:
                 _rename(value, names)
         return
-    if isinstance(part, Mapping) and any(key in names for key in part):
+    if isinstance(part, MutableMapping) and any(key in names for key in part):
         kept = {names.get(key, key): copy.deepcopy(part[key]) for key in part}
         part.clear()
         for key, value in kept.items():
