@@ -22,7 +22,7 @@ class ObservationNormalization(keras.layers.Layer):
     Example:
         >>> layer = ObservationNormalization()
         >>> layer.build((None, 1))
-        >>> layer.set_weights([[2.0], [4.0], 9.0])
+        >>> layer.set_weights([np.array([2.0]), np.array([4.0]), np.array(9.0)])
         >>> layer(np.array([[6.0]], np.float32)).numpy().round(3)
         array([[2.]], dtype=float32)
     """

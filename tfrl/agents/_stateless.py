@@ -99,7 +99,7 @@ def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
     Example:
         >>> layer = keras.layers.Dense(2, name="dense")
         >>> layer.build((None, 3))
-        >>> [variable.shape for variable in rebuilt(layer).variables]
+        >>> [weight.shape for weight in rebuilt(layer).get_weights()]
         [(3, 2), (2,)]
     """
     kinds = {type(layer).__name__: type(layer)}

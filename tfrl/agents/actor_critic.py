@@ -357,8 +357,9 @@ def estimate_advantages(
             fold, policy.normalize(trajectory.next_observations)
         )
         next_values = policy.state(successors, method="critic")
-        outputs = _outputs.Outputs(*policy.state(observations), next_values)
-    parameters, values, next_values = outputs
+        parameters, values = policy.state(observations)
+    else:
+        parameters, values, next_values = outputs
     actions = fold(trajectory.actions)
     dtype = values.dtype
     returns = value.td_lambda_return(
