@@ -81,12 +81,12 @@ def test_what_does_not_work_without_posix_says_so(tmp_path):
 
 def test_locks(tmp_path):
     files = [os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT) for _ in range(2)]
-    file_locks.lock(files[0], shared=True)
-    file_locks.lock(files[1], shared=True, wait=False)
+    file_locks.lock_file(files[0], shared=True)
+    file_locks.lock_file(files[1], shared=True, wait=False)
     with pytest.raises(BlockingIOError):
-        file_locks.lock(files[1], wait=False)
-    file_locks.unlock(files[0])
-    file_locks.lock(files[1], wait=False)
+        file_locks.lock_file(files[1], wait=False)
+    file_locks.unlock_file(files[0])
+    file_locks.lock_file(files[1], wait=False)
     for file in files:
         os.close(file)
 
@@ -112,13 +112,13 @@ def test_locks_of_windows(tmp_path, monkeypatch):
     monkeypatch.setattr(file_locks, "_msvcrt", Msvcrt())
     files = [os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT) for _ in range(2)]
     os.write(files[0], b"text")
-    file_locks.lock(files[0])
+    file_locks.lock_file(files[0])
     assert os.lseek(files[0], 0, os.SEEK_CUR) == 4
     with pytest.raises(BlockingIOError):
-        file_locks.lock(files[1], wait=False)
-    file_locks.unlock(files[0])
-    file_locks.lock(files[1], shared=True)
-    file_locks.unlock(files[1])
+        file_locks.lock_file(files[1], wait=False)
+    file_locks.unlock_file(files[0])
+    file_locks.lock_file(files[1], shared=True)
+    file_locks.unlock_file(files[1])
     for file in files:
         os.close(file)
     durable.replace_file(tmp_path / "a", b"new")
@@ -126,4 +126,4 @@ def test_locks_of_windows(tmp_path, monkeypatch):
     with durable.shared_folder(tmp_path):
         (tmp_path / ".writing-b").write_bytes(b"left by a killed process")
         durable.replace_file(tmp_path / "b", b"1")
-    assert not file_locks.are_posix()
+    assert not file_locks.has_posix_files()

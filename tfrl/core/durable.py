@@ -75,7 +75,7 @@ def check_output_file(
 
 
 @contextlib.contextmanager
-def explained(where: str, name: str, path: Path) -> Iterator[None]:
+def explain_refusals(where: str, name: str, path: Path) -> Iterator[None]:
     """Says what the disk refuses in a block that replaces a file.
 
     Args:
@@ -90,7 +90,7 @@ def explained(where: str, name: str, path: Path) -> Iterator[None]:
         OSError: of the same number.
 
     Example:
-        >>> with explained("plot", "path", "a.png"):
+        >>> with explain_refusals("plot", "path", "a.png"):
         ...     raise OSError(errno.ENOSPC, "No space left on device")
         Traceback (most recent call last):
         ...
@@ -136,7 +136,7 @@ def replace_file(path: Path, data: bytes) -> None:
             free.write_bytes(data)
             flush_to_disk(free)
             # Onto a file that exists, Windows only replaces.
-            (os.rename if file_locks.are_posix() else os.replace)(free, path)
+            (os.rename if file_locks.has_posix_files() else os.replace)(free, path)
             flush_to_disk(path.parent)
         except BaseException:
             free.unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def replace_file(path: Path, data: bytes) -> None:
 @contextlib.contextmanager
 def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Makes a file, and keeps others off it, by a lock that ends with the process."""
-    if not file_locks.are_posix():
+    if not file_locks.has_posix_files():
         # An open file cannot be renamed there: nobody waits, the last one stays.
         yield path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
         return
@@ -156,7 +156,7 @@ def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
             raise OSError(errno.EEXIST, "a link or pipe is in the way", str(path))
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            file_locks.lock(file)
+            file_locks.lock_file(file)
             if _is_at(path, file):
                 yield path
                 return
@@ -177,13 +177,13 @@ def _remove_unless_at_work(path: pathlib.Path) -> None:
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         file = os.open(path, os.O_RDWR)
         try:
-            file_locks.lock(file, wait=False)
+            file_locks.lock_file(file, wait=False)
             is_there = _is_at(path, file)
-            if is_there and file_locks.are_posix():
+            if is_there and file_locks.has_posix_files():
                 path.unlink()
         finally:
             os.close(file)
-        if is_there and not file_locks.are_posix():
+        if is_there and not file_locks.has_posix_files():
             path.unlink()
 
 
@@ -212,7 +212,7 @@ def _side_by_side(function: Callable[[Any], None], paths: Iterable[Path]) -> Non
 
 
 def _flush(path: Path) -> None:
-    is_posix = file_locks.are_posix()
+    is_posix = file_locks.has_posix_files()
     if not is_posix and os.path.isdir(path):  # which cannot be opened there
         return
     file = os.open(path, os.O_RDONLY if is_posix else os.O_RDWR)
@@ -325,7 +325,7 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
     try:
         alone = True
         try:
-            file_locks.lock(file, wait=not reading)
+            file_locks.lock_file(file, wait=not reading)
         except BlockingIOError:
             alone = False
         if alone:
@@ -335,8 +335,8 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
                         _remove_unless_at_work(entry)
                     else:
                         _remove_any(entry)
-        if reading and (file_locks.are_posix() or not alone):
-            file_locks.lock(file, shared=True)
+        if reading and (file_locks.has_posix_files() or not alone):
+            file_locks.lock_file(file, shared=True)
         yield
     finally:
         os.close(file)

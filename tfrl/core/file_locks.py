@@ -25,7 +25,7 @@ _LOCKED_BYTE = 1 << 40
 _LOOK_AGAIN_SECONDS = 0.02
 
 
-def lock(file: int, shared: bool = False, wait: bool = True) -> None:
+def lock_file(file: int, shared: bool = False, wait: bool = True) -> None:
     """Locks an open file for this descriptor, until it is closed or unlocked.
 
     Args:
@@ -40,7 +40,7 @@ def lock(file: int, shared: bool = False, wait: bool = True) -> None:
 
     Example:
         >>> with open(os.devnull) as file:
-        ...     lock(file.fileno())
+        ...     lock_file(file.fileno())
     """
     if _fcntl is not None:
         kind = _fcntl.LOCK_SH if shared else _fcntl.LOCK_EX
@@ -58,7 +58,7 @@ def lock(file: int, shared: bool = False, wait: bool = True) -> None:
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 
-def unlock(file: int) -> None:
+def unlock_file(file: int) -> None:
     """Gives a lock back, also if copies of the descriptor stay open.
 
     Args:
@@ -66,8 +66,8 @@ def unlock(file: int) -> None:
 
     Example:
         >>> with open(os.devnull) as file:
-        ...     lock(file.fileno())
-        ...     unlock(file.fileno())
+        ...     lock_file(file.fileno())
+        ...     unlock_file(file.fileno())
     """
     if _fcntl is not None:
         _fcntl.flock(file, _fcntl.LOCK_UN)
@@ -75,13 +75,16 @@ def unlock(file: int) -> None:
         _call(file, "LK_UNLCK")
 
 
-def are_posix() -> bool:
+def has_posix_files() -> bool:
     """Whether files have the locks, and folders the ways, of POSIX systems.
 
     There a file can be renamed while it is open, and a folder flushed to the disk.
 
+    Returns:
+        False on Windows.
+
     Example:
-        >>> are_posix() == (os.name == "posix")
+        >>> has_posix_files() == (os.name == "posix")
         True
     """
     return _fcntl is not None

@@ -100,7 +100,7 @@ class FileBlock(MemoryBlock):
             self._mapping.flush()
 
     def _complete(self, file: int) -> None:
-        file_locks.lock(file)  # against a process in the midst of this
+        file_locks.lock_file(file)  # against a process in the midst of this
         try:
             size = os.fstat(file).st_size
             if not self._path.is_file():
@@ -118,7 +118,7 @@ class FileBlock(MemoryBlock):
                 )
         finally:
             # Closing would not do: a mapping keeps a copy of the descriptor.
-            file_locks.unlock(file)
+            file_locks.unlock_file(file)
 
 
 class SegmentBlock(MemoryBlock):

@@ -322,7 +322,7 @@ def _write_all(file: io.FileIO, data: memoryview) -> None:
 
 def _set_direct(file: io.FileIO, direct: bool) -> None:
     """Sets whether writing goes past the cache, where the disk can do that."""
-    if not (_DIRECT and file_locks.are_posix()):
+    if not (_DIRECT and file_locks.has_posix_files()):
         return
     fcntl = importlib.import_module("fcntl")
     with contextlib.suppress(OSError):

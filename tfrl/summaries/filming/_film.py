@@ -100,7 +100,7 @@ def write(
     """
     encoded = _encoded_video if _is_video(path) else _encoded_gif
     data = encoded(pictures, frames_per_sec)
-    with durable.explained(where, name, path):
+    with durable.explain_refusals(where, name, path):
         durable.replace_file(path, data)
 
 

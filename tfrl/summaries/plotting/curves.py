@@ -394,5 +394,5 @@ def _save(where: str, name: str, picture: Any, path: Any, **options: Any) -> Non
     data = io.BytesIO()
     kind = pathlib.Path(path).suffix.lower().removeprefix(".")
     picture.savefig(data, format=kind, **options)
-    with durable.explained(where, name, path):
+    with durable.explain_refusals(where, name, path):
         durable.replace_file(path, data.getvalue())

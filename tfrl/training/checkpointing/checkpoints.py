@@ -237,7 +237,7 @@ class RunLock:
                 f"{self._directory} ({error.strerror}); choose another one"
             ) from error
         try:
-            file_locks.lock(file, wait=False)
+            file_locks.lock_file(file, wait=False)
         except BlockingIOError as error:
             holder = os.read(file, 4096).decode("utf-8", "replace").strip()
             os.close(file)

@@ -126,7 +126,7 @@ def _check_alike(where: str, target: pathlib.Path, fresh: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
-    if not file_locks.are_posix():
+    if not file_locks.has_posix_files():
         # Folders cannot be opened there. Names keep apart; what is left stays.
         if not wait:
             raise BlockingIOError
@@ -135,7 +135,7 @@ def _locked(folder: str | os.PathLike[str], wait: bool = True) -> Iterator[None]
     held = os.open(folder, os.O_RDONLY)
     try:
         try:
-            file_locks.lock(held, wait=wait)
+            file_locks.lock_file(held, wait=wait)
         except OSError:
             # Some network disks know no locks: there only the names keep apart.
             if not wait:
