@@ -82,6 +82,8 @@ def run(tmp_path, *arguments, check=True):
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])]),
         "MUJOCO_GL": "egl",
+        # Mesa's other software renderer holds an LLVM, which crashes TensorFlow's.
+        "GALLIUM_DRIVER": "softpipe",
         "SDL_VIDEODRIVER": "dummy",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
