@@ -81,8 +81,9 @@ def run(tmp_path, *arguments, check=True):
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])]),
-        "MUJOCO_GL": "egl",
-        # Mesa's other software renderer holds an LLVM, which crashes TensorFlow's.
+        # Mesa's renderer may hold an LLVM, which crashes beside TensorFlow's: OpenGL
+        # is loaded for films alone, and then another renderer.
+        "MUJOCO_GL": "egl" if FILM[0] in arguments else "disabled",
         "GALLIUM_DRIVER": "softpipe",
         "SDL_VIDEODRIVER": "dummy",
         "TF_CPP_MIN_LOG_LEVEL": "3",
