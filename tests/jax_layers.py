@@ -1,9 +1,12 @@
 """Layers of JAX's libraries at the top of a module, where they can be named."""
 
-import equinox as eqx
-import haiku as hk
-import jax
-from flax import linen, nnx
+import pytest
+
+eqx = pytest.importorskip("equinox")
+hk = pytest.importorskip("haiku")
+jax = pytest.importorskip("jax")
+linen = pytest.importorskip("flax.linen")
+nnx = pytest.importorskip("flax.nnx")
 
 
 class Network(linen.Module):

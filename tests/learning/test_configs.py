@@ -15,7 +15,8 @@ CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("*.gin"))
 PROMISE = re.compile(
     r"Expected over seeds 0 to 9, 20 greedy episodes each after (?P<steps>[\d,]+) "
     r"environment steps: interquartile mean (?P<middle>-?\d+) or more, worst seed "
-    r"(?P<worst>-?\d+) or more \(measured: (?P<measured>-?[\d.]+), (?P<least>-?[\d.]+)\)"
+    r"(?P<worst>-?\d+) or more "
+    r"\(measured: (?P<measured>-?[\d.]+), (?P<least>-?[\d.]+)\)"
 )
 
 

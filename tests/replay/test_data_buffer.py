@@ -96,9 +96,8 @@ def test_indices_count_from_the_oldest_row_and_go_round_a_full_buffer(device):
     buffer.remove_up_to(1)
     assert_same(buffer.get_batch_by_indices([0, 1]), [2, 3])
     for beyond in (-3, -1, 2, 3, 4):
-        with pytest.raises(
-            ValueError, match=rf"`indices` expected integers from 0 .*; got \[0, {beyond}\]"
-        ):
+        refused = rf"`indices` expected integers from 0 .*; got \[0, {beyond}\]"
+        with pytest.raises(ValueError, match=refused):
             buffer.get_batch_by_indices([0, beyond])
 
 

@@ -1,6 +1,7 @@
 import functools
 import pathlib
 
+import full_disks
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -200,7 +201,12 @@ def test_the_critic_on_a_plane(folder, tmp_path, monkeypatch):
             given = {"path": path, "across": (0, 0.0, 1.0), "down": (1, 0.0, 1.0)}
             with pytest.raises(ValueError, match=match):
                 run.draw_critic(**{**given, **bad})
-    ((title, data, size),) = drawn
+        with (
+            full_disks.no_file_above(10),
+            pytest.raises(OSError, match="`path` expected a disk that takes the file"),
+        ):
+            run.draw_critic(path, (1, -2.0, 2.0), (0, 3.0, 0.0), cells=4, size=(40, 20))
+    (title, data, size), _ = drawn
     assert title == (
         "value of observations: [1] from -2 to 2 across, [0] from 3 to 0 down"
     )

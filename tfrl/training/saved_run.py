@@ -206,7 +206,8 @@ class SavedRun:
         picture = panels.render_heatmap(title, image[0, 0], size=size)
         data = io.BytesIO()
         picture.save(data, "PNG")
-        durable.replace_file(path, data.getvalue())
+        with durable.explain_refusals(where, "path", path):
+            durable.replace_file(path, data.getvalue())
 
     def _drawable(self) -> gym.Env:
         """One environment like those of the run, drawing to arrays."""
