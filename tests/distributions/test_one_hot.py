@@ -250,11 +250,48 @@ def test_temperature_must_be_positive(tau):
 
 
 @pytest.mark.parametrize(
+    ("tau", "error"),
+    [
+        ([1.0, 100.0], ValueError),
+        (np.ones(1), ValueError),
+        (tf.ones([2]), ValueError),
+        (None, TypeError),
+        ("x", TypeError),
+        (True, TypeError),
+    ],
+)
+def test_temperature_is_one_number(tau, error):
+    with pytest.raises(error, match="`OneHotCategoricalGumbelSoftmax`: `tau` expected"):
+        GumbelSoftmax(tau=tau, logits=[0.0, 0.0])
+
+
+@pytest.mark.parametrize("flag", [None, 0.5, 1, np.array([True, False]), [0.0, 1.0]])
+def test_hard_sample_is_a_bool(flag):
+    with pytest.raises(TypeError, match="`hard_sample` expected a bool"):
+        GumbelSoftmax(flag, 1.0, logits=[0.0, 0.0])
+    with pytest.raises(TypeError, match="`hard_sample` expected a bool"):
+        GumbelSoftmax(1.0, True, logits=[0.0, 0.0])
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_hard_sample_may_be_a_tensor(hard):
+    @tf.function
+    def sample(flag):
+        return GumbelSoftmax(flag, 2.0, probs=PROBS).sample(seed=SEED)
+
+    expected = GumbelSoftmax(hard, 2.0, probs=PROBS).sample(seed=SEED)
+    np.testing.assert_allclose(sample(tf.constant(hard)), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("name", "args"),
     [
         ("OneHotCategoricalStraightThrough", ([1.0, 2.0],)),
         ("OneHotCategoricalStraightThrough", (None, [1.0, 2.0])),
         ("OneHotCategoricalGumbelSoftmax", (True, 0.5, [1.0, 2.0])),
+        ("OneHotCategoricalGumbelSoftmax", ([0.0, 1.0],)),
+        ("OneHotCategoricalGumbelSoftmax", (tf.constant([0.0, 1.0]),)),
+        ("OneHotCategoricalGumbelSoftmax", (True, np.array([0.0, 1.0]))),
     ],
 )
 def test_probs_and_logits_are_given_by_name(name, args):

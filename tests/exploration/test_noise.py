@@ -246,6 +246,29 @@ def test_reset_of_noise_of_all_and_of_some(kind):
     np.testing.assert_allclose(process(zeros), [[0, 0.25]] * 3, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+@pytest.mark.parametrize("seed", [7, 12345])
+def test_every_assignment_of_a_seed_starts_the_streams_anew(kind, seed):
+    process = noise.OrnsteinUhlenbeckNoise(random_seed=seed)
+    zeros = np.zeros([2]) if kind == "array" else tf.zeros([2], tf.float64)
+    first = [process(zeros) for _ in range(3)]
+    for given in (seed, 3, seed, np.int64(seed)):
+        process.random_seed = given
+        process.reset()
+        again = [process(zeros) for _ in range(3)]
+        assert np.array_equal(again, first) == (given == seed)
+    process.random_seed = None
+    chosen = process.random_seed
+    process.reset()
+    first = [process(zeros) for _ in range(3)]
+    process.random_seed = chosen
+    process.reset()
+    np.testing.assert_array_equal([process(zeros) for _ in range(3)], first)
+    with pytest.raises(TypeError, match="`random_seed` expected an int"):
+        process.random_seed = "x"
+    assert process.random_seed == chosen
+
+
 def moved_on(process, n=2):
     if isinstance(process, noise.OUProcess):
         return np.stack([process() for _ in range(n)])
@@ -377,6 +400,12 @@ BAD = {
     "damping": (ValueError, lambda: noise.OUProcess([0.0], 1.5), "damping"),
     "stddev": (ValueError, lambda: noise.OUProcess([0.0], 0.5, -1.0), "stddev"),
     "integers": (TypeError, lambda: noise.OUProcess([0]), "initial_value"),
+    "seed": (TypeError, lambda: make_noise(random_seed="x"), "random_seed"),
+    "long_seed": (ValueError, lambda: make_noise(random_seed=2**64), "random_seed"),
+    "no_action": (TypeError, lambda: make_noise()(None), "a"),
+    "word": (TypeError, lambda: make_noise()("a"), "a"),
+    "object": (TypeError, lambda: make_noise()(object()), "a"),
+    "traced": (TypeError, lambda: tf.function(make_noise())(None), "a"),
     "discrete": (
         TypeError,
         lambda: noise.create_ou_process(gym.spaces.Discrete(2), 0.1, 0.1),

@@ -21,14 +21,15 @@ def _by_name(cls: type[T]) -> type[T]:
 
     TensorFlow Probability has them the other way round, and logits that are not
     negative would pass for probabilities. It hands all arguments of a constructor on by
-    position, so that they must be looked at before.
+    position, so that they must be looked at before. What stands before the two is a
+    number: an argument with axes is one of them in a wrong place.
     """
     signature = inspect.signature(cls)
     most = list(signature.parameters).index("probs")
 
     def new(kind: type[T], *args: Any, **kwargs: Any) -> T:
-        del kwargs
-        if len(args) > most:
+        missing = "probs" not in kwargs and "logits" not in kwargs
+        if len(args) > most or (missing and any(map(_has_axes, args))):
             raise TypeError(
                 f"`{cls.__name__}`: `probs` and `logits` expected by name, as their "
                 "order is not the same everywhere; got one by position; write "
@@ -191,7 +192,8 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
     entry; the entropy and the moments are the categorical's too.
 
     Args:
-        hard_sample: whether draws are one-hot, not soft.
+        hard_sample: whether draws are one-hot, not soft; a bool, or a scalar tensor of
+            one.
         tau: temperature > 0, a number or a scalar tensor; a higher one makes y more
             uniform, the gradient less noisy and more biased.
         probs: `[..., K]` floats >= 0; divided by their sum.
@@ -203,9 +205,10 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
         name: prefix of the ops.
 
     Raises:
-        TypeError: if `probs` or `logits` is given by position.
+        TypeError: if `probs` or `logits` is given by position, `hard_sample` is no bool
+            or `tau` no number.
         ValueError: if both or none of `probs` and `logits` are given, it has no axis,
-            a known probability is negative or `tau` is not positive.
+            a known probability is negative or `tau` is not positive or not a scalar.
 
     Example:
         >>> dist = OneHotCategoricalGumbelSoftmax(tau=0.5, logits=[0.0, 1.0])
@@ -227,7 +230,9 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
         name: str = "OneHotCategoricalGumbelSoftmax",
     ) -> None:
         parameters = dict(locals())
-        _parameters.check_positive("OneHotCategoricalGumbelSoftmax", tau=tau)
+        where = "OneHotCategoricalGumbelSoftmax"
+        _check_flag(where, hard_sample)
+        _check_temperature(where, tau)
         super().__init__(
             probs, logits, validate_args, allow_nan_stats, name, parameters
         )
@@ -244,7 +249,37 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
         log_probs = self.logits_parameter()
         scores = (log_probs + _gumbel(n, log_probs, seed)) / self._tau
         soft = tf.nn.softmax(scores)
+        if tf.is_tensor(self._hard_sample):
+            return tf.where(self._hard_sample, _straight_through(scores, soft), soft)
         return _straight_through(scores, soft) if self._hard_sample else soft
+
+
+def _has_axes(value: Any) -> bool:
+    shape = getattr(value, "shape", None)
+    return isinstance(value, list | tuple) or (
+        shape is not None and tf.TensorShape(shape).rank != 0
+    )
+
+
+def _check_flag(where: str, hard_sample: Any) -> None:
+    is_bool = isinstance(hard_sample, bool | np.bool_) or (
+        tf.is_tensor(hard_sample)
+        and hard_sample.dtype == tf.bool
+        and hard_sample.shape.is_compatible_with([])
+    )
+    if not is_bool:
+        raise TypeError(
+            f"`{where}`: `hard_sample` expected a bool, as the first argument by "
+            f"position too; got {hard_sample!r}"
+        )
+
+
+def _check_temperature(where: str, tau: Any) -> None:
+    tensor = checks.as_tensor(where, "tau", tau)
+    if tensor.dtype == tf.bool:
+        raise TypeError(f"`{where}`: `tau` expected a number; got {tau!r}")
+    checks.check_rank(where, "tau", tensor, exact=0)
+    _parameters.check_positive(where, tau=tau)
 
 
 def _log_shares(probs: tf.Tensor) -> tf.Tensor:

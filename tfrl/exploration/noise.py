@@ -123,7 +123,8 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
     The arguments are attributes, too, and may be assigned at any time, such as
     `noise.sigma *= 0.99`: what is assigned counts from the next call on, also in a
     `tf.function`, and goes into checkpoints. A setting keeps the shape it was made
-    with. Assigning `random_seed` starts the streams anew.
+    with. Assigning `random_seed` starts both streams anew, whatever it was before; `X`
+    stays where it is until `reset`.
 
     Args:
         mu: where `X` is drawn to; a number, or an array that broadcasts to the action.
@@ -132,10 +133,11 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         theta: how strongly `X` is drawn, greater than 0; a number or such an array.
         min_value: least value of `X`, a number or such an array; None for none.
         max_value: greatest value of `X`, likewise.
-        random_seed: int or None, the seed of both streams.
+        random_seed: int or None, the seed of both streams; None draws one from
+            TensorFlow's global generator, which the attribute then tells.
 
     Raises:
-        TypeError: if an argument is not numeric.
+        TypeError: if an argument is not numeric, or `random_seed` no integer.
         ValueError: if `sigma` is negative or `theta` not positive, a number is not
             finite, or the bounds are reversed; on assignment also if a shape is new.
 
@@ -169,6 +171,7 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         max_value: Any = None,
         random_seed: int | None = None,
     ) -> None:
+        _check_seed(random_seed)
         super().__init__(random_seed)
         self.mu, self.sigma, self.theta = mu, sigma, theta
         self.max_value, self.min_value = max_value, min_value
@@ -184,17 +187,25 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         self._is_reset = tf.Variable([False, False], trainable=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "random_seed":
+            # TensorFlow passes over what is assigned to be what it is.
+            object.__setattr__(self, name, value)
+            return
         # TensorFlow would track a list as a part of the module.
         is_list = name in _SETTINGS and isinstance(value, list | tuple)
         super().__setattr__(name, np.asarray(value) if is_list else value)
 
     @property
     def random_seed(self) -> int:
-        """The seed of both streams; assigning another one starts them anew."""
+        """The seed of both streams; assigning one, also the same, starts them anew.
+
+        None becomes a seed drawn from TensorFlow's global generator.
+        """
         return int(self._seed)
 
     @random_seed.setter
     def random_seed(self, seed: int | None) -> None:
+        _check_seed(seed)
         self.restart(seed)
         self._seed.assign(self.start)
         self._stream_place = self.start % 2**32, 0
@@ -215,13 +226,17 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
             array or a number, a tensor for a tensor.
 
         Raises:
-            TypeError: if a tensor is not floating-point, or its dtype changes.
+            TypeError: if `a` is not numeric, or a tensor not floating-point or of
+                another dtype than the first.
             ValueError: if the shape is unknown or changes, or an argument of the
                 constructor does not broadcast to it.
         """
         if tf.is_tensor(a) or not tf.executing_eagerly():
-            return self._add_to_tensor(tf.convert_to_tensor(a), seed)
-        return self._add_to_array(np.asarray(a))
+            return self._add_to_tensor(checks.as_tensor(_NOISE, "a", a), seed)
+        array = np.asarray(a)
+        if array.dtype.kind in "OSUmM":
+            array = checks.as_tensor(_NOISE, "a", a).numpy()
+        return self._add_to_array(array)
 
     def reset(self, mask: Any = None) -> None:
         """Starts the noise again at `mu`; the streams of random numbers go on.
@@ -390,6 +405,17 @@ def _check_process(where: str, **settings: Any) -> None:
     if not callable(size):
         checks.check_within(where, stddev, size, 0, float("inf"))
         checks.check_finite(where, stddev, size)
+
+
+def _check_seed(seed: Any) -> None:
+    try:
+        if seed is not None:
+            random.new_seed(seed)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"`{_NOISE}`: `random_seed` expected an int of at most 64 bits or None; "
+            f"got {seed!r}"
+        ) from error
 
 
 def _check_shape(got: tf.TensorShape, first: tf.TensorShape) -> None:
