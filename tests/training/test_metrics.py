@@ -13,8 +13,8 @@ from tfrl.training import _metrics, cadence, evaluation, trainer
 def test_a_row_says_what_all_workers_met():
     played = evaluation.Evaluation(np.array([1.0, 3.0]), np.array([5, 7]))
     episodes = [([1.0, 2.0], [10, 20]), ([6.0], [30])]
-    row = _metrics.row(4, 2.5, 100.0, episodes, played, {"loss": np.float32(0.5)})
-    assert row == {
+    row = _metrics.row(4, 2.5, 100.0, episodes, {"loss": np.float32(0.5)})
+    assert row | _metrics.judged(played) == {
         "epoch": 4,
         "seconds": 2.5,
         "env_steps_per_second": 100.0,
@@ -25,13 +25,14 @@ def test_a_row_says_what_all_workers_met():
         "eval/length_mean": 6.0,
         "train/loss": 0.5,
     }
-    assert set(row) <= set(_metrics.COLUMNS)
-    row = _metrics.row(1, 0.0, 0.0, [([], [])], None, {})
+    assert set(row) <= {*_metrics.COLUMNS}
+    assert set(_metrics.judged(played)) <= {*_metrics.COLUMNS}
+    row = _metrics.row(1, 0.0, 0.0, [([], [])], {})
     assert math.isnan(row["train/return_mean"]) and "eval/return_mean" not in row
 
 
 def test_a_report_goes_on_where_it_was(tmp_path):
-    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], None, {})
+    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], {})
     with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
         report.say("nobody looks on")
         report.write(8, row, 8)
@@ -45,14 +46,14 @@ def test_a_report_goes_on_where_it_was(tmp_path):
 
 def test_other_workers_report_nothing(tmp_path):
     with _metrics.Report(None, run_log.RunLog.START, None) as report:
-        report.write(8, _metrics.row(1, 0.0, 0.0, [([], [])], None, {}), 8)
+        report.write(8, _metrics.row(1, 0.0, 0.0, [([], [])], {}), 8)
         assert report.position() is None
     assert not list(tmp_path.iterdir())
 
 
 def test_columns_grow_with_the_first_info(tmp_path):
     info = {"loss": 1.0, "q_values": np.float32(2.0)}
-    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], None, info)
+    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], info)
     with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
         report.expect(info)
         report.write(8, row, 8)
@@ -96,7 +97,7 @@ def test_an_update_informs_about_what_it_likes(tmp_path, monkeypatch):
 
 def test_an_info_of_arrays_is_refused():
     with pytest.raises(TypeError, match=r"got shape \[3\] for 'q_values'; reduce it"):
-        _metrics.row(1, 0.0, 0.0, [([], [])], None, {"q_values": np.zeros(3)})
+        _metrics.row(1, 0.0, 0.0, [([], [])], {"q_values": np.zeros(3)})
 
 
 def test_rows_that_are_gone_are_told(tmp_path):

@@ -345,6 +345,83 @@ def test_twenty_kills_lose_nothing(tmp_path):
 
 
 @pytest.mark.slow
+class Walkable(gym.Wrapper):
+    """CartPole whose evaluations end only while `ends`; `asked` acts at some step."""
+
+    ends, steps, asked = True, 0, None
+
+    def step(self, action):
+        found = super().step(action)
+        if Walkable.ends:
+            return found
+        Walkable.steps += 1
+        if Walkable.steps == 5:
+            signal.raise_signal(Walkable.asked)
+        assert Walkable.steps < 50, "the evaluation went on"
+        return self.env.reset()[0], 1.0, False, False, {}
+
+
+def breakable(n_envs):
+    wrap = Walkable if n_envs == 3 else gym.Wrapper
+    return gym.vector.SyncVectorEnv(
+        [lambda: wrap(gym.make("CartPole-v1"))] * n_envs,
+        autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+    )
+
+
+@pytest.mark.parametrize("eval_epochs", [None, 2])
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_an_evaluation_can_be_interrupted(tmp_path, monkeypatch, asked, eval_epochs):
+    settings = {
+        "make_envs": breakable,
+        "n_epochs": 3,
+        "intervals": cadence.Intervals(
+            log_epochs=1, eval_epochs=eval_epochs, eval_episodes=3
+        ),
+    }
+    whole, expected = train(tmp_path / "whole", **settings)
+    cut = tmp_path / "cut"
+    monkeypatch.setattr(Walkable, "ends", False)
+    monkeypatch.setattr(Walkable, "steps", 0)
+    monkeypatch.setattr(Walkable, "asked", asked)
+    broken_off, played = train(cut, **settings)
+    assert played is None and Walkable.steps <= 6
+    epochs = eval_epochs or 3
+    assert broken_off.epoch == epochs
+    assert checkpoints.list_steps(cut) == [epochs * 32]
+    rows = run_log.read_metrics(cut / "metrics.csv")
+    assert rows["epoch"].tolist() == [*range(1, epochs)]
+    monkeypatch.setattr(Walkable, "ends", True)
+    resumed, played = train(cut, resume=True, **settings)
+    np.testing.assert_array_equal(played.returns, expected.returns)
+    assert_same(resumed.agent, whole.agent)
+    one, two = (
+        run_log.read_metrics(tmp_path / name / "metrics.csv")
+        for name in ("whole", "cut")
+    )
+    for name in (name for name in one if "second" not in name):
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+def test_the_last_checkpoint_is_there_before_the_final_evaluation(tmp_path):
+    with make_trainer(tmp_path, n_epochs=2) as running:
+        evaluated = running._evaluated
+
+        def killed(asked_to_end):
+            raise MemoryError
+
+        running._evaluated = killed
+        with pytest.raises(MemoryError):
+            running.run(quiet=True)
+        assert checkpoints.list_steps(tmp_path) == [64]
+        running._evaluated = evaluated
+        played = running.evaluate()
+    resumed, again = train(tmp_path, n_epochs=2, resume=True)
+    np.testing.assert_array_equal(again.returns, played.returns)
+    rows = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert rows["eval/return_mean"][-1] == again.returns.mean()
+
+
 def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
     child = spawn(tmp_path, "new", 100_000)
     try:

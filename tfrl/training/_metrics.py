@@ -41,37 +41,36 @@ def row(
     seconds: float,
     env_steps_per_second: float,
     episodes: Sequence[tuple[Sequence[float], Sequence[int]]],
-    played: evaluation.Evaluation | None,
     info: Mapping[str, float],
 ) -> dict[str, float]:
-    """Returns one row.
+    """Returns one row, up to what `judged` adds.
 
     Args:
         epoch: number of epochs done.
         seconds: of training so far.
         env_steps_per_second: since the row before.
         episodes: returns and lengths of the last training episodes of each worker.
-        played: an evaluation of this epoch, if there was one.
         info: of the update.
 
     Raises:
         TypeError: if something in `info` is no number.
     """
-    judged = {}
-    if played is not None:
-        judged = {
-            "eval/return_mean": float(played.returns.mean()),
-            "eval/return_std": float(played.returns.std()),
-            "eval/length_mean": float(played.lengths.mean()),
-        }
     return {
         "epoch": epoch,
         "seconds": seconds,
         "env_steps_per_second": env_steps_per_second,
         "train/return_mean": mean([x for returns, _ in episodes for x in returns]),
         "train/length_mean": mean([x for _, lengths in episodes for x in lengths]),
-        **judged,
         **{f"train/{name}": _number(name, value) for name, value in info.items()},
+    }
+
+
+def judged(played: evaluation.Evaluation) -> dict[str, float]:
+    """Returns what an evaluation adds to the row of its epoch."""
+    return {
+        "eval/return_mean": float(played.returns.mean()),
+        "eval/return_std": float(played.returns.std()),
+        "eval/length_mean": float(played.lengths.mean()),
     }
 
 

@@ -159,6 +159,8 @@ class Trainer:
         self._seconds = 0.0
         self._saved: int | None = None
         self._log_position: Any = run_log.RunLog.START
+        # The row of an epoch whose evaluation has not been played to its end.
+        self._unjudged: dict[str, float] | None = None
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -191,10 +193,14 @@ class Trainer:
         self._open.close()
 
     def run(self, *, quiet: bool = False) -> evaluation.Evaluation | None:
-        """Trains to the end, evaluates and saves.
+        """Trains to the end, saves and evaluates; to be called within a context.
+
+            with Trainer(...) as trainer:
+                played = trainer.run()
 
         The first Ctrl-C (or SIGTERM) ends the run with a checkpoint: after the current
-        epoch, or where epochs take more than a second, of the end of the one before. A
+        epoch, or where epochs take more than a second, of the end of the one before. An
+        evaluation ends at its next step; a resumed run plays it from its beginning. A
         second one breaks off at once, leaving the checkpoint before.
 
         Args:
@@ -229,41 +235,15 @@ class Trainer:
             )
             if self.is_chief:
                 _run_record.write(self.directory, self.record)
-            played, since = None, (self.env_steps, self._seconds)
-            while self.epoch < self.n_epochs and not self._workers.stopped:
-                start = time.perf_counter()
-                try:
-                    with schedule_progress.progress_context(self._done()):
-                        info = self._epoch(interrupted)
-                except _process.Interrupted:
-                    self.env_steps = self._collector.env_steps
-                    break
-                report.expect(info)
-                last = self.epoch == self.n_epochs
-                judged = last or self._due(self.intervals.eval_epochs)
-                if judged:
-                    before = time.perf_counter()
-                    played = self.evaluate()
-                    # Time spent judging is not time spent training.
-                    start += time.perf_counter() - before
-                self._seconds += time.perf_counter() - start
-                start = time.perf_counter()
-                if judged or self._due(self.intervals.log_epochs):
-                    row = self._row(info, played if judged else None, since)
-                    since = (self.env_steps, self._seconds)
-                    # Reset steps do not count, so the last step may lie below.
-                    done = self.total_env_steps if last else self.env_steps
-                    report.write(self.env_steps, row, done)
-                if last or self._due(self.intervals.checkpoint_epochs):
-                    self._save(report)
-                self._seconds += time.perf_counter() - start
-            if self.epoch < self.n_epochs and self._saved != self.env_steps:
+            try:
+                played = self._train(report, interrupted)
+            except _process.Interrupted:
+                played = None
+            if played is None and self._saved != self.env_steps:
                 self._save(report)
             # Who left now would be missed by those that still write.
             self._workers.gather(b"")
-            if self.epoch < self.n_epochs:
-                return None
-        return played if played is not None else self.evaluate()
+        return played
 
     @property
     def is_chief(self) -> bool:
@@ -277,15 +257,7 @@ class Trainer:
 
     def evaluate(self) -> evaluation.Evaluation:
         """Plays greedy episodes in environments of their own."""
-        head = self.agent.policy.head
-        return evaluation.evaluate(
-            lambda observations: head.host_to_env(
-                head.host_mode(self._host(observations))
-            ),
-            self.eval_envs,
-            self.intervals.eval_episodes,
-            seed=self.seed + 1_000_003 * (self.epoch + 1),
-        )
+        return self._evaluated(lambda: False)
 
     def collect(self) -> records.Trajectory:
         """Plays one epoch.
@@ -304,10 +276,97 @@ class Trainer:
         self.env_steps += int(trajectory.valid.sum())
         return trajectory
 
+    def _train(
+        self, report: _metrics.Report, interrupted: _process.Interruption
+    ) -> evaluation.Evaluation | None:
+        """Returns the final evaluation; None if the run is to end before it.
+
+        Raises:
+            Interrupted: if an epoch or an evaluation was broken off.
+        """
+        played, since = None, (self.env_steps, self._seconds)
+        if self._unjudged is not None:
+            played = self._judge(report, interrupted)
+        while self.epoch < self.n_epochs and not self._workers.stopped:
+            start = time.perf_counter()
+            with schedule_progress.progress_context(self._done()):
+                info = self._epoch(interrupted)
+            report.expect(info)
+            self._seconds += time.perf_counter() - start
+            start = time.perf_counter()
+            last = self.epoch == self.n_epochs
+            judged = last or self._due(self.intervals.eval_epochs)
+            if judged or self._due(self.intervals.log_epochs):
+                row = self._row(info, since)
+                since = (self.env_steps, self._seconds)
+                if judged:
+                    self._unjudged = row
+                    if last:
+                        self._save(report)
+                    before = time.perf_counter()
+                    played = self._judge(report, interrupted)
+                    # Time spent judging is not time spent training.
+                    start += time.perf_counter() - before
+                else:
+                    report.write(self.env_steps, row, self.env_steps)
+            if not last and self._due(self.intervals.checkpoint_epochs):
+                self._save(report)
+            self._seconds += time.perf_counter() - start
+        if self.epoch < self.n_epochs:
+            return None
+        return self._played(interrupted) if played is None else played
+
+    def _judge(
+        self, report: _metrics.Report, interrupted: _process.Interruption
+    ) -> evaluation.Evaluation:
+        """Evaluates, and writes the row that waited for it."""
+        played = self._played(interrupted)
+        row = {**(self._unjudged or {}), **_metrics.judged(played)}
+        self._unjudged = None
+        # Reset steps do not count, so the last step may lie below.
+        last = self.epoch >= self.n_epochs
+        done = self.total_env_steps if last else self.env_steps
+        report.write(self.env_steps, row, done)
+        return played
+
+    def _played(self, interrupted: _process.Interruption) -> evaluation.Evaluation:
+        """Evaluates, unless this or another worker is asked to end meanwhile.
+
+        Raises:
+            Interrupted: on all workers then.
+        """
+        try:
+            played = self._evaluated(interrupted)
+        except _process.Interrupted:
+            played = None
+        broken_off = self._workers.gather_values(played is None)
+        if played is None or any(broken_off):
+            raise _process.Interrupted
+        return played
+
+    def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
+        head = self.agent.policy.head
+
+        def act(observations: Any) -> np.ndarray:
+            if asked_to_end():
+                raise _process.Interrupted
+            return head.host_to_env(head.host_mode(self._host(observations)))
+
+        return evaluation.evaluate(
+            act,
+            self.eval_envs,
+            self.intervals.eval_episodes,
+            seed=self.seed + 1_000_003 * (self.epoch + 1),
+        )
+
     def _epoch(self, interrupted: _process.Interruption) -> dict[str, Any]:
-        with self._long_epochs.epoch(interrupted) as update:
-            trajectory = self.collect()
-            self.agent, info = update(self.agent, trajectory)
+        try:
+            with self._long_epochs.epoch(interrupted) as update:
+                trajectory = self.collect()
+                self.agent, info = update(self.agent, trajectory)
+        except _process.Interrupted:
+            self.env_steps = self._collector.env_steps
+            raise
         self._host.push(
             self.agent.policy,
             probe=tf.nest.map_structure(lambda x: x[-1], trajectory.observations),
@@ -328,14 +387,12 @@ class Trainer:
     def _due(self, epochs: int | None) -> bool:
         return epochs is not None and self.epoch % epochs == 0
 
-    def _row(
-        self, info: dict, played: evaluation.Evaluation | None, since: tuple[int, float]
-    ) -> dict[str, float]:
+    def _row(self, info: dict, since: tuple[int, float]) -> dict[str, float]:
         steps, seconds = self.env_steps - since[0], self._seconds - since[1]
         collector = self._collector
         own = (list(collector.episode_returns), list(collector.episode_lengths))
         all_own, speed = self._workers.gather_values(own), steps / max(seconds, 1e-9)
-        return _metrics.row(self.epoch, self._seconds, speed, all_own, played, info)
+        return _metrics.row(self.epoch, self._seconds, speed, all_own, info)
 
     def _progress(self) -> progress.Progress:
         return progress.Progress(
@@ -356,6 +413,7 @@ class Trainer:
             "epoch": self.epoch,
             "seconds": self._seconds,
             "log": self._log_position,
+            "unjudged": self._unjudged,
             **(own[0] if len(own) == 1 else {"workers": own}),
         }
         keep = self.intervals.checkpoints_kept
@@ -391,6 +449,7 @@ class Trainer:
         self.epoch = metadata["epoch"]
         self._seconds = metadata["seconds"]
         self._log_position = metadata["log"]
+        self._unjudged = metadata.get("unjudged")
         self._host.push(self.agent.policy)
         seed = self.seed + 7_919 * self.epoch + rank * self._collector.envs.num_envs
         return _own_state.restore(own[rank], self._rng, self._collector, seed)
