@@ -19,6 +19,16 @@ from tfrl import layers, losses, replay, training
         ),
         ((examples.network(), 3), TypeError, "`loss_fn` expected a function"),
         (
+            (examples.network(), keras.losses.MeanSquaredError()),
+            TypeError,
+            "`loss_fn` expected a function of the model and a batch .*`y_pred`; define",
+        ),
+        (
+            (examples.network(), keras.losses.mean_squared_error),
+            TypeError,
+            "`loss_fn` expected a function of the model and a batch .*`y_pred`; define",
+        ),
+        (
             (examples.network(), examples.squares, 0.5),
             TypeError,
             "`target_updater` expected a TargetUpdater",
@@ -29,7 +39,10 @@ from tfrl import layers, losses, replay, training
             "`reduction` expected one of",
         ),
     ],
-    ids=["network", "unbuilt", "loss", "updater", "reduction"],
+    ids=[
+        *["network", "unbuilt", "loss", "Keras loss", "Keras loss function"],
+        *["updater", "reduction"],
+    ],
 )
 def test_bad_arguments(arguments, error, match):
     with pytest.raises(error, match=f"`FitModel`: {match}"):
@@ -101,6 +114,7 @@ def test_a_prioritized_replay_wants_priorities():
     ("options", "match"),
     [
         ({"loss": "mse"}, "`loss` expected nothing, since `loss_fn` says"),
+        ({"optimizer": None}, "`optimizer` expected a Keras optimizer .*; got None"),
         ({"weighted_metrics": ["mae"]}, "`weighted_metrics` expected nothing"),
         ({"loss_weights": [1.0]}, "`loss_weights` expected nothing"),
         (
@@ -108,7 +122,7 @@ def test_a_prioritized_replay_wants_priorities():
             r"`optimizer` expected one for all networks; got .*\['actor', 'critic'\]",
         ),
     ],
-    ids=["loss", "weighted metrics", "loss weights", "optimizers"],
+    ids=["loss", "no optimizer", "weighted metrics", "loss weights", "optimizers"],
 )
 def test_what_compile_does_not_take(options, match):
     model = training.FitModel(examples.network(), examples.squares)
@@ -180,6 +194,12 @@ def test_an_empty_store_names_the_warm_up():
                 verbose=0,
                 callbacks=callbacks,
             )
+
+
+def test_an_empty_store_cannot_be_evaluated():
+    model, store = examples.q_model(), examples.store()
+    with pytest.raises(ValueError, match="`FitModel.evaluate`: .*nothing; add steps"):
+        model.evaluate(replay.UniformReplay(store), steps=1)
 
 
 def test_the_shape_of_actions():

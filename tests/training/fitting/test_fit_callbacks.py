@@ -215,6 +215,36 @@ def test_follow_schedule():
             "`Collect`: `warm_up_steps` expected",
         ),
         (
+            lambda: training.Collect(None, print, print),
+            TypeError,
+            "`Collect`: `envs` expected a vector environment; got None",
+        ),
+        (
+            lambda: training.Collect(examples.walks(), print, print, network=5),
+            TypeError,
+            "`Collect`: `network` expected a Keras layer or model, .*; got 5",
+        ),
+        (
+            lambda: training.Collect(examples.walks(), print, print, seed="a"),
+            TypeError,
+            "`Collect`: `seed` expected an int .*; got 'a'",
+        ),
+        (
+            lambda: training.Evaluate(None, print),
+            TypeError,
+            "`Evaluate`: `envs` expected a vector environment; got None",
+        ),
+        (
+            lambda: training.Evaluate(examples.walks(), print, network=5),
+            TypeError,
+            "`Evaluate`: `network` expected a Keras layer",
+        ),
+        (
+            lambda: training.Evaluate(examples.walks(), print, seed=None),
+            TypeError,
+            "`Evaluate`: `seed` expected an int",
+        ),
+        (
             lambda: training.Evaluate(examples.walks(), None),
             TypeError,
             "`Evaluate`: `act` expected a function",
@@ -246,7 +276,9 @@ def test_follow_schedule():
         ),
     ],
     ids=[
-        *["store", "act", "steps", "warm up", "greedy act", "episodes", "every"],
+        *["store", "act", "steps", "warm up", "no envs", "network", "seed"],
+        *["greedy envs", "greedy network", "greedy seed"],
+        *["greedy act", "episodes", "every"],
         *["updater", "variable", "schedule"],
     ],
 )

@@ -20,7 +20,7 @@ def test_batches_are_drawn_when_they_are_asked_for():
             drawn.append(batch_size)
             return read(batch_size)
 
-    data = iter(_fit_data.drawn(Loud(store, seed=0), 5, "steps", 3))
+    data = iter(_fit_data.drawn("FitModel.fit", Loud(store, seed=0), 5, "steps", 3))
     assert drawn == []
     for count in range(1, 4):
         sample = next(data)

@@ -13,19 +13,20 @@ Replay = uniform.UniformReplay | prioritized.PrioritizedReplay
 
 
 def drawn(
-    replay: Any, batch_size: int | None, name: str, steps: int | None
+    where: str, replay: Any, batch_size: int | None, name: str, steps: int | None
 ) -> tf.data.Dataset:
     """Returns a replay as a dataset that draws each batch when a step asks for it."""
     if steps is None:
         raise ValueError(
-            f"`FitModel.fit`: `{name}` expected a number beside a replay, which has no "
-            "end; got None; say how many batches"
+            f"`{where}`: `{name}` expected a number beside a replay, which has no end; "
+            "got None; say how many batches"
         )
     if not replay.size:
+        remedy = "give `Collect(warm_up_steps=...)` at least a batch, or "
         raise ValueError(
-            "`FitModel.fit`: a replay expected something to draw before the first "
-            "step; got nothing; give `Collect(warm_up_steps=...)` at least a batch, or "
-            "add steps to the store"
+            f"`{where}`: a replay expected something to draw before the first step; "
+            f"got nothing; {remedy if where == 'FitModel.fit' else ''}add steps to the "
+            "store"
         )
     size = 32 if batch_size is None else batch_size
     return in_step(dataset.as_dataset(replay, size, prefetch=0))
@@ -35,17 +36,17 @@ def understood(
     model: Any, x: Any, batch_size: int | None, options: dict[str, Any]
 ) -> tuple[Any, int | None, dict[str, Any]]:
     """Returns data, batch size and further arguments of `fit` as Keras takes them."""
-    options = dict(options)
+    where, options = "FitModel.fit", dict(options)
     if isinstance(x, Replay):
         steps = options.get("steps_per_epoch")
-        x, batch_size = drawn(x, batch_size, "steps_per_epoch", steps), None
+        x, batch_size = drawn(where, x, batch_size, "steps_per_epoch", steps), None
     elif hasattr(x, "minibatches"):
         x = x.minibatches(model)
     validation = options.get("validation_data")
     if isinstance(validation, Replay):
         size = options.pop("validation_batch_size", None)
         steps = options.get("validation_steps")
-        validation = drawn(validation, size, "validation_steps", steps)
+        validation = drawn(where, validation, size, "validation_steps", steps)
         options["validation_data"] = validation
     if isinstance(x, tf.data.Dataset):
         check_spec(model, x)

@@ -1,5 +1,6 @@
 """What `FitModel` makes of a batch before and after its loss is computed."""
 
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -35,6 +36,22 @@ def check_network(network: Any) -> None:
             )
 
 
+def check_loss(loss_fn: Any) -> None:
+    """Raises unless it is a function that is not one of labels and predictions."""
+    if not callable(loss_fn):
+        raise TypeError(
+            "`FitModel`: `loss_fn` expected a function of the model and a batch; "
+            f"got {loss_fn!r}; define one"
+        )
+    if [*inspect.signature(loss_fn).parameters][:2] == ["y_true", "y_pred"]:
+        raise TypeError(
+            "`FitModel`: `loss_fn` expected a function of the model and a batch that "
+            f"returns a loss per element; got {loss_fn!r:.80}, which takes `y_true` "
+            "and `y_pred`; define one that calls the model and then this loss, without "
+            "its reduction"
+        )
+
+
 def _is_hollow(layer: Any) -> bool:
     """Whether Keras takes a model for built whose layers are not."""
     parts = layer.layers if isinstance(layer, keras.Model) else []
@@ -51,6 +68,11 @@ def check_compilation(optimizer: Any, metrics: Any, others: Mapping[str, Any]) -
                 f"minimised and reported; got {value!r:.80}; leave it out, and name "
                 "reports in `metrics`"
             )
+    if optimizer is None:
+        raise TypeError(
+            f"`{where}`: `optimizer` expected a Keras optimizer or the name of one; "
+            "got None; leave it out for the default"
+        )
     if isinstance(optimizer, Mapping) and "class_name" not in optimizer:
         raise TypeError(
             f"`{where}`: `optimizer` expected one for all networks; got a dict of "

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl.core import records
+from tfrl.core import checks, records
 from tfrl.environments import snapshots
 from tfrl.schedules import progress
 from tfrl.training.collecting import collection
@@ -52,6 +52,24 @@ def network_of(where: str, model: Any, network: Any) -> Any:
             "name it"
         )
     return found
+
+
+def check_network(where: str, network: Any) -> None:
+    """Raises unless `network` can act, or is None for that of the model."""
+    if not isinstance(network, keras.layers.Layer | None):
+        raise TypeError(
+            f"`{where}`: `network` expected a Keras layer or model, or None for that "
+            f"of the model; got {network!r:.80}; pass the one that acts"
+        )
+
+
+def check_envs(where: str, envs: Any) -> None:
+    """Raises unless `envs` is a vector environment."""
+    if not isinstance(envs, VectorEnv):
+        raise TypeError(
+            f"`{where}`: `envs` expected a vector environment; got {envs!r:.80}; make "
+            "one by `tfrl.environments.make_vec`"
+        )
 
 
 def progress_of(model: Any, env_steps: int) -> progress.Progress:
@@ -111,7 +129,10 @@ class Player:
         to_env: Callable[[Any], Any] | None,
         seed: int,
     ) -> None:
+        check_envs(where, envs)
         check_act(where, act)
+        check_network(where, network)
+        checks.check_whole_number(where, "seed", seed, low=0)
         self.collector = collection.Collector(envs, n_steps, seed)
         self._where, self._act, self._seed = where, act, seed
         self._given = network

@@ -98,11 +98,7 @@ class FitModel(keras.Model):
     ) -> None:
         _fit_data.check_strategy(tf.distribute.get_strategy())
         _fit_steps.check_network(network)
-        if not callable(loss_fn):
-            raise TypeError(
-                "`FitModel`: `loss_fn` expected a function of the model and a batch; "
-                f"got {loss_fn!r}; define one"
-            )
+        _fit_steps.check_loss(loss_fn)
         if not isinstance(target_updater, target.TargetUpdater | None):
             raise TypeError(
                 "`FitModel`: `target_updater` expected a TargetUpdater or None; got "
@@ -172,8 +168,8 @@ class FitModel(keras.Model):
             **others: nothing; what Keras has besides is said by `loss_fn`.
 
         Raises:
-            TypeError: if `metrics` is no dict of metrics, `optimizer` one of several,
-                or there is another argument, such as `loss`.
+            TypeError: if `metrics` is no dict of metrics, `optimizer` None or one of
+                several, or there is another argument, such as `loss`.
         """
         _fit_steps.check_compilation(optimizer, metrics, others)
         super().compile(
@@ -253,7 +249,8 @@ class FitModel(keras.Model):
         _fit_data.check_strategy(self.distribute_strategy)
         if isinstance(x, _fit_data.Replay):
             size = kwargs.pop("batch_size", None)
-            x = _fit_data.drawn(x, size, "steps", kwargs.get("steps"))
+            steps = kwargs.get("steps")
+            x = _fit_data.drawn("FitModel.evaluate", x, size, "steps", steps)
         before, self._reports.phase = self._reports.phase, _reports.TESTING
         try:
             return super().evaluate(x, *args, **kwargs)

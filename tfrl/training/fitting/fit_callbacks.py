@@ -65,7 +65,7 @@ class Collect(keras.callbacks.Callback):
         seed: of the environments and of the generator.
 
     Raises:
-        TypeError: if `store` or `act` is something else.
+        TypeError: if `envs`, `store`, `act`, `network` or `seed` is something else.
         ValueError: if a number is out of range.
 
     Example:
@@ -208,7 +208,8 @@ class Evaluate(keras.callbacks.Callback):
         stop_at: ends the training when the mean return is at least this; None does not.
 
     Raises:
-        TypeError: if `act` cannot be called.
+        TypeError: if `act` cannot be called, or `envs`, `network` or `seed` is
+            something else.
         ValueError: if a number is out of range.
 
     Example:
@@ -233,7 +234,10 @@ class Evaluate(keras.callbacks.Callback):
         stop_at: float | None = None,
     ) -> None:
         super().__init__()
+        _playing.check_envs("Evaluate", envs)
         _playing.check_act("Evaluate", act)
+        _playing.check_network("Evaluate", network)
+        checks.check_whole_number("Evaluate", "seed", seed, low=0)
         checks.check_whole_number("Evaluate", "n_episodes", n_episodes, low=1)
         checks.check_whole_number("Evaluate", "every_epochs", every_epochs, low=1)
         self._envs, self._act, self._n_episodes = envs, act, n_episodes
