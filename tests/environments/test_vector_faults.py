@@ -76,6 +76,19 @@ def test_resets_that_break_the_rules(fault, wrapped):
         play(Faulty(change_reset=RESETS[fault]), wrapped=wrapped)
 
 
+class OfOld(Walk):
+    def reset(self):
+        return super().reset()
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
+def test_a_reset_of_old_is_named(wrapped):
+    message = r"`envs` expected `reset` to be as `reset\(self, \*, seed=None, "
+    message += r".*environment 1 \(OfOld\) at step 0"
+    with pytest.raises(ValueError, match=message):
+        stepper(OfOld(), MODES[0], wrapped)
+
+
 def test_what_an_environment_raises_is_its_own():
     def fail(*_):
         raise ValueError("not enough values to unpack, say I")

@@ -202,6 +202,36 @@ def test_rows_are_held_against_the_checkpoint(tmp_path):
     assert doctor.find_nonfinite(tmp_path) == []
 
 
+def test_what_mends_damaged_rows_is_told(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        for step in (32, 64, 96):
+            log.write(step, {"train/loss": 1.0})
+            metadata = {"log": log.position()}
+            checkpoints.save_run(tmp_path, step, {"w": np.ones(2)}, metadata)
+    lines = log.path.read_text().splitlines(keepends=True)
+    log.path.write_text("".join([*lines[:2], lines[2].replace("1.0", "1.5"), lines[3]]))
+    told = "restore it from a copy, or go on from step 32, .*: remove step-64, step-96 "
+    with pytest.raises(ValueError, match=told):
+        doctor.find_nonfinite(tmp_path)
+    with pytest.raises(ValueError, match="restore it from a copy, or see by `tfrl doc"):
+        run_log.RunLog(tmp_path, COLUMNS, metadata["log"])
+    for step in (64, 96):
+        shutil.rmtree(tmp_path / "checkpoints" / f"step-{step}")
+    assert doctor.find_nonfinite(tmp_path) == []
+    _, metadata, _ = checkpoints.load_run(tmp_path, {"w": np.ones(2)})
+    with run_log.RunLog(tmp_path, COLUMNS, metadata["log"]) as log:
+        log.write(64, {"train/loss": 1.0})
+    assert run_log.read_metrics(log.path)["env_steps"].tolist() == [32, 64]
+
+
+def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
+    keep(tmp_path)
+    with (tmp_path / "metrics.csv").open("a") as rows:
+        rows.write("2,3,4,5,6\n")
+    with pytest.raises(ValueError, match="; resume the run, which writes its last row"):
+        doctor.find_nonfinite(tmp_path)
+
+
 def test_metadata_that_was_cut_is_named(tmp_path):
     keep(tmp_path)
     path = tmp_path / "checkpoints" / "step-32" / "metadata.json"

@@ -97,6 +97,8 @@ def _tuple_fault(
     frames: list[types.FrameType], error: Exception
 ) -> tuple[int | None, str, str] | None:
     got = str(error)
+    if isinstance(error, TypeError) and "reset() got an unexpected keyword" in got:
+        return None, "`reset` to be as `reset(self, *, seed=None, options=None)`", got
     is_reset = frames[-1].f_code.co_name == "reset" or "expected 2" in got
     if isinstance(error, AttributeError) and "'items'" in got:
         got = f"an info that is no dict: {got}"

@@ -355,14 +355,16 @@ def _checked_position(
     if len(kept) != offset or (offset and not kept.endswith(b"\n")):
         raise ValueError(
             f"`RunLog`: `resume_at` expected the end of a row in {path}; got byte "
-            f"{offset} of a file with {len(kept)} bytes up to there; "
-            "resume from a checkpoint of this run"
+            f"{offset} of a file with {len(kept)} bytes up to there; restore it from "
+            "a copy, or see by `tfrl doctor` which earlier checkpoint it agrees with"
         )
     digest = hashlib.sha256(kept)
     if resume_at.get(_DIGEST, digest.hexdigest()) != digest.hexdigest():
         raise ValueError(
             f"`RunLog`: `resume_at` expected {path} as it was written up to byte "
-            f"{offset}; got something else; restore the file"
+            f"{offset}, the row of {resume_at[_STEPS]} {_STEPS}; got something else; "
+            "restore it from a copy, or see by `tfrl doctor` which earlier checkpoint "
+            "it agrees with"
         )
     if offset and not kept.startswith(header):
         raise ValueError(

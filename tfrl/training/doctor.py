@@ -20,6 +20,7 @@ from tfrl.training.serializing import _typed_json
 
 # No episode has ended yet: then there is no mean length, and no mean return.
 _NO_EPISODES = {"train/length_mean", "train/return_mean"}
+_LOOK_AGAIN = "remove it and look again"
 
 
 class NonFinite(NamedTuple):
@@ -110,7 +111,8 @@ checkpoints/step-512
         )
     _run_record.read("find_nonfinite", folder)
     _check_digests(folder, steps)
-    sources = [_in_rows(rows)] if rows.is_file() else []
+    todo = "resume the run, which writes its last rows anew" if steps else _LOOK_AGAIN
+    sources = [_in_rows(rows, todo)] if rows.is_file() else []
     sources += [_in_events(path, folder) for path in events]
     sources += [_in_checkpoint(folder, step) for step in steps]
     earliest: dict[str, NonFinite] = {}
@@ -153,22 +155,36 @@ def _check_digests(folder: pathlib.Path, steps: list[int]) -> None:
     rows = folder / "metrics.csv"
     if not steps or not rows.is_file():
         return
+    data = rows.read_bytes()
+    fitting = [step for step in steps if _fits(folder, step, data)]
+    if steps[-1] not in fitting:
+        reason = f"rows that {saved.name} goes with are not as they were written"
+        todo = "restore it from a copy"
+        if fitting:
+            later = [f"step-{step}" for step in steps if step > fitting[-1]]
+            todo += f", or go on from step {fitting[-1]}, with which it agrees: remove "
+            todo += f"{', '.join(later)} in {str(saved.parent)!r} and resume"
+        raise _damaged(rows, reason, todo)
+
+
+def _fits(folder: pathlib.Path, step: int, rows: bytes) -> bool:
+    """Whether `metrics.csv` up to a checkpoint is as it was written."""
+    saved = folder / f"checkpoints/step-{step}"
     metadata = _typed_json.from_json((saved / "metadata.json").read_bytes())
     position = metadata.get("log")
     # Positions of old have no digest.
-    if isinstance(position, dict) and "csv_sha256" in position:
-        kept = rows.read_bytes()[: position["csv_bytes"]]
-        if hashlib.sha256(kept).hexdigest() != position["csv_sha256"]:
-            reason = f"rows that {saved.name} goes with are not as they were written"
-            raise _damaged(rows, reason)
+    if not isinstance(position, dict) or "csv_sha256" not in position:
+        return True
+    kept = rows[: position["csv_bytes"]]
+    return hashlib.sha256(kept).hexdigest() == position["csv_sha256"]
 
 
-def _in_rows(path: pathlib.Path) -> Iterator[NonFinite]:
+def _in_rows(path: pathlib.Path, todo: str) -> Iterator[NonFinite]:
     try:
         run_log.read_metrics(path)
         text = path.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error, todo) from error
     header, *rows = text[: text.rfind("\n") + 1].splitlines()
     names = header.split(",")
     for row in rows:
@@ -176,7 +192,7 @@ def _in_rows(path: pathlib.Path) -> Iterator[NonFinite]:
         values = {name: float(cell) for name, cell in cells.items() if cell}
         step = values.pop("env_steps", math.nan)
         if not math.isfinite(step):
-            raise _damaged(path, f"a row without env_steps, {row!r}")
+            raise _damaged(path, f"a row without env_steps, {row!r}", todo)
         yield from _of_row(int(step), values, path.name)
 
 
@@ -242,8 +258,8 @@ def _of_tensor(step: int, name: str, content: Any, file: str) -> Iterator[NonFin
             yield NonFinite(step, name, place, value, n_bad, values.size, file)
 
 
-def _damaged(path: pathlib.Path, reason: Any) -> ValueError:
+def _damaged(path: pathlib.Path, reason: Any, todo: str = _LOOK_AGAIN) -> ValueError:
     return ValueError(
         "`find_nonfinite`: `directory` expected files as they were written; got "
-        f"{str(path)!r}, damaged ({reason}); remove it and look again"
+        f"{str(path)!r}, damaged ({reason}); {todo}"
     )
