@@ -1,6 +1,7 @@
 """Tests of `tfrl.agents.actor_critic`."""
 
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -171,6 +172,22 @@ def test_other_temperatures_are_refused(temperature):
     policy = new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2))
     with pytest.raises(ValueError, match="`temperature` expected 0 .* or 1"):
         policy.sample_actions(np.zeros((1, 3), np.float32), temperature=temperature)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_observations_that_are_not_finite_are_refused(bad, normalize):
+    policy = new_policy(NEST, S.Discrete(2), normalize_observations=normalize)
+    observations = batch_of(NEST, 2)
+    wanted = policy.sample_actions(observations, seed=0)
+    observations["position"][1, 0] = bad
+    message = "`sample_actions`: `observations` expected finite numbers"
+    for given in (observations, tf.nest.map_structure(tf.constant, observations)):
+        with pytest.raises(ValueError, match=message):
+            policy.sample_actions(given, seed=0)
+    # Rows do not touch each other in a graph, which looks at no values.
+    found = tf.function(policy.sample_actions)(observations, seed=0)
+    assert found[0] == wanted[0]
 
 
 def test_unsupported_spaces_are_refused():
@@ -345,3 +362,27 @@ def test_reset_rows_leave_no_trace_in_the_rows_before():
         )
         found.append(rows.advantages.numpy()[[0, 1, 3]])
     np.testing.assert_array_equal(*found)
+
+
+def test_observations_may_be_lists():
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2))
+    found = policy.sample_actions([[0.5, 0.0, 1]], seed=0)
+    expected = policy.sample_actions(np.array([[0.5, 0.0, 1.0]], "f"), seed=0)
+    np.testing.assert_array_equal(found, expected)
+    where = "`sample_actions`: `observations` must"
+    with pytest.raises(ValueError, match=where + r" have shape \['B', 3\].*\(1, 2\)"):
+        policy.sample_actions([[0.0, 1.0]], seed=0)
+    with pytest.raises(TypeError, match=where + " be an array of numbers"):
+        policy.sample_actions([["a", "b", "c"]], seed=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_no_images_give_no_actions(dtype):
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy(dtype)
+        policy = new_policy(S.Box(0, 255, (36, 36, 3), np.uint8), S.Discrete(2))
+    finally:
+        keras.config.set_dtype_policy(before)
+    none = np.zeros((0, 36, 36, 3), np.uint8)
+    assert policy.sample_actions(none, seed=0).shape == (0,)

@@ -65,8 +65,11 @@ def test_images_are_turned_upright(kind, axes, shape):
         (pixels(64, 64, 64), ValueError, r"\[64, 64, 64\]; .*StackChannels"),
         (pixels(84, 4, 84), ValueError, r"\[84, 4, 84\]; .*StackChannels"),
         (pixels(84, 84, 84, 3), ValueError, "StackChannels"),
+        (S.Dict(), ValueError, "have a part at least"),
+        (S.Dict(a=S.Discrete(2), b=S.Tuple([])), ValueError, "have a part at least"),
     ],
-    ids=["text", "matrix", "nested", "small", "small stack", "cube", "apart", "four"],
+    ids=["text", "matrix", "nested", "small", "small stack", "cube", "apart", "four"]
+    + ["empty", "empty part"],
 )
 def test_what_has_no_description(space, error, match):
     with pytest.raises(error, match=f"`SpaceEncoder.describe`: .*{match}"):

@@ -398,3 +398,12 @@ EMPTY = S.Box(np.zeros(2, "f"), np.array([0, 1], "f"))
 def test_squash_needs_a_bounded_box(space):
     with pytest.raises(ValueError, match="`action_head`: `squash` expected a Box with"):
         action_heads.action_head(space, squash=True)
+
+
+@pytest.mark.parametrize(
+    "space", [S.Box(-1.0, 1.0, (0,)), S.Box(-1.0, 1.0, (2, 0))], ids=str
+)
+@pytest.mark.parametrize("squash", [False, True])
+def test_actions_without_numbers(space, squash):
+    with pytest.raises(ValueError, match="`action_head`: `action_space` must hold a"):
+        action_heads.action_head(space, squash=squash)

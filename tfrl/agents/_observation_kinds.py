@@ -9,12 +9,14 @@
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
+
+from tfrl.core import checks
 
 LEAST_PIXELS = 36  # of which three convolutions leave one
 
@@ -22,6 +24,11 @@ LEAST_PIXELS = 36  # of which three convolutions leave one
 def description(space: gym.Space) -> list[Any]:
     """Returns the description of a space, as `SpaceEncoder.describe` documents it."""
     spaces = gym.spaces
+    if isinstance(space, spaces.Dict | spaces.Tuple) and not len(space.spaces):
+        raise ValueError(
+            "`SpaceEncoder.describe`: `space` must have a part at least, in each Dict "
+            f"and Tuple; got {space}; leave it out, or show something"
+        )
     if isinstance(space, spaces.Dict):
         return ["dict", [[key, description(part)] for key, part in space.items()]]
     if isinstance(space, spaces.Tuple):
@@ -55,8 +62,85 @@ def image_shape(kind: list[Any]) -> list[int]:
     return [*sizes[:2], math.prod(sizes[2:])]
 
 
+def as_batch(where: str, kind: list[Any], nest: Any) -> Any:
+    """Returns a nest of arrays `[B, ...]` as it is, or made of lists, checked.
+
+    Args:
+        where: the asking function, for the error message.
+        kind: description of the space.
+        nest: of arrays, tensors, or lists of numbers.
+
+    Raises:
+        TypeError: if a part is neither.
+        ValueError: as of `checked_rows`; if a list for choices or pixels has others.
+    """
+    if _fits(kind, nest) is not None:
+        return nest
+    nest = _arrays(where, kind, nest, "observations")
+    checked_rows(where, kind, nest, lambda leaf: leaf.shape, "observations")
+    return nest
+
+
+def _fits(kind: list[Any], nest: Any) -> int | None:
+    """Returns the rows of what surely fits, by comparing shapes of NumPy arrays."""
+    name, inner = kind[:2]
+    if name not in ("dict", "tuple"):
+        if type(nest) is not np.ndarray or not nest.shape:
+            return None
+        rows, *shape = nest.shape
+        return rows if shape in _fitting(kind) else None
+    if type(nest) is not {"dict": dict, "tuple": tuple}[name]:
+        return None
+    if len(nest) != len(inner) or not inner:
+        return None
+    found = {
+        _fits(part, nest[key]) if name == "tuple" or key in nest else None
+        for key, part in inner
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _arrays(where: str, kind: list[Any], nest: Any, name: str) -> Any:
+    if kind[0] == "dict" and isinstance(nest, Mapping):
+        parts = {
+            key: _arrays(where, part, nest[key], f"{name}[{key!r}]")
+            for key, part in kind[1]
+            if key in nest
+        }
+        return {**nest, **parts}
+    if kind[0] == "tuple" and isinstance(nest, list | tuple):
+        pairs = zip(nest, kind[1], strict=False)
+        return tuple(
+            _arrays(where, part, leaf, f"{name}[{i}]")
+            for i, (leaf, (_, part)) in enumerate(pairs)
+        )
+    if hasattr(nest, "shape") or kind[0] in ("dict", "tuple"):
+        return nest
+    try:
+        array = np.asarray(nest)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"`{where}`: `{name}` must be an array of numbers, or equally long lists "
+            f"of them; got {nest!r:.80}"
+        )
+    if kind[0] == "flat":
+        return array.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        cast = array.astype(np.uint8 if kind[0] == "image" else np.int64)
+    if np.any(cast != array):
+        what = "pixels of 0 to 255" if kind[0] == "image" else "whole numbers"
+        raise ValueError(f"`{where}`: `{name}` must be {what}; got {nest!r:.80}")
+    return cast
+
+
 def checked_rows(
-    where: str, kind: list[Any], nest: Any, shape_of: Callable[[Any], Any]
+    where: str,
+    kind: list[Any],
+    nest: Any,
+    shape_of: Callable[[Any], Any],
+    name: str = "inputs",
 ) -> int | None:
     """Returns how many rows a nest of observations has; None if that is unknown.
 
@@ -65,22 +149,23 @@ def checked_rows(
         kind: description of the space.
         nest: of `[B, ...]`, or of their shapes.
         shape_of: the shape of a leaf of `nest`.
+        name: of the nest, for the error message.
 
     Raises:
         ValueError: if a part is missing or of another shape, or rows differ.
     """
     rows: dict[str, int] = {}
-    for name, shape, fitting in _leaves(where, kind, nest, shape_of, "inputs"):
+    for leaf, shape, fitting in _leaves(where, kind, nest, shape_of, name):
         if not any(shape.is_compatible_with([None, *fit]) for fit in fitting):
             raise ValueError(
-                f"`{where}`: `{name}` must have shape {['B', *fitting[0]]}, that of "
+                f"`{where}`: `{leaf}` must have shape {['B', *fitting[0]]}, that of "
                 f"the observation space; got {shape}"
             )
         if shape.rank and shape[0] is not None:
-            rows[name] = shape[0]
+            rows[leaf] = shape[0]
     if len(set(rows.values())) > 1:
         raise ValueError(
-            f"`{where}`: all parts of `inputs` must have one number of rows; got {rows}"
+            f"`{where}`: all parts of `{name}` must have one number of rows; got {rows}"
         )
     return next(iter(rows.values()), None)
 
@@ -101,16 +186,54 @@ def _leaves(
                 ) from error
             found += _leaves(where, part, inner, shape_of, f"{name}[{key!r}]")
         return found
-    fitting = [kind[1]]
-    if kind[0] == "one_hot":
-        # A choice of one is a number, or a vector of one.
-        fitting = [[len(kind[1])]] if len(kind[1]) > 1 else [[], [1]]
     try:
-        return [(name, tf.TensorShape(shape_of(nest)), fitting)]
+        return [(name, tf.TensorShape(shape_of(nest)), _fitting(kind))]
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"`{where}`: `{name}` must be one array; got {type(nest).__name__}"
         ) from error
+
+
+def check_finite(where: str, observations: Any) -> None:
+    """Raises if an eager array or tensor of a nest has a NaN or an infinity.
+
+    Of what is not finite a network makes parameters from which actions outside of
+    their space are drawn.
+    """
+    if tf.inside_function():
+        return
+    for leaf in tf.nest.flatten(observations):
+        is_array = isinstance(leaf, np.ndarray | tf.Tensor)
+        if is_array and tf.as_dtype(leaf.dtype).is_floating:
+            checks.check_finite(where, "observations", leaf)
+
+
+def _fitting(kind: list[Any]) -> list[list[int]]:
+    """Shapes of one row of a leaf."""
+    if kind[0] != "one_hot":
+        return [kind[1]]
+    # A choice of one is a number, or a vector of one.
+    return [[len(kind[1])]] if len(kind[1]) > 1 else [[], [1]]
+
+
+def ensured(where: str, kind: list[Any], leaf: Any) -> Any:
+    """A leaf of the observations, of which the run checks what is not known yet.
+
+    Args:
+        where: the asking class, for the error message.
+        kind: description of a space that has no parts.
+        leaf: `[B, ...]`, of a shape that may fit.
+
+    Returns:
+        The leaf, of known dimensions behind the batch where its rank is known.
+    """
+    shape, fitting = tf.TensorShape(leaf.shape), _fitting(kind)
+    if shape.rank is None and len(fitting) > 1:
+        return leaf
+    (fit,) = [fit for fit in fitting if shape.is_compatible_with([None, *fit])]
+    if shape.rank is not None and shape[1:].is_fully_defined():
+        return leaf
+    return tf.ensure_shape(leaf, [None, *fit], name=f"{where}_inputs")
 
 
 def _image(shape: list[int]) -> list[Any]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfrl.agents import (
     _keras_policy,
+    _observation_kinds,
     _outputs,
     _shared_networks,
     gradient_transforms,
@@ -191,7 +192,7 @@ class ActorCriticPolicy(pytree.PyTreeNode):
         """Draws actions for the environment.
 
         Args:
-            observations: nest of `[B, *shape]`.
+            observations: nest of `[B, *shape]`; lists of numbers are made arrays.
             seed: int or int32 `[2]`; None draws one from TensorFlow's generator.
             temperature: 1 samples, 0 takes the most probable action.
 
@@ -199,7 +200,9 @@ class ActorCriticPolicy(pytree.PyTreeNode):
             Actions `[B, ...]` in the environment's dtype and bounds.
 
         Raises:
-            ValueError: if `temperature` is neither 0 nor 1.
+            TypeError: if an observation is no array and no list of numbers.
+            ValueError: if an observation is of another shape or, eagerly, not finite;
+                if `temperature` is neither 0 nor 1.
         """
         if temperature not in (0.0, 1.0):
             raise ValueError(
@@ -210,6 +213,9 @@ class ActorCriticPolicy(pytree.PyTreeNode):
         if temperature == 0.0:
             return self.head.to_env(self.head.mode(parameters))
         return self.head.to_env(self.head.sample(parameters, random.new_seed(seed)))
+        encoder = self.state.model_def.encoder
+        observations = encoder.as_batch(observations, "sample_actions")
+        _observation_kinds.check_finite("sample_actions", observations)
 
     def actor_layers(self) -> list[tuple[tf.Tensor, tf.Tensor, str]] | None:
         """Returns (kernel, bias, activation) of each actor layer, first to last.

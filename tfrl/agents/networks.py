@@ -94,6 +94,22 @@ class SpaceEncoder(keras.layers.Layer):
             image.build((None, *_observation_kinds.image_shape(self.kinds)))
         super().build(input_shape)
 
+    def as_batch(self, observations: Any, where: str = "SpaceEncoder.as_batch") -> Any:
+        """Returns observations as they are, or arrays made of lists, checked.
+
+        Args:
+            observations: nest of `[B, *shape]`: arrays, tensors, or lists of numbers.
+            where: the asking function, for error messages.
+
+        Returns:
+            The nest; lists become float32, for choices int64, for images uint8.
+
+        Raises:
+            TypeError: if a part is no array and no list of numbers.
+            ValueError: if a part is missing or of another shape, or rows differ.
+        """
+        return _observation_kinds.as_batch(where, self.kinds, observations)
+
     def call(self, inputs: Any) -> Any:
         """Maps a nest of `[B, ...]` to `[B, features]` float32."""
         self._checked_rows(inputs, lambda leaf: leaf.shape)
@@ -111,6 +127,8 @@ class SpaceEncoder(keras.layers.Layer):
             ]
             return tf.concat(parts, axis=-1)
         return _rows_of(tf.cast(inputs, tf.float32), [math.prod(self.kinds[1])])
+            if inputs.shape[0] == 0:  # which convolutions do not take
+                return tf.zeros([0, 512])
 
     def _upright(self, images: tf.Tensor) -> tf.Tensor:
         """Images `[B, height, width, channels]`, float32."""

@@ -1,6 +1,7 @@
 """A small multilayer perceptron in NumPy, for where the environments are."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -57,7 +58,9 @@ class NumpyNetwork:
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Returns outputs `[B, n]` for observations `[B, *shape]`."""
-        values = observations.reshape(len(observations), -1)
+        # Not -1, which no rows leave open.
+        width = math.prod(observations.shape[1:])
+        values = observations.reshape(len(observations), width)
         if self.moments:
             mean, scale = self.moments
             values = (values - mean.ravel()) * scale.ravel()

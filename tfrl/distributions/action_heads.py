@@ -235,7 +235,8 @@ def action_head(
 
     Raises:
         TypeError: if no head fits the space.
-        ValueError: if `squash` meets an unbounded or empty Box or a space that is none.
+        ValueError: if the space holds no number; if `squash` meets an unbounded or
+            empty Box or a space that is none.
 
     Example:
         >>> action_head(gym.spaces.MultiDiscrete([3, 2])).n_outputs
@@ -244,6 +245,11 @@ def action_head(
         8
     """
     spaces = gym.spaces
+    if 0 in (getattr(action_space, "shape", None) or ()):
+        raise ValueError(
+            "`action_head`: `action_space` must hold a number at least; got "
+            f"{action_space}; declare what the environment takes"
+        )
     if squash and not (
         isinstance(action_space, spaces.Box)
         and action_space.is_bounded()

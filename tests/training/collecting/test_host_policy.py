@@ -229,3 +229,66 @@ def test_mixed_precision_is_not_mirrored():
     assert not host.mirrored
     observations = np.ones((2, 3), np.float32)
     np.testing.assert_allclose(host(observations), policy.parameters(observations))
+
+
+@pytest.mark.parametrize(
+    ("space", "observations", "got"),
+    [
+        (S.Box(-1.0, 1.0, (6,)), np.zeros((2, 2, 3)), r"\['B', 6\].*got \(2, 2, 3\)"),
+        (S.Box(-1.0, 1.0, (6,)), np.zeros(6), r"\['B', 6\].*got \(6,\)"),
+        (S.Box(-1.0, 1.0, (6,)), [[0.0] * 5], r"\['B', 6\].*got \(1, 5\)"),
+        (S.Box(-1.0, 1.0, (1,)), np.zeros(3), r"\['B', 1\].*got \(3,\)"),
+        (S.Box(-1.0, 1.0, ()), np.array(3.0), r"\['B'\].*got \(\)"),
+        (IMAGE, np.zeros((1, 36, 36), np.uint8), r"36, 36, 1\].*got \(1, 36, 36\)"),
+    ],
+    ids=["flattened", "single", "list", "rows", "scalar", "image"],
+)
+def test_observations_of_other_shapes_are_refused(space, observations, got):
+    host = host_policy.HostPolicy(new_policy(space, updates=0))
+    with pytest.raises(ValueError, match=f"`HostPolicy`: `observations` must .*{got}"):
+        host(observations)
+
+
+def test_nests_of_other_shapes_are_refused():
+    space = S.Dict(x=S.Box(-1.0, 1.0, (2,)), k=S.Tuple([S.Discrete(3)]))
+    host = host_policy.HostPolicy(new_policy(space, updates=0))
+    nest = {"x": np.zeros((4, 2), "f"), "k": (np.zeros(4, int),)}
+    for change, message in (
+        ({"x": np.zeros((4, 1, 2), "f")}, r"\['x'\]` must have shape \['B', 2\]"),
+        ({"x": np.zeros((3, 2), "f")}, "` must have one number of rows"),
+        ({"k": ()}, r"\['k'\]` must be a tuple with 0"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"`HostPolicy`: .*`observations.*{message}"
+        ):
+            host({**nest, **change})
+    with pytest.raises(TypeError, match=r"`observations\['x'\]` must be an array of"):
+        host({**nest, "x": [[0.0], [1.0, 2.0]]})
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        S.Box(-1.0, 1.0, (6,)),
+        S.Dict(x=S.Box(-1.0, 1.0, (2,)), k=S.Tuple([S.Discrete(3)])),
+        IMAGE,
+    ],
+    ids=["mirrored", "nest", "image"],
+)
+def test_lists_and_no_rows(space):
+    host = host_policy.HostPolicy(new_policy(space, updates=0))
+    nest = batch_of(space, 2)
+    assert host(mapped(lambda x: x[:0], nest)).shape == (0, 3)
+    lists = mapped(lambda x: x.tolist(), nest)
+    np.testing.assert_allclose(host(lists), host(nest), rtol=1e-5, atol=1e-6)
+    if space is IMAGE:
+        with pytest.raises(ValueError, match="`observations` must be pixels of 0 to 2"):
+            host(np.full((1, 36, 36, 1), 256).tolist())
+
+
+def mapped(function, nest):
+    if isinstance(nest, dict):
+        return {key: mapped(function, part) for key, part in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(mapped(function, part) for part in nest)
+    return function(nest)

@@ -1,5 +1,6 @@
 """A policy's parameters computed where the environments are: on the host."""
 
+import functools
 from typing import Any
 
 import keras
@@ -111,6 +112,9 @@ class HostPolicy:
         self.mirrored = copy is not None and (
             sum(kernel.size for kernel in copy.kernels) <= _MIRROR_WEIGHTS
         )
+        encoder = policy.state.model_def.encoder
+        self._as_batch = functools.partial(encoder.as_batch, where="HostPolicy")
+        self._row_shape = tuple(encoder.kinds[1]) if self.mirrored else None
         self._exact: Any = None
         self.push(policy)
 
@@ -158,7 +162,9 @@ class HostPolicy:
             self._leaves = tf.nest.flatten(self._policy.without_optimizer())
         if self._exact is None:
             self._exact = self._concrete(self._leaves, observations)
-        inputs = map(tf.constant, tf.nest.flatten(observations))
+        inputs = [tf.constant(leaf) for leaf in tf.nest.flatten(observations)]
+        if inputs[0].shape[0] == 0:  # which compiled convolutions do not take
+            return np.asarray(self._policy.parameters(observations))
         return np.asarray(self._exact(*self._leaves, *inputs))
 
     def _concrete(self, leaves: list[tf.Tensor], observations: Any) -> Any:
@@ -182,7 +188,25 @@ class HostPolicy:
         return tf.function(network, autograph=False).get_concrete_function(*specs)
 
     def __call__(self, observations: Any) -> np.ndarray:
-        """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`."""
+        """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`.
+
+        Args:
+            observations: arrays; lists of numbers are made arrays.
+
+        Returns:
+            The parameters, float32.
+
+        Raises:
+            TypeError: if a part is no array and no list of numbers.
+            ValueError: if a part is missing or of another shape, or rows differ.
+        """
         if not self.mirrored:
-            return self._network(observations)
+            return self._network(self._as_batch(observations))
+        # At each step of the environments: a comparison of shapes, and no more.
+        if (
+            type(observations) is not np.ndarray
+            or observations.shape[1:] != self._row_shape
+            or not observations.shape
+        ):
+            observations = np.asarray(self._as_batch(observations))
         return self._copy(observations)
