@@ -177,6 +177,15 @@ def test_overrides_are_recorded(tmp_path):
     assert len(train(tmp_path, override=True, **settings).overrides) == 2
 
 
+def test_other_spaces_are_no_matter_of_overriding(tmp_path):
+    train(tmp_path)
+    other = functools.partial(vector.make_vec, "Acrobot-v1", vectorization="sync")
+    message = r"env_id = 'Acrobot-v1' .*spaces differ, observations Box.* \(was"
+    with pytest.raises(ValueError, match=message) as error:
+        train(tmp_path, n_epochs=2, resume=True, make_envs=other)
+    assert "verride" not in str(error.value) and "output_dir" in str(error.value)
+
+
 def test_what_may_differ_freely(tmp_path):
     train(tmp_path)
     record = train(
@@ -190,11 +199,17 @@ def test_what_may_differ_freely(tmp_path):
     assert record.overrides == () and record.numbers["n_updates"] == 2
 
 
-def test_a_run_of_old_has_no_record_and_goes_on(tmp_path):
+def test_a_run_of_old_has_no_record_and_goes_on(tmp_path, capfd):
     train(tmp_path)
     (tmp_path / "run.json").unlink()
     assert saved_run.SavedRun.reopen(tmp_path) is None
-    assert train(tmp_path, n_epochs=2, resume=True).overrides == ()
+    with build(tmp_path, n_epochs=2, resume=True) as running:
+        running.run()
+    told = "this run keeps no record of its arguments (neither run.json nor config.gin)"
+    assert "".join(capfd.readouterr()).count(told) == 1
+    with build(tmp_path, n_epochs=3, resume=True) as running:
+        running.run()
+    assert told not in "".join(capfd.readouterr())
 
 
 def test_any_changed_byte_is_damage(folder, tmp_path):

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import functools
 import os
@@ -185,6 +186,33 @@ def test_what_is_no_vector_of_environments(tmp_path):
     with pytest.raises(ValueError, match="`make_envs` expected 2 environments.*got 3"):
         make = functools.partial(vector.make_vec, "CartPole-v1")
         make_trainer(tmp_path, make_envs=lambda n_envs: make(3))
+    with contextlib.closing(vector.make_vec("CartPole-v1", 2)) as made:
+        for other, got in [
+            ("CartPole-v1", "got 'CartPole-v1'"),
+            (made, "got .*Vector"),
+            (gym.make("CartPole-v1"), "got .*CartPoleEnv"),
+            (Walkable, "got the environment class Walkable"),
+            (lambda n: made, r"got a function of \(n\)"),
+            (functools.partial(make, n_envs=2), None),
+            (lambda **given: make(**given), None),
+        ]:
+            if got is None:
+                make_trainer(tmp_path, make_envs=other).close()
+                continue
+            expected = f"`Trainer`: `make_envs` expected a function that .*{got}.*pass"
+            with pytest.raises(TypeError, match=expected):
+                make_trainer(tmp_path, make_envs=other)
+
+
+def test_a_run_is_within_a_context(tmp_path):
+    running = make_trainer(tmp_path / "run")
+    with pytest.raises(RuntimeError, match=r"within `with Trainer\(...\) as trainer:`"):
+        running.run()
+    with running:
+        pass
+    with pytest.raises(RuntimeError, match="`Trainer.run`"):
+        running.run()
+    assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
 def test_a_finished_run_can_be_extended(tmp_path):

@@ -64,7 +64,11 @@ class RunRecord(NamedTuple):
         if not self.lost:
             return None
         what = ", ".join(f"{place} = {text}" for place, text in self.lost.items())
-        return f"another process opens this run without its environments: got {what}"
+        return (
+            f"another process opens this run without its environments: got {what}; "
+            "define it in a module that can be imported, or use functools.partial of "
+            "what is in one"
+        )
 
     @property
     def common(self) -> dict[str, Any]:
@@ -158,11 +162,19 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
             before = _own(_kept_arguments.completed(old.arguments[name]))
             changes |= _kept_arguments.differences(before, value, name)
     changes = {place: pair for place, pair in changes.items() if place not in _FREE}
+    apart = None if override else _apart(old.spaces, new.spaces)
     if changes and not override:
         listed = ", ".join(
             f"{name} = {after} (was {before})"
             for name, (before, after) in changes.items()
         )
+        if apart is not None:
+            raise ValueError(
+                "`Trainer`: `resume` expected environments with the spaces of the run "
+                f"in {str(directory)!r}, which its policy fits alone; got {listed}, "
+                f"whose spaces differ, {apart}; give the old values, or train anew in "
+                "another `output_dir`"
+            )
         raise ValueError(
             f"`Trainer`: `resume` expected the arguments of the run in "
             f"{str(directory)!r}; got {listed}; give the old values, or go on with the "
@@ -174,6 +186,26 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
         env_steps = checkpoints.latest_step(directory)
         overrides = (*overrides, {"env_steps": env_steps, "changes": texts})
     return new._replace(overrides=overrides)
+
+
+def _apart(old: tuple[Any, Any], new: tuple[Any, Any]) -> str | None:
+    """Tells the first difference of kept spaces, if they differ."""
+    for name, one, other in zip(("observations", "actions"), old, new, strict=True):
+        lost = _kept_arguments.lost(one, "") or _kept_arguments.lost(other, "")
+        if not lost and _kept_arguments.differences(one, other):
+            before, after = map(_kept_arguments.made, (one, other))
+            return f"{name} {after!s:.120} (was {before!s:.120})"
+    return None
+
+
+def lacking(directory: pathlib.Path) -> str | None:
+    """Returns a line about a run that keeps no record of its arguments."""
+    if any(pathlib.Path(directory, name).exists() for name in (_NAME, _CONFIG)):
+        return None
+    return (
+        f"this run keeps no record of its arguments (neither {_NAME} nor {_CONFIG}): "
+        "they could not be compared with those that it goes on with"
+    )
 
 
 def told(override: Mapping[str, Any]) -> str:

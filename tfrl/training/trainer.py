@@ -1,12 +1,14 @@
 """Act, store, learn, report: the loop around any on-policy agent."""
 
 import contextlib
+import inspect
 import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
@@ -129,7 +131,10 @@ class Trainer:
         self.intervals = cadence.Intervals() if intervals is None else intervals
         self.epoch = self.env_steps = 0
         self._resume = resume
-        self._open = contextlib.ExitStack()
+        self._is_open, self._open = False, contextlib.ExitStack()
+        self.notice: str | None = None
+        self._unrecorded: str | None = None
+        _check_maker(make_envs)
         envs = make_envs(n_envs=n_envs)
         vector.check_vector("Trainer", "make_envs", envs, n_envs)
         self._open.callback(envs.close)
@@ -182,6 +187,7 @@ class Trainer:
                 self._open.enter_context(checkpoints.RunLock(self.directory))
             self.notice = self._restore() if self._resume else None
             undo.pop_all()
+        self._is_open = True
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -190,6 +196,7 @@ class Trainer:
 
     def close(self) -> None:
         """Closes environments and lock; may be called twice."""
+        self._is_open = False
         self._open.close()
 
     def run(self, *, quiet: bool = False) -> evaluation.Evaluation | None:
@@ -213,8 +220,14 @@ class Trainer:
             ConnectionError: if a worker process of the environments, or another worker
                 of the strategy, is lost; all finished epochs of a single worker are
                 saved.
+            RuntimeError: outside of a context.
             ValueError: if an environment returns what it should not.
         """
+        if not self._is_open:
+            raise RuntimeError(
+                "`Trainer.run`: expected a trainer whose folder is locked; got one "
+                "outside of a context; call it within `with Trainer(...) as trainer:`"
+            )
         report = _metrics.Report(
             self.directory if self.is_chief else None,
             self._log_position,
@@ -229,6 +242,7 @@ class Trainer:
         ):
             report.say(self.notice or _own_state.forewarning(self._collector))
             report.say(self.record.notice)
+            report.say(self._unrecorded)
             self._workers.stop_when(interrupted)
             self._workers.check_alike(
                 {**self.record.common, "env_steps": self.env_steps}
@@ -434,6 +448,7 @@ class Trainer:
 
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
+        self._unrecorded = _run_record.lacking(self.directory)
         self.record = _run_record.continued(self.record, self.directory, self._override)
         self.agent, metadata, self.env_steps = checkpoints.load_run(
             self.directory, self.agent
@@ -453,3 +468,26 @@ class Trainer:
         self._host.push(self.agent.policy)
         seed = self.seed + 7_919 * self.epoch + rank * self._collector.envs.num_envs
         return _own_state.restore(own[rank], self._rng, self._collector, seed)
+
+
+def _check_maker(make_envs: Any) -> None:
+    """Raises a TypeError unless it is a function that can be given `n_envs=`."""
+    got = None
+    if not callable(make_envs) or isinstance(make_envs, gym.Env | VectorEnv):
+        got = repr(make_envs)
+    elif isinstance(make_envs, type) and issubclass(make_envs, gym.Env):
+        got = f"the environment class {make_envs.__name__}"
+    else:
+        with contextlib.suppress(ValueError):  # some know no signature
+            signature = inspect.signature(make_envs)
+            try:
+                signature.bind_partial(n_envs=1)
+            except TypeError:
+                got = f"a function of {signature}"
+    if got is not None:
+        raise TypeError(
+            "`Trainer`: `make_envs` expected a function that makes a vector "
+            f"environment when called with `n_envs=`; got {got}; pass a function of "
+            "`n_envs`, such as functools.partial(tfrl.environments.make_vec, "
+            "'CartPole-v1')"
+        )
