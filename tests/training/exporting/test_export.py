@@ -285,3 +285,21 @@ def test_names_that_no_input_can_take(tmp_path, space, match):
     with pytest.raises(ValueError, match=f"`policy_inputs`: .*{match}"):
         export.export_policy(agent, tmp_path / "policy", space, S.Discrete(2))
     assert names(tmp_path) == []
+
+
+def test_what_is_no_path_and_no_space(tmp_path):
+    agent = trained(BOX, S.Discrete(2))
+    path = tmp_path / "policy"
+    with pytest.raises(
+        TypeError, match="`export_policy`: `path` expected .*; got None"
+    ):
+        export.export_policy(agent, None, BOX, S.Discrete(2))
+    with pytest.raises(TypeError, match="`export_model`: `path` expected .*; got None"):
+        export.export_model(tf.exp, None, tf.TensorSpec([None]))
+    with pytest.raises(TypeError, match="`verify`: `path` expected .*; got None"):
+        export.verify(None)
+    with pytest.raises(TypeError, match="`observation_space` expected a Gymnasium sp"):
+        export.export_policy(agent, path, None, None)
+    with pytest.raises(TypeError, match="`action_space` expected a Gymnasium space"):
+        export.export_policy(agent, path, BOX, None)
+    assert not list(tmp_path.iterdir())

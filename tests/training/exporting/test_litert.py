@@ -94,10 +94,21 @@ def test_what_draws_or_keeps_a_state_is_told(tmp_path):
         export.export_model(found, tmp_path / "m.tflite")
     count = tf.Variable(0.0)
     counting = endpoints.Endpoint(lambda x: {"y": x + count.assign_add(1.0)}, VECTOR)
-    message = r"'serving_default', which keeps a state \(AssignAddVariableOp\)"
+    message = r"'serving_default', which keeps a state, .* \(AssignAddVariableOp\)"
     with pytest.raises(ValueError, match=f"`export_model`: a .tflite file .*{message}"):
         export.export_model(counting, tmp_path / "m.tflite")
     assert not list(tmp_path.iterdir())
+
+
+def test_stateful_recurrent_layers_are_told(tmp_path):
+    layer = keras.layers.LSTM(4, stateful=True, unroll=True)
+    model = keras.Sequential([keras.Input([5, 3], batch_size=2), layer])
+    before = [np.array(x.numpy()) for x in model.variables]
+    with pytest.raises(ValueError, match="a state, variables that a call changes .Ass"):
+        export.export_model(model, tmp_path / "m.tflite")
+    assert not list(tmp_path.iterdir())
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
 
 
 def test_the_cure_for_recurrent_layers_is_told(tmp_path, capfd):

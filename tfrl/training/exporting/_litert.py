@@ -30,7 +30,10 @@ def check_endpoints(where: str, functions: Mapping[str, Any]) -> None:
         graph = function.graph.as_graph_def()
         bodies = [graph.node, *(x.node_def for x in graph.library.function)]
         ops = {node.op for nodes in bodies for node in nodes}
-        for pattern, what in ((_CHANCE, "draws"), (_STATE, "keeps a state")):
+        for pattern, what in (
+            (_CHANCE, "draws"),
+            (_STATE, "keeps a state, variables that a call changes"),
+        ):
             found = sorted(op for op in ops if pattern.search(op))
             if found:
                 raise ValueError(

@@ -12,9 +12,19 @@ from tfrl.distributions import action_heads, masked
 from tfrl.training.exporting import endpoints
 
 
+def check_space(where: str, name: str, space: Any) -> None:
+    """Raises unless an argument is a space."""
+    if not isinstance(space, gym.Space):
+        raise TypeError(
+            f"`{where}`: `{name}` expected a Gymnasium space; got {space!r:.80}; pass "
+            "that which the agent was made with"
+        )
+
+
 def checked_head(where: str, agent: agents.Agent, action_space: gym.Space) -> Any:
     """Returns the head of an agent's policy, which must be that of the space."""
     head = _policy(where, agent).head
+    check_space(where, "action_space", action_space)
     squash = getattr(head, "squash", False)
     bounded = isinstance(action_space, gym.spaces.Box) and action_space.is_bounded()
     if action_heads.action_head(action_space, squash=squash and bounded) != head:

@@ -175,6 +175,9 @@ def litert_writer(
 
     golden = _golden_of(where, _DEFAULT, answer, given, content.variables)
     goldens = {_DEFAULT: golden}
+    _litert.check_endpoints(
+        where, {_DEFAULT: _traced.trace(where, _DEFAULT, answer, flat)}
+    )
     signature = tf.nest.pack_sequence_as(
         nest, [tf.TensorSpec(x.shape, x.dtype, name) for name, x in flat.items()]
     )

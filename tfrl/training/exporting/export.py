@@ -81,7 +81,8 @@ def export_model(
             has another suffix; if a layer is not built, inputs are not known, a
             function calls Python, LiteRT lacks an op, or the written model does
             something else than `content`; if called within a graph or a replica.
-        TypeError: if `content` is of another kind, or an output is no tensor.
+        TypeError: if `content` is of another kind, `path` no path, or an output no
+            tensor.
 
     Example:
         >>> import tempfile
@@ -131,7 +132,8 @@ def export_policy(
             has another suffix; if LiteRT lacks an op, a space is not that of the
             policy, an observation has a name that no input can take, or `with_mask`
             meets actions that are no choices.
-        TypeError: if `agent` has no policy, or a part of an observation is no array.
+        TypeError: if `agent` has no policy, `path` is no path, a space is none, or a
+            part of an observation is no array.
 
     Example:
         >>> import tempfile
@@ -188,6 +190,7 @@ def verify(
     Raises:
         ValueError: if `path` was not written so, a file of it is damaged, or an output
             differs; the message names the endpoint and the difference.
+        TypeError: if `path` is no path.
 
     Example:
         >>> import tempfile
@@ -198,6 +201,7 @@ def verify(
     """
     where = "verify"
     _check_place(where)
+    _check_path(where, path)
     if tolerance is not None:
         checks.check_within(where, "tolerance", tolerance, 0, 1)
     return _verified.check(where, pathlib.Path(path), tolerance)
@@ -219,7 +223,7 @@ def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
     Raises:
         ValueError: if a name is not a Python identifier, is `seed` or `actions`, or
             stands for two parts.
-        TypeError: if a part is not an array.
+        TypeError: if it is no space, or a part is not an array.
 
     Example:
         >>> speed = gym.spaces.Box(-1.0, 1.0, (3,))
@@ -227,6 +231,7 @@ def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
         >>> list(policy_inputs(space))
         ['body_0', 'body_1', 'eye']
     """
+    _policy_parts.check_space("policy_inputs", "observation_space", observation_space)
     inputs: dict[str, tf.TensorSpec] = {}
     structure = spaces.spec_from_space(observation_space)
     root = "" if isinstance(structure, dict) else "observations"
@@ -342,10 +347,18 @@ def _check_place(where: str) -> None:
         )
 
 
+def _check_path(where: str, path: Any) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"`{where}`: `path` expected a str or a path; got {path!r:.80}; say where"
+        )
+
+
 def _checked_suffix(
     where: str, path: str | os.PathLike[str], known: Sequence[str]
 ) -> str:
     """The suffix of a file, which a version at the end of a folder's name is not."""
+    _check_path(where, path)
     suffix = pathlib.Path(path).suffix
     if suffix in known or not suffix[1:2].isalpha():
         return suffix
