@@ -121,3 +121,19 @@ def test_inputs_are_named_as_observations_are():
     }
     (image,) = trained_policy(SPACES["image"]).to_keras().inputs
     assert (image.name, image.dtype) == ("observations", "uint8")
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_several_policies_in_one_model(tmp_path):
+    policies = [trained_policy(SPACES["box"], seed) for seed in range(2)]
+    models = [policy.to_keras(f"policy_{i}") for i, policy in enumerate(policies)]
+    inputs = keras.Input((3,))
+    both = keras.Model(inputs, [model(inputs)[0] for model in models])
+    both.save(tmp_path / "both.keras")
+    x = batch_of(SPACES["box"])
+    for each in (both, keras.models.load_model(tmp_path / "both.keras")):
+        for found, policy in zip(each(x), policies, strict=True):
+            np.testing.assert_allclose(found, policy.parameters(x), atol=1e-5)
+    assert policies[0].to_keras().name == "policy"
+    with pytest.raises(TypeError, match="`to_keras`: `name` expected a str"):
+        policies[0].to_keras(3)

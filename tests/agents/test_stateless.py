@@ -145,6 +145,119 @@ def test_configurations_that_forget_are_refused(width):
         _stateless.rebuilt(layer)
 
 
+class Forgetful(keras.Model):
+    """Keras takes it for its configuration that `scale` is the default."""
+
+    def __init__(self, scale=2.0, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+        self.scale = scale
+
+    def build(self, input_shape):
+        self.dense.build(input_shape)
+
+    def call(self, x):
+        return self.dense(x) * self.scale
+
+
+class Omitting(Forgetful):
+    """Its own configuration says no `scale`."""
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+class Noisy(keras.layers.Layer):
+    """Draws from the generator that all share."""
+
+    def call(self, x):
+        return x + tf.random.normal(tf.shape(x))
+
+
+class Pair(keras.layers.Layer):
+    """Takes another argument than it was built for."""
+
+    def call(self, x):
+        if not isinstance(x, tuple):
+            raise TypeError("expected two")
+        return x[0] + x[1]
+
+
+class Chosen(keras.layers.Layer):
+    """Takes rows by number: numbers below 0 and above 1 are refused."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = keras.layers.Embedding(2, 3)
+
+    def build(self, rows_shape, scales_shape):
+        self.table.build(rows_shape)
+        self.built = True
+
+    def call(self, rows, scales):
+        return self.table(rows) * scales[..., None]
+
+
+def to_keras(layer):
+    return _stateless.model_of(layer, *_stateless.layer_values(layer))
+
+
+@pytest.mark.parametrize("kind", [Forgetful, Omitting])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "functional"])
+def test_models_that_would_answer_otherwise_are_refused(kind, wrapped):
+    def made(scale):
+        model = kind(scale)
+        if not wrapped:
+            model(np.ones((1, 3), np.float32))
+            return model
+        inputs = keras.Input((None, 3))
+        with keras.saving.custom_object_scope({kind.__name__: kind}):
+            return keras.Model(inputs, model(inputs))
+
+    with keras.saving.custom_object_scope({kind.__name__: kind}):
+        x = np.ones((2, 1, 3) if wrapped else (2, 3), np.float32)
+        np.testing.assert_allclose(to_keras(made(2.0))(x), made(2.0)(x), rtol=1e-6)
+        with pytest.raises(ValueError, match="`to_keras`: .* same answers; got other"):
+            to_keras(made(3.0))
+
+
+def test_models_that_cannot_be_compared_are_refused():
+    noisy = Noisy()
+    noisy.build((None, 2))
+    with pytest.raises(ValueError, match="`to_keras`: .* change from call to call"):
+        to_keras(noisy)
+    pair = built(Pair(), (None, 2))
+    with pytest.raises(ValueError, match="`model_def` .* does not: .*expected two"):
+        to_keras(pair)
+
+
+def test_models_of_several_arguments_and_of_whole_numbers():
+    chosen = Chosen()
+    chosen(np.array([[0, 1]]), np.array([[2.0, 3.0]], np.float32))
+    values = _stateless.layer_values(chosen)
+    _stateless.check_same_answers(chosen, _stateless.rebuilt(chosen), *values)
+    inputs = {
+        "a": keras.Input((2,), dtype="int32", name="a"),
+        "b": keras.Input((), dtype="bool", name="b"),
+    }
+    features = keras.layers.Embedding(2, 3)(inputs["a"])[:, 0]
+    model = keras.Model(inputs, keras.ops.where(inputs["b"][:, None], features, 0.0))
+    x = {"a": np.array([[0, 1]]), "b": np.array([True])}
+    np.testing.assert_allclose(to_keras(model)(x), model(x), rtol=1e-6)
+
+
+def test_names_of_models():
+    dense = built(keras.layers.Dense(1), (None, 2))
+    own = Forgetful(name="own")
+    own(np.ones((1, 3), np.float32))
+    for layer in (dense, own):
+        values = _stateless.layer_values(layer)
+        assert _stateless.model_of(layer, *values).name == layer.name
+        assert _stateless.model_of(layer, *values, name="other").name == "other"
+        with pytest.raises(TypeError, match="`to_keras`: `name` expected a str"):
+            _stateless.model_of(layer, *values, name=3)
+
+
 def test_a_layer_becomes_a_model():
     layer = keras.layers.Dense(2, name="dense")
     layer(np.zeros((4, 3), np.float32))

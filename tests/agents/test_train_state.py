@@ -379,3 +379,16 @@ def test_to_keras_has_the_trained_weights(tmp_path, kind):
     found.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded(x), trained(x), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_to_keras_by_another_name(tmp_path):
+    state, x = autoencoder(), np.ones((3, 4), np.float32)
+    inputs = keras.Input((4,))
+    both = keras.Model(inputs, [state.to_keras(x)(inputs) for x in ("first", "second")])
+    assert [layer.name for layer in both.layers[1:]] == ["first", "second"]
+    np.testing.assert_allclose(both(x)[1], state(x), rtol=1e-6)
+    model = state.to_keras("first")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(x), state(x), rtol=1e-6)

@@ -60,12 +60,15 @@ class ObservationNormalization(keras.layers.Layer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
-def keras_policy(network: networks.ActorCritic, observation_moments: Any) -> Any:
+def keras_policy(
+    network: networks.ActorCritic, observation_moments: Any, name: str | None = None
+) -> Any:
     """Returns a functional model from observations to `(parameters, values)`.
 
     Args:
         network: which the model takes over.
         observation_moments: as an `ActorCriticPolicy` has them.
+        name: of the model; "policy" if None.
 
     Returns:
         The model; see `ActorCriticPolicy.to_keras`.
@@ -86,7 +89,7 @@ def keras_policy(network: networks.ActorCritic, observation_moments: Any) -> Any
             for kept, leaf in zip(observation_moments, leaves, strict=True)
         ]
     outputs = network(tf.nest.pack_sequence_as(inputs, leaves))
-    return keras.Model(inputs, outputs, name="policy")
+    return keras.Model(inputs, outputs, name="policy" if name is None else name)
 
 
 def _inputs(kind: Any, shape: Any, name: str = "") -> Any:

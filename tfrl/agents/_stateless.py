@@ -4,10 +4,11 @@ import collections
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 
@@ -120,20 +121,89 @@ def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
     return other
 
 
-def model_of(layer: Any, params: Any, extra_variables: Any) -> keras.Model:
+def check_same_answers(
+    layer: keras.layers.Layer, other: keras.layers.Layer, params: Any, extra: Any
+) -> None:
+    """Raises unless both layers say the same, with the same variables, in inference.
+
+    They are asked on small random batches, of numbers and of zeros and ones, of the
+    shapes that the layer was built for.
+
+    Args:
+        layer: a built layer.
+        other: what was `rebuilt` of it.
+        params: of both.
+        extra: the other variables of both.
+
+    Raises:
+        ValueError: if they answer differently, or the layer does not answer.
+
+    Example:
+        >>> layer = keras.layers.Dense(2, name="dense")
+        >>> layer.build((None, 3))
+        >>> check_same_answers(layer, rebuilt(layer), *layer_values(layer))
+    """
+    names = variable_names(layer)
+
+    def answer(of: keras.layers.Layer, arguments: Mapping[str, Any]) -> list[tf.Tensor]:
+        given = dict(arguments)
+        first = [given.pop("")] if "" in given else []
+        call = LayerApply(of, names)
+        outputs, _ = call(params, extra, *first, training=False, **given)
+        leaves = tf.nest.flatten(outputs, expand_composites=True)
+        return [tf.convert_to_tensor(leaf) for leaf in leaves]
+
+    fault, asked = "", 0
+    specs = _input_specs(layer)
+    for length, arguments in _random_batches(specs) if specs else []:
+        if asked not in (0, length):
+            break
+        try:
+            wanted = answer(layer, arguments)
+        except Exception as error:
+            # Such numbers, or so many, need not be what the layer takes.
+            fault = f": {' '.join(str(error).split()):.200}"
+            continue
+        asked = length
+        try:
+            same = _alike(answer(other, arguments), wanted)
+            got = "" if same else "other ones"
+        except Exception as error:
+            got = f"none: {' '.join(str(error).split()):.200}"
+        if got and not _alike(answer(layer, arguments), wanted):
+            got = "some that change from call to call, so that nothing can be compared"
+        if got:
+            raise ValueError(
+                f"`to_keras`: expected the configuration of {layer.name!r} to make "
+                f"another with the same answers; got {got}; let `get_config` return "
+                "all arguments of the constructor, with their values"
+            )
+    if not asked:
+        raise ValueError(
+            "`to_keras`: `model_def` expected to answer a random batch of the shape "
+            "that it was built for, so that its copy can be compared; got "
+            f"{layer.name!r}, which does not{fault}; make a functional model of it, "
+            "whose inputs have shapes and dtypes"
+        )
+
+
+def model_of(
+    layer: Any, params: Any, extra_variables: Any, name: str | None = None
+) -> keras.Model:
     """Returns a model with the variables of a state; see `TrainState.to_keras`.
 
     Args:
         layer: the state's `model_def`.
         params: the state's.
         extra_variables: the state's.
+        name: of the model; that of the layer if None.
 
     Returns:
         A model that shares nothing with the layer.
 
     Raises:
-        TypeError: if it is no layer.
-        ValueError: as of `rebuilt`, and in a graph.
+        TypeError: if it is no layer, or `name` no text.
+        ValueError: as of `rebuilt` and `check_same_answers`, and in a graph.
 
     Example:
         >>> layer = keras.layers.Dense(2, name="dense")
@@ -148,21 +218,26 @@ def model_of(layer: Any, params: Any, extra_variables: Any) -> keras.Model:
         )
     if not tf.executing_eagerly():
         raise ValueError("`to_keras`: expected no graph around it; call it eagerly")
+    if not isinstance(name, str | None):
+        raise TypeError(f"`to_keras`: `name` expected a str or None; got {name!r:.80}")
     other = rebuilt(layer)
-    names = variable_names(layer)
-    values = {**params, **extra_variables}
-    for name, variable in zip(names, _variables(other), strict=True):
-        variable.assign(values[name])
-    if isinstance(other, keras.Model):
-        return other
-    shape = (layer.get_build_config() or {}).get("input_shape")
-    if not isinstance(shape, list | tuple) or not isinstance(shape[-1], int):
+    shape: Any = (layer.get_build_config() or {}).get("input_shape")
+    is_model = isinstance(other, keras.Model)
+    if not (is_model or isinstance(shape, list | tuple) and isinstance(shape[-1], int)):
         raise ValueError(
             f"`to_keras`: `model_def` expected to be a model, or a layer of one array; "
             f"got {layer.name!r} built for {shape}; make a model of it"
         )
+    check_same_answers(layer, other, params, extra_variables)
+    values = {**params, **extra_variables}
+    for key, variable in zip(variable_names(layer), _variables(other), strict=True):
+        variable.assign(values[key])
+    if is_model:
+        if name is not None:
+            other.name = name
+        return other
     inputs = keras.Input(shape[1:], name="inputs")
-    return keras.Model(inputs, other(inputs), name=layer.name)
+    return keras.Model(inputs, other(inputs), name=layer.name if name is None else name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,3 +367,61 @@ def _checked(
             )
         tensors[key] = value
     return tensors
+
+
+def _input_specs(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Nests of specs that a layer is called with by argument, "" for the first."""
+    inputs = getattr(layer, "inputs", None) if isinstance(layer, keras.Model) else None
+    if inputs and all(isinstance(x, keras.KerasTensor) for x in inputs):
+        nest = inputs[0] if isinstance(layer, keras.Sequential) else layer.input
+        return {
+            "": tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), nest)
+        }
+    config = layer.get_build_config() or {}
+    shapes = {"": config["input_shape"]} if "input_shape" in config else {}
+    for name, shape in config.get("shapes_dict", {}).items():
+        shapes[name.removesuffix("_shape")] = shape
+    return {
+        name: keras.tree.map_shape_structure(tf.TensorSpec, shape)
+        for name, shape in shapes.items()
+        if shape is not None
+    }
+
+
+def _random_batches(specs: Any) -> Iterator[tuple[int, Any]]:
+    """Lengths of free axes with batches of numbers, and of zeros and ones."""
+    flat = tf.nest.flatten(specs)
+    is_free = any(None in spec.shape[1:] for spec in flat if spec.shape.rank)
+    rng = np.random.default_rng(0)
+    for length in (8, 128) if is_free else (8,):
+        for draw in (rng.standard_normal, functools.partial(rng.integers, 0, 2)):
+            leaves = []
+            for spec in flat:
+                sizes = [length if size is None else size for size in spec.shape]
+                if sizes and spec.shape[0] is None:
+                    sizes[0] = 3
+                values = tf.constant(draw(size=sizes))
+                is_text = spec.dtype == tf.string
+                leaves.append(
+                    tf.as_string(values) if is_text else tf.cast(values, spec.dtype)
+                )
+            yield length, tf.nest.pack_sequence_as(specs, leaves)
+
+
+def _alike(found: list[tf.Tensor], wanted: list[tf.Tensor]) -> bool:
+    """Whether outputs are equal but for the last digits."""
+    if len(found) != len(wanted):
+        return False
+    for x, y in zip(found, wanted, strict=True):
+        if (x.dtype, x.shape) != (y.dtype, y.shape):
+            return False
+        if not x.dtype.is_floating:
+            if not np.array_equal(x.numpy(), y.numpy()):
+                return False
+            continue
+        a, b = (tf.cast(z, tf.float64).numpy() for z in (x, y))
+        largest = np.max(np.abs(b[np.isfinite(b)]), initial=0.0)
+        share = 1e-5 if x.dtype.size >= 4 else 1e-2
+        if not np.allclose(a, b, rtol=0.0, atol=share * largest, equal_nan=True):
+            return False
+    return True

@@ -142,7 +142,7 @@ class ActorCriticPolicy(pytree.PyTreeNode):
         """Returns the policy without its optimizer state: cheaper to pass around."""
         return self.replace(state=self.state.replace(opt_state=()))
 
-    def to_keras(self) -> keras.Model:
+    def to_keras(self, name: str | None = None) -> keras.Model:
         """Returns a functional Keras model of the policy, with its trained weights.
 
             parameters, values = model(observations)
@@ -155,10 +155,14 @@ class ActorCriticPolicy(pytree.PyTreeNode):
         The model is apart from the policy: train it, save it as `.keras`, or give it to
         `export_model`. Where a file of it is loaded, tfrl must have been imported.
 
+        Args:
+            name: of the model, such as where several go into one; "policy" if None.
+
         Returns:
             The model.
 
         Raises:
+            TypeError: if `name` is no text.
             ValueError: in a graph, where no variables can be made.
 
         Example:
@@ -170,8 +174,13 @@ class ActorCriticPolicy(pytree.PyTreeNode):
             >>> np.allclose(parameters, policy.parameters(observations))
             True
         """
+        # The network keeps its name, by which its weights go.
+        if not isinstance(name, str | None):
+            raise TypeError(
+                f"`to_keras`: `name` expected a str or None; got {name!r:.80}"
+            )
         return _keras_policy.keras_policy(
-            self.state.to_keras(), self.observation_moments
+            self.state.to_keras(), self.observation_moments, name
         )
 
     def lent(self) -> Self:
@@ -204,6 +213,9 @@ class ActorCriticPolicy(pytree.PyTreeNode):
             ValueError: if an observation is of another shape or, eagerly, not finite;
                 if `temperature` is neither 0 nor 1.
         """
+        encoder = self.state.model_def.encoder
+        observations = encoder.as_batch(observations, "sample_actions")
+        _observation_kinds.check_finite("sample_actions", observations)
         if temperature not in (0.0, 1.0):
             raise ValueError(
                 "`sample_actions`: `temperature` expected 0 (greedy) or 1 (sampled); "
@@ -213,9 +225,6 @@ class ActorCriticPolicy(pytree.PyTreeNode):
         if temperature == 0.0:
             return self.head.to_env(self.head.mode(parameters))
         return self.head.to_env(self.head.sample(parameters, random.new_seed(seed)))
-        encoder = self.state.model_def.encoder
-        observations = encoder.as_batch(observations, "sample_actions")
-        _observation_kinds.check_finite("sample_actions", observations)
 
     def actor_layers(self) -> list[tuple[tf.Tensor, tf.Tensor, str]] | None:
         """Returns (kernel, bias, activation) of each actor layer, first to last.

@@ -181,20 +181,26 @@ class TrainState(pytree.PyTreeNode):
             )
         return outputs
 
-    def to_keras(self) -> keras.Model:
+    def to_keras(self, name: str | None = None) -> keras.Model:
         """Returns a Keras model with the state's variables, apart from the state.
 
         The model is made anew from the configuration of `model_def`, so that nothing
         that is done to one of both changes the other: train it, save it, export it.
+        Whether it says what the state says is tried on small random batches of the
+        shape that the layer was built for.
+
+        Args:
+            name: of the model, such as where several go into one; that of `model_def`
+                if None.
 
         Returns:
             A model of the class of `model_def`; a functional one around a layer that
             is no model.
 
         Raises:
-            TypeError: if `model_def` is a function.
-            ValueError: if the layer's configuration does not say all of it, or in a
-                graph, where no variables can be made.
+            TypeError: if `model_def` is a function, or `name` no text.
+            ValueError: if the layer's configuration does not say all of it, or that
+                cannot be tried; in a graph, where no variables can be made.
 
         Example:
             >>> layer = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -204,7 +210,9 @@ class TrainState(pytree.PyTreeNode):
             >>> np.allclose(model(np.ones((1, 2))), 2.0 * layer(np.ones((1, 2))))
             True
         """
-        return _stateless.model_of(self.model_def, self.params, self.extra_variables)
+        return _stateless.model_of(
+            self.model_def, self.params, self.extra_variables, name
+        )
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         # Private names must fail at once: copy and pickle ask for them before there
