@@ -207,6 +207,13 @@ def test_bad_batches_are_refused(change, error, message):
         make_agent().update(batch)
 
 
+def test_observations_that_are_not_finite_are_refused():
+    agent, observations = make_agent(), make_batch()["observations"]
+    observations[0, 0] = np.nan
+    with pytest.raises(ValueError, match="`observations` expected finite numbers"):
+        agent.sample_actions(observations, seed=0)
+
+
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="`BC`: `learning_rate` expected"):
         bc.BC(learning_rate=0.0)

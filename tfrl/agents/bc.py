@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import (
+    _observation_kinds,
     _pieces,
     _replicated,
     _shared_networks,
@@ -191,8 +192,10 @@ class BCAgent(pytree.PyTreeNode):
             Actions `[B, ...]` in the environment's dtype and bounds.
 
         Raises:
-            ValueError: if `temperature` is negative or not finite.
+            ValueError: if `temperature` is negative or not finite, or, eagerly, if an
+                observation is not finite.
         """
+        _observation_kinds.check_finite("BCAgent.sample_actions", observations)
         checks.check_within(
             "BCAgent.sample_actions", "temperature", temperature, 0.0, np.inf
         )
