@@ -57,7 +57,7 @@ def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
 )
 def test_every_config_trains(config, tmp_path, capsys):
     text = config.read_text()
-    assert "Expected:" in text and "Source" in text
+    assert "# Expected over" in text and "Source" in text
     small = [*SMALL, *(SMALL_PPO if "@PPO" in text else [])]
     assert run(tmp_path, config=config, small=small) == 0
     assert "final evaluation: return" in capsys.readouterr().out

@@ -334,7 +334,7 @@ def test_step_form_refuses(name, tensors, error, message):
 
 
 def test_other_refusals():
-    with pytest.raises(ValueError, match="`td_lambda` expected rank 0"):
+    with pytest.raises(ValueError, match="`td_lambda` expected the shape"):
         ops.generalized_advantage_estimation(ROW, ROW, ROW, ROW, td_lambda=[0.5])
     with pytest.raises(ValueError, match="`values` expected rank of at least 2"):
         flat = tf.ones([3])

@@ -181,7 +181,7 @@ def test_as_scheduler():
         assert schedules.as_scheduler(callable_) is callable_
     assert schedules.as_scheduler(2) == schedules.ConstantScheduler(2)
     assert schedules.as_scheduler(np.float32(0.5))() == 0.5
-    with pytest.raises(TypeError, match="`ConstantScheduler`: `value` expected a numb"):
+    with pytest.raises(TypeError, match="`value_or_scheduler` expected a number"):
         schedules.as_scheduler("0.5")
 
 

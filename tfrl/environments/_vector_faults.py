@@ -57,7 +57,10 @@ def check_observations(envs: Any, observations: Any) -> None:
 
 
 def _end_of_a_worker(vector: Any, error: Exception, step: int) -> NoReturn:
-    connection.wait([process.sentinel for process in vector.processes], timeout=1.0)
+    ended = connection.wait([x.sentinel for x in vector.processes], timeout=5.0)
+    for process in vector.processes:
+        if process.sentinel in ended:
+            process.join(5.0)  # what ends closes its files before it has a code
     codes = enumerate([process.exitcode for process in vector.processes])
     who = ", ".join(f"{n} (exit code {code})" for n, code in codes if code is not None)
     # `close` would ask the dead one to answer.

@@ -229,7 +229,7 @@ def _weights(name: str, models: Any) -> list[Any]:
             if not model.built:
                 raise ValueError(
                     f"`TargetUpdater`: `{name}` expected built layers; got "
-                    f"{model.name!r} without its weights; call it once, or `build` it"
+                    f"{model.name!r} without its weights; call it once on a batch"
                 )
             found += model.weights
         elif isinstance(model, tf.Variable | keras.Variable):
