@@ -340,3 +340,9 @@ def test_clones_an_expert_that_balances_the_pole():
     assert float(info["accuracy"]) > 0.95
     assert play() >= 475
     envs.close()
+
+
+@pytest.mark.parametrize(("units", "error"), [(8, TypeError), ((0,), ValueError)])
+def test_widths_are_checked_at_construction(units, error):
+    with pytest.raises(error, match="`BC`: `hidden_units` expected"):
+        bc.BC(hidden_units=units)

@@ -87,3 +87,30 @@ def test_conv_encoder_in_half_precision(policy):
     features = encoder(np.full((2, 36, 36, 4), 200, np.uint8))
     assert features.dtype == policy.removeprefix("mixed_")
     assert np.isfinite(tf.cast(features, tf.float32)).all()
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "arguments"),
+    [
+        (TypeError, "hidden_units", {"hidden_units": 4}),
+        (TypeError, "hidden_units", {"hidden_units": [1.5]}),
+        (ValueError, "hidden_units", {"hidden_units": (0,)}),
+        (ValueError, "n_outputs", {"n_outputs": 0}),
+        (TypeError, "seed", {"seed": None}),
+    ],
+)
+def test_bad_arguments_are_named(error, name, arguments):
+    with pytest.raises(error, match=f"`MLP`: `{name}` expected"):
+        feedforward.MLP(**arguments)
+
+
+@pytest.mark.parametrize("built", [False, True])
+@pytest.mark.parametrize(
+    "inputs", [{"a": np.ones([4, 3])}, [np.ones([4, 3])] * 2, None], ids=type
+)
+def test_inputs_are_one_tensor(built, inputs):
+    mlp = feedforward.MLP([4])
+    if built:
+        mlp.build([None, 3])
+    with pytest.raises(TypeError, match="`MLP`: `inputs` expected one tensor"):
+        mlp(inputs)

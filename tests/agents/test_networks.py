@@ -178,6 +178,54 @@ def test_unknown_widths_are_checked_when_they_are_known():
             run(tf.ones([2, 6]))
 
 
+class Wrapped(keras.Model):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+
+@pytest.mark.parametrize(
+    ("space", "widths"),
+    [
+        (gym.spaces.Box(-1.0, 1.0, (3,)), (4, 1)),
+        (gym.spaces.MultiBinary(3), (4, 1)),
+        (gym.spaces.MultiDiscrete([2, 3]), (3, 1)),
+        (gym.spaces.Discrete(3), (2,)),
+    ],
+    ids=str,
+)
+def test_predict_refuses_another_width(space, widths):
+    encoder = networks.SpaceEncoder(networks.SpaceEncoder.describe(space))
+    model = Wrapped(encoder)
+    right = np.ones((4, *(space.shape or (1,))), np.float32)
+    assert model.predict(right, verbose=0).shape[0] == 4
+    for width in widths:
+        # Keras has relaxed the shape when it comes here the second time.
+        for rows in (4, 2):
+            with pytest.raises(Exception, match="SpaceEncoder"):
+                model.predict(np.ones((rows, width), np.float32), verbose=0)
+
+
+def test_a_space_is_described_first():
+    space = gym.spaces.Box(-1.0, 1.0, (3,))
+    message = r"`kinds` expected .* pass `SpaceEncoder\.describe\(space\)`"
+    with pytest.raises(TypeError, match=message):
+        networks.SpaceEncoder(space)
+    with pytest.raises(TypeError, match=message):
+        networks.ActorCritic(space, 2)
+    kinds = networks.SpaceEncoder.describe(space)
+    for name, arguments in {
+        "n_outputs": {"n_outputs": 0},
+        "hidden_units": {"hidden_units": 8},
+        "seed": {"seed": None},
+    }.items():
+        with pytest.raises((TypeError, ValueError), match=f"`{name}` expected"):
+            networks.ActorCritic(kinds, **{"n_outputs": 2, **arguments})
+
+
 def test_static_batch_sizes_are_kept():
     space = SPACES["nest with images"][0]
     kinds = networks.SpaceEncoder.describe(space)

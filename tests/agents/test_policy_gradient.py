@@ -93,3 +93,9 @@ def test_bad_settings_are_refused(name):
         policy_gradient.PolicyGradient(**{name: 0.0})
     with pytest.raises(ValueError, match="`PolicyGradient`: `gamma` expected"):
         policy_gradient.PolicyGradient(gamma=-0.1)
+
+
+@pytest.mark.parametrize(("units", "error"), [(8, TypeError), ((0,), ValueError)])
+def test_widths_are_checked_at_construction(units, error):
+    with pytest.raises(error, match="`PolicyGradient`: `hidden_units` expected"):
+        policy_gradient.PolicyGradient(hidden_units=units)

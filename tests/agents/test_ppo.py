@@ -331,3 +331,9 @@ def test_minibatches_must_fit():
 def test_settings_are_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         ppo.PPO().gamma = 0.5
+
+
+@pytest.mark.parametrize(("units", "error"), [(8, TypeError), ((0,), ValueError)])
+def test_widths_are_checked_at_construction(units, error):
+    with pytest.raises(error, match="`PPO`: `hidden_units` expected"):
+        ppo.PPO(hidden_units=units)

@@ -205,3 +205,21 @@ def test_tensors_of_what_there_are_tensors_of():
         checks.as_tensor("f", "x", [[1.0], [1.0, 2.0]])
     with pytest.raises(TypeError, match="of float32; got EagerTensor of float64"):
         checks.as_tensor("f", "x", tf.zeros([], tf.float64), tf.float32)
+
+
+def test_check_one_shape():
+    for shape in ((None, 3), [4, 3], (), tf.TensorShape([None, 2])):
+        checks.check_one_shape("f", "x", shape)
+    for shape in (None, {"a": (None, 3)}, [(4, 3), (4, 3)]):
+        with pytest.raises(TypeError, match="`f`: `x` expected one tensor; got"):
+            checks.check_one_shape("f", "x", shape)
+
+
+def test_check_whole_numbers():
+    found = checks.check_whole_numbers("op", "n", np.array([2, 3]), low=1)
+    assert found == (2, 3) and type(found[0]) is int
+    for wrong in (4, "ab", None, [1.5], [True]):
+        with pytest.raises(TypeError, match="`op`: `n` expected"):
+            checks.check_whole_numbers("op", "n", wrong)
+    with pytest.raises(ValueError, match="`op`: `n` expected an int of at least 1"):
+        checks.check_whole_numbers("op", "n", (2, 0), low=1)

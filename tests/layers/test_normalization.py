@@ -289,12 +289,113 @@ def test_sequences_share_moments_over_time_and_keep_their_mask():
         ({"window_size": 0}, "`window_size` expected numbers > 0"),
         ({"feature_axes": -1}, "`feature_axes` expected numbers in"),
         ({"variance_epsilon": -1.0}, "`variance_epsilon` expected numbers in"),
+        ({"clip_value": float("nan")}, "`clip_value` expected numbers in"),
+        ({"clip_value": [1.0]}, "`clip_value` expected rank 0"),
     ],
-    ids=["two rules", "nothing to do", "rate", "speed", "window", "axes", "epsilon"],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
 def test_bad_options(options, match):
     with pytest.raises(ValueError, match=f"`RunningNormalization`: .*{match}"):
         layers.RunningNormalization(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("clip_value", "a"),
+        ("clip_value", True),
+        ("window_size", True),
+        ("update_rate", True),
+        ("speed", True),
+        ("feature_axes", True),
+        ("feature_axes", 1.5),
+    ],
+)
+def test_options_are_numbers(name, value):
+    with pytest.raises(TypeError, match=f"`RunningNormalization`: `{name}` expected"):
+        layers.RunningNormalization(**{name: value})
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+def test_masked_steps_are_not_learned_from(options, normalizer, mode):
+    layer, expected = layers.RunningNormalization(**options), normalizer
+    layer.build([None, None, 3])
+    expected = normalizer(tf.TensorSpec([3]))
+    learn = tf.function(
+        lambda x, keep: layer(x, training=True, mask=keep), jit_compile=mode == "xla"
+    )
+    if mode == "eager":
+        learn = learn.python_function
+    data, keep = batches(3, 4, 5, 3), np.arange(5) < np.array([[2], [5], [0], [1]])
+    for batch, padding in zip(data, [0.0, np.nan, 1e30], strict=True):
+        expected.update(batch[keep])
+        padded = np.where(keep[..., None], batch, np.float32(padding))
+        got = learn(tf.constant(padded), tf.constant(keep)).numpy()
+        wanted = expected(batch[keep], training=False)
+        np.testing.assert_allclose(got[keep], wanted, atol=1e-3)
+    for weight, variable in zip(layer.weights, expected.variables, strict=True):
+        np.testing.assert_allclose(weight.numpy(), variable.numpy(), rtol=1e-4)
+    before = [weight.numpy() for weight in layer.weights]
+    learn(tf.constant(padded), tf.zeros([4, 5], tf.bool))
+    for weight, old in zip(layer.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), old)
+
+
+@pytest.mark.parametrize("run_eagerly", [True, False])
+def test_a_mask_of_keras_counts_in_fit(run_eagerly):
+    layer = layers.RunningNormalization(speed=1.0)
+    inputs = keras.Input([None, 1])
+    hidden = layer(keras.layers.Masking()(inputs))
+    outputs = keras.layers.Dense(1)(keras.layers.LSTM(2)(hidden))
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse", run_eagerly=run_eagerly, jit_compile=False)
+    data = np.array([[[1.0], [3.0], [0.0]], [[5.0], [0.0], [0.0]]], np.float32)
+    model.fit(data, np.zeros([2, 1]), verbose=0)
+    np.testing.assert_allclose(layer.mean.numpy(), [3.0])
+    np.testing.assert_allclose(layer.variance.numpy(), [8 / 3])
+
+
+def test_masks_of_the_first_batch_axes():
+    (batch,) = batches(1, 2, 3, 2)
+    keep = np.array([[True, False, True], [False, True, True]])
+    layer = layers.RunningNormalization(feature_axes=0, speed=1.0)
+    layer(batch, training=True, mask=keep)
+    np.testing.assert_allclose(layer.mean.numpy(), batch[keep].mean(), rtol=1e-6)
+    rows = layers.RunningNormalization(feature_axes=2, speed=1.0)
+    rows(batch, training=True, mask=np.array([False, True]))
+    np.testing.assert_allclose(rows.mean.numpy(), batch[1], rtol=1e-6)
+    with pytest.raises(ValueError, match="`mask` expected the first of the batch axes"):
+        rows(batch, training=True, mask=keep)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_unknown_widths_are_checked_when_they_are_known(jit_compile):
+    layer = layers.RunningNormalization()
+    layer.build([None, 3])
+    call = tf.function(
+        lambda x, training=False: layer(x, training=training),
+        input_signature=[tf.TensorSpec([None, None])],
+        jit_compile=jit_compile,
+    )
+    assert call(tf.ones([4, 3])).shape == [4, 3]
+    for width in (1, 4):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="RunningNormalizat"):
+            call(tf.ones([4, width]))
+
+
+@pytest.mark.parametrize("built", [False, True])
+@pytest.mark.parametrize(
+    "inputs", [{"a": np.ones([4, 3])}, [np.ones([4, 3])] * 2, None], ids=type
+)
+def test_inputs_are_one_tensor(built, inputs):
+    layer = layers.RunningNormalization()
+    if built:
+        layer.build([None, 3])
+    # Keras itself refuses what is not one tensor where it knows what it was built for.
+    by_keras = r"|expects 1 input\(s\)|Inputs to a layer should be tensors"
+    with pytest.raises((TypeError, ValueError), match="`inputs` expected" + by_keras):
+        layer(inputs)
 
 
 def test_bad_inputs():

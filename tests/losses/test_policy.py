@@ -173,3 +173,22 @@ def test_value_gradient_stops_where_clipping_is_worse():
 def test_errors(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+@pytest.mark.parametrize(
+    ("loss", "dtypes", "name"),
+    [
+        ("value_loss", ["float32", "int32"], "returns"),
+        ("value_loss", ["int32", "int32"], "values"),
+        ("value_loss", ["float32", "float32", "float64"], "old_values"),
+        ("ppo_clip_loss", ["float32", "float64", "float32"], "old_log_probs"),
+        ("ppo_clip_loss", ["float32", "float32", "int32"], "advantages"),
+        ("ppo_clip_loss", ["int32"] * 3, "log_probs"),
+        ("policy_gradient_loss", ["float32", "float64"], "advantages"),
+        ("policy_gradient_loss", ["int32", "int32"], "log_probs"),
+    ],
+)
+def test_dtypes_are_checked(loss, dtypes, name):
+    clip = [0.2] if len(dtypes) == 3 else []
+    with pytest.raises(TypeError, match=f"`{loss}`: `{name}` expected"):
+        getattr(policy, loss)(*[tf.ones([2], dtype) for dtype in dtypes], *clip)

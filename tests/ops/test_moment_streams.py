@@ -229,3 +229,41 @@ def test_moments_to_normalize_with():
     (known,) = after.to_normalize()
     assert known.mean.numpy().tolist() == [2.0, 2.0]
     assert known.variance.numpy().tolist() == [1.0, 0.0]
+
+
+def test_weights_say_what_counts():
+    settings = {"rule": "adaptive", "setting": 1.0}
+    start = moment_streams.start_moment_stream([[2]], **settings)
+    rows = np.array([[1.0, 2.0], [3.0, 5.0], [np.nan, 9.0]], np.float32)
+    stream = moment_streams.advance_moment_stream(
+        start, [rows], **settings, weights=np.array([3.0, 1.0, 0.0])
+    )
+    np.testing.assert_allclose(stream.moments[0].mean, [1.5, 2.75])
+    np.testing.assert_allclose(stream.moments[0].variance, [0.75, 27 / 16])
+    same = moment_streams.advance_moment_stream(
+        stream, [rows], **settings, weights=np.zeros(3, bool)
+    )
+    assert int(same.count) == 1
+    with pytest.raises(ValueError, match="`weights` expected the batch shape"):
+        moment_streams.advance_moment_stream(
+            start, [rows], **settings, weights=np.ones(2)
+        )
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "changed"),
+    [
+        (TypeError, "stream", {"stream": None}),
+        (TypeError, "values", {"values": None}),
+        (TypeError, "values", {"values": [None]}),
+        (ValueError, "values", {"values": []}),
+        (ValueError, "rule", {"rule": "other"}),
+        (TypeError, "setting", {"setting": "a"}),
+    ],
+)
+def test_bad_arguments_are_named(error, name, changed):
+    given = {"rule": "adaptive", "setting": 1.0}
+    given["stream"] = moment_streams.start_moment_stream([[2]], **given)
+    given["values"] = [tf.ones([3, 2])]
+    with pytest.raises(error, match=f"`advance_moment_stream`: `{name}` expected"):
+        moment_streams.advance_moment_stream(**{**given, **changed})

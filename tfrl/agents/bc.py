@@ -59,7 +59,10 @@ class BC:
         checks.check_positive("BC", "learning_rate", self.learning_rate)
         if self.max_gradient_norm is not None:
             checks.check_positive("BC", "max_gradient_norm", self.max_gradient_norm)
-        object.__setattr__(self, "hidden_units", tuple(self.hidden_units))
+        units = checks.check_whole_numbers(
+            "BC", "hidden_units", self.hidden_units, low=1
+        )
+        object.__setattr__(self, "hidden_units", units)
 
     def create(
         self, observation_space: gym.Space, action_space: gym.Space, *, seed: int = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfrl.core import initializers
+from tfrl.core import checks, initializers
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -32,6 +32,11 @@ class MLP(keras.layers.Layer):
         seed: of the initial weights.
         **kwargs: of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
 
+    Raises:
+        TypeError: if a width or the seed is no int; at a call, if `inputs` are not one
+            tensor.
+        ValueError: if a width is less than 1.
+
     Example:
         >>> MLP([8, 8], n_outputs=3)(np.zeros((5, 2, 2))).shape
         TensorShape([5, 3])
@@ -46,8 +51,14 @@ class MLP(keras.layers.Layer):
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
+        hidden_units = checks.check_whole_numbers(
+            "MLP", "hidden_units", hidden_units, low=1
+        )
+        checks.check_whole_number("MLP", "seed", seed)
+        if n_outputs is not None:
+            checks.check_whole_number("MLP", "n_outputs", n_outputs, low=1)
         super().__init__(**kwargs)
-        self.hidden_units = tuple(int(units) for units in hidden_units)
+        self.hidden_units = hidden_units
         self.activation = (
             activation
             if activation is None or isinstance(activation, str)
@@ -86,6 +97,7 @@ class MLP(keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs of `[B, *shape]`."""
+        checks.check_one_shape("MLP", "inputs", input_shape)
         self._n_inputs = width = _width(input_shape)
         if width is None and self.dense:
             raise ValueError(
@@ -99,6 +111,8 @@ class MLP(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Maps `[B, *shape]` to `[B, last width]`."""
+        if not hasattr(inputs, "shape"):  # Keras checks no more once it is built
+            checks.check_one_shape("MLP", "inputs", inputs)
         outputs = self.flatten(inputs)
         for dense in self.dense:
             outputs = dense(outputs)

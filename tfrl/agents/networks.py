@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfrl.agents import _observation_kinds, feedforward
+from tfrl.core import checks
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -41,6 +42,9 @@ class SpaceEncoder(keras.layers.Layer):
         seed: of the initial weights of image encoders.
         **kwargs: of `keras.layers.Layer`.
 
+    Raises:
+        TypeError: if `kinds` is a space itself.
+
     Example:
         >>> space = gym.spaces.Dict(
         ...     goal=gym.spaces.Discrete(3), place=gym.spaces.Box(-1.0, 1.0, (2,)))
@@ -50,6 +54,11 @@ class SpaceEncoder(keras.layers.Layer):
     """
 
     def __init__(self, kinds: Any, seed: int = 0, **kwargs: Any) -> None:
+        if isinstance(kinds, gym.Space):
+            raise TypeError(
+                "`SpaceEncoder`: `kinds` expected the description of a space; got "
+                f"{kinds}; pass `SpaceEncoder.describe(space)`"
+            )
         super().__init__(autocast=False, **kwargs)
         self.kinds = kinds
         self.seed = seed
@@ -85,15 +94,6 @@ class SpaceEncoder(keras.layers.Layer):
         """
         return _observation_kinds.description(space)
 
-    def build(self, input_shape: Any) -> None:
-        """Creates the weights of image encoders."""
-        self._checked_rows(input_shape)
-        for key, part in self._named_parts():
-            part.build(input_shape[key])
-        for image in self.images:
-            image.build((None, *_observation_kinds.image_shape(self.kinds)))
-        super().build(input_shape)
-
     def as_batch(self, observations: Any, where: str = "SpaceEncoder.as_batch") -> Any:
         """Returns observations as they are, or arrays made of lists, checked.
 
@@ -110,13 +110,25 @@ class SpaceEncoder(keras.layers.Layer):
         """
         return _observation_kinds.as_batch(where, self.kinds, observations)
 
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of image encoders."""
+        self._checked_rows(input_shape)
+        for key, part in self._named_parts():
+            part.build(input_shape[key])
+        for image in self.images:
+            image.build((None, *_observation_kinds.image_shape(self.kinds)))
+        super().build(input_shape)
+
     def call(self, inputs: Any) -> Any:
         """Maps a nest of `[B, ...]` to `[B, features]` float32."""
         self._checked_rows(inputs, lambda leaf: leaf.shape)
         if self.parts:
             parts = [part(inputs[key]) for key, part in self._named_parts()]
             return tf.concat(parts, axis=-1)
+        inputs = _observation_kinds.ensured("SpaceEncoder", self.kinds, inputs)
         if self.images:
+            if inputs.shape[0] == 0:  # which convolutions do not take
+                return tf.zeros([0, 512])
             return tf.cast(self.images[0](self._upright(inputs)), tf.float32)
         if self.kinds[0] == "one_hot":
             # `one_hot` takes int64 everywhere, 16 bits nowhere.
@@ -127,8 +139,6 @@ class SpaceEncoder(keras.layers.Layer):
             ]
             return tf.concat(parts, axis=-1)
         return _rows_of(tf.cast(inputs, tf.float32), [math.prod(self.kinds[1])])
-            if inputs.shape[0] == 0:  # which convolutions do not take
-                return tf.zeros([0, 512])
 
     def _upright(self, images: tf.Tensor) -> tf.Tensor:
         """Images `[B, height, width, channels]`, float32."""
@@ -211,6 +221,9 @@ class ActorCritic(keras.Model):
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
+        units = checks.check_whole_numbers(
+            "ActorCritic", "hidden_units", hidden_units, low=1
+        )
         # Parameters are known by paths; a name that counts models would change them.
         kwargs.setdefault("name", "actor_critic")
         # Casting is left to the parts: observations and log_std stay float32.
@@ -219,9 +232,9 @@ class ActorCritic(keras.Model):
             "kinds": kinds,
             "n_outputs": n_outputs,
             "log_std": log_std,
-            "hidden_units": [int(units) for units in hidden_units],
+            "hidden_units": list(units),
             "activation": activation,
-            "seed": seed,
+            "seed": checks.check_whole_number("ActorCritic", "seed", seed),
         }
         dtype = self.dtype_policy
         self.encoder = SpaceEncoder(kinds, seed, name="encoder", dtype=dtype)

@@ -65,7 +65,10 @@ class PolicyGradient:
             checks.check_positive("PolicyGradient", name, getattr(self, name))
         for name in ("gamma", "lambda_"):
             checks.check_within("PolicyGradient", name, getattr(self, name), 0.0, 1.0)
-        object.__setattr__(self, "hidden_units", tuple(self.hidden_units))
+        units = checks.check_whole_numbers(
+            "PolicyGradient", "hidden_units", self.hidden_units, low=1
+        )
+        object.__setattr__(self, "hidden_units", units)
 
     def create(
         self,

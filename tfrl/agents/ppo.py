@@ -95,7 +95,10 @@ class PPO:
             checks.check_one_of(
                 "PPO", name, getattr(self, name), ("constant", "linear")
             )
-        object.__setattr__(self, "hidden_units", tuple(self.hidden_units))
+        units = checks.check_whole_numbers(
+            "PPO", "hidden_units", self.hidden_units, low=1
+        )
+        object.__setattr__(self, "hidden_units", units)
 
     def create(
         self,

@@ -6,7 +6,7 @@ unknown dimensions and values of symbolic tensors pass.
 
 import numbers
 import reprlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,35 @@ def check_rank(
     raise ValueError(
         f"`{where}`: `{name}` expected {wanted}; got shape {_text(shape)}; reshape it"
     )
+
+
+def check_one_shape(where: str, name: str, shape: Any) -> None:
+    """Raises unless what Keras hands to `build` is the shape of one tensor.
+
+    Args:
+        where: name of the layer that checks.
+        name: name of the argument whose shape it is.
+        shape: what `build` was given; of a dict or a list of inputs, one of shapes.
+
+    Raises:
+        TypeError: if it is none.
+
+    Example:
+        >>> check_one_shape("MLP", "inputs", {"a": (None, 3)})
+        Traceback (most recent call last):
+        ...
+        TypeError: `MLP`: `inputs` expected one tensor; got {'a': (None, 3)} for its
+        shape; give it one part, or several in one by tf.concat
+    """
+    is_one = isinstance(shape, tf.TensorShape) or (
+        isinstance(shape, list | tuple)
+        and all(size is None or isinstance(size, numbers.Integral) for size in shape)
+    )
+    if not is_one:
+        raise TypeError(
+            f"`{where}`: `{name}` expected one tensor; got {reprlib.repr(shape)} for "
+            "its shape; give it one part, or several in one by tf.concat"
+        )
 
 
 def check_known_shape(where: str, name: str, value: Any) -> None:
@@ -334,6 +363,36 @@ def check_whole_number(
         f"`{where}`: `{name}` expected an int{'' if low is None else bounds}; "
         f"got {value!r}; correct it"
     )
+
+
+def check_whole_numbers(
+    where: str, name: str, values: Any, low: int | None = None
+) -> tuple[int, ...]:
+    """Raises unless `values` is a sequence of integers, as `check_whole_number`.
+
+    Args:
+        where: name of the function that checks.
+        name: name of the argument.
+        values: its value.
+        low: the least number admitted, None for any.
+
+    Returns:
+        The numbers as ints.
+
+    Raises:
+        TypeError: if it is no sequence of integers.
+        ValueError: if one is less than `low`.
+
+    Example:
+        >>> check_whole_numbers("MLP", "hidden_units", [64, 64], low=1)
+        (64, 64)
+    """
+    if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
+        raise TypeError(
+            f"`{where}`: `{name}` expected a sequence of ints; got {values!r}; put "
+            "it into a tuple"
+        )
+    return tuple(check_whole_number(where, name, value, low) for value in values)
 
 
 def check_one_of(where: str, name: str, value: Any, choices: Collection[Any]) -> None:

@@ -36,6 +36,11 @@ class RunningNormalization(keras.layers.Layer):
     divides by sqrt(variance_epsilon) then.) A batch that holds NaN or an infinity is
     normalized, and not learned from.
 
+    A Keras mask says which rows, such as steps of padded sequences, count: what it
+    leaves out is normalized, passed on with the mask, and neither learned from nor
+    looked at, as by `keras.layers.BatchNormalization`. A batch that it leaves out
+    altogether changes nothing.
+
     Inputs keep their precision up to the difference from the mean, whatever the dtype
     policy; the result has the compute dtype.
 
@@ -55,7 +60,10 @@ class RunningNormalization(keras.layers.Layer):
     Raises:
         ValueError: if more than one of `update_rate`, `speed` and `window_size` is
             given, a number is outside its range, or `unit_std` is on without
-            `zero_mean`.
+            `zero_mean`; at a call, if the shape does not fit, or a mask has axes that
+            are not batch axes.
+        TypeError: if a number is none; at a call, if `inputs` are not one floating
+            tensor.
 
     Example:
         >>> layer = RunningNormalization(speed=1.0)
@@ -97,7 +105,15 @@ class RunningNormalization(keras.layers.Layer):
                 "`unit_std` is; got False; nothing would be normalized"
             )
         where = "RunningNormalization"
+        numbers = {**given, "variance_epsilon": variance_epsilon}
+        numbers |= {} if clip_value is None else {"clip_value": clip_value}
+        for name, number in numbers.items():
+            checks.check_rank(where, name, number, exact=0)
+            checks.check_within(where, name, number, -np.inf, np.inf)
+            if isinstance(number, bool | np.bool_):
+                raise TypeError(f"`{where}`: `{name}` expected a number; got {number}")
         checks.check_within(where, "feature_axes", feature_axes, 0, np.inf)
+        checks.check_whole_number(where, "feature_axes", feature_axes)
         checks.check_within(where, "variance_epsilon", variance_epsilon, 0, np.inf)
         ((name, setting),) = (given or {"speed": 8.0}).items()
         self._rule, self._setting = _RULES[name], setting
@@ -114,6 +130,7 @@ class RunningNormalization(keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs of `input_shape`."""
+        checks.check_one_shape("RunningNormalization", "inputs", input_shape)
         rank = len(input_shape)
         if rank < self.feature_axes:
             raise ValueError(
@@ -147,13 +164,32 @@ class RunningNormalization(keras.layers.Layer):
             # `tf.train.Checkpoint` finds no others than those in attributes.
             setattr(self, name, weight)
 
-    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
-        """Learns from `[..., *features]` in training, and normalizes it."""
-        checks.check_floating("RunningNormalization", "inputs", inputs)
+    def call(
+        self, inputs: Any, training: bool | None = None, mask: Any = None
+    ) -> tf.Tensor:
+        """Learns from `[..., *features]` in training, and normalizes it.
+
+        Args:
+            inputs: floating.
+            training: whether to learn.
+            mask: bools of the first batch axes of `inputs`, False for what does not
+                count; None where all does.
+
+        Returns:
+            The shape of `inputs`.
+        """
+        where = "RunningNormalization"
+        inputs = checks.as_tensor(where, "inputs", inputs)
+        checks.check_floating(where, "inputs", inputs)
+        inputs = self._ensured(inputs)
         stream = self._pack([tf.convert_to_tensor(w.value) for w in self.weights])
         if training:
             stream = moment_streams.advance_moment_stream(
-                stream, [inputs], self._rule, self._setting
+                stream,
+                [inputs],
+                self._rule,
+                self._setting,
+                self._row_weights(mask, inputs),
             )
             for weight, new in zip(self.weights, tf.nest.flatten(stream), strict=True):
                 weight.assign(new)
@@ -164,7 +200,8 @@ class RunningNormalization(keras.layers.Layer):
             self.clip_value if (self.clip_value or 0) > 0 else None,
             zero_mean=self.zero_mean,
             unit_std=self.unit_std,
-            learned=bool(training),
+            # A row that the mask leaves out may be far from all others.
+            learned=bool(training) and mask is None,
         )
         return tf.cast(outputs, self.compute_dtype)
 
@@ -185,6 +222,30 @@ class RunningNormalization(keras.layers.Layer):
             "variance_epsilon": self.variance_epsilon,
             "clip_value": self.clip_value,
         }
+
+    def _ensured(self, inputs: tf.Tensor) -> tf.Tensor:
+        """The inputs, of which the run checks the features that are not known yet."""
+        features = self.mean.shape
+        known = inputs.shape
+        if known.rank is None or known[known.rank - len(features) :] == features:
+            return inputs
+        shape = [*known[: known.rank - len(features)], *features]
+        return tf.ensure_shape(inputs, shape, name="RunningNormalization_inputs")
+
+    def _row_weights(self, mask: Any, inputs: tf.Tensor) -> tf.Tensor | None:
+        if mask is None:
+            return None
+        mask = checks.as_tensor("RunningNormalization", "mask", mask)
+        n_rows = inputs.shape.rank - self.feature_axes
+        rows = inputs.shape[:n_rows]
+        if mask.shape.rank is None or mask.shape.rank > n_rows:
+            raise ValueError(
+                "`RunningNormalization`: `mask` expected the first of the batch axes "
+                f"{rows} of `inputs`; got {mask.shape}; lower `feature_axes`"
+            )
+        shape = tf.concat([tf.shape(mask), [1] * (n_rows - mask.shape.rank)], axis=0)
+        mask = tf.reshape(mask, shape)
+        return tf.broadcast_to(mask, tf.shape(inputs)[:n_rows])
 
     def _start(self, shape: list[int]) -> moment_streams.MomentStream:
         return moment_streams.start_moment_stream(

@@ -62,8 +62,34 @@ def alike(
         >>> alike("td_target", "rewards", [1], "values", tf.zeros(1, tf.float64)).dtype
         tf.float64
     """
-    tensor = checks.as_tensor(where, name, value, dtype_hint=values.dtype)
+    tensor = of_dtype(where, name, value, leader, values)
     check_known_rank(where, name, tensor)
+    return tensor
+
+
+def of_dtype(
+    where: str, name: str, value: TensorLike, leader: str, values: tf.Tensor
+) -> tf.Tensor:
+    """`alike` for tensors whose rank need not be known.
+
+    Args:
+        where: name of the function that checks.
+        name: name of the argument.
+        value: what to convert.
+        leader: name of the leading argument.
+        values: the leading tensor.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: if its dtype is another.
+
+    Example:
+        >>> of_dtype("value_loss", "returns", [1], "values", tf.zeros(1)).dtype
+        tf.float32
+    """
+    tensor = checks.as_tensor(where, name, value, dtype_hint=values.dtype)
     if tensor.dtype != values.dtype:
         raise TypeError(
             f"`{where}`: `{name}` expected dtype {values.dtype.name}, which `{leader}` "

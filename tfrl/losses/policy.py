@@ -58,6 +58,7 @@ def policy_gradient_loss(
 
     Raises:
         ValueError: if the shapes differ.
+        TypeError: if the dtypes differ or are not floating.
 
     Example:
         >>> info = policy_gradient_loss(tf.constant([-0.5]), tf.constant([2.0]))
@@ -70,7 +71,10 @@ def policy_gradient_loss(
     """
     where = "policy_gradient_loss"
     log_probs = checks.as_tensor(where, "log_probs", log_probs)
-    advantages = checks.as_tensor(where, "advantages", advantages)
+    checks.check_floating(where, "log_probs", log_probs)
+    advantages = _operands.of_dtype(
+        where, "advantages", advantages, "log_probs", log_probs
+    )
     checks.check_same_shape(where, log_probs=log_probs, advantages=advantages)
     zeros = tf.zeros_like(log_probs)
     extra = PolicyLossExtra(ratios=zeros + 1, clipped=zeros, approx_kl=zeros)
@@ -101,6 +105,7 @@ def ppo_clip_loss(
 
     Raises:
         ValueError: if the shapes differ or `clip` is negative.
+        TypeError: if the dtypes differ or are not floating.
 
     Example:
         >>> info = ppo_clip_loss(
@@ -113,9 +118,14 @@ def ppo_clip_loss(
     """
     where = "ppo_clip_loss"
     log_probs = checks.as_tensor(where, "log_probs", log_probs)
-    old_log_probs = checks.as_tensor(where, "old_log_probs", old_log_probs)
+    checks.check_floating(where, "log_probs", log_probs)
+    old_log_probs = _operands.of_dtype(
+        where, "old_log_probs", old_log_probs, "log_probs", log_probs
+    )
     old_log_probs = tf.stop_gradient(old_log_probs)
-    advantages = checks.as_tensor(where, "advantages", advantages)
+    advantages = _operands.of_dtype(
+        where, "advantages", advantages, "log_probs", log_probs
+    )
     advantages = tf.stop_gradient(advantages)
     checks.check_same_shape(
         where,
@@ -167,6 +177,7 @@ def value_loss(
     Raises:
         ValueError: if the shapes differ, `clip` is negative, or one of `old_values` and
             `clip` is missing.
+        TypeError: if the dtypes differ or are not floating.
 
     Example:
         >>> value_loss(tf.constant([3.0]), tf.constant([1.0])).loss.numpy().tolist()
@@ -178,7 +189,9 @@ def value_loss(
     """
     where = "value_loss"
     values = checks.as_tensor(where, "values", values)
-    returns = tf.stop_gradient(checks.as_tensor(where, "returns", returns))
+    checks.check_floating(where, "values", values)
+    returns = _operands.of_dtype(where, "returns", returns, "values", values)
+    returns = tf.stop_gradient(returns)
     checks.check_same_shape(where, values=values, returns=returns)
     if (old_values is None) != (clip is None):
         raise ValueError(
@@ -188,7 +201,9 @@ def value_loss(
     errors = returns - values
     loss = 0.5 * errors**2
     if old_values is not None:
-        old_values = checks.as_tensor(where, "old_values", old_values)
+        old_values = _operands.of_dtype(
+            where, "old_values", old_values, "values", values
+        )
         old_values = tf.stop_gradient(old_values)
         checks.check_same_shape(where, values=values, old_values=old_values)
         checks.check_within(where, "clip", clip, 0.0, math.inf)

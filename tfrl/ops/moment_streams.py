@@ -4,6 +4,7 @@ A stream is a record that functions take and return; `tfrl.stats` keeps one in
 variables, `tfrl.layers.RunningNormalization` in the weights of a Keras layer.
 """
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -101,11 +102,16 @@ def start_moment_stream(
 
 
 def advance_moment_stream(
-    stream: MomentStream, values: Sequence[Any], rule: Rule, setting: Any
+    stream: MomentStream,
+    values: Sequence[Any],
+    rule: Rule,
+    setting: Any,
+    weights: Any = None,
 ) -> MomentStream:
     """Returns the stream after one more batch.
 
-    The batch is first averaged over its leading axes, variance included. Rules:
+    The batch is first averaged over its leading axes, variance included, by `weights`
+    where they are given. Rules:
 
         exponential: rate = update_rate
         adaptive:    rate = speed / (max(floor(speed), 1) + count)
@@ -118,23 +124,27 @@ def advance_moment_stream(
     (t / T)^(s - 1): 1 is the plain average of batches, more forgets the early ones.
 
     In a replica of `tf.distribute` the batch is that of all replicas. A batch without
-    rows changes nothing, and neither does one that holds NaN or an infinity: what one
-    such value touched would be NaN for ever. (Nor does one whose mean exceeds 1e150 or
-    whose variance exceeds 1e300, squares of which float64 cannot hold.) No gradient
-    flows through the result.
+    rows, or of weight 0, changes nothing, and neither does one that holds NaN or an
+    infinity: what one such value touched would be NaN for ever. (Nor does one whose
+    mean exceeds 1e150 or whose variance exceeds 1e300, squares of which float64 cannot
+    hold.) No gradient flows through the result.
 
     Args:
         stream: what `start_moment_stream` or this function returned.
         values: for each value of the stream `[..., *shape]`, floating.
         rule: "exponential", "adaptive" or "window".
         setting: `update_rate` in (0, 1], `speed` > 0 or `window_size`; scalar.
+        weights: `[...]`, not negative, how often each row of every value counts within
+            its batch; bools are a mask, None is 1. What has weight 0 is not looked at.
 
     Returns:
         The new stream.
 
     Raises:
-        TypeError: if a value is not floating.
-        ValueError: if the shape of a value does not end in that of its moments.
+        TypeError: if `stream` is none, a value is not floating or `setting` no number.
+        ValueError: if `rule` is unknown, there are more or fewer values than the stream
+            has, the shape of a value does not end in that of its moments, or that of
+            `weights` is another than its beginning.
 
     Example:
         >>> half = {"rule": "exponential", "setting": 0.5}
@@ -144,9 +154,25 @@ def advance_moment_stream(
         >>> round(float(stream.moments[0].mean), 4)
         4.0
     """
-    values = [tf.stop_gradient(tf.convert_to_tensor(value)) for value in values]
+    where = "advance_moment_stream"
+    if not isinstance(stream, MomentStream):
+        raise TypeError(
+            f"`{where}`: `stream` expected a `MomentStream`; got "
+            f"{type(stream).__name__}; make one by `start_moment_stream`"
+        )
+    checks.check_one_of(where, "rule", rule, list(_SETTINGS))
+    if not isinstance(values, list | tuple) or len(values) != len(stream.moments):
+        raise (ValueError if isinstance(values, list | tuple) else TypeError)(
+            f"`{where}`: `values` expected a list of {len(stream.moments)}, one for "
+            f"each value of the stream; got {reprlib.repr(values)}"
+        )
+    values = [
+        tf.stop_gradient(checks.as_tensor(where, "values", value)) for value in values
+    ]
+    if weights is not None:
+        weights = tf.stop_gradient(checks.as_tensor(where, "weights", weights))
     for value, kept in zip(values, stream.moments, strict=True):
-        checks.check_floating("advance_moment_stream", "values", value)
+        checks.check_floating(where, "values", value)
         shape, rank = kept.mean.shape, value.shape.rank
         ending = None if rank is None else value.shape[max(rank - len(shape), 0) :]
         if ending is None or not ending.is_compatible_with(shape):
@@ -154,14 +180,21 @@ def advance_moment_stream(
                 "`advance_moment_stream`: `values` expected shape [..., "
                 f"*{shape.as_list()}]; got {value.shape}; put the batch axes in front"
             )
+        outer = value.shape[: rank - len(shape)]
+        if weights is not None and not weights.shape.is_compatible_with(outer):
+            raise ValueError(
+                f"`{where}`: `weights` expected the batch shape of `values` {outer}; "
+                f"got {weights.shape}; give one for each row"
+            )
     if not tf.is_tensor(setting):
-        setting = tf.constant(setting, tf.float64)  # 0.1 must not pass by float32
+        # 0.1 must not pass by float32.
+        setting = checks.as_tensor(where, "setting", setting, dtype_hint=tf.float64)
     setting = tf.cast(setting, tf.float64)
     context = tf.distribute.get_replica_context()
     replicated = context is not None and context.num_replicas_in_sync > 1
     # Replicas talk to each other in their own context only, not in a nested function.
     advance = _advance if replicated else _compiled_advance
-    return advance(stream, values, setting, rule)
+    return advance(stream, values, weights, setting, rule)
 
 
 def _zeros(shape: Sequence[int], with_variance: bool) -> moments.Moments:
@@ -170,13 +203,18 @@ def _zeros(shape: Sequence[int], with_variance: bool) -> moments.Moments:
 
 
 def _advance(
-    stream: MomentStream, values: list[tf.Tensor], setting: tf.Tensor, rule: Rule
+    stream: MomentStream,
+    values: list[tf.Tensor],
+    weights: tf.Tensor | None,
+    setting: tf.Tensor,
+    rule: Rule,
 ) -> MomentStream:
     batches = moments.pool_over_replicas(
         [
             moments.batch_moments(
                 value,
                 event_rank=kept.mean.shape.rank,
+                weights=weights,
                 with_variance=not isinstance(kept.variance, tuple),
             )
             for value, kept in zip(values, stream.moments, strict=True)
