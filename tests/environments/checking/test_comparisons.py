@@ -109,6 +109,52 @@ class Stuck(Sound):
         return super().reset(seed=11 if seed is None else seed)
 
 
+class Fixed(Sound):
+    """Has the same seed whatever is given."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=0)
+
+
+class FixedDice(Fixed):
+    """Makes its own generator anew each time."""
+
+    def reset(self, *, seed=None, options=None):
+        found = super().reset(seed=seed)
+        self.dice = np.random.default_rng(0)
+        self.place = float(self.dice.uniform(-1.0, 1.0))
+        return self.observe(), found[1]
+
+    def step(self, action):
+        place = self.place + float(action[0]) + self.dice.normal(0.0, 0.1)
+        found = super().step(action)
+        self.place = float(place)
+        return self.observe(), 0.0, *found[2:]
+
+
+class Start(Sound):
+    """Draws its start alone, always the same."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=3)
+
+    def step(self, action):
+        self.steps += 1
+        self.place += float(action[0])
+        return self.observe(), 0.0, False, self.steps == 30, {}
+
+
+class Idle(Sound):
+    """Draws by the seed it is given, and shows none of it."""
+
+    def observe(self):
+        return np.array([0.0, self.steps / 10.0], np.float32)
+
+    def step(self, action):
+        found = super().step(action)
+        return found[0], 0.0, False, self.steps == 30, {}
+
+
 class Endless(Sound):
     """Ends for a moment."""
 
@@ -144,6 +190,9 @@ class Eternal(Sound):
         (OwnDice, "error", "reset_incomplete"),
         (Bare, "warning", "observation_is_state"),
         (Stuck, "warning", "reset_reseeds"),
+        (Fixed, "warning", "reset_reseeds"),
+        (FixedDice, "warning", "reset_reseeds"),
+        (Start, "warning", "reset_reseeds"),
         (Endless, "warning", "plays_on"),
         (Limited, "warning", "time_limit"),
         (Eternal, "warning", "endless"),
@@ -155,6 +204,24 @@ def test_planted_faults_are_found(env, level, name):
     found = [(found.level, found.name) for found in report.findings]
     assert (level, name) in found
     assert {other for kind, other in found if kind == "error"} <= {name}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        Idle,
+        "CliffWalking-v1",
+        "FrozenLake-v1",
+        lambda: gym.make("FrozenLake-v1", is_slippery=False),
+        "MountainCar-v0",
+        "CartPole-v1",
+        "Blackjack-v1",
+    ],
+    ids=str,
+)
+def test_what_is_always_the_same_may_be_meant_so(env):
+    report = env_check.check_env(env, n_steps=200, raise_errors=False)
+    assert "reset_reseeds" not in {found.name for found in report.findings}
 
 
 def test_shared_state_is_named():

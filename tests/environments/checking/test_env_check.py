@@ -114,9 +114,15 @@ def test_errors_are_raised_and_warnings_are_not():
             TypeError,
             "got SyncVectorEnv|got Cart",
         ),
-        ("NoSuchThing-v0", ValueError, "that can be made; got 'NoSuchThing-v0'"),
+        ("NoSuchThing-v0", ValueError, "made; got 'NoSuchThing-v0': .*exist; check"),
+        (
+            "math:Four",
+            ValueError,
+            "got 'math:Four': 'math' was .* registers no 'Four';",
+        ),
+        (lambda: None, TypeError, "got None, returned by the function; a v"),
     ],
-    ids=["number", "vector", "unknown"],
+    ids=["number", "vector", "unknown", "unregistered", "nothing"],
 )
 def test_what_is_no_environment(env, error, message):
     with pytest.raises(error, match=f"`check_env`: `env` .*{message}"):

@@ -49,6 +49,11 @@ def test_frozen_nests(one, other, same):
     assert (_tapes.frozen(one) == _tapes.frozen(other)) == same
 
 
+def test_large_integers_are_compared_by_value():
+    one, other = int("1" * 30), int("1" * 30)
+    assert _tapes.frozen(one) == _tapes.frozen(other) != _tapes.frozen(one + 1)
+
+
 def test_scribbling():
     nest = {"a": (np.zeros(2), np.zeros(2, bool)), "b": np.full(1, 255, np.uint8)}
     nest["fixed"] = np.zeros(1)

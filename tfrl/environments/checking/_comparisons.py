@@ -3,9 +3,11 @@
 import collections
 import contextlib
 import copy
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from tfrl.environments.checking import _tapes
@@ -77,13 +79,21 @@ def faults_of_sharing(
 def faults_of_reseeding(
     make: Callable[[], Any], seed: int, n_steps: int
 ) -> Iterator[tuple[str, str]]:
-    """Yields that episodes without a seed are always the same, if they need not be."""
+    """Yields that episodes are always the same, if they need not be."""
     with opened(make) as env:
         env.reset(seed=seed)
         one, two = (_tapes.play(env, None, n_steps) for _ in range(2))
-        other = _tapes.play(env, seed + 1, n_steps)
-    if one.raised is None and one == two and one.rows != other.rows:
-        yield "reset_reseeds", "`reset()` without a seed repeats the same episodes"
+        if one.raised is not None or one != two:
+            return
+        other, drawn = _draws(env, seed + 1, n_steps)
+        if one.rows != other.rows:
+            yield "reset_reseeds", "`reset()` without a seed repeats the same episodes"
+            return
+        another, drawn_again = _draws(env, seed + 2, n_steps)
+    # What draws, and shows the same, is not yet at fault: its rules may ignore it.
+    if another.rows == one.rows and set(drawn.items()) & set(drawn_again.items()):
+        told = "repeats the same episodes, as its random numbers do, whatever the seed"
+        yield "reset_reseeds", f"`reset(seed=...)` {told}"
 
 
 def faults_of_ends(
@@ -104,6 +114,39 @@ def faults_of_ends(
             _, _, terminated, truncated, _ = env.step(space.sample())
             if not terminated and not truncated:
                 yield "plays_on", "the step after an end says that nothing has ended"
+
+
+def _draws(env: Any, seed: int, n_steps: int) -> tuple[_tapes.Tape, dict[str, Any]]:
+    """Returns a tape, and the last states of the generators that were drawn from."""
+    inner = env.unwrapped
+    old = _generators(inner)
+    env.reset(seed=seed)
+    begun = _generators(inner)
+    unused = dict(begun)
+    if inner.np_random_seed is not None and inner.np_random_seed >= 0:
+        fresh, _ = gym.utils.seeding.np_random(inner.np_random_seed)
+        unused["_np_random"] = fresh, _tapes.frozen(fresh.bit_generator.state)
+    tape = _tapes.play(env, seed, n_steps)
+    drawn = {}
+    for name, (_, state) in _generators(inner).items():
+        is_own = name != "_np_random"
+        is_new = is_own and name in old and begun[name][0] is not old[name][0]
+        if is_new or name in unused and state != unused[name][1]:
+            drawn[name] = state
+    return tape, drawn
+
+
+def _generators(inner: Any) -> dict[str, tuple[Any, Any]]:
+    """Returns the random generators of an environment, and their states."""
+    found = {}
+    for name, value in vars(inner).items():
+        if isinstance(value, np.random.Generator):
+            found[name] = value, _tapes.frozen(value.bit_generator.state)
+        elif isinstance(value, np.random.RandomState):
+            found[name] = value, _tapes.frozen(value.get_state())
+        elif isinstance(value, random.Random):
+            found[name] = value, _tapes.frozen(value.getstate())
+    return found
 
 
 def _tape(

@@ -36,7 +36,7 @@ WARNINGS = {
     "environment with `max_episode_steps`, or wrap it in `TimeLimit`",
     "endless": "register it with `max_episode_steps`, or wrap it in `TimeLimit`",
     "plays_on": "raise, or keep saying that the episode is over",
-    "reset_reseeds": "seed only where `reset` is given a seed",
+    "reset_reseeds": "seed only where `reset` is given a seed, and by that seed",
     "reset_drift": "see that nothing is left over, as forces in a simulator may be",
     "wrapper_state": "a wrapper keeps what it learned; where that is not meant, set it "
     "anew in `reset`",

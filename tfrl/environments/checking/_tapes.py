@@ -95,6 +95,8 @@ def frozen(nest: Any) -> Any:
     if not isinstance(nest, np.ndarray | np.generic | int | float | bool):
         return repr(nest)
     array = np.asarray(nest)
+    if array.dtype.hasobject:  # of which the bytes are addresses
+        return repr(nest)
     data = array.tobytes()
     if len(data) > _LONG:
         data = hashlib.blake2b(data).digest()

@@ -178,9 +178,11 @@ class _Examination:
         make = self._make
         self._env: Any = env if make is None or isinstance(env, gym.Env) else make()
         if not isinstance(self._env, gym.Env):
+            told = ", returned by the function" if callable(env) else ""
             raise TypeError(
                 "`check_env`: `env` expected one gymnasium.Env, or a function that "
-                f"makes it; got {self._env!r}; a vector of them is checked by one of it"
+                f"makes it; got {self._env!r}{told}; a vector of them is checked by "
+                "one of it"
             )
         spec = self._env.spec
         self._name = type(self._env.unwrapped).__name__ if spec is None else spec.id
@@ -340,10 +342,18 @@ def _made(env_id: str, **kwargs: Any) -> gym.Env:
     try:
         return gym.make(env_id, disable_env_checker=True, **kwargs)
     except (gym.error.Error, ImportError) as error:
+        module, _, name = env_id.rpartition(":")
+        told = f"{error}".rstrip(".")
+        advice = (
+            "check the spelling, or install or import what it needs ('module:Name-v0' "
+            "imports a module)"
+        )
+        if module and isinstance(error, gym.error.UnregisteredEnv):
+            told = f"{module!r} was imported, and registers no {name!r}"
+            advice = f"check the spelling, or call `gymnasium.register` in {module!r}"
         raise ValueError(
             "`check_env`: `env` expected an environment that can be made; got "
-            f"{env_id!r}: {error}; check the spelling, or install or import what it "
-            "needs ('module:Name-v0' imports a module)"
+            f"{env_id!r}: {told}; {advice}"
         ) from error
 
 
