@@ -82,7 +82,7 @@ def test_numbers_are_checked():
     stepping.check_numbers("play", "rewards", [rows, np.zeros((3, 2), int)])
     rows[1, 1] = -np.inf
     with pytest.raises(
-        ValueError, match="`play`: `rewards` .* got -inf at step 1 in environment 1"
+        ValueError, match="`play`: `rewards` .* got -inf at step 2 in environment 1"
     ):
         stepping.check_numbers("play", "rewards", [np.ones((3, 2)), rows])
     # Large numbers whose sum alone is infinite are finite.

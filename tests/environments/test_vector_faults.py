@@ -15,12 +15,15 @@ from tfrl.environments import stepping, vector
 TUPLE = r"`step` to return \(observation, reward, terminated, truncated, info\); got "
 OBSERVED = r"observations to be an array of shape \(3,\), float32, .*; got an array of "
 FAULTS = {
-    "four": (lambda o, r, t, u, i: (o, r, t, i), TUPLE + ".*expected 5, got 4"),
-    "nothing": (lambda *_: None, TUPLE + "cannot unpack"),
+    "four": (lambda o, r, t, u, i: (o, r, t, i), TUPLE + "4 values from"),
+    "nothing": (lambda *_: None, TUPLE + "an object of type NoneType"),
     "info": (lambda o, r, t, u, i: (o, r, t, u, 3), TUPLE + "an info that is no dict"),
     "shape": (lambda o, *rest: (o[:2], *rest), OBSERVED + r"shape \(2,\), float32"),
     "dtype": (lambda o, *rest: (o.astype(str), *rest), OBSERVED + r"shape \(3,\), <U"),
-    "reward": (lambda o, r, *rest: (o, [r, r], *rest), "rewards that are numbers"),
+    "reward": (
+        lambda o, r, *rest: (o, [r, r], *rest),
+        "rewards that are numbers, .* got one that is a s",
+    ),
 }
 RESETS = {
     "bare": lambda o, i: o,
@@ -130,7 +133,7 @@ class Twice(gym.vector.VectorEnv):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"shown": (1, 3)}, r"shapes and dtypes \[\(\(2, 3\), .* at step 0"),
+        ({"shown": (1, 3)}, r"shapes and dtypes \[\(\(2, 3\), .* at step 1"),
         ({"rewards": (2, 1)}, "rewards that are 2 numbers; got an array of shape"),
         ({"flags": int}, "terminated that are 2 bools; got an array of shape .* int"),
     ],

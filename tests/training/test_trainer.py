@@ -297,7 +297,7 @@ def test_not_a_number_stops_the_run(tmp_path, bad):
         )
 
     with pytest.raises(
-        ValueError, match=f"{bad}s` expected finite numbers; got nan at step 0"
+        ValueError, match=f"{bad}s` expected finite numbers; got nan at step 1"
     ):
         train(tmp_path, make_envs=make_envs)
 

@@ -22,7 +22,7 @@ def explain(envs: Any, error: Exception, step: int) -> None:
     Args:
         envs: the vector environment whose `reset` or `step` raised.
         error: what it raised.
-        step: how many steps it had done.
+        step: which step it was, from 1 on; at a reset the one before, or 0.
 
     Raises:
         ConnectionError: if a worker process is gone.
@@ -30,7 +30,7 @@ def explain(envs: Any, error: Exception, step: int) -> None:
     """
     vector = envs.unwrapped
     if isinstance(error, ConnectionError | EOFError) and hasattr(vector, "processes"):
-        _end_of_a_worker(vector, error, step)
+        _end_of_a_worker(vector, error, max(step - 1, 0))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not all(_module(frame) in _BETWEEN for frame in frames):
         return
@@ -100,15 +100,24 @@ def _tuple_fault(
     frames: list[types.FrameType], error: Exception
 ) -> tuple[int | None, str, str] | None:
     got = str(error)
+    words = got.replace("'", " ").rstrip(")").split()
     if isinstance(error, TypeError) and "reset() got an unexpected keyword" in got:
         return None, "`reset` to be as `reset(self, *, seed=None, options=None)`", got
     is_reset = frames[-1].f_code.co_name == "reset" or "expected 2" in got
     if isinstance(error, AttributeError) and "'items'" in got:
         got = f"an info that is no dict: {got}"
     elif "setting an array element" in got or "float() argument" in got:
-        return None, "rewards that are numbers, and ends that are bools", got
+        kind = words[-1] if "float() argument" in got else "sequence"
+        expected = "rewards that are numbers, and ends that are bools"
+        return None, expected, f"one that is a {kind}"
     elif not (isinstance(error, ValueError | TypeError) and "unpack" in got):
         return None
+    elif "non-iterable" in got:
+        got = f"an object of type {words[words.index('non-iterable') + 1]}"
+    elif "not enough" in got:
+        got = f"{words[-1]} values"
+    elif "too many" in got:
+        got = "more values"
     if is_reset or any(frame.f_code.co_name == "reset" for frame in frames[1:]):
         return None, "`reset` to return (observation, info)", got
     expected = "(observation, reward, terminated, truncated, info)"

@@ -89,10 +89,10 @@ class Stepper:
         try:
             after, rewards, terminated, truncated, info = self.envs.step(actions)
         except Exception as error:
-            _vector_faults.explain(self.envs, error, self._n_steps)
+            _vector_faults.explain(self.envs, error, self._n_steps + 1)
             raise
-        self._check(after, rewards, terminated, truncated)
         self._n_steps += 1
+        self._check(after, rewards, terminated, truncated)
         ended = terminated | truncated
         last, valid = after, ~self.resetting
         if ended.any() and self._mode != AutoresetMode.NEXT_STEP:
@@ -103,7 +103,7 @@ class Stepper:
                 raise ValueError(
                     "`Stepper`: `envs` expected info['final_obs'] where an episode "
                     f"ends, as AutoresetMode.SAME_STEP promises; got {list(info)} at "
-                    f"step {self._n_steps - 1}; mend the vector environment"
+                    f"step {self._n_steps}; mend the vector environment"
                 )
             else:
                 _put(last, np.flatnonzero(ended), info["final_obs"])
@@ -192,12 +192,13 @@ def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
         leaves: arrays `[T, N, ...]`; those that hold no floats pass.
 
     Raises:
-        ValueError: with the first that is not, its step and environment.
+        ValueError: with the first that is not, its step and environment. Steps count
+            from 1, as `check_env` counts them; step 0 are the "observations" before.
 
     Example:
         >>> check_numbers("play", "rewards", [np.array([[0.0], [np.nan]])])
         Traceback (most recent call last):
-        ValueError: `play`: `rewards` expected finite numbers; got nan at step 1 in
+        ValueError: `play`: `rewards` expected finite numbers; got nan at step 2 in
         environment 0; mend the environment
     """
     for leaf in leaves:
@@ -211,8 +212,8 @@ def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
         for place in np.argwhere(~np.isfinite(leaf)):
             raise ValueError(
                 f"`{where}`: `{name}` expected finite numbers; got "
-                f"{leaf[tuple(place)]} at step {place[0]} in environment {place[1]}; "
-                "mend the environment"
+                f"{leaf[tuple(place)]} at step {_step(name, place[0])} in environment "
+                f"{place[1]}; mend the environment"
             )
 
 
@@ -228,13 +229,14 @@ def check_choices(where: str, name: str, space: gym.Space, nest: Any) -> None:
         nest: arrays `[T, N, *shape]`.
 
     Raises:
-        ValueError: with the first that is outside, its step and environment.
+        ValueError: with the first that is outside, its step and environment; see
+            `check_numbers` for how steps count.
 
     Example:
         >>> check_choices("play", "actions", gym.spaces.Discrete(2), np.array([[7]]))
         Traceback (most recent call last):
         ValueError: `play`: `actions` expected elements of Discrete(2); got 7 at
-        step 0 in environment 0; mend the environment
+        step 1 in environment 0; mend the environment
     """
     if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
         keyed = isinstance(space, gym.spaces.Dict)
@@ -246,9 +248,13 @@ def check_choices(where: str, name: str, space: gym.Space, nest: Any) -> None:
         step, number = np.argwhere(wrong)[0][:2]
         raise ValueError(
             f"`{where}`: `{name}` expected elements of {space}; got "
-            f"{nest[step, number]} at step {step} in environment {number}; mend the "
-            "environment"
+            f"{nest[step, number]} at step {_step(name, step)} in environment "
+            f"{number}; mend the environment"
         )
+
+
+def _step(name: str, row: int) -> int:
+    return row if name == "observations" else row + 1
 
 
 def _shapes(nest: Any) -> list[tuple[tuple[int, ...], Any]]:
