@@ -138,7 +138,7 @@ def _draws(env: Any, seed: int, n_steps: int) -> tuple[_tapes.Tape, dict[str, An
 
 def _generators(inner: Any) -> dict[str, tuple[Any, Any]]:
     """Returns the random generators of an environment, and their states."""
-    found = {}
+    found: dict[str, tuple[Any, Any]] = {}
     for name, value in vars(inner).items():
         if isinstance(value, np.random.Generator):
             found[name] = value, _tapes.frozen(value.bit_generator.state)
