@@ -171,7 +171,7 @@ def test_numbers_that_are_none_name_step_and_environment(what, name, layout, val
     with pytest.raises(
         ValueError,
         match=f"`Collector.collect`: `{name}` expected finite numbers; got {value} at "
-        "step 2 in environment 1;",
+        "step 3 in environment 1;",
     ):
         collector.collect(lambda _: still, to_env)
 
