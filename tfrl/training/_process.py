@@ -65,6 +65,19 @@ class Interruption:
             raise Interrupted
 
 
+def until(
+    asked_to_end: Callable[[], bool], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns a function that raises Interrupted instead, once it is asked to end."""
+
+    def called(*args: Any) -> Any:
+        if asked_to_end():
+            raise Interrupted
+        return function(*args)
+
+    return called
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
     """Yields what tells whether SIGINT or SIGTERM came once; a second one acts.

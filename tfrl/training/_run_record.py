@@ -198,6 +198,22 @@ def _apart(old: tuple[Any, Any], new: tuple[Any, Any]) -> str | None:
     return None
 
 
+def check_start(directory: pathlib.Path, resume: bool) -> None:
+    """Raises unless there is a run just if one is to be resumed."""
+    saved = checkpoints.latest_step(directory)
+    if resume and saved is None:
+        raise ValueError(
+            "`Trainer`: `output_dir` expected a checkpoint to resume from; got "
+            f"{str(directory)!r} without one; start without resuming"
+        )
+    if not resume and saved is not None:
+        raise ValueError(
+            f"`Trainer`: `output_dir` expected a folder without a run; got "
+            f"{str(directory)!r} with one at {saved} environment steps; "
+            "resume it (--resume) or choose another folder"
+        )
+
+
 def lacking(directory: pathlib.Path) -> str | None:
     """Returns a line about a run that keeps no record of its arguments."""
     if any(pathlib.Path(directory, name).exists() for name in (_NAME, _CONFIG)):

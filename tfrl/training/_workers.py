@@ -1,13 +1,14 @@
 """The processes that train one agent together, each in environments of its own."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfrl.core import records
+from tfrl.training import _process
 from tfrl.training.serializing import _typed_json
 
 # What TensorFlow says of a peer that is gone, according to where it notices.
@@ -119,6 +120,29 @@ class Workers:
             return [values]
         text = _typed_json.to_json(values).encode("ascii")
         return [_typed_json.from_json(each) for each in self.gather(text)]
+
+    def own_of(self, saved: Sequence[Any], directory: str) -> Any:
+        """Returns what this worker saved, by rank; raises if others saved the run."""
+        if len(saved) != self.count:
+            raise ValueError(
+                f"`Trainer`: `strategy` expected the {len(saved)} worker(s) that saved "
+                f"the run in {directory!r}; got {self.count}; start as many"
+            )
+        return saved[self.rank]
+
+    def unless_broken_off(self, function: Callable[[], Any]) -> Any:
+        """Returns what a function does, on all workers or on none.
+
+        Raises:
+            Interrupted: on all, if it did so on any.
+        """
+        try:
+            found, broken_off = function(), False
+        except _process.Interrupted:
+            found, broken_off = None, True
+        if any(self.gather_values(broken_off)):
+            raise _process.Interrupted
+        return found
 
     def join(self, own: records.Trajectory) -> records.Trajectory:
         """Returns the trajectories of all workers side by side; see `stopped` too."""

@@ -1,14 +1,12 @@
 """Act, store, learn, report: the loop around any on-policy agent."""
 
 import contextlib
-import inspect
 import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
@@ -21,6 +19,7 @@ from tfrl.summaries import progress, run_log
 from tfrl.training import (
     _long_epochs,
     _made_agents,
+    _made_envs,
     _metrics,
     _own_state,
     _process,
@@ -134,7 +133,7 @@ class Trainer:
         self._is_open, self._open = False, contextlib.ExitStack()
         self.notice: str | None = None
         self._unrecorded: str | None = None
-        _check_maker(make_envs)
+        _made_envs.check_maker(make_envs)
         envs = make_envs(n_envs=n_envs)
         vector.check_vector("Trainer", "make_envs", envs, n_envs)
         self._open.callback(envs.close)
@@ -171,18 +170,7 @@ class Trainer:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
         with contextlib.ExitStack() as undo:
             undo.push(self._open)
-            saved = checkpoints.latest_step(self.directory)
-            if self._resume and saved is None:
-                raise ValueError(
-                    "`Trainer`: `output_dir` expected a checkpoint to resume from; got "
-                    f"{str(self.directory)!r} without one; start without resuming"
-                )
-            if not self._resume and saved is not None:
-                raise ValueError(
-                    f"`Trainer`: `output_dir` expected a folder without a run; got "
-                    f"{str(self.directory)!r} with one at {saved} environment steps; "
-                    "resume it (--resume) or choose another folder"
-                )
+            _run_record.check_start(self.directory, self._resume)
             if self.is_chief:
                 self._open.enter_context(checkpoints.RunLock(self.directory))
             self.notice = self._restore() if self._resume else None
@@ -344,30 +332,15 @@ class Trainer:
         return played
 
     def _played(self, interrupted: _process.Interruption) -> evaluation.Evaluation:
-        """Evaluates, unless this or another worker is asked to end meanwhile.
-
-        Raises:
-            Interrupted: on all workers then.
-        """
-        try:
-            played = self._evaluated(interrupted)
-        except _process.Interrupted:
-            played = None
-        broken_off = self._workers.gather_values(played is None)
-        if played is None or any(broken_off):
-            raise _process.Interrupted
-        return played
+        """Evaluates, unless this or another worker is asked to end meanwhile."""
+        return self._workers.unless_broken_off(lambda: self._evaluated(interrupted))
 
     def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
         head = self.agent.policy.head
-
-        def act(observations: Any) -> np.ndarray:
-            if asked_to_end():
-                raise _process.Interrupted
-            return head.host_to_env(head.host_mode(self._host(observations)))
-
         return evaluation.evaluate(
-            act,
+            _process.until(
+                asked_to_end, lambda x: head.host_to_env(head.host_mode(self._host(x)))
+            ),
             self.eval_envs,
             self.intervals.eval_episodes,
             seed=self.seed + 1_000_003 * (self.epoch + 1),
@@ -409,11 +382,8 @@ class Trainer:
         return _metrics.row(self.epoch, self._seconds, speed, all_own, info)
 
     def _progress(self) -> progress.Progress:
-        return progress.Progress(
-            self.total_env_steps,
-            description=self.directory.name,
-            start_env_steps=self.env_steps,
-        )
+        total, name, start = self.total_env_steps, self.directory.name, self.env_steps
+        return progress.Progress(total, description=name, start_env_steps=start)
 
     def _save(self, report: _metrics.Report) -> None:
         own = self._workers.gather_values(
@@ -453,41 +423,15 @@ class Trainer:
         self.agent, metadata, self.env_steps = checkpoints.load_run(
             self.directory, self.agent
         )
-        own, rank = metadata.get("workers", [metadata]), self._workers.rank
-        if len(own) != self._workers.count:
-            raise ValueError(
-                f"`Trainer`: `strategy` expected the {len(own)} worker(s) that saved "
-                f"the run in {str(self.directory)!r}; got {self._workers.count}; "
-                "start as many"
-            )
+        own = self._workers.own_of(
+            metadata.get("workers", [metadata]), str(self.directory)
+        )
         self._saved = self.env_steps
         self.epoch = metadata["epoch"]
         self._seconds = metadata["seconds"]
         self._log_position = metadata["log"]
         self._unjudged = metadata.get("unjudged")
         self._host.push(self.agent.policy)
-        seed = self.seed + 7_919 * self.epoch + rank * self._collector.envs.num_envs
-        return _own_state.restore(own[rank], self._rng, self._collector, seed)
-
-
-def _check_maker(make_envs: Any) -> None:
-    """Raises a TypeError unless it is a function that can be given `n_envs=`."""
-    got = None
-    if not callable(make_envs) or isinstance(make_envs, gym.Env | VectorEnv):
-        got = repr(make_envs)
-    elif isinstance(make_envs, type) and issubclass(make_envs, gym.Env):
-        got = f"the environment class {make_envs.__name__}"
-    else:
-        with contextlib.suppress(ValueError):  # some know no signature
-            signature = inspect.signature(make_envs)
-            try:
-                signature.bind_partial(n_envs=1)
-            except TypeError:
-                got = f"a function of {signature}"
-    if got is not None:
-        raise TypeError(
-            "`Trainer`: `make_envs` expected a function that makes a vector "
-            f"environment when called with `n_envs=`; got {got}; pass a function of "
-            "`n_envs`, such as functools.partial(tfrl.environments.make_vec, "
-            "'CartPole-v1')"
-        )
+        first = self._workers.rank * self._collector.envs.num_envs
+        seed = self.seed + 7_919 * self.epoch + first
+        return _own_state.restore(own, self._rng, self._collector, seed)
