@@ -217,7 +217,6 @@ def test_planted_faults_are_found(env, level, name):
         "CartPole-v1",
         "Blackjack-v1",
     ],
-    ids=str,
 )
 def test_what_is_always_the_same_may_be_meant_so(env):
     report = env_check.check_env(env, n_steps=200, raise_errors=False)
