@@ -128,7 +128,7 @@ def test_one_interrupted_worker_ends_all_after_the_same_epoch(tmp_path, whole):
     # Were they in different epochs, they would still wait for each other.
     assert checkpoints.list_steps(folder) == [128, 192]
     with pytest.raises(ValueError, match="expected the 2 worker.* that saved .* got 1"):
-        make_trainer(folder, 6, resume=True).__enter__()
+        make_trainer(folder, 6, n_envs=4, resume=True, override=True).__enter__()
     codes, texts = training_workers.together(folder, n_epochs=6, resume=True)
     assert codes == [0, 0], texts
     assert_same_runs(folder, whole)
