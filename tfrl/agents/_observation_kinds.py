@@ -194,18 +194,21 @@ def _leaves(
         ) from error
 
 
-def check_finite(where: str, observations: Any) -> None:
+def check_finite(where: str, observations: Any, *, clipped: bool = False) -> None:
     """Raises if an eager array or tensor of a nest has a NaN or an infinity.
 
     Of what is not finite a network makes parameters from which actions outside of
-    their space are drawn.
+    their space are drawn. Infinities pass that are `clipped` before it sees them.
     """
     if tf.inside_function():
         return
     for leaf in tf.nest.flatten(observations):
         is_array = isinstance(leaf, np.ndarray | tf.Tensor)
         if is_array and tf.as_dtype(leaf.dtype).is_floating:
-            checks.check_finite(where, "observations", leaf)
+            numbers = np.asarray(leaf)
+            if not np.isfinite(numbers).all() and clipped:
+                numbers = np.where(np.isinf(numbers), 0, numbers)
+            checks.check_finite(where, "observations", numbers)
 
 
 def _fitting(kind: list[Any]) -> list[list[int]]:

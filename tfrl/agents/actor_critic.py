@@ -210,12 +210,14 @@ class ActorCriticPolicy(pytree.PyTreeNode):
 
         Raises:
             TypeError: if an observation is no array and no list of numbers.
-            ValueError: if an observation is of another shape or, eagerly, not finite;
-                if `temperature` is neither 0 nor 1.
+            ValueError: if an observation is of another shape or, eagerly, NaN, or
+                infinite without normalization; if `temperature` is neither 0 nor 1.
         """
         encoder = self.state.model_def.encoder
         observations = encoder.as_batch(observations, "sample_actions")
-        _observation_kinds.check_finite("sample_actions", observations)
+        _observation_kinds.check_finite(
+            "sample_actions", observations, clipped=bool(self.observation_moments)
+        )
         if temperature not in (0.0, 1.0):
             raise ValueError(
                 "`sample_actions`: `temperature` expected 0 (greedy) or 1 (sampled); "

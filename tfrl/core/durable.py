@@ -12,6 +12,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -151,9 +152,11 @@ def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
         yield path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
         return
     while True:
-        if path.is_symlink() or path.exists() and not path.is_file():
-            # Writing to a link would change another file, to a pipe would not end.
-            raise OSError(errno.EEXIST, "a link or pipe is in the way", str(path))
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            # Asked once: another writer may take the file away at any moment.
+            if not stat.S_ISREG(path.lstat().st_mode):
+                # Writing to a link would change another file, to a pipe would not end.
+                raise OSError(errno.EEXIST, "a link or pipe is in the way", str(path))
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             file_locks.lock_file(file)
