@@ -83,12 +83,19 @@ def test_what_cannot_be_named_is_refused(tmp_path):
         (layers.from_nnx(module), "from_nnx"),
         (layers.from_jax(lambda inputs: (), lambda inputs: inputs), "from_jax"),
     ):
-        model = model_around(layer)
+        with pytest.warns(UserWarning, match=f"cloned: `{name}`: expected functions"):
+            model = model_around(layer)
         message = f"`{name}`: expected .* with a name in a module, to be saved or"
         with pytest.raises(ValueError, match=message):
             model.save(tmp_path / "model.keras")
         with pytest.raises(ValueError, match=message):
             keras.models.clone_model(model)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_nothing_is_said_of_what_can_be_named(kind, recwarn):
+    layers.AsKeras(CASES[kind]())
+    assert not [each for each in recwarn if "cloned" in str(each.message)]
 
 
 def test_pytrees_compute_and_learn_as_in_jax():

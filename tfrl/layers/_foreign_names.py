@@ -6,6 +6,7 @@ not imported for it, so that a file cannot run what its reader has not imported.
 
 import dataclasses
 import sys
+import warnings
 from typing import Any
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -94,6 +95,23 @@ def made(where: str, data: Any) -> Any:
             f"{data!r:.80}; import the module that defines it"
         )
     return found
+
+
+def warn_if_unnamed(layer: Any) -> None:
+    """Warns of a layer that a model could not be saved or cloned with.
+
+    Args:
+        layer: with `get_config`, and `warns_if_unnamed`; of others nothing is said.
+
+    Example:
+        >>> warn_if_unnamed(3)
+    """
+    if getattr(layer, "warns_if_unnamed", False):
+        try:
+            layer.get_config()
+        except ValueError as error:
+            text = f"a model with this layer cannot be saved or cloned: {error}"
+            warnings.warn(text, stacklevel=3)
 
 
 def _named(name: str) -> Any:

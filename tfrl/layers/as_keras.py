@@ -15,7 +15,12 @@ import tensorflow as tf
 
 from tfrl.core import checks
 from tfrl.core import shapes as core_shapes
-from tfrl.layers import _foreign_config, _foreign_keys, _foreign_protocol
+from tfrl.layers import (
+    _foreign_config,
+    _foreign_keys,
+    _foreign_names,
+    _foreign_protocol,
+)
 
 
 def tensor_shapes_to_shape_dtypes(shapes: Any, dtype: Any) -> Any:
@@ -148,6 +153,8 @@ class AsKeras(keras.layers.Layer):
 
     A call goes from trace to trace: one object must not be called by several threads.
 
+    A layer of JAX that no file could name is warned of at once.
+
     Args:
         layer: the layer or its factory.
         batch_size: the only batch size, for layers that must know it while they are
@@ -207,6 +214,7 @@ class AsKeras(keras.layers.Layer):
         self._given = {"layer": layer, "rng_updater": rng_updater}.__getitem__
         self._runner = _foreign_protocol.runners_of(layer).__getitem__
         self._next_key = rng_updater or self._runner(True).next_key
+        _foreign_names.warn_if_unnamed(layer)
         self._seen: Callable[[], Any] | None = None
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:

@@ -8,9 +8,9 @@ that is saved.
 A model with one of them saves as `.keras` and clones if what it is made of can be
 named: functions, classes and objects at the top of modules, which must be imported
 where the model is loaded, and modules of Flax with such fields. What cannot be named
-(lambdas, what is made within functions) is refused when it is tried; `AsKeras` then
-takes a factory of the layer, a function decorated by
-`keras.saving.register_keras_serializable`.
+(lambdas, what is made within functions) is refused when it is tried, and `AsKeras`
+warns of it as soon as it is given such a layer; it also takes a factory of the layer, a
+function decorated by `keras.saving.register_keras_serializable`.
 """
 
 import functools
@@ -29,6 +29,8 @@ from tfrl.layers import _foreign_names, foreign
 @keras.saving.register_keras_serializable("tfrl", name="JaxLayer")
 class _JaxLayer(foreign.FunctionLayer):
     """A layer that one of the functions below made, and can make again."""
+
+    warns_if_unnamed = True
 
     def __init__(
         self,
