@@ -180,6 +180,14 @@ def test_damaged_and_later_records(tmp_path):
             _golden.read("verify", path)
 
 
+@pytest.mark.parametrize("golden", [3, {}, {"inputs": {"x": 1}, "outputs": {}}])
+def test_endpoints_of_a_record_are_arrays(tmp_path, golden):
+    path = files(tmp_path)["folder"]
+    _golden.write(path, {"act": golden}, 1e-5)
+    with pytest.raises(ValueError, match="`path` expected golden inputs and outputs"):
+        _golden.read("verify", path)
+
+
 def with_member(path, content, method=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("tfrl_golden.json", content)

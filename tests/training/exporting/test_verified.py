@@ -118,6 +118,18 @@ def test_damaged_models(copied, kind):
         check(path)
 
 
+def test_golden_inputs_that_the_model_does_not_take(copied):
+    path = copied("folder")
+
+    def confuse(record):
+        for golden in record["endpoints"].values():
+            golden["inputs"] = {"strange": np.zeros([8, 1], np.int8)}
+
+    rewrite(path, confuse)
+    with pytest.raises(ValueError, match="expected golden inputs that it takes"):
+        check(path)
+
+
 def test_missing_files_and_further_ones(copied):
     path = copied("folder")
     (path / "assets.extra" / "warmup").write_text("of the server")

@@ -258,7 +258,22 @@ def read(where: str, path: pathlib.Path) -> dict[str, Any]:
             f"`{where}`: `path` expected golden outputs with {list(_KINDS)}; got "
             f"{list(record)} in {str(path)!r}; export it again"
         )
+    for name, golden in record["endpoints"].items():
+        if not all(_is_arrays(golden, key) for key in ("inputs", "outputs")):
+            raise ValueError(
+                f"`{where}`: `path` expected golden inputs and outputs, arrays by name, "
+                f"of endpoint {name!r} in {str(path)!r}; got something else; export it "
+                "again"
+            )
     return record
+
+
+def _is_arrays(golden: Any, key: str) -> bool:
+    arrays = golden.get(key) if isinstance(golden, Mapping) else None
+    return isinstance(arrays, Mapping) and all(
+        isinstance(name, str) and isinstance(array, np.ndarray)
+        for name, array in arrays.items()
+    )
 
 
 def _check_size(size: int) -> None:

@@ -92,7 +92,13 @@ def _compared(
             fault, gaps = f"`{where}`: endpoint {name!r} expected", []
             # An operation that draws by a seed of its own repeats its first call alone.
             for _ in range(2):
-                outputs = _golden.answers(function, golden["inputs"], variables)
+                try:
+                    outputs = _golden.answers(function, golden["inputs"], variables)
+                except (TypeError, tf.errors.InvalidArgumentError) as error:
+                    raise ValueError(
+                        f"{fault} golden inputs that it takes; got others in "
+                        f"{str(path)!r}; export it again: {error}"
+                    ) from error
                 wanted = golden["outputs"]
                 gaps.append(largest_gap(fault, outputs, wanted, tolerance))
             found[name] = max(gaps)
@@ -135,7 +141,7 @@ def largest_gap(
         is_whole, same = right.dtype.kind in "biu", found[name] == right
         value, right = found[name].astype(np.float64), right.astype(np.float64)
         same |= np.isnan(value) & np.isnan(right)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             gaps = np.where(same, 0.0, np.abs(value - right))
             allowed = tolerance * np.maximum(1.0, np.abs(right))
         # An infinity, or NaN on one side, is no number to be near to.
