@@ -180,7 +180,9 @@ def test_damaged_and_later_records(tmp_path):
             _golden.read("verify", path)
 
 
-@pytest.mark.parametrize("golden", [3, {}, {"inputs": {"x": 1}, "outputs": {}}])
+@pytest.mark.parametrize(
+    "golden", [{}, {"inputs": 3}, {"inputs": {"x": 1}, "outputs": {}}]
+)
 def test_endpoints_of_a_record_are_arrays(tmp_path, golden):
     path = files(tmp_path)["folder"]
     _golden.write(path, {"act": golden}, 1e-5)

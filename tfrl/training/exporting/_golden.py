@@ -261,7 +261,7 @@ def read(where: str, path: pathlib.Path) -> dict[str, Any]:
     for name, golden in record["endpoints"].items():
         if not all(_is_arrays(golden, key) for key in ("inputs", "outputs")):
             raise ValueError(
-                f"`{where}`: `path` expected golden inputs and outputs, arrays by name, "
+                f"`{where}`: `path` expected golden inputs and outputs, by name, "
                 f"of endpoint {name!r} in {str(path)!r}; got something else; export it "
                 "again"
             )
@@ -269,11 +269,14 @@ def read(where: str, path: pathlib.Path) -> dict[str, Any]:
 
 
 def _is_arrays(golden: Any, key: str) -> bool:
+    """Whether there is a mapping of arrays; an input may be a nest of them."""
     arrays = golden.get(key) if isinstance(golden, Mapping) else None
-    return isinstance(arrays, Mapping) and all(
-        isinstance(name, str) and isinstance(array, np.ndarray)
-        for name, array in arrays.items()
-    )
+    if not isinstance(arrays, Mapping):
+        return False
+    leaves = list(arrays.values())
+    if key == "inputs":
+        leaves = tf.nest.flatten(leaves)
+    return all(isinstance(leaf, np.ndarray) for leaf in leaves)
 
 
 def _check_size(size: int) -> None:
