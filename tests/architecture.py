@@ -26,7 +26,7 @@ from source_tree import (
 )
 
 FLOORS = {
-    **dict.fromkeys(["core", "entry"], 0),
+    **dict.fromkeys(["core", "entry", "host"], 0),
     **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 1),
     **dict.fromkeys(["bijectors", "stats", "environments"], 2),
     **dict.fromkeys(["distributions"], 3),

@@ -22,6 +22,7 @@ _ROOMS = (
     "entry",
     "environments",
     "exploration",
+    "host",
     "layers",
     "losses",
     "ops",

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from tfrl.core import records
-from tfrl.distribute import numpy_heads, numpy_network, shared_rows
+from tfrl.distribute import shared_rows
 from tfrl.environments import acting
+from tfrl.host import heads, networks
 
-HEAD = numpy_heads.NumpyCategorical((3,), (0,), scalar=True, dtype="int64")
+HEAD = heads.NumpyCategorical((3,), (0,), scalar=True, dtype="int64")
 
 
 def new_network(seed=0, width=4):
     rng = np.random.default_rng(seed)
     kernel = rng.standard_normal((width, 3)).astype("f") / 100
-    return numpy_network.NumpyNetwork([kernel], [np.zeros(3, "f")], ["linear"])
+    return networks.NumpyNetwork([kernel], [np.zeros(3, "f")], ["linear"])
 
 
 def new_actor(make_env=actor_envs.vector, act=HEAD.host_sample, seed=0, **settings):

@@ -2,18 +2,16 @@
 
 Here are the start of a TPU, a strategy for the devices at hand, values on its replicas,
 methods whose gradients are averaged over them, processes that end together, the input
-service of several hosts, and what processes need that act without TensorFlow: networks
-in numpy and rows in shared memory. Names whose files need TensorFlow load it when first
-touched, so that the others start without. The agents' updates on replicas are in
-`tfrl.agents`, the loop around them in `tfrl.training`.
+service of several hosts, and rows in shared memory. Names whose files need TensorFlow
+load it when first touched, so that the others start without. What acts without it is in
+`tfrl.host`, the agents' updates on replicas in `tfrl.agents`, the loop around them in
+`tfrl.training`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from tfrl.distribute.lone_process import LoneProcess
-from tfrl.distribute.numpy_heads import NumpyCategorical, NumpyNormal
-from tfrl.distribute.numpy_network import NumpyNetwork
 from tfrl.distribute.per_process import PerProcessContext
 from tfrl.distribute.ports import get_unused_port
 from tfrl.distribute.processes import Coordinator, Process
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Coordinator",
     "LoneProcess",
-    "NumpyCategorical",
-    "NumpyNetwork",
-    "NumpyNormal",
     "PerProcessContext",
     "Process",
     "RowRing",

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.distribute import numpy_heads
 from tfrl.distributions import _squash
+from tfrl.host import heads
 
 tfd = tfp.distributions
 
@@ -26,7 +26,7 @@ _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
 
 @dataclasses.dataclass(frozen=True)
-class CategoricalHead(numpy_heads.NumpyCategorical):
+class CategoricalHead(heads.NumpyCategorical):
     """Independent choices, one or several, from logits.
 
     `log_prob(a) = sum_i log softmax(logits_i)[a_i]`. Serves Discrete (a scalar action),
@@ -101,7 +101,7 @@ class CategoricalHead(numpy_heads.NumpyCategorical):
 
 
 @dataclasses.dataclass(frozen=True)
-class NormalHead(numpy_heads.NumpyNormal):
+class NormalHead(heads.NumpyNormal):
     """A diagonal normal whose draws are clipped or squashed to the bounds.
 
     The parameters are means and log standard deviations, `[..., 2 * D]`. The raw action

@@ -13,8 +13,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from tfrl.distribute import numpy_network, shared_rows
+from tfrl.distribute import shared_rows
 from tfrl.environments import stepping
+from tfrl.host import networks
 
 # Enough to wait out a pause of the learner, little beside the actor itself.
 _QUEUE_BYTES = 2 << 20
@@ -116,7 +117,7 @@ class Job:
         seed: of the environments and the generator.
 
     Example:
-        >>> network = numpy_network.NumpyNetwork([], [], [])
+        >>> network = networks.NumpyNetwork([], [], [])
         >>> job = Job("CartPole-v1", network, lambda outputs, rng: outputs.argmax(-1),
         ...           None, (), 3, 4, np.random.SeedSequence(0))
         >>> job.settings
@@ -124,7 +125,7 @@ class Job:
     """
 
     make_env: str | Callable[[], Any]
-    network: numpy_network.NumpyNetwork
+    network: networks.NumpyNetwork
     act: Callable[..., Any]
     to_env: Callable[[Any], Any] | None
     settings: tuple[str, ...]
@@ -147,7 +148,7 @@ class Actor:
         ValueError: if the network takes other observations.
 
     Example:
-        >>> network = numpy_network.NumpyNetwork(
+        >>> network = networks.NumpyNetwork(
         ...     [np.ones((4, 2), "f")], [np.zeros(2, "f")], ["linear"])
         >>> weights = shared_rows.SharedArrays([*network.arrays(), np.zeros(0)])
         >>> memory = shared_rows.new_memory()
@@ -238,7 +239,7 @@ def play(send: Callable[[Any], None], job: Job) -> None:
         ImportError: if something in the job wants TensorFlow.
 
     Example:
-        >>> network = numpy_network.NumpyNetwork(
+        >>> network = networks.NumpyNetwork(
         ...     [np.ones((4, 2), "f")], [np.zeros(2, "f")], ["linear"])
         >>> weights = shared_rows.SharedArrays([*network.arrays(), np.zeros(0)])
         >>> memory = shared_rows.new_memory()
@@ -268,7 +269,7 @@ def _made(make_env: str | Callable[[], Any]) -> VectorEnv:
     return SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.DISABLED)
 
 
-def _check_observations(seen: Any, network: numpy_network.NumpyNetwork) -> None:
+def _check_observations(seen: Any, network: networks.NumpyNetwork) -> None:
     if not isinstance(seen, np.ndarray):
         raise TypeError(
             "`Actors`: `make_env` expected observations that are one array; got a "

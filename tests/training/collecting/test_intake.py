@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 from tfrl.core import records
-from tfrl.distribute import numpy_network, shared_rows
+from tfrl.distribute import shared_rows
 from tfrl.environments import acting
+from tfrl.host import networks
 from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.training.collecting import _intake
 
@@ -31,7 +32,7 @@ class StillProcess:
 
 def new_actors(count=2, n_envs=3, mode="next", make_env=None):
     """Actors that play counting environments, and sources for an intake."""
-    network = numpy_network.NumpyNetwork(
+    network = networks.NumpyNetwork(
         [np.zeros((4, 3), "f")], [np.zeros(3, "f")], ["linear"]
     )
     weights = shared_rows.SharedArrays([*network.arrays(), np.zeros(0)])

@@ -12,8 +12,9 @@ import numpy as np
 
 from tfrl.agents import actor_critic
 from tfrl.core import checks
-from tfrl.distribute import lone_process, numpy_network, shared_rows
+from tfrl.distribute import lone_process, shared_rows
 from tfrl.environments import acting
+from tfrl.host import networks
 from tfrl.replay import episodes, ring_buffer
 from tfrl.training.collecting import _intake, host_policy
 
@@ -261,7 +262,7 @@ class Actors:
         with self._intake.changed:
             return reader(self._intake)
 
-    def _numbers(self, network: numpy_network.NumpyNetwork) -> list[np.ndarray]:
+    def _numbers(self, network: networks.NumpyNetwork) -> list[np.ndarray]:
         return [*network.arrays(), np.array([*self._settings.values()], np.float64)]
 
 
@@ -289,7 +290,7 @@ def _check_callables(make_env: Any, store: Any, act: Any) -> None:
         )
 
 
-def _network(where: str, policy: Any) -> numpy_network.NumpyNetwork:
+def _network(where: str, policy: Any) -> networks.NumpyNetwork:
     network = host_policy.numpy_copy(policy)
     if network is None:
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import actor_critic
-from tfrl.distribute import numpy_network
+from tfrl.host import networks
 
 # Beyond this many weights a compiled TensorFlow call is no slower than NumPy.
 _MIRROR_WEIGHTS = 300_000
@@ -16,7 +16,7 @@ _MIRROR_WEIGHTS = 300_000
 
 def numpy_copy(
     policy: actor_critic.ActorCriticPolicy | keras.Sequential,
-) -> numpy_network.NumpyNetwork | None:
+) -> networks.NumpyNetwork | None:
     """Copies the actor of a policy into NumPy, with normalizer and deviation.
 
     Args:
@@ -46,7 +46,7 @@ def numpy_copy(
         )
     layers = policy.actor_layers()
     activations = [activation for _, _, activation in layers or ()]
-    known = all(name in numpy_network.ACTIVATIONS for name in activations)
+    known = all(name in networks.ACTIVATIONS for name in activations)
     network = policy.state.model_def.actor_network
     if not layers or not known or network.compute_dtype != "float32":
         return None
@@ -55,7 +55,7 @@ def numpy_copy(
     if moments and moments[0]:
         deviations = np.sqrt(np.asarray(moments[0].variance) + 1e-8)
         kept = np.asarray(moments[0].mean), 1.0 / deviations
-    return numpy_network.NumpyNetwork(
+    return networks.NumpyNetwork(
         [np.asarray(kernel) for kernel, _, _ in layers],
         [np.asarray(bias) for _, bias, _ in layers],
         activations,
@@ -66,21 +66,21 @@ def numpy_copy(
 
 def _sequential_copy(
     network: keras.Sequential,
-) -> numpy_network.NumpyNetwork | None:
+) -> networks.NumpyNetwork | None:
     layers = [x for x in network.layers if not isinstance(x, keras.layers.Flatten)]
     for layer in layers:
         dense = type(layer) is keras.layers.Dense and layer.built
         if not dense or layer.compute_dtype != "float32":
             return None
     activations = [layer.activation.__name__ for layer in layers]
-    if not layers or not {*activations} <= {*numpy_network.ACTIVATIONS}:
+    if not layers or not {*activations} <= {*networks.ACTIVATIONS}:
         return None
     weights = [layer.get_weights() for layer in layers]
     kernels = [kernel for kernel, *_ in weights]
     biases = [
         bias[0] if bias else np.zeros(kernel.shape[1], "f") for kernel, *bias in weights
     ]
-    return numpy_network.NumpyNetwork(kernels, biases, activations)
+    return networks.NumpyNetwork(kernels, biases, activations)
 
 
 class HostPolicy:

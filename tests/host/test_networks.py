@@ -1,4 +1,4 @@
-"""Tests of `tfrl.distribute.numpy_network`."""
+"""Tests of `tfrl.host.networks`."""
 
 import math
 import pickle
@@ -6,11 +6,11 @@ import pickle
 import numpy as np
 import pytest
 
-from tfrl.distribute import numpy_network
+from tfrl.host import networks
 
 
 def test_hand_worked():
-    network = numpy_network.NumpyNetwork(
+    network = networks.NumpyNetwork(
         [np.array([[1.0], [2.0]], "f"), np.array([[3.0, -1.0]], "f")],
         [np.array([0.5], "f"), np.array([0.0, 1.0], "f")],
         ["relu", "tanh"],
@@ -30,7 +30,7 @@ def test_hand_worked():
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float64", "bool"])
 def test_other_dtypes_and_shapes_are_flattened(dtype):
-    network = numpy_network.NumpyNetwork(
+    network = networks.NumpyNetwork(
         [np.eye(4, dtype="f")], [np.ones(4, "f")], ["linear"]
     )
     seen = np.array([[[0, 1], [1, 0]]], dtype)
@@ -38,7 +38,7 @@ def test_other_dtypes_and_shapes_are_flattened(dtype):
 
 
 def test_arrays_are_the_networks_own_and_copies_are_not():
-    network = numpy_network.NumpyNetwork(
+    network = networks.NumpyNetwork(
         [np.eye(1, dtype="f")], [np.zeros(1, "f")], ["linear"], (), np.zeros(1, "f")
     )
     copy = pickle.loads(pickle.dumps(network)).copy()

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.distribute.numpy_heads`; with TensorFlow they are tested as heads."""
+"""Tests of `tfrl.host.heads`; with TensorFlow they are tested as heads."""
 
 import pickle
 
@@ -6,14 +6,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tfrl.distribute import numpy_heads
 from tfrl.distributions import action_heads
+from tfrl.host import heads
 
 S = gym.spaces
 
 
 def test_categorical_draws_as_softmax_says():
-    head = numpy_heads.NumpyCategorical((2, 3), (5, 0), scalar=False, dtype="int64")
+    head = heads.NumpyCategorical((2, 3), (5, 0), scalar=False, dtype="int64")
     logits = np.log(np.array([[0.2, 0.8, 0.5, 0.25, 0.25]]))
     rng = np.random.default_rng(0)
     drawn = head.host_sample(np.repeat(logits, 20_000, axis=0), rng)
@@ -27,7 +27,7 @@ def test_categorical_draws_as_softmax_says():
 
 
 def test_normal_draws_by_location_and_deviation():
-    head = numpy_heads.NumpyNormal((-1.0, 0.0), (1.0, 4.0), (2,), "float32", True)
+    head = heads.NumpyNormal((-1.0, 0.0), (1.0, 4.0), (2,), "float32", True)
     parameters = np.array([[3.0, -1.0, np.log(2.0), np.log(0.5)]], np.float32)
     rng = np.random.default_rng(0)
     drawn = head.host_sample(np.repeat(parameters, 20_000, axis=0), rng)
@@ -39,7 +39,7 @@ def test_normal_draws_by_location_and_deviation():
 
 
 def test_unsquashed_actions_are_clipped():
-    head = numpy_heads.NumpyNormal((-1.0,), (np.inf,), (), "float64", False)
+    head = heads.NumpyNormal((-1.0,), (np.inf,), (), "float64", False)
     assert head.host_to_env(np.array([[-3.0], [7.0]], "f")).tolist() == [-1.0, 7.0]
 
 
