@@ -276,7 +276,7 @@ def _is_arrays(golden: Any, key: str) -> bool:
     leaves = list(arrays.values())
     if key == "inputs":
         leaves = tf.nest.flatten(leaves)
-    return all(isinstance(leaf, np.ndarray) for leaf in leaves)
+    return all(isinstance(leaf, np.ndarray | np.generic) for leaf in leaves)
 
 
 def _check_size(size: int) -> None:
