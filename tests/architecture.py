@@ -30,7 +30,7 @@ FLOORS = {
     **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 1),
     **dict.fromkeys(["bijectors", "stats", "environments"], 2),
     **dict.fromkeys(["distributions"], 3),
-    **dict.fromkeys(["layers", "losses", "exploration"], 4),
+    **dict.fromkeys(["layers", "losses", "exploration", "policies"], 4),
     **dict.fromkeys(["agents", "summaries"], 5),
     **dict.fromkeys(["training"], 6),
     **dict.fromkeys(["rl_trainer"], 7),

@@ -6,7 +6,8 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.agents import gradient_transforms, train_state
+from tfrl.policies import actor_critic
 from tfrl.training.exporting import export
 
 S = gym.spaces
@@ -33,7 +34,9 @@ def trained(observation_space, action_space, **kwargs):
     policy = actor_critic.ActorCriticPolicy.create(
         observation_space,
         action_space,
-        tx=gradient_transforms.sgd(1.0),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(1.0)
+        ),
         hidden_units=(8,),
         normalize_observations=True,
         **kwargs,

@@ -75,9 +75,7 @@ def learned(algorithm, n_updates, strategy=None):
     spaces = player.observation_space, player.action_space
     with contextlib.nullcontext() if strategy is None else strategy.scope():
         if algorithm == "ppo":
-            agent = PPO.create(
-                *spaces, n_envs=2, n_steps=16, n_updates=n_updates, seed=3
-            )
+            agent = PPO.create(*spaces, n_envs=2, n_steps=16, seed=3)
             for trajectory in trajectories:
                 agent, _ = agent.update(trajectory)
         else:

@@ -26,6 +26,7 @@ _ROOMS = (
     "layers",
     "losses",
     "ops",
+    "policies",
     "replay",
     "rl_trainer",
     "schedules",

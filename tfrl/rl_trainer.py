@@ -28,14 +28,14 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from tfrl.agents import policy_gradient, ppo
+from tfrl.agents import bc, dqn, policy_gradient, ppo
 from tfrl.core import checks
 from tfrl.distribute import strategies
 from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
 from tfrl.schedules import schedulers
 from tfrl.summaries.plotting import curves
-from tfrl.training import cadence, evaluation, saved_run, trainer
+from tfrl.training import cadence, evaluation, experience, saved_run, trainer
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.configuring import configs
 from tfrl.training.exporting import export
@@ -43,11 +43,14 @@ from tfrl.training.rehearsing import rehearsal
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ActionQuantizer": quantizer.ActionQuantizer,
+    "BC": bc.BC,
     "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
     "ConstantScheduler": schedulers.ConstantScheduler,
     "CyclicalScheduler": schedulers.CyclicalScheduler,
+    "DQN": dqn.DQN,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
+    "FromDataset": experience.FromDataset,
     "Intervals": cadence.Intervals,
     "LinearScheduler": schedulers.LinearScheduler,
     "MultinomialSampler": samplers.MultinomialSampler,
@@ -55,8 +58,10 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "OrnsteinUhlenbeckNoise": noise.OrnsteinUhlenbeckNoise,
     "PPO": ppo.PPO,
     "PolicyGradient": policy_gradient.PolicyGradient,
+    "Replayed": experience.Replayed,
     "StepScheduler": schedulers.StepScheduler,
     "Trainer": trainer.Trainer,
+    "Trajectories": experience.Trajectories,
     "make_vec": vector.make_vec,
 }
 
@@ -117,7 +122,8 @@ def train_rl(
         ...     tfrl.training.Trainer,
         ...     agent=tfrl.agents.PPO(minibatch_size=8),
         ...     make_envs=functools.partial(tfrl.environments.make_vec, "CartPole-v1"),
-        ...     n_envs=2, n_steps=4, intervals=tfrl.training.Intervals(eval_episodes=2))
+        ...     n_envs=2, experience=tfrl.training.Trajectories(n_steps=4),
+        ...     intervals=tfrl.training.Intervals(eval_episodes=2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     played = train_rl(folder, n_epochs=2, light_rl_trainer=make_trainer)
         ...     print(sorted(os.listdir(folder))[:2])
@@ -141,10 +147,12 @@ def train_rl(
         raise
     if rehearsal_strategy is not None:
         with contextlib.closing(running):
-            trajectory = running.collect()
-            last = tf.nest.map_structure(lambda x: x[-1], trajectory.observations)
+            given = running.gather()
             return rehearsal.rehearse(
-                running.agent, trajectory, last, strategy=rehearsal_strategy
+                running.agent,
+                given,
+                running.observations,
+                strategy=rehearsal_strategy,
             )
     with running:
         if running.is_chief:

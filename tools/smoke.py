@@ -29,7 +29,7 @@ def train_and_export(folder: pathlib.Path) -> None:
     envs = tfrl.environments.make_vec("CartPole-v1", n_envs=4)
     spaces = envs.single_observation_space, envs.single_action_space
     agent = tfrl.agents.PPO(minibatch_size=32, n_epochs=2).create(
-        *spaces, n_envs=4, n_steps=16, n_updates=2, seed=0
+        *spaces, n_envs=4, n_steps=16, seed=0
     )
     collector = tfrl.training.Collector(envs, n_steps=16, seed=0)
     policy = tfrl.training.HostPolicy(agent.policy)

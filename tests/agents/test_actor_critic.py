@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import actor_critic, gradient_transforms, networks
+from tfrl.agents import gradient_transforms, train_state
 from tfrl.core import records
+from tfrl.policies import actor_critic, networks
 
 S = gym.spaces
 NEST = S.Dict(
@@ -21,7 +22,9 @@ def new_policy(observation_space, action_space, **kwargs):
     return actor_critic.ActorCriticPolicy.create(
         observation_space,
         action_space,
-        tx=gradient_transforms.sgd(0.1),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(0.1)
+        ),
         hidden_units=(8,),
         **kwargs,
     )
@@ -119,7 +122,11 @@ def test_other_architectures_are_compiled_apart(change):
     arguments = {"action_space": S.Discrete(2), "hidden_units": (8,)}
     tx = gradient_transforms.sgd(0.1)
     one, other = (
-        actor_critic.ActorCriticPolicy.create(S.Box(-1.0, 1.0, (3,)), tx=tx, **given)
+        actor_critic.ActorCriticPolicy.create(
+            S.Box(-1.0, 1.0, (3,)),
+            learner=lambda network: train_state.TrainState.create(network, tx=tx),
+            **given,
+        )
         for given in (arguments, {**arguments, **change})
     )
     assert one.lent().state.model_def is not other.lent().state.model_def

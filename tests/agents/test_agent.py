@@ -17,7 +17,6 @@ def test_every_agent_keeps_the_protocol(config: agents.AgentConfig):
         gym.spaces.Discrete(2, start=5),
         n_envs=2,
         n_steps=32,
-        n_updates=1,
         seed=3,
     )
     assert isinstance(agent, pytree.PyTreeNode)
@@ -43,7 +42,6 @@ def test_agents_are_made_alike_from_one_seed(config):
             gym.spaces.Discrete(2),
             n_envs=2,
             n_steps=32,
-            n_updates=1,
             seed=seed,
         )
         return [np.asarray(leaf) for leaf in tf.nest.flatten(agent)]

@@ -174,7 +174,7 @@ def test_records_and_keys_beside_are_taken():
 def test_the_policy_serves_other_learners():
     agent = make_agent(hidden_units=(8,))
     learner = ppo.PPO(hidden_units=(8,), activation="relu", minibatch_size=2).create(
-        BOX, S.Discrete(3), n_envs=2, n_steps=1, n_updates=1, seed=5
+        BOX, S.Discrete(3), n_envs=2, n_steps=1, seed=5
     )
     state = learner.policy.state.replace(params=agent.policy.state.params)
     learner = learner.replace(policy=learner.policy.replace(state=state))

@@ -5,8 +5,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import actor_critic, gradient_transforms, kinds, networks, ppo
+from tfrl.agents import gradient_transforms, kinds, ppo, train_state
 from tfrl.layers import distribution
+from tfrl.policies import actor_critic, networks
 
 PREDICATES = {
     name.removeprefix("is_"): getattr(kinds, name)
@@ -39,7 +40,11 @@ def says(*words):
 
 def policy():
     tx = gradient_transforms.sgd(0.1)
-    return actor_critic.ActorCriticPolicy.create(BOX, DISCRETE, tx=tx)
+    return actor_critic.ActorCriticPolicy.create(
+        BOX,
+        DISCRETE,
+        learner=lambda network: train_state.TrainState.create(network, tx=tx),
+    )
 
 
 def coax_like():
@@ -51,9 +56,7 @@ SEEN, BOTH = ["observations"], ["observations", "actions"]
 EXAMPLES = {
     "actor_critic_policy": (policy, {"policy", "stochastic"}),
     "ppo_agent": (
-        lambda: ppo.PPO().create(
-            BOX, DISCRETE, n_envs=2, n_steps=32, n_updates=1, seed=0
-        ),
+        lambda: ppo.PPO().create(BOX, DISCRETE, n_envs=2, n_steps=32, seed=0),
         {"policy", "stochastic"},
     ),
     "actor_critic_network": (

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import _outputs, actor_critic, gradient_transforms
+from tfrl.agents import _outputs, gradient_transforms, train_state
 from tfrl.core import records
+from tfrl.policies import actor_critic
 
 S = gym.spaces
 T, N = 5, 3
@@ -16,7 +17,9 @@ def make_policy(space):
     return actor_critic.ActorCriticPolicy.create(
         space,
         S.Discrete(2),
-        tx=gradient_transforms.sgd(0.1),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(0.1)
+        ),
         hidden_units=(8,),
         normalize_observations=True,
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import _pieces, _replicated, bc, policy_gradient, ppo, train_state
+from tfrl.agents import _pieces, bc, policy_gradient, ppo, replicated, train_state
 from tfrl.core import compile, records
 
 IMAGE = gym.spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -66,7 +66,6 @@ def make_agent(config, space, n_steps=4, n_envs=2):
         gym.spaces.Discrete(2),
         n_envs=n_envs,
         n_steps=n_steps,
-        n_updates=9,
         seed=0,
     )
 
@@ -146,7 +145,7 @@ def test_pieces_stop_early():
 
 
 def test_workers_cut_alike(monkeypatch):
-    monkeypatch.setattr(_replicated, "n_replicas", lambda: 2)
+    monkeypatch.setattr(replicated, "n_replicas", lambda: 2)
     monkeypatch.setattr(_pieces, "_BRIEF_WORK", 7 * (6 * 10 * 4 + 1e6))
     work, calls = _pieces.Work(state_of(dense()), 16, 4), []
     assert not work.is_brief and work._replace(n_steps=7).is_brief

@@ -15,7 +15,6 @@ def make_agent(**settings):
         gym.spaces.Discrete(2),
         n_envs=N,
         n_steps=T,
-        n_updates=1,
         seed=0,
     )
 

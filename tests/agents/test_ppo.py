@@ -51,12 +51,10 @@ EVERYTHING = {
 }
 
 
-def make_agent(action_space=None, n_updates=4, seed=0, **settings):
+def make_agent(action_space=None, seed=0, **settings):
     config = ppo.PPO(**{"minibatch_size": T * N, "n_epochs": 2, **settings})
     space = gym.spaces.Discrete(3) if action_space is None else action_space
-    return config.create(
-        BOX, space, n_envs=N, n_steps=T, n_updates=n_updates, seed=seed
-    )
+    return config.create(BOX, space, n_envs=N, n_steps=T, seed=seed)
 
 
 def params_of(agent):
@@ -221,7 +219,6 @@ def test_observations_are_normalized_by_the_moments_that_acted():
 
 def test_linear_schedules_reach_zero_and_target_kl_stops_early():
     agent = make_agent(
-        n_updates=2,
         n_epochs=50,
         learning_rate=0.05,
         learning_rate_schedule="linear",
@@ -273,7 +270,7 @@ def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target
 
 @pytest.mark.slow
 def test_memory_is_flat_over_20_000_updates():
-    agent = make_agent(n_updates=20_000, **EVERYTHING)
+    agent = make_agent(**EVERYTHING)
     trajectories = [make_trajectory(gym.spaces.Discrete(3), seed) for seed in range(10)]
     process, sizes = psutil.Process(), []
     for index in range(20_000):

@@ -18,7 +18,6 @@ def prepared(**settings):
         gym.spaces.Discrete(2),
         n_envs=N,
         n_steps=T,
-        n_updates=4,
         seed=0,
     )
     rng, flags = np.random.default_rng(0), np.zeros((T, N), bool)

@@ -8,10 +8,10 @@ import training_workers
 
 from tfrl.agents import (
     _pieces,
-    _replicated,
     gradient_transforms,
     policy_gradient,
     ppo,
+    replicated,
     train_state,
 )
 from tfrl.core import records
@@ -43,9 +43,7 @@ def make_trajectory(seed):
 
 def make_agent(config):
     space = gym.spaces.Box(-1.0, 1.0, (3,))
-    return config.create(
-        space, gym.spaces.Discrete(2), n_envs=N, n_steps=T, n_updates=5, seed=0
-    )
+    return config.create(space, gym.spaces.Discrete(2), n_envs=N, n_steps=T, seed=0)
 
 
 def assert_close(first, second):
@@ -62,7 +60,7 @@ def test_a_step_is_that_of_the_weighted_global_batch(two):
     )
 
     def steps(x, weights):
-        total = tf.reduce_sum(weights) / _replicated.n_replicas()
+        total = tf.reduce_sum(weights) / replicated.n_replicas()
 
         def loss_fn(state, params, rows):
             x, weights = rows
@@ -74,7 +72,7 @@ def test_a_step_is_that_of_the_weighted_global_batch(two):
             states, info = states.apply_loss_fn(loss_fn, (x, weights))
             return step + 1, states, info["loss"]
 
-        states = _replicated.ReplicatedState.create(state)
+        states = replicated.ReplicatedState.create(state)
         loss = tf.zeros([], tf.float64)
         return tf.while_loop(
             lambda step, *_: step < 3, body, (tf.constant(0), states, loss)
@@ -132,7 +130,7 @@ def test_two_replicas_equal_one(two, config):
         # The divergence stops both after the same steps, some before the last.
         assert all(one == two for one, two in counts) and min(counts)[0] < 9
     update = {"PPO": ppo, "PolicyGradient": policy_gradient}[type(config).__name__]
-    function = _replicated.function(two, update._update)
+    function = replicated.function(two, update._update)
     assert function.experimental_get_tracing_count() == 1
 
 
@@ -150,23 +148,23 @@ def test_two_replicas_in_pieces_equal_one(two, monkeypatch, agent):
 
 
 def test_rows_that_replicas_cannot_share(two):
-    _replicated.check_rows("f", "rows", 7)
+    replicated.check_rows("f", "rows", 7)
     with two.scope():
-        _replicated.check_rows("f", "rows", 8)
+        replicated.check_rows("f", "rows", 8)
         with pytest.raises(
             ValueError, match=r"`f`: `rows` expected .* 2 replicas share"
         ):
-            _replicated.check_rows("f", "rows", 7)
+            replicated.check_rows("f", "rows", 7)
         with pytest.raises(ValueError, match=r"got 1; take one of \[2\]"):
-            _replicated.check_rows("f", "rows", 1)
+            replicated.check_rows("f", "rows", 1)
         with pytest.raises(ValueError, match=r"got 3; take one of \[2, 6\]"):
-            _replicated.check_rows("f", "rows", 3, divides=6)
+            replicated.check_rows("f", "rows", 3, divides=6)
         with pytest.raises(ValueError, match=r"got 3; no number fits"):
-            _replicated.check_rows("f", "rows", 3, divides=9)
+            replicated.check_rows("f", "rows", 3, divides=9)
         with pytest.raises(ValueError, match=r"`PPO`: `minibatch_size` .* got 3; take"):
             make_agent(ppo.PPO(minibatch_size=3))
     with pytest.raises(ValueError, match="expected the scope of the strategy"):
-        two.run(tf.function(lambda: _replicated.n_replicas()))
+        two.run(tf.function(lambda: replicated.n_replicas()))
 
 
 def test_an_agent_made_before_is_checked_before_any_work(two):
@@ -181,11 +179,11 @@ def test_an_agent_made_before_is_checked_before_any_work(two):
 
 def test_one_device_computes_where_its_strategy_says():
     strategy = tf.distribute.OneDeviceStrategy("CPU:1")
-    update = _replicated.compile.jit(tf.square)
+    update = replicated.compile.jit(tf.square)
     with strategy.scope():
-        assert _replicated.run(update, tf.constant(3.0)).device.endswith("CPU:1")
-        assert _replicated.run_alone(tf.square, 3.0).device.endswith("CPU:1")
-    assert _replicated.run(update, tf.constant(3.0)).device.endswith("CPU:0")
+        assert replicated.run(update, tf.constant(3.0)).device.endswith("CPU:1")
+        assert replicated.run_alone(tf.square, 3.0).device.endswith("CPU:1")
+    assert replicated.run(update, tf.constant(3.0)).device.endswith("CPU:0")
 
 
 @pytest.mark.slow

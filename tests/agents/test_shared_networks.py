@@ -17,7 +17,7 @@ BOX = gym.spaces.Box(-1.0, 1.0, (3,))
 def make_state(seed=0, **settings):
     config = ppo.PPO(**{"hidden_units": (5,), "minibatch_size": 2, **settings})
     return config.create(
-        BOX, gym.spaces.Discrete(2), n_envs=1, n_steps=2, n_updates=1, seed=seed
+        BOX, gym.spaces.Discrete(2), n_envs=1, n_steps=2, seed=seed
     ).policy.state
 
 
@@ -76,9 +76,7 @@ def test_a_learned_agent_keeps_its_own_network(kind):
                 "policy_gradient": policy_gradient.PolicyGradient(hidden_units=(5,)),
             }[kind]
             batch = trajectory
-            agent = config.create(
-                BOX, space, n_envs=1, n_steps=2, n_updates=1, seed=seed
-            )
+            agent = config.create(BOX, space, n_envs=1, n_steps=2, seed=seed)
         networks.append(agent.policy.state.model_def)
         agents.append(agent.update(batch)[0])
     assert [agent.policy.state.model_def for agent in agents] == networks

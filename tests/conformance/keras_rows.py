@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl import agents, core, layers, losses, schedules, training
+from tfrl import core, layers, losses, policies, schedules, training
 
 KINDS = {
     "layer": keras.layers.Layer,
@@ -169,25 +169,25 @@ LAYERS = (
         own_dtype=True,
         own_batch="its batch normalization is that of Keras, of each replica",
     ),
-    LayerRow("agents.MLP", lambda dtype: agents.MLP([4, 4], dtype=dtype)),
+    LayerRow("policies.MLP", lambda dtype: policies.MLP([4, 4], dtype=dtype)),
     LayerRow(
-        "agents.MLP",
-        lambda dtype: agents.MLP([4], n_outputs=3, dtype=dtype),
+        "policies.MLP",
+        lambda dtype: policies.MLP([4], n_outputs=3, dtype=dtype),
         name="MLP with outputs",
         own_dtype=True,
     ),
     LayerRow(
-        "agents.SpaceEncoder",
-        lambda dtype: agents.SpaceEncoder(
-            agents.SpaceEncoder.describe(PLACES), dtype=dtype
+        "policies.SpaceEncoder",
+        lambda dtype: policies.SpaceEncoder(
+            policies.SpaceEncoder.describe(PLACES), dtype=dtype
         ),
         PLACE,
         own_dtype=True,
     ),
     LayerRow(
-        "agents.ActorCritic",
-        lambda dtype: agents.ActorCritic(
-            agents.SpaceEncoder.describe(PLACES),
+        "policies.ActorCritic",
+        lambda dtype: policies.ActorCritic(
+            policies.SpaceEncoder.describe(PLACES),
             n_outputs=2,
             log_std=0.1,
             hidden_units=[4],
@@ -202,18 +202,18 @@ LAYERS = (
 FRAMES = gym.spaces.Box(0, 255, (2, 36, 36), np.uint8)
 IMAGE_LAYERS = (
     LayerRow(
-        "agents.SpaceEncoder",
-        lambda dtype: agents.SpaceEncoder(
-            agents.SpaceEncoder.describe(FRAMES), dtype=dtype
+        "policies.SpaceEncoder",
+        lambda dtype: policies.SpaceEncoder(
+            policies.SpaceEncoder.describe(FRAMES), dtype=dtype
         ),
         (((2, 36, 36), "uint8"),),
         name="SpaceEncoder of images",
         own_dtype=True,
     ),
     LayerRow(
-        "agents.ActorCritic",
-        lambda dtype: agents.ActorCritic(
-            agents.SpaceEncoder.describe(FRAMES), n_outputs=2, dtype=dtype
+        "policies.ActorCritic",
+        lambda dtype: policies.ActorCritic(
+            policies.SpaceEncoder.describe(FRAMES), n_outputs=2, dtype=dtype
         ),
         (((2, 36, 36), "uint8"),),
         name="ActorCritic of images",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import _pieces, _replicated, ppo
+from tfrl.agents import _pieces, ppo, replicated
 from tfrl.environments import vector
 from tfrl.training import _long_epochs, cadence, trainer
 from tfrl.training.checkpointing import checkpoints
@@ -44,7 +44,7 @@ def make_trainer(folder, **settings):
 
 def signal_in_piece(monkeypatch, number):
     """Sends SIGINT before that gradient step of all."""
-    run, count = _replicated.run, [0]
+    run, count = replicated.run, [0]
 
     def counted(update, *args):
         count[0] += 1
@@ -52,7 +52,7 @@ def signal_in_piece(monkeypatch, number):
             signal.raise_signal(signal.SIGINT)
         return run(update, *args)
 
-    monkeypatch.setattr(_replicated, "run", counted)
+    monkeypatch.setattr(replicated, "run", counted)
 
 
 def assert_same(first, second):
@@ -113,7 +113,7 @@ class Images(gym.Env):
 
 gym.register("Images-v0", Images, max_episode_steps=5)
 PPOAgent = type(tfrl.agents.PPO().create(
-    Images.observation_space, Images.action_space, n_envs=1, n_steps=64, n_updates=1,
+    Images.observation_space, Images.action_space, n_envs=1, n_steps=64,
     seed=0))
 learn = PPOAgent.update
 

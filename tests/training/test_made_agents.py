@@ -3,7 +3,8 @@ import dataclasses
 import gymnasium as gym
 import pytest
 
-from tfrl.agents import actor_critic, bc, policy_gradient, ppo
+from tfrl.agents import bc, policy_gradient, ppo
+from tfrl.policies import actor_critic
 from tfrl.training import _made_agents
 
 SPACES = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)

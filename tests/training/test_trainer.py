@@ -357,7 +357,6 @@ def make_agent_for_comparison():
         envs.single_action_space,
         n_envs=2,
         n_steps=8,
-        n_updates=1,
         seed=0,
     )
 

@@ -1,18 +1,14 @@
-"""What learns: train states, gradient transforms, networks and algorithms.
+"""What learns: train states, gradient transforms and algorithms.
 
 One algorithm per file, its hyper-parameters a dataclass that makes the agent. Losses
-live in `tfrl.losses`, targets and advantages in `tfrl.ops`, the loop around an agent
-in `tfrl.training`.
+live in `tfrl.losses`, targets and advantages in `tfrl.ops`, networks and how they act
+in `tfrl.policies`, the loop around an agent in `tfrl.training`.
 """
 
-from tfrl.agents.actor_critic import (
-    ActorCriticPolicy,
-    Experience,
-    estimate_advantages,
-)
+from tfrl.agents.advantages import Experience, estimate_advantages
 from tfrl.agents.agent import Agent, AgentConfig
 from tfrl.agents.bc import BC, BCAgent
-from tfrl.agents.feedforward import MLP, conv_encoder
+from tfrl.agents.dqn import DQN, DQNAgent
 from tfrl.agents.gradient_transforms import (
     GradientTransform,
     adam,
@@ -33,33 +29,41 @@ from tfrl.agents.kinds import (
     is_transition_model,
     is_vfunction,
 )
-from tfrl.agents.networks import ActorCritic, SpaceEncoder
 from tfrl.agents.policy_gradient import PolicyGradient, PolicyGradientAgent
 from tfrl.agents.ppo import PPO, PPOAgent
+from tfrl.agents.replicated import (
+    ReplicatedState,
+    check_rows,
+    compiled_update,
+    n_replicas,
+    run_alone,
+    run_update,
+    take_steps,
+)
 from tfrl.agents.shared_params import sync_shared_params
 from tfrl.agents.train_state import TrainState, target_update
 
 __all__ = [
-    "ActorCritic",
-    "ActorCriticPolicy",
     "Agent",
     "AgentConfig",
     "BC",
     "BCAgent",
+    "DQN",
+    "DQNAgent",
     "Experience",
     "GradientTransform",
-    "MLP",
     "PPO",
     "PPOAgent",
     "PolicyGradient",
     "PolicyGradientAgent",
-    "SpaceEncoder",
+    "ReplicatedState",
     "TrainState",
     "adam",
     "adamw",
     "chain",
+    "check_rows",
     "clip_by_global_norm",
-    "conv_encoder",
+    "compiled_update",
     "estimate_advantages",
     "from_keras",
     "is_policy",
@@ -68,10 +72,14 @@ __all__ = [
     "is_stochastic",
     "is_transition_model",
     "is_vfunction",
+    "n_replicas",
     "rmsprop",
+    "run_alone",
+    "run_update",
     "scale_by_schedule",
     "sgd",
     "sync_shared_params",
+    "take_steps",
     "target_update",
     "with_learning_rate",
 ]

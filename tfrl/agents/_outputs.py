@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import _pieces, _replicated
-from tfrl.core import compile, records
+from tfrl.agents import replicated
+from tfrl.core import records
 
 
 class Outputs(NamedTuple):
@@ -42,9 +42,9 @@ def in_pieces(policy: Any, trajectory: records.Trajectory, n_rows: int) -> Outpu
         `Outputs`, time outermost.
 
     Example:
-        >>> policy = tfrl.agents.ActorCriticPolicy.create(
+        >>> policy = tfrl.policies.ActorCriticPolicy.create(
         ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2),
-        ...     tx=tfrl.agents.sgd(0.1))
+        ...     learner=tfrl.agents.TrainState.create)
         >>> flags = np.zeros((2, 1), bool)
         >>> trajectory = tfrl.core.Trajectory(
         ...     np.array([[[0.0]], [[0.1]]], "f"), np.zeros((2, 1), int), flags, flags,
@@ -83,7 +83,7 @@ def in_pieces(policy: Any, trajectory: records.Trajectory, n_rows: int) -> Outpu
 
     light = policy.without_optimizer()
     pieces = [
-        _replicated.run_alone(_compiled_outputs, light, taken(rows[i : i + size]))
+        replicated.run_alone(_compiled_outputs, light, taken(rows[i : i + size]))
         for i in range(0, len(rows), size)
     ]
     parameters, values = (np.concatenate(x) for x in zip(*pieces, strict=True))
@@ -96,4 +96,4 @@ def _outputs(policy: Any, observations: Any) -> tuple[tf.Tensor, tf.Tensor]:
     return policy.state(policy.normalize(observations))
 
 
-_compiled_outputs = compile.jit(_outputs, differentiable=False, xla=_pieces.by_xla)
+_compiled_outputs = replicated.compiled_update(_outputs)

@@ -4,12 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfrl.agents import (
-    _replicated,
-    actor_critic,
-    gradient_transforms,
-    train_state,
-)
+from tfrl.agents import advantages, gradient_transforms, replicated, train_state
 from tfrl.core import random, records
 from tfrl.losses import policy as policy_losses
 
@@ -31,25 +26,20 @@ def n_gradient_steps(config: Any, n_rows: int) -> int:
     return config.n_epochs * (n_rows // config.minibatch_size)
 
 
-def _learning_rate(config: Any, left: tf.Tensor) -> tf.Tensor | float:
-    linear = config.learning_rate_schedule == "linear"
-    return config.learning_rate * (left if linear else 1.0)
-
-
 class Plan(NamedTuple):
     """What is known before the gradient steps.
 
     Attributes:
         rows: everything to learn from.
         order: rows of each step `[steps, minibatch_size]`; `()` where all take all.
-        left: share of the updates that are yet to come.
+        hyper: `learning_rate` and `clip` of this update.
         return_scale: of the new agent.
         rng: of the new agent.
     """
 
-    rows: actor_critic.Experience
+    rows: advantages.Experience
     order: Any
-    left: tf.Tensor
+    hyper: dict[str, tf.Tensor]
     return_scale: Any
     rng: tf.Tensor
 
@@ -73,7 +63,7 @@ class Progress(NamedTuple):
 def prepare(
     agent: Any,
     trajectory: records.Trajectory,
-    n_updates: tf.Tensor,
+    hyper: dict[str, tf.Tensor],
     outputs: Any = None,
 ) -> tuple[Plan, Progress]:
     config = agent.config
@@ -81,7 +71,7 @@ def prepare(
     rewards, scale = trajectory.rewards, agent.return_scale
     if config.normalize_rewards:
         scale, rewards = scale(rewards, ended, trajectory.valid, gamma=config.gamma)
-    rows = actor_critic.estimate_advantages(
+    rows = advantages.estimate_advantages(
         agent.policy,
         trajectory,
         rewards,
@@ -89,8 +79,6 @@ def prepare(
         lambda_=config.lambda_,
         outputs=outputs,
     )
-    left = 1.0 - tf.cast(agent.n_updates_done, tf.float32) / n_updates
-    left = tf.maximum(left, 0.0)
     rng, seed = random.split_seed(agent.rng, 2)
     n_rows, order = rows.weights.shape[0], ()
     if n_rows > config.minibatch_size:
@@ -100,12 +88,12 @@ def prepare(
     state = agent.policy.state
     state = state.replace(
         opt_state=gradient_transforms.with_learning_rate(
-            state.opt_state, _learning_rate(config, left)
+            state.opt_state, hyper["learning_rate"]
         )
     )
     sums = {name: tf.zeros([]) for name in _INFO}
     progress = Progress(tf.constant(0), state, sums, tf.constant(False))
-    return Plan(rows, order, left, scale, rng), progress
+    return Plan(rows, order, hyper, scale, rng), progress
 
 
 def finish(
@@ -119,9 +107,8 @@ def finish(
     info = {
         **{name: total / count for name, total in progress.sums.items()},
         "gradient_steps": count,
-        "learning_rate": tf.cast(_learning_rate(agent.config, plan.left), tf.float32),
+        "learning_rate": plan.hyper["learning_rate"],
         "explained_variance": plan.rows.explained_variance(),
-        "parameters": policy.last_parameters(trajectory),
     }
     return (
         agent.replace(
@@ -139,7 +126,7 @@ def advance(
 ) -> Progress:
     """Takes gradient steps until so many were taken, or the policy moved too far."""
     config, rows = agent.config, plan.rows
-    clip = config.clip * (plan.left if config.clip_schedule == "linear" else 1.0)
+    clip = plan.hyper["clip"]
 
     def body(step: tf.Tensor, states: Any, sums: dict, _: Any) -> tuple:
         minibatch = rows
@@ -147,11 +134,11 @@ def advance(
             picked = plan.order[step]
             minibatch = tf.nest.map_structure(lambda x: tf.gather(x, picked), rows)
         if config.normalize_advantages:
-            advantages = minibatch.advantages
-            spread = tf.math.rsqrt(minibatch.variance(advantages) + 1e-8)
-            advantages = (advantages - minibatch.mean(advantages)) * spread
-            minibatch = minibatch._replace(advantages=advantages)
-        total = minibatch.total() / _replicated.n_replicas()
+            given = minibatch.advantages
+            spread = tf.math.rsqrt(minibatch.variance(given) + 1e-8)
+            normalized = (given - minibatch.mean(given)) * spread
+            minibatch = minibatch._replace(advantages=normalized)
+        total = minibatch.total() / replicated.n_replicas()
         states, info = states.apply_loss_fn(
             lambda state, params, part: _loss(agent, state, params, part, total, clip),
             minibatch,
@@ -163,7 +150,7 @@ def advance(
         return step + 1, states, sums, stop
 
     step, state, sums, stop = progress
-    states = _replicated.ReplicatedState.create(state)
+    states = replicated.ReplicatedState.create(state)
     step, states, sums, stop = tf.while_loop(
         lambda step, _states, _sums, stop: (step < until) & ~stop,
         body,
@@ -179,7 +166,7 @@ def _loss(
     agent: Any,
     state: train_state.TrainState,
     params: Any,
-    rows: actor_critic.Experience,
+    rows: advantages.Experience,
     total: tf.Tensor,
     clip: tf.Tensor | float,
 ) -> tuple[tf.Tensor, dict]:

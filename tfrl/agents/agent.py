@@ -1,12 +1,10 @@
-"""What the trainer asks of an agent."""
+"""What trainers ask of agents."""
 
 from typing import Any, Protocol, Self
 
 import gymnasium as gym
-import tensorflow as tf
 
-from tfrl.agents import actor_critic
-from tfrl.core import records
+from tfrl.policies import policy as policies
 
 
 class Agent(Protocol):
@@ -16,36 +14,31 @@ class Agent(Protocol):
     as the nest of tensors they are.
 
     Attributes:
-        policy: what acts; the trainer mirrors it on the host.
+        policy: what acts.
 
     Example:
         >>> sorted(name for name in vars(Agent) if not name.startswith("_"))
-        ['policy', 'sample_actions', 'update']
+        ['policy', 'update']
     """
 
     @property
-    def policy(self) -> actor_critic.ActorCriticPolicy:
+    def policy(self) -> policies.Policy:
         """What acts."""
 
-    def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
-        """Learns from a trajectory `[T, N]`; returns the new agent and an info.
+    def update(self, experience: Any) -> tuple[Self, dict]:
+        """Learns from experience; returns the new agent and an info.
 
-        The info holds scalars to report, the same ones each time, and perhaps
-        `parameters`, `[N, n]`: what the new policy says to the last row of
-        observations, for trainers to hold their copies against.
+        Experience is what the trainer was told to gather: a `tfrl.core.Trajectory`
+        `[T, N]`; a `tfrl.replay.Sample` of K minibatches `[K, B, ...]`; or K batches
+        `[K, B, ...]` of a dataset. All gradient steps are best taken in one compiled
+        call, see `compiled_update`.
+
+        The info is a dictionary of scalars to report, by names of its own. Beside them
+        it may hold `priorities`, `[K, B]`, for a replay that is prioritised.
 
         In the scope of a strategy its replicas share the gradient steps. The
-        trajectory is the global one then, alike on every worker.
+        experience is the global one then, alike on every worker.
         """
-
-    def sample_actions(
-        self,
-        observations: Any,
-        *,
-        seed: int | tf.Tensor | None = None,
-        temperature: float = 1.0,
-    ) -> tf.Tensor:
-        """Draws actions `[B, ...]` for the environment; greedy at temperature 0."""
 
 
 class AgentConfig(Protocol):
@@ -53,8 +46,7 @@ class AgentConfig(Protocol):
 
     Example:
         >>> agent = tfrl.agents.PPO().create(
-        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
-        ...     n_envs=2, n_steps=32, n_updates=10, seed=0)
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
         >>> type(agent).__name__
         'PPOAgent'
     """
@@ -64,9 +56,18 @@ class AgentConfig(Protocol):
         observation_space: gym.Space,
         action_space: gym.Space,
         *,
-        n_envs: int,
-        n_steps: int,
-        n_updates: int,
-        seed: int,
+        seed: int = 0,
+        network: Any = None,
     ) -> Agent:
-        """Returns an agent for the spaces of one environment."""
+        """Returns an agent for the spaces of one environment.
+
+        A trainer also gives `n_envs` and `n_steps` of its trajectories to a `create`
+        that has arguments of these names.
+
+        Args:
+            observation_space: of one environment.
+            action_space: of one environment.
+            seed: of weights and draws.
+            network: a Keras model, or a function of both spaces that returns one, in
+                the place of the agent's own.
+        """

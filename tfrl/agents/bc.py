@@ -1,6 +1,7 @@
 """Behaviour cloning: a policy learned from recorded actions."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -9,16 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import (
-    _observation_kinds,
-    _pieces,
-    _replicated,
-    _shared_networks,
-    actor_critic,
     gradient_transforms,
+    hyper_parameters,
+    replicated,
     train_state,
 )
-from tfrl.core import checks, compile, pytree, random
+from tfrl.core import checks, pytree, random
 from tfrl.distributions import action_heads
+from tfrl.policies import actor_critic
+from tfrl.schedules import progress as progresses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class BC:
         actor_loss = mean(-log_prob(actions | observations))
 
     Attributes:
-        learning_rate: of Adam.
+        learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         max_gradient_norm: global norm to which gradients are clipped; None for free.
         hidden_units: of the policy.
         activation: of the policy.
@@ -48,7 +48,7 @@ class BC:
         Autonomous Navigation.
     """
 
-    learning_rate: float = 6e-5
+    learning_rate: hyper_parameters.Scheduled = 6e-5
     max_gradient_norm: float | None = None
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
@@ -56,7 +56,7 @@ class BC:
     log_std: float = 0.0
 
     def __post_init__(self) -> None:
-        checks.check_positive("BC", "learning_rate", self.learning_rate)
+        hyper_parameters.check("BC", "learning_rate", self.learning_rate)
         if self.max_gradient_norm is not None:
             checks.check_positive("BC", "max_gradient_norm", self.max_gradient_norm)
         units = checks.check_whole_numbers(
@@ -65,7 +65,12 @@ class BC:
         object.__setattr__(self, "hidden_units", units)
 
     def create(
-        self, observation_space: gym.Space, action_space: gym.Space, *, seed: int = 0
+        self,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        seed: int = 0,
+        network: Any = None,
     ) -> "BCAgent":
         """Returns an agent for the spaces of one environment.
 
@@ -76,29 +81,46 @@ class BC:
             observation_space: of one environment.
             action_space: of one environment.
             seed: of the weights.
+            network: a Keras model of your own, or a function of both spaces that
+                returns one: from observations to a pair of the head's parameters and
+                values; see `ActorCriticPolicy.create`.
 
         Returns:
             A `BCAgent` that learned nothing yet.
 
         Raises:
-            ValueError: if `squash` does not fit the action space.
-            TypeError: if a space is of an unsupported kind.
+            ValueError: if `squash` does not fit the action space, or the outputs of
+                `network` do not fit.
+            TypeError: if a space is of an unsupported kind, or `network` no model.
         """
-        tx = gradient_transforms.adam(self.learning_rate)
+        tx = gradient_transforms.adam(hyper_parameters.first(self.learning_rate))
         if self.max_gradient_norm is not None:
             clip = gradient_transforms.clip_by_global_norm(self.max_gradient_norm)
             tx = gradient_transforms.chain(clip, tx)
         policy = actor_critic.ActorCriticPolicy.create(
             observation_space,
             action_space,
-            tx=tx,
+            learner=functools.partial(train_state.TrainState.create, tx=tx),
+            network=network,
             hidden_units=self.hidden_units,
             activation=self.activation,
             squash=self.squash,
             log_std=self.log_std,
             seed=seed,
         )
-        return BCAgent(model=policy.state, method="actor", head=policy.head)
+        if not isinstance(
+            policy.head, action_heads.CategoricalHead | action_heads.NormalHead
+        ):
+            raise TypeError(
+                "`BC.create`: `action_space` expected one without parts; got "
+                f"{action_space}"
+            )
+        return BCAgent(
+            model=policy.state,
+            method="actor",
+            head=policy.head,
+            learning_rate=self.learning_rate,
+        )
 
 
 class BCAgent(pytree.PyTreeNode):
@@ -111,6 +133,7 @@ class BCAgent(pytree.PyTreeNode):
         model: `TrainState` whose model maps observations to the head's parameters.
         method: method of the model to call; None calls the model itself.
         head: from the model's outputs to actions, see `action_head`; None for logits.
+        learning_rate: a schedule; None for that of the model's optimizer.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
@@ -129,6 +152,7 @@ class BCAgent(pytree.PyTreeNode):
     model: train_state.TrainState
     method: str | Callable[..., Any] | None = pytree.nonpytree_field(default=None)
     head: Any = pytree.nonpytree_field(default=None)
+    learning_rate: Any = pytree.nonpytree_field(default=None)
 
     @property
     def policy(self) -> actor_critic.ActorCriticPolicy:
@@ -146,15 +170,21 @@ class BCAgent(pytree.PyTreeNode):
             state=self.model, observation_moments=(), head=self.head
         )
 
-    def update(self, batch: Any) -> tuple[Self, dict]:
-        """Takes one gradient step on recorded experience, in one compiled call.
+    def update(
+        self, batch: Any, *, progress: progresses.Progress | None = None
+    ) -> tuple[Self, dict]:
+        """Takes gradient steps on recorded experience, in one compiled call.
 
         In the scope of a strategy its replicas share the batch evenly.
 
         Args:
             batch: mapping or record with `observations`, a nest of `[B, *shape]`, and
                 `actions`, `[B, ...]`, as the environment takes them; what else it has
-                is not looked at. Keep B, since others are compiled anew.
+                is not looked at. With an axis more in front, K of both, it is K
+                minibatches, for a gradient step each. Keep K and B, since others are
+                compiled anew.
+            progress: what a learning rate follows that is a schedule; that in context
+                if None.
 
         Returns:
             The new agent, and an info of float32 scalars: `actor_loss`, `entropy`, and
@@ -168,12 +198,21 @@ class BCAgent(pytree.PyTreeNode):
             TypeError: if choices are not integers.
         """
         observations, actions = _checked(self, batch)
-        if actions.shape[0] is not None:
-            _replicated.check_rows("BCAgent.update", "batch", actions.shape[0])
-        learner = self.replace(model=_shared_networks.lent(self.model))
-        agent, info = _replicated.run(_compiled_update, learner, observations, actions)
-        model = _shared_networks.returned(agent.model, self.model)
-        return agent.replace(model=model), info
+        if actions.shape[1] is not None:
+            replicated.check_rows("BCAgent.update", "batch", actions.shape[1])
+        learner = self.replace(model=self.model.lent(), learning_rate=None)
+        if self.learning_rate is not None:
+            rate = (self.learning_rate, "constant")
+            rates = hyper_parameters.at(progress, learning_rate=rate)
+            opt_state = gradient_transforms.with_learning_rate(
+                learner.model.opt_state, rates["learning_rate"]
+            )
+            learner = learner.replace(model=learner.model.replace(opt_state=opt_state))
+        agent, info = replicated.run_update(
+            _compiled_update, learner, observations, actions
+        )
+        model = agent.model.returned(self.model)
+        return agent.replace(model=model, learning_rate=self.learning_rate), info
 
     def sample_actions(
         self,
@@ -198,7 +237,9 @@ class BCAgent(pytree.PyTreeNode):
             ValueError: if `temperature` is negative or not finite, or, eagerly, if an
                 observation is not finite.
         """
-        _observation_kinds.check_finite("BCAgent.sample_actions", observations)
+        for leaf in [] if tf.inside_function() else tf.nest.flatten(observations):
+            if np.issubdtype(np.asarray(leaf).dtype, np.floating):
+                checks.check_finite("BCAgent.sample_actions", "observations", leaf)
         checks.check_within(
             "BCAgent.sample_actions", "temperature", temperature, 0.0, np.inf
         )
@@ -206,7 +247,7 @@ class BCAgent(pytree.PyTreeNode):
         known = tf.executing_eagerly() or not tf.is_tensor(temperature)
         greedy = argmax or (known and float(temperature) == 0.0)
         model = self.model.replace(opt_state=())
-        acting = self.replace(model=_shared_networks.lent(model))
+        acting = self.replace(model=model.lent(), learning_rate=None)
         return _compiled_actions(
             acting,
             observations,
@@ -228,15 +269,19 @@ def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
         )
     observations, actions = (given[name] for name in names)
     actions = actions if tf.is_tensor(actions) else np.asarray(actions)
+    n_axes = len(np.shape(actions)) - len(_row_shape(agent.head))
     lengths = [
-        tuple(np.shape(leaf)[:1]) for leaf in (*tf.nest.flatten(observations), actions)
+        tuple(np.shape(leaf)[: max(n_axes, 1)])
+        for leaf in (*tf.nest.flatten(observations), actions)
     ]
-    if len(set(lengths)) != 1 or lengths[0] in ((), (0,)):
+    if len(set(lengths)) != 1 or lengths[0] == () or 0 in lengths[0]:
         raise ValueError(
             f"{where} leaves of the same length, at least 1; got {lengths}; cut them "
             "to the same rows"
         )
     _check_actions(where, agent.head, actions)
+    if n_axes == 1:
+        return tf.nest.map_structure(lambda x: x[None], (observations, actions))
     return observations, actions
 
 
@@ -258,16 +303,12 @@ def _check_actions(where: str, head: Any, actions: Any) -> None:
 
     Tensors are not looked into: they may lie on a device.
     """
-    continuous = isinstance(head, action_heads.NormalHead)
-    shape: tuple[int, ...] = ()
-    if continuous:
-        shape = head.shape
-    elif head is not None and not head.scalar:
-        shape = (len(head.n_choices),)
-    if tuple(np.shape(actions)[1:]) != shape:
+    continuous, shape = isinstance(head, action_heads.NormalHead), _row_shape(head)
+    given = tuple(np.shape(actions))
+    if shape not in (given[1:], given[2:]):
         raise ValueError(
-            f"{where} actions of shape {['B', *shape]}; got {list(np.shape(actions))}; "
-            "record what the environment takes"
+            f"{where} actions of shape {['B', *shape]}, or {['K', 'B', *shape]}; got "
+            f"{list(given)}; record what the environment takes"
         )
     kind = tf.as_dtype(actions.dtype)
     if not continuous and not (kind.is_integer or kind.is_bool):
@@ -283,6 +324,12 @@ def _check_actions(where: str, head: Any, actions: Any) -> None:
             f"{where} finite actions in [{least}, {most}]; got some in "
             f"[{actions.min()}, {actions.max()}]; record what the environment takes"
         )
+
+
+def _row_shape(head: Any) -> tuple[int, ...]:
+    if isinstance(head, action_heads.NormalHead):
+        return head.shape
+    return () if head is None or head.scalar else (len(head.n_choices),)
 
 
 def _bounds(head: Any) -> tuple[Any, Any]:
@@ -316,9 +363,8 @@ def _update(
         parameters = model(rows[0], params=params, method=agent.method)
         return _loss(_head_of(agent, parameters), parameters, rows[1])
 
-    states = _replicated.ReplicatedState.create(agent.model)
-    states, info = states.apply_loss_fn(loss_fn, (observations, actions))
-    return agent.replace(model=states.state), info
+    model, info = replicated.take_steps(agent.model, loss_fn, (observations, actions))
+    return agent.replace(model=model), info
 
 
 def _loss(
@@ -337,7 +383,7 @@ def _loss(
     return loss, info
 
 
-_compiled_update = compile.jit(_update, differentiable=False, xla=_pieces.by_xla)
+_compiled_update = replicated.compiled_update(_update)
 
 
 def _actions(

@@ -144,8 +144,9 @@ def is_vfunction(obj: Any) -> bool:
         True if so; an `ActorCritic` does.
 
     Example:
-        >>> kinds = tfrl.agents.SpaceEncoder.describe(gym.spaces.Discrete(3))
-        >>> is_vfunction(tfrl.agents.ActorCritic(kinds, n_outputs=2)), is_vfunction({})
+        >>> kinds = tfrl.policies.SpaceEncoder.describe(gym.spaces.Discrete(3))
+        >>> model = tfrl.policies.ActorCritic(kinds, n_outputs=2)
+        >>> is_vfunction(model), is_vfunction({})
         (True, False)
     """
     says, has = _reader(obj)

@@ -1,6 +1,7 @@
 """The policy gradient with a learned baseline: REINFORCE."""
 
 import dataclasses
+import functools
 from typing import Any, Self
 
 import gymnasium as gym
@@ -9,13 +10,16 @@ import tensorflow as tf
 from tfrl.agents import (
     _outputs,
     _pieces,
-    _replicated,
-    actor_critic,
+    advantages,
     gradient_transforms,
+    hyper_parameters,
+    replicated,
     train_state,
 )
-from tfrl.core import checks, compile, pytree, records
+from tfrl.core import checks, pytree, records
 from tfrl.losses import policy as policy_losses
+from tfrl.policies import actor_critic
+from tfrl.schedules import progress as progresses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +36,7 @@ class PolicyGradient:
     Attributes:
         gamma: discount factor per step.
         lambda_: 1 is REINFORCE with a baseline, less leans on the values.
-        learning_rate: of Adam.
+        learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         max_gradient_norm: global norm to which gradients are clipped.
@@ -41,10 +45,9 @@ class PolicyGradient:
 
     Example:
         >>> agent = PolicyGradient().create(
-        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
-        ...     n_envs=2, n_steps=8, n_updates=10, seed=0)
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
         >>> agent.sample_actions(np.zeros((2, 3), np.float32), seed=0).shape
-        TensorShape([2])
+        (2,)
 
     References:
         Williams, 1992, Simple Statistical Gradient-Following Algorithms for
@@ -53,7 +56,7 @@ class PolicyGradient:
 
     gamma: float = 0.99
     lambda_: float = 1.0
-    learning_rate: float = 3e-3
+    learning_rate: hyper_parameters.Scheduled = 3e-3
     value_coefficient: float = 0.5
     entropy_coefficient: float = 0.0
     max_gradient_norm: float = 0.5
@@ -61,8 +64,10 @@ class PolicyGradient:
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "max_gradient_norm"):
-            checks.check_positive("PolicyGradient", name, getattr(self, name))
+        hyper_parameters.check("PolicyGradient", "learning_rate", self.learning_rate)
+        checks.check_positive(
+            "PolicyGradient", "max_gradient_norm", self.max_gradient_norm
+        )
         for name in ("gamma", "lambda_"):
             checks.check_within("PolicyGradient", name, getattr(self, name), 0.0, 1.0)
         units = checks.check_whole_numbers(
@@ -75,42 +80,35 @@ class PolicyGradient:
         observation_space: gym.Space,
         action_space: gym.Space,
         *,
-        n_envs: int,
-        n_steps: int,
-        n_updates: int,
-        seed: int,
+        seed: int = 0,
+        network: Any = None,
     ) -> "PolicyGradientAgent":
         """Returns an agent for the spaces of one environment.
 
         Args:
             observation_space: of one environment.
             action_space: of one environment.
-            n_envs: environments per trajectory; any will do.
-            n_steps: steps per environment and trajectory; any will do.
-            n_updates: updates of the whole run; any will do.
             seed: of the weights.
+            network: a Keras model of your own, or a function of both spaces that
+                returns one: from observations to a pair of the head's parameters and
+                values; see `ActorCriticPolicy.create`.
 
         Returns:
             A `PolicyGradientAgent` that learned nothing yet.
 
         Raises:
-            ValueError: if a count is not positive, or the replicas in scope cannot
-                share T * N rows evenly.
+            TypeError: if a space is of an unsupported kind, or `network` no model.
+            ValueError: if the outputs of `network` do not fit.
         """
-        for name, value in [
-            ("n_envs", n_envs),
-            ("n_steps", n_steps),
-            ("n_updates", n_updates),
-        ]:
-            checks.check_positive("PolicyGradient", name, value)
-        _replicated.check_rows("PolicyGradient", "n_steps * n_envs", n_steps * n_envs)
+        tx = gradient_transforms.chain(
+            gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
+            gradient_transforms.adam(hyper_parameters.first(self.learning_rate)),
+        )
         policy = actor_critic.ActorCriticPolicy.create(
             observation_space,
             action_space,
-            tx=gradient_transforms.chain(
-                gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
-                gradient_transforms.adam(self.learning_rate),
-            ),
+            learner=functools.partial(train_state.TrainState.create, tx=tx),
+            network=network,
             hidden_units=self.hidden_units,
             activation=self.activation,
             seed=seed,
@@ -127,33 +125,33 @@ class PolicyGradientAgent(pytree.PyTreeNode):
 
     Example:
         >>> agent = PolicyGradient().create(
-        ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2),
-        ...     n_envs=2, n_steps=1, n_updates=1, seed=0)
+        ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2), seed=0)
         >>> flags = np.zeros((1, 2), bool)
         >>> agent, info = agent.update(tfrl.core.Trajectory(
         ...     np.zeros((1, 2, 1), np.float32), np.zeros((1, 2), np.int32),
         ...     np.ones((1, 2), np.float32), flags, flags,
         ...     np.zeros((1, 2, 1), np.float32), ~flags))
-        >>> sorted(info)[:4]
-        ['entropy', 'explained_variance', 'loss', 'parameters']
+        >>> sorted(info)[:3]
+        ['entropy', 'explained_variance', 'loss']
     """
 
     policy: actor_critic.ActorCriticPolicy
     config: PolicyGradient = pytree.nonpytree_field()
 
     def sample_actions(
-        self,
-        observations: Any,
-        *,
-        seed: int | tf.Tensor | None = None,
-        temperature: float = 1.0,
-    ) -> tf.Tensor:
-        """Draws actions; see `ActorCriticPolicy.sample_actions`."""
+        self, observations: Any, *, seed: Any = None, temperature: float = 1.0
+    ) -> Any:
+        """Draws actions; see `NetworkPolicy.act`."""
         return self.policy.sample_actions(
             observations, seed=seed, temperature=temperature
         )
 
-    def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
+    def update(
+        self,
+        trajectory: records.Trajectory,
+        *,
+        progress: progresses.Progress | None = None,
+    ) -> tuple[Self, dict]:
         """Takes one gradient step on a trajectory.
 
         It is one compiled call, or on images and with a large network several, between
@@ -161,31 +159,37 @@ class PolicyGradientAgent(pytree.PyTreeNode):
 
         Args:
             trajectory: `[T, N]`; every T and N is compiled anew.
+            progress: what a schedule follows; that in context if None.
 
         Returns:
-            The new agent, and an info: float32 scalars about the step, and the
-            `parameters` of which `Agent.update` speaks.
+            The new agent, and an info: float32 scalars about the step.
 
         Raises:
+            TypeError: if `trajectory` is none.
             ValueError: if the replicas cannot share T * N rows evenly.
         """
+        advantages.check_trajectory("PolicyGradient.update", trajectory)
         n_steps, n_envs = trajectory.rewards.shape
         n_rows = n_steps * n_envs
-        _replicated.check_rows("PolicyGradient.update", "trajectory", n_rows)
+        replicated.check_rows("PolicyGradient.update", "trajectory", n_rows)
+        rate = (self.config.learning_rate, "constant")
+        hyper = hyper_parameters.at(progress, learning_rate=rate)
         learner = self.replace(policy=self.policy.lent())
         work = _pieces.Work(learner.policy.state, 1, n_rows)
         if work.is_brief or not tf.executing_eagerly():
-            agent, info = _replicated.run(_compiled_update, learner, trajectory)
+            agent, info = replicated.run_update(
+                _compiled_update, learner, trajectory, hyper
+            )
         else:
-            agent, info = _update_in_pieces(work, learner, trajectory)
+            agent, info = _update_in_pieces(work, learner, trajectory, hyper)
         return agent.replace(policy=agent.policy.returned(self.policy)), info
 
 
 def _prepare(
     agent: PolicyGradientAgent, trajectory: records.Trajectory, outputs: Any = None
-) -> tuple[actor_critic.Experience, tf.Tensor]:
+) -> tuple[advantages.Experience, tf.Tensor]:
     """The rows to learn from, advantages normalized, and their explained variance."""
-    rows = actor_critic.estimate_advantages(
+    rows = advantages.estimate_advantages(
         agent.policy,
         trajectory,
         trajectory.rewards,
@@ -195,68 +199,58 @@ def _prepare(
     )
     explained_variance = rows.explained_variance()
     centred = rows.advantages - rows.mean(rows.advantages)
-    advantages = centred * tf.math.rsqrt(rows.variance(rows.advantages) + 1e-8)
-    return rows._replace(advantages=advantages), explained_variance
+    normalized = centred * tf.math.rsqrt(rows.variance(rows.advantages) + 1e-8)
+    return rows._replace(advantages=normalized), explained_variance
 
 
 # Beside the step of replicas these are compiled; alone they melt into the one function
 # of a brief update.
-_compiled_prepare = compile.jit(_prepare, differentiable=False, xla=_pieces.by_xla)
-_compiled_parameters = compile.jit(
-    actor_critic.ActorCriticPolicy.last_parameters,
-    differentiable=False,
-    xla=_pieces.by_xla,
-)
+_compiled_prepare = replicated.compiled_update(_prepare)
 
 
 def _update(
-    agent: PolicyGradientAgent, trajectory: records.Trajectory
+    agent: PolicyGradientAgent,
+    trajectory: records.Trajectory,
+    hyper: dict[str, tf.Tensor],
 ) -> tuple[PolicyGradientAgent, dict]:
     rows, explained_variance = _compiled_prepare(agent, trajectory)
-    policy, info = _step(agent, rows)
-    return _finished(agent, policy, trajectory, explained_variance, info)
+    policy, info = _step(agent, rows, hyper)
+    info = {**info, "explained_variance": explained_variance}
+    return agent.replace(policy=policy), info
 
 
-_compiled_update = compile.jit(_update, differentiable=False, xla=_pieces.by_xla)
+_compiled_update = replicated.compiled_update(_update)
 
 
 def _update_in_pieces(
-    work: _pieces.Work, agent: PolicyGradientAgent, trajectory: records.Trajectory
+    work: _pieces.Work,
+    agent: PolicyGradientAgent,
+    trajectory: records.Trajectory,
+    hyper: dict[str, tf.Tensor],
 ) -> tuple[PolicyGradientAgent, dict]:
     outputs = _outputs.in_pieces(agent.policy, trajectory, work.n_forward_rows)
     # The successors, half of the data, have said what they had to.
     trajectory = tf.nest.map_structure(
         tf.convert_to_tensor, trajectory._replace(next_observations=())
     )
-    rows, explained_variance = _replicated.run_alone(
+    rows, explained_variance = replicated.run_alone(
         _compiled_prepare, agent, trajectory, outputs
     )
-    policy, info = _replicated.run(_compiled_step, agent, rows)
-    return _replicated.run_alone(
-        _finished, agent, policy, trajectory, explained_variance, info
-    )
-
-
-def _finished(
-    agent: PolicyGradientAgent,
-    policy: actor_critic.ActorCriticPolicy,
-    trajectory: records.Trajectory,
-    explained_variance: tf.Tensor,
-    info: dict,
-) -> tuple[PolicyGradientAgent, dict]:
-    parameters = _compiled_parameters(policy, trajectory)
-    added = {"explained_variance": explained_variance, "parameters": parameters}
-    return agent.replace(policy=policy), {**info, **added}
+    policy, info = replicated.run_update(_compiled_step, agent, rows, hyper)
+    info = {**info, "explained_variance": explained_variance}
+    return agent.replace(policy=policy), info
 
 
 def _step(
-    agent: PolicyGradientAgent, rows: actor_critic.Experience
+    agent: PolicyGradientAgent,
+    rows: advantages.Experience,
+    hyper: dict[str, tf.Tensor],
 ) -> tuple[actor_critic.ActorCriticPolicy, dict]:
     config, policy = agent.config, agent.policy
-    total = rows.total() / _replicated.n_replicas()
+    total = rows.total() / replicated.n_replicas()
 
     def loss_fn(
-        state: train_state.TrainState, params: Any, part: actor_critic.Experience
+        state: train_state.TrainState, params: Any, part: advantages.Experience
     ) -> tuple[tf.Tensor, dict]:
         parameters, values = state(part.observations, params=params)
         log_probs = policy.head.log_prob(parameters, part.actions)
@@ -274,9 +268,14 @@ def _step(
         )
         return loss, {"loss": loss, **info}
 
-    states = _replicated.ReplicatedState.create(policy.state)
+    state = policy.state.replace(
+        opt_state=gradient_transforms.with_learning_rate(
+            policy.state.opt_state, hyper["learning_rate"]
+        )
+    )
+    states = replicated.ReplicatedState.create(state)
     states, info = states.apply_loss_fn(loss_fn, rows)
     return policy.replace(state=states.state), info
 
 
-_compiled_step = compile.jit(_step, differentiable=False, xla=_pieces.by_xla)
+_compiled_step = replicated.compiled_update(_step)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfrl.agents import (
     _gradient_parts,
     _loss_info,
+    _shared_networks,
     _stateless,
     gradient_transforms,
     keras_optimizers,
@@ -213,6 +214,18 @@ class TrainState(pytree.PyTreeNode):
         return _stateless.model_of(
             self.model_def, self.params, self.extra_variables, name
         )
+
+    def lent(self) -> Self:
+        """Returns the state on the network that compiled functions know it by.
+
+        States of one architecture share what is compiled, though each has a network of
+        its own; see `returned`.
+        """
+        return _shared_networks.lent(self)
+
+    def returned(self, owner: Self) -> Self:
+        """Returns a state that was `lent` a network on that of `owner`."""
+        return _shared_networks.returned(self, owner)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         # Private names must fail at once: copy and pickle ask for them before there

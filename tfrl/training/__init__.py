@@ -17,11 +17,11 @@ from tfrl.training.checkpointing.checkpoints import (
     latest_step,
     list_steps,
     load_run,
+    save_best,
     save_run,
 )
 from tfrl.training.collecting.actors import Actors
 from tfrl.training.collecting.collection import Collector
-from tfrl.training.collecting.host_policy import HostPolicy, numpy_copy
 from tfrl.training.configuring.config_files import (
     abs_path,
     copy_gin_configs,
@@ -64,6 +64,7 @@ from tfrl.training.evaluation import (
     evaluate,
     predict_dataset,
 )
+from tfrl.training.experience import FromDataset, Replayed, Trajectories
 from tfrl.training.exporting.endpoints import Endpoint, distribution_endpoints
 from tfrl.training.exporting.export import (
     export_model,
@@ -98,18 +99,20 @@ __all__ = [
     "Evaluation",
     "FitModel",
     "FollowSchedule",
-    "HostPolicy",
+    "FromDataset",
     "Intervals",
     "LearnerReport",
     "NonFinite",
     "RecordVideo",
     "Rehearsal",
     "RehearsalCheck",
+    "Replayed",
     "Rollouts",
     "RunCheckpoint",
     "RunLock",
     "SavedRun",
     "Trainer",
+    "Trajectories",
     "UpdateTarget",
     "abs_path",
     "auc_score",
@@ -145,7 +148,6 @@ __all__ = [
     "load",
     "load_run",
     "loads",
-    "numpy_copy",
     "operative",
     "package_root",
     "parse",
@@ -156,6 +158,7 @@ __all__ = [
     "read_conf_file",
     "register",
     "rehearse",
+    "save_best",
     "save_run",
     "snapshot_repo_roots",
     "summarize_config",

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from tfrl.agents import agent as agents
-from tfrl.core import records
 from tfrl.training import _own_state, _process, _workers
 from tfrl.training.collecting import collection
 
 # A shorter epoch is not worth what it costs to know the way back.
 _LONG_SECONDS = 1.0
 
-Update = Callable[[agents.Agent, records.Trajectory], tuple[agents.Agent, dict]]
+Update = Callable[[agents.Agent, Any], tuple[agents.Agent, dict]]
 
 
 class LongEpochs:
@@ -30,6 +29,7 @@ class LongEpochs:
         rng: what the actions are drawn by.
         collector: who plays.
         seed: of new episodes, where environments know no way back.
+        may_break_off: False where more changes in an epoch, such as a replay.
     """
 
     def __init__(
@@ -38,11 +38,14 @@ class LongEpochs:
         rng: np.random.Generator,
         collector: collection.Collector,
         seed: int,
+        *,
+        may_break_off: bool = True,
     ) -> None:
-        self._workers = workers
         self._own = rng, collector
         self._seed = seed
-        self._long = workers.count == 1
+        self._workers = workers
+        self._may_break_off = workers.count == 1 and may_break_off
+        self._long = self._may_break_off
 
     @contextlib.contextmanager
     def epoch(self, interruption: _process.Interruption) -> Iterator[Update]:
@@ -58,11 +61,11 @@ class LongEpochs:
         if self._long:
             before = _own_state.captured(*self._own)
 
-        def update(agent: Any, trajectory: records.Trajectory) -> Any:
+        def update(agent: Any, experience: Any) -> Any:
             with self._workers.scope():
                 if before is None:
-                    return agent.update(trajectory)
-                return interruption.call(agent.update, trajectory)
+                    return agent.update(experience)
+                return interruption.call(agent.update, experience)
 
         try:
             yield update
@@ -70,4 +73,4 @@ class LongEpochs:
             _own_state.restore(before or {}, *self._own, self._seed)
             raise
         seconds = time.perf_counter() - start
-        self._long = self._workers.count == 1 and seconds > _LONG_SECONDS
+        self._long = self._may_break_off and seconds > _LONG_SECONDS

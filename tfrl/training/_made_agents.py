@@ -6,15 +6,22 @@ from typing import Any
 
 import gymnasium as gym
 
-from tfrl.agents import actor_critic, ppo
 from tfrl.agents import agent as agents
+from tfrl.agents import ppo
+from tfrl.training import experience as experiences
+
+_KINDS = {
+    "trajectories": experiences.Trajectories,
+    "transitions": experiences.Replayed,
+    "batches": experiences.FromDataset,
+}
 
 
 def checked(config: agents.AgentConfig | None) -> agents.AgentConfig:
     """Returns hyper-parameters, those of PPO for None.
 
     Raises:
-        TypeError: if they make no agent that learns from trajectories.
+        TypeError: if they make no agent.
     """
     if config is None:
         return ppo.PPO()
@@ -24,18 +31,47 @@ def checked(config: agents.AgentConfig | None) -> agents.AgentConfig:
             "`Trainer`: `agent` expected hyper-parameters with a `create` method, such "
             f"as PPO(); got {config!r}; give an instance (in gin: @PPO())"
         )
-    given = dict.fromkeys(("n_envs", "n_steps", "n_updates", "seed"), 1)
     try:
-        inspect.signature(create).bind(None, None, **given)
+        inspect.signature(create).bind(None, None, seed=0)
     except TypeError as error:
         raise TypeError(
-            "`Trainer`: `agent` expected hyper-parameters of an agent that learns from "
-            "trajectories, whose `create` takes two spaces, n_envs, n_steps, n_updates "
-            f"and seed, such as PPO(); got {type(config).__name__}, whose `create` "
-            f"takes {inspect.signature(create)}; call its agent's `update` with "
-            "batches yourself"
+            "`Trainer`: `agent` expected hyper-parameters whose `create` takes two "
+            f"spaces and seed; got {type(config).__name__}, whose `create` takes "
+            f"{inspect.signature(create)}"
         ) from error
     return config
+
+
+def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
+    """Returns what an agent learns from; the default of what it asks for, for None.
+
+    Hyper-parameters may say what that is by an attribute `learns_from`, one or several
+    of "trajectories", "transitions" and "batches".
+
+    Args:
+        config: that was `checked`.
+        experience: `Trajectories`, `Replayed`, `FromDataset` or None.
+
+    Raises:
+        TypeError: if it is something else, or of another kind than the agent takes.
+    """
+    asked = getattr(config, "learns_from", None)
+    asked = (asked,) if isinstance(asked, str) else asked
+    if experience is None:
+        return _KINDS[asked[0] if asked else "trajectories"]()
+    known = tuple(_KINDS.values())
+    if not isinstance(experience, known):
+        raise TypeError(
+            "`Trainer`: `experience` expected Trajectories, Replayed or FromDataset; "
+            f"got {experience!r:.80}"
+        )
+    wanted = [_KINDS[name].__name__ for name in asked or _KINDS]
+    if type(experience).__name__ not in wanted:
+        raise TypeError(
+            f"`Trainer`: `experience` expected {' or '.join(wanted)}, which "
+            f"{type(config).__name__} learns from; got {type(experience).__name__}"
+        )
+    return experience
 
 
 def made(
@@ -43,6 +79,7 @@ def made(
     observation_space: gym.Space,
     action_space: gym.Space,
     numbers: Mapping[str, int],
+    network: Any = None,
 ) -> Any:
     """Creates an agent.
 
@@ -50,19 +87,32 @@ def made(
         config: that was `checked`.
         observation_space: of one environment.
         action_space: likewise.
-        numbers: n_envs, n_steps, n_updates and seed.
+        numbers: seed, and n_envs and n_steps for a `create` that takes them.
+        network: for a `create` that takes it; None for the agent's own.
 
     Raises:
-        TypeError: if the trainer cannot act by its policy.
+        TypeError: if it is no agent, or takes no network and one is given.
         ValueError: if hyper-parameters or spaces fit no agent.
     """
-    agent = config.create(observation_space, action_space, **numbers)
+    known = inspect.signature(config.create).parameters
+    given = {
+        name: value
+        for name, value in numbers.items()
+        if name == "seed" or (name in known and name != "n_updates")
+    }
+    if network is not None:
+        if "network" not in known:
+            raise TypeError(
+                "`Trainer`: `network` expected None, as `create` of "
+                f"{type(config).__name__} takes none; got {network!r:.80}"
+            )
+        given["network"] = network
+    agent = config.create(observation_space, action_space, **given)
     policy = getattr(agent, "policy", None)
-    if not isinstance(policy, actor_critic.ActorCriticPolicy):
+    if not (callable(getattr(policy, "act", None)) and hasattr(agent, "update")):
         raise TypeError(
-            "`Trainer`: `agent` expected hyper-parameters of an agent whose `policy` "
-            f"is an ActorCriticPolicy; got {type(config).__name__}, of which it is of "
-            f"type {type(policy).__name__}; train others by `fit`, or by a loop of "
-            "your own around their `update`"
+            "`Trainer`: `agent` expected hyper-parameters of an agent with `policy`, "
+            f"which has `act`, and `update`; got {type(config).__name__}, of which "
+            f"`policy` is of type {type(policy).__name__}"
         )
     return agent

@@ -65,17 +65,23 @@ class Interruption:
             raise Interrupted
 
 
-def until(
-    asked_to_end: Callable[[], bool], function: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Returns a function that raises Interrupted instead, once it is asked to end."""
+class Until:
+    """A policy that raises Interrupted instead of acting, once it is asked to end.
 
-    def called(*args: Any) -> Any:
-        if asked_to_end():
+    Args:
+        asked_to_end: says whether it is.
+        policy: what acts.
+    """
+
+    def __init__(self, asked_to_end: Callable[[], bool], policy: Any) -> None:
+        self._asked_to_end, self._policy = asked_to_end, policy
+        self.initial_state = policy.initial_state
+
+    def act(self, observations: Any, state: Any = (), **options: Any) -> Any:
+        """Acts as the policy does."""
+        if self._asked_to_end():
             raise Interrupted
-        return function(*args)
-
-    return called
+        return self._policy.act(observations, state, **options)
 
 
 @contextlib.contextmanager

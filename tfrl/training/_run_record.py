@@ -17,7 +17,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from tfrl.core import durable
-from tfrl.training import _made_agents
+from tfrl.training import _made_agents, experience
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.configuring import _digested, _gin_calls, _kept_arguments
 from tfrl.training.serializing import _typed_json
@@ -112,7 +112,7 @@ def of_trainer(
 
     Args:
         arguments: of the trainer, by name.
-        numbers: n_envs, n_steps, n_updates and seed, of all workers.
+        numbers: n_envs, n_steps and seed, of all workers.
         envs: that it made.
     """
     data = {name: _own(_kept_arguments.kept(x)) for name, x in arguments.items()}
@@ -284,6 +284,11 @@ def _checked(fields: dict[str, Any]) -> RunRecord:
         raise TypeError("a part is of another type")
     for name in ("agent", "make_envs", "intervals"):
         record.arguments[name]
+    if "experience" not in record.arguments:
+        # A run of a version that knew nothing but trajectories.
+        n_steps = record.arguments.pop("n_steps")
+        trajectories = experience.Trajectories(n_steps)
+        record.arguments["experience"] = _kept_arguments.kept(trajectories)
     for override in record.overrides:
         told(override)
     return record
@@ -330,7 +335,10 @@ class RecordedRun:
             spaces = (observations, actions)
         self.observation_space, self.action_space = spaces
         config = _made_agents.checked(self._made("agent"))
-        self.agent = _made_agents.made(config, *spaces, record.numbers)
+        if "network" in record.arguments:
+            self._check_kept("network")
+        network = self._made("network") if "network" in record.arguments else None
+        self.agent = _made_agents.made(config, *spaces, record.numbers, network)
 
     @property
     def seed(self) -> int:

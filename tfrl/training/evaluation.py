@@ -9,6 +9,8 @@ from gymnasium.vector import VectorEnv
 
 from tfrl.core import checks
 from tfrl.environments import stepping
+from tfrl.policies import policy as policies
+from tfrl.training.collecting import collection
 
 
 class Evaluation(NamedTuple):
@@ -28,11 +30,12 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    act: Callable[[Any], np.ndarray],
+    policy: Any,
     envs: VectorEnv,
     n_episodes: int,
     *,
     seed: int,
+    temperature: float = 0.0,
 ) -> Evaluation:
     """Plays `n_episodes` episodes, the same number in each environment.
 
@@ -40,16 +43,19 @@ def evaluate(
     for the first ones: long episodes are as likely to be counted as short ones.
 
     Args:
-        act: maps a nest of observations `[N, *shape]` to the environment's actions.
+        policy: a `tfrl.policies.Policy`, or a function from a nest of observations
+            `[N, *shape]` to the environment's actions.
         envs: vector environment of N; reset here and left where it ends.
         n_episodes: at least 1.
-        seed: of the environments.
+        seed: of the environments, and of draws.
+        temperature: as of `Policy.act`; 0 takes the best actions.
 
     Returns:
         Returns and lengths of the counted episodes, environment by environment.
 
     Raises:
-        TypeError: if `act` is no function, `envs` no vector or `n_episodes` no int.
+        TypeError: if `policy` is none and no function, `envs` no vector, or
+            `n_episodes` no int.
         ValueError: if `n_episodes` is not positive, or an environment returns what it
             should not.
         ConnectionError: if a worker process of the environments is gone.
@@ -61,7 +67,7 @@ def evaluate(
         ((4,), True)
     """
     where = "evaluate"
-    _check_callable(where, "act", act)
+    acting = policies.as_policy(where, "policy", policy)
     if not isinstance(envs, VectorEnv):
         raise TypeError(
             f"`{where}`: `envs` expected a Gymnasium vector environment; got {envs!r}; "
@@ -74,11 +80,17 @@ def evaluate(
     lengths: list[list[int]] = [[] for _ in range(n_envs)]
     running, steps = np.zeros(n_envs), np.zeros(n_envs, np.int64)
     stepper = stepping.Stepper(envs, seed)
+    initial = memory = acting.initial_state(n_envs)
+    rng = np.random.default_rng(seed)
     while any(len(done) < wanted for done, wanted in zip(returns, quota, strict=True)):
-        outcome = stepper.step(act(stepper.observations))
+        acted = acting.act(
+            stepper.observations, memory, seed=rng, temperature=temperature
+        )
+        outcome = stepper.step(acted.actions)
         running += np.where(outcome.valid, outcome.rewards, 0.0)
         steps += outcome.valid
         ended = outcome.terminated | outcome.truncated
+        memory = collection.remembered(acted.state, initial, ended)
         if not ended.any():
             continue
         for index in np.flatnonzero(ended):

@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
+from tfrl.policies import host_policy
 from tfrl.summaries import visualizer
 from tfrl.summaries.filming import panels, video
 from tfrl.training import _run_record, evaluation, trainer
 from tfrl.training.checkpointing import checkpoints
-from tfrl.training.collecting import host_policy
 from tfrl.training.exporting import export
 
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
@@ -57,8 +57,8 @@ class SavedRun:
         self.agent, _, self.step = checkpoints.load_run(
             like.directory, like.agent, step
         )
-        self._head = self.agent.policy.head
         self._host = host_policy.HostPolicy(self.agent.policy)
+        self._is_finite = False
 
     @classmethod
     def reopen(
@@ -97,19 +97,27 @@ class SavedRun:
         Raises:
             ValueError: if the policy answers NaN.
         """
-        parameters = self._host(observations)
-        if np.isnan(parameters).any():
+        self._check_finite()
+        state = self._host.initial_state(len(tf.nest.flatten(observations)[0]))
+        return self._host.act(observations, state, temperature=0.0).actions
+
+    def _check_finite(self) -> None:
+        policy = self._host.policy
+        leaves = tf.nest.flatten(getattr(getattr(policy, "state", ()), "params", ()))
+        if not self._is_finite:
+            self._is_finite = all(np.isfinite(np.asarray(x)).all() for x in leaves)
+        if not self._is_finite:
             raise ValueError(
                 f"`SavedRun.act`: expected a policy of finite weights at step "
-                f"{self.step}; got one that answers NaN; see `find_nonfinite`, and "
+                f"{self.step}; got one with NaN or infinity; see `find_nonfinite`, and "
                 "take an earlier step"
             )
-        return self._head.host_to_env(self._head.host_mode(parameters))
 
     def evaluate(self, n_episodes: int = 20, *, seed: int = 0) -> evaluation.Evaluation:
         """Plays greedy episodes; see `tfrl.training.evaluate`."""
+        self._check_finite()
         return evaluation.evaluate(
-            self.act, self._like.eval_envs, n_episodes, seed=seed
+            self._host, self._like.eval_envs, n_episodes, seed=seed
         )
 
     def record(
@@ -126,10 +134,15 @@ class SavedRun:
             ImportError: if a library to draw with is missing (extra `tfrl[video]`).
             ValueError: if the environment cannot be drawn, or an argument is off.
         """
+        self._check_finite()
+        memory = self._host.initial_state(1)
 
         def policy(observation: Any) -> Any:
+            nonlocal memory
             row = tf.nest.map_structure(lambda x: np.asarray(x)[None], observation)
-            return self.act(row)[0]
+            acted = self._host.act(row, memory, temperature=0.0)
+            memory = acted.state
+            return tf.nest.map_structure(lambda x: x[0], acted.actions)
 
         try:
             with contextlib.closing(self._drawable()) as env:
@@ -149,7 +162,12 @@ class SavedRun:
     def values(self, observations: Any) -> tf.Tensor:
         """Returns what the critic expects of observations `[B, *shape]`, `[B]`."""
         policy = self.agent.policy
-        return policy.state(policy.normalize(observations), method="critic")
+        if not hasattr(policy, "values"):
+            raise ValueError(
+                "`SavedRun.values`: expected a policy that values states, such as an "
+                f"ActorCriticPolicy; got {type(policy).__name__}"
+            )
+        return policy.values(observations)
 
     def draw_critic(
         self,

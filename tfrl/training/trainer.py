@@ -1,12 +1,13 @@
-"""Act, store, learn, report: the loop around any on-policy agent."""
+"""Act, store, learn, report: the loop around any agent."""
 
 import contextlib
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
@@ -14,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from tfrl.agents import agent as agents
 from tfrl.core import checks, records
 from tfrl.environments import vector
+from tfrl.policies import host_policy
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress, run_log
 from tfrl.training import (
@@ -24,27 +26,30 @@ from tfrl.training import (
     _own_state,
     _process,
     _run_record,
+    _sources,
     _workers,
     cadence,
     evaluation,
 )
+from tfrl.training import experience as experiences
 from tfrl.training.checkpointing import checkpoints
-from tfrl.training.collecting import collection, host_policy
+from tfrl.training.collecting import collection
 
 
 class Trainer:
     """Trains an agent in a vector of environments, resumable to the bit.
 
-    One epoch collects `n_steps` steps in each of `n_envs` environments and updates the
-    agent once. The constructor makes environments and agent and touches no file;
-    entering the trainer as a context locks `output_dir`; `run` writes there
-    `run.json`, `metrics.csv`, TensorBoard events and `checkpoints/`.
+    One epoch collects steps in each of `n_envs` environments and updates the agent
+    once, from the `experience` that they became: the trajectory itself, or a replay; or
+    it collects none and learns from a data set. The constructor makes environments and
+    agent and touches no file; entering the trainer as a context locks `output_dir`;
+    `run` writes there `run.json`, `metrics.csv`, TensorBoard events and `checkpoints/`.
 
     A resumed run continues as if it had never stopped, bit for bit, where the
     environments' own state can be captured (see `environments.snapshots`); elsewhere
     it starts new episodes and says so. It takes the arguments that it was made with;
-    free are `output_dir`, `n_epochs`, `total_env_steps`, `intervals`, `strategy` and
-    the `vectorization` of `make_vec`.
+    free are `output_dir`, `n_epochs`, `total_env_steps`, `intervals`, `strategy`,
+    `stop_at_return`, `callbacks` and the `vectorization` of `make_vec`.
 
     `run.json` keeps them for `tfrl.rl_trainer.open_run`: of functions the module they
     are imported from. What other functions make is played through `SavedRun` alone.
@@ -65,16 +70,24 @@ class Trainer:
         agent: hyper-parameters with a `create` method, such as `PPO()`.
         make_envs: maps `n_envs=` to a vector environment.
         n_envs: environments trained in, per worker.
-        n_steps: steps per environment and epoch, T.
+        experience: what to learn from: `Trajectories`, `Replayed` or `FromDataset`;
+            None for what the agent asks for, `Trajectories()` if it says nothing.
         total_env_steps: ends the run after the epoch that reaches it; None for
             `n_epochs` alone.
         intervals: how often to report, evaluate and save.
         strategy: on whose replicas to learn; None for that in scope, if any.
         override: resume with other arguments, which `run.json` records.
+        stop_at_return: ends the run after an evaluation of this mean return.
+        callbacks: of Keras, called at the begin and end of training and of epochs with
+            the row that is written, if one is; their `model` is this trainer, whose
+            `stop_training` they may set.
+        network: a Keras model, or a function of both spaces that returns one, for the
+            agent to learn with.
 
     Attributes:
         env_steps: steps of experience so far, over all environments of all workers.
         eval_envs: in which `evaluate` plays.
+        stop_training: ends the run after the epoch, if it is set.
 
     Raises:
         TypeError: if `agent` makes no agent, or `make_envs` no vector environment.
@@ -87,7 +100,8 @@ class Trainer:
         ...     return tfrl.environments.make_vec("CartPole-v1", n_envs)
         >>> with tempfile.TemporaryDirectory() as folder, Trainer(
         ...     folder, n_epochs=1, agent=tfrl.agents.PPO(minibatch_size=8),
-        ...     make_envs=make_envs, n_envs=2, n_steps=4,
+        ...     make_envs=make_envs, n_envs=2,
+        ...     experience=tfrl.training.Trajectories(n_steps=4),
         ...     intervals=tfrl.training.Intervals(eval_episodes=1),
         ... ) as trainer:
         ...     played = trainer.run(quiet=True)
@@ -105,21 +119,34 @@ class Trainer:
         agent: agents.AgentConfig | None = None,
         make_envs: Callable[..., VectorEnv] = vector.make_vec,
         n_envs: int = 8,
-        n_steps: int = 128,
+        experience: Any = None,
         total_env_steps: int | None = None,
         intervals: cadence.Intervals | None = None,
         strategy: tf.distribute.Strategy | None = None,
         override: bool = False,
+        stop_at_return: float | None = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        network: Any = None,
     ) -> None:
         where, check = "Trainer", checks.check_whole_number
         check(where, "n_epochs", n_epochs, low=1)
         check(where, "n_envs", n_envs, low=1)
-        check(where, "n_steps", n_steps, low=1)
         check(where, "seed", seed, low=0)
         config = _made_agents.checked(agent)
+        learned = _made_agents.checked_experience(config, experience)
+        for each in callbacks:
+            if not isinstance(each, keras.callbacks.Callback):
+                raise TypeError(
+                    "`Trainer`: `callbacks` expected callbacks of Keras; got "
+                    f"{each!r:.80}"
+                )
         self._workers = _workers.Workers(strategy)
         n_all = n_envs * self._workers.count
+        is_played = not isinstance(learned, experiences.FromDataset)
+        n_steps = learned.n_steps if is_played else 1
         per_epoch = n_all * n_steps
+        if not is_played:
+            per_epoch = learned.n_batches * learned.batch_size
         if total_env_steps is not None:
             check(where, "total_env_steps", total_env_steps, low=1)
             n_epochs = min(n_epochs, -(-total_env_steps // per_epoch))
@@ -133,29 +160,44 @@ class Trainer:
         self._is_open, self._open = False, contextlib.ExitStack()
         self.notice: str | None = None
         self._unrecorded: str | None = None
+        self.stop_training = False
+        self._stop_at = stop_at_return
+        self._best = float("-inf")
         _made_envs.check_maker(make_envs)
-        envs = make_envs(n_envs=n_envs)
-        vector.check_vector("Trainer", "make_envs", envs, n_envs)
+        n_played = n_envs if is_played else self.intervals.eval_episodes
+        envs = make_envs(n_envs=n_played)
+        vector.check_vector("Trainer", "make_envs", envs, n_played)
         self._open.callback(envs.close)
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
         spaces = self.observation_space, self.action_space
         numbers = {"n_envs": n_all, "n_steps": n_steps, "seed": seed}
-        numbers["n_updates"] = n_epochs
         with self._workers.scope():
-            self.agent = _made_agents.made(config, *spaces, numbers)
-        self.eval_envs = make_envs(n_envs=self.intervals.eval_episodes)
-        self._open.callback(self.eval_envs.close)
+            self.agent = _made_agents.made(config, *spaces, numbers, network)
+        self.eval_envs = envs
+        if is_played:
+            self.eval_envs = make_envs(n_envs=self.intervals.eval_episodes)
+            self._open.callback(self.eval_envs.close)
         self._host = host_policy.HostPolicy(self.agent.policy)
         rank = self._workers.rank
         # The chief draws what one worker alone would.
         streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
         self._rng = np.random.default_rng(streams)
         self._collector = collection.Collector(envs, n_steps, seed + rank * n_envs)
+        self._source = self._source_of(learned, n_all)
+        self._is_played = is_played
         own = self._rng, self._collector, seed
-        self._long_epochs = _long_epochs.LongEpochs(self._workers, *own)
+        self._long_epochs = _long_epochs.LongEpochs(
+            self._workers, *own, may_break_off=type(self._source) is _sources.Latest
+        )
+        self._callbacks = keras.callbacks.CallbackList(
+            list(callbacks), add_history=False, params={"epochs": n_epochs}
+        )
+        self._callbacks.set_model(self)
         arguments = {"agent": config, "make_envs": make_envs, "n_envs": n_envs}
-        arguments |= {"n_steps": n_steps, "seed": seed, "n_epochs": n_epochs}
+        arguments["experience"] = experiences.recorded(learned)
+        arguments |= {"seed": seed, "n_epochs": n_epochs}
+        arguments["network"] = network
         arguments["total_env_steps"] = total_env_steps
         arguments["intervals"] = self.intervals
         self.record = _run_record.of_trainer(arguments, numbers, envs)
@@ -237,12 +279,14 @@ class Trainer:
             )
             if self.is_chief:
                 _run_record.write(self.directory, self.record)
+            self._callbacks.on_train_begin()
             try:
                 played = self._train(report, interrupted)
             except _process.Interrupted:
                 played = None
             if played is None and self._saved != self.env_steps:
                 self._save(report)
+            self._callbacks.on_train_end()
             # Who left now would be missed by those that still write.
             self._workers.gather(b"")
         return played
@@ -257,6 +301,11 @@ class Trainer:
         """Mean return of this worker's last 100 training episodes; NaN before any."""
         return _metrics.mean(self._collector.episode_returns)
 
+    @property
+    def observations(self) -> Any:
+        """What this worker's environments show now, nest of `[N, *shape]`."""
+        return self._collector.observations
+
     def evaluate(self) -> evaluation.Evaluation:
         """Plays greedy episodes in environments of their own."""
         return self._evaluated(lambda: False)
@@ -268,15 +317,38 @@ class Trainer:
             `[T, N]`, what the agent is to learn from: the trajectories of all workers
             side by side.
         """
-        head = self.agent.policy.head
-        trajectory = self._workers.join(
-            self._collector.collect(
-                lambda shown: head.host_sample(self._host(shown), self._rng),
-                head.host_to_env,
-            )
-        )
+        trajectory = self._workers.join(self._collector.collect(self._host, self._rng))
         self.env_steps += int(trajectory.valid.sum())
         return trajectory
+
+    def gather(self) -> Any:
+        """Plays one epoch, or reads on in the data set.
+
+        Returns:
+            What the agent is to learn from now; None if there is too little yet.
+        """
+        if self._is_played:
+            self._source.add(self.collect())
+            return self._source.drawn(self.env_steps)
+        batches = self._source.drawn(self.env_steps)
+        first = tf.nest.flatten(batches)[0]
+        self.env_steps += first.shape[0] * first.shape[1]
+        return batches
+
+    def _source_of(self, learned: Any, n_envs: int) -> Any:
+        if isinstance(learned, experiences.FromDataset):
+            return _sources.Batches(learned, self.seed)
+        if isinstance(learned, experiences.Trajectories):
+            return _sources.Latest()
+        # Only the policy knows what raw actions look like.
+        acted = self._host.act(
+            self._collector.observations,
+            self._host.initial_state(self._collector.envs.num_envs),
+            seed=np.random.default_rng(0),
+        )
+        return _sources.Replay(
+            learned, self.observation_space, acted.raw_actions, n_envs, self.seed
+        )
 
     def _train(
         self, report: _metrics.Report, interrupted: _process.Interruption
@@ -289,8 +361,9 @@ class Trainer:
         played, since = None, (self.env_steps, self._seconds)
         if self._unjudged is not None:
             played = self._judge(report, interrupted)
-        while self.epoch < self.n_epochs and not self._workers.stopped:
+        while self._goes_on():
             start = time.perf_counter()
+            self._callbacks.on_epoch_begin(self.epoch)
             with schedule_progress.progress_context(self._done()):
                 info = self._epoch(interrupted)
             report.expect(info)
@@ -298,6 +371,7 @@ class Trainer:
             start = time.perf_counter()
             last = self.epoch == self.n_epochs
             judged = last or self._due(self.intervals.eval_epochs)
+            row = None
             if judged or self._due(self.intervals.log_epochs):
                 row = self._row(info, since)
                 since = (self.env_steps, self._seconds)
@@ -311,11 +385,16 @@ class Trainer:
                     start += time.perf_counter() - before
                 else:
                     report.write(self.env_steps, row, self.env_steps)
+            if judged and played is not None:
+                row = {**(row or {}), **_metrics.judged(played)}
+            self._callbacks.on_epoch_end(self.epoch - 1, row)
             if not last and self._due(self.intervals.checkpoint_epochs):
                 self._save(report)
             self._seconds += time.perf_counter() - start
-        if self.epoch < self.n_epochs:
+        if self.epoch < self.n_epochs and not self.stop_training:
             return None
+        if self._saved != self.env_steps:
+            self._save(report)
         return self._played(interrupted) if played is None else played
 
     def _judge(
@@ -329,18 +408,26 @@ class Trainer:
         last = self.epoch >= self.n_epochs
         done = self.total_env_steps if last else self.env_steps
         report.write(self.env_steps, row, done)
+        mean = float(played.returns.mean())
+        if self.is_chief and mean > self._best:
+            self._best = mean
+            best, facts = self.directory / "best", {"return_mean": mean}
+            checkpoints.save_best(best, self.env_steps, self.agent, facts)
+        if self._stop_at is not None and mean >= self._stop_at:
+            self.stop_training = True
         return played
+
+    def _goes_on(self) -> bool:
+        ended = self.epoch >= self.n_epochs or self.stop_training
+        return not (ended or self._workers.stopped)
 
     def _played(self, interrupted: _process.Interruption) -> evaluation.Evaluation:
         """Evaluates, unless this or another worker is asked to end meanwhile."""
         return self._workers.unless_broken_off(lambda: self._evaluated(interrupted))
 
     def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
-        head = self.agent.policy.head
         return evaluation.evaluate(
-            _process.until(
-                asked_to_end, lambda x: head.host_to_env(head.host_mode(self._host(x)))
-            ),
+            _process.Until(asked_to_end, self._host),
             self.eval_envs,
             self.intervals.eval_episodes,
             seed=self.seed + 1_000_003 * (self.epoch + 1),
@@ -349,16 +436,17 @@ class Trainer:
     def _epoch(self, interrupted: _process.Interruption) -> dict[str, Any]:
         try:
             with self._long_epochs.epoch(interrupted) as update:
-                trajectory = self.collect()
-                self.agent, info = update(self.agent, trajectory)
+                given = self.gather()
+                info: dict[str, Any] = {}
+                if given is not None:
+                    self.agent, info = update(self.agent, given)
         except _process.Interrupted:
             self.env_steps = self._collector.env_steps
             raise
-        self._host.push(
-            self.agent.policy,
-            probe=tf.nest.map_structure(lambda x: x[-1], trajectory.observations),
-            parameters=info.pop("parameters", None),
-        )
+        info = dict(info)
+        self._source.learned(info.pop("priorities", None) if info else None)
+        if given is not None:
+            self._host.push(self.agent.policy, probe=self._collector.observations)
         self.epoch += 1
         return info
 
@@ -393,8 +481,11 @@ class Trainer:
         if not self.is_chief:
             return
         self._log_position = report.position()
+        self._source.save(self.directory, self.env_steps)
         metadata = {
             "epoch": self.epoch,
+            "best": self._best,
+            "source": self._source.state(),
             "seconds": self._seconds,
             "log": self._log_position,
             "unjudged": self._unjudged,
@@ -404,6 +495,7 @@ class Trainer:
         checkpoints.save_run(
             self.directory, self.env_steps, self.agent, metadata, keep=keep
         )
+        self._source.prune(self.directory, checkpoints.list_steps(self.directory))
 
     @contextlib.contextmanager
     def _saving_if_lost(self, report: _metrics.Report) -> Iterator[None]:
@@ -431,7 +523,13 @@ class Trainer:
         self._seconds = metadata["seconds"]
         self._log_position = metadata["log"]
         self._unjudged = metadata.get("unjudged")
+        self._best = metadata.get("best", self._best)
+        self._source.load(self.directory, self.env_steps)
+        self._source.set_state(metadata.get("source"))
         self._host.push(self.agent.policy)
         first = self._workers.rank * self._collector.envs.num_envs
         seed = self.seed + 7_919 * self.epoch + first
-        return _own_state.restore(own, self._rng, self._collector, seed)
+        notice = _own_state.restore(own, self._rng, self._collector, seed)
+        if notice is not None:
+            self._source.cut()
+        return notice

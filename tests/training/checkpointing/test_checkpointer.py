@@ -380,7 +380,7 @@ def test_a_part_of_a_checkpoint(tmp_path):
 def test_an_agent_comes_back_after_other_layers_were_made(tmp_path):
     def made(seed):
         space = gym.spaces.Box(-1.0, 1.0, [3])
-        counts = dict(n_envs=2, n_steps=4, n_updates=3, seed=seed)
+        counts = dict(n_envs=2, n_steps=4, seed=seed)
         return agents.PPO(minibatch_size=4).create(
             space, gym.spaces.Discrete(2), **counts
         )

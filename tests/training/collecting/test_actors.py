@@ -16,9 +16,10 @@ import pytest
 import tensorflow as tf
 from running_processes import children, gone
 
-from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.agents import gradient_transforms, train_state
 from tfrl.core import records
 from tfrl.environments import vector
+from tfrl.policies import actor_critic
 from tfrl.replay import data_buffer, episodes
 from tfrl.replay.sampling import prioritized, transitions
 from tfrl.training.collecting import actors, host_policy
@@ -44,7 +45,9 @@ def new_policy(seed=0):
     return actor_critic.ActorCriticPolicy.create(
         gym.spaces.Box(-np.inf, np.inf, (4,)),
         gym.spaces.Discrete(3),
-        tx=gradient_transforms.sgd(0.1),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(0.1)
+        ),
         hidden_units=(8,),
         seed=seed,
         normalize_observations=True,
@@ -168,7 +171,9 @@ def two_choices(seed=0):
     return actor_critic.ActorCriticPolicy.create(
         gym.spaces.Box(-np.inf, np.inf, (4,)),
         gym.spaces.Discrete(2),
-        tx=gradient_transforms.sgd(0.1),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(0.1)
+        ),
         hidden_units=(8,),
         seed=seed,
     )

@@ -11,9 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl import distributions
-from tfrl.agents import actor_critic, gradient_transforms
+from tfrl.agents import gradient_transforms, train_state
 from tfrl.distributions import spec
 from tfrl.layers import as_keras, distribution, normalization
+from tfrl.policies import actor_critic
 from tfrl.stats import normalizers
 from tfrl.training.exporting import endpoints, export
 
@@ -98,7 +99,9 @@ def trained(observation_space, observations, action_space, **kwargs):
     policy = actor_critic.ActorCriticPolicy.create(
         observation_space,
         action_space,
-        tx=gradient_transforms.sgd(1.0),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(1.0)
+        ),
         hidden_units=(16,),
         normalize_observations=True,
         **kwargs,

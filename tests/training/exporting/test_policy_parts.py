@@ -13,7 +13,7 @@ PARTS = S.Dict(a=BOX, b=S.Discrete(4))
 
 def agent_of(observation_space, action_space, **settings):
     return ppo.PPO(minibatch_size=4, hidden_units=(8,), **settings).create(
-        observation_space, action_space, n_envs=1, n_steps=4, n_updates=1, seed=0
+        observation_space, action_space, n_envs=1, n_steps=4, seed=0
     )
 
 

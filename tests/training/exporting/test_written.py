@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import networks
 from tfrl.core import modes, random
 from tfrl.layers import as_keras, distribution, normalization
+from tfrl.policies import networks
 from tfrl.stats import normalizers
 from tfrl.training.exporting import _verified, _written, endpoints
 

@@ -127,7 +127,7 @@ def test_a_sound_agent_passes_with_replicas():
 def test_the_number_of_updates_is_checked():
     agent = Faulty(weight=tf.constant(0.5), fault=tf.reduce_mean)
     with pytest.raises(ValueError, match="`n_updates` expected"):
-        rehearsal.rehearse(agent, ROWS, ROWS, n_updates=0)
+        rehearsal.rehearse(agent, ROWS, ROWS)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_replicas_that_learn_something_else_are_told():
 def test_rounding_that_grows_is_a_warning():
     agent = Chaotic(weight=tf.constant(0.3), fault=None)
     strategy = strategies.strategy("rehearsal:2")
-    report = rehearsal.rehearse(agent, ROWS, ROWS, strategy=strategy, n_updates=1)
+    report = rehearsal.rehearse(agent, ROWS, ROWS, strategy=strategy)
     (text,) = report.checks[-1].details
     assert report.checks[-1].verdict == "warned" and report.passed
     assert "rounding error in each weight grows to" in text

@@ -94,6 +94,36 @@ def save_run(
     return folder / f"step-{step}"
 
 
+def save_best(
+    directory: durable.Path, step: int, state: Any, metadata: Mapping[str, Any]
+) -> pathlib.Path:
+    """Saves a state in the place of all that were saved there before.
+
+    A run that was resumed may come by a step once more, or by an earlier one.
+
+    Args:
+        directory: as of `save_run`, with nothing else in it.
+        step: as of `save_run`.
+        state: as of `save_run`.
+        metadata: as of `save_run`.
+
+    Returns:
+        As `save_run`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = save_best(folder, 10, {"w": tf.ones([2])}, {})
+        >>> save_best(folder, 10, {"w": tf.ones([2])}, {}).name
+        'step-10'
+    """
+    folder = pathlib.Path(directory) / "checkpoints"
+    for old in _steps_in(folder) if folder.is_dir() else []:
+        if old >= step:
+            durable.remove_folder(folder / f"step-{old}")
+    return save_run(directory, step, state, metadata, keep=1)
+
+
 def _save_step(
     folder: pathlib.Path, step: int, leaves: dict[str, Any], text: str, keep: int
 ) -> None:

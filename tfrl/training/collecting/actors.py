@@ -10,13 +10,13 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from tfrl.agents import actor_critic
 from tfrl.core import checks
 from tfrl.distribute import lone_process, shared_rows
 from tfrl.environments import acting
 from tfrl.host import networks
+from tfrl.policies import actor_critic, host_policy
 from tfrl.replay import episodes, ring_buffer
-from tfrl.training.collecting import _intake, host_policy
+from tfrl.training.collecting import _intake
 
 
 class Actors:

@@ -1,7 +1,6 @@
 """Environment steps become trajectories."""
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from tfrl.core import checks, records
 from tfrl.environments import stepping
+from tfrl.policies import policy as policies
 
 
 class Collector:
@@ -33,8 +33,7 @@ class Collector:
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
         >>> collector = Collector(envs, n_steps=5, seed=0)
-        >>> trajectory = collector.collect(
-        ...     lambda observations: np.zeros(2, np.int32), to_env=lambda raw: raw)
+        >>> trajectory = collector.collect(lambda observations: np.zeros(2, np.int32))
         >>> trajectory.observations.shape, collector.env_steps
         ((5, 2, 4), 10)
     """
@@ -61,6 +60,7 @@ class Collector:
     def _count_anew(self) -> None:
         self._returns = np.zeros(self.envs.num_envs)
         self._lengths = np.zeros(self.envs.num_envs, np.int64)
+        self._memory: Any = None
 
     @property
     def observations(self) -> Any:
@@ -77,6 +77,9 @@ class Collector:
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "resetting": self._stepper.resetting.copy(),
+            "memory": None
+            if self._memory is None
+            else [np.array(x) for x in tf.nest.flatten(self._memory)],
         }
 
     def set_state(self, state: dict[str, Any], *, same_episodes: bool) -> None:
@@ -99,20 +102,26 @@ class Collector:
             self._returns = np.array(state["returns"])
             self._lengths = np.array(state["lengths"])
             self._stepper.resetting = np.array(state["resetting"])
+            # Of the policy; it is packed when that is known.
+            self._memory = state.get("memory")
 
     def collect(
         self,
-        act: Callable[[Any], np.ndarray],
-        to_env: Callable[[np.ndarray], np.ndarray],
+        policy: Any,
+        seed: np.random.Generator | None = None,
+        temperature: float = 1.0,
     ) -> records.Trajectory:
         """Plays `n_steps` steps in every environment.
 
         Args:
-            act: maps a nest of observations `[N, *shape]` to raw actions `[N, ...]`.
-            to_env: maps raw actions to what the environments take.
+            policy: a `tfrl.policies.Policy`, or a function from a nest of observations
+                `[N, *shape]` to actions. What it remembers is kept between calls, and
+                forgotten where an episode ends.
+            seed: what it draws by.
+            temperature: as of `Policy.act`.
 
         Returns:
-            A `Trajectory` of NumPy arrays.
+            A `Trajectory` of NumPy arrays; its actions are the raw ones.
 
         Raises:
             ValueError: if a reward or an observation is NaN or infinite, an integer
@@ -120,13 +129,22 @@ class Collector:
                 what it should not.
             ConnectionError: if a worker process of the environments is gone.
         """
+        policy = policies.as_policy("Collector.collect", "policy", policy)
+        initial = policy.initial_state(self.envs.num_envs)
+        memory = initial if self._memory is None else self._memory
+        memory = tf.nest.pack_sequence_as(initial, tf.nest.flatten(memory))
         rows = _Rows(self.n_steps, self.observations)
         for t in range(self.n_steps):
-            actions = act(self.observations)
+            acted = policy.act(
+                self.observations, memory, seed=seed, temperature=temperature
+            )
             # Before the step, which may overwrite what an environment has shown.
-            rows.write_choice(t, self.observations, actions)
-            outcome = self._stepper.step(to_env(actions))
+            rows.write_choice(t, self.observations, acted.raw_actions)
+            outcome = self._stepper.step(acted.actions)
             rows.write_outcome(t, outcome)
+            ended = outcome.terminated | outcome.truncated
+            memory = remembered(acted.state, initial, ended)
+        self._memory = memory
         trajectory = rows.trajectory(self.envs.single_observation_space)
         self._count(rows.rewards, trajectory)
         return trajectory
@@ -157,17 +175,20 @@ class _Rows:
         shape = (n_steps, n_envs)
         self._observations = [np.empty((n_steps, *x.shape), x.dtype) for x in leaves]
         self._next = [np.empty_like(x) for x in self._observations]
-        self._actions: np.ndarray | None = None
+        self._actions: list[np.ndarray] | None = None
+        self._raw: Any = None
         self.rewards = np.empty(shape)
         self.valid = np.empty(shape, bool)
         self._terminated = np.empty(shape, bool)
         self._truncated = np.empty(shape, bool)
 
-    def write_choice(self, t: int, observations: Any, actions: np.ndarray) -> None:
+    def write_choice(self, t: int, observations: Any, actions: Any) -> None:
         if self._actions is None:
-            shape = (len(self.rewards), *actions.shape)
-            self._actions = np.empty(shape, actions.dtype)
-        self._actions[t] = actions
+            self._raw = tf.nest.map_structure(lambda _: 0, actions)
+            leaves = [np.asarray(x) for x in tf.nest.flatten(actions)]
+            n_steps = len(self.rewards)
+            self._actions = [np.empty((n_steps, *x.shape), x.dtype) for x in leaves]
+        self._write(self._actions, t, actions)
         self._write(self._observations, t, observations)
 
     def write_outcome(self, t: int, outcome: stepping.Outcome) -> None:
@@ -189,7 +210,7 @@ class _Rows:
         pack = tf.nest.pack_sequence_as
         trajectory = records.Trajectory(
             observations=pack(self._structure, self._observations),
-            actions=self._actions,
+            actions=pack(self._raw, self._actions),
             rewards=self.rewards.astype(np.float32),
             terminated=self._terminated,
             truncated=self._truncated,
@@ -204,3 +225,25 @@ class _Rows:
         for name in ("next_observations", "observations"):
             stepping.check_choices(where, name, space, getattr(trajectory, name))
         return trajectory
+
+
+def remembered(state: Any, initial: Any, ended: np.ndarray) -> Any:
+    """Returns what a policy remembers after a step: nothing of episodes that ended.
+
+    Args:
+        state: nest of `[N, ...]`, that the policy returned.
+        initial: at the beginning of episodes, likewise.
+        ended: `[N]` bool.
+
+    Example:
+        >>> remembered(np.array([1, 2]), np.zeros(2, int), np.array([True, False]))
+        array([0, 2])
+    """
+    if type(state) is tuple and not state:
+        return state
+
+    def leaf(first: Any, last: Any) -> np.ndarray:
+        shape = (len(ended), *[1] * (np.ndim(last) - 1))
+        return np.where(ended.reshape(shape), np.asarray(first), np.asarray(last))
+
+    return tf.nest.map_structure(leaf, initial, state)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl.agents import agent as agents
 from tfrl.core import pytree, spaces
-from tfrl.distributions import action_heads, masked
+from tfrl.distributions import action_heads
 from tfrl.training.exporting import endpoints
 
 
@@ -103,14 +103,14 @@ def endpoints_of(
     current = reader(where, agent, observation_space, list(inputs), narrow=narrow)
     if with_mask:
         check_maskable(head, inputs)
-        inputs["action_mask"] = tf.TensorSpec([None, head.n_outputs], tf.bool)
+        inputs["action_mask"] = tf.TensorSpec([None, head.n_options], tf.bool)
 
     def parameters(given: dict[str, tf.Tensor]) -> tf.Tensor:
         policy, observations = current(given)
         found = policy.parameters(observations)
         if not with_mask:
             return found
-        return allowed(head, found, given["action_mask"])
+        return head.masked(found, given["action_mask"])
 
     def greedy(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"actions": head.to_env(head.mode(parameters(given)))}
@@ -137,7 +137,7 @@ def endpoints_of(
 
 def check_maskable(head: Any, inputs: Mapping[str, Any]) -> None:
     """Raises if the actions are no choices, or an observation is named as the mask."""
-    if not isinstance(head, action_heads.CategoricalHead):
+    if not head.n_options:
         raise ValueError(
             "`policy_endpoints`: `with_mask` expected actions that are choices; got "
             f"{type(head).__name__}; leave it False"
@@ -147,22 +147,6 @@ def check_maskable(head: Any, inputs: Mapping[str, Any]) -> None:
             "`policy_endpoints`: `observation_space` expected no part 'action_mask' "
             "beside the mask; got one; rename it by a wrapper"
         )
-
-
-def allowed(
-    head: action_heads.CategoricalHead, logits: tf.Tensor, mask: tf.Tensor
-) -> tf.Tensor:
-    """Logits `[B, n]` of which those that the mask `[B, n]` forbids are out."""
-    # As integers: LiteRT splits no bools.
-    choices = zip(
-        tf.split(logits, head.n_choices, axis=-1),
-        tf.split(tf.cast(mask, tf.int32), head.n_choices, axis=-1),
-        strict=True,
-    )
-    return tf.concat(
-        [masked.MaskedCategorical(*choice).logits_parameter() for choice in choices],
-        axis=-1,
-    )
 
 
 def _policy(where: str, agent: Any) -> Any:

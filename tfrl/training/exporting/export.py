@@ -139,7 +139,7 @@ def export_policy(
         >>> import tempfile
         >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
         >>> agent = tfrl.agents.PPO().create(
-        ...     space, actions, n_envs=1, n_steps=64, n_updates=1, seed=0)
+        ...     space, actions, n_envs=1, n_steps=64, seed=0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     export_policy(agent, folder + "/policy", space, actions)
         ...     model = tf.saved_model.load(folder + "/policy")
@@ -285,7 +285,7 @@ def policy_endpoints(
     Example:
         >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
         >>> agent = tfrl.agents.PPO().create(
-        ...     space, actions, n_envs=1, n_steps=64, n_updates=1, seed=0)
+        ...     space, actions, n_envs=1, n_steps=64, seed=0)
         >>> found = policy_endpoints(agent, space, actions, with_mask=True)
         >>> list(found["sample"].inputs)
         ['observations', 'action_mask', 'seed']
@@ -318,7 +318,7 @@ def value_endpoint(
     Example:
         >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
         >>> agent = tfrl.agents.PPO().create(
-        ...     space, actions, n_envs=1, n_steps=64, n_updates=1, seed=0)
+        ...     space, actions, n_envs=1, n_steps=64, seed=0)
         >>> endpoint = value_endpoint(agent, space)
         >>> endpoint.function(observations=tf.zeros([5, 3]))["values"].shape
         TensorShape([5])

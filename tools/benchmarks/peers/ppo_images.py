@@ -63,7 +63,6 @@ def tfrl_round() -> Callable[[], object]:
         Pictures.action_space,
         n_envs=N_ENVS,
         n_steps=N_STEPS,
-        n_updates=1_000,
         seed=0,
     )
     host, rng = tfrl.training.HostPolicy(agent.policy), np.random.default_rng(0)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import actor_critic, gradient_transforms, ppo
+from tfrl.agents import gradient_transforms, ppo, train_state
+from tfrl.policies import actor_critic
 from tfrl.training.exporting import export
 
 S = gym.spaces
@@ -34,7 +35,9 @@ def trained_policy(space, seed=0, normalize=True):
     policy = actor_critic.ActorCriticPolicy.create(
         space,
         S.Box(-1.0, 1.0, (2,)),
-        tx=gradient_transforms.sgd(0.1),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(0.1)
+        ),
         hidden_units=(8,),
         normalize_observations=normalize,
         seed=seed,
@@ -70,9 +73,7 @@ def test_agents_of_one_architecture_export_their_own_weights(tmp_path):
     space = SPACES["box"]
     config = ppo.PPO(hidden_units=(8,), minibatch_size=2)
     first, second = (
-        config.create(
-            space, S.Discrete(2), n_envs=1, n_steps=2, n_updates=1, seed=seed
-        ).policy
+        config.create(space, S.Discrete(2), n_envs=1, n_steps=2, seed=seed).policy
         for seed in range(2)
     )
     x = batch_of(space)

@@ -5,11 +5,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrl.agents import networks
+from tfrl.policies import _observation_kinds
 from tfrl.stats import moments
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
-_DTYPES = {"flat": "float32", "image": "uint8", "one_hot": "int64"}
 
 
 @_SERIALIZABLE
@@ -61,27 +60,29 @@ class ObservationNormalization(keras.layers.Layer):
 
 
 def keras_policy(
-    network: networks.ActorCritic, observation_moments: Any, name: str | None = None
-) -> Any:
-    """Returns a functional model from observations to `(parameters, values)`.
+    network: keras.Model,
+    kinds: Any,
+    observation_moments: Any,
+    name: str | None = None,
+) -> keras.Model:
+    """Returns a functional model from observations to what a network makes of them.
 
     Args:
         network: which the model takes over.
-        observation_moments: as an `ActorCriticPolicy` has them.
+        kinds: description of its observations.
+        observation_moments: as a policy has them.
         name: of the model; "policy" if None.
 
     Returns:
-        The model; see `ActorCriticPolicy.to_keras`.
+        The model; see `NetworkPolicy.to_keras`.
 
     Example:
-        >>> policy = tfrl.agents.ActorCriticPolicy.create(
-        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
-        ...     tx=tfrl.agents.sgd(0.1))
-        >>> keras_policy(policy.state.to_keras(), ()).input_shape
+        >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> keras_policy(network, ["flat", [3]], ()).input_shape
         (None, 3)
     """
     shape = network.get_build_config()["input_shape"]
-    inputs = _inputs(network.encoder.kinds, shape)
+    inputs = _observation_kinds.inputs(kinds, shape)
     leaves = tf.nest.flatten(inputs)
     if observation_moments:
         leaves = [
@@ -90,17 +91,6 @@ def keras_policy(
         ]
     outputs = network(tf.nest.pack_sequence_as(inputs, leaves))
     return keras.Model(inputs, outputs, name="policy" if name is None else name)
-
-
-def _inputs(kind: Any, shape: Any, name: str = "") -> Any:
-    if kind[0] not in ("dict", "tuple"):
-        name = name or "observations"
-        return keras.Input(shape[1:], dtype=_DTYPES[kind[0]], name=name)
-    parts = {
-        key: _inputs(part, shape[key], f"{name}_{key}" if name else str(key))
-        for key, part in kind[1]
-    }
-    return parts if kind[0] == "dict" else tuple(parts.values())
 
 
 def _normalization(known: moments.RunningMoments) -> ObservationNormalization:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import feedforward
+from tfrl.policies import feedforward
 
 
 @pytest.mark.parametrize("activation", ["relu", keras.activations.relu, None])

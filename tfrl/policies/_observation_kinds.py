@@ -8,45 +8,110 @@
 ["tuple", [[index, kind], ...]]   parts by place
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl.core import checks, spaces
+from tfrl.stats import moments
 
 LEAST_PIXELS = 36  # of which three convolutions leave one
 
 
-def description(space: gym.Space) -> list[Any]:
-    """Returns the description of a space, as `SpaceEncoder.describe` documents it."""
-    spaces = gym.spaces
-    if isinstance(space, spaces.Dict | spaces.Tuple) and not len(space.spaces):
+_DTYPES = {"flat": "float32", "image": "uint8", "one_hot": "int64"}
+
+
+def description(space: gym.Space, *, images: bool = True) -> list[Any]:
+    """Returns the description of a space, as `SpaceEncoder.describe` documents it.
+
+    Args:
+        space: of one environment.
+        images: whether images must be such that height and width can be told.
+    """
+    describe = functools.partial(description, images=images)
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) and not len(space.spaces):
         raise ValueError(
             "`SpaceEncoder.describe`: `space` must have a part at least, in each Dict "
             f"and Tuple; got {space}; leave it out, or show something"
         )
-    if isinstance(space, spaces.Dict):
-        return ["dict", [[key, description(part)] for key, part in space.items()]]
-    if isinstance(space, spaces.Tuple):
-        return ["tuple", [[i, description(part)] for i, part in enumerate(space)]]
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, gym.spaces.Dict):
+        return ["dict", [[key, describe(part)] for key, part in space.items()]]
+    if isinstance(space, gym.spaces.Tuple):
+        return ["tuple", [[i, describe(part)] for i, part in enumerate(space)]]
+    if isinstance(space, gym.spaces.Discrete):
         return ["one_hot", [int(space.n)], [int(space.start)]]
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+    if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return ["one_hot", space.nvec.tolist(), space.start.tolist()]
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8:
+    if isinstance(space, gym.spaces.Box) and space.dtype == np.uint8:
         if len(space.shape) in (3, 4):
-            return _image(list(space.shape))
-    if isinstance(space, spaces.Box | spaces.MultiBinary):
+            return _image(list(space.shape)) if images else ["image", list(space.shape)]
+    if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         return ["flat", list(space.shape)]
     raise TypeError(
         "`SpaceEncoder.describe`: `space` expected Box, Discrete, MultiDiscrete of "
         "one axis, MultiBinary, or a Dict or Tuple of those; "
         f"got {space}; wrap the environment to give one"
     )
+
+
+def moments_of(space: gym.Space, is_kept: bool) -> Any:
+    """Returns moments of the float parts of a space, `()` of others or if none."""
+    if not is_kept:
+        return ()
+    return tuple(
+        moments.RunningMoments.create(spec.shape) if spec.dtype.is_floating else ()
+        for spec in tf.nest.flatten(spaces.spec_from_space(space))
+    )
+
+
+def mapped(function: Callable[..., Any], kind: list[Any], *nests: Any) -> Any:
+    """Returns a nest like the space of `function(name of the kind, *leaves)`."""
+    if kind[0] not in ("dict", "tuple"):
+        return function(kind[0], *nests)
+    parts = {
+        key: mapped(function, part, *(x[key] for x in nests)) for key, part in kind[1]
+    }
+    return parts if kind[0] == "dict" else tuple(parts.values())
+
+
+def cast(kind: list[Any], observations: Any) -> Any:
+    """Returns observations as networks of others get them: floats as float32."""
+
+    def leaf(name: str, value: Any) -> Any:
+        return keras.ops.cast(value, "float32") if name == "flat" else value
+
+    return mapped(leaf, kind, observations)
+
+
+def zeros(kind: list[Any], shapes: Any) -> Any:
+    """Returns zeros for a nest of shapes, of one row where the batch is unknown."""
+
+    def leaf(name: str, shape: Any) -> Any:
+        return tf.zeros([shape[0] or 1, *shape[1:]], _DTYPES[name])
+
+    return mapped(leaf, kind, shapes)
+
+
+def inputs(kind: list[Any], shapes: Any) -> Any:
+    """Returns Keras inputs for a nest of shapes `[B, ...]`, named after the parts."""
+
+    def made(kind: list[Any], shape: Any, name: str) -> Any:
+        if kind[0] not in ("dict", "tuple"):
+            name = name or "observations"
+            return keras.Input(shape[1:], dtype=_DTYPES[kind[0]], name=name)
+        parts = {
+            key: made(part, shape[key], f"{name}_{key}" if name else str(key))
+            for key, part in kind[1]
+        }
+        return parts if kind[0] == "dict" else tuple(parts.values())
+
+    return made(kind, shapes, "")
 
 
 def image_axes(kind: list[Any]) -> list[int]:

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import agents, training
-from tfrl.agents import _observation_kinds
+from tfrl import agents, policies, training
+from tfrl.agents import train_state
+from tfrl.policies import _observation_kinds
 
 S = gym.spaces
 
@@ -148,8 +149,12 @@ def test_nests_in_the_place_of_an_array(nest):
 def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
     env = gym.wrappers.FrameStackObservation(Pictures(*channels), 4)
     assert env.observation_space.shape == (4, 36, 40, *channels)
-    policy = agents.ActorCriticPolicy.create(
-        env.observation_space, env.action_space, tx=agents.sgd(0.1)
+    policy = policies.ActorCriticPolicy.create(
+        env.observation_space,
+        env.action_space,
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=agents.sgd(0.1)
+        ),
     )
     env.reset(seed=0)
     seen = np.stack([env.step(0)[0] for _ in range(3)])
@@ -162,7 +167,6 @@ def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
             env.action_space,
             n_envs=2,
             n_steps=4,
-            n_updates=1,
             seed=0,
         )
         spaces = env.observation_space, env.action_space

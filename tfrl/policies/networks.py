@@ -1,6 +1,6 @@
-"""Networks for observation spaces: the encoder, and actor and critic."""
+"""Networks for observation spaces: encoder, actor and critic, action values."""
 
-import functools
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ import gymnasium as gym
 import keras
 import tensorflow as tf
 
-from tfrl.agents import _observation_kinds, feedforward
-from tfrl.core import checks
+from tfrl.core import checks, spaces
+from tfrl.policies import _observation_kinds, feedforward
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -179,8 +179,51 @@ class SpaceEncoder(keras.layers.Layer):
         return {**super().get_config(), "kinds": self.kinds, "seed": self.seed}
 
 
+class _SpaceNetwork(keras.Model):
+    """A network of ours for a space: an encoder, and parts made of its arguments."""
+
+    def __init__(
+        self, arguments: dict[str, Any], hidden_units: Sequence[int], **kwargs: Any
+    ) -> None:
+        where = type(self).__name__
+        units = checks.check_whole_numbers(where, "hidden_units", hidden_units, low=1)
+        seed = checks.check_whole_number(where, "seed", arguments["seed"])
+        # Casting is left to the parts: observations and log_std stay float32.
+        super().__init__(autocast=False, **kwargs)
+        self.arguments = {**arguments, "hidden_units": list(units), "seed": seed}
+        self.encoder = SpaceEncoder(
+            arguments["kinds"], seed, name="encoder", dtype=self.dtype_policy
+        )
+
+    @property
+    def kinds(self) -> Any:
+        """Description of the observations; see `SpaceEncoder.describe`."""
+        return self.arguments["kinds"]
+
+    def architecture(self) -> str:
+        """Returns a text that networks of the same computation have in common."""
+        learned = getattr(self, "log_std", None) is not None
+        same = {**self.arguments, "seed": None, "log_std": learned}
+        return json.dumps([type(self).__name__, same, self.dtype_policy.name])
+
+    def _mlp(self, n_outputs: int, gain: float, seed: int, name: str) -> Any:
+        return feedforward.MLP(
+            self.arguments["hidden_units"],
+            self.arguments["activation"],
+            n_outputs,
+            gain,
+            self.arguments["seed"] + seed,
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), **self.arguments}
+
+
 @_SERIALIZABLE
-class ActorCritic(keras.Model):
+class ActorCritic(_SpaceNetwork):
     """Policy parameters and a value from one observation, by separate networks.
 
         features = encoder(observations)
@@ -221,26 +264,13 @@ class ActorCritic(keras.Model):
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
-        units = checks.check_whole_numbers(
-            "ActorCritic", "hidden_units", hidden_units, low=1
-        )
         # Parameters are known by paths; a name that counts models would change them.
         kwargs.setdefault("name", "actor_critic")
-        # Casting is left to the parts: observations and log_std stay float32.
-        super().__init__(autocast=False, **kwargs)
-        self.arguments = {
-            "kinds": kinds,
-            "n_outputs": n_outputs,
-            "log_std": log_std,
-            "hidden_units": list(units),
-            "activation": activation,
-            "seed": checks.check_whole_number("ActorCritic", "seed", seed),
-        }
-        dtype = self.dtype_policy
-        self.encoder = SpaceEncoder(kinds, seed, name="encoder", dtype=dtype)
-        mlp = functools.partial(feedforward.MLP, hidden_units, activation, dtype=dtype)
-        self.actor_network = mlp(n_outputs, 0.01, seed + 100, name="actor")
-        self.critic_network = mlp(1, 1.0, seed + 200, name="critic")
+        arguments = {"kinds": kinds, "n_outputs": n_outputs, "log_std": log_std}
+        arguments |= {"activation": activation, "seed": seed}
+        super().__init__(arguments, hidden_units, **kwargs)
+        self.actor_network = self._mlp(n_outputs, 0.01, 100, "actor")
+        self.critic_network = self._mlp(1, 1.0, 200, "critic")
         self.log_std = log_std  # a weight from `build` on
 
     def build(self, input_shape: Any) -> None:
@@ -292,9 +322,180 @@ class ActorCritic(keras.Model):
         log_std = keras.ops.broadcast_to(self.log_std, keras.ops.shape(outputs))
         return keras.ops.concatenate([outputs, log_std], axis=-1)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), **self.arguments}
+    def dense_layers(self) -> list[Any] | None:
+        """Returns the layers of the actor, where they compute in float32."""
+        exact = self.actor_network.compute_dtype == "float32"
+        return self.actor_network.dense if exact else None
+
+
+@_SERIALIZABLE
+class ActionValues(_SpaceNetwork):
+    """The value of each choice in a state, from one observation.
+
+        features = encoder(observations)
+        Q = values_network(features)
+        Q = V(features) + A(features) - mean A(features)           with `dueling`
+
+    Args:
+        kinds: of the observation space, see `SpaceEncoder.describe`.
+        n_outputs: number of choices.
+        dueling: learn values of states and advantages of choices apart.
+        hidden_units: of each network.
+        activation: of each network.
+        seed: of the initial weights.
+        **kwargs: of `keras.Model`.
+
+    Example:
+        >>> kinds = SpaceEncoder.describe(gym.spaces.Box(-1.0, 1.0, (4,)))
+        >>> ActionValues(kinds, n_outputs=2)(np.zeros((3, 4), np.float32)).shape
+        TensorShape([3, 2])
+
+    References:
+        Wang et al., 2016, Dueling Network Architectures for Deep Reinforcement
+        Learning, eq. 9.
+    """
+
+    def __init__(
+        self,
+        kinds: Any,
+        n_outputs: int,
+        dueling: bool = False,
+        hidden_units: Sequence[int] = (64, 64),
+        activation: str = "relu",
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "action_values")
+        arguments = {"kinds": kinds, "n_outputs": n_outputs, "dueling": dueling}
+        arguments |= {"activation": activation, "seed": seed}
+        super().__init__(arguments, hidden_units, **kwargs)
+        self.values_network = self._mlp(n_outputs, 1.0, 100, "values")
+        self.state_network = self._mlp(1, 1.0, 200, "state") if dueling else None
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for a nest of `[B, ...]` shapes."""
+        self.encoder.build(input_shape)
+        features = self.encoder.compute_output_shape(input_shape)
+        for part in (self.values_network, self.state_network):
+            if part is not None:
+                part.build(features)
+        super().build(input_shape)
+
+    def call(self, observations: Any) -> Any:
+        """Returns the values of all choices, `[B, n_outputs]`."""
+        features = self.encoder(observations)
+        values = self.values_network(features)
+        if self.state_network is None:
+            return values
+        values -= keras.ops.mean(values, axis=-1, keepdims=True)
+        return self.state_network(features) + values
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
+        """Returns the shape of the values."""
+        rows, _ = self.encoder.compute_output_shape(input_shape)
+        return rows, self.arguments["n_outputs"]
+
+    def compute_output_spec(self, observations: Any) -> keras.KerasTensor:
+        """Returns shape and dtype of the values."""
+        shape = self.compute_output_shape(_shapes(observations))
+        return keras.KerasTensor(shape, "float32")
+
+    def dense_layers(self) -> list[Any] | None:
+        """Returns the layers, where they are all, and compute in float32."""
+        exact = self.values_network.compute_dtype == "float32"
+        return self.values_network.dense if exact and not self.state_network else None
+
+
+@_SERIALIZABLE
+class RecurrentNetwork(_SpaceNetwork):
+    """Parameters from an observation and from what is remembered of those before.
+
+        memory = GRU(encoder(observations), memory),  parameters = dense layers(memory)
+
+    Args:
+        kinds: of the observation space, see `SpaceEncoder.describe`.
+        n_outputs: number of parameters.
+        units: size of the memory.
+        hidden_units: of the dense layers.
+        activation: of the dense layers.
+        seed: of the initial weights.
+        **kwargs: of `keras.Model`.
+
+    Example:
+        >>> kinds = SpaceEncoder.describe(gym.spaces.Box(-1.0, 1.0, (4,)))
+        >>> model = RecurrentNetwork(kinds, n_outputs=2, units=8)
+        >>> parameters, memory = model((np.zeros((3, 4), "f"), np.zeros((3, 8), "f")))
+        >>> parameters.shape, memory.shape
+        (TensorShape([3, 2]), TensorShape([3, 8]))
+
+    References:
+        Cho et al., 2014, Learning Phrase Representations using RNN Encoder-Decoder for
+        Statistical Machine Translation, eq. 5-8.
+    """
+
+    def __init__(
+        self,
+        kinds: Any,
+        n_outputs: int,
+        units: int = 64,
+        hidden_units: Sequence[int] = (64,),
+        activation: str = "tanh",
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "recurrent")
+        arguments = {"kinds": kinds, "n_outputs": n_outputs, "units": units}
+        arguments |= {"activation": activation, "seed": seed}
+        super().__init__(arguments, hidden_units, **kwargs)
+        self.memory = keras.layers.GRUCell(
+            units,
+            kernel_initializer=keras.initializers.GlorotUniform(seed + 300),
+            recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 301),
+            name="memory",
+            dtype="float32",
+        )
+        self.output_network = self._mlp(n_outputs, 0.01, 100, "outputs")
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for the shapes of observations and memory."""
+        self.encoder.build(input_shape[0])
+        features = self.encoder.compute_output_shape(input_shape[0])
+        self.memory.build(features)
+        self.output_network.build(input_shape[1])
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> tuple[Any, Any]:
+        """Returns parameters and memory for a pair of observations and memory."""
+        observations, memory = inputs
+        memory, _ = self.memory(self.encoder(observations), [memory])
+        return self.output_network(memory), memory
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Returns shapes and dtypes of parameters and memory."""
+        rows, _ = self.encoder.compute_output_shape(_shapes(inputs[0]))
+        widths = self.arguments["n_outputs"], self.arguments["units"]
+        return tuple(keras.KerasTensor((rows, width), "float32") for width in widths)
+
+    def dense_layers(self) -> None:
+        """Returns None: it is more than dense layers."""
+
+
+def build_for(network: keras.layers.Layer, observation_space: gym.Space) -> None:
+    """Builds a network for batches of a space's observations.
+
+    Args:
+        network: of this module.
+        observation_space: of one environment.
+
+    Example:
+        >>> space = gym.spaces.Box(-1.0, 1.0, (4,))
+        >>> model = ActionValues(SpaceEncoder.describe(space), 2)
+        >>> build_for(model, space)
+        >>> len(model.weights)
+        6
+    """
+    specs = spaces.spec_from_space(observation_space)
+    network.build(tf.nest.map_structure(lambda x: (None, *x.shape), specs))
 
 
 def _shapes(nest: Any) -> Any:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import actor_critic, gradient_transforms
-from tfrl.training.collecting import host_policy
+from tfrl.agents import gradient_transforms, train_state
+from tfrl.policies import actor_critic, host_policy
 
 S = gym.spaces
 IMAGE = S.Box(0, 255, (36, 36, 1), np.uint8)
@@ -18,7 +18,9 @@ def new_policy(observation_space, action_space=None, updates=2, **kwargs):
     policy = actor_critic.ActorCriticPolicy.create(
         observation_space,
         S.Discrete(3) if action_space is None else action_space,
-        tx=gradient_transforms.sgd(1.0),
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(1.0)
+        ),
         **{"hidden_units": (16, 8), **kwargs},
     )
     rng = np.random.default_rng(0)

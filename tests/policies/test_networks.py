@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import networks
+from tfrl.policies import networks
 
 S = gym.spaces
 IMAGE = S.Box(0, 255, (36, 40, 3), np.uint8)
@@ -367,7 +367,7 @@ RELOAD = """
 import sys
 import keras
 import numpy as np
-from tfrl.agents import networks
+from tfrl.policies import networks
 model = keras.saving.load_model(sys.argv[1])
 images = np.load(sys.argv[2])
 observations = {"i": (images["0"], images["1"]), "g": images["g"]}

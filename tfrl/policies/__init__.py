@@ -1,0 +1,44 @@
+"""How an agent acts: networks with an action head, from observations to actions.
+
+Here are the protocol that all who act speak, policies of several kinds, the networks
+that they are made of by default, and the copy in NumPy by which small ones play. Action
+heads are in `tfrl.distributions`, what trains a policy in `tfrl.agents`, noise to
+explore by in `tfrl.exploration`.
+"""
+
+from tfrl.policies.action_value import ActionValuePolicy
+from tfrl.policies.actor_critic import ActorCriticPolicy
+from tfrl.policies.deterministic import DeterministicPolicy
+from tfrl.policies.feedforward import MLP, conv_encoder
+from tfrl.policies.host_policy import HostPolicy, numpy_copy
+from tfrl.policies.network_policy import NetworkPolicy
+from tfrl.policies.networks import (
+    ActionValues,
+    ActorCritic,
+    RecurrentNetwork,
+    SpaceEncoder,
+    build_for,
+)
+from tfrl.policies.policy import Acted, FunctionPolicy, Policy, as_policy
+from tfrl.policies.recurrent import RecurrentPolicy
+
+__all__ = [
+    "Acted",
+    "ActionValuePolicy",
+    "ActionValues",
+    "ActorCritic",
+    "ActorCriticPolicy",
+    "DeterministicPolicy",
+    "FunctionPolicy",
+    "HostPolicy",
+    "MLP",
+    "NetworkPolicy",
+    "Policy",
+    "RecurrentNetwork",
+    "RecurrentPolicy",
+    "SpaceEncoder",
+    "as_policy",
+    "build_for",
+    "conv_encoder",
+    "numpy_copy",
+]

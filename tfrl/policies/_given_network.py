@@ -1,0 +1,191 @@
+"""A Keras model of the user's as the network of a policy."""
+
+from typing import Any
+
+import gymnasium as gym
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import spaces
+from tfrl.policies import _observation_kinds
+
+_SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
+
+
+@_SERIALIZABLE
+class GivenNetwork(keras.Model):
+    """A model of the user's, with the methods of `ActorCritic` or `ActionValues`.
+
+    Outputs become float32, values `[B]`; log standard deviations that the model does
+    not give are a vector of their own at the end of the parameters.
+
+    Args:
+        network: the model.
+        kinds: description of the observations.
+        has_values: whether it gives a pair, of parameters and values.
+        n_log_stds: how many log standard deviations are learned beside it.
+        log_std: their initial value.
+        **kwargs: of `keras.Model`.
+
+    Example:
+        >>> inner = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> model = GivenNetwork(inner, ["flat", [3]])
+        >>> model(np.zeros((4, 3))).shape
+        TensorShape([4, 2])
+    """
+
+    def __init__(
+        self,
+        network: keras.layers.Layer,
+        kinds: Any,
+        has_values: bool = False,
+        n_log_stds: int = 0,
+        log_std: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "given")
+        super().__init__(autocast=False, **kwargs)
+        self.network, self.kinds, self.has_values = network, kinds, has_values
+        self.n_log_stds, self.initial_log_std = n_log_stds, log_std
+        self.log_std: Any = None
+
+    def build(self, input_shape: Any) -> None:
+        """Builds the model by a call, if it is not, for a nest of `[B, ...]` shapes."""
+        if not self.network.built:
+            self.network(_observation_kinds.zeros(self.kinds, input_shape))
+        if self.n_log_stds:
+            self.log_std = self.add_weight(
+                shape=(self.n_log_stds,),
+                initializer=keras.initializers.Constant(self.initial_log_std),
+                name="log_std",
+                dtype="float32",
+                autocast=False,
+            )
+        super().build(input_shape)
+
+    def actor(self, observations: Any) -> Any:
+        """Returns the parameters, `[B, n]`."""
+        return self._both(observations)[0]
+
+    def critic(self, observations: Any) -> Any:
+        """Returns the values, `[B]`."""
+        return self._both(observations)[1]
+
+    def call(self, observations: Any) -> Any:
+        """Returns the parameters, and the values if there are any."""
+        parameters, values = self._both(observations)
+        return (parameters, values) if self.has_values else parameters
+
+    def dense_layers(self) -> list[Any] | None:
+        """Returns the layers of a Sequential of float32 dense layers alone."""
+        if self.has_values or not isinstance(self.network, keras.Sequential):
+            return None
+        layers = [
+            x for x in self.network.layers if not isinstance(x, keras.layers.Flatten)
+        ]
+        plain = [
+            type(x) is keras.layers.Dense
+            and x.use_bias
+            and x.compute_dtype == "float32"
+            for x in layers
+        ]
+        return layers if layers and all(plain) else None
+
+    def _both(self, observations: Any) -> tuple[Any, Any]:
+        outputs = self.network(_observation_kinds.cast(self.kinds, observations))
+        parameters, values = outputs if self.has_values else (outputs, None)
+        parameters = keras.ops.cast(parameters, "float32")
+        if self.log_std is not None:
+            rows = keras.ops.shape(parameters)[0]
+            log_std = keras.ops.broadcast_to(self.log_std, [rows, self.n_log_stds])
+            parameters = keras.ops.concatenate([parameters, log_std], axis=-1)
+        if values is not None:
+            values = keras.ops.cast(values, "float32")
+            if len(values.shape) == 2:
+                values = keras.ops.squeeze(values, -1)
+        return parameters, values
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "network": keras.saving.serialize_keras_object(self.network),
+            "kinds": self.kinds,
+            "has_values": self.has_values,
+            "n_log_stds": self.n_log_stds,
+            "log_std": self.initial_log_std,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "GivenNetwork":
+        """Makes the model that `get_config` described."""
+        network = keras.saving.deserialize_keras_object(config["network"])
+        return cls(**{**config, "network": network})
+
+
+def given(
+    network: Any,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    head: Any,
+    log_std: float | None,
+    *,
+    has_values: bool,
+) -> GivenNetwork:
+    """Returns a built network around the user's.
+
+    Args:
+        network: a Keras layer or model, or a function of both spaces that returns one.
+        observation_space: of one environment.
+        action_space: of one environment.
+        head: that the parameters are for.
+        log_std: initial value of log standard deviations that are learned beside the
+            parameters; None for a network that is to give none.
+        has_values: whether the model gives a pair, of parameters and values.
+
+    Returns:
+        The network; it shares the variables of the user's, which stay as they are.
+
+    Raises:
+        TypeError: if it is no model.
+        ValueError: if its outputs are others.
+    """
+    if not isinstance(network, keras.layers.Layer) and callable(network):
+        network = network(observation_space, action_space)
+    n_least = head.n_outputs - head.n_log_stds
+    widths = [n_least] if log_std is None else sorted({n_least, head.n_outputs})
+    wanted = " or ".join(f"[B, {width}]" for width in widths)
+    wanted = f"(parameters {wanted}, values [B])" if has_values else wanted
+    what = f"to map observations to {wanted}"
+    if not isinstance(network, keras.layers.Layer):
+        raise TypeError(
+            "`network` expected a Keras model, or a function of both spaces that "
+            f"returns one, {what}; got {network!r:.80}"
+        )
+    kinds = _observation_kinds.description(observation_space, images=False)
+    specs = spaces.spec_from_space(observation_space)
+    shapes = tf.nest.map_structure(lambda x: (2, *x.shape), specs)
+    try:
+        outputs = network(_observation_kinds.zeros(kinds, shapes))
+    except Exception as error:
+        raise ValueError(
+            f"`network` expected {what}, of {observation_space}; got a call that fails "
+            f"on two rows of zeros: {str(error).strip().splitlines()[0]:.200}"
+        ) from error
+    leaves = outputs if has_values else (outputs,)
+    shape = [
+        getattr(x, "shape", None)
+        for x in (leaves if isinstance(leaves, list | tuple) else [leaves])
+    ]
+    fits = len(shape) == 1 + has_values and all(x is not None for x in shape)
+    fits = fits and tuple(shape[0]) in [(2, width) for width in widths]
+    if not fits or (has_values and tuple(shape[1]) not in ((2,), (2, 1))):
+        got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
+        raise ValueError(
+            f"`network` expected {what}; got shapes {got} of two rows of observations"
+        )
+    n_beside = 0 if log_std is None else head.n_outputs - int(shape[0][1])
+    built = GivenNetwork(network, kinds, has_values, n_beside, log_std or 0.0)
+    built.build(tf.nest.map_structure(lambda x: (None, *x.shape), specs))
+    return built

@@ -1,0 +1,121 @@
+"""A policy that takes the action of highest value, and explores now and then."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks
+from tfrl.distributions import action_heads
+from tfrl.host import heads
+from tfrl.policies import _given_network, _observation_kinds, network_policy, networks
+
+
+class ActionValuePolicy(network_policy.NetworkPolicy):
+    """A network of action values, played epsilon-greedily.
+
+        Q = network(normalize(observations))
+        actions = argmax Q                with probability 1 - epsilon
+                  uniform                 with probability epsilon
+
+    `act` at temperature t explores with `min(1, t * epsilon)`.
+
+    Attributes:
+        state: the network with its weights, such as a `tfrl.agents.TrainState`.
+        observation_moments: as of `NetworkPolicy`.
+        head: a `CategoricalHead`.
+        epsilon: float32 `[]`.
+
+    Example:
+        >>> policy = ActionValuePolicy.create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
+        ...     learner=tfrl.agents.TrainState.create)
+        >>> policy.act(np.zeros((5, 3), np.float32), temperature=0.0).actions.shape
+        (5,)
+    """
+
+    epsilon: tf.Tensor
+
+    @classmethod
+    def create(
+        cls,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        learner: Callable[[Any], Any],
+        network: Any = None,
+        hidden_units: Sequence[int] = (64, 64),
+        activation: str = "relu",
+        dueling: bool = False,
+        normalize_observations: bool = False,
+        epsilon: float = 0.05,
+        seed: int = 0,
+    ) -> Self:
+        """Builds the network for the spaces of one environment.
+
+        Args:
+            observation_space: see `SpaceEncoder` for the kinds.
+            action_space: a Discrete space.
+            learner: as of `ActorCriticPolicy.create`.
+            network: a Keras model of your own, or a function of both spaces that
+                returns one. From observations `[B, *shape]` (floats as float32,
+                images as uint8, choices as int64) it makes the values of all choices,
+                `[B, n]`.
+            hidden_units: of the network, as of what follows without `network`.
+            activation: of the network.
+            dueling: see `ActionValues`.
+            normalize_observations: keep moments of the float observations.
+            epsilon: share of random actions.
+            seed: of the initial weights.
+
+        Returns:
+            A policy that learned nothing yet.
+
+        Raises:
+            TypeError: if a space is of an unsupported kind, or `network` no model.
+            ValueError: if the outputs of `network` are no value for each choice.
+        """
+        checks.check_within("ActionValuePolicy", "epsilon", epsilon, 0.0, 1.0)
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise TypeError(
+                "`ActionValuePolicy`: `action_space` expected a Discrete space, whose "
+                f"choices have values; got {action_space}"
+            )
+        head = action_heads.action_head(action_space)
+        if network is None:
+            built: Any = networks.ActionValues(
+                networks.SpaceEncoder.describe(observation_space),
+                head.n_outputs,
+                dueling,
+                hidden_units,
+                activation,
+                seed,
+                name="action_values",
+            )
+            networks.build_for(built, observation_space)
+        else:
+            built = _given_network.given(
+                network, observation_space, action_space, head, None, has_values=False
+            )
+        return cls(
+            state=learner(built),
+            observation_moments=_observation_kinds.moments_of(
+                observation_space, normalize_observations
+            ),
+            head=head,
+            epsilon=tf.constant(epsilon, tf.float32),
+        )
+
+    def distributed(self, parameters: Any, temperature: Any, mask: Any) -> tf.Tensor:
+        """Returns the logits of the epsilon-greedy choice; see `NetworkPolicy`."""
+        epsilon = tf.minimum(self.epsilon * temperature, 1.0)
+        return action_heads.epsilon_greedy_logits(parameters, epsilon, mask)
+
+    def host_distributed(
+        self, parameters: np.ndarray, temperature: float, mask: Any
+    ) -> np.ndarray:
+        """Returns what `distributed` does, in NumPy."""
+        epsilon = min(float(self.epsilon) * temperature, 1.0)
+        return heads.epsilon_greedy_logits(parameters, epsilon, mask)

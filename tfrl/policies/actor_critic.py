@@ -1,0 +1,105 @@
+"""A policy and its values: what on-policy agents act and learn by."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import gymnasium as gym
+import tensorflow as tf
+
+from tfrl.distributions import action_heads
+from tfrl.policies import _given_network, _observation_kinds, network_policy, networks
+
+
+class ActorCriticPolicy(network_policy.NetworkPolicy):
+    """A network of policy and values, with observation moments and an action head.
+
+        parameters, values = network(normalize(observations))
+
+    Attributes:
+        state: the network with its weights, such as a `tfrl.agents.TrainState` of an
+            `ActorCritic`; its methods `actor` and `critic` give either alone.
+        observation_moments: as of `NetworkPolicy`.
+        head: from the parameters to actions.
+
+    Example:
+        >>> policy = ActorCriticPolicy.create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2),
+        ...     learner=tfrl.agents.TrainState.create)
+        >>> policy.act(np.zeros((5, 3), np.float32), seed=0).actions.shape
+        (5,)
+    """
+
+    @classmethod
+    def create(
+        cls,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        learner: Callable[[Any], Any],
+        network: Any = None,
+        hidden_units: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        squash: bool = False,
+        log_std: float = 0.0,
+        normalize_observations: bool = False,
+        seed: int = 0,
+    ) -> Self:
+        """Builds the network for the spaces of one environment.
+
+        Args:
+            observation_space: see `SpaceEncoder` for the kinds.
+            action_space: see `action_head` for the kinds.
+            learner: from the built network to what holds its weights, such as
+                `functools.partial(tfrl.agents.TrainState.create, tx=...)`.
+            network: a Keras model of your own, or a function of both spaces that
+                returns one. From observations `[B, *shape]` (floats as float32,
+                images as uint8, choices as int64) it makes a pair: the parameters of
+                the head, `[B, n]`, and the values, `[B]` or `[B, 1]`. Log standard
+                deviations that it leaves out of the parameters are learned beside it.
+            hidden_units: of actor and critic, as of what follows without `network`.
+            activation: of actor and critic.
+            squash: see `action_head`.
+            log_std: initial log standard deviation of continuous raw actions.
+            normalize_observations: keep moments of the float observations.
+            seed: of the initial weights.
+
+        Returns:
+            A policy that learned nothing yet.
+
+        Raises:
+            TypeError: if a space is of an unsupported kind, or `network` no model.
+            ValueError: if `squash` does not fit the action space, or the outputs of
+                `network` do not fit the head.
+        """
+        head = action_heads.action_head(action_space, squash=squash)
+        initial = log_std if head.has_log_std else None
+        if network is None:
+            built: Any = networks.ActorCritic(
+                networks.SpaceEncoder.describe(observation_space),
+                head.n_outputs - head.n_log_stds,
+                initial,
+                hidden_units,
+                activation,
+                seed,
+                # Names of weights are what checkpoints know them by.
+                name="actor_critic",
+            )
+            networks.build_for(built, observation_space)
+        else:
+            built = _given_network.given(
+                network, observation_space, action_space, head, initial, has_values=True
+            )
+        return cls(
+            state=learner(built),
+            observation_moments=_observation_kinds.moments_of(
+                observation_space, normalize_observations
+            ),
+            head=head,
+        )
+
+    def values(self, observations: Any) -> tf.Tensor:
+        """Returns what the critic expects of observations, `[B]`."""
+        return self.state(self.normalize(observations), method="critic")
+
+    def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
+        return self.state(self.normalize(observations), method="actor"), state

@@ -1,0 +1,261 @@
+"""A policy where the environments are: on the host, in NumPy if it is small."""
+
+import functools
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl.host import networks as host_networks
+from tfrl.policies import _observation_kinds
+from tfrl.policies import policy as policies
+
+# Beyond this many weights a compiled TensorFlow call is no slower than NumPy.
+_MIRROR_WEIGHTS = 300_000
+
+
+def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
+    """Copies the network of a policy into NumPy, with normalizer and deviation.
+
+    Args:
+        policy: a policy of this room, or a built `keras.Sequential`.
+
+    Returns:
+        The copy; it shares no memory that the policy could change. None if the network
+        is more than dense layers of known activations over one flat observation, or
+        computes in something else than float32.
+
+    Raises:
+        TypeError: if `policy` is neither.
+
+    Example:
+        >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> numpy_copy(network)(np.zeros((4, 3), np.float32)).shape
+        (4, 2)
+    """
+    if isinstance(policy, keras.Sequential):
+        return _sequential_copy(policy)
+    if not hasattr(policy, "dense_layers"):
+        raise TypeError(
+            "`numpy_copy`: `policy` expected a policy of `tfrl.policies` or a "
+            f"keras.Sequential; got {type(policy).__name__}"
+        )
+    layers = policy.dense_layers()
+    activations = [activation for _, _, activation in layers or ()]
+    if not layers or not {*activations} <= {*host_networks.ACTIVATIONS}:
+        return None
+    log_std, moments = policy.log_std(), policy.observation_moments
+    kept: tuple = ()
+    if moments and moments[0]:
+        deviations = np.sqrt(np.asarray(moments[0].variance) + 1e-8)
+        kept = np.asarray(moments[0].mean), 1.0 / deviations
+    return host_networks.NumpyNetwork(
+        [np.asarray(kernel) for kernel, _, _ in layers],
+        [np.asarray(bias) for _, bias, _ in layers],
+        activations,
+        kept,
+        None if log_std is None else np.asarray(log_std),
+    )
+
+
+def _sequential_copy(
+    network: keras.Sequential,
+) -> host_networks.NumpyNetwork | None:
+    layers = [x for x in network.layers if not isinstance(x, keras.layers.Flatten)]
+    for layer in layers:
+        dense = type(layer) is keras.layers.Dense and layer.built
+        if not dense or layer.compute_dtype != "float32":
+            return None
+    activations = [layer.activation.__name__ for layer in layers]
+    if not layers or not {*activations} <= {*host_networks.ACTIVATIONS}:
+        return None
+    weights = [layer.get_weights() for layer in layers]
+    kernels = [kernel for kernel, *_ in weights]
+    biases = [
+        bias[0] if bias else np.zeros(kernel.shape[1], "f") for kernel, *bias in weights
+    ]
+    return host_networks.NumpyNetwork(kernels, biases, activations)
+
+
+class HostPolicy:
+    """Acts on NumPy observations, fast for a handful of rows.
+
+    The network of a small multilayer perceptron over flat observations is copied into
+    NumPy at each `push`; acting then costs some 20 microseconds where a TensorFlow call
+    costs hundreds. The copy is compared with the network itself on the observations
+    given at each push. Other networks (images, nests, memory, mixed precision,
+    activations that are not copied) run as one compiled TensorFlow function, and a
+    policy that is no network is asked to `act`.
+
+    Args:
+        policy: a policy of this room, or any `Policy`.
+
+    Attributes:
+        policy: the one pushed last.
+        mirrored: whether the network is copied into NumPy.
+
+    Example:
+        >>> space = gym.spaces.Box(-1.0, 1.0, (3,))
+        >>> agent = tfrl.agents.PPO().create(space, gym.spaces.Discrete(2), seed=0)
+        >>> host = HostPolicy(agent.policy)
+        >>> zeros, rng = np.zeros((4, 3), np.float32), np.random.default_rng(0)
+        >>> host.act(zeros, seed=rng).actions.shape
+        (4,)
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self._is_network = hasattr(policy, "dense_layers")
+        copy = numpy_copy(policy) if self._is_network else None
+        self.mirrored = copy is not None and (
+            sum(kernel.size for kernel in copy.kernels) <= _MIRROR_WEIGHTS
+        )
+        self._exact: Any = None
+        if self._is_network:
+            self._as_batch = functools.partial(
+                _observation_kinds.as_batch, "HostPolicy", policy.kinds
+            )
+            self._row_shape = tuple(policy.kinds[1]) if self.mirrored else None
+        self.push(policy)
+
+    def push(self, policy: Any, probe: Any | None = None) -> None:
+        """Takes over the weights and normalizers of a newer version of the policy.
+
+        Args:
+            policy: of the same architecture.
+            probe: nest of `[B, *shape]` observations on which the copy is compared with
+                the network, to 1e-4 of the largest output; None skips that.
+
+        Raises:
+            ValueError: if copy and network differ, or are not finite.
+        """
+        self.policy = policy
+        self._leaves: list[tf.Tensor] | None = None
+        if not self.mirrored:
+            return
+        self._copy: Any = numpy_copy(policy)
+        if probe is None:
+            return
+        mirrored, exact = self(probe), self._network(probe, ())[0]
+        error = np.abs(mirrored - exact).max()
+        if not error <= 1e-4 * max(1.0, np.abs(exact).max()):
+            raise ValueError(
+                "`HostPolicy.push`: `policy` expected to equal its NumPy copy within "
+                f"1e-4; got a difference of {error}; if the weights are no longer "
+                "finite, lower the learning rate"
+            )
+
+    def act(
+        self,
+        observations: Any,
+        state: Any = (),
+        *,
+        seed: np.random.Generator | None = None,
+        temperature: float = 1.0,
+        mask: Any = None,
+        log_probs: bool = False,
+    ) -> policies.Acted:
+        """Chooses actions.
+
+        Args:
+            observations: nest of arrays `[B, *shape]`; lists are made arrays.
+            state: as of `Policy.act`.
+            seed: what draws; not needed at temperature 0.
+            temperature: as of `Policy.act`.
+            mask: as of `Policy.act`.
+            log_probs: whether to compute them.
+
+        Returns:
+            NumPy arrays; log-probabilities are None unless asked for.
+
+        Raises:
+            TypeError: if a part is no array and no list of numbers.
+            ValueError: if a part is missing or of another shape, or rows differ.
+        """
+        policy = self.policy
+        if not self._is_network:
+            drawn = None
+            if temperature and seed is not None:
+                drawn = seed.integers(0, 2**31 - 1, size=2, dtype=np.int32)
+            acted = policy.act(
+                observations, state, seed=drawn, temperature=temperature, mask=mask
+            )
+            return policies.Acted(*tf.nest.map_structure(_array, tuple(acted)))
+        if self.mirrored:
+            parameters = self(observations)
+        else:
+            parameters, state = self._network(self._as_batch(observations), state)
+        head = policy.head
+        shaped = policy.host_distributed(parameters, temperature or 1.0, mask)
+        raw = (
+            head.host_mode(shaped)
+            if not temperature
+            else head.host_sample(shaped, seed)
+        )
+        known = head.host_log_prob(shaped, raw) if log_probs else None
+        return policies.Acted(head.host_to_env(raw), raw, known, state)
+
+    def initial_state(self, batch_size: int) -> Any:
+        """Returns the state at the beginning of episodes, in NumPy."""
+        return tf.nest.map_structure(_array, self.policy.initial_state(batch_size))
+
+    def _network(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
+        if self._leaves is None:
+            self._leaves = tf.nest.flatten(self.policy.without_optimizer())
+        if self._exact is None:
+            self._exact = self._concrete(self._leaves, (observations, state))
+        given = [tf.constant(leaf) for leaf in tf.nest.flatten((observations, state))]
+        if given[0].shape[0] == 0:  # which compiled convolutions do not take
+            outputs = self.policy.outputs(observations, state)
+        else:
+            outputs = self._exact(*self._leaves, *given)
+        return tf.nest.map_structure(np.asarray, tuple(outputs))
+
+    def _concrete(self, leaves: list[tf.Tensor], nest: Any) -> Any:
+        """Returns the network as one function of flat tensors, traced once."""
+        template, n_leaves = self.policy.without_optimizer(), len(leaves)
+        structure = tf.nest.map_structure(lambda _: 0, nest)
+        # GPUs round float32 products to 11 bits: the copy is held against the CPU.
+        device = "CPU:0" if self.mirrored else None
+
+        def network(*flat: tf.Tensor) -> tuple[tf.Tensor, Any]:
+            policy = tf.nest.pack_sequence_as(template, flat[:n_leaves])
+            with tf.device(device):
+                return policy.outputs(
+                    *tf.nest.pack_sequence_as(structure, flat[n_leaves:])
+                )
+
+        specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
+        specs += [
+            tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
+            for leaf in tf.nest.flatten(nest)
+        ]
+        return tf.function(network, autograph=False).get_concrete_function(*specs)
+
+    def __call__(self, observations: Any) -> np.ndarray:
+        """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`.
+
+        Args:
+            observations: arrays; lists of numbers are made arrays.
+
+        Returns:
+            The parameters, float32, as the network makes them.
+
+        Raises:
+            TypeError: if a part is no array and no list of numbers.
+            ValueError: if a part is missing or of another shape, or rows differ.
+        """
+        if not self.mirrored:
+            return self._network(self._as_batch(observations), ())[0]
+        # At each step of the environments: a comparison of shapes, and no more.
+        if (
+            type(observations) is not np.ndarray
+            or observations.shape[1:] != self._row_shape
+            or not observations.shape
+        ):
+            observations = np.asarray(self._as_batch(observations))
+        return self._copy(observations)
+
+
+def _array(leaf: Any) -> Any:
+    return None if leaf is None else np.asarray(leaf)

@@ -1,0 +1,258 @@
+"""The base of policies that are a network with an action head."""
+
+from typing import Any, Self
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import checks, pytree, random
+from tfrl.policies import _keras_policy, _observation_kinds, host_policy, policy
+
+
+class NetworkPolicy(pytree.PyTreeNode):
+    """A network, an action head, and moments that normalize observations.
+
+        parameters = network(normalize(observations))
+        actions = head.to_env(head.sample(parameters))
+
+    The base of this room's policies; `ActorCriticPolicy` and `ActionValuePolicy` say
+    what network they take.
+
+    Attributes:
+        state: the network with its weights, such as a `tfrl.agents.TrainState`: called
+            as `state(observations, params=None, method=None)`.
+        observation_moments: one `RunningMoments` per float observation in `tf.nest`
+            order, `()` for the others; `()` altogether without normalization.
+        head: from parameters to actions, of `tfrl.distributions.action_head`.
+    """
+
+    state: Any
+    observation_moments: Any
+    head: Any = pytree.nonpytree_field()
+
+    @property
+    def kinds(self) -> Any:
+        """Description of the observations; see `SpaceEncoder.describe`."""
+        return self.state.model_def.kinds
+
+    @property
+    def has_log_probs(self) -> bool:
+        """Whether actions have log-probabilities."""
+        return True
+
+    def initial_state(self, batch_size: int) -> Any:  # noqa: ARG002
+        """Returns `()`: the policy remembers nothing."""
+        return ()
+
+    def outputs(self, observations: Any, state: Any = ()) -> tuple[Any, Any]:
+        """Returns the head's parameters `[B, n]` and the new state, of tensors.
+
+        Compiled when called eagerly, once per batch size.
+
+        Args:
+            observations: nest of `[B, *shape]`.
+            state: as of `act`.
+        """
+        if tf.inside_function():
+            return self._outputs(observations, state)
+        light = self.without_optimizer().lent()
+        return _compiled_outputs(light, observations, state)
+
+    def parameters(self, observations: Any) -> tf.Tensor:
+        """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`."""
+        return self.outputs(observations)[0]
+
+    def act(
+        self,
+        observations: Any,
+        state: Any = (),
+        *,
+        seed: Any = None,
+        temperature: float = 1.0,
+        mask: Any = None,
+    ) -> policy.Acted:
+        """Chooses actions, as `Policy.act` says.
+
+        NumPy observations, and lists of numbers, are answered by NumPy arrays: of a
+        small multilayer perceptron its copy computes them, without TensorFlow.
+
+        Args:
+            observations: nest of `[B, *shape]`.
+            state: as of `Policy.act`.
+            seed: int, int32 `[2]`; None draws one from TensorFlow's generator. With
+                NumPy observations a `numpy.random.Generator` too. NumPy and tensors
+                are drawn differently by one seed.
+            temperature: divides logits, multiplies standard deviations and the
+                exploration; 0 takes the most probable action.
+            mask: `[B, n]` bool, the choices that are allowed; None for all.
+
+        Returns:
+            Actions, and what they were made of.
+
+        Raises:
+            TypeError: if an observation is no array and no list of numbers.
+            ValueError: if an observation is of another shape or, eagerly, NaN, or
+                infinite without normalization; if `temperature` is negative.
+        """
+        where = "act"
+        observations = _observation_kinds.as_batch(where, self.kinds, observations)
+        _observation_kinds.check_finite(
+            where, observations, clipped=bool(self.observation_moments)
+        )
+        checks.check_within(where, "temperature", temperature, 0.0, np.inf)
+        if not any(map(tf.is_tensor, tf.nest.flatten(observations))):
+            return self._acted_on_host(observations, state, seed, temperature, mask)
+        parameters, state = self.outputs(observations, state)
+        shaped = self.distributed(parameters, temperature or 1.0, mask)
+        if temperature == 0.0:
+            raw = self.head.mode(shaped)
+        else:
+            raw = self.head.sample(shaped, random.new_seed(seed))
+        log_probs = self.head.log_prob(shaped, raw) if self.has_log_probs else None
+        return policy.Acted(self.head.to_env(raw), raw, log_probs, state)
+
+    def sample_actions(
+        self,
+        observations: Any,
+        *,
+        seed: Any = None,
+        temperature: float = 1.0,
+    ) -> Any:
+        """Returns the actions of `act` alone."""
+        return self.act(observations, seed=seed, temperature=temperature).actions
+
+    def distributed(self, parameters: Any, temperature: float, mask: Any) -> tf.Tensor:
+        """Returns the parameters of the distribution of actions.
+
+        Args:
+            parameters: `[B, n]`, of the network.
+            temperature: positive, as of `act`.
+            mask: as of `act`.
+        """
+        if mask is not None:
+            parameters = self.head.masked(parameters, mask)
+        if temperature != 1.0:
+            parameters = self.head.tempered(parameters, temperature)
+        return parameters
+
+    def host_distributed(
+        self, parameters: np.ndarray, temperature: float, mask: Any
+    ) -> np.ndarray:
+        """Returns what `distributed` does, in NumPy."""
+        if mask is not None:
+            parameters = self.head.host_masked(parameters, mask)
+        if temperature != 1.0:
+            parameters = self.head.host_tempered(parameters, temperature)
+        return parameters
+
+    def dense_layers(self) -> list[tuple[Any, Any, str]] | None:
+        """Returns (kernel, bias, activation) of the layers that make the parameters.
+
+        None where the network is more than dense layers over one flat observation.
+        """
+        layers = self.state.model_def.dense_layers()
+        if layers is None or self.kinds[0] != "flat":
+            return None
+        params = self.state.params
+        return [
+            (params[x.kernel.path], params[x.bias.path], x.activation.__name__)
+            for x in layers
+        ]
+
+    def log_std(self) -> tf.Tensor | None:
+        """Returns the learned log standard deviations, or None where there are none."""
+        variable = getattr(self.state.model_def, "log_std", None)
+        return None if variable is None else self.state.params[variable.path]
+
+    def to_keras(self, name: str | None = None) -> keras.Model:
+        """Returns a functional Keras model of the network, with its trained weights.
+
+        It takes raw observations, a nest of `[B, *shape]` as the space has it, images
+        as uint8, choices as int64 and numbers as float32; the normalizer, if there is
+        one, is part of it and stays as it is. What it returns is what the network does.
+
+        The model is apart from the policy: train it, save it as `.keras`, or give it to
+        `export_model`. Where a file of it is loaded, tfrl must have been imported.
+
+        Args:
+            name: of the model, such as where several go into one; "policy" if None.
+
+        Returns:
+            The model.
+
+        Raises:
+            TypeError: if `name` is no text.
+            ValueError: in a graph, where no variables can be made.
+        """
+        # The network keeps its name, by which its weights go.
+        if not isinstance(name, str | None):
+            raise TypeError(
+                f"`to_keras`: `name` expected a str or None; got {name!r:.80}"
+            )
+        return _keras_policy.keras_policy(
+            self.state.to_keras(), self.kinds, self.observation_moments, name
+        )
+
+    def normalize(self, observations: Any) -> Any:
+        """Returns a nest `[..., *shape]` of observations, the float ones normalized."""
+        if not self.observation_moments:
+            return observations
+        leaves = [
+            kept.normalize(leaf) if kept else leaf
+            for kept, leaf in zip(
+                self.observation_moments, tf.nest.flatten(observations), strict=True
+            )
+        ]
+        return tf.nest.pack_sequence_as(observations, leaves)
+
+    def update_moments(self, observations: Any, valid: tf.Tensor) -> Self:
+        """Returns the policy with moments that know the `valid` observations too."""
+        updated = tuple(
+            kept.update(leaf, tf.cast(valid, tf.float64)) if kept else kept
+            for kept, leaf in zip(
+                self.observation_moments, tf.nest.flatten(observations), strict=True
+            )
+        )
+        return self.replace(observation_moments=updated)
+
+    def without_optimizer(self) -> Self:
+        """Returns the policy without its optimizer state: cheaper to pass around."""
+        return self.replace(state=self.state.replace(opt_state=()))
+
+    def lent(self) -> Self:
+        """Returns the policy on the network that compiled functions know it by."""
+        return self.replace(state=self.state.lent())
+
+    def returned(self, owner: Self) -> Self:
+        """Returns a policy that was `lent` a network on that of `owner`."""
+        return self.replace(state=self.state.returned(owner.state))
+
+    def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
+        return self.state(self.normalize(observations)), state
+
+    def _acted_on_host(
+        self, observations: Any, state: Any, seed: Any, temperature: float, mask: Any
+    ) -> policy.Acted:
+        # Beside the fields: a new policy gets a copy of its own.
+        host = self.__dict__.get("_host")
+        if host is None:
+            host = self.__dict__["_host"] = host_policy.HostPolicy(self)
+        rng = seed
+        if temperature and not isinstance(seed, np.random.Generator):
+            rng = np.random.default_rng(np.abs(np.asarray(random.new_seed(seed))))
+        return host.act(
+            observations,
+            state,
+            seed=rng,
+            temperature=temperature,
+            mask=mask,
+            log_probs=self.has_log_probs,
+        )
+
+
+def _outputs(acting: NetworkPolicy, observations: Any, state: Any) -> tuple[Any, Any]:
+    return acting._outputs(observations, state)
+
+
+_compiled_outputs = tf.function(_outputs, autograph=False)

@@ -1,0 +1,105 @@
+"""A policy with a memory of its episode."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import gymnasium as gym
+import keras
+import tensorflow as tf
+
+from tfrl.core import checks, pytree, spaces
+from tfrl.distributions import action_heads
+from tfrl.policies import _observation_kinds, network_policy, networks
+
+
+class RecurrentPolicy(network_policy.NetworkPolicy):
+    """A network that takes and gives a memory, with an action head.
+
+        parameters, memory = network((normalize(observations), memory))
+
+    Attributes:
+        state: the network with its weights, such as a `tfrl.agents.TrainState` of a
+            `RecurrentNetwork`.
+        observation_moments: as of `NetworkPolicy`.
+        head: from the parameters to actions.
+        units: size of the memory, float32 `[B, units]`, zeros at first.
+
+    Example:
+        >>> policy = RecurrentPolicy.create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), units=8,
+        ...     learner=tfrl.agents.TrainState.create)
+        >>> acted = policy.act(
+        ...     np.zeros((5, 3), np.float32), policy.initial_state(5), seed=0)
+        >>> acted.state.shape
+        (5, 8)
+    """
+
+    units: int = pytree.nonpytree_field()
+
+    @classmethod
+    def create(
+        cls,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        learner: Callable[[Any], Any],
+        units: int = 64,
+        hidden_units: Sequence[int] = (64,),
+        activation: str = "tanh",
+        squash: bool = False,
+        normalize_observations: bool = False,
+        seed: int = 0,
+    ) -> Self:
+        """Builds the network for the spaces of one environment.
+
+        Args:
+            observation_space: see `SpaceEncoder` for the kinds.
+            action_space: see `action_head` for the kinds.
+            learner: as of `ActorCriticPolicy.create`.
+            units: size of the memory.
+            hidden_units: of the layers behind the memory.
+            activation: of these layers.
+            squash: see `action_head`.
+            normalize_observations: keep moments of the float observations.
+            seed: of the initial weights.
+
+        Returns:
+            A policy that learned nothing yet.
+
+        Raises:
+            TypeError: if a space is of an unsupported kind.
+            ValueError: if `squash` does not fit the action space.
+        """
+        checks.check_whole_number("RecurrentPolicy", "units", units, low=1)
+        head = action_heads.action_head(action_space, squash=squash)
+        network = networks.RecurrentNetwork(
+            networks.SpaceEncoder.describe(observation_space),
+            head.n_outputs,
+            units,
+            hidden_units,
+            activation,
+            seed,
+            name="recurrent",
+        )
+        specs = spaces.spec_from_space(observation_space)
+        shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
+        network.build((shapes, (None, units)))
+        return cls(
+            state=learner(network),
+            observation_moments=_observation_kinds.moments_of(
+                observation_space, normalize_observations
+            ),
+            head=head,
+            units=units,
+        )
+
+    def initial_state(self, batch_size: int) -> tf.Tensor:
+        """Returns zeros, float32 `[B, units]`."""
+        return tf.zeros([batch_size, self.units])
+
+    def to_keras(self, name: str | None = None) -> keras.Model:
+        """Returns the network with its trained weights, without the normalizer."""
+        return self.state.to_keras(name)
+
+    def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
+        return self.state((self.normalize(observations), state))

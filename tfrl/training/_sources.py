@@ -1,0 +1,188 @@
+"""Where the experience of a running trainer comes from, and how it is resumed."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl.core import durable, records, spaces
+from tfrl.replay import episodes
+from tfrl.replay.disk import saving
+from tfrl.replay.sampling import prioritized, transitions, uniform
+from tfrl.training import experience
+
+
+class Latest:
+    """The trajectory that was just collected."""
+
+    def add(self, trajectory: records.Trajectory) -> None:
+        self._trajectory = trajectory
+
+    def drawn(self, env_steps: int) -> Any:  # noqa: ARG002
+        """Returns what the agent is to learn from; None if it is too early."""
+        return self._trajectory
+
+    def learned(self, priorities: Any) -> None:
+        """Takes the priorities that an agent gave to what was drawn."""
+
+    def state(self) -> Any:
+        """Returns what a resumed run needs, as plain values."""
+        return None
+
+    def set_state(self, state: Any) -> None:
+        """Takes up where `state` was returned."""
+
+    def save(self, directory: pathlib.Path, step: int) -> None:
+        """Saves what is no plain value, before the checkpoint of that step."""
+
+    def load(self, directory: pathlib.Path, step: int) -> None:
+        """Loads what `save` saved."""
+
+    def prune(self, directory: pathlib.Path, steps: list[int]) -> None:
+        """Removes what belongs to none of the checkpoints."""
+
+
+class Replay(Latest):
+    """A replay of everything that was collected.
+
+    Args:
+        config: its settings.
+        observation_space: of one environment.
+        raw_actions: nest of `[N, ...]`, as the policy draws them.
+        n_envs: environments of all workers.
+        seed: of draws.
+    """
+
+    def __init__(
+        self,
+        config: experience.Replayed,
+        observation_space: gym.Space,
+        raw_actions: Any,
+        n_envs: int,
+        seed: int,
+    ) -> None:
+        self._config, self._count = config, config.n_gradient_steps(n_envs)
+        actions = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape[1:], x.dtype), raw_actions
+        )
+        observations = spaces.spec_from_space(observation_space)
+        store = episodes.EpisodeStore(observations, actions, config.capacity, n_envs)
+        kind = transitions.Transitions(config.n_step_returns, config.gamma)
+        draws = np.random.default_rng([seed, 7])
+        self._replay: Any
+        if config.sampler == "uniform":
+            self._replay = uniform.UniformReplay(store, kind, draws)
+        else:
+            self._replay = prioritized.PrioritizedReplay(
+                store, kind, config.alpha, config.beta, seed=draws
+            )
+        self._indices: Any = None
+        self._base: pathlib.Path | None = None
+
+    def add(self, trajectory: records.Trajectory) -> None:
+        for t, valid in enumerate(trajectory.valid):
+            ids = None if valid.all() else np.flatnonzero(valid)
+            if ids is not None and not len(ids):
+                continue
+            rows = slice(None) if ids is None else ids
+            step = tf.nest.map_structure(
+                lambda x, t=t, rows=rows: x[t][rows], trajectory
+            )
+            self._replay.store.add(
+                step.observations,
+                step.actions,
+                step.rewards,
+                step.terminated,
+                step.truncated,
+                step.next_observations,
+                env_ids=ids,
+            )
+
+    def drawn(self, env_steps: int) -> Any:
+        if env_steps < self._config.learning_starts or not self._replay.size:
+            return None
+        size = self._config.batch_size
+        sample = self._replay.sample(self._count * size)
+        self._indices = sample.indices
+        return tf.nest.map_structure(
+            lambda x: x.reshape(self._count, size, *x.shape[1:]), sample
+        )
+
+    def learned(self, priorities: Any) -> None:
+        if self._config.sampler != "prioritized":
+            return
+        if priorities is None:
+            raise ValueError(
+                "`Trainer`: `experience` expected an agent whose info has `priorities` "
+                "[K, B], as its sampler is 'prioritized'; got none; take 'uniform'"
+            )
+        self._replay.update_priorities(self._indices, np.ravel(np.asarray(priorities)))
+
+    def cut(self) -> None:
+        """Ends all episodes: those that follow are others."""
+        self._replay.store.cut()
+
+    def save(self, directory: pathlib.Path, step: int) -> None:
+        folder = directory / "replay" / f"step-{step}"
+        saving.save(folder, {"replay": self._replay}, base=self._base)
+        self._base = folder
+
+    def load(self, directory: pathlib.Path, step: int) -> None:
+        folder = directory / "replay" / f"step-{step}"
+        saving.load(folder, {"replay": self._replay})
+        self._base = folder
+
+    def prune(self, directory: pathlib.Path, steps: list[int]) -> None:
+        kept = {f"step-{step}" for step in steps}
+        for folder in (directory / "replay").iterdir():
+            if folder.name not in kept:
+                durable.remove_folder(folder)
+
+
+class Batches(Latest):
+    """Batches of recorded rows, shuffled anew for each pass.
+
+    Args:
+        config: its settings.
+        seed: of the order.
+    """
+
+    def __init__(self, config: experience.FromDataset, seed: int) -> None:
+        where = "`FromDataset`: `data` expected"
+        data = config.data() if callable(config.data) else config.data
+        if not isinstance(data, Mapping):
+            raise TypeError(f"{where} a mapping of arrays; got {data!r:.80}")
+        self._data = tf.nest.map_structure(np.asarray, dict(data))
+        lengths = {len(x) if x.ndim else 0 for x in tf.nest.flatten(self._data)}
+        if len(lengths) != 1 or min(lengths) < config.batch_size:
+            raise ValueError(
+                f"{where} arrays of one length, of {config.batch_size} rows at least; "
+                f"got {sorted(lengths)}"
+            )
+        (self._n_rows,) = lengths
+        self._config, self._seed, self._n_drawn = config, seed, 0
+
+    def drawn(self, env_steps: int) -> Any:  # noqa: ARG002
+        config = self._config
+        per_pass = self._n_rows // config.batch_size
+        picked = []
+        for _ in range(config.n_batches):
+            number, place = divmod(self._n_drawn, per_pass)
+            if not picked or not place:
+                order = np.random.default_rng([self._seed, number]).permutation(
+                    self._n_rows
+                )
+            start = place * config.batch_size
+            picked.append(order[start : start + config.batch_size])
+            self._n_drawn += 1
+        rows = np.stack(picked)
+        return tf.nest.map_structure(lambda x: x[rows], self._data)
+
+    def state(self) -> Any:
+        return self._n_drawn
+
+    def set_state(self, state: Any) -> None:
+        self._n_drawn = int(state)
