@@ -75,7 +75,12 @@ class Odd(gym.Env):
         return np.full((32, 48, 3), self.steps, np.uint8)
 
 
-gym.register("Pong84-v0", entry_point=pong)
-gym.register("Pong84x1-v0", entry_point=pong, kwargs={"axis_of_channels": True})
-gym.register("Balance-v0", entry_point=balance, max_episode_steps=1000)
-gym.register("Odd-v0", entry_point=Odd)
+# One process may import this file by two names.
+for _name, _point, _options in (
+    ("Pong84-v0", pong, {}),
+    ("Pong84x1-v0", pong, {"kwargs": {"axis_of_channels": True}}),
+    ("Balance-v0", balance, {"max_episode_steps": 1000}),
+    ("Odd-v0", Odd, {}),
+):
+    if _name not in gym.registry:
+        gym.register(_name, entry_point=_point, **_options)

@@ -133,7 +133,7 @@ def test_environments_in_processes_of_their_own(tmp_path):
 @pytest.mark.parametrize("env_id", ["Pong84-v0", "Pong84x1-v0"])
 def test_stacks_of_frames_are_convolved(env_id, monkeypatch):
     pytest.importorskip("ale_py")
-    from tfrl.agents import networks
+    from tfrl.policies import networks
     from tfrl.environments import vector
 
     monkeypatch.syspath_prepend(FOLDER)
