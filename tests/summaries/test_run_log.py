@@ -1,11 +1,24 @@
+import errno
 import json
 import os
+import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tensorboard.backend.event_processing import event_accumulator
 
+from tfrl.core import durable
 from tfrl.summaries import run_log
 
 COLUMNS = ["train/loss", "eval/return_mean"]
@@ -289,3 +302,239 @@ def test_first_step_is_not_negative(tmp_path):
     with run_log.RunLog(tmp_path, COLUMNS) as log:
         with pytest.raises(ValueError, match="0 at first.*got -1"):
             log.write(-1, {})
+
+
+def test_columns_are_added_at_the_end(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 0.5})
+        log.widen(["q", "train/loss", "entropy"])
+        assert log.columns == (*COLUMNS, "q", "entropy")
+        log.write(2, {"entropy": 3, "train/loss": 0.25})
+        log.widen(["q"])
+        log.widen([])
+        assert log.path.read_text() == (
+            "env_steps,train/loss,eval/return_mean,q,entropy\n1,0.5,,,\n2,0.25,,,3\n"
+        )
+    assert len(os.listdir(tmp_path)) == 2
+    assert points(tmp_path, "train/loss") == [(1, 0.5), (2, 0.25)]
+    assert points(tmp_path, "entropy") == [(2, 3.0)]
+    with pytest.raises(ValueError, match="`RunLog.widen`: expected an open log"):
+        log.widen(["late"])
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, [*COLUMNS, "q"]], ids=["then", "now"])
+@pytest.mark.parametrize(
+    "lacking", [[], ["columns"], ["columns", "csv_sha256"]], ids=str
+)
+def test_a_position_from_before_a_widening_stays_good(tmp_path, columns, lacking):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 1.5})
+        position = json.loads(json.dumps(log.position()))
+        log.write(2, {"train/loss": 2.5})
+        log.widen(["q"])
+        log.write(3, {"q": 1})
+    assert position["columns"] == 2
+    position = {name: position[name] for name in position if name not in lacking}
+    assert run_log.RunLog.fits(log.path.read_bytes(), position)
+    for _ in range(2):
+        with run_log.RunLog(tmp_path, columns, resume_at=position) as again:
+            assert again.columns == (*COLUMNS, "q")
+            assert again.position()["columns"] == 3
+            again.widen(["q"])
+            again.write(2, {"q": 7})
+        assert log.path.read_text() == (
+            "env_steps,train/loss,eval/return_mean,q\n1,1.5,,\n2,,,7\n"
+        )
+        assert points(tmp_path, "train/loss") == [(1, 1.5)]
+        assert points(tmp_path, "q") == [(2, 7.0)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "change", "message"),
+    [
+        (["train/loss"], ("", ""), "`columns` expected those of"),
+        ([*COLUMNS, "q"], ("", ""), "`columns` expected those of"),
+        ([*COLUMNS, "r", "q"], ("", ""), "`columns` expected those of"),
+        (COLUMNS, ("1.5", "1.6"), "as it was written up to byte"),
+        (COLUMNS, ("train/loss", "train/lass"), "as it was written up to byte"),
+        (COLUMNS, ("1,1.5,,,", "1,1.5,,,9"), "end of a row"),
+        (COLUMNS, ("1,1.5,,,", "1,1.5,,"), "as it was written up to byte|end of a row"),
+        (COLUMNS, ("1,1.5,,,\n", ""), "as it was written up to byte|end of a row"),
+        (COLUMNS, (",q,r", ",q"), "as it was written up to byte|end of a row"),
+        (COLUMNS, (",q,r", ""), "as it was written up to byte|end of a row"),
+    ],
+    ids=[
+        *["fewer", "between", "other", "value", "name", "filled", "short_row"],
+        *["lost_row", "short_header", "narrow_header"],
+    ],
+)
+def test_what_does_not_fit_a_widened_file_changes_nothing(
+    tmp_path, columns, change, message
+):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 1.5})
+        position = log.position()
+        log.widen(["q", "r"])
+        log.write(2, {"train/loss": 2.5})
+    log.path.write_text(log.path.read_text().replace(*change))
+    assert run_log.RunLog.fits(log.path.read_bytes(), position) is (not any(change))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=message):
+        run_log.RunLog(tmp_path, columns, resume_at=position)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_narrower_file_than_the_position_is_refused(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 1.5})
+        old = log.path.read_bytes()
+        log.widen(["q"])
+        position = log.position()
+    log.path.write_bytes(old)
+    with pytest.raises(ValueError, match="end of a row"):
+        run_log.RunLog(tmp_path, COLUMNS, resume_at=position)
+    assert log.path.read_bytes() == old
+
+
+def test_refused_widenings_change_nothing(tmp_path):
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
+        log.write(1, {"train/loss": 1.5})
+        before = log.path.read_bytes()
+        for names in (["a,b"], ["a", "a"], ["env_steps"], [""], [5]):
+            with pytest.raises(ValueError, match="`RunLog.widen`: `names` expected"):
+                log.widen(names)
+        assert log.columns == tuple(COLUMNS) and log.path.read_bytes() == before
+        # A digest computed anew would hide what was changed.
+        changed = before.replace(b"1.5", b"1.6")
+        log.path.write_bytes(changed)
+        with pytest.raises(ValueError, match="`RunLog.widen`: expected .* as it was"):
+            log.widen(["q"])
+        assert log.path.read_bytes() == changed
+        log.path.write_bytes(before)
+        log.widen(["q"])
+        log.write(2, {"q": 1})
+    assert run_log.read_metrics(log.path)["env_steps"].tolist() == [1, 2]
+
+
+def test_a_disk_that_takes_no_wider_file(tmp_path, monkeypatch):
+    log = run_log.RunLog(tmp_path, COLUMNS)
+    log.write(1, {"train/loss": 1.5})
+    position, before = log.position(), log.path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "flush_to_disk", full)
+        with pytest.raises(OSError, match="`RunLog`: `directory` expected a disk"):
+            log.widen(["q"])
+    assert log.path.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == [position["event_file"], "metrics.csv"]
+    with pytest.raises(ValueError, match="expected an open log"):
+        log.write(2, {})
+    log.close()
+    with run_log.RunLog(tmp_path, COLUMNS, resume_at=position) as log:
+        log.widen(["q"])
+
+
+NAMES = st.lists(st.sampled_from("abcdefgh"), max_size=3, unique=True)
+NUMBERS = st.one_of(st.integers(-9, 99), st.floats())
+
+
+class WidenedLogs(RuleBasedStateMachine):
+    """A log against plain dicts: rows, widenings, positions, kills at any moment."""
+
+    @initialize(columns=NAMES)
+    def begin(self, columns):
+        self.folder = tempfile.TemporaryDirectory()
+        self.log = run_log.RunLog(self.folder.name, columns)
+        self.columns, self.rows, self.steps = list(columns), [], 0
+        self.places = [(dict(run_log.RunLog.START), 0, columns)]
+
+    @rule(more=st.integers(1, 200), data=st.data())
+    def write(self, more, data):
+        self.steps += more
+        names = data.draw(st.sets(st.sampled_from(self.columns or ["none"])))
+        row = {name: data.draw(NUMBERS) for name in names if name in self.columns}
+        self.log.write(self.steps, row)
+        self.rows.append({"env_steps": self.steps, **row})
+
+    @rule(names=NAMES)
+    def widen(self, names):
+        self.log.widen(names)
+        self.columns += [name for name in names if name not in self.columns]
+
+    @rule()
+    def keep_position(self):
+        position = json.loads(json.dumps(self.log.position()))
+        self.places.append((position, len(self.rows), list(self.columns)))
+
+    @rule(data=st.data(), junk=st.sampled_from([b"", b"7", b"7,,,,,,,,,\n,,\n9,"]))
+    def kill(self, data, junk):
+        with self.log.path.open("ab") as file:
+            file.write(junk)
+        self.go_on(data)
+
+    @precondition(lambda self: len(self.columns) < 8)
+    @rule(data=st.data(), is_renamed=st.booleans(), names=NAMES.filter(bool))
+    def kill_while_widening(self, data, is_renamed, names):
+        rename, path = os.rename, self.log.path
+
+        def killed(source, target):
+            if is_renamed:
+                rename(source, target)
+            raise MemoryError
+
+        new = [name for name in names if name not in self.columns]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(durable.os, "rename", killed)
+            if new:
+                with pytest.raises(MemoryError):
+                    self.log.widen(names)
+                with pytest.raises(ValueError, match="expected an open log"):
+                    self.log.write(self.steps, {})
+        if is_renamed:
+            self.columns += new
+        else:
+            path.with_name(".writing-metrics.csv").write_bytes(b"env_steps,half")
+        self.check()
+        self.go_on(data)
+
+    def go_on(self, data):
+        """Opens the log at an earlier position; those after it are gone."""
+        self.log.close()  # writes nothing
+        index = data.draw(st.integers(0, len(self.places) - 1))
+        self.places = self.places[: index + 1]
+        position, count, then = self.places[index]
+        lacking = data.draw(
+            st.sampled_from([(), ("columns",), ("columns", "csv_sha256")])
+        )
+        position = {name: position[name] for name in position if name not in lacking}
+        columns = data.draw(st.sampled_from([then, self.columns]))
+        self.log = run_log.RunLog(self.folder.name, columns, position)
+        if not position["csv_bytes"]:
+            self.columns = list(columns)
+        self.rows = self.rows[:count]
+        self.steps = self.rows[-1]["env_steps"] if self.rows else 0
+
+    @invariant()
+    def check(self):
+        names = ["env_steps", *self.columns]
+        lines = [names, *([repr(row.get(x, "")) for x in names] for row in self.rows)]
+        text = "".join(",".join(line) + "\n" for line in lines).replace("''", "")
+        assert self.log.path.read_text() == text
+        for position, _, _ in self.places:
+            assert run_log.RunLog.fits(text.encode(), position)
+
+    def teardown(self):
+        self.log.close()
+        self.folder.cleanup()
+
+
+def test_rows_survive_widenings_and_kills():
+    run_state_machine_as_test(
+        WidenedLogs,
+        settings=settings(
+            max_examples=25, stateful_step_count=20, deadline=None, derandomize=True
+        ),
+    )

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import itertools
 import operator
 import os
 import pathlib
@@ -17,8 +18,11 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 from tensorboard.plugins.text import summary_v2 as text_summary
 
+from tfrl.core import durable
+
 _STEPS = "env_steps"
 _DIGEST = "csv_sha256"
+_COLUMNS = "columns"
 _EVENTS = "events.out.tfevents.{}.run_log"
 _RECORD_FRAME_BYTES = 16  # length and two checksums around each TensorBoard event
 
@@ -88,15 +92,17 @@ class RunLog:
     To resume, store `position()` with each checkpoint and give it back as `resume_at`:
     rows and TensorBoard points after it are dropped, for the resumed run makes them
     again. `resume_at=RunLog.START` drops everything: for a run which was killed before
-    its first checkpoint.
+    its first checkpoint. Columns that `widen` added after the position stay, empty in
+    the rows that are kept.
 
     Args:
         directory: where `metrics.csv` and the event file go; made if missing.
-        columns: names of the values after `env_steps`, for example `train/loss`.
+        columns: names of the values after `env_steps`, for example `train/loss`; of a
+            resumed run those at the position, or all that `metrics.csv` has.
         resume_at: a `position()` of the earlier run, or None for a new run.
 
     Attributes:
-        columns: as given.
+        columns: all that `metrics.csv` has after `env_steps`.
         path: of `metrics.csv`.
 
     Raises:
@@ -123,6 +129,7 @@ class RunLog:
     START: Mapping[str, Any] = types.MappingProxyType(
         {
             "csv_bytes": 0,
+            _COLUMNS: 0,
             _DIGEST: hashlib.sha256().hexdigest(),
             _STEPS: None,
             "event_file": "",
@@ -136,31 +143,32 @@ class RunLog:
         columns: Sequence[str],
         resume_at: Mapping[str, Any] | None = None,
     ) -> None:
-        self.columns = tuple(columns)
-        header = _header(self.columns)
+        header = _header(tuple(columns), "`RunLog`: `columns`")
         directory = pathlib.Path(directory)
         self.path = directory / "metrics.csv"
-        resume_at, self._digest = _checked_position(self.path, header, resume_at)
+        resume_at, kept = _checked_position(self.path, header, resume_at)
+        self.columns = _names_in(kept or header)
+        self._digest = hashlib.sha256(kept)
         self._last: int | None = resume_at[_STEPS]
         self._events: Any = None
         self._event_file, self._event_bytes = "", 0
         directory.mkdir(parents=True, exist_ok=True)
         _drop_events(directory, resume_at)
         if self.path.exists():
-            os.truncate(self.path, resume_at["csv_bytes"])
+            os.truncate(self.path, len(kept))
         self._csv = open(self.path, "ab", buffering=0)
         try:
-            self._start(directory, header, resume_at["csv_bytes"])
+            self._start(directory, b"" if kept else header)
         except BaseException:
             self.close()
-            if not resume_at["csv_bytes"]:
+            if not kept:
                 self.path.unlink()
             if self._event_file:
                 (directory / self._event_file).unlink(missing_ok=True)
             raise
 
-    def _start(self, directory: pathlib.Path, header: bytes, csv_bytes: int) -> None:
-        if not csv_bytes:
+    def _start(self, directory: pathlib.Path, header: bytes) -> None:
+        if header:
             self._write_row(header)
         # Readers take event files in the order of their names.
         self._event_file = _EVENTS.format(f"{time.time_ns():019d}")
@@ -173,6 +181,64 @@ class RunLog:
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         step = 0 if self._last is None else self._last + 1
         self._write_event(step=step, session_log=start)
+
+    @staticmethod
+    def fits(rows: bytes, position: Mapping[str, Any]) -> bool:
+        """Returns whether a `metrics.csv` agrees with a position.
+
+        Args:
+            rows: what the file holds.
+            position: what `position()` returned.
+
+        Returns:
+            Whether the rows up to there are those that were written, but for columns
+            that were added later. A position of old, without a digest, only says where
+            a row of which `env_steps` ended.
+        """
+        return _is_as_written(_kept(rows, position), position)
+
+    def widen(self, names: Sequence[str]) -> None:
+        """Adds columns at the end; they are empty in the rows so far.
+
+        `metrics.csv` is replaced in one step: a run killed meanwhile has all its rows,
+        with the new columns or without. Every position taken before stays good.
+
+        Args:
+            names: of the values to come. Those that are columns already stay as they
+                are.
+
+        Raises:
+            ValueError: if `names` are not distinct plain names, `metrics.csv` is not
+                as it was written or the log is closed. Nothing has been changed then.
+            OSError: if the disk refuses; the rows are as they were, and the log is
+                closed.
+        """
+        self._check_open("widen")
+        columns = (*self.columns, *(x for x in names if x not in self.columns))
+        further = len(columns) - len(self.columns)
+        if not further:
+            return
+        header = _header(columns, "`RunLog.widen`: `names`")
+        try:
+            text = self.path.read_bytes()
+        except OSError as error:
+            self._refused(error.errno, str(error.strerror), error)
+        if hashlib.sha256(text).digest() != self._digest.digest():
+            raise ValueError(
+                f"`RunLog.widen`: expected {self.path} as it was written; got "
+                "something else; restore it from a copy and resume"
+            )
+        _, _, rows = text.partition(b"\n")
+        text = header + rows.replace(b"\n", b"," * further + b"\n")
+        # Whatever breaks in here leaves a closed log: rows written to the file that was
+        # replaced, or in other columns, would be lost.
+        self._csv.close()
+        try:
+            durable.replace_file(self.path, text)
+            self.columns, self._digest = columns, hashlib.sha256(text)
+            self._csv = open(self.path, "ab", buffering=0)
+        except OSError as error:
+            self._refused(error.errno, str(error.strerror), error)
 
     def write(self, env_steps: int, values: Mapping[str, Any]) -> None:
         """Adds a row.
@@ -200,7 +266,7 @@ class RunLog:
         if unknown:
             raise ValueError(
                 f"`RunLog.write`: `values` expected names among {list(self.columns)}; "
-                f"got {unknown}; declare them as `columns`"
+                f"got {unknown}; declare them as `columns`, or `widen`"
             )
         numbers = {
             name: _number(name, values[name]) for name in self.columns if name in values
@@ -243,9 +309,9 @@ class RunLog:
         The rows before it are on the disk when this returns, whatever happens next.
 
         Returns:
-            The lengths of both files, the digest of `metrics.csv`, the name of the
-            event file and the `env_steps` of the last row (None without rows); plain
-            values that go into JSON.
+            The lengths of both files, the number of columns after `env_steps` and the
+            digest of `metrics.csv`, the name of the event file and the `env_steps` of
+            the last row (None without rows); plain values that go into JSON.
 
         Raises:
             ValueError: if the log is closed.
@@ -254,6 +320,7 @@ class RunLog:
         os.fsync(self._csv.fileno())
         return {
             "csv_bytes": self._csv.tell(),
+            _COLUMNS: len(self.columns),
             _DIGEST: self._digest.hexdigest(),
             _STEPS: self._last,
             "event_file": self._event_file,
@@ -262,10 +329,10 @@ class RunLog:
 
     def close(self) -> None:
         """Closes both files; a second call does nothing."""
-        if not self._csv.closed:
-            self._csv.close()
-            if self._events is not None:
-                self._events.close()
+        self._csv.close()
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
 
     def __enter__(self) -> Self:
         return self
@@ -312,13 +379,13 @@ class RunLog:
             os.truncate(self.path.parent / self._event_file, self._event_bytes)
         raise OSError(
             number,
-            f"`RunLog`: `directory` expected a disk that takes another row; got "
+            f"`RunLog`: `directory` expected a disk that takes more; got "
             f"{reason}; make room and resume; the rows before are as they were",
             str(self.path),
         ) from cause
 
 
-def _header(columns: tuple[str, ...]) -> bytes:
+def _header(columns: tuple[str, ...], asked: str) -> bytes:
     bad = [
         name
         for name in columns
@@ -328,51 +395,103 @@ def _header(columns: tuple[str, ...]) -> bytes:
     ]
     if bad or _STEPS in columns or len(set(columns)) < len(columns):
         raise ValueError(
-            "`RunLog`: `columns` expected distinct names without commas, quotes and "
+            f"{asked} expected distinct names without commas, quotes and "
             f"line ends, not {_STEPS!r}; got {list(columns)}; rename them"
         )
     return (",".join([_STEPS, *columns]) + "\n").encode()
 
 
+def _first_line(text: bytes) -> bytes:
+    return text[: text.find(b"\n") + 1]
+
+
+def _names_in(text: bytes) -> tuple[str, ...]:
+    return tuple(_first_line(text).decode("utf-8", "replace")[:-1].split(",")[1:])
+
+
 def _checked_position(
     path: pathlib.Path, header: bytes, resume_at: Mapping[str, Any] | None
-) -> tuple[Mapping[str, Any], Any]:
+) -> tuple[Mapping[str, Any], bytes]:
+    """Returns the position, and what stays of the file: wide, where it was widened."""
     if resume_at is None:
         if path.exists():
             raise ValueError(
                 f"`RunLog`: `directory` expected one without metrics.csv; got {path}; "
                 "choose a new directory or resume with `resume_at`"
             )
-        return RunLog.START, hashlib.sha256()
-    # Positions of old have no digest.
-    if {*resume_at, _DIGEST} != {*RunLog.START}:
+        return RunLog.START, b""
+    # Positions of old have no digest and no number of columns.
+    if {*resume_at, _DIGEST, _COLUMNS} != {*RunLog.START}:
         raise ValueError(
             "`RunLog`: `resume_at` expected what `position()` returned; "
             f"got {dict(resume_at)}; store that with the checkpoint"
         )
     offset = operator.index(resume_at["csv_bytes"])
-    kept = path.read_bytes()[:offset] if path.exists() else b""
-    if len(kept) != offset or (offset and not kept.endswith(b"\n")):
+    text = path.read_bytes() if path.exists() else b""
+    kept = _kept(text, resume_at)
+    if not _ends_a_row(kept, offset):
         raise ValueError(
             f"`RunLog`: `resume_at` expected the end of a row in {path}; got byte "
             f"{offset} of a file with {len(kept)} bytes up to there; restore it from "
             "a copy, or see by `tfrl doctor` which earlier checkpoint it agrees with"
         )
-    digest = hashlib.sha256(kept)
-    if resume_at.get(_DIGEST, digest.hexdigest()) != digest.hexdigest():
+    if not _is_as_written(kept, resume_at):
         raise ValueError(
             f"`RunLog`: `resume_at` expected {path} as it was written up to byte "
             f"{offset}, the row of {resume_at[_STEPS]} {_STEPS}; got something else; "
             "restore it from a copy, or see by `tfrl doctor` which earlier checkpoint "
             "it agrees with"
         )
-    if offset and not kept.startswith(header):
+    if offset and header not in (_first_line(kept), _first_line(text)):
         raise ValueError(
             f"`RunLog`: `columns` expected those of {path}, "
-            f"{kept.splitlines()[0].decode()}; got {header.decode().strip()}; "
-            "resume with the columns of the first run"
+            f"{[*_names_in(text)]}; got {[*_names_in(header)]}; resume with the "
+            "columns that it has"
         )
-    return resume_at, digest
+    count = kept.count(b"\n")
+    return resume_at, text[: len(text) - len(text.split(b"\n", count)[count])]
+
+
+def _kept(text: bytes, position: Mapping[str, Any]) -> bytes:
+    """Returns a file up to a position, as it was then: without columns added later.
+
+    If no number of columns makes it fit, the first one that may have been meant.
+    """
+    header, *rows = text.split(b"\n")[:-1] or [b""]
+    width = header.count(b",")
+    then = position.get(_COLUMNS)
+    found = (
+        _narrowed(header, rows, max(width - columns, 0))[: position["csv_bytes"]]
+        for columns in (range(width, -1, -1) if then is None else [then])
+    )
+    nearest = next(found)
+    if _is_as_written(nearest, position):
+        return nearest
+    return next((each for each in found if _is_as_written(each, position)), nearest)
+
+
+def _narrowed(header: bytes, rows: Sequence[bytes], further: int) -> bytes:
+    """Returns the file without its last columns, up to a row that has them filled."""
+    if not header:
+        return b""
+    empty = b"," * further
+    before = itertools.takewhile(lambda row: row.endswith(empty), rows)
+    lines = [header.rsplit(b",", further)[0], *(x[: len(x) - further] for x in before)]
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _ends_a_row(kept: bytes, offset: int) -> bool:
+    return len(kept) == offset and kept[-1:] in (b"", b"\n")
+
+
+def _is_as_written(kept: bytes, position: Mapping[str, Any]) -> bool:
+    if not _ends_a_row(kept, position["csv_bytes"]):
+        return False
+    if _DIGEST in position:
+        return hashlib.sha256(kept).hexdigest() == position[_DIGEST]
+    steps = _STEPS if position[_STEPS] is None else str(position[_STEPS])
+    last = kept[:-1].rpartition(b"\n")[2]
+    return not kept or last.split(b",")[0] == steps.encode()
 
 
 def _drop_events(directory: pathlib.Path, position: Mapping[str, Any]) -> None:

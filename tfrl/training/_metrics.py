@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,15 +19,6 @@ COLUMNS = (
     "eval/return_mean",
     "eval/return_std",
     "eval/length_mean",
-    "train/loss",
-    "train/policy_loss",
-    "train/value_loss",
-    "train/entropy",
-    "train/approx_kl",
-    "train/clip_fraction",
-    "train/explained_variance",
-    "train/learning_rate",
-    "train/gradient_steps",
 )
 
 
@@ -41,7 +32,7 @@ def row(
     seconds: float,
     env_steps_per_second: float,
     episodes: Sequence[tuple[Sequence[float], Sequence[int]]],
-    info: Mapping[str, float],
+    info: Mapping[str, Any],
 ) -> dict[str, float]:
     """Returns one row, up to what `judged` adds.
 
@@ -53,7 +44,8 @@ def row(
         info: of the update.
 
     Raises:
-        TypeError: if something in `info` is no number.
+        TypeError: if something in `info` is no scalar.
+        ValueError: if something in `info` has the name of another column.
     """
     return {
         "epoch": epoch,
@@ -61,7 +53,7 @@ def row(
         "env_steps_per_second": env_steps_per_second,
         "train/return_mean": mean([x for returns, _ in episodes for x in returns]),
         "train/length_mean": mean([x for _, lengths in episodes for x in lengths]),
-        **{f"train/{name}": _number(name, value) for name, value in info.items()},
+        **_numbers(info),
     }
 
 
@@ -74,20 +66,38 @@ def judged(played: evaluation.Evaluation) -> dict[str, float]:
     }
 
 
-def _number(name: str, value: Any) -> float:
-    if np.ndim(value):
-        raise TypeError(
-            "`Trainer`: `agent` expected an `update` whose info holds numbers beside "
-            f"`parameters`; got shape {list(np.shape(value))} for {name!r}; reduce it"
+def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {f"train/{name}": _number(name, value) for name, value in info.items()}
+    taken = [name.removeprefix("train/") for name in numbers if name in COLUMNS]
+    if taken:
+        raise ValueError(
+            "`Trainer`: `agent` expected an `update` whose info has no names of the "
+            f"trainer's own; got {taken}; rename them"
         )
-    return float(value)
+    return numbers
+
+
+def _number(name: str, value: Any) -> float:
+    # NumPy does not convert a bfloat16 tensor, nor lists of unequal lengths.
+    value = value.numpy() if hasattr(value, "numpy") else value
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(value, object)
+    if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
+        raise TypeError(
+            "`Trainer`: `agent` expected an `update` whose info holds scalars; got "
+            f"{array.dtype} of shape {list(array.shape)} for {name!r}; reduce it"
+        )
+    return float(array)
 
 
 class Report:
     """Writes `metrics.csv` and TensorBoard events, and shows progress if asked to.
 
-    Columns are those of `COLUMNS` and what else the first update informs about; of a
-    resumed run those that it has.
+    Columns are those of `COLUMNS`, then what the updates inform about, in the order in
+    which the names come up; of a resumed run first those that it has. What an update
+    does not inform about is an empty cell.
 
     Args:
         directory: folder of the run; None writes nothing, as workers but the chief do.
@@ -124,19 +134,19 @@ class Report:
         """Makes sure that there are columns for what an update informs about.
 
         Raises:
-            ValueError: if there are not, and rows have been written already.
+            TypeError: if something in `info` is no scalar.
+            ValueError: if something in `info` has the name of another column.
         """
-        names = [f"train/{name}" for name in info]
-        if self._log is None and self._directory is not None:
-            further = sorted(set(names) - set(COLUMNS))
-            self._log = self._open.enter_context(self._opened([*COLUMNS, *further]))
-        elif self._log is not None and not set(names) <= set(self._log.columns):
-            raise ValueError(
-                "`Trainer`: `agent` expected an `update` whose info always has the "
-                "keys of the first one; got "
-                f"{sorted(set(names) - set(self._log.columns))} beside them; give all "
-                "of them each time"
-            )
+        self._make_columns(_numbers(info))
+
+    def _make_columns(self, names: Iterable[str]) -> None:
+        if self._directory is None:
+            return
+        if self._log is None:
+            columns = dict.fromkeys([*COLUMNS, *names])
+            self._log = self._open.enter_context(self._opened([*columns]))
+        else:
+            self._log.widen([*names])
 
     def _opened(self, columns: Sequence[str]) -> run_log.RunLog:
         return run_log.RunLog(self._directory or "", columns, self._resume_at)
@@ -148,7 +158,7 @@ class Report:
 
     def write(self, env_steps: int, values: dict[str, float], done: int) -> None:
         """Writes one row, and shows how much is done."""
-        self.expect({})
+        self._make_columns(values)
         if self._log is not None:
             self._log.write(env_steps, values)
         if self._bar is not None:
@@ -156,7 +166,7 @@ class Report:
 
     def position(self) -> Any:
         """Where a resumed run is to go on; see `RunLog`."""
-        self.expect({})
+        self._make_columns([])
         return None if self._log is None else self._log.position()
 
 
