@@ -18,6 +18,10 @@ CHOICES = {
     "multi discrete int8": S.MultiDiscrete([120, 2], dtype=np.int8, start=[-100, 0]),
     "multi binary": S.MultiBinary(3),
     "one binary": S.MultiBinary(1),
+    "table of choices": S.MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [-2, 0]]),
+    "table of binaries": S.MultiBinary([2, 3]),
+    "integers": S.Box(np.int8([-3, 100]), np.int8([2, 101]), dtype=np.int8),
+    "one integer": S.Box(1, 4, (), np.uint8),
 }
 BOXES = {
     "box": S.Box(-2.0, 2.0, (2,)),
@@ -131,6 +135,48 @@ def test_host_equals_tensorflow(space, squash):
         rtol=1e-3 if space.dtype == np.float16 else 1e-6,
         atol=1e-7,
     )
+    log_probs = head.host_log_prob(parameters, drawn)
+    assert log_probs.dtype == np.float32
+    np.testing.assert_allclose(
+        log_probs, head.log_prob(parameters, drawn), rtol=1e-4, atol=1e-4
+    )
+    for temperature in (0.3, 2.0):
+        np.testing.assert_allclose(
+            head.host_tempered(parameters, temperature),
+            head.tempered(parameters, temperature),
+            rtol=1e-6,
+        )
+    mask = np.random.default_rng(1).random([50, head.n_options]) < 0.5
+    starts = np.cumsum([0, *getattr(head, "n_choices", ())])[:-1]
+    mask[:, starts] = True
+    masked = head.host_masked(parameters, mask)
+    np.testing.assert_array_equal(masked, head.masked(parameters, mask))
+    assert masked.dtype == np.float32
+
+
+@every_head
+@pytest.mark.parametrize("rows", [0, 1])
+def test_no_row_and_one_row_of_zeros(space, squash, rows):
+    """What an untrained network gives: each option alike, deviations of 1."""
+    head = action_heads.action_head(space, squash=squash)
+    parameters = np.zeros([rows, head.n_outputs], np.float32)
+    for raw, log_prob, to_env in [
+        (head.sample(parameters, SEED), head.log_prob, head.to_env),
+        (
+            head.host_sample(parameters, np.random.default_rng(0)),
+            head.host_log_prob,
+            head.host_to_env,
+        ),
+    ]:
+        assert to_env(raw).shape == (rows, *space.shape)
+        log_probs = np.asarray(log_prob(parameters, raw))
+        assert log_probs.shape == (rows,)
+        if not head.has_log_std:
+            expected = [-np.log(head.n_choices).sum()] * rows
+            np.testing.assert_allclose(log_probs, expected, rtol=1e-5)
+    assert head.host_mode(parameters).shape == head.mode(parameters).shape
+    if head.has_log_std:
+        np.testing.assert_array_equal(head.distribution(parameters).stddev(), 1.0)
 
 
 @every_head
@@ -376,16 +422,14 @@ def test_heads_are_hashable_configuration():
     assert (head.n_outputs, head.has_log_std) == (7, False)
 
 
-HEADLESS = [
-    S.Text(3),
-    S.Box(0, 255, (2,), np.uint8),
-    S.MultiDiscrete([[2, 2], [2, 2]]),
-    S.MultiBinary([2, 2]),
-    S.Dict(a=S.Discrete(2)),
-]
-
-
-@pytest.mark.parametrize("space", HEADLESS, ids=str)
+@pytest.mark.parametrize(
+    "space",
+    [
+        *(S.Text(3), S.Sequence(S.Discrete(2)), S.Dict(a=S.Discrete(2), b=S.Text(3))),
+        *(3, None, tf.TensorSpec([2], tf.int32), tf.TensorSpec([2], tf.string)),
+    ],
+    ids=str,
+)
 def test_spaces_without_a_head(space):
     with pytest.raises(TypeError, match="`action_head`: `action_space` expected"):
         action_heads.action_head(space)
@@ -401,9 +445,39 @@ def test_squash_needs_a_bounded_box(space):
 
 
 @pytest.mark.parametrize(
-    "space", [S.Box(-1.0, 1.0, (0,)), S.Box(-1.0, 1.0, (2, 0))], ids=str
+    "space",
+    [S.Box(-1.0, 1.0, (0,)), S.Box(-1.0, 1.0, (2, 0)), S.Dict({}), S.Tuple([])],
+    ids=str,
 )
 @pytest.mark.parametrize("squash", [False, True])
 def test_actions_without_numbers(space, squash):
     with pytest.raises(ValueError, match="`action_head`: `action_space` must hold a"):
         action_heads.action_head(space, squash=squash)
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "match"),
+    [
+        (tf.TensorSpec([None]), {}, "`action_space` expected known dimensions"),
+        (S.Box(0, 2**20, (1,), np.int32), {}, "at most 1048576 options"),
+        (S.Discrete(2), {"min_scale": 0.0}, "`min_scale` expected numbers > 0"),
+        (S.Discrete(2), {"init_scale": 1e-5}, "`init_scale` expected numbers in"),
+        (UNBOUNDED["half bounded"], {"squash": None}, "`action_space` expected floats"),
+        (EMPTY, {"squash": None}, "`action_space` expected floats with finite bounds"),
+        (S.Tuple([S.Discrete(2)]), {"squash": True}, "`squash` expected a Box with"),
+    ],
+    ids=["dimension", "options", "min", "init", "half bounded", "no range", "no box"],
+)
+def test_values_out_of_range(space, options, match):
+    with pytest.raises(ValueError, match=f"`action_head`: .*{match[1:-1]}"):
+        action_heads.action_head(space, **options)
+
+
+@pytest.mark.parametrize("space", [S.Discrete(3), S.Box(-1.0, 1.0, (2,))], ids=str)
+def test_parameters_are_floating(space):
+    head = action_heads.action_head(space)
+    for call in (head.distribution, head.env_distribution):
+        with pytest.raises(TypeError, match="Head`: `parameters` expected a floating"):
+            call(tf.zeros([1, head.n_outputs], tf.int32))
+        with pytest.raises(ValueError, match="Head`: `parameters` must have shape"):
+            call(tf.zeros([]))

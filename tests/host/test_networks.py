@@ -46,3 +46,10 @@ def test_arrays_are_the_networks_own_and_copies_are_not():
         array[...] = number
     assert copy(np.ones((1, 1), "f")).tolist() == [[2 + 3, 4]]
     assert network(np.ones((1, 1), "f")).tolist() == [[1, 0]]
+
+
+def test_deviations_may_be_fewer_than_outputs():
+    network = networks.NumpyNetwork(
+        [np.eye(2, dtype="f")], [np.zeros(2, "f")], ["linear"], log_std=np.float32([7])
+    )
+    assert network(np.float32([[1, 2], [3, 4]])).tolist() == [[1, 2, 7], [3, 4, 7]]

@@ -54,15 +54,15 @@ def test_by_hand():
 @pytest.mark.parametrize("dependent", [True, False], ids=["dependent", "apart"])
 def test_parameters(space, dependent):
     head = layers.DistributionHead(space, state_dependent_scale=dependent)
-    family = head.action_family
+    n_outputs, n_scales = head.action_head.n_outputs, head.action_head.n_log_stds
     symbolic = head(keras.Input([None, 5]))
-    assert symbolic.shape == (None, None, family.n_parameters)
-    assert head.compute_output_shape((None, 5)) == (None, family.n_parameters)
+    assert symbolic.shape == (None, None, n_outputs)
+    assert head.compute_output_shape((None, 5)) == (None, n_outputs)
     parameters = head(inputs(3, 4, 5))
-    assert parameters.shape == (3, 4, family.n_parameters)
-    apart = 0 if dependent else family.n_scales
+    assert parameters.shape == (3, 4, n_outputs)
+    apart = 0 if dependent else n_scales
     shapes = {weight.name: tuple(weight.shape) for weight in head.weights}
-    wanted = {"kernel": (5, family.n_parameters - apart)}
+    wanted = {"kernel": (5, n_outputs - apart)}
     wanted["bias"] = wanted["kernel"][1:]
     assert shapes == wanted | ({"raw_scale": (apart,)} if apart else {})
     actions = head.distribution(parameters).sample(seed=SEED)
@@ -82,6 +82,7 @@ def test_scales_apart_are_the_same_for_all_inputs():
 
 
 def test_fit_by_likelihood():
+    keras.utils.set_random_seed(0)  # of the head's initial weights too
     head = layers.DistributionHead(BOX, state_dependent_scale=False, init_scale=0.3)
     model = model_with(head, features=1)
     rng = np.random.default_rng(0)
@@ -141,9 +142,7 @@ def test_keras_saves_all_of_it(space, tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     again = loaded.get_layer("head")
     assert again.get_config() == head.get_config()
-    assert specs.is_same_spec(
-        again.action_family.action_spec, head.action_family.action_spec
-    )
+    assert specs.is_same_spec(again.action_spec, head.action_spec)
     observations = inputs(3, 5)
     np.testing.assert_array_equal(loaded(observations), model(observations))
     actions = head.distribution(model(observations)).sample(seed=SEED)
@@ -162,7 +161,7 @@ def test_config_makes_the_same_layer():
     assert (config["family"], config["name"]) == ("normal", "head")
     again = copy.deepcopy(layers.DistributionHead.from_config(config))
     assert again.get_config() == config
-    assert again.action_family.action_spec == spec
+    assert again.action_spec == spec
 
 
 def test_exports(tmp_path):
@@ -216,7 +215,7 @@ def test_keys_of_a_spec_survive_json():
     spec = {0: tf.TensorSpec([2]), 10: {"a": tf.TensorSpec([])}}
     config = json.loads(json.dumps(layers.DistributionHead(spec).get_config()))
     again = layers.DistributionHead.from_config(config)
-    assert again.action_family.action_spec == spec
+    assert again.action_spec == spec
 
 
 def test_another_width_is_refused():
@@ -237,3 +236,51 @@ def test_bad_arguments():
         layers.DistributionHead(S.Text(3))
     with pytest.raises(ValueError, match="`init_scale` expected numbers"):
         layers.DistributionHead(BOX, init_scale=-1.0)
+    with pytest.raises(ValueError, match="`DistributionHead`: `family` expected one"):
+        layers.DistributionHead(BOX, "beta")
+    with pytest.raises(ValueError, match="`squash` expected a Box with finite bounds"):
+        layers.DistributionHead(S.Box(0.0, np.inf, (2,)), "squashed_normal")
+
+
+@pytest.mark.parametrize("family", [None, "normal", "squashed_normal"])
+def test_the_family_is_of_floats(family):
+    head = layers.DistributionHead(S.Discrete(3, start=5), family)
+    actions = head.distribution(head(inputs(4, 5))).sample(seed=SEED)
+    assert actions.dtype == tf.int64
+    assert set(actions.numpy()) <= {5, 6, 7}
+
+
+def test_draws_are_nests_of_the_kind_of_the_spec():
+    spec = [tf.TensorSpec([2]), {"a": specs.BoundedTensorSpec([], tf.int32, 0, 2)}]
+    head = layers.DistributionHead(spec)
+    dist = head.distribution(head(inputs(4, 5)))
+    tf.nest.assert_same_structure(dist.sample(seed=SEED), spec)
+    assert (
+        head.get_config()["action_spec"]
+        == layers.DistributionHead.from_config(head.get_config()).get_config()[
+            "action_spec"
+        ]
+    )
+
+
+def test_configurations_of_earlier_files_give_the_same_layer():
+    bounds = {"minimum": [-2.0, -2.0], "maximum": [1.0, 1.0]}
+    spec = {"spec": {"shape": [2], "dtype": "float32", **bounds}}
+    config = {
+        "name": "head",
+        "action_spec": {"dict": {"a": {"tuple": [spec]}}},
+        "family": None,
+        "state_dependent_scale": False,
+        "init_scale": 0.3,
+        "min_scale": 0.01,
+        "kernel_initializer": "ones",
+        "bias_initializer": "zeros",
+    }
+    head = layers.DistributionHead.from_config(config)
+    parameters = head(np.float32([[1.0, 2.0]]))
+    np.testing.assert_allclose(parameters, [[3.0, 3.0, 0.0, 0.0]])
+    (dist,) = head.distribution(parameters).distributions["a"]
+    assert isinstance(dist, SquashedNormal)
+    np.testing.assert_allclose(dist.loc, [[3.0, 3.0]])
+    np.testing.assert_allclose(dist.scale, [[0.3, 0.3]], rtol=1e-6)
+    np.testing.assert_array_equal(dist.low, [-2.0, -2.0])

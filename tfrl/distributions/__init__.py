@@ -2,17 +2,16 @@
 
 Here are families of distributions, what turns a network's outputs into one over an
 action space, and what is done with nests of them: drawing, scoring, entropies, and
-specs that make them of tensors. The networks live in `tfrl.agents`, one-to-one maps in
-`tfrl.bijectors`, other maps without randomness in `tfrl.ops`.
+specs that make them of tensors. The networks live in `tfrl.policies`, one-to-one maps
+in `tfrl.bijectors`, other maps without randomness in `tfrl.ops`.
 """
 
-from tfrl.distributions.action_family import (
-    ActionFamily,
-)
 from tfrl.distributions.action_heads import (
     CategoricalHead,
+    CompositeHead,
     NormalHead,
     action_head,
+    epsilon_greedy_logits,
 )
 from tfrl.distributions.affine import (
     AffineTransformedDistribution,
@@ -86,11 +85,11 @@ from tfrl.distributions.truncated import (
 )
 
 __all__ = [
-    "ActionFamily",
     "AffineTransformedDistribution",
     "Beta",
     "CategoricalHead",
     "CauchyITS",
+    "CompositeHead",
     "DiagMultivariateBeta",
     "DiagMultivariateCauchy",
     "DiagMultivariateNormal",
@@ -120,6 +119,7 @@ __all__ = [
     "compute_log_probability",
     "distributions_to_params",
     "entropy_with_fallback",
+    "epsilon_greedy_logits",
     "epsilon_greedy_sample",
     "estimated_entropy",
     "extract_distribution_parameters",

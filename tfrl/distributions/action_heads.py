@@ -3,10 +3,13 @@
 A head speaks of two forms of an action. The *raw* action is what is drawn and what a
 learner stores: its log-probability is exact and finite. The *environment's* action is
 what `env.step` takes: clipped or squashed to the bounds, of the space's dtype. Heads
-are hashable configuration without weights.
+are hashable configuration without weights; their methods `host_...` need no TensorFlow.
 """
 
 import dataclasses
+import functools
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +17,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.distributions import _squash
+from tfrl.core import checks, random, spaces, specs
+from tfrl.distributions import _squash, masked, product, squashed
 from tfrl.host import heads
 
 tfd = tfp.distributions
@@ -23,85 +27,149 @@ tfd = tfp.distributions
 # log tanh' does at great deviations, they err a hundredth of Gauss-Hermite's.
 _NODES = np.linspace(-5.0, 5.0, 48)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+_MAX_CHOICES = 2**20
 
 
-@dataclasses.dataclass(frozen=True)
-class CategoricalHead(heads.NumpyCategorical):
-    """Independent choices, one or several, from logits.
+class _InTensorFlow:
+    """What heads have in common in TensorFlow: all follows from `distribution`."""
 
-    `log_prob(a) = sum_i log softmax(logits_i)[a_i]`. Serves Discrete (a scalar action),
-    MultiDiscrete and MultiBinary (a vector of choices).
+    distribution: Any
 
-    Attributes:
-        n_choices: number of options of each choice.
-        starts: the environment's number of each first option.
-        scalar: whether the action is one number, not a vector of length 1.
-        dtype: the environment's dtype.
-
-    Example:
-        >>> head = CategoricalHead((2,), (0,), scalar=True, dtype="int64")
-        >>> head.mode(tf.constant([[0.0, 1.0]])).numpy().tolist()
-        [1]
-    """
-
-    @property
-    def has_log_std(self) -> bool:
-        """Whether half of the parameters are log standard deviations."""
-        return False
-
-    def distribution(self, parameters: tf.Tensor) -> Any:
-        """Returns the TFP distribution of raw actions for logits `[..., n_outputs]`.
-
-        Raises:
-            ValueError: if there are not `n_outputs` of them.
-        """
-        parameters = tf.convert_to_tensor(parameters)
-        if parameters.shape.rank is not None:
-            self._check_width(parameters.shape.as_list())
-        if self.scalar:
-            return tfd.Categorical(logits=parameters)
-        widest = max(self.n_choices)
-        padded = [
-            tf.pad(
-                logits,
-                [[0, 0]] * (logits.shape.rank - 1) + [[0, widest - logits.shape[-1]]],
-                constant_values=-np.inf,
-            )
-            for logits in tf.split(parameters, self.n_choices, axis=-1)
-        ]
-        choices = tfd.Categorical(logits=tf.stack(padded, axis=-2))
-        return tfd.Independent(choices, reinterpreted_batch_ndims=1)
-
-    def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draws raw actions with an int32 `[2]` seed."""
+    def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> Any:
+        """Draws raw actions with an int32 `[2]` seed; normals are differentiable."""
         return self.distribution(parameters).sample(seed=seed)
 
-    def mode(self, parameters: tf.Tensor) -> tf.Tensor:
+    def mode(self, parameters: tf.Tensor) -> Any:
         """Returns the most probable raw action, the first of equals."""
         return self.distribution(parameters).mode()
 
-    def log_prob(self, parameters: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Returns the log-mass of raw actions, `[...]`."""
+    def log_prob(self, parameters: tf.Tensor, actions: Any) -> tf.Tensor:
+        """Returns the log-mass or log-density of raw actions, `[...]`."""
         return self.distribution(parameters).log_prob(actions)
 
     def entropy(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the entropy in nats, `[...]`."""
         return self.distribution(parameters).entropy()
 
+    def _given(self: Any, parameters: Any) -> tf.Tensor:
+        parameters = tf.convert_to_tensor(parameters)
+        checks.check_floating(type(self).__name__, "parameters", parameters)
+        if parameters.shape.rank is not None:
+            self._check_width(parameters.shape.as_list())
+        return parameters
+
+    def _given_mask(self: Any, mask: Any) -> tf.Tensor:
+        mask = tf.convert_to_tensor(mask)
+        shape = [None] if mask.shape.rank is None else mask.shape.as_list()
+        self._check_mask(np.dtype(mask.dtype.as_numpy_dtype), shape)
+        # LiteRT splits no bools.
+        return tf.cast(mask, tf.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
+    """Independent choices, one or several, from logits.
+
+    `log_prob(a) = sum_i log softmax(logits_i)[a_i]`. Serves Discrete (a scalar action),
+    MultiDiscrete, MultiBinary and a Box of integers (an array of choices).
+
+    Attributes:
+        n_choices: number of options of each choice.
+        starts: the environment's number of each first option.
+        scalar: whether the action is one number, not a vector of length 1.
+        dtype: the environment's dtype.
+        table: shape of choices that stand in several axes, which `n_choices` lists
+            flat; `()` for one number or a vector.
+
+    Example:
+        >>> head = CategoricalHead((2,), (0,), scalar=True, dtype="int64")
+        >>> head.mode(tf.constant([[0.0, 1.0]])).numpy().tolist()
+        [1]
+        >>> head.mode(head.masked([[0.0, 1.0]], [[True, False]])).numpy().tolist()
+        [0]
+    """
+
+    def distribution(self, parameters: tf.Tensor) -> Any:
+        """Returns the TFP distribution of raw actions for logits `[..., n_outputs]`.
+
+        Raises:
+            ValueError: if there are not `n_outputs` of them.
+            TypeError: if they are not floating.
+        """
+        return self._choices(parameters, (0,) * len(self.n_choices), tf.int32)
+
+    def env_distribution(self, parameters: tf.Tensor) -> Any:
+        """Returns the TFP distribution of the environment's actions, of int32 or int64.
+
+        Raises:
+            ValueError: if there are not `n_outputs` parameters.
+            TypeError: if they are not floating.
+        """
+        dtype = tf.int64 if self.dtype == "int64" else tf.int32
+        return self._choices(parameters, self.starts, dtype)
+
+    def _choices(self, parameters: Any, starts: tuple[int, ...], dtype: Any) -> Any:
+        logits = self._given(parameters)
+        first = min(starts)
+        if not self.scalar:
+            # All choices lie in one range, from the least number of any on.
+            before = [start - first for start in starts]
+            width = max(map(int.__add__, before, self.n_choices))
+            outer = [[0, 0]] * (logits.shape.rank - 1)
+            ends = [
+                [x, width - x - n] for x, n in zip(before, self.n_choices, strict=True)
+            ]
+            padded = [
+                tf.pad(part, [*outer, end], constant_values=-np.inf)
+                for part, end in zip(self._split(logits), ends, strict=True)
+            ]
+            logits = tf.stack(padded, axis=-2)
+            if self.table:
+                rows = tf.unstack(tf.shape(logits)[:-2])
+                logits = tf.reshape(logits, [*rows, *self.table, width])
+        choice: Any
+        if first:
+            outcomes = tf.range(first, first + logits.shape[-1], dtype=dtype)
+            choice = tfd.FiniteDiscrete(outcomes, logits=logits)
+        else:
+            choice = tfd.Categorical(logits=logits, dtype=dtype)
+        if self.scalar:
+            return choice
+        return tfd.Independent(choice, reinterpreted_batch_ndims=len(self.shape))
+
+    def _split(self, values: tf.Tensor) -> list[tf.Tensor]:
+        return tf.split(values, self.n_choices, axis=-1)
+
+    def masked(self, parameters: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns logits of which those of forbidden options are -inf.
+
+        They get no gradient, as of `MaskedCategorical`. The mask is bool or integers,
+        `[..., n_options]`.
+        """
+        logits, mask = self._given(parameters), self._given_mask(mask)
+        choices = zip(self._split(logits), self._split(mask), strict=True)
+        allowed = [masked.MaskedCategorical(*x).logits_parameter() for x in choices]
+        return tf.concat(allowed, axis=-1)
+
+    def tempered(self, parameters: tf.Tensor, temperature: Any) -> tf.Tensor:
+        """Returns logits divided by a temperature > 0."""
+        self._check_temperature(temperature)
+        logits = self._given(parameters)
+        return logits / tf.cast(temperature, logits.dtype)
+
     def to_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns raw actions into the environment's."""
-        starts = self.starts[0] if self.scalar else self.starts
-        return tf.cast(actions, self.dtype) + tf.constant(starts, self.dtype)
+        first = tf.constant(self._first.astype(self.dtype))
+        return tf.cast(actions, self.dtype) + first
 
     def from_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns the environment's actions into raw ones."""
-        starts = self.starts[0] if self.scalar else self.starts
-        offsets = tf.cast(actions, tf.int64) - tf.constant(starts, tf.int64)
+        offsets = tf.cast(actions, tf.int64) - tf.constant(self._first, tf.int64)
         return tf.cast(offsets, tf.int32)
 
 
 @dataclasses.dataclass(frozen=True)
-class NormalHead(heads.NumpyNormal):
+class NormalHead(heads.NumpyNormal, _InTensorFlow):
     """A diagonal normal whose draws are clipped or squashed to the bounds.
 
     The parameters are means and log standard deviations, `[..., 2 * D]`. The raw action
@@ -116,12 +184,21 @@ class NormalHead(heads.NumpyNormal):
     finite for every u since u itself is stored. Without it the environment gets
     `clip(u, low, high)` and log-probabilities are the normal's own.
 
+    With `init_scale` the second half of the parameters, r, are no logarithms:
+
+        deviation = min_scale + (init_scale - min_scale) * softplus(r + ln(e - 1))
+
+    which is `init_scale` for r = 0.
+
     Attributes:
         low: lower bounds, `-inf` for none; flattened.
         high: upper bounds, `inf` for none; flattened.
         shape: shape of the environment's action.
         dtype: the environment's dtype.
         squash: whether tanh maps the draw into the bounds.
+        init_scale: standard deviation where its parameter is 0, if that goes through
+            softplus; None if it is the logarithm.
+        min_scale: with `init_scale`, the least standard deviation.
 
     Example:
         >>> head = NormalHead((-2.0,), (2.0,), (1,), "float32", squash=True)
@@ -132,37 +209,46 @@ class NormalHead(heads.NumpyNormal):
         Haarnoja et al., 2018, Soft Actor-Critic, appendix C, eq. 21.
     """
 
-    @property
-    def has_log_std(self) -> bool:
-        """Whether half of the parameters are log standard deviations.
-
-        Where they depend on no observation, a network gives the means alone,
-        `n_outputs // 2` numbers, and a vector of as many is learned beside it.
-        """
-        return True
-
     def distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the TFP distribution of raw actions, event shape `[D]`.
 
         Raises:
             ValueError: if there are not `n_outputs` parameters, 2 * D.
+            TypeError: if they are not floating.
         """
-        loc, log_std = self._split(parameters)
-        return tfd.MultivariateNormalDiag(loc, tf.exp(log_std))
+        loc, free = self._split(parameters)
+        return tfd.MultivariateNormalDiag(loc, self._deviation(free))
+
+    def env_distribution(self, parameters: tf.Tensor) -> Any:
+        """Returns the TFP distribution of the environment's actions.
+
+        It is a `SquashedNormal` with `squash`, without it the normal, whose draws are
+        not clipped.
+
+        Raises:
+            ValueError: if there are not `n_outputs` parameters, 2 * D.
+            TypeError: if they are not floating.
+        """
+        loc, free = (_shaped(part, self.shape) for part in self._split(parameters))
+        deviation = self._deviation(free)
+        if self.squash:
+            low, high = (np.reshape(bound, self.shape) for bound in self._bounds)
+            return squashed.SquashedNormal(loc, deviation, low, high)
+        normal = tfd.Normal(loc, deviation)
+        return tfd.Independent(normal, len(self.shape)) if self.shape else normal
 
     def _split(self, parameters: tf.Tensor) -> list[tf.Tensor]:
-        parameters = tf.convert_to_tensor(parameters)
-        if parameters.shape.rank is not None:
-            self._check_width(parameters.shape.as_list())
-        return tf.split(parameters, 2, axis=-1)
+        return tf.split(self._given(parameters), 2, axis=-1)
+
+    def _deviation(self, free: tf.Tensor) -> tf.Tensor:
+        if self.init_scale is None:
+            return tf.exp(free)
+        slope = self.init_scale - self.min_scale
+        return self.min_scale + slope * tf.math.softplus(free + heads.UNIT_SOFTPLUS)
 
     def _log_slope(self, actions: tf.Tensor) -> tf.Tensor:
         half_range = tf.constant(self._scale[1], actions.dtype)
         return _squash.log_slope(actions) + tf.math.log(half_range)
-
-    def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draws raw actions with an int32 `[2]` seed; differentiable."""
-        return self.distribution(parameters).sample(seed=seed)
 
     def mode(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the raw action at the normal's mode."""
@@ -185,12 +271,33 @@ class NormalHead(heads.NumpyNormal):
         entropy = self.distribution(parameters).entropy()
         if not self.squash:
             return entropy
-        loc, log_std = self._split(parameters)
-        nodes = tf.constant(_NODES[:, None], parameters.dtype)
-        weights = tf.constant(_WEIGHTS, parameters.dtype)
-        points = loc[..., None, :] + tf.exp(log_std)[..., None, :] * nodes
+        loc, free = self._split(parameters)
+        nodes = tf.constant(_NODES[:, None], loc.dtype)
+        weights = tf.constant(_WEIGHTS, loc.dtype)
+        points = loc[..., None, :] + self._deviation(free)[..., None, :] * nodes
         slopes = tf.reduce_sum(self._log_slope(points), axis=-1)
         return entropy + tf.linalg.matvec(slopes, weights)
+
+    def masked(self, parameters: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the parameters: there is nothing that a mask `[..., 0]` forbids."""
+        self._given_mask(mask)
+        return parameters
+
+    def tempered(self, parameters: tf.Tensor, temperature: Any) -> tf.Tensor:
+        """Returns parameters of deviations times a temperature > 0.
+
+        Those of an `init_scale` stay at `min_scale` at least.
+        """
+        self._check_temperature(temperature)
+        loc, free = self._split(parameters)
+        temperature = tf.cast(temperature, free.dtype)
+        if self.init_scale is None:
+            return tf.concat([loc, free + tf.math.log(temperature)], axis=-1)
+        rest = temperature * self._deviation(free) - self.min_scale
+        share = rest / (self.init_scale - self.min_scale)
+        share = tf.maximum(share, np.finfo(free.dtype.as_numpy_dtype).tiny)
+        free = tfp.math.softplus_inverse(share) - heads.UNIT_SOFTPLUS
+        return tf.concat([loc, free], axis=-1)
 
     def to_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns raw actions into the environment's."""
@@ -199,7 +306,7 @@ class NormalHead(heads.NumpyNormal):
             actions = centre + half_range * tf.tanh(actions)
         # Clipped in the environment's dtype: rounding may lead beyond a bound.
         bounded = tf.clip_by_value(tf.cast(actions, self.dtype), *self._bounds)
-        return tf.reshape(bounded, [*tf.unstack(tf.shape(actions)[:-1]), *self.shape])
+        return _shaped(bounded, self.shape)
 
     def from_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns the environment's actions into raw ones.
@@ -217,74 +324,270 @@ class NormalHead(heads.NumpyNormal):
         return _squash.unsquash(flat, low, high)
 
 
-def action_head(
-    action_space: gym.Space, *, squash: bool = False
-) -> CategoricalHead | NormalHead:
-    """Returns the head that fits an action space.
+@dataclasses.dataclass(frozen=True)
+class CompositeHead(heads.NumpyComposite, _InTensorFlow):
+    """Independent heads of the parts of a Dict or Tuple space.
 
-    Discrete, MultiDiscrete and MultiBinary get a `CategoricalHead`, a float Box gets a
-    `NormalHead`.
+    Actions, raw and the environment's, are nests like the space, whose leaves are as
+    the parts have them; log-probabilities and entropies are sums over the parts. The
+    parameters of the parts follow each other in the order of `tf.nest`, except that all
+    standard deviations stand together at the end, in that order too:
+
+        parameters = [logits or means of each part, deviations of each part]
+
+    Attributes:
+        parts: heads, which may be composite, in the order of `tf.nest`.
+        keys: of a Dict space, sorted; None for a Tuple space.
+
+    Example:
+        >>> head = action_head(gym.spaces.Dict(
+        ...     press=gym.spaces.Discrete(2), steer=gym.spaces.Box(-1.0, 1.0, (3,))))
+        >>> head.n_outputs, head.n_log_stds, head.n_options
+        (8, 3, 2)
+        >>> raw = head.sample(tf.zeros([5, 8]), seed=[1, 2])
+        >>> {key: part.shape.as_list() for key, part in head.to_env(raw).items()}
+        {'press': [5], 'steer': [5, 3]}
+    """
+
+    def distribution(self, parameters: tf.Tensor) -> Any:
+        """Returns the `Product` of the parts' distributions of raw actions."""
+        return product.Product(self._packed(self._each("distribution", parameters)))
+
+    def env_distribution(self, parameters: tf.Tensor) -> Any:
+        """Returns the `Product` of the parts' distributions of actions."""
+        return product.Product(self._packed(self._each("env_distribution", parameters)))
+
+    def _split(self, parameters: tf.Tensor) -> list[tf.Tensor]:
+        free, last = zip(*self._sizes, strict=True)
+        pieces = tf.split(self._given(parameters), [*free, *last], axis=-1)
+        pairs = zip(pieces, pieces[len(free) :], strict=False)
+        return [tf.concat(pair, axis=-1) for pair in pairs]
+
+    def _joined(self, parameters: list[tf.Tensor]) -> tf.Tensor:
+        pairs = [
+            tf.split(given, sizes, axis=-1)
+            for given, sizes in zip(parameters, self._sizes, strict=True)
+        ]
+        free, last = zip(*pairs, strict=True)
+        return tf.concat([*free, *last], axis=-1)
+
+    def _each(self, method: str, parameters: Any, *columns: Any) -> list[Any]:
+        """Calls a method of all parts with their parameters, and one of each column."""
+        rows = zip(self.parts, self._split(parameters), *columns, strict=True)
+        return [getattr(part, method)(*arguments) for part, *arguments in rows]
+
+    def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> Any:
+        """Draws a nest of raw actions with an int32 `[2]` seed."""
+        seeds = random.split_seed(seed, len(self.parts))
+        return self._packed(self._each("sample", parameters, seeds))
+
+    def mode(self, parameters: tf.Tensor) -> Any:
+        """Returns the nest of the parts' modes."""
+        return self._packed(self._each("mode", parameters))
+
+    def log_prob(self, parameters: tf.Tensor, actions: Any) -> tf.Tensor:
+        """Returns the sum of the parts' log-probabilities of raw actions, `[...]`."""
+        columns = self._unpacked(actions)
+        return functools.reduce(tf.add, self._each("log_prob", parameters, columns))
+
+    def entropy(self, parameters: tf.Tensor) -> tf.Tensor:
+        """Returns the sum of the parts' entropies in nats, `[...]`."""
+        return functools.reduce(tf.add, self._each("entropy", parameters))
+
+    def masked(self, parameters: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns parameters whose logits of forbidden options are out.
+
+        The mask `[..., n_options]` is of the options of all choices, in the order of
+        the parts; see `CategoricalHead.masked`.
+        """
+        sizes = [part.n_options for part in self.parts]
+        masks = tf.split(self._given_mask(mask), sizes, axis=-1)
+        return self._joined(self._each("masked", parameters, masks))
+
+    def tempered(self, parameters: tf.Tensor, temperature: Any) -> tf.Tensor:
+        """Returns the parameters of all parts at a temperature > 0."""
+        columns = [temperature] * len(self.parts)
+        return self._joined(self._each("tempered", parameters, columns))
+
+    def to_env(self, actions: Any) -> Any:
+        """Turns a nest of raw actions into the environment's."""
+        pairs = zip(self.parts, self._unpacked(actions), strict=True)
+        return self._packed([part.to_env(action) for part, action in pairs])
+
+    def from_env(self, actions: Any) -> Any:
+        """Turns a nest of the environment's actions into raw ones."""
+        pairs = zip(self.parts, self._unpacked(actions), strict=True)
+        return self._packed([part.from_env(action) for part, action in pairs])
+
+
+def epsilon_greedy_logits(values: Any, epsilon: Any, mask: Any = None) -> tf.Tensor:
+    """Returns the logits of the choice that explores with probability epsilon.
+
+        logits_i = log((1 - epsilon) [i = argmax values] + epsilon / n_allowed)
+
+    for allowed options i, the first of equals being the argmax; -inf for the others. A
+    policy of action values is a `CategoricalHead` over them: its mode is the greedy
+    action. A row of a mask that allows nothing counts, where its numbers are not known
+    when it is traced, as one that allows all, of equal values.
 
     Args:
-        action_space: of one environment, not of a vector of them.
-        squash: squash a Box by tanh instead of clipping; needs finite bounds, low
-            below high.
+        values: floating `[..., n]`, of all options.
+        epsilon: in [0, 1], `[]` or `[...]`.
+        mask: `[..., n]` bool or integers, the options that are allowed; None for all.
+
+    Returns:
+        `[..., n]`, of the dtype of `values`.
+
+    Raises:
+        TypeError: if `values` are not floating, or `mask` neither bool nor of integers.
+        ValueError: if `mask` does not fit or a known row of it allows nothing.
+
+    Example:
+        >>> tf.exp(epsilon_greedy_logits([1.0, 3.0], 0.5)).numpy().tolist()
+        [0.25, 0.75]
+        >>> only = [True, False, True]
+        >>> tf.exp(epsilon_greedy_logits([1.0, 3.0, 2.0], 0.5, only)).numpy().tolist()
+        [0.25, 0.0, 0.75]
+    """
+    where = "epsilon_greedy_logits"
+    values = checks.as_tensor(where, "values", values)
+    checks.check_floating(where, "values", values)
+    checks.check_rank(where, "values", values, at_least=1)
+    allowed = tf.ones_like(values)
+    if mask is not None:
+        values = masked.MaskedCategorical(values, mask).logits_parameter()
+        allowed = tf.cast(values > -np.inf, values.dtype)
+    explored = tf.cast(epsilon, values.dtype)[..., None]
+    share = explored * allowed / tf.reduce_sum(allowed, axis=-1, keepdims=True)
+    n = tf.shape(values)[-1]
+    greedy = tf.one_hot(tf.argmax(values, axis=-1), n, dtype=values.dtype)
+    return tf.math.log(share + (1 - explored) * greedy)
+
+
+def action_head(
+    action_space: Any,
+    *,
+    squash: bool | None = False,
+    init_scale: float | None = None,
+    min_scale: float = 1e-4,
+) -> CategoricalHead | NormalHead | CompositeHead:
+    """Returns the head that fits an action space.
+
+    Discrete, MultiDiscrete, MultiBinary and a Box of integers get a `CategoricalHead`,
+    a float Box gets a `NormalHead`, Dict and Tuple of them a `CompositeHead`.
+
+    Args:
+        action_space: of one environment, not of a vector of them; or a nest of specs,
+            integer `BoundedTensorSpec`s, floating ones or `tf.TensorSpec`s.
+        squash: squash every Box of floats by tanh instead of clipping; needs finite
+            bounds, low below high. None squashes those whose bounds are such, and
+            takes those without any bounds as they are.
+        init_scale: see `NormalHead`.
+        min_scale: see `NormalHead`; positive, below `init_scale`.
 
     Returns:
         The head.
 
     Raises:
         TypeError: if no head fits the space.
-        ValueError: if the space holds no number; if `squash` meets an unbounded or
-            empty Box or a space that is none.
+        ValueError: if the space holds no number, or a choice of more than 2^20 options;
+            if `squash` meets a Box with other bounds or a space without floats; if a
+            scale is out of range.
 
     Example:
         >>> action_head(gym.spaces.MultiDiscrete([3, 2])).n_outputs
         5
         >>> action_head(gym.spaces.Box(-1.0, 1.0, (4,)), squash=True).n_outputs
         8
+        >>> action_head(gym.spaces.Tuple([gym.spaces.Discrete(3)] * 2)).n_options
+        6
     """
-    spaces = gym.spaces
-    if 0 in (getattr(action_space, "shape", None) or ()):
+    where, spec = "action_head", action_space
+    checks.check_positive(where, "min_scale", min_scale)
+    if init_scale is not None:
+        checks.check_within(where, "init_scale", init_scale, min_scale, math.inf)
+    if isinstance(action_space, gym.Space):
+        try:
+            spec = spaces.spec_from_space(action_space)
+        except TypeError as error:
+            raise _no_head(action_space) from error
+    head = _head_of(spec, squash, init_scale, min_scale)
+    if squash and not head.has_log_std:
+        raise _no_squash(action_space)
+    return head
+
+
+def _head_of(spec: Any, squash: bool | None, *scales: Any) -> Any:
+    if isinstance(spec, Mapping | tuple | list):
+        keys = tuple(sorted(spec)) if isinstance(spec, Mapping) else None
+        parts = spec if keys is None else [spec[key] for key in keys]
+        made = tuple(_head_of(part, squash, *scales) for part in parts)
+        if not made:
+            raise _empty(spec)
+        return CompositeHead(made, keys)
+    bounded = isinstance(spec, specs.BoundedTensorSpec)
+    floating = isinstance(spec, tf.TensorSpec) and spec.dtype.is_floating
+    if not (floating or (bounded and spec.dtype.is_integer)):
+        raise _no_head(spec)
+    checks.check_known_shape("action_head", "action_space", spec)
+    if 0 in spec.shape:
+        raise _empty(spec)
+    return _normal_of(spec, squash, *scales) if floating else _choices_of(spec)
+
+
+def _choices_of(spec: specs.BoundedTensorSpec) -> CategoricalHead:
+    starts, ends = spec.minimum.ravel().tolist(), spec.maximum.ravel().tolist()
+    counts = tuple(end - start + 1 for start, end in zip(starts, ends, strict=True))
+    if max(counts) > _MAX_CHOICES:
         raise ValueError(
-            "`action_head`: `action_space` must hold a number at least; got "
-            f"{action_space}; declare what the environment takes"
+            "`action_head`: `action_space` expected choices of at most "
+            f"{_MAX_CHOICES} options; got {spec}; bound them or quantize"
         )
-    if squash and not (
-        isinstance(action_space, spaces.Box)
-        and action_space.is_bounded()
-        and np.all(action_space.low < action_space.high)
-    ):
+    shape = tuple(spec.shape)
+    table = shape if len(shape) > 1 else ()
+    return CategoricalHead(counts, tuple(starts), not shape, spec.dtype.name, table)
+
+
+def _normal_of(spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
+    bounds = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    low, high = (np.broadcast_to(bound, spec.shape).ravel() for bound in bounds)
+    finite = bool((np.isfinite(low) & np.isfinite(high) & (low < high)).all())
+    if squash and not finite:
+        raise _no_squash(spec)
+    if squash is None and not (finite or np.isinf([low, high]).all()):
         raise ValueError(
-            "`action_head`: `squash` expected a Box with finite bounds, low < high; "
-            f"got {action_space}; leave `squash` False"
+            "`action_head`: `action_space` expected floats with finite bounds, low < "
+            f"high, or without any; got {spec}; say by `squash` what is wanted"
         )
-    if isinstance(action_space, spaces.Discrete):
-        size, start = int(action_space.n), int(action_space.start)
-        dtype = np.dtype(action_space.dtype).name
-        return CategoricalHead((size,), (start,), scalar=True, dtype=dtype)
-    if isinstance(action_space, spaces.MultiDiscrete) and action_space.nvec.ndim == 1:
-        return CategoricalHead(
-            tuple(map(int, action_space.nvec)),
-            tuple(map(int, action_space.start)),
-            scalar=False,
-            dtype=np.dtype(action_space.dtype).name,
-        )
-    if isinstance(action_space, spaces.MultiBinary) and len(action_space.shape) == 1:
-        size = int(action_space.shape[0])
-        dtype = np.dtype(action_space.dtype).name
-        return CategoricalHead((2,) * size, (0,) * size, scalar=False, dtype=dtype)
-    if isinstance(action_space, spaces.Box) and np.issubdtype(
-        action_space.dtype, np.floating
-    ):
-        return NormalHead(
-            tuple(map(float, action_space.low.ravel())),
-            tuple(map(float, action_space.high.ravel())),
-            tuple(action_space.shape),
-            np.dtype(action_space.dtype).name,
-            squash=squash,
-        )
-    raise TypeError(
-        "`action_head`: `action_space` expected Discrete, MultiDiscrete or MultiBinary "
-        f"of one axis, or a float Box; got {action_space}; flatten or wrap the space"
+    shape, squash = tuple(spec.shape), finite if squash is None else squash
+    bounds = tuple(low.tolist()), tuple(high.tolist())
+    return NormalHead(*bounds, shape, spec.dtype.name, squash, *scales)
+
+
+def _no_head(given: Any) -> TypeError:
+    return TypeError(
+        "`action_head`: `action_space` expected Discrete, MultiDiscrete, MultiBinary, "
+        "Box, Dict or Tuple, or specs of floats and of bounded integers; got "
+        f"{given!r}; wrap the space"
     )
+
+
+def _empty(given: Any) -> ValueError:
+    return ValueError(
+        f"`action_head`: `action_space` must hold a number at least; got {given}; "
+        "declare what the environment takes"
+    )
+
+
+def _no_squash(given: Any) -> ValueError:
+    return ValueError(
+        "`action_head`: `squash` expected a Box with finite bounds, low < high; got "
+        f"{given}; leave `squash` False"
+    )
+
+
+def _shaped(flat: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    """Gives the last axis a shape of its own."""
+    if len(shape) == 1:
+        return flat
+    return tf.reshape(flat, [*tf.unstack(tf.shape(flat)[:-1]), *shape])

@@ -5,7 +5,18 @@ densities and gradients are in `tfrl.distributions`, the loops that play in
 `tfrl.environments`, the memory they share in `tfrl.distribute`.
 """
 
-from tfrl.host.heads import NumpyCategorical, NumpyNormal
+from tfrl.host.heads import (
+    NumpyCategorical,
+    NumpyComposite,
+    NumpyNormal,
+    epsilon_greedy_logits,
+)
 from tfrl.host.networks import NumpyNetwork
 
-__all__ = ["NumpyCategorical", "NumpyNetwork", "NumpyNormal"]
+__all__ = [
+    "NumpyCategorical",
+    "NumpyComposite",
+    "NumpyNetwork",
+    "NumpyNormal",
+    "epsilon_greedy_logits",
+]

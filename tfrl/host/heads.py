@@ -6,9 +6,82 @@ the two forms of an action, raw and the environment's, are described there.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+
+# What softplus maps to 1.
+UNIT_SOFTPLUS = math.log(math.expm1(1.0))
+
+
+def epsilon_greedy_logits(
+    values: np.ndarray, epsilon: Any, mask: np.ndarray | None = None
+) -> np.ndarray:
+    """Returns the logits of the choice that explores with probability epsilon.
+
+        logits_i = log((1 - epsilon) [i = argmax values] + epsilon / n_allowed)
+
+    for allowed options i, the first of equals being the argmax; -inf for the others.
+    `tfrl.distributions` has the same in TensorFlow.
+
+    Args:
+        values: floating `[..., n]`, of all options.
+        epsilon: in [0, 1], `[]` or `[...]`.
+        mask: `[..., n]` bool or integers, the options that are allowed; None for all.
+
+    Returns:
+        `[..., n]`, of the dtype of `values`.
+
+    Raises:
+        TypeError: if `mask` is neither bool nor of integers.
+        ValueError: if `mask` does not fit or a row of it allows nothing.
+
+    Example:
+        >>> np.exp(epsilon_greedy_logits(np.array([1.0, 3.0]), 0.5)).tolist()
+        [0.25, 0.75]
+    """
+    allowed = np.ones(values.shape, bool)
+    if mask is not None:
+        allowed = np.broadcast_to(
+            _as_mask("epsilon_greedy_logits", mask, values.shape[-1]), values.shape
+        )
+    best = np.where(allowed, values, -np.inf).argmax(-1)
+    explored = np.asarray(epsilon, values.dtype)[..., None]
+    share = explored / allowed.sum(-1, keepdims=True, dtype=values.dtype)
+    greedy = np.arange(values.shape[-1]) == best[..., None]
+    with np.errstate(divide="ignore"):
+        return np.log(np.where(allowed, share + (1 - explored) * greedy, 0))
+
+
+def _as_mask(where: str, mask: Any, width: int) -> np.ndarray:
+    """Returns a mask as bools, each row of which allows something."""
+    mask = np.asarray(mask)
+    _check_mask(where, mask.dtype, mask.shape, width)
+    allowed = mask.astype(bool, copy=False)
+    rows = allowed.any(-1)
+    if not rows.all():
+        raise ValueError(
+            f"`{where}`: `mask` must allow an option of each choice; got none in "
+            f"{(~rows).sum()} of {rows.size} rows"
+        )
+    return allowed
+
+
+def _check_mask(
+    where: str, dtype: np.dtype, shape: Sequence[int | None], width: int
+) -> None:
+    if dtype.kind not in "biu":
+        raise TypeError(
+            f"`{where}`: `mask` expected bool or integers; got {dtype}; compare it "
+            "with a threshold"
+        )
+    if not shape or shape[-1] not in (None, width):
+        raise ValueError(
+            f"`{where}`: `mask` must have shape [..., {width}], one for each option; "
+            f"got {list(shape)}"
+        )
 
 
 class _Head:
@@ -18,12 +91,42 @@ class _Head:
     def n_outputs(self) -> int:
         raise NotImplementedError
 
+    @property
+    def n_options(self) -> int:
+        """How many options all choices have together: the width of a mask."""
+        return 0
+
+    @property
+    def n_log_stds(self) -> int:
+        """How many parameters, at the end, are (log) standard deviations.
+
+        Where they depend on no observation, a network gives the others alone, and a
+        vector of so many is learned beside it.
+        """
+        return 0
+
+    @property
+    def has_log_std(self) -> bool:
+        """Whether parameters at the end are (log) standard deviations."""
+        return self.n_log_stds > 0
+
     def _check_width(self, shape: Sequence[int | None]) -> None:
         """Raises unless parameters of this shape are as many as the head takes."""
         if not shape or shape[-1] not in (None, self.n_outputs):
             raise ValueError(
                 f"`{type(self).__name__}`: `parameters` must have shape [..., "
                 f"{self.n_outputs}], `n_outputs` numbers a row; got {list(shape)}"
+            )
+
+    def _check_mask(self, dtype: np.dtype, shape: Sequence[int | None]) -> None:
+        """Raises unless a mask is of bools or integers, one for each option."""
+        _check_mask(type(self).__name__, dtype, shape, self.n_options)
+
+    def _check_temperature(self, temperature: Any) -> None:
+        if isinstance(temperature, int | float) and not temperature > 0:
+            raise ValueError(
+                f"`{type(self).__name__}`: `temperature` expected a number > 0; got "
+                f"{temperature}; `mode` takes the best action"
             )
 
 
@@ -36,6 +139,8 @@ class NumpyCategorical(_Head):
         starts: the environment's number of each first option.
         scalar: whether the action is one number, not a vector of length 1.
         dtype: the environment's dtype.
+        table: shape of choices that stand in several axes, which `n_choices` lists
+            flat; `()` for one number or a vector.
 
     Example:
         >>> head = NumpyCategorical((2,), (7,), scalar=True, dtype="int64")
@@ -47,15 +152,35 @@ class NumpyCategorical(_Head):
     starts: tuple[int, ...]
     scalar: bool
     dtype: str
+    table: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def _first(self) -> np.ndarray:
+        return np.reshape(self.starts, self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one action."""
+        return () if self.scalar else self.table or (len(self.n_choices),)
 
     @property
     def n_outputs(self) -> int:
         """How many numbers a row the parameters have: a logit for each option."""
         return sum(self.n_choices)
 
+    @property
+    def n_options(self) -> int:
+        """How many options all choices have together: the width of a mask."""
+        return self.n_outputs
+
     def plain(self) -> "NumpyCategorical":
         """Returns the head without what a subclass adds."""
-        return NumpyCategorical(self.n_choices, self.starts, self.scalar, self.dtype)
+        return NumpyCategorical(
+            self.n_choices, self.starts, self.scalar, self.dtype, self.table
+        )
+
+    def _host_split(self, values: np.ndarray) -> list[np.ndarray]:
+        return np.split(values, np.cumsum(self.n_choices)[:-1], axis=-1)
 
     def host_sample(
         self, parameters: np.ndarray, rng: np.random.Generator
@@ -72,14 +197,39 @@ class NumpyCategorical(_Head):
         self._check_width(parameters.shape)
         if self.scalar:
             return parameters.argmax(-1).astype(np.int32)
-        edges = np.cumsum(self.n_choices)[:-1]
-        chosen = [part.argmax(-1) for part in np.split(parameters, edges, axis=-1)]
-        return np.stack(chosen, axis=-1).astype(np.int32)
+        chosen = [part.argmax(-1) for part in self._host_split(parameters)]
+        flat = np.stack(chosen, axis=-1).astype(np.int32)
+        return flat.reshape(*flat.shape[:-1], *self.shape)
+
+    def host_log_prob(self, parameters: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Returns the log-mass `[N]` of raw actions in NumPy."""
+        self._check_width(parameters.shape)
+        outer = parameters.shape[:-1]
+        columns = np.reshape(actions, (*outer, len(self.n_choices)))
+        total = np.zeros(outer, parameters.dtype)
+        for i, logits in enumerate(self._host_split(parameters)):
+            shifted = logits - logits.max(-1, keepdims=True)
+            chosen = np.take_along_axis(shifted, columns[..., i, None], -1)[..., 0]
+            total += chosen - np.log(np.exp(shifted).sum(-1))
+        return total
+
+    def host_masked(self, parameters: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Returns logits of which those of forbidden options are -inf, in NumPy."""
+        self._check_width(parameters.shape)
+        mask = np.asarray(mask)
+        self._check_mask(mask.dtype, mask.shape)
+        for part in self._host_split(mask):
+            _as_mask(type(self).__name__, part, part.shape[-1])
+        return np.where(mask, parameters, np.array(-np.inf, parameters.dtype))
+
+    def host_tempered(self, parameters: np.ndarray, temperature: float) -> np.ndarray:
+        """Returns logits divided by the temperature in NumPy."""
+        self._check_temperature(temperature)
+        return parameters / np.asarray(temperature, parameters.dtype)
 
     def host_to_env(self, actions: np.ndarray) -> np.ndarray:
         """Turns raw actions into the environment's in NumPy."""
-        starts = self.starts[0] if self.scalar else np.array(self.starts)
-        return (actions + starts).astype(self.dtype)
+        return (actions + self._first).astype(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +242,9 @@ class NumpyNormal(_Head):
         shape: shape of the environment's action.
         dtype: the environment's dtype.
         squash: whether tanh maps the draw into the bounds.
+        init_scale: standard deviation where its parameter is 0, if that goes through
+            softplus; None if it is the logarithm.
+        min_scale: with `init_scale`, the least standard deviation.
 
     Example:
         >>> head = NumpyNormal((-2.0,), (2.0,), (1,), "float32", squash=True)
@@ -104,6 +257,8 @@ class NumpyNormal(_Head):
     shape: tuple[int, ...]
     dtype: str
     squash: bool
+    init_scale: float | None = None
+    min_scale: float = 1e-4
 
     @functools.cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -116,25 +271,76 @@ class NumpyNormal(_Head):
 
     @property
     def n_outputs(self) -> int:
-        """How many numbers a row the parameters have: means, then log deviations."""
+        """How many numbers a row the parameters have: means, then deviations."""
         return 2 * len(self.low)
+
+    @property
+    def n_log_stds(self) -> int:
+        """How many parameters, at the end, are (log) standard deviations: half."""
+        return len(self.low)
 
     def plain(self) -> "NumpyNormal":
         """Returns the head without what a subclass adds."""
-        return NumpyNormal(self.low, self.high, self.shape, self.dtype, self.squash)
+        given = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return NumpyNormal(*given)
+
+    def _host_split(self, parameters: np.ndarray) -> list[np.ndarray]:
+        self._check_width(parameters.shape)
+        return np.split(parameters, 2, axis=-1)
+
+    def _host_deviation(self, free: np.ndarray) -> np.ndarray:
+        if self.init_scale is None:
+            return np.exp(free)
+        slope = self.init_scale - self.min_scale
+        return self.min_scale + slope * np.logaddexp(0, free + UNIT_SOFTPLUS)
 
     def host_sample(
         self, parameters: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
         """Draws raw float32 actions `[N, D]` from `[N, 2 * D]` in NumPy."""
-        self._check_width(parameters.shape)
-        loc, log_std = np.split(parameters, 2, axis=-1)
-        return loc + np.exp(log_std) * rng.standard_normal(loc.shape, np.float32)
+        loc, free = self._host_split(parameters)
+        deviation = self._host_deviation(free)
+        return loc + deviation * rng.standard_normal(loc.shape, np.float32)
 
     def host_mode(self, parameters: np.ndarray) -> np.ndarray:
         """Returns the raw action at the normal's mode in NumPy."""
-        self._check_width(parameters.shape)
-        return np.split(parameters, 2, axis=-1)[0]
+        return self._host_split(parameters)[0]
+
+    def host_log_prob(self, parameters: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Returns the log-density `[N]` of raw actions in NumPy."""
+        loc, free = self._host_split(parameters)
+        deviation = self._host_deviation(free)
+        each = -0.5 * np.square((actions - loc) / deviation) - np.log(deviation)
+        each -= 0.5 * math.log(2.0 * math.pi)
+        if self.squash:
+            size = np.abs(actions)
+            slope = 2.0 * (math.log(2.0) - size - np.log1p(np.exp(-2.0 * size)))
+            each -= slope + np.log(self._scale[1])
+        return each.sum(-1)
+
+    def host_masked(self, parameters: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Returns the parameters: there is nothing that a mask `[..., 0]` forbids."""
+        mask = np.asarray(mask)
+        self._check_mask(mask.dtype, mask.shape)
+        return parameters
+
+    def host_tempered(self, parameters: np.ndarray, temperature: float) -> np.ndarray:
+        """Returns parameters of deviations times the temperature in NumPy.
+
+        Those of an `init_scale` stay at `min_scale` at least.
+        """
+        self._check_temperature(temperature)
+        loc, free = self._host_split(parameters)
+        if self.init_scale is None:
+            return np.concatenate(
+                [loc, free + np.log(temperature)], -1, dtype=free.dtype
+            )
+        rest = temperature * self._host_deviation(free) - self.min_scale
+        share = rest / (self.init_scale - self.min_scale)
+        share = np.maximum(share, np.finfo(free.dtype).tiny)
+        # The inverse of softplus, which does not overflow.
+        free = share + np.log(-np.expm1(-share)) - UNIT_SOFTPLUS
+        return np.concatenate([loc, free], -1, dtype=loc.dtype)
 
     def host_to_env(self, actions: np.ndarray) -> np.ndarray:
         """Turns raw actions into the environment's in NumPy."""
@@ -143,3 +349,124 @@ class NumpyNormal(_Head):
             actions = centre + half_range * np.tanh(actions)
         bounded = np.clip(actions.astype(self.dtype), *self._bounds)
         return bounded.reshape(*actions.shape[:-1], *self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class NumpyComposite(_Head):
+    """Independent heads of the parts of a Dict or Tuple space.
+
+    Attributes:
+        parts: heads, which may be composite, in the order of `tf.nest`.
+        keys: of a Dict space, sorted; None for a Tuple space.
+
+    Example:
+        >>> press = NumpyCategorical((2,), (0,), scalar=True, dtype="int64")
+        >>> steer = NumpyNormal((-2.0,), (2.0,), (1,), "float32", squash=True)
+        >>> head = NumpyComposite((press, steer), ("press", "steer"))
+        >>> raw = head.host_mode(np.array([[0.0, 1.0, 100.0, 0.0]]))
+        >>> {key: part.tolist() for key, part in head.host_to_env(raw).items()}
+        {'press': [1], 'steer': [[2.0]]}
+    """
+
+    parts: tuple[Any, ...]
+    keys: tuple[Any, ...] | None = None
+
+    @functools.cached_property
+    def n_outputs(self) -> int:
+        """How many numbers a row the parameters have."""
+        return sum(part.n_outputs for part in self.parts)
+
+    @functools.cached_property
+    def n_options(self) -> int:
+        """How many options all choices have together: the width of a mask."""
+        return sum(part.n_options for part in self.parts)
+
+    @functools.cached_property
+    def n_log_stds(self) -> int:
+        """How many parameters, at the end, are (log) standard deviations."""
+        return sum(part.n_log_stds for part in self.parts)
+
+    @property
+    def squash(self) -> bool:
+        """Whether tanh maps draws of a part into its bounds."""
+        return any(getattr(part, "squash", False) for part in self.parts)
+
+    def plain(self) -> "NumpyComposite":
+        """Returns the head without what a subclass adds."""
+        return NumpyComposite(tuple(part.plain() for part in self.parts), self.keys)
+
+    @functools.cached_property
+    def _sizes(self) -> list[tuple[int, int]]:
+        """How many parameters of each part are no deviations, and how many are."""
+        parts = [(part.n_outputs, part.n_log_stds) for part in self.parts]
+        return [(n - n_log_stds, n_log_stds) for n, n_log_stds in parts]
+
+    def _packed(self, values: Sequence[Any]) -> Any:
+        if self.keys is None:
+            return tuple(values)
+        return dict(zip(self.keys, values, strict=True))
+
+    def _unpacked(self, nest: Any) -> list[Any]:
+        if self.keys is None:
+            fits = isinstance(nest, tuple | list) and len(nest) == len(self.parts)
+        else:
+            fits = isinstance(nest, Mapping) and nest.keys() == {*self.keys}
+        if not fits:
+            kind = f"a dict of {list(self.keys)}" if self.keys else "a tuple of "
+            kind += "" if self.keys else str(len(self.parts))
+            raise ValueError(
+                f"`{type(self).__name__}`: `actions` expected {kind}; got {nest!r:.80}"
+            )
+        return list(nest) if self.keys is None else [nest[key] for key in self.keys]
+
+    def _host_split(self, parameters: np.ndarray) -> list[np.ndarray]:
+        self._check_width(parameters.shape)
+        free, last = zip(*self._sizes, strict=True)
+        pieces = np.split(parameters, np.cumsum([*free, *last])[:-1], axis=-1)
+        pairs = zip(pieces, pieces[len(free) :], strict=False)
+        return [np.concatenate(pair, axis=-1) for pair in pairs]
+
+    def _host_joined(self, parameters: list[np.ndarray]) -> np.ndarray:
+        pairs = [
+            np.split(given, [n], axis=-1)
+            for given, (n, _) in zip(parameters, self._sizes, strict=True)
+        ]
+        free, last = zip(*pairs, strict=True)
+        return np.concatenate([*free, *last], axis=-1)
+
+    def _host_each(self, method: str, parameters: Any, *columns: Any) -> list[Any]:
+        """Calls a method of all parts with their parameters, and one of each column."""
+        rows = zip(self.parts, self._host_split(parameters), *columns, strict=True)
+        return [getattr(part, method)(*arguments) for part, *arguments in rows]
+
+    def host_sample(self, parameters: np.ndarray, rng: np.random.Generator) -> Any:
+        """Draws a nest of raw actions from `[N, n_outputs]` in NumPy."""
+        columns = [rng] * len(self.parts)
+        return self._packed(self._host_each("host_sample", parameters, columns))
+
+    def host_mode(self, parameters: np.ndarray) -> Any:
+        """Returns the nest of the parts' modes in NumPy."""
+        return self._packed(self._host_each("host_mode", parameters))
+
+    def host_log_prob(self, parameters: np.ndarray, actions: Any) -> np.ndarray:
+        """Returns the sum `[N]` of the parts' log-probabilities in NumPy."""
+        columns = self._unpacked(actions)
+        return np.sum(self._host_each("host_log_prob", parameters, columns), axis=0)
+
+    def host_masked(self, parameters: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Returns parameters whose logits of forbidden options are -inf, in NumPy."""
+        mask = np.asarray(mask)
+        self._check_mask(mask.dtype, mask.shape)
+        edges = np.cumsum([part.n_options for part in self.parts])[:-1]
+        masks = np.split(mask, edges, axis=-1)
+        return self._host_joined(self._host_each("host_masked", parameters, masks))
+
+    def host_tempered(self, parameters: np.ndarray, temperature: float) -> np.ndarray:
+        """Returns the parameters of all parts at a temperature in NumPy."""
+        columns = [temperature] * len(self.parts)
+        return self._host_joined(self._host_each("host_tempered", parameters, columns))
+
+    def host_to_env(self, actions: Any) -> Any:
+        """Turns a nest of raw actions into the environment's in NumPy."""
+        pairs = zip(self.parts, self._unpacked(actions), strict=True)
+        return self._packed([part.host_to_env(action) for part, action in pairs])

@@ -26,7 +26,7 @@ class NumpyNetwork:
         biases: `[n_out]` float32 of each layer.
         activations: "tanh", "relu" or "linear" of each layer.
         moments: mean and 1 / standard deviation of the observations, or `()`.
-        log_std: `[n_out]`, what is appended to the outputs, or None.
+        log_std: `[n]`, what is appended to each row of outputs, or None.
 
     Example:
         >>> network = NumpyNetwork([2 * np.eye(2, dtype="f")], [np.zeros(2, "f")],
@@ -75,5 +75,5 @@ class NumpyNetwork:
             values = ACTIVATIONS[activation](values)
         if self.log_std is None:
             return values
-        log_std = np.broadcast_to(self.log_std, values.shape)
+        log_std = np.broadcast_to(self.log_std, (len(values), len(self.log_std)))
         return np.concatenate([values, log_std], axis=-1)

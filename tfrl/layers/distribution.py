@@ -2,12 +2,16 @@
 
 from typing import Any, Self
 
+import gymnasium as gym
 import keras
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import specs
-from tfrl.distributions import action_family
+from tfrl.core import checks, spaces, specs
+from tfrl.distributions import action_heads, product
+
+# What to do with floats that have bounds, by the name of the family.
+_SQUASH = {None: None, "normal": False, "squashed_normal": True}
 
 
 @keras.saving.register_keras_serializable("tfrl")
@@ -17,16 +21,25 @@ class DistributionHead(keras.layers.Layer):
         parameters = inputs W + b
 
     Called, it gives one tensor of free numbers, like any layer: models with it fit,
-    predict, save and export. `distribution(parameters)` makes the distribution of them
-    where it is needed (`tfrl.distributions.ActionFamily` says which): in a loss, in a
-    policy, after a replay buffer. Keras hands no distributions from layer to layer.
+    predict, save and export. `distribution(parameters)` makes the distribution of
+    actions, as the space has them, where it is needed: in a loss, in a policy, after a
+    replay buffer. Keras hands no distributions from layer to layer.
+
+    The parameters are those of `action_head`: logits of choices, means of floats, and
+    at the end the numbers r of all their scales,
+
+        scale = min_scale + (init_scale - min_scale) * softplus(r + ln(e - 1))
+
+    Floats with finite bounds get a `SquashedNormal`, those without a normal, `Dict` and
+    `Tuple` spaces a `Product`.
 
     The parameters are float32 whatever the dtype policy, or float64 under a policy of
     float64.
 
     Args:
-        action_spec: a Gymnasium space or nest of specs, as of `ActionFamily`.
-        family: of float actions, as of `ActionFamily`.
+        action_spec: a Gymnasium space or nest of specs, as of `action_head`.
+        family: of float actions: "squashed_normal", "normal" (not bounded by the
+            distribution) or None for what the bounds ask for.
         state_dependent_scale: whether scales come from the inputs; if not, they are
             weights of their own.
         init_scale: the scale where its parameter is 0.
@@ -35,9 +48,13 @@ class DistributionHead(keras.layers.Layer):
         bias_initializer: of b, and of the scales that are weights.
         **kwargs: as of `keras.layers.Layer`.
 
+    Attributes:
+        action_spec: nest of specs of the actions.
+        action_head: the head that the parameters are of.
+
     Raises:
-        ValueError: as `ActionFamily`.
-        TypeError: as `ActionFamily`.
+        ValueError: if `family` is another, or as `action_head`.
+        TypeError: as `action_head`.
 
     Example:
         >>> head = DistributionHead(gym.spaces.Box(-2.0, 2.0, (3,)), name="policy")
@@ -64,23 +81,38 @@ class DistributionHead(keras.layers.Layer):
     ) -> None:
         # A half precision network shall not round what comes from and goes to float32.
         super().__init__(autocast=False, **kwargs)
-        self.action_family = action_family.ActionFamily(
-            action_spec, family, init_scale, min_scale
+        checks.check_one_of("DistributionHead", "family", family, _SQUASH)
+        if isinstance(action_spec, gym.Space):
+            action_spec = spaces.spec_from_space(action_spec)
+        # Of dicts and lists that it can see, Keras makes others of its own.
+        self._spec = lambda: action_spec
+        leaves = tf.nest.flatten(action_spec)
+        floats = any(getattr(x, "dtype", tf.int32).is_floating for x in leaves)
+        self.action_head = action_heads.action_head(
+            action_spec,
+            squash=_SQUASH[family] if floats else None,
+            init_scale=init_scale,
+            min_scale=min_scale,
         )
         self.family = family
         self.state_dependent_scale = state_dependent_scale
         self.init_scale = init_scale
         self.min_scale = min_scale
-        n_scales = self.action_family.n_scales
+        n_scales = self.action_head.n_log_stds
         self._n_apart = 0 if state_dependent_scale else n_scales
         self._dense = keras.layers.Dense(
-            self.action_family.n_parameters - self._n_apart,
+            self.action_head.n_outputs - self._n_apart,
             kernel_initializer=kernel_initializer,
             bias_initializer=bias_initializer,
             dtype="float64" if self.variable_dtype == "float64" else "float32",
             name="outputs",
         )
         self.supports_masking = True
+
+    @property
+    def action_spec(self) -> Any:
+        """Nest of specs of the actions."""
+        return self._spec()
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs `[..., features]`."""
@@ -96,7 +128,7 @@ class DistributionHead(keras.layers.Layer):
             )
 
     def call(self, inputs: Any) -> tf.Tensor:
-        """Returns free numbers `[..., n_parameters]` for inputs `[..., features]`."""
+        """Returns free numbers `[..., n_outputs]` for inputs `[..., features]`."""
         outputs = self._dense(inputs)
         if not self._n_apart:
             return outputs
@@ -105,11 +137,15 @@ class DistributionHead(keras.layers.Layer):
 
     def distribution(self, parameters: Any) -> tfp.distributions.Distribution:
         """Returns the distribution that parameters, as `call` gives them, name."""
-        return self.action_family.distribution(parameters)
+        found = self.action_head.env_distribution(parameters)
+        if not tf.nest.is_nested(self.action_spec):
+            return found
+        parts = tf.nest.flatten(found.distributions)
+        return product.Product(tf.nest.pack_sequence_as(self.action_spec, parts))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """`[..., n_parameters]`."""
-        return (*input_shape[:-1], self.action_family.n_parameters)
+        """`[..., n_outputs]` of the head."""
+        return (*input_shape[:-1], self.action_head.n_outputs)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Shape and dtype of the parameters."""
@@ -121,7 +157,7 @@ class DistributionHead(keras.layers.Layer):
         serialize = keras.initializers.serialize
         return {
             **super().get_config(),
-            "action_spec": _encoded(self.action_family.action_spec),
+            "action_spec": _encoded(self.action_spec),
             "family": self.family,
             "state_dependent_scale": self.state_dependent_scale,
             "init_scale": self.init_scale,

@@ -1,0 +1,130 @@
+"""Tests of masks, temperatures and epsilon-greedy choices of action heads."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.distributions import action_heads
+from tfrl.host import heads
+
+S = gym.spaces
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_masks_by_hand(jit):
+    head = action_heads.action_head(S.MultiDiscrete([2, 3]))
+    logits = np.log(np.array([[1.0, 3.0, 1.0, 2.0, 5.0]], np.float32))
+    mask = np.array([[True, False, True, True, False]])
+    host = head.host_masked(logits, mask)
+    expected = [[0.0, -np.inf, 0.0, np.log(2.0), -np.inf]]
+
+    @tf.function(jit_compile=jit)
+    def everything(logits, mask):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            out = head.masked(logits, mask)
+            log_prob = head.log_prob(out, [[0, 1]])
+            entropy = head.entropy(out)
+            result = log_prob + entropy
+        return out, log_prob, entropy, head.mode(out), tape.gradient(result, logits)
+
+    for given in (mask, mask.astype(np.int8)):
+        out, log_prob, entropy, mode, slope = everything(tf.constant(logits), given)
+        for found in (out, host):
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(log_prob, [np.log(2 / 3)], rtol=1e-5)
+        chances = np.array([1 / 3, 2 / 3])
+        np.testing.assert_allclose(entropy, [-chances @ np.log(chances)], rtol=1e-5)
+        np.testing.assert_array_equal(mode, [[0, 1]])
+        slope = slope.numpy()
+        assert np.isfinite(slope).all()
+        np.testing.assert_array_equal(slope[0, [1, 4]], [0.0, 0.0])
+    np.testing.assert_array_equal(head.host_mode(host), [[0, 1]])
+
+
+def test_temperature_by_hand():
+    head = action_heads.action_head(S.Discrete(2))
+    for tempered in (head.tempered, head.host_tempered):
+        out = tempered(np.array([[1.0, -np.inf]], np.float32), 0.5)
+        np.testing.assert_array_equal(out, [[2.0, -np.inf]])
+    head = action_heads.action_head(S.Box(-1.0, 1.0, (1,)))
+    for tempered in (head.tempered, head.host_tempered):
+        out = np.asarray(tempered(np.array([[3.0, np.log(0.2)]], np.float32), 4.0))
+        np.testing.assert_allclose(out, [[3.0, np.log(0.8)]], rtol=1e-5)
+    traced = tf.function(head.tempered)(tf.constant([[3.0, 0.0]]), tf.constant(2.0))
+    np.testing.assert_allclose(traced, [[3.0, np.log(2.0)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("space", [S.Discrete(3), S.MultiDiscrete([1, 2])], ids=str)
+def test_masks_that_do_not_fit(space):
+    head = action_heads.action_head(space)
+    parameters = np.zeros([2, 3], np.float32)
+    for masked in (head.masked, head.host_masked):
+        with pytest.raises(TypeError, match="CategoricalHead`: `mask` expected bool"):
+            masked(parameters, np.ones([2, 3], np.float32))
+        with pytest.raises(ValueError, match=r"`mask` must have shape \[..., 3\]"):
+            masked(parameters, np.ones([2, 4], bool))
+        with pytest.raises(ValueError, match="`mask`.* option"):
+            masked(parameters, np.array([[True] * 3, [False] * 3]))
+
+
+def test_a_box_has_nothing_to_mask():
+    head = action_heads.action_head(S.Box(-1.0, 1.0, (2,)))
+    for masked in (head.masked, head.host_masked):
+        with pytest.raises(ValueError, match=r"NormalHead`: `mask` must .* \[..., 0\]"):
+            masked(np.zeros([2, 4], np.float32), np.ones([2, 2], bool))
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan])
+def test_temperatures_are_positive(temperature):
+    for space in (S.Discrete(3), S.Box(-1.0, 1.0, (1,)), S.Tuple([S.Discrete(2)])):
+        head = action_heads.action_head(space)
+        parameters = np.zeros([1, head.n_outputs], np.float32)
+        for tempered in (head.tempered, head.host_tempered):
+            with pytest.raises(ValueError, match="`temperature` expected a number > 0"):
+                tempered(parameters, temperature)
+
+
+# Action values.
+
+
+EPSILONS = {"number": 0.3, "per row": np.array([0.0, 0.3, 1.0], np.float32)}
+
+
+@pytest.mark.parametrize("with_mask", [False, True], ids=["all", "masked"])
+@pytest.mark.parametrize("epsilon", EPSILONS.values(), ids=EPSILONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_epsilon_greedy_by_hand(epsilon, with_mask, dtype):
+    values = np.array([[1.0, 5.0, 5.0, 2.0], [-3.0, -1, -2, -4], [0, 0, 0, 0]], dtype)
+    mask = np.array([[1, 0, 0, 1], [1, 0, 1, 1], [0, 0, 1, 0]], bool) | (not with_mask)
+    best = np.array([3, 2, 2]) if with_mask else np.array([1, 1, 0])
+    shares = np.broadcast_to(np.asarray(epsilon)[..., None], (3, 1))
+    expected = shares * mask / mask.sum(-1, keepdims=True)
+    expected = expected + (1 - shares) * np.eye(4)[best]
+    given = mask if with_mask else None
+    function = action_heads.epsilon_greedy_logits
+    compiled = tf.function(function, jit_compile=True)
+    host = heads.epsilon_greedy_logits(values, epsilon, given)
+    assert host.dtype == values.dtype
+    for logits in (
+        *(host, function(values, epsilon, given)),
+        compiled(tf.constant(values), epsilon, given),
+    ):
+        np.testing.assert_allclose(np.exp(logits), expected, rtol=1e-5, atol=1e-7)
+        assert np.all(np.isneginf(logits) == (expected == 0))
+    head = action_heads.action_head(S.Discrete(4))
+    assert np.isfinite(head.log_prob(host, best)[:1]).all()
+
+
+def test_epsilon_greedy_refuses_what_does_not_fit():
+    values = np.zeros([2, 3], np.float32)
+    for function in (action_heads.epsilon_greedy_logits, heads.epsilon_greedy_logits):
+        with pytest.raises(TypeError, match="`mask` expected bool or integers"):
+            function(values, 0.1, np.ones([2, 3], np.float32))
+        with pytest.raises(ValueError, match="`mask`"):
+            function(values, 0.1, np.ones([2, 4], bool))
+        with pytest.raises(ValueError, match="`mask`"):
+            function(values, 0.1, np.zeros([2, 3], bool))
+    with pytest.raises(TypeError, match="`epsilon_greedy_logits`: `values` expected a"):
+        action_heads.epsilon_greedy_logits([1, 2], 0.1)
