@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import hashlib
-import itertools
 import operator
 import os
 import pathlib
@@ -19,10 +18,8 @@ from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 from tensorboard.plugins.text import summary_v2 as text_summary
 
 from tfrl.core import durable
+from tfrl.summaries import _metrics_file
 
-_STEPS = "env_steps"
-_DIGEST = "csv_sha256"
-_COLUMNS = "columns"
 _EVENTS = "events.out.tfevents.{}.run_log"
 _RECORD_FRAME_BYTES = 16  # length and two checksums around each TensorBoard event
 
@@ -129,9 +126,9 @@ class RunLog:
     START: Mapping[str, Any] = types.MappingProxyType(
         {
             "csv_bytes": 0,
-            _COLUMNS: 0,
-            _DIGEST: hashlib.sha256().hexdigest(),
-            _STEPS: None,
+            _metrics_file.COLUMNS: 0,
+            _metrics_file.DIGEST: hashlib.sha256().hexdigest(),
+            _metrics_file.STEPS: None,
             "event_file": "",
             "event_bytes": 0,
         }
@@ -143,13 +140,15 @@ class RunLog:
         columns: Sequence[str],
         resume_at: Mapping[str, Any] | None = None,
     ) -> None:
-        header = _header(tuple(columns), "`RunLog`: `columns`")
+        header = _metrics_file.header_of(tuple(columns), "`RunLog`: `columns`")
         directory = pathlib.Path(directory)
         self.path = directory / "metrics.csv"
-        resume_at, kept = _checked_position(self.path, header, resume_at)
-        self.columns = _names_in(kept or header)
+        resume_at, kept = _metrics_file.checked_position(
+            self.path, header, resume_at, self.START
+        )
+        self.columns = _metrics_file.names_in(kept or header)
         self._digest = hashlib.sha256(kept)
-        self._last: int | None = resume_at[_STEPS]
+        self._last: int | None = resume_at[_metrics_file.STEPS]
         self._events: Any = None
         self._event_file, self._event_bytes = "", 0
         directory.mkdir(parents=True, exist_ok=True)
@@ -195,7 +194,8 @@ class RunLog:
             that were added later. A position of old, without a digest, only says where
             a row of which `env_steps` ended.
         """
-        return _is_as_written(_kept(rows, position), position)
+        kept = _metrics_file.kept_of(rows, position)
+        return _metrics_file.is_as_written(kept, position)
 
     def widen(self, names: Sequence[str]) -> None:
         """Adds columns at the end; they are empty in the rows so far.
@@ -218,7 +218,7 @@ class RunLog:
         further = len(columns) - len(self.columns)
         if not further:
             return
-        header = _header(columns, "`RunLog.widen`: `names`")
+        header = _metrics_file.header_of(columns, "`RunLog.widen`: `names`")
         try:
             text = self.path.read_bytes()
         except OSError as error:
@@ -320,9 +320,9 @@ class RunLog:
         os.fsync(self._csv.fileno())
         return {
             "csv_bytes": self._csv.tell(),
-            _COLUMNS: len(self.columns),
-            _DIGEST: self._digest.hexdigest(),
-            _STEPS: self._last,
+            _metrics_file.COLUMNS: len(self.columns),
+            _metrics_file.DIGEST: self._digest.hexdigest(),
+            _metrics_file.STEPS: self._last,
             "event_file": self._event_file,
             "event_bytes": self._event_bytes,
         }
@@ -383,115 +383,6 @@ class RunLog:
             f"{reason}; make room and resume; the rows before are as they were",
             str(self.path),
         ) from cause
-
-
-def _header(columns: tuple[str, ...], asked: str) -> bytes:
-    bad = [
-        name
-        for name in columns
-        if not isinstance(name, str)
-        or name.splitlines() != [name]
-        or set(name) & set(',"')
-    ]
-    if bad or _STEPS in columns or len(set(columns)) < len(columns):
-        raise ValueError(
-            f"{asked} expected distinct names without commas, quotes and "
-            f"line ends, not {_STEPS!r}; got {list(columns)}; rename them"
-        )
-    return (",".join([_STEPS, *columns]) + "\n").encode()
-
-
-def _first_line(text: bytes) -> bytes:
-    return text[: text.find(b"\n") + 1]
-
-
-def _names_in(text: bytes) -> tuple[str, ...]:
-    return tuple(_first_line(text).decode("utf-8", "replace")[:-1].split(",")[1:])
-
-
-def _checked_position(
-    path: pathlib.Path, header: bytes, resume_at: Mapping[str, Any] | None
-) -> tuple[Mapping[str, Any], bytes]:
-    """Returns the position, and what stays of the file: wide, where it was widened."""
-    if resume_at is None:
-        if path.exists():
-            raise ValueError(
-                f"`RunLog`: `directory` expected one without metrics.csv; got {path}; "
-                "choose a new directory or resume with `resume_at`"
-            )
-        return RunLog.START, b""
-    # Positions of old have no digest and no number of columns.
-    if {*resume_at, _DIGEST, _COLUMNS} != {*RunLog.START}:
-        raise ValueError(
-            "`RunLog`: `resume_at` expected what `position()` returned; "
-            f"got {dict(resume_at)}; store that with the checkpoint"
-        )
-    offset = operator.index(resume_at["csv_bytes"])
-    text = path.read_bytes() if path.exists() else b""
-    kept = _kept(text, resume_at)
-    if not _ends_a_row(kept, offset):
-        raise ValueError(
-            f"`RunLog`: `resume_at` expected the end of a row in {path}; got byte "
-            f"{offset} of a file with {len(kept)} bytes up to there; restore it from "
-            "a copy, or see by `tfrl doctor` which earlier checkpoint it agrees with"
-        )
-    if not _is_as_written(kept, resume_at):
-        raise ValueError(
-            f"`RunLog`: `resume_at` expected {path} as it was written up to byte "
-            f"{offset}, the row of {resume_at[_STEPS]} {_STEPS}; got something else; "
-            "restore it from a copy, or see by `tfrl doctor` which earlier checkpoint "
-            "it agrees with"
-        )
-    if offset and header not in (_first_line(kept), _first_line(text)):
-        raise ValueError(
-            f"`RunLog`: `columns` expected those of {path}, "
-            f"{[*_names_in(text)]}; got {[*_names_in(header)]}; resume with the "
-            "columns that it has"
-        )
-    count = kept.count(b"\n")
-    return resume_at, text[: len(text) - len(text.split(b"\n", count)[count])]
-
-
-def _kept(text: bytes, position: Mapping[str, Any]) -> bytes:
-    """Returns a file up to a position, as it was then: without columns added later.
-
-    If no number of columns makes it fit, the first one that may have been meant.
-    """
-    header, *rows = text.split(b"\n")[:-1] or [b""]
-    width = header.count(b",")
-    then = position.get(_COLUMNS)
-    found = (
-        _narrowed(header, rows, max(width - columns, 0))[: position["csv_bytes"]]
-        for columns in (range(width, -1, -1) if then is None else [then])
-    )
-    nearest = next(found)
-    if _is_as_written(nearest, position):
-        return nearest
-    return next((each for each in found if _is_as_written(each, position)), nearest)
-
-
-def _narrowed(header: bytes, rows: Sequence[bytes], further: int) -> bytes:
-    """Returns the file without its last columns, up to a row that has them filled."""
-    if not header:
-        return b""
-    empty = b"," * further
-    before = itertools.takewhile(lambda row: row.endswith(empty), rows)
-    lines = [header.rsplit(b",", further)[0], *(x[: len(x) - further] for x in before)]
-    return b"".join(line + b"\n" for line in lines)
-
-
-def _ends_a_row(kept: bytes, offset: int) -> bool:
-    return len(kept) == offset and kept[-1:] in (b"", b"\n")
-
-
-def _is_as_written(kept: bytes, position: Mapping[str, Any]) -> bool:
-    if not _ends_a_row(kept, position["csv_bytes"]):
-        return False
-    if _DIGEST in position:
-        return hashlib.sha256(kept).hexdigest() == position[_DIGEST]
-    steps = _STEPS if position[_STEPS] is None else str(position[_STEPS])
-    last = kept[:-1].rpartition(b"\n")[2]
-    return not kept or last.split(b",")[0] == steps.encode()
 
 
 def _drop_events(directory: pathlib.Path, position: Mapping[str, Any]) -> None:

@@ -1,0 +1,39 @@
+"""DQN on CartPole-v1: tfrl, Stable-Baselines3 and a plain PyTorch file side by side.
+
+All three train with the settings of configs/dqn_cartpole.gin, each in a process of its
+own on one core and one thread, in turn seed by seed, and then play 20 greedy episodes.
+"""
+
+import argparse
+import functools
+
+from harness import trainings, turns
+
+CONTENDERS: dict[str, trainings.Contender] = {
+    "tfrl": functools.partial(trainings.tfrl_run, "dqn_cartpole"),
+    "stable-baselines3": trainings.script_run("peers/dqn_sb3.py"),
+    "torch": trainings.script_run("peers/dqn_torch.py"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
+    parser.add_argument("--steps", type=int, default=50_000, help="env steps each")
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS)
+    )
+    arguments = parser.parse_args()
+    if min(arguments.seeds, arguments.steps) < 1:
+        parser.error("--seeds and --steps expect at least 1")
+    console = turns.console()
+    console.print(turns.versions(trainings.PACKAGES), highlight=False)
+    chosen = {name: CONTENDERS[name] for name in arguments.only}
+    title = "DQN, CartPole-v1"
+    trainings.compare(console, title, chosen, arguments.seeds, arguments.steps)
+
+
+if __name__ == "__main__":
+    main()

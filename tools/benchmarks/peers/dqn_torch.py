@@ -1,0 +1,154 @@
+"""DQN in one plain PyTorch file, for tools/benchmarks/dqn.py to measure.
+
+Trains on CartPole-v1 with the settings of configs/dqn_cartpole.gin, plays 20 greedy
+episodes and prints one line of JSON: env_steps_per_second of the training, return_mean
+of the episodes.
+"""
+
+import argparse
+import json
+import time
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+ENV = "CartPole-v1"
+ENVS, HORIZON, UPDATES, BATCH = 8, 16, 64, 64
+CAPACITY, LEARNING_STARTS = 50_000, 1_000
+GAMMA, LEARNING_RATE = 0.99, 1e-3  # the latter decays linearly to 0
+TARGET_PERIOD, MAX_GRAD_NORM = 64, 10.0
+EPSILON, EXPLORATION = 0.04, 0.16
+EVALUATION_EPISODES = 20
+
+
+def network(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        *(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()),
+        nn.Linear(64, outputs),
+    )
+
+
+class Replay:
+    """Transitions in preallocated tensors, the oldest overwritten."""
+
+    def __init__(self, size: int) -> None:
+        self.observations, self.following = torch.empty(2, CAPACITY, size)
+        self.actions = torch.empty(CAPACITY, dtype=torch.long)
+        self.rewards, self.discounts = torch.empty(2, CAPACITY)
+        self.count = 0
+
+    def add(self, *columns: np.ndarray) -> None:
+        rows = torch.arange(self.count, self.count + len(columns[0])) % CAPACITY
+        names = ("observations", "actions", "rewards", "discounts", "following")
+        for name, column in zip(names, columns, strict=True):
+            target = getattr(self, name)
+            target[rows] = torch.as_tensor(column).to(target.dtype)
+        self.count += len(columns[0])
+
+    def sample(self) -> tuple[torch.Tensor, ...]:
+        rows = torch.randint(0, min(self.count, CAPACITY), (BATCH,))
+        return (
+            self.observations[rows],
+            self.actions[rows],
+            self.rewards[rows],
+            self.discounts[rows],
+            self.following[rows],
+        )
+
+
+def learn(
+    online: nn.Module,
+    target: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: tuple[torch.Tensor, ...],
+) -> None:
+    observations, actions, rewards, discounts, following = batch
+    with torch.no_grad():
+        best = online(following).argmax(-1, keepdim=True)
+        later = target(following).gather(1, best).squeeze(1)
+        wanted = rewards + discounts * later
+    values = online(observations).gather(1, actions[:, None]).squeeze(1)
+    loss = nn.functional.smooth_l1_loss(values, wanted)
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(online.parameters(), MAX_GRAD_NORM)
+    optimizer.step()
+
+
+def train(seed: int, steps: int) -> tuple[nn.Module, float]:
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    envs = gym.make_vec(
+        ENV,
+        ENVS,
+        vectorization_mode="vector_entry_point",
+        vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.DISABLED},
+    )
+    size, n_actions = (
+        envs.single_observation_space.shape[0],
+        int(envs.single_action_space.n),
+    )
+    online, target = network(size, n_actions), network(size, n_actions)
+    target.load_state_dict(online.state_dict())
+    optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
+    replay = Replay(size)
+    now, _ = envs.reset(seed=seed)
+    done, updates, start = 0, 0, time.perf_counter()
+    while done < steps:
+        share = done / steps
+        epsilon = max(EPSILON, 1.0 - (1.0 - EPSILON) * share / EXPLORATION)
+        for _ in range(HORIZON):
+            with torch.no_grad():
+                actions = online(torch.as_tensor(now)).argmax(-1).numpy()
+            explore = rng.random(ENVS) < epsilon
+            actions = np.where(explore, rng.integers(0, n_actions, ENVS), actions)
+            after, rewards, terminated, truncated, _ = envs.step(actions)
+            replay.add(now, actions, rewards, GAMMA * (1.0 - terminated), after)
+            ended = terminated | truncated
+            now = after
+            if ended.any():
+                now, _ = envs.reset(options={"reset_mask": ended})
+            now = np.array(now)
+        done += HORIZON * ENVS
+        if done < LEARNING_STARTS:
+            continue
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * (1.0 - share)
+        for _ in range(UPDATES):
+            learn(online, target, optimizer, replay.sample())
+            updates += 1
+            if updates % TARGET_PERIOD == 0:
+                target.load_state_dict(online.state_dict())
+    return online, done / (time.perf_counter() - start)
+
+
+@torch.no_grad()
+def evaluate(online: nn.Module, seed: int) -> float:
+    env = gym.make(ENV)
+    returns = []
+    for episode in range(EVALUATION_EPISODES):
+        seen, _ = env.reset(seed=seed + episode)
+        total, ended = 0.0, False
+        while not ended:
+            action = int(online(torch.as_tensor(seen)).argmax())
+            seen, reward, terminated, truncated, _ = env.step(action)
+            total, ended = total + float(reward), terminated or truncated
+        returns.append(total)
+    return float(np.mean(returns))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=50_000)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    online, speed = train(arguments.seed, arguments.steps)
+    return_mean = evaluate(online, 10_000 + 100 * arguments.seed)
+    print(json.dumps({"env_steps_per_second": speed, "return_mean": return_mean}))
+
+
+if __name__ == "__main__":
+    main()
