@@ -310,6 +310,8 @@ def test_columns_are_added_at_the_end(tmp_path):
         log.widen(["q", "train/loss", "entropy"])
         assert log.columns == (*COLUMNS, "q", "entropy")
         log.write(2, {"entropy": 3, "train/loss": 0.25})
+        assert log.position()["columns"] == 4
+        assert run_log.RunLog.fits(log.path.read_bytes(), log.position())
         log.widen(["q"])
         log.widen([])
         assert log.path.read_text() == (
@@ -358,13 +360,23 @@ def test_a_position_from_before_a_widening_stays_good(tmp_path, columns, lacking
         (COLUMNS, ("1.5", "1.6"), "as it was written up to byte"),
         (COLUMNS, ("train/loss", "train/lass"), "as it was written up to byte"),
         (COLUMNS, ("1,1.5,,,", "1,1.5,,,9"), "end of a row"),
+        (COLUMNS, ("1,1.5,,,", "1,1.5,99"), "end of a row"),
         (COLUMNS, ("1,1.5,,,", "1,1.5,,"), "as it was written up to byte|end of a row"),
         (COLUMNS, ("1,1.5,,,\n", ""), "as it was written up to byte|end of a row"),
         (COLUMNS, (",q,r", ",q"), "as it was written up to byte|end of a row"),
         (COLUMNS, (",q,r", ""), "as it was written up to byte|end of a row"),
     ],
     ids=[
-        *["fewer", "between", "other", "value", "name", "filled", "short_row"],
+        *[
+            "fewer",
+            "between",
+            "other",
+            "value",
+            "name",
+            "filled",
+            "other_end",
+            "short_row",
+        ],
         *["lost_row", "short_header", "narrow_header"],
     ],
 )
