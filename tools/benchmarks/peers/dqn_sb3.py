@@ -26,7 +26,7 @@ def main() -> None:
     model = stable_baselines3.DQN(
         "MlpPolicy",
         envs,
-        learning_rate=lambda left: 1e-3 * max(left, 0.0),
+        learning_rate=1e-3,
         buffer_size=50_000,
         learning_starts=1_000,
         batch_size=64,
@@ -34,10 +34,11 @@ def main() -> None:
         # 16 steps in each of 8 environments, then 64 gradient steps.
         train_freq=16,
         gradient_steps=64,
-        # Counted in environment steps: once for each 128 of them, as 64 gradient steps.
-        target_update_interval=128,
-        exploration_fraction=0.16,
-        exploration_final_eps=0.04,
+        # Counted in environment steps: 200 gradient steps.
+        target_update_interval=400,
+        exploration_fraction=0.1,
+        exploration_final_eps=0.05,
+        n_steps=3,
         policy_kwargs={"net_arch": [64, 64]},
         seed=arguments.seed,
         device="cpu",

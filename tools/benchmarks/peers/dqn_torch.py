@@ -17,9 +17,9 @@ from torch import nn
 ENV = "CartPole-v1"
 ENVS, HORIZON, UPDATES, BATCH = 8, 16, 64, 64
 CAPACITY, LEARNING_STARTS = 50_000, 1_000
-GAMMA, LEARNING_RATE = 0.99, 1e-3  # the latter decays linearly to 0
-TARGET_PERIOD, MAX_GRAD_NORM = 64, 10.0
-EPSILON, EXPLORATION = 0.04, 0.16
+GAMMA, RETURN_STEPS, LEARNING_RATE = 0.99, 3, 1e-3
+TARGET_PERIOD, MAX_GRAD_NORM = 200, 10.0
+EPSILON, EXPLORATION = 0.05, 0.1
 EVALUATION_EPISODES = 20
 
 
@@ -31,30 +31,47 @@ def network(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class Replay:
-    """Transitions in preallocated tensors, the oldest overwritten."""
+    """Steps of all environments in preallocated tensors, the oldest overwritten."""
 
     def __init__(self, size: int) -> None:
-        self.observations, self.following = torch.empty(2, CAPACITY, size)
-        self.actions = torch.empty(CAPACITY, dtype=torch.long)
-        self.rewards, self.discounts = torch.empty(2, CAPACITY)
-        self.count = 0
+        self.length, self.count = CAPACITY // ENVS, 0
+        self.observations, self.following = torch.empty(2, self.length, ENVS, size)
+        self.actions = torch.empty(self.length, ENVS, dtype=torch.long)
+        self.rewards, self.discounts, self.going = torch.empty(3, self.length, ENVS)
 
     def add(self, *columns: np.ndarray) -> None:
-        rows = torch.arange(self.count, self.count + len(columns[0])) % CAPACITY
-        names = ("observations", "actions", "rewards", "discounts", "following")
+        row = self.count % self.length
+        names = (
+            *("observations", "actions", "rewards", "discounts"),
+            *("going", "following"),
+        )
         for name, column in zip(names, columns, strict=True):
             target = getattr(self, name)
-            target[rows] = torch.as_tensor(column).to(target.dtype)
-        self.count += len(columns[0])
+            target[row] = torch.as_tensor(column).to(target.dtype)
+        self.count += 1
 
     def sample(self) -> tuple[torch.Tensor, ...]:
-        rows = torch.randint(0, min(self.count, CAPACITY), (BATCH,))
+        """Transitions of several steps, which end where their episode does."""
+        newest = self.count - RETURN_STEPS
+        oldest = max(0, self.count - self.length)
+        first = torch.randint(oldest, newest + 1, (BATCH,))
+        env = torch.randint(0, ENVS, (BATCH,))
+        rows = first % self.length
+        rewards, discounts = torch.zeros(BATCH), torch.ones(BATCH)
+        going, last = torch.ones(BATCH), rows
+        for k in range(RETURN_STEPS):
+            now = (first + k) % self.length
+            rewards += going * discounts * self.rewards[now, env]
+            scale = self.discounts[now, env]
+            discounts = torch.where(going > 0, discounts * scale, discounts)
+            last = torch.where(going > 0, now, last)
+            going = going * self.going[now, env]
         return (
-            self.observations[rows],
-            self.actions[rows],
-            self.rewards[rows],
-            self.discounts[rows],
-            self.following[rows],
+            self.observations[rows, env],
+            self.actions[rows, env],
+            rewards,
+            discounts,
+            self.following[last, env],
         )
 
 
@@ -105,8 +122,9 @@ def train(seed: int, steps: int) -> tuple[nn.Module, float]:
             explore = rng.random(ENVS) < epsilon
             actions = np.where(explore, rng.integers(0, n_actions, ENVS), actions)
             after, rewards, terminated, truncated, _ = envs.step(actions)
-            replay.add(now, actions, rewards, GAMMA * (1.0 - terminated), after)
             ended = terminated | truncated
+            discounts = GAMMA * (1.0 - terminated)
+            replay.add(now, actions, rewards, discounts, 1.0 - ended, after)
             now = after
             if ended.any():
                 now, _ = envs.reset(options={"reset_mask": ended})
@@ -114,8 +132,6 @@ def train(seed: int, steps: int) -> tuple[nn.Module, float]:
         done += HORIZON * ENVS
         if done < LEARNING_STARTS:
             continue
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * (1.0 - share)
         for _ in range(UPDATES):
             learn(online, target, optimizer, replay.sample())
             updates += 1
