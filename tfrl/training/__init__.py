@@ -74,6 +74,7 @@ from tfrl.training.exporting.export import (
     value_endpoint,
     verify,
 )
+from tfrl.training.fitting.agent_model import AgentModel
 from tfrl.training.fitting.fit import FitModel
 from tfrl.training.fitting.fit_callbacks import (
     Collect,
@@ -91,6 +92,7 @@ from tfrl.training.trainer import Trainer
 
 __all__ = [
     "Actors",
+    "AgentModel",
     "Checkpointer",
     "Collect",
     "Collector",

@@ -77,4 +77,4 @@ def test_who_acts():
     assert _playing.network_of("Collect", network, None) is network
     assert _playing.network_of("Collect", model, network) is network
     with pytest.raises(TypeError, match="`Collect`: `act` expected a function"):
-        player(act=None)
+        player(act=3)

@@ -1,6 +1,7 @@
 """How replays become data for `keras.Model.fit`, and what is done after its steps."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -61,12 +62,12 @@ def in_step(data: tf.data.Dataset) -> tf.data.Dataset:
     return data.with_options(options)
 
 
-def check_strategy(strategy: tf.distribute.Strategy) -> None:
+def check_strategy(strategy: tf.distribute.Strategy, where: str = "FitModel") -> None:
     """Raises if Keras cannot `fit` a model of a strategy."""
     for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
         if isinstance(strategy, getattr(tf.distribute, name)):
             raise ValueError(
-                f"`FitModel`: expected a strategy of one process; got {name}, under "
+                f"`{where}`: expected a strategy of one process; got {name}, under "
                 "which `fit` of Keras 3 fails; use MirroredStrategy, or the loop of "
                 "`tfrl.training.Trainer`, which takes several workers"
             )
@@ -96,6 +97,32 @@ def listed(callbacks: Any) -> list[keras.callbacks.Callback]:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+
+
+@contextlib.contextmanager
+def prepared(
+    model: Any, callbacks: Any, options: dict[str, Any]
+) -> Iterator[list[keras.callbacks.Callback]]:
+    """Lets callbacks restore and play before data is read, and let go of it all after.
+
+    Args:
+        model: that is to be trained.
+        callbacks: as of `fit`.
+        options: of `fit`, of which `initial_epoch` is set.
+
+    Yields:
+        The callbacks.
+    """
+    found = listed(callbacks)
+    try:
+        for callback in found:
+            before = getattr(callback, "before_fit", None)
+            first = (None if before is None else before(model)) or 0
+            options["initial_epoch"] = max(first, options.get("initial_epoch", 0))
+        yield found
+    finally:
+        for callback in found:
+            getattr(callback, "after_fit", lambda: None)()
 
 
 class StepCounter:

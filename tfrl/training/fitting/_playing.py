@@ -11,6 +11,8 @@ from gymnasium.vector import VectorEnv
 
 from tfrl.core import checks, records
 from tfrl.environments import snapshots
+from tfrl.policies import host_policy
+from tfrl.policies import policy as policies
 from tfrl.schedules import progress
 from tfrl.training.collecting import collection
 
@@ -81,11 +83,11 @@ def progress_of(model: Any, env_steps: int) -> progress.Progress:
 
 
 def check_act(where: str, act: Any) -> None:
-    """Raises unless `act` can be called."""
-    if not callable(act):
+    """Raises unless `act` can be called, or is None for a model's agent."""
+    if act is not None and not callable(act):
         raise TypeError(
             f"`{where}`: `act` expected a function of the network's outputs and a "
-            f"generator; got {act!r}; define one"
+            f"generator, or None for an `AgentModel`; got {act!r}; define one"
         )
 
 
@@ -100,6 +102,62 @@ def checked_actions(where: str, actions: Any, envs: VectorEnv) -> np.ndarray:
             f"{list(found.shape)}; return one for each environment"
         )
     return found
+
+
+class Acting:
+    """How a callback acts: by a function of outputs, or as the agent of the model does.
+
+    Args:
+        where: name of the callback, for messages.
+        act: as of `Collect`.
+        network: as of `Collect`.
+    """
+
+    def __init__(self, where: str, act: Any, network: Any) -> None:
+        check_act(where, act)
+        check_network(where, network)
+        if act is None and network is not None:
+            raise TypeError(
+                f"`{where}`: `network` expected None, as without `act` the agent of "
+                f"the model acts; got {network!r:.80}; leave it out"
+            )
+        self._where, self._act, self._given = where, act, network
+        self._host: HostNetwork | None = None
+        self._agent: host_policy.HostPolicy | None = None
+
+    @property
+    def is_by_agent(self) -> bool:
+        """Whether the agent of the model acts."""
+        return self._act is None
+
+    def chosen(self, model: Any, observations: Any, rng: np.random.Generator) -> Any:
+        """Returns what `act` says to a nest of `[N, *shape]`."""
+        if self._host is None:
+            self._host = HostNetwork(network_of(self._where, model, self._given))
+        return np.asarray(self._act(self._host(observations), rng))
+
+    def agent_of(self, model: Any, probe: Any = None) -> host_policy.HostPolicy:
+        """Returns the policy of the model's agent as it is now.
+
+        Args:
+            model: made from an agent.
+            probe: as of `HostPolicy.push`.
+
+        Raises:
+            TypeError: if the model is none of an agent.
+        """
+        agent = getattr(model, "agent", None)
+        if agent is None:
+            raise TypeError(
+                f"`{self._where}`: `act` expected a function of the network's outputs "
+                f"and a generator; got None beside a {type(model).__name__}, which has "
+                "no agent that could act"
+            )
+        if self._agent is None:
+            self._agent = host_policy.HostPolicy(agent.policy)
+        else:
+            self._agent.push(agent.policy, probe)
+        return self._agent
 
 
 class Player:
@@ -123,39 +181,41 @@ class Player:
         where: str,
         envs: VectorEnv,
         n_steps: int,
-        act: Callable[[Any, np.random.Generator], Any],
+        act: Callable[[Any, np.random.Generator], Any] | None,
         *,
         network: Any,
         to_env: Callable[[Any], Any] | None,
         seed: int,
     ) -> None:
         check_envs(where, envs)
-        check_act(where, act)
-        check_network(where, network)
+        self._acting = Acting(where, act, network)
         checks.check_whole_number(where, "seed", seed, low=0)
         self.collector = collection.Collector(envs, n_steps, seed)
-        self._where, self._act, self._seed = where, act, seed
-        self._given = network
+        self._where, self._seed = where, seed
         self._to_env = (lambda raw: raw) if to_env is None else to_env
         self._rng = np.random.default_rng(seed)
-        self._host: HostNetwork | None = None
+
+    @property
+    def is_by_agent(self) -> bool:
+        """Whether the agent of the model acts."""
+        return self._acting.is_by_agent
 
     def play(self, model: Any) -> records.Trajectory:
         """Plays `n_steps` steps in each environment as the model would now."""
-        if self._host is None:
-            self._host = HostNetwork(network_of(self._where, model, self._given))
-        host = self._host
         with progress.progress_context(progress_of(model, self.collector.env_steps)):
-            trajectory = self.collector.collect(
-                lambda observations: np.asarray(
-                    self._act(host(observations), self._rng)
-                ),
-                lambda raw: checked_actions(
-                    self._where, self._to_env(raw), self.collector.envs
-                ),
-            )
+            trajectory = self.collector.collect(self._policy(model), self._rng)
         self.tell(model)
         return trajectory
+
+    def _policy(self, model: Any) -> Any:
+        if self.is_by_agent:
+            return self._acting.agent_of(model, self.collector.observations)
+        return policies.FunctionPolicy(
+            lambda observations: self._acting.chosen(model, observations, self._rng),
+            lambda raw: checked_actions(
+                self._where, self._to_env(raw), self.collector.envs
+            ),
+        )
 
     def tell(self, model: Any) -> None:
         """Lets the model know how many steps were played."""

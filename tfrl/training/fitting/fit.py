@@ -214,26 +214,22 @@ class FitModel(keras.Model):
                 a strategy under which Keras cannot `fit`.
         """
         _fit_data.check_strategy(self.distribute_strategy)
-        listed = _fit_data.listed(callbacks)
-        try:
-            for callback in listed:
-                before = getattr(callback, "before_fit", None)
-                first = (None if before is None else before(self)) or 0
-                options["initial_epoch"] = max(first, options.get("initial_epoch", 0))
+        with _fit_data.prepared(self, callbacks, options) as listed:
             own: list[Any] = [_fit_data.EpochBeginning(self._begin_epoch)]
             own += [x] if hasattr(x, "minibatches") and x not in listed else []
             if isinstance(x, prioritized.PrioritizedReplay):
                 size = 32 if batch_size is None else batch_size
                 own.append(_fit_data.PriorityLedger(self, x, size))
                 self._use(own[-1])
-            x, batch_size, options = _fit_data.understood(self, x, batch_size, options)
-            return super().fit(
-                x, y, batch_size, epochs, verbose, [*own, *listed], **options
-            )
-        finally:
-            self._use(None)
-            for callback in listed:
-                getattr(callback, "after_fit", lambda: None)()
+            try:
+                x, batch_size, options = _fit_data.understood(
+                    self, x, batch_size, options
+                )
+                return super().fit(
+                    x, y, batch_size, epochs, verbose, [*own, *listed], **options
+                )
+            finally:
+                self._use(None)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Computes losses and reports without training; see `keras.Model.evaluate`.

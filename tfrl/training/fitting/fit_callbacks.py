@@ -56,13 +56,15 @@ class Collect(keras.callbacks.Callback):
             `[steps_per_batch, N, ...]`.
         act: function of the network's outputs for the observations, as NumPy arrays
             `[N, ...]`, and of a `np.random.Generator`, that returns actions `[N, ...]`.
-            Schedules called in it follow the training.
+            Schedules called in it follow the training. None for an `AgentModel`, whose
+            agent knows how to act.
         steps_per_batch: steps in each environment after each step of the optimizer.
         warm_up_steps: steps of experience, over all environments, to be played before
             the first batch is drawn.
         network: what acts; that of the model by default.
         to_env: from the actions that are kept to those that the environments take.
         seed: of the environments and of the generator.
+        every_batches: plays after so many steps of the optimizer, instead of each.
 
     Raises:
         TypeError: if `envs`, `store`, `act`, `network` or `seed` is something else.
@@ -90,12 +92,13 @@ class Collect(keras.callbacks.Callback):
         self,
         envs: VectorEnv,
         store: Any,
-        act: Callable[[Any, np.random.Generator], Any],
+        act: Callable[[Any, np.random.Generator], Any] | None = None,
         steps_per_batch: int = 1,
         warm_up_steps: int = 0,
         network: Any = None,
         to_env: Callable[[Any], Any] | None = None,
         seed: int = 0,
+        every_batches: int = 1,
     ) -> None:
         super().__init__()
         if not (isinstance(store, episodes.EpisodeStore) or callable(store)):
@@ -105,6 +108,7 @@ class Collect(keras.callbacks.Callback):
             )
         checks.check_whole_number("Collect", "steps_per_batch", steps_per_batch, low=1)
         checks.check_whole_number("Collect", "warm_up_steps", warm_up_steps, low=0)
+        checks.check_whole_number("Collect", "every_batches", every_batches, low=1)
         self._player = _playing.Player(
             "Collect",
             envs,
@@ -116,6 +120,7 @@ class Collect(keras.callbacks.Callback):
         )
         self._store, self._warm_up_steps = store, warm_up_steps
         self._steps = _fit_data.StepCounter()
+        self._every, self._batches = every_batches, 0
 
     @property
     def env_steps(self) -> int:
@@ -142,7 +147,9 @@ class Collect(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Plays."""
-        for _ in range(self._steps.passed(batch, self.params)):
+        self._batches += self._steps.passed(batch, self.params)
+        due, self._batches = divmod(self._batches, self._every)
+        for _ in range(due):
             self._collect(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
@@ -156,7 +163,7 @@ class Collect(keras.callbacks.Callback):
         Returns:
             Plain data; the store is saved for itself.
         """
-        return self._player.state()
+        return {**self._player.state(), "batches": self._batches}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes up where `state` was returned.
@@ -165,6 +172,7 @@ class Collect(keras.callbacks.Callback):
             state: what `state()` returned.
         """
         same = self._player.set_state(state)
+        self._batches = state.get("batches", 0)
         if not same and isinstance(self._store, episodes.EpisodeStore):
             self._store.cut()
 
@@ -226,7 +234,7 @@ class Evaluate(keras.callbacks.Callback):
     def __init__(
         self,
         envs: VectorEnv,
-        act: Callable[[Any, np.random.Generator], Any],
+        act: Callable[[Any, np.random.Generator], Any] | None = None,
         n_episodes: int = 20,
         every_epochs: int = 1,
         network: Any = None,
@@ -235,34 +243,29 @@ class Evaluate(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         _playing.check_envs("Evaluate", envs)
-        _playing.check_act("Evaluate", act)
-        _playing.check_network("Evaluate", network)
+        self._acting = _playing.Acting("Evaluate", act, network)
         checks.check_whole_number("Evaluate", "seed", seed, low=0)
         checks.check_whole_number("Evaluate", "n_episodes", n_episodes, low=1)
         checks.check_whole_number("Evaluate", "every_epochs", every_epochs, low=1)
-        self._envs, self._act, self._n_episodes = envs, act, n_episodes
-        self._every_epochs, self._given, self._seed = every_epochs, network, seed
+        self._envs, self._n_episodes = envs, n_episodes
+        self._every_epochs, self._seed = every_epochs, seed
         self._stop_at = stop_at
-        self._host: _playing.HostNetwork | None = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Evaluates and reports."""
         last = epoch + 1 == self.params.get("epochs")
         if epoch and not last and (epoch + 1) % self._every_epochs:
             return
-        if self._host is None:
-            network = _playing.network_of("Evaluate", self.model, self._given)
-            self._host = _playing.HostNetwork(network)
-        host, seed = self._host, self._seed + 1_000_003 * (epoch + 1)
+        seed = self._seed + 1_000_003 * (epoch + 1)
         rng = np.random.default_rng(seed)
-        played = evaluation.evaluate(
-            lambda observations: _playing.checked_actions(
-                "Evaluate", self._act(host(observations), rng), self._envs
-            ),
-            self._envs,
-            self._n_episodes,
-            seed=seed,
-        )
+
+        def chosen(observations: Any) -> np.ndarray:
+            actions = self._acting.chosen(self.model, observations, rng)
+            return _playing.checked_actions("Evaluate", actions, self._envs)
+
+        by_agent = self._acting.is_by_agent
+        policy: Any = self._acting.agent_of(self.model) if by_agent else chosen
+        played = evaluation.evaluate(policy, self._envs, self._n_episodes, seed=seed)
         if self._stop_at is not None and played.returns.mean() >= self._stop_at:
             self.model.stop_training = True
         if logs is not None:

@@ -24,7 +24,7 @@ class RecordVideo(keras.callbacks.Callback):
 
     Args:
         env: one environment, made with `render_mode="rgb_array"`.
-        act: as of `Collect`, of a batch of one.
+        act: as of `Collect`, of a batch of one; an agent takes its best actions.
         directory: where to; made if it does not exist.
         every_epochs: epochs between episodes.
         network: what acts; that of the model by default.
@@ -58,7 +58,7 @@ class RecordVideo(keras.callbacks.Callback):
     def __init__(
         self,
         env: gym.Env,
-        act: Callable[[Any, np.random.Generator], Any],
+        act: Callable[[Any, np.random.Generator], Any] | None,
         directory: str | os.PathLike[str],
         every_epochs: int = 1,
         network: Any = None,
@@ -68,29 +68,33 @@ class RecordVideo(keras.callbacks.Callback):
         **options: Any,
     ) -> None:
         super().__init__()
-        _playing.check_act("RecordVideo", act)
+        self._acting = _playing.Acting("RecordVideo", act, network)
         checks.check_whole_number("RecordVideo", "every_epochs", every_epochs, low=1)
         checks.check_one_of("RecordVideo", "ending", ending, [".gif", ".mp4"])
         attributes.check_renders("RecordVideo", env)
-        self._env, self._act, self._given = env, act, network
+        self._env = env
         self._directory, self._every_epochs = pathlib.Path(directory), every_epochs
         self._to_env = (lambda raw: raw) if to_env is None else to_env
         self._seed, self._ending, self._options = seed, ending, options
-        self._host: _playing.HostNetwork | None = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Plays and writes."""
         last = epoch + 1 == self.params.get("epochs")
         if epoch and not last and (epoch + 1) % self._every_epochs:
             return
-        if self._host is None:
-            network = _playing.network_of("RecordVideo", self.model, self._given)
-            self._host = _playing.HostNetwork(network)
-        host, rng = self._host, np.random.default_rng(self._seed)
+        rng = np.random.default_rng(self._seed)
+        by_agent = self._acting.is_by_agent
+        agent: Any = self._acting.agent_of(self.model) if by_agent else None
+        memory = agent.initial_state(1) if by_agent else ()
 
         def policy(observation: Any) -> Any:
+            nonlocal memory
             batch = tf.nest.map_structure(lambda x: np.asarray(x)[None], observation)
-            return self._to_env(np.asarray(self._act(host(batch), rng))[0])
+            if not by_agent:
+                return self._to_env(self._acting.chosen(self.model, batch, rng)[0])
+            acted = agent.act(batch, memory, temperature=0.0)
+            memory = acted.state
+            return tf.nest.map_structure(lambda x: x[0], acted.actions)
 
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"epoch_{epoch + 1:04d}{self._ending}"

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl.core import checks
+from tfrl.core import checks, records
 from tfrl.replay.sampling import transitions
 from tfrl.training.fitting import _fit_data, _playing
 
@@ -25,21 +25,28 @@ class Rollouts(keras.callbacks.Callback):
     `prepare` returned, `weights` are 0 where a row is no experience (an environment
     that only reset itself) and 1 elsewhere.
 
+    Given to `AgentModel.fit` it plays a trajectory for every step, by the agent as it
+    is then, which learns from it as it sees fit: without `act`, `prepare` and
+    `minibatch_size`.
+
     The logs get what those of `Collect` get.
 
     Args:
         envs: vector environment of N.
         act: as of `Collect`.
         prepare: function of the model and of a `Trajectory` of NumPy arrays
-            `[n_steps, N, ...]`, that returns a nest of arrays `[n_steps, N, ...]`.
+            `[n_steps, N, ...]`, that returns a nest of arrays `[n_steps, N, ...]`;
+            None for an `AgentModel`.
         n_steps: steps in each environment and trajectory.
-        minibatch_size: rows in a minibatch; divides `n_steps * N`.
+        minibatch_size: rows in a minibatch; divides `n_steps * N`. None for an
+            `AgentModel`.
         network: what acts; that of the model by default.
         to_env: as of `Collect`.
         seed: of the environments, the generator and the minibatches.
 
     Raises:
-        TypeError: if `act` or `prepare` cannot be called.
+        TypeError: if `act` or `prepare` cannot be called, or one of what goes together
+            is None.
         ValueError: if a number is out of range.
 
     Example:
@@ -64,24 +71,30 @@ class Rollouts(keras.callbacks.Callback):
     def __init__(
         self,
         envs: VectorEnv,
-        act: Callable[[Any, np.random.Generator], Any],
-        prepare: Callable[[Any, Any], Any],
-        n_steps: int,
-        minibatch_size: int,
+        act: Callable[[Any, np.random.Generator], Any] | None = None,
+        prepare: Callable[[Any, Any], Any] | None = None,
+        n_steps: int = 128,
+        minibatch_size: int | None = None,
         network: Any = None,
         to_env: Callable[[Any], Any] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
         where = "Rollouts"
-        if not callable(prepare):
+        missing = [x is None for x in (act, prepare, minibatch_size)]
+        if (prepare is not None and not callable(prepare)) or (
+            any(missing) and not all(missing)
+        ):
             raise TypeError(
                 f"`{where}`: `prepare` expected a function of the model and a "
-                f"trajectory; got {prepare!r}; define one"
+                "trajectory, beside `act` and `minibatch_size`, or all of them None "
+                f"for an `AgentModel`; got {prepare!r}; define it"
             )
         checks.check_whole_number(where, "n_steps", n_steps, low=1)
-        checks.check_whole_number(where, "minibatch_size", minibatch_size, low=1)
-        if n_steps * envs.num_envs % minibatch_size:
+        if minibatch_size is not None:
+            checks.check_whole_number(where, "minibatch_size", minibatch_size, low=1)
+        _playing.check_envs(where, envs)
+        if minibatch_size is not None and n_steps * envs.num_envs % minibatch_size:
             raise ValueError(
                 f"`{where}`: `minibatch_size` expected to divide n_steps * N = "
                 f"{n_steps * envs.num_envs}; got {minibatch_size}; choose a divisor"
@@ -89,7 +102,8 @@ class Rollouts(keras.callbacks.Callback):
         self._player = _playing.Player(
             where, envs, n_steps, act, network=network, to_env=to_env, seed=seed
         )
-        self._prepare, self._minibatch_size = prepare, minibatch_size
+        self._prepare: Any = prepare
+        self._minibatch_size: Any = minibatch_size
         self._order_rng = np.random.default_rng([seed, 1])
         self._rows: list[np.ndarray] | None = None
         self._structure: Any = None
@@ -107,6 +121,11 @@ class Rollouts(keras.callbacks.Callback):
         Returns:
             A dataset without end of `Sample`s.
         """
+        if self._prepare is None:
+            raise TypeError(
+                "`FitModel.fit`: `x` expected Rollouts with `act`, `prepare` and "
+                "`minibatch_size`; got some for an `AgentModel`; give all three"
+            )
         if self._rows is None:
             self._play(model)
         rows: Any = self._rows
@@ -128,8 +147,30 @@ class Rollouts(keras.callbacks.Callback):
 
         return _fit_data.in_step(tf.data.Dataset.counter().map(tensors))
 
+    def trajectory(self, model: Any) -> records.Trajectory:
+        """Plays and returns a trajectory; `AgentModel.fit` asks for it at every step.
+
+        Args:
+            model: made from an agent, which acts.
+
+        Returns:
+            `[n_steps, N]`, of NumPy arrays.
+
+        Raises:
+            TypeError: if there is a `prepare`, or the model has no agent.
+        """
+        if self._prepare is not None:
+            raise TypeError(
+                "`AgentModel.fit`: `x` expected Rollouts without `act`, `prepare` and "
+                "`minibatch_size`, as the agent acts and learns by itself; got them; "
+                "leave them out"
+            )
+        return self._player.play(model)
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Plays, unless nothing was learned yet from what was played before."""
+        if self._prepare is None:
+            return
         if not self._fresh:
             self._play(self.model)
         self._fresh = False

@@ -1,0 +1,131 @@
+"""What the agent of an `AgentModel` was made of, and is made of again from a file."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import keras
+
+from tfrl.agents import agent as agents
+from tfrl.training import _made_agents
+from tfrl.training.checkpointing import _named_arrays
+from tfrl.training.configuring import _kept_arguments
+from tfrl.training.fitting import _fit_saving
+from tfrl.training.serializing import _typed_json
+
+_WHERE = "AgentModel"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Hyper-parameters, spaces, and the other arguments of `create`."""
+
+    config: agents.AgentConfig
+    observation_space: gym.Space
+    action_space: gym.Space
+    arguments: Mapping[str, Any]
+
+    def made(self) -> Any:
+        """Returns a new agent."""
+        config = _made_agents.checked(self.config)
+        arguments = dict(self.arguments)
+        if isinstance(arguments.get("network"), keras.layers.Layer):
+            arguments["network"] = _as_from_a_file(arguments["network"])
+        spaces = self.observation_space, self.action_space
+        return config.create(*spaces, **arguments)  # type: ignore[arg-type]
+
+    def described(self, agent: Any) -> dict[str, Any]:
+        """Returns it in what JSON has.
+
+        Args:
+            agent: that has to come of it.
+
+        Raises:
+            ValueError: if a class could not be found again, or another agent comes.
+        """
+        given = dict(self.arguments)
+        network = _fit_saving.described({"network": given.pop("network", None)}, _WHERE)
+        parts = {
+            "config": self.config,
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "arguments": given,
+        }
+        kept = {name: _kept_arguments.kept(part) for name, part in parts.items()}
+        for place, what in _kept_arguments.lost(kept, "").items():
+            _refuse(place, what)
+        for what in _names(kept):
+            _refuse("config", f"the function {what}")
+        found = {"kept": _typed_json.to_json(kept), **network}
+        again = understood(found).made()
+        both = [
+            _named_arrays.describe_arrays(_named_arrays.name_arrays(x))
+            for x in (agent, again)
+        ]
+        if both[0] != both[1]:
+            differences = _named_arrays.array_differences(*both)
+            _refuse("network", f"what makes another agent ({differences})")
+        return found
+
+
+def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
+    """Returns what `described` wrote down."""
+    kept = _typed_json.from_json(data["kept"])
+    for named in _calls(kept):
+        kind = _kept_arguments.made({"=name": named})
+        is_known = isinstance(kind, type) and (
+            dataclasses.is_dataclass(kind) or issubclass(kind, gym.Space)
+        )
+        if not is_known:
+            raise ValueError(
+                "`AgentModel`: a file expected of records and spaces alone; got "
+                f"{named!r}; load nothing that others changed"
+            )
+    parts = {name: _kept_arguments.made(part) for name, part in kept.items()}
+    arguments = parts.pop("arguments")
+    network = keras.saving.deserialize_keras_object(
+        data["network"], custom_objects=custom_objects
+    )
+    if network is not None:
+        arguments["network"] = network
+    return Recipe(arguments=arguments, **parts)
+
+
+def _as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:
+    """Returns a network like one of a file, where names of weights may be others.
+
+    One that cannot be made again stays as it is; saving it is refused.
+    """
+    try:
+        config = _fit_saving.described({"network": network}, _WHERE)
+        copy = keras.saving.deserialize_keras_object(config["network"])
+        copy.set_weights(network.get_weights())
+    except (NotImplementedError, TypeError, ValueError):
+        return network
+    return copy
+
+
+def _marked(data: Any, marks: tuple[str, ...]) -> list[str]:
+    if isinstance(data, list | tuple):
+        return [x for part in data for x in _marked(part, marks)]
+    if not isinstance(data, dict):
+        return []
+    own = [value for key, value in data.items() if key in marks]
+    return own + [x for part in data.values() for x in _marked(part, marks)]
+
+
+def _calls(data: Any) -> list[str]:
+    return _marked(data, ("=call", "=name", "=partial"))
+
+
+def _names(data: Any) -> list[str]:
+    return _marked(data, ("=name", "=partial"))
+
+
+def _refuse(place: str, what: str) -> None:
+    raise ValueError(
+        f"`AgentModel`: `{place.lstrip('.')}` expected what can be made again from a "
+        f"file; got {what}; define it in a module that can be imported, or save the "
+        "weights alone"
+    )

@@ -1,0 +1,443 @@
+"""An agent as a Keras model, trained by `fit`."""
+
+from typing import Any, Self
+
+import gymnasium as gym
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl.agents import agent as agents
+from tfrl.schedules import progress
+from tfrl.training.checkpointing import _named_arrays
+from tfrl.training.fitting import _agent_data, _fit_data, _recipe
+
+
+@keras.saving.register_keras_serializable("tfrl")
+class AgentModel(keras.Model):
+    """A Keras model whose train step is the `update` of an agent.
+
+        agent, info = agent.update(experience)
+
+    Every array of the agent is a weight of the model: parameters, the optimizer's
+    moments, targets, normalizers, counters. `save_weights`, `ModelCheckpoint` and
+    `BackupAndRestore` save them, and `agent` is made of the weights as they are now.
+    As the agent brings its optimizer with it, none of the weights is `trainable`, and
+    `compile()` takes neither optimizer nor loss.
+
+    `fit(x)` learns from
+
+    - a `UniformReplay` or `PrioritizedReplay`, with `batch_size` and
+      `steps_per_epoch`, which `Collect` fills;
+    - `Rollouts(envs, n_steps=T)` with `steps_per_epoch`: a trajectory for each step;
+    - what Keras takes else, such as a `tf.data.Dataset` of batches `[B, ...]`:
+      dictionaries or `Sample`s, as the agent takes them, or `(observations, actions)`;
+      `Trajectory`s `[T, N, ...]` too.
+
+    A step is one of the agent's compiled updates, called from Python: `train_step` is
+    not traced, and `jit_compile` is for `predict` alone, since agents choose for
+    themselves what XLA compiles. With `steps_per_execution=K` an update gets K
+    minibatches `[K, B, ...]`, which is much faster; K trajectories are learned from
+    one by one.
+
+    The logs are means over the epoch of the scalars in the agent's info. Schedules
+    follow the training: "iterations" are minibatches or trajectories, "percent" is the
+    share of `epochs * steps_per_epoch`, "env_steps" what callbacks played. `Collect`,
+    `Rollouts`, `Evaluate` and `RecordVideo` need no `act`: the agent acts.
+
+    Under a `MirroredStrategy` make agent and model in its scope; the replicas share
+    each gradient step as they do in `update`.
+
+    Args:
+        agent: such as `DQN().create(...)` returns; see `create` for one that can be
+            saved as `.keras`.
+        **kwargs: as of `keras.Model`.
+
+    Attributes:
+        env_steps: int64 weight, steps of experience so far; callbacks count them.
+        iterations: int64 weight, minibatches or trajectories learned from so far.
+
+    Raises:
+        TypeError: if `agent` is none, or has something else than arrays in it.
+        ValueError: if the strategy in scope is of several processes.
+
+    Example:
+        >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
+        >>> model = AgentModel.create(
+        ...     tfrl.agents.PPO(minibatch_size=8),
+        ...     envs.single_observation_space, envs.single_action_space)
+        >>> model.compile()
+        >>> rollouts = tfrl.training.Rollouts(envs, n_steps=8)
+        >>> history = model.fit(rollouts, epochs=2, steps_per_epoch=2, verbose=0)
+        >>> history.history["env_steps"], int(model.agent.n_updates_done)
+        ([32.0, 64.0], 4)
+        >>> model.predict(np.zeros([3, 4]), verbose=0).shape
+        (3, 2)
+    """
+
+    def __init__(self, agent: agents.Agent, **kwargs: Any) -> None:
+        _fit_data.check_strategy(tf.distribute.get_strategy(), "AgentModel")
+        policy = getattr(agent, "policy", None)
+        is_agent = callable(getattr(agent, "update", None)) and hasattr(policy, "act")
+        if isinstance(agent, type) or not is_agent:
+            raise TypeError(
+                "`AgentModel`: `agent` expected an agent, with `policy` and `update`; "
+                f"got {agent!r:.80}; hyper-parameters are for `AgentModel.create`"
+            )
+        leaves = _named_arrays.name_arrays(agent, "agent")
+        # Agents know their dtypes; a global policy of mixed precision does not.
+        super().__init__(**{"dtype": "float32", "autocast": False, **kwargs})
+        self._structure: Any = None
+        self._recipe: _recipe.Recipe | None = None
+        self._named = {
+            name.replace("/", "."): self._weight(name, np.asarray(leaf))
+            for name, leaf in leaves.items()
+            if leaf is not None
+        }
+        self.env_steps = self._weight("env_steps", np.int64(0))
+        self.iterations = self._weight("iterations", np.int64(0))
+        self._named["env_steps"] = self.env_steps
+        self._named["iterations"] = self.iterations
+        self.agent = agent
+        self._source: Any = None
+        self._first, self._steps, self._total = 0, 0, 0
+        self._sums: dict[str, float] = {}
+        self._count = 0
+        self.built = True
+
+    @classmethod
+    def create(
+        cls,
+        config: agents.AgentConfig,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        name: str | None = None,
+        **arguments: Any,
+    ) -> Self:
+        """Returns the model of a new agent; `.keras` files of it can be loaded.
+
+        Args:
+            config: hyper-parameters, such as `DQN()`.
+            observation_space: of one environment.
+            action_space: of one environment.
+            name: of the model.
+            **arguments: of `config.create`, such as `seed` and `network`.
+
+        Returns:
+            A model that learned nothing yet.
+
+        Raises:
+            TypeError: if `config` makes no agent.
+            ValueError: if spaces or arguments do not fit.
+        """
+        recipe = _recipe.Recipe(config, observation_space, action_space, arguments)
+        model = cls(recipe.made(), name=name)
+        model._recipe = recipe
+        return model
+
+    @property
+    def agent(self) -> Any:
+        """The agent with the weights of now; another of its structure may be set."""
+        values = iter([tf.convert_to_tensor(each.value) for each in self._leaves()])
+        flat = tf.nest.flatten(self._structure)
+        # Of what is None there is no weight.
+        given = [None if leaf is None else next(values) for leaf in flat]
+        return tf.nest.pack_sequence_as(self._structure, given)
+
+    @agent.setter
+    def agent(self, agent: Any) -> None:
+        values = [leaf for leaf in tf.nest.flatten(agent) if leaf is not None]
+        for variable, value in zip(self._leaves(), values, strict=True):
+            variable.assign(value)
+        self._structure = tf.nest.map_structure(
+            lambda leaf: None if leaf is None else 0, agent
+        )
+
+    @property
+    def recipe(self) -> Any:
+        """What `create` was given; None of a model of an agent that was made before."""
+        return self._recipe
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Returns what the policy's network says to observations `[B, *shape]`.
+
+        Raises:
+            TypeError: if the policy is no network.
+        """
+        del training  # Keras hands it on.
+        policy = self.agent.policy
+        if not hasattr(policy, "outputs"):
+            raise TypeError(
+                "`AgentModel`: `agent` expected one whose policy is a network, to be "
+                f"called; got {type(policy).__name__}; act by `model.agent.policy.act`"
+            )
+        first = tf.nest.flatten(inputs)[0]
+        size = tf.shape(first)[0] if first.shape[0] is None else first.shape[0]
+        return policy.outputs(inputs, policy.initial_state(size))[0]
+
+    def compile(
+        self,
+        optimizer: None = None,
+        loss: None = None,
+        *,
+        steps_per_execution: int = 1,
+        jit_compile: Any = "auto",
+        **others: None,
+    ) -> None:
+        """Says how to train; the agent knows most of it.
+
+        Args:
+            optimizer: None.
+            loss: None.
+            steps_per_execution: minibatches in one update, K.
+            jit_compile: as of Keras, for `predict`.
+            **others: nothing; what Keras has besides is the agent's.
+
+        Raises:
+            TypeError: if there is another argument, such as `optimizer` or `loss`.
+        """
+        for name, value in {"optimizer": optimizer, "loss": loss, **others}.items():
+            if value is None:
+                continue
+            raise TypeError(
+                f"`AgentModel.compile`: `{name}` expected nothing, since the agent "
+                f"has its own losses and optimizers; got {value!r:.80}; leave it out"
+            )
+        super().compile(
+            optimizer=None,
+            steps_per_execution=steps_per_execution,
+            jit_compile=jit_compile,
+        )
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        **options: Any,
+    ) -> keras.callbacks.History:
+        """Trains; see `keras.Model.fit`, of which these are the arguments.
+
+        Args:
+            x: a replay, `Rollouts`, or data as Keras takes it.
+            y: actions beside observations, to imitate.
+            batch_size: as of Keras; of a replay too, 32 by default.
+            epochs: as of Keras.
+            verbose: as of Keras.
+            callbacks: as of Keras. What a `RunCheckpoint` among them saved is restored
+                before anything else.
+            **options: as of Keras: `steps_per_epoch`, `initial_epoch` and so on, but
+                for validation: `Evaluate` plays.
+
+        Returns:
+            Keras' record of the logs of all epochs.
+
+        Raises:
+            TypeError: if the agent does not learn from such data.
+            ValueError: if an argument is off.
+        """
+        _agent_data.check_options(options)
+        with _fit_data.prepared(self, callbacks, options) as listed:
+            own: list[Any] = [_fit_data.EpochBeginning(self._begin_epoch)]
+            own += [x] if hasattr(x, "trajectory") and x not in listed else []
+            self._source, x, batch_size, options = _agent_data.source_of(
+                self, x, batch_size, options
+            )
+            try:
+                return super().fit(
+                    x, y, batch_size, epochs, verbose, [*own, *listed], **options
+                )
+            finally:
+                self._source = None
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuses: agents are judged by playing.
+
+        Args:
+            *args: as of Keras.
+            **kwargs: as of Keras.
+
+        Raises:
+            ValueError: always.
+        """
+        del args, kwargs
+        raise ValueError(
+            "`AgentModel.evaluate`: expected to be asked for nothing, as agents are "
+            "judged by playing; use `tfrl.training.evaluate(model.agent.policy, envs, "
+            "n_episodes, seed=0)`"
+        )
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """None: the logs are what the agent informs about."""
+        return []
+
+    def reset_metrics(self) -> None:
+        """Forgets what the logs are means of; an epoch begins."""
+        self._sums, self._count = {}, 0
+
+    def make_train_function(self, force: bool = False) -> Any:  # noqa: ARG002
+        """Makes what `fit` calls for every execution of steps."""
+        self.train_function = self._train
+
+    def train_step(self, data: Any) -> dict[str, float]:
+        """Updates the agent, eagerly, by `[K, B, ...]` or a trajectory.
+
+        Args:
+            data: the experience, as the agent takes it.
+
+        Returns:
+            Its info, but what is for replays alone.
+        """
+        with (
+            self.distribute_strategy.scope(),
+            progress.progress_context(self.progress()),
+        ):
+            self.agent, info = self.agent.update(data)
+        info = dict(info)
+        priorities = info.pop("priorities", None)
+        if self._source is not None:
+            self._source.learned(priorities)
+        return {name: _number(name, value) for name, value in info.items()}
+
+    def progress(self) -> progress.Progress:
+        """Returns how far training has come, in numbers.
+
+        Returns:
+            The percent is 0 as long as `fit` does not know how many steps there will
+            be.
+        """
+        iterations, env_steps = (
+            int(self.iterations.numpy()),
+            int(self.env_steps.numpy()),
+        )
+        done = (iterations - self._first) / self._total if self._total else 0.0
+        percent = min(max(done, 0.0), 1.0)
+        return progress.Progress(percent, iterations, env_steps, env_steps)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Puts all weights into a file, by their places in the agent."""
+        for name, variable in self._named.items():
+            store[name] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+            ValueError: if it is of another agent; no weight has been changed then.
+        """
+        wanted = {name: tuple(x.shape) for name, x in self._named.items()}
+        found = {name: tuple(store[name].shape) for name in store.keys()}  # noqa: SIM118
+        apart = sorted(
+            name for name in {**wanted, **found} if wanted.get(name) != found.get(name)
+        )
+        if apart:
+            raise ValueError(
+                "`AgentModel`: weights expected of an agent like this one; got others: "
+                f"{', '.join(apart[:3])}; make the agent as it was saved"
+            )
+        for name, variable in self._named.items():
+            variable.assign(store[name])
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Saves all of the model; see `keras.Model.save`.
+
+        Args:
+            *args: as of Keras.
+            **kwargs: as of Keras.
+
+        Raises:
+            ValueError: as `get_config`, before a file is touched.
+        """
+        self.get_config()
+        super().save(*args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Everything `from_config` needs.
+
+        Raises:
+            ValueError: if the model was not made by `create`, or what it was given
+                cannot be found again, or makes another agent.
+        """
+        if self._recipe is None:
+            raise ValueError(
+                "`AgentModel`: `agent` expected one that can be made again, to be "
+                "saved; got one that was made before; make the model by "
+                "`AgentModel.create`, or save the weights alone"
+            )
+        return {"name": self.name, "recipe": self._recipe.described(self.agent)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """Makes the model that `get_config` described, of a new agent."""
+        recipe = _recipe.understood(config["recipe"], custom_objects)
+        return cls.create(
+            recipe.config,
+            recipe.observation_space,
+            recipe.action_space,
+            name=config["name"],
+            **recipe.arguments,
+        )
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Everything `compile_from_config` needs."""
+        if not self.compiled:
+            return {}
+        return {
+            "steps_per_execution": self.steps_per_execution,
+            "jit_compile": self.jit_compile,
+        }
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as `get_compile_config` described."""
+        self.compile(**config)
+
+    def _train(self, iterator: Any) -> dict[str, float]:
+        source = self._source
+        if source is None:
+            source = _agent_data.Read(iterator)
+        is_over, most = True, self.steps_per_execution
+        if self._steps:
+            most = min(most, self._steps - self._count)
+        for experience, count in source.taken(self, most):
+            for name, value in self.train_step(experience).items():
+                self._sums[name] = self._sums.get(name, 0.0) + count * value
+            self.iterations.assign_add(count)
+            self._count += count
+            is_over = False
+        if is_over:
+            raise StopIteration
+        return {name: total / self._count for name, total in self._sums.items()}
+
+    def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
+        """Sets what share of the training an iteration is."""
+        self._first = int(self.iterations.numpy()) - epoch * steps
+        self._steps, self._total = steps, epochs * steps
+
+    def _weight(self, name: str, value: np.ndarray) -> Any:
+        return self.add_weight(
+            name=name.replace("/", "."),
+            shape=value.shape,
+            dtype=value.dtype.name,
+            initializer=lambda shape, dtype: tf.constant(value, dtype, shape),
+            trainable=False,
+            autocast=False,
+        )
+
+    def _leaves(self) -> list[Any]:
+        own = ("env_steps", "iterations")
+        return [x for name, x in self._named.items() if name not in own]
+
+
+def _number(name: str, value: Any) -> float:
+    array = np.asarray(value)
+    if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
+        raise TypeError(
+            "`AgentModel`: `agent` expected an `update` whose info holds scalars; got "
+            f"{array.dtype} of shape {list(array.shape)} for {name!r}; reduce it"
+        )
+    return float(array)
