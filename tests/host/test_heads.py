@@ -1,6 +1,8 @@
 """Tests of `tfrl.host.heads`; with TensorFlow they are tested as heads."""
 
 import pickle
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -90,3 +92,69 @@ def test_other_numbers_of_parameters_are_refused(space, full):
         for width in (n // 2, n - 1, n + 1, 2 * n):
             with pytest.raises(ValueError, match=rf"`{type(head).__name__}`: .* {n}\]"):
                 call(np.zeros((2, width), np.float32))
+
+
+def test_the_room_loads_no_tensorflow():
+    code = "import sys, tfrl.host; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_log_mass_by_hand():
+    head = heads.NumpyCategorical((2, 3), (5, 0), scalar=False, dtype="int64")
+    logits = np.log([[0.2, 0.8, 0.5, 0.25, 0.25], [1.0, 1.0, 1e-9, 4.0, 4.0]])
+    found = head.host_log_prob(logits, np.array([[1, 0], [0, 2]]))
+    np.testing.assert_allclose(np.exp(found), [0.8 * 0.5, 0.5 * 0.5])
+
+
+def test_log_density_by_hand():
+    parameters = np.array([[3.0, np.log(2.0)]])
+    clipped = heads.NumpyNormal((-1.0,), (1.0,), (1,), "float32", False)
+    raw = np.array([[1.0]])
+    normal = np.exp(-0.5) / np.sqrt(8 * np.pi)
+    np.testing.assert_allclose(np.exp(clipped.host_log_prob(parameters, raw)), [normal])
+    squashed = heads.NumpyNormal((-1.0,), (5.0,), (1,), "float32", True)
+    slope = 3 * (1 - np.tanh(1.0) ** 2)
+    found = np.exp(squashed.host_log_prob(parameters, raw))
+    np.testing.assert_allclose(found, [normal / slope], rtol=1e-6)
+
+
+def test_softplus_deviations_by_hand():
+    head = heads.NumpyNormal((-1.0,), (1.0,), (1,), "float32", False, 0.5, 0.1)
+    grown = 0.1 + 0.4 * np.log1p(np.e * (np.e - 1))
+    for free, deviation in ((0.0, 0.5), (-200.0, 0.1), (1.0, grown)):
+        at_mean = head.host_log_prob(np.array([[3.0, free]]), np.array([[3.0]]))
+        np.testing.assert_allclose(
+            np.exp(at_mean), [1 / (deviation * np.sqrt(2 * np.pi))], rtol=1e-6
+        )
+
+
+def test_composite_by_hand():
+    press = heads.NumpyCategorical((2,), (1,), scalar=True, dtype="int64")
+    steer = heads.NumpyNormal((-1.0,), (1.0,), (1,), "float32", False)
+    head = heads.NumpyComposite((press, steer), ("press", "steer"))
+    assert (head.n_outputs, head.n_log_stds, head.n_options) == (4, 1, 2)
+    parameters = np.log([[0.25, 0.75, np.exp(0.5), 2.0]])
+    raw = head.host_mode(parameters)
+    log_prob = np.log(0.75) - np.log(2.0 * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(head.host_log_prob(parameters, raw), [log_prob])
+    actions = head.host_to_env(raw)
+    assert {key: x.tolist() for key, x in actions.items()} == {
+        "press": [2],
+        "steer": [[0.5]],
+    }
+    masked = head.host_masked(parameters, np.array([[True, False]]))
+    assert head.host_mode(masked)["press"].tolist() == [0]
+    again = pickle.loads(pickle.dumps(head))
+    assert (again, hash(again)) == (head, hash(head))
+
+
+def test_the_greedy_option_by_hand():
+    values = np.float32([[1.0, 3.0, 3.0]])
+    for epsilon, expected in ((0.0, [0, 1, 0]), (0.3, [0.1, 0.8, 0.1])):
+        found = np.exp(heads.epsilon_greedy_logits(values, epsilon))
+        np.testing.assert_allclose(found, [expected], rtol=1e-6)
+    head = heads.NumpyCategorical((3,), (0,), scalar=True, dtype="int64")
+    logits = np.repeat(heads.epsilon_greedy_logits(values, 0.3), 20_000, axis=0)
+    drawn = head.host_sample(logits, np.random.default_rng(0))
+    shares = np.bincount(drawn) / 20_000
+    np.testing.assert_allclose(shares, [0.1, 0.8, 0.1], atol=5 * 0.4 / np.sqrt(2e4))

@@ -6,6 +6,7 @@ the two forms of an action, raw and the environment's, are described there.
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -82,6 +83,12 @@ def _check_mask(
             f"`{where}`: `mask` must have shape [..., {width}], one for each option; "
             f"got {list(shape)}"
         )
+
+
+def _split(values: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    """Cuts the last axis; as `np.split`, which takes ten times as long."""
+    ends = itertools.accumulate(sizes)
+    return [values[..., end - n : end] for n, end in zip(sizes, ends, strict=True)]
 
 
 class _Head:
@@ -180,7 +187,7 @@ class NumpyCategorical(_Head):
         )
 
     def _host_split(self, values: np.ndarray) -> list[np.ndarray]:
-        return np.split(values, np.cumsum(self.n_choices)[:-1], axis=-1)
+        return _split(values, self.n_choices)
 
     def host_sample(
         self, parameters: np.ndarray, rng: np.random.Generator
@@ -286,7 +293,7 @@ class NumpyNormal(_Head):
 
     def _host_split(self, parameters: np.ndarray) -> list[np.ndarray]:
         self._check_width(parameters.shape)
-        return np.split(parameters, 2, axis=-1)
+        return _split(parameters, [len(self.low)] * 2)
 
     def _host_deviation(self, free: np.ndarray) -> np.ndarray:
         if self.init_scale is None:
@@ -422,15 +429,14 @@ class NumpyComposite(_Head):
     def _host_split(self, parameters: np.ndarray) -> list[np.ndarray]:
         self._check_width(parameters.shape)
         free, last = zip(*self._sizes, strict=True)
-        pieces = np.split(parameters, np.cumsum([*free, *last])[:-1], axis=-1)
-        pairs = zip(pieces, pieces[len(free) :], strict=False)
-        return [np.concatenate(pair, axis=-1) for pair in pairs]
+        pieces = _split(parameters, [*free, *last])
+        return [
+            np.concatenate([one, two], axis=-1) if two.shape[-1] else one
+            for one, two in zip(pieces, pieces[len(free) :], strict=False)
+        ]
 
     def _host_joined(self, parameters: list[np.ndarray]) -> np.ndarray:
-        pairs = [
-            np.split(given, [n], axis=-1)
-            for given, (n, _) in zip(parameters, self._sizes, strict=True)
-        ]
+        pairs = [_split(x, n) for x, n in zip(parameters, self._sizes, strict=True)]
         free, last = zip(*pairs, strict=True)
         return np.concatenate([*free, *last], axis=-1)
 
@@ -457,8 +463,7 @@ class NumpyComposite(_Head):
         """Returns parameters whose logits of forbidden options are -inf, in NumPy."""
         mask = np.asarray(mask)
         self._check_mask(mask.dtype, mask.shape)
-        edges = np.cumsum([part.n_options for part in self.parts])[:-1]
-        masks = np.split(mask, edges, axis=-1)
+        masks = _split(mask, [part.n_options for part in self.parts])
         return self._host_joined(self._host_each("host_masked", parameters, masks))
 
     def host_tempered(self, parameters: np.ndarray, temperature: float) -> np.ndarray:
