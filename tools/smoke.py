@@ -28,16 +28,11 @@ def owners() -> list[str]:
 def train_and_export(folder: pathlib.Path) -> None:
     envs = tfrl.environments.make_vec("CartPole-v1", n_envs=4)
     spaces = envs.single_observation_space, envs.single_action_space
-    agent = tfrl.agents.PPO(minibatch_size=32, n_epochs=2).create(
-        *spaces, n_envs=4, n_steps=16, seed=0
-    )
+    agent = tfrl.agents.PPO(minibatch_size=32, n_epochs=2).create(*spaces, seed=0)
     collector = tfrl.training.Collector(envs, n_steps=16, seed=0)
-    policy = tfrl.training.HostPolicy(agent.policy)
-    head, rng = agent.policy.head, np.random.default_rng(0)
+    policy, rng = tfrl.policies.HostPolicy(agent.policy), np.random.default_rng(0)
     for _ in range(2):
-        trajectory = collector.collect(
-            lambda seen: head.host_sample(policy(seen), rng), head.host_to_env
-        )
+        trajectory = collector.collect(policy, rng)
         agent, info = agent.update(trajectory)
         policy.push(agent.policy)
     if not all(np.isfinite(value).all() for value in info.values()):

@@ -144,7 +144,7 @@ class Together:
         before, start = children(), time.perf_counter()
         make = gym.vector.AsyncVectorEnv
         self.envs = make([KINDS[kind]] * count, context="spawn")
-        self.network = tfrl.training.numpy_copy(new_network())
+        self.network = tfrl.policies.numpy_copy(new_network())
         self.rng, self.steps = np.random.default_rng(0), 0
         self.seen, _ = self.envs.reset(seed=0)
         self.play(0.0)

@@ -37,13 +37,15 @@ class Replay:
         self.length, self.count = CAPACITY // ENVS, 0
         self.observations, self.following = torch.empty(2, self.length, ENVS, size)
         self.actions = torch.empty(self.length, ENVS, dtype=torch.long)
-        self.rewards, self.discounts, self.going = torch.empty(3, self.length, ENVS)
+        self.rewards, self.discounts, self.going, self.valid = torch.empty(
+            4, self.length, ENVS
+        )
 
     def add(self, *columns: np.ndarray) -> None:
         row = self.count % self.length
         names = (
             *("observations", "actions", "rewards", "discounts"),
-            *("going", "following"),
+            *("going", "following", "valid"),
         )
         for name, column in zip(names, columns, strict=True):
             target = getattr(self, name)
@@ -72,6 +74,7 @@ class Replay:
             rewards,
             discounts,
             self.following[last, env],
+            self.valid[rows, env],
         )
 
 
@@ -81,13 +84,14 @@ def learn(
     optimizer: torch.optim.Optimizer,
     batch: tuple[torch.Tensor, ...],
 ) -> None:
-    observations, actions, rewards, discounts, following = batch
+    observations, actions, rewards, discounts, following, weights = batch
     with torch.no_grad():
         best = online(following).argmax(-1, keepdim=True)
         later = target(following).gather(1, best).squeeze(1)
         wanted = rewards + discounts * later
     values = online(observations).gather(1, actions[:, None]).squeeze(1)
-    loss = nn.functional.smooth_l1_loss(values, wanted)
+    losses = nn.functional.smooth_l1_loss(values, wanted, reduction="none")
+    loss = (weights * losses).mean()
     optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(online.parameters(), MAX_GRAD_NORM)
@@ -97,12 +101,7 @@ def learn(
 def train(seed: int, steps: int) -> tuple[nn.Module, float]:
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    envs = gym.make_vec(
-        ENV,
-        ENVS,
-        vectorization_mode="vector_entry_point",
-        vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.DISABLED},
-    )
+    envs = gym.make_vec(ENV, ENVS, vectorization_mode="vector_entry_point")
     size, n_actions = (
         envs.single_observation_space.shape[0],
         int(envs.single_action_space.n),
@@ -112,6 +111,7 @@ def train(seed: int, steps: int) -> tuple[nn.Module, float]:
     optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
     replay = Replay(size)
     now, _ = envs.reset(seed=seed)
+    now, resets = np.array(now), np.zeros(ENVS, bool)
     done, updates, start = 0, 0, time.perf_counter()
     while done < steps:
         share = done / steps
@@ -124,11 +124,9 @@ def train(seed: int, steps: int) -> tuple[nn.Module, float]:
             after, rewards, terminated, truncated, _ = envs.step(actions)
             ended = terminated | truncated
             discounts = GAMMA * (1.0 - terminated)
-            replay.add(now, actions, rewards, discounts, 1.0 - ended, after)
-            now = after
-            if ended.any():
-                now, _ = envs.reset(options={"reset_mask": ended})
-            now = np.array(now)
+            # The step after an end only resets, and is no experience.
+            replay.add(now, actions, rewards, discounts, 1.0 - ended, after, ~resets)
+            now, resets = np.array(after), ended
         done += HORIZON * ENVS
         if done < LEARNING_STARTS:
             continue

@@ -65,14 +65,11 @@ def tfrl_round() -> Callable[[], object]:
         n_steps=N_STEPS,
         seed=0,
     )
-    host, rng = tfrl.training.HostPolicy(agent.policy), np.random.default_rng(0)
+    host, rng = tfrl.policies.HostPolicy(agent.policy), np.random.default_rng(0)
 
     def run() -> None:
         nonlocal agent
-        head = agent.policy.head
-        trajectory = collector.collect(
-            lambda shown: head.host_sample(host(shown), rng), head.host_to_env
-        )
+        trajectory = collector.collect(host, rng)
         agent, _ = agent.update(trajectory)
         host.push(agent.policy)
 
