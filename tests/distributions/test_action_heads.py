@@ -179,6 +179,36 @@ def test_no_row_and_one_row_of_zeros(space, squash, rows):
         np.testing.assert_array_equal(head.distribution(parameters).stddev(), 1.0)
 
 
+@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-4), ("float16", 0.03)])
+@pytest.mark.parametrize(
+    "space",
+    [
+        CHOICES["multi discrete"],
+        BOXES["two axes"],
+        S.Tuple([S.Discrete(2), BOXES["box"]]),
+    ],
+    ids=["choices", "box", "nest"],
+)
+def test_parameters_of_other_dtypes(space, dtype, error):
+    head = action_heads.action_head(space)
+    narrow = 0.3 * np.random.default_rng(0).normal(size=[5, head.n_outputs])
+    wide = narrow.astype(dtype)
+    narrow = wide.astype(np.float32)
+    raw = head.mode(wide)
+    known = head.log_prob(wide, raw)
+    assert known.dtype == head.entropy(wide).dtype == dtype
+    expected = head.log_prob(narrow, head.mode(narrow))
+    np.testing.assert_allclose(known, expected, error, error)
+    np.testing.assert_allclose(head.entropy(wide), head.entropy(narrow), error, error)
+    host = head.host_log_prob(wide, tf.nest.map_structure(np.asarray, raw))
+    assert host.dtype == dtype
+    np.testing.assert_allclose(host, expected, error, error)
+    for tempered in (head.tempered(wide, 2.0), head.host_tempered(wide, 2.0)):
+        assert tempered.dtype == dtype
+    sample = head.sample(wide, SEED)
+    tf.nest.assert_same_structure(head.to_env(sample), head.from_env(head.to_env(raw)))
+
+
 @every_head
 def test_the_way_back_from_the_environment(space, squash):
     head = action_heads.action_head(space, squash=squash)
