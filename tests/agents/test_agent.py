@@ -15,8 +15,6 @@ def test_every_agent_keeps_the_protocol(config: agents.AgentConfig):
     agent = config.create(
         gym.spaces.Box(-1.0, 1.0, (3,)),
         gym.spaces.Discrete(2, start=5),
-        n_envs=2,
-        n_steps=32,
         seed=3,
     )
     assert isinstance(agent, pytree.PyTreeNode)
@@ -24,14 +22,14 @@ def test_every_agent_keeps_the_protocol(config: agents.AgentConfig):
         assert hasattr(agent, member)
     observations = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     first = agent.sample_actions(observations, seed=1)
-    assert first.dtype == tf.int64 and set(first.numpy()) == {5, 6}
+    assert first.dtype == np.int64 and set(first) == {5, 6}
     np.testing.assert_array_equal(first, agent.sample_actions(observations, seed=1))
     assert not np.array_equal(first, agent.sample_actions(observations, seed=2))
     greedy = agent.sample_actions(observations, temperature=0.0)
     best = np.argmax(agent.policy.parameters(observations), -1) + 5
     np.testing.assert_array_equal(greedy, best)
-    with pytest.raises(ValueError, match="`temperature` expected 0 .greedy. or 1"):
-        agent.sample_actions(observations, temperature=0.5)
+    with pytest.raises(ValueError, match="`temperature` expected"):
+        agent.sample_actions(observations, temperature=-0.5)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)

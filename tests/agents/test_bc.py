@@ -197,7 +197,11 @@ def test_the_policy_serves_other_learners():
         ),
         ({"actions": np.zeros(6, "f")}, TypeError, "actions that are integers"),
         ({"actions": np.full(6, 3)}, ValueError, r"in \[0, 2\]; got some in \[3, 3\]"),
-        ({"actions": np.zeros((6, 1), int)}, ValueError, r"shape .'B'.; got .6, 1."),
+        (
+            {"actions": np.zeros((6, 1), int)},
+            ValueError,
+            r"shape .'B'., or .'K', 'B'.; got .6, 1.",
+        ),
     ],
     ids=["missing", "lengths", "empty", "floats", "unknown", "shape"],
 )

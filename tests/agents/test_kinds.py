@@ -54,7 +54,8 @@ def coax_like():
 
 SEEN, BOTH = ["observations"], ["observations", "actions"]
 EXAMPLES = {
-    "actor_critic_policy": (policy, {"policy", "stochastic"}),
+    "actor_critic_policy": (policy, {"policy", "stochastic", "vfunction"}),
+    "acting": (lambda: duck("act", ["observations", "state"]), {"policy"}),
     "ppo_agent": (
         lambda: ppo.PPO().create(BOX, DISCRETE, n_envs=2, n_steps=32, seed=0),
         {"policy", "stochastic"},

@@ -60,29 +60,8 @@ def trajectory_of(space, n_steps=4, n_envs=2, seed=0):
     )
 
 
-def make_agent(config, space, n_steps=4, n_envs=2):
-    return config.create(
-        space,
-        gym.spaces.Discrete(2),
-        n_envs=n_envs,
-        n_steps=n_steps,
-        seed=0,
-    )
-
-
-def test_xla_is_for_all_but_convolutions_on_a_cpu(monkeypatch):
-    image = state_of(convolutional())
-    assert _pieces.by_xla(state_of(dense()), {"x": 1.0})
-    assert _pieces.by_xla(train_state.TrainState.create(tf.multiply, tf.constant(1.0)))
-    assert not _pieces.by_xla(image)
-    assert not _pieces.by_xla(1, {"nest": [(image,)]})
-    assert not _pieces.by_xla(make_agent(ppo.PPO(minibatch_size=8), IMAGE), 3)
-    with tf.distribute.OneDeviceStrategy("CPU:1").scope():
-        assert not _pieces.by_xla(image)
-    gpu = tf.config.LogicalDevice("/device:GPU:0", "GPU")
-    devices = [*tf.config.list_logical_devices(), gpu]
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
-    assert _pieces.by_xla(image)
+def make_agent(config, space):
+    return config.create(space, gym.spaces.Discrete(2), seed=0)
 
 
 @pytest.mark.parametrize("space", [BOX, IMAGE], ids=["numbers", "images"])
@@ -174,7 +153,7 @@ def test_what_is_brief():
 def test_images_are_learned_from_at_the_speed_of_their_network():
     space = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)
     config = ppo.PPO(minibatch_size=32, n_epochs=1)
-    agent = make_agent(config, space, n_steps=16, n_envs=4)
+    agent = make_agent(config, space)
     trajectory = trajectory_of(space, n_steps=16, n_envs=4)
     state = agent.policy.state
     rows = tf.constant(trajectory.observations.reshape(64, 84, 84, 4))

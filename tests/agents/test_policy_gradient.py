@@ -13,8 +13,6 @@ def make_agent(**settings):
     return policy_gradient.PolicyGradient(**settings).create(
         gym.spaces.Box(-1.0, 1.0, (2,)),
         gym.spaces.Discrete(2),
-        n_envs=N,
-        n_steps=T,
         seed=0,
     )
 
@@ -70,7 +68,7 @@ def test_learns_which_arm_pays_and_leaves_the_old_agent():
     observations = np.ones((T, N, 2), np.float32)
     ended = np.ones((T, N), bool)
     for seed in range(40):
-        actions = agent.sample_actions(observations.reshape(-1, 2), seed=seed).numpy()
+        actions = agent.sample_actions(observations.reshape(-1, 2), seed=seed)
         actions = actions.reshape(T, N).astype(np.int32)
         rewards = actions.astype(np.float32)
         agent, _ = agent.update(

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfrl.agents import _pieces, ppo
 from tfrl.core import compile, records
+from tfrl.schedules import progress
 
 BOX = gym.spaces.Box(-1.0, 1.0, (3,))
 BOX_ACTIONS = gym.spaces.Box(-2.0, 2.0, (2,))
@@ -140,12 +141,10 @@ def test_every_kind_of_action_updates_finitely(space, squash):
     updated, info = agent.update(make_trajectory(space))
     assert float(info["gradient_steps"]) == 6
     assert all(np.isfinite(value).all() for value in info.values())
-    last = updated.policy.parameters(make_trajectory(space).observations[-1])
-    np.testing.assert_allclose(info["parameters"], last, atol=2e-6)
     for name, value in params_of(updated).items():
         assert np.isfinite(value).all() and not np.array_equal(value, before[name])
     actions = updated.sample_actions(np.zeros((5, 3), np.float32), seed=1)
-    assert all(space.contains(action) for action in actions.numpy())
+    assert all(space.contains(action) for action in actions)
 
 
 def test_the_old_agent_stays_and_updates_repeat():
@@ -226,9 +225,11 @@ def test_linear_schedules_reach_zero_and_target_kl_stops_early():
     )
     trajectory = make_trajectory(gym.spaces.Discrete(3))
     rates, steps = [], []
-    for _ in range(3):
+    for percent in (0.0, 0.5, 1.0):
         before = params_of(agent)
-        agent, info = agent.update(trajectory)
+        agent, info = agent.update(
+            trajectory, progress=progress.Progress(percent=percent)
+        )
         rates.append(float(info["learning_rate"]))
         steps.append(float(info["gradient_steps"]))
     np.testing.assert_allclose(rates, [0.05, 0.025, 0.0], atol=1e-7)
@@ -242,7 +243,7 @@ def test_one_trace_for_all_updates_and_agents_of_a_kind():
     make_agent(**MINIBATCHES).update(make_trajectory(gym.spaces.Discrete(3)))
     before = compile.trace_count(ppo._compiled_update)
     for seed in range(2):
-        agent = make_agent(seed=seed, n_updates=4 + seed, **MINIBATCHES)
+        agent = make_agent(seed=seed, **MINIBATCHES)
         for step in range(4):
             agent, _ = agent.update(make_trajectory(gym.spaces.Discrete(3), step))
     assert before > 0 and compile.trace_count(ppo._compiled_update) == before
@@ -286,7 +287,7 @@ def test_learns_which_arm_pays():
     observations = np.ones((T, N, 3), np.float32)
     ended = np.ones((T, N), bool)
     for seed in range(30):
-        actions = agent.sample_actions(observations.reshape(-1, 3), seed=seed).numpy()
+        actions = agent.sample_actions(observations.reshape(-1, 3), seed=seed)
         actions = actions.reshape(T, N).astype(np.int32)
         agent, _ = agent.update(
             records.Trajectory(

@@ -32,7 +32,8 @@ def prepared(**settings):
         ~flags,
     )
     trajectory = tf.nest.map_structure(tf.constant, trajectory)
-    return agent, trajectory, *_ppo_steps.prepare(agent, trajectory, tf.constant(4.0))
+    hyper = {"learning_rate": tf.constant(3e-4), "clip": tf.constant(0.2)}
+    return agent, trajectory, *_ppo_steps.prepare(agent, trajectory, hyper)
 
 
 def test_every_epoch_shows_every_row_once():
@@ -66,12 +67,11 @@ def test_who_moved_too_far_stops():
     assert int(_ppo_steps.advance(agent, plan, end, 4).step) == int(end.step)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "linear"])
-def test_finish_reports_means(schedule):
-    agent, trajectory, plan, start = prepared(learning_rate_schedule=schedule)
+def test_finish_reports_means():
+    agent, trajectory, plan, start = prepared()
     end = _ppo_steps.advance(agent, plan, start, 3)
     learned, info = _ppo_steps.finish(agent, trajectory, plan, end)
     assert float(info["gradient_steps"]) == 3
     assert float(info["loss"]) == pytest.approx(float(end.sums["loss"]) / 3)
     assert float(info["learning_rate"]) == pytest.approx(3e-4)
-    assert int(learned.n_updates_done) == 1 and info["parameters"].shape == (N, 2)
+    assert int(learned.n_updates_done) == 1

@@ -43,7 +43,8 @@ def make_trajectory(seed):
 
 def make_agent(config):
     space = gym.spaces.Box(-1.0, 1.0, (3,))
-    return config.create(space, gym.spaces.Discrete(2), n_envs=N, n_steps=T, seed=0)
+    counts = {"n_envs": N, "n_steps": T} if isinstance(config, ppo.PPO) else {}
+    return config.create(space, gym.spaces.Discrete(2), seed=0, **counts)
 
 
 def assert_close(first, second):
@@ -130,7 +131,7 @@ def test_two_replicas_equal_one(two, config):
         # The divergence stops both after the same steps, some before the last.
         assert all(one == two for one, two in counts) and min(counts)[0] < 9
     update = {"PPO": ppo, "PolicyGradient": policy_gradient}[type(config).__name__]
-    function = replicated.function(two, update._update)
+    function = replicated._function(two, update._update)
     assert function.experimental_get_tracing_count() == 1
 
 
@@ -181,9 +182,9 @@ def test_one_device_computes_where_its_strategy_says():
     strategy = tf.distribute.OneDeviceStrategy("CPU:1")
     update = replicated.compile.jit(tf.square)
     with strategy.scope():
-        assert replicated.run(update, tf.constant(3.0)).device.endswith("CPU:1")
+        assert replicated.run_update(update, tf.constant(3.0)).device.endswith("CPU:1")
         assert replicated.run_alone(tf.square, 3.0).device.endswith("CPU:1")
-    assert replicated.run(update, tf.constant(3.0)).device.endswith("CPU:0")
+    assert replicated.run_update(update, tf.constant(3.0)).device.endswith("CPU:0")
 
 
 @pytest.mark.slow

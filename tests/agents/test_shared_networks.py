@@ -76,7 +76,7 @@ def test_a_learned_agent_keeps_its_own_network(kind):
                 "policy_gradient": policy_gradient.PolicyGradient(hidden_units=(5,)),
             }[kind]
             batch = trajectory
-            agent = config.create(BOX, space, n_envs=1, n_steps=2, seed=seed)
+            agent = config.create(BOX, space, seed=seed)
         networks.append(agent.policy.state.model_def)
         agents.append(agent.update(batch)[0])
     assert [agent.policy.state.model_def for agent in agents] == networks

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training.collecting.host_policy`."""
+"""Tests of `tfrl.policies.host_policy`."""
 
 import gymnasium as gym
 import keras
@@ -47,13 +47,13 @@ def batch_of(space, n_rows, seed=0):
 def count_traces(monkeypatch):
     """Counts how often the actor is traced or run by Python."""
     calls = []
-    original = actor_critic.ActorCriticPolicy.parameters
+    original = actor_critic.ActorCriticPolicy.outputs
 
-    def parameters(self, observations):
+    def outputs(self, observations, state=()):
         calls.append(observations)
-        return original(self, observations)
+        return original(self, observations, state)
 
-    monkeypatch.setattr(actor_critic.ActorCriticPolicy, "parameters", parameters)
+    monkeypatch.setattr(actor_critic.ActorCriticPolicy, "outputs", outputs)
     return calls
 
 
@@ -142,28 +142,18 @@ def test_push_detects_a_corrupted_copy(monkeypatch):
     host = host_policy.HostPolicy(policy)
     probe = np.ones((2, 3), np.float32)
     host.push(policy, probe=probe)
-    original = actor_critic.ActorCriticPolicy.actor_layers
+    original = actor_critic.ActorCriticPolicy.dense_layers
 
     def corrupted(self):
         (kernel, bias, activation), *others = original(self)
         return [(kernel + 0.01, bias, activation), *others]
 
-    monkeypatch.setattr(actor_critic.ActorCriticPolicy, "actor_layers", corrupted)
+    monkeypatch.setattr(actor_critic.ActorCriticPolicy, "dense_layers", corrupted)
     host.push(policy)
     with pytest.raises(
         ValueError, match="`HostPolicy.push`: `policy` expected to equal"
     ):
         host.push(policy, probe=probe)
-
-
-def test_push_compares_with_parameters_that_are_known():
-    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
-    host = host_policy.HostPolicy(policy)
-    probe = np.ones((2, 3), np.float32)
-    parameters = policy.parameters(probe)
-    host.push(policy, probe=probe, parameters=parameters)
-    with pytest.raises(ValueError, match="`HostPolicy.push`.* difference of"):
-        host.push(policy, probe=probe, parameters=parameters + 0.001)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -158,9 +158,9 @@ def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
     )
     env.reset(seed=0)
     seen = np.stack([env.step(0)[0] for _ in range(3)])
-    assert policy.sample_actions(seen, seed=0).shape == [3]
+    assert policy.sample_actions(seen, seed=0).shape == (3,)
     assert len(policy.state.model_def.encoder.images) == 1
-    assert policy.actor_layers() is None, "no twin without TensorFlow"
+    assert policy.dense_layers() is None, "no twin without TensorFlow"
     if channels == (3,):
         agent = agents.PPO(minibatch_size=8).create(
             env.observation_space,

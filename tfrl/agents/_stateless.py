@@ -103,7 +103,8 @@ def rebuilt(layer: keras.layers.Layer) -> keras.layers.Layer:
         >>> [weight.shape for weight in rebuilt(layer).get_weights()]
         [(3, 2), (2,)]
     """
-    kinds = {type(layer).__name__: type(layer)}
+    parts = [x for x in vars(layer).values() if isinstance(x, keras.layers.Layer)]
+    kinds = {type(x).__name__: type(x) for x in (layer, *parts)}
     try:
         other = keras.saving.deserialize_keras_object(
             keras.saving.serialize_keras_object(layer), kinds, safe_mode=False

@@ -1,6 +1,6 @@
 """What an object computes, told by the methods it has.
 
-    policy               `sample_actions`, or `dist_params` and `mode`
+    policy               `act`, `sample_actions`, or `dist_params` and `mode`
     Q-function           `q_values` of 1 or 2 arguments, or `critic` of 2
     V-function           `values` or `critic` of 1
     reward function      `rewards` of 2
@@ -37,7 +37,8 @@ def is_policy(obj: Any) -> bool:
         (True, False, False)
     """
     says, has = _reader(obj)
-    return says("policy") or has("sample_actions") or has("dist_params", "mode")
+    acts = has("act") or has("sample_actions") or has("dist_params", "mode")
+    return says("policy") or acts
 
 
 def is_qfunction(obj: Any) -> bool:

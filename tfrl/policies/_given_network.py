@@ -1,5 +1,6 @@
 """A Keras model of the user's as the network of a policy."""
 
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -124,6 +125,11 @@ class GivenNetwork(keras.Model):
         return cls(**{**config, "network": network})
 
 
+def _line(error: Exception) -> str:
+    """The message of Keras in one line, without colours."""
+    return " ".join(re.sub("\x1b\\[\\d*m", "", str(error)).split())
+
+
 def given(
     network: Any,
     observation_space: gym.Space,
@@ -151,7 +157,8 @@ def given(
         TypeError: if it is no model.
         ValueError: if its outputs are others.
     """
-    if not isinstance(network, keras.layers.Layer) and callable(network):
+    is_made = isinstance(network, keras.layers.Layer | type)
+    if not is_made and callable(network):
         network = network(observation_space, action_space)
     n_least = head.n_outputs - head.n_log_stds
     widths = [n_least] if log_std is None else sorted({n_least, head.n_outputs})
@@ -171,7 +178,7 @@ def given(
     except Exception as error:
         raise ValueError(
             f"`network` expected {what}, of {observation_space}; got a call that fails "
-            f"on two rows of zeros: {str(error).strip().splitlines()[0]:.200}"
+            f"on two rows of zeros: {_line(error):.300}"
         ) from error
     leaves = outputs if has_values else (outputs,)
     shape = [

@@ -64,6 +64,7 @@ def keras_policy(
     kinds: Any,
     observation_moments: Any,
     name: str | None = None,
+    units: int | None = None,
 ) -> keras.Model:
     """Returns a functional model from observations to what a network makes of them.
 
@@ -72,6 +73,7 @@ def keras_policy(
         kinds: description of its observations.
         observation_moments: as a policy has them.
         name: of the model; "policy" if None.
+        units: size of the memory that the network takes beside the observations.
 
     Returns:
         The model; see `NetworkPolicy.to_keras`.
@@ -82,14 +84,17 @@ def keras_policy(
         (None, 3)
     """
     shape = network.get_build_config()["input_shape"]
-    inputs = _observation_kinds.inputs(kinds, shape)
+    memory = () if units is None else (keras.Input((units,), name="memory"),)
+    inputs = _observation_kinds.inputs(kinds, shape[0] if memory else shape)
     leaves = tf.nest.flatten(inputs)
     if observation_moments:
         leaves = [
             _normalization(kept)(leaf) if kept else leaf
             for kept, leaf in zip(observation_moments, leaves, strict=True)
         ]
-    outputs = network(tf.nest.pack_sequence_as(inputs, leaves))
+    taken = tf.nest.pack_sequence_as(inputs, leaves)
+    outputs = network((taken, *memory) if memory else taken)
+    inputs = (inputs, *memory) if memory else inputs
     return keras.Model(inputs, outputs, name="policy" if name is None else name)
 
 

@@ -71,9 +71,11 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if `network` gives something else, or `noise` is negative.
+            ValueError: if `network` gives something else, or `noise` is negative
+                or not finite.
         """
         checks.check_within("DeterministicPolicy", "noise", noise, 0.0, np.inf)
+        checks.check_finite("DeterministicPolicy", "noise", noise)
         head = action_heads.action_head(action_space, squash=squash)
         if not isinstance(head, action_heads.NormalHead):
             raise TypeError(

@@ -1,12 +1,14 @@
 """A policy where the environments are: on the host, in NumPy if it is small."""
 
 import functools
+import random as python_random
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import random
 from tfrl.host import networks as host_networks
 from tfrl.policies import _observation_kinds
 from tfrl.policies import policy as policies
@@ -150,7 +152,7 @@ class HostPolicy:
         observations: Any,
         state: Any = (),
         *,
-        seed: np.random.Generator | None = None,
+        seed: Any = None,
         temperature: float = 1.0,
         mask: Any = None,
         log_probs: bool = False,
@@ -160,7 +162,7 @@ class HostPolicy:
         Args:
             observations: nest of arrays `[B, *shape]`; lists are made arrays.
             state: as of `Policy.act`.
-            seed: what draws; not needed at temperature 0.
+            seed: a `numpy.random.Generator`, or as of `Policy.act`.
             temperature: as of `Policy.act`.
             mask: as of `Policy.act`.
             log_probs: whether to compute them.
@@ -174,11 +176,10 @@ class HostPolicy:
         """
         policy = self.policy
         if not self._is_network:
-            drawn = None
-            if temperature and seed is not None:
-                drawn = seed.integers(0, 2**31 - 1, size=2, dtype=np.int32)
+            if isinstance(seed, np.random.Generator):
+                seed = seed.integers(0, 2**31 - 1, size=2, dtype=np.int32)
             acted = policy.act(
-                observations, state, seed=drawn, temperature=temperature, mask=mask
+                observations, state, seed=seed, temperature=temperature, mask=mask
             )
             return policies.Acted(*tf.nest.map_structure(_array, tuple(acted)))
         if self.mirrored:
@@ -186,11 +187,11 @@ class HostPolicy:
         else:
             parameters, state = self._network(self._as_batch(observations), state)
         head = policy.head
-        shaped = policy.host_distributed(parameters, temperature or 1.0, mask)
+        shaped = policy.host_distributed(parameters, temperature, mask)
         raw = (
             head.host_mode(shaped)
             if not temperature
-            else head.host_sample(shaped, seed)
+            else head.host_sample(shaped, _generator(seed))
         )
         known = head.host_log_prob(shaped, raw) if log_probs else None
         return policies.Acted(head.host_to_env(raw), raw, known, state)
@@ -200,6 +201,7 @@ class HostPolicy:
         return tf.nest.map_structure(_array, self.policy.initial_state(batch_size))
 
     def _network(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
+        self.policy.check_state(observations, state)
         if self._leaves is None:
             self._leaves = tf.nest.flatten(self.policy.without_optimizer())
         if self._exact is None:
@@ -255,6 +257,16 @@ class HostPolicy:
         ):
             observations = np.asarray(self._as_batch(observations))
         return self._copy(observations)
+
+
+def _generator(seed: Any) -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if seed is None:
+        # A draw of TensorFlow's would take ten times as long as the policy.
+        seed = python_random.getrandbits(64)
+    halves = np.asarray(random.new_seed(seed)).view(np.uint32)
+    return np.random.default_rng(halves)
 
 
 def _array(leaf: Any) -> Any:

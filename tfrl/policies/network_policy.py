@@ -1,5 +1,6 @@
 """The base of policies that are a network with an action head."""
 
+import copy
 from typing import Any, Self
 
 import keras
@@ -45,6 +46,9 @@ class NetworkPolicy(pytree.PyTreeNode):
         """Returns `()`: the policy remembers nothing."""
         return ()
 
+    def check_state(self, observations: Any, state: Any) -> None:
+        """Raises a ValueError unless `state` is one for these observations."""
+
     def outputs(self, observations: Any, state: Any = ()) -> tuple[Any, Any]:
         """Returns the head's parameters `[B, n]` and the new state, of tensors.
 
@@ -54,6 +58,7 @@ class NetworkPolicy(pytree.PyTreeNode):
             observations: nest of `[B, *shape]`.
             state: as of `act`.
         """
+        self.check_state(observations, state)
         if tf.inside_function():
             return self._outputs(observations, state)
         light = self.without_optimizer().lent()
@@ -80,9 +85,10 @@ class NetworkPolicy(pytree.PyTreeNode):
         Args:
             observations: nest of `[B, *shape]`.
             state: as of `Policy.act`.
-            seed: int, int32 `[2]`; None draws one from TensorFlow's generator. With
-                NumPy observations a `numpy.random.Generator` too. NumPy and tensors
-                are drawn differently by one seed.
+            seed: int, int32 `[2]`; None draws one from TensorFlow's generator, for
+                NumPy observations from Python's. For these it may also be a
+                `numpy.random.Generator`. NumPy and tensors are drawn differently by
+                one seed.
             temperature: divides logits, multiplies standard deviations and the
                 exploration; 0 takes the most probable action.
             mask: `[B, n]` bool, the choices that are allowed; None for all.
@@ -93,7 +99,8 @@ class NetworkPolicy(pytree.PyTreeNode):
         Raises:
             TypeError: if an observation is no array and no list of numbers.
             ValueError: if an observation is of another shape or, eagerly, NaN, or
-                infinite without normalization; if `temperature` is negative.
+                infinite without normalization; if `temperature` is negative or not
+                finite.
         """
         where = "act"
         observations = _observation_kinds.as_batch(where, self.kinds, observations)
@@ -101,10 +108,13 @@ class NetworkPolicy(pytree.PyTreeNode):
             where, observations, clipped=bool(self.observation_moments)
         )
         checks.check_within(where, "temperature", temperature, 0.0, np.inf)
-        if not any(map(tf.is_tensor, tf.nest.flatten(observations))):
+        checks.check_finite(where, "temperature", temperature)
+        if not tf.inside_function() and not any(
+            map(tf.is_tensor, tf.nest.flatten(observations))
+        ):
             return self._acted_on_host(observations, state, seed, temperature, mask)
         parameters, state = self.outputs(observations, state)
-        shaped = self.distributed(parameters, temperature or 1.0, mask)
+        shaped = self.distributed(parameters, temperature, mask)
         if temperature == 0.0:
             raw = self.head.mode(shaped)
         else:
@@ -127,12 +137,12 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         Args:
             parameters: `[B, n]`, of the network.
-            temperature: positive, as of `act`.
+            temperature: as of `act`; at 0 the mode counts alone.
             mask: as of `act`.
         """
         if mask is not None:
             parameters = self.head.masked(parameters, mask)
-        if temperature != 1.0:
+        if temperature not in (0.0, 1.0):
             parameters = self.head.tempered(parameters, temperature)
         return parameters
 
@@ -142,7 +152,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         """Returns what `distributed` does, in NumPy."""
         if mask is not None:
             parameters = self.head.host_masked(parameters, mask)
-        if temperature != 1.0:
+        if temperature not in (0.0, 1.0):
             parameters = self.head.host_tempered(parameters, temperature)
         return parameters
 
@@ -171,6 +181,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         It takes raw observations, a nest of `[B, *shape]` as the space has it, images
         as uint8, choices as int64 and numbers as float32; the normalizer, if there is
         one, is part of it and stays as it is. What it returns is what the network does.
+        That of a policy with a memory takes and returns it as a second part.
 
         The model is apart from the policy: train it, save it as `.keras`, or give it to
         `export_model`. Where a file of it is loaded, tfrl must have been imported.
@@ -191,7 +202,11 @@ class NetworkPolicy(pytree.PyTreeNode):
                 f"`to_keras`: `name` expected a str or None; got {name!r:.80}"
             )
         return _keras_policy.keras_policy(
-            self.state.to_keras(), self.kinds, self.observation_moments, name
+            self.state.to_keras(),
+            self.kinds,
+            self.observation_moments,
+            name,
+            getattr(self, "units", None),
         )
 
     def normalize(self, observations: Any) -> Any:
@@ -226,7 +241,10 @@ class NetworkPolicy(pytree.PyTreeNode):
 
     def returned(self, owner: Self) -> Self:
         """Returns a policy that was `lent` a network on that of `owner`."""
-        return self.replace(state=self.state.returned(owner.state))
+        policy = self.replace(state=self.state.returned(owner.state))
+        # Beside the fields, for `act` with NumPy.
+        policy.__dict__["_host"] = owner.__dict__.get("_host")
+        return policy
 
     def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
         return self.state(self.normalize(observations)), state
@@ -234,21 +252,24 @@ class NetworkPolicy(pytree.PyTreeNode):
     def _acted_on_host(
         self, observations: Any, state: Any, seed: Any, temperature: float, mask: Any
     ) -> policy.Acted:
-        # Beside the fields: a new policy gets a copy of its own.
         host = self.__dict__.get("_host")
         if host is None:
-            host = self.__dict__["_host"] = host_policy.HostPolicy(self)
-        rng = seed
-        if temperature and not isinstance(seed, np.random.Generator):
-            rng = np.random.default_rng(np.abs(np.asarray(random.new_seed(seed))))
+            host = host_policy.HostPolicy(self)
+        elif host.policy is not self:
+            host = copy.copy(host)  # what was traced is shared
+            host.push(self)
+        self.__dict__["_host"] = host
         return host.act(
             observations,
             state,
-            seed=rng,
+            seed=seed,
             temperature=temperature,
             mask=mask,
             log_probs=self.has_log_probs,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in self.__dict__.items() if name != "_host"}
 
 
 def _outputs(acting: NetworkPolicy, observations: Any, state: Any) -> tuple[Any, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import gymnasium as gym
-import keras
 import tensorflow as tf
 
 from tfrl.core import checks, pytree, spaces
@@ -97,9 +96,16 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         """Returns zeros, float32 `[B, units]`."""
         return tf.zeros([batch_size, self.units])
 
-    def to_keras(self, name: str | None = None) -> keras.Model:
-        """Returns the network with its trained weights, without the normalizer."""
-        return self.state.to_keras(name)
+    def check_state(self, observations: Any, state: Any) -> None:
+        """Raises a ValueError unless `state` is `[B, units]` for `[B, *shape]`."""
+        shape = tf.TensorShape(getattr(state, "shape", None))
+        rows = tf.nest.flatten(observations)[0].shape[0]
+        if shape.rank is None or not shape.is_compatible_with([rows, self.units]):
+            got = shape if shape.rank is not None else f"{state!r:.80}"
+            raise ValueError(
+                f"`act`: `state` expected [{rows}, {self.units}], what `initial_state` "
+                f"or the call before returned; got {got}"
+            )
 
     def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
         return self.state((self.normalize(observations), state))

@@ -1,0 +1,187 @@
+"""Tests of `tfrl.agents.advantages`."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import advantages, gradient_transforms, train_state
+from tfrl.core import records
+from tfrl.policies import actor_critic
+
+S = gym.spaces
+NEST = S.Dict(
+    position=S.Box(-np.inf, np.inf, (2,)),
+    goal=S.Discrete(3),
+    bits=S.Tuple((S.MultiBinary(2), S.Box(-5.0, 5.0, (), np.float64))),
+)
+
+
+def new_policy(observation_space, action_space, **kwargs):
+    return actor_critic.ActorCriticPolicy.create(
+        observation_space,
+        action_space,
+        learner=lambda network: train_state.TrainState.create(
+            network, tx=gradient_transforms.sgd(0.1)
+        ),
+        hidden_units=(8,),
+        **kwargs,
+    )
+
+
+def batch_of(space, *outer, seed=0):
+    """A nest of `[*outer, *shape]` of a space, in plain structures."""
+    rng = np.random.default_rng(seed)
+    if isinstance(space, S.Dict):
+        return {key: batch_of(space[key], *outer, seed=seed) for key in space}
+    if isinstance(space, S.Tuple):
+        return tuple(batch_of(part, *outer, seed=seed) for part in space)
+    if isinstance(space, S.Box):
+        return rng.normal(3.0, 2.0, (*outer, *space.shape)).astype(space.dtype)
+    high = space.n if isinstance(space, S.Discrete) else 2
+    return rng.integers(0, high, (*outer, *space.shape)).astype(space.dtype)
+
+
+def experience(weights, **columns):
+    rows = {
+        name: tf.constant(columns.get(name, np.zeros(len(weights))))
+        for name in advantages.Experience._fields
+    }
+    return advantages.Experience(**{**rows, "weights": tf.constant(weights)})
+
+
+def test_experience_statistics():
+    rng = np.random.default_rng(0)
+    returns, values = rng.normal(size=(2, 50))
+    weights = (rng.random(50) < 0.7).astype(np.float64)
+    rows = experience(weights, returns=returns, values=values)
+    known, error = returns[weights > 0], (returns - values)[weights > 0]
+    np.testing.assert_allclose(rows.mean(rows.returns), known.mean(), rtol=1e-10)
+    np.testing.assert_allclose(rows.variance(rows.returns), known.var(), rtol=1e-10)
+    np.testing.assert_allclose(
+        rows.explained_variance(), 1 - error.var() / known.var(), rtol=1e-10
+    )
+
+
+def test_experience_without_weight_or_spread():
+    empty = experience(np.zeros(3), returns=np.arange(3.0))
+    assert float(empty.mean(empty.returns)) == 0.0
+    assert float(empty.explained_variance()) == 0.0
+    flat = experience(np.ones(3), returns=np.ones(3), values=np.arange(3.0))
+    assert float(flat.explained_variance()) == 0.0
+
+
+def returns_slowly(rewards, terminated, truncated, next_values, gamma, lambda_):
+    """Lambda-returns of one environment, by their definition, backwards."""
+    returns = np.zeros(len(rewards))
+    following = next_values[-1]
+    for t in reversed(range(len(rewards))):
+        if terminated[t]:
+            returns[t] = rewards[t]
+        elif truncated[t]:
+            returns[t] = rewards[t] + gamma * next_values[t]
+        else:
+            mixed = (1 - lambda_) * next_values[t] + lambda_ * following
+            returns[t] = rewards[t] + gamma * mixed
+        following = returns[t]
+    return returns
+
+
+def random_trajectory(space, n_steps, n_envs):
+    rng = np.random.default_rng(1)
+    flags = rng.random((3, n_steps, n_envs))
+    return records.Trajectory(
+        observations=batch_of(space, n_steps, n_envs, seed=1),
+        actions=rng.integers(0, 4, (n_steps, n_envs)).astype(np.int32),
+        rewards=rng.normal(size=(n_steps, n_envs)).astype(np.float32),
+        terminated=flags[0] < 0.2,
+        truncated=(flags[0] >= 0.2) & (flags[1] < 0.2),
+        next_observations=batch_of(space, n_steps, n_envs, seed=2),
+        valid=flags[2] < 0.8,
+    )
+
+
+@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
+@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
+def test_estimate_advantages(normalize, jit):
+    space = S.Dict(x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3))
+    policy = new_policy(space, S.Discrete(4), normalize_observations=normalize)
+    trajectory = random_trajectory(space, 9, 3)
+    if normalize:
+        policy = policy.update_moments(
+            trajectory.observations, tf.constant(trajectory.valid)
+        )
+    scaled = 0.5 * trajectory.rewards
+
+    def call(policy, trajectory, rewards):
+        return advantages.estimate_advantages(
+            policy, trajectory, rewards, gamma=0.9, lambda_=0.7
+        )
+
+    if jit is not None:
+        call = tf.function(call, jit_compile=jit)
+    rows = call(policy, trajectory, scaled)
+
+    def network(observations):
+        flat = tf.nest.map_structure(
+            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observations
+        )
+        return policy.state(policy.normalize(flat))
+
+    logits, values = (x.numpy() for x in network(trajectory.observations))
+    next_values = network(trajectory.next_observations)[1].numpy()
+    next_values = next_values.reshape(9, 3)
+    columns = [
+        returns_slowly(
+            scaled[:, n],
+            trajectory.terminated[:, n],
+            trajectory.truncated[:, n],
+            next_values[:, n],
+            0.9,
+            0.7,
+        )
+        for n in range(3)
+    ]
+    returns = np.stack(columns, 1).ravel()
+    chosen = logits[np.arange(27), trajectory.actions.ravel()]
+    log_probs = chosen - np.log(np.exp(logits).sum(-1))
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(rows.values, values, **close)
+    np.testing.assert_allclose(rows.returns, returns, **close)
+    np.testing.assert_allclose(rows.advantages, returns - values, **close)
+    np.testing.assert_allclose(rows.log_probs, log_probs, **close)
+    np.testing.assert_array_equal(rows.weights, trajectory.valid.ravel())
+    np.testing.assert_array_equal(rows.actions, trajectory.actions.ravel())
+    np.testing.assert_array_equal(
+        rows.observations["kind"], trajectory.observations["kind"].ravel()
+    )
+
+
+def test_reset_rows_leave_no_trace_in_the_rows_before():
+    """A NEXT_STEP reset row follows an end; whatever it holds, it is cut off."""
+    policy = new_policy(S.Box(-1.0, 1.0, (1,)), S.Discrete(2))
+    shape = (4, 1)
+    observations = np.linspace(-1, 1, 4, dtype=np.float32).reshape(4, 1, 1)
+    terminated, truncated = np.zeros(shape, bool), np.zeros(shape, bool)
+    truncated[1] = True
+    valid = np.array([[True], [True], [False], [True]])
+    found = []
+    for rewards in (0.0, 1e3):
+        rewards = np.array([[1.0], [2.0], [rewards], [3.0]], np.float32)
+        rows = advantages.estimate_advantages(
+            policy,
+            records.Trajectory(
+                observations,
+                np.zeros(shape, np.int32),
+                rewards,
+                terminated,
+                truncated,
+                observations + 0.1,
+                valid,
+            ),
+            rewards,
+            gamma=0.9,
+            lambda_=0.95,
+        )
+        found.append(rows.advantages.numpy()[[0, 1, 3]])
+    np.testing.assert_array_equal(*found)

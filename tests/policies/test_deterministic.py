@@ -1,0 +1,97 @@
+"""Tests of `tfrl.policies.deterministic`."""
+
+import gymnasium as gym
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import train_state
+from tfrl.policies import deterministic, host_policy
+
+S = gym.spaces
+BOX = S.Box(-1.0, 1.0, (3,))
+ACTIONS = S.Box(-2.0, 3.0, (2,))
+
+
+def new_policy(action_space=ACTIONS, **settings):
+    network = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    return deterministic.DeterministicPolicy.create(
+        BOX,
+        action_space,
+        **{
+            "network": network,
+            "learner": train_state.TrainState.create,
+            **settings,
+        },
+    )
+
+
+def observations_of(n_rows):
+    return np.random.default_rng(0).normal(size=(n_rows, 3)).astype(np.float32)
+
+
+def to_env(raw, squash):
+    raw = np.asarray(raw, np.float64)
+    return 0.5 + 2.5 * np.tanh(raw) if squash else np.clip(raw, -2.0, 3.0)
+
+
+@pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])
+@pytest.mark.parametrize("n_rows", [0, 1, 5])
+def test_without_noise_it_is_the_network(n_rows, squash):
+    policy, x = new_policy(squash=squash), observations_of(n_rows)
+    raw = policy.parameters(x)
+    still = policy.replace(noise=tf.constant(0.0))
+    for given in (x, tf.constant(x)):
+        for acted in (policy.act(given, temperature=0.0), still.act(given, seed=0)):
+            np.testing.assert_allclose(acted.raw_actions, raw, rtol=1e-5, atol=1e-6)
+            wanted = to_env(raw, squash)
+            np.testing.assert_allclose(acted.actions, wanted, rtol=1e-4, atol=1e-5)
+            assert acted.log_probs is None and acted.state == ()
+    assert isinstance(policy.act(x).actions, np.ndarray)
+    assert policy.act(x).actions.dtype == np.float32
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("kind", ["numpy", "tensors"])
+def test_noise_is_normal(kind, temperature):
+    n = 20_000
+    policy = new_policy(noise=0.3)
+    x = np.repeat(observations_of(1), n, axis=0)
+    given = x if kind == "numpy" else tf.constant(x)
+    raw = np.asarray(policy.act(given, seed=1, temperature=temperature).raw_actions)
+    noise = (raw - policy.parameters(x[:1]).numpy()) / (0.3 * temperature)
+    np.testing.assert_allclose(noise.mean(0), 0.0, atol=5 / np.sqrt(n))
+    np.testing.assert_allclose(noise.std(0), 1.0, atol=5 / np.sqrt(n))
+    assert np.all(np.abs(np.corrcoef(noise.T)[0, 1]) < 5 / np.sqrt(n))
+
+
+def test_it_has_a_copy_in_numpy():
+    policy = new_policy()
+    host = host_policy.HostPolicy(policy)
+    assert host.mirrored
+    host.push(policy, probe=observations_of(4))
+
+
+@pytest.mark.parametrize("given", [np.zeros((1, 3), "f"), tf.zeros([1, 3])])
+def test_there_is_nothing_to_mask(given):
+    with pytest.raises(ValueError, match="`act`: `mask` expected None"):
+        new_policy().act(given, mask=np.ones((1, 2), bool))
+
+
+@pytest.mark.parametrize("noise", [-1.0, np.nan, np.inf])
+def test_noise_is_a_number(noise):
+    with pytest.raises(ValueError, match="`DeterministicPolicy`: `noise` expected"):
+        new_policy(noise=noise)
+
+
+@pytest.mark.parametrize("space", [S.Discrete(2), S.Dict(a=ACTIONS)], ids=str)
+def test_other_actions_are_refused(space):
+    with pytest.raises(TypeError, match="`action_space` expected a Box of floats"):
+        new_policy(space)
+
+
+def test_the_network_must_give_the_actions_alone():
+    network = keras.Sequential([keras.layers.Dense(4)])
+    with pytest.raises(ValueError, match=r"`network` expected .* \[B, 2\]; got .*4"):
+        new_policy(network=network)

@@ -1,0 +1,257 @@
+"""Tests of networks of one's own, `network=`, of all policies that take one."""
+
+import gymnasium as gym
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import dqn, gradient_transforms, ppo, train_state
+from tfrl.core import records
+from tfrl.policies import action_value, actor_critic, host_policy
+from tfrl.replay.sampling import transitions
+
+S, L = gym.spaces, keras.layers
+BOX = S.Box(-np.inf, np.inf, (3,), np.float64)
+IMAGE = S.Box(0, 255, (8, 8, 3), np.uint8)
+NEST = S.Dict(x=BOX, k=S.Discrete(3), image=IMAGE)
+LEARNER = train_state.TrainState.create
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Own(keras.Model):
+    """Subclassed and unbuilt; of a nest it takes all parts."""
+
+    def __init__(self, n_outputs=4, has_values=False, **kwargs):
+        super().__init__(**kwargs)
+        self.n_outputs, self.has_values = n_outputs, has_values
+        self.hidden, self.last = L.Dense(8, "tanh"), L.Dense(n_outputs)
+        self.value, self.look = L.Dense(1), L.Conv2D(2, 3)
+
+    def call(self, inputs):
+        if isinstance(inputs, dict):
+            assert inputs["image"].dtype == "uint8" and inputs["k"].dtype == "int64"
+            pixels = self.look(keras.ops.cast(inputs["image"], "float32") / 255.0)
+            inputs = keras.ops.concatenate(
+                [
+                    inputs["x"],
+                    keras.ops.one_hot(inputs["k"], 3),
+                    keras.ops.mean(pixels, (1, 2)),
+                ],
+                -1,
+            )
+        features = self.hidden(inputs)
+        outputs = self.last(features)
+        return (outputs, self.value(features)) if self.has_values else outputs
+
+    def get_config(self):
+        own = {"n_outputs": self.n_outputs, "has_values": self.has_values}
+        return {**super().get_config(), **own}
+
+
+def functional(n_outputs=4, value=None):
+    inputs = keras.Input((3,))
+    features = L.Dense(8, "relu")(inputs)
+    outputs = L.Dense(n_outputs)(features)
+    if value is None:
+        return keras.Model(inputs, outputs)
+    last = L.Dense(1)(features)
+    return keras.Model(inputs, (outputs, L.Flatten()(last) if value == 1 else last))
+
+
+def sequential(n_outputs=4):
+    return keras.Sequential([L.Dense(8, "relu"), L.Dense(n_outputs)])
+
+
+def batch_of(space, n_rows=5):
+    space.seed(0)
+    rows = [space.sample() for _ in range(n_rows)]
+    return tf.nest.map_structure(lambda *leaves: np.stack(leaves), *rows)
+
+
+def values_policy(network, space=BOX):
+    return action_value.ActionValuePolicy.create(
+        space, S.Discrete(4), network=network, learner=LEARNER
+    )
+
+
+def pair_policy(network, action_space=None, **settings):
+    space = S.Box(-1.0, 1.0, (2,)) if action_space is None else action_space
+    return actor_critic.ActorCriticPolicy.create(
+        BOX, space, network=network, learner=LEARNER, **settings
+    )
+
+
+NETWORKS = {
+    "functional": functional,
+    "sequential": sequential,
+    "built sequential": lambda: keras.Sequential([keras.Input((3,)), L.Dense(4)]),
+    "subclassed": Own,
+    "layer": lambda: L.Dense(4),
+    "factory": lambda: lambda seen, acts: sequential(int(acts.n)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`build..` was called on layer")
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_any_keras_model_is_a_network(kind):
+    network, x = NETWORKS[kind](), batch_of(BOX)
+    policy = values_policy(network)
+    floats = tf.constant(x, tf.float32)
+    if kind != "factory":
+        expected = network(floats)
+        np.testing.assert_allclose(policy.parameters(x), expected, rtol=1e-5)
+    expected = policy.parameters(x)
+    assert expected.dtype == tf.float32 and expected.shape == (5, 4)
+    for given in (x, tf.constant(x)):
+        found = policy.act(given, temperature=0.0).actions
+        np.testing.assert_array_equal(found, np.argmax(expected, -1))
+    np.testing.assert_allclose(policy.to_keras()(floats), expected, rtol=1e-5)
+    if "sequential" in kind:
+        host = host_policy.HostPolicy(policy)
+        assert host.mirrored
+        host.push(policy, probe=x)
+
+
+@pytest.mark.filterwarnings("ignore:`build..` was called on layer")
+def test_nests_and_images_come_in_their_own_dtypes():
+    policy, x = values_policy(Own(), NEST), batch_of(NEST)
+    parameters = policy.parameters(x)
+    assert np.ptp(parameters, axis=0).max() > 0.0
+    acted = policy.act(x, temperature=0.0)
+    np.testing.assert_array_equal(acted.actions, np.argmax(parameters, -1))
+    for n_rows in (1, 2):
+        few = tf.nest.map_structure(lambda leaf: leaf[:n_rows], x)  # noqa: B023
+        np.testing.assert_allclose(
+            policy.parameters(few), parameters[:n_rows], rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("value", [1, 2], ids=["[B]", "[B, 1]"])
+def test_deviations_are_given_or_learned_beside(value):
+    x = batch_of(BOX)
+    beside = pair_policy(functional(2, value), log_std=-1.5)
+    np.testing.assert_array_equal(beside.log_std(), [-1.5, -1.5])
+    np.testing.assert_array_equal(beside.parameters(x)[:, 2:], np.full((5, 2), -1.5))
+    network = functional(4, value)
+    given = pair_policy(network, log_std=-1.5)
+    assert given.log_std() is None
+    outputs, values = network(tf.constant(x, tf.float32))
+    np.testing.assert_allclose(given.parameters(x), outputs, rtol=1e-5)
+    for policy in (beside, given):
+        assert policy.values(x).shape == (5,)
+        model = policy.to_keras()
+        found = model(tf.constant(x, tf.float32))
+        np.testing.assert_allclose(found[0], policy.parameters(x), rtol=1e-5)
+        np.testing.assert_allclose(found[1], policy.values(x), rtol=1e-5)
+        loc, log_std = np.split(policy.parameters(x).numpy(), 2, -1)
+        acted = policy.act(x, seed=0)
+        z = (acted.raw_actions - loc) / np.exp(log_std)
+        wanted = (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(-1)
+        np.testing.assert_allclose(acted.log_probs, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(given.values(x), np.reshape(values, 5), rtol=1e-5)
+
+
+def test_mixed_precision_gives_float32():
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        network = functional(2, 2)
+    finally:
+        keras.config.set_dtype_policy(before)
+    policy, x = pair_policy(network), batch_of(BOX)
+    assert policy.parameters(x).dtype == policy.values(x).dtype == tf.float32
+    assert not host_policy.HostPolicy(policy).mirrored
+    assert policy.act(x, seed=0).actions.dtype == np.float32
+
+
+def refused():
+    """Networks that do not fit four choices: what is given, error and message."""
+    wanted = r"`network` expected .*to map observations to \[B, 4\]"
+    return {
+        "width": (sequential(3), ValueError, wanted + r"; got shapes \[2, 3\]"),
+        "pair": (functional(4, 2), ValueError, wanted + "; got shapes"),
+        "rank": (
+            keras.Sequential([L.Dense(4), L.Reshape((2, 2))]),
+            ValueError,
+            wanted + r"; got shapes \[2, 2, 2\]",
+        ),
+        "inputs": (
+            keras.Sequential([keras.Input((5,)), L.Dense(4)]),
+            ValueError,
+            wanted + r", of Box.*; got a call that fails .*value 5, but .*",
+        ),
+        "number": (3, TypeError, r"`network` expected a Keras model, or .*; got 3"),
+        "text": ("relu", TypeError, r"`network` expected a Keras model.*'relu'"),
+        "class": (Own, TypeError, r"`network` expected a Keras model.*Own"),
+        "nothing": (lambda *_: None, TypeError, r"`network` expected .*; got None"),
+    }
+
+
+@pytest.mark.parametrize("kind", refused())
+def test_networks_that_do_not_fit_are_refused_in_a_line(kind):
+    network, error, message = refused()[kind]
+    with pytest.raises(error, match=message) as caught:
+        values_policy(network)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("network", [functional(3, 2), sequential(2)], ids=["3", "one"])
+def test_pairs_that_do_not_fit_are_refused(network):
+    message = r"\(parameters \[B, 2\] or \[B, 4\], values \[B\]\); got shapes"
+    with pytest.raises(ValueError, match=message):
+        pair_policy(network)
+
+
+@pytest.mark.filterwarnings("ignore:`build..` was called on layer")
+def test_agents_learn_by_a_network_of_ones_own():
+    network = functional(4)
+    agent = dqn.DQN(target_period=1).create(BOX, S.Discrete(4), network=network)
+    before = [np.array(x) for x in network.get_weights()]
+    rng = np.random.default_rng(0)
+    ones = np.ones((3, 8), np.float32)
+    seen = rng.normal(size=(2, 3, 8, 3)).astype(np.float32)
+    data = records.Transition(seen[0], np.zeros((3, 8), int), ones, ones, seen[1])
+    learned, info = agent.update(transitions.Sample(data, None, ones, ones))
+    assert np.isfinite(info["loss"])
+    for name, value in learned.policy.state.params.items():
+        assert np.any(value != agent.policy.state.params[name]), name
+    for now, then in zip(network.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+    config = ppo.PPO(minibatch_size=8, n_epochs=1)
+    agent = config.create(BOX, S.Discrete(4), network=Own(has_values=True))
+    flags = np.zeros((2, 4), bool)
+    shown = rng.normal(size=(2, 2, 4, 3)).astype(np.float32)
+    trajectory = records.Trajectory(
+        shown[0],
+        np.zeros((2, 4), np.int32),
+        ones[:2, :4],
+        flags,
+        flags,
+        shown[1],
+        ~flags,
+    )
+    learned, info = agent.update(trajectory)
+    assert all(np.isfinite(x).all() for x in info.values())
+    names = [x for x in learned.policy.state.params if "look" not in x]
+    assert all(
+        np.any(learned.policy.state.params[x] != agent.policy.state.params[x])
+        for x in names
+        if "conv" not in x
+    )
+
+
+def test_transforms_see_the_deviations_learned_beside():
+    tx = gradient_transforms.sgd(1.0)
+    policy = actor_critic.ActorCriticPolicy.create(
+        BOX,
+        S.Box(-1.0, 1.0, (2,)),
+        network=functional(2, 2),
+        learner=lambda network: train_state.TrainState.create(network, tx=tx),
+    )
+    grads = tf.nest.map_structure(tf.ones_like, policy.state.params)
+    moved = policy.replace(state=policy.state.apply_gradients(grads=grads))
+    np.testing.assert_allclose(moved.log_std(), [-1.0, -1.0])
+    x = batch_of(BOX)
+    np.testing.assert_allclose(moved.parameters(x)[:, 2:], np.full((5, 2), -1.0))

@@ -1,0 +1,61 @@
+"""Tests of `tfrl.policies.policy`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.policies import host_policy, policy
+
+
+class Counting:
+    """A policy with a memory: it acts by how often it was asked."""
+
+    def initial_state(self, batch_size):
+        return tf.zeros([batch_size], tf.int64)
+
+    def act(self, observations, state=(), *, seed=None, temperature=1.0, mask=None):
+        self.seen = seed, temperature, mask
+        return policy.Acted(state, state, None, state + 1)
+
+
+def test_a_function_is_a_policy():
+    made = policy.as_policy("f", "policy", lambda x: x.sum(-1))
+    acted = made.act(np.ones((2, 3)), "kept", seed=3, temperature=0.0, mask=None)
+    np.testing.assert_array_equal(acted.actions, [3.0, 3.0])
+    assert acted.state == "kept" and acted.log_probs is None
+    assert made.initial_state(7) == ()
+    pair = policy.FunctionPolicy(lambda x: x, to_env=lambda raw: raw + 1)
+    assert pair.act(np.zeros(1)).raw_actions == 0 and pair.act(np.zeros(1)).actions == 1
+
+
+def test_a_policy_stays_what_it_is():
+    own = Counting()
+    assert policy.as_policy("f", "policy", own) is own
+
+
+@pytest.mark.parametrize("given", [3, None, "act", object()], ids=repr)
+def test_others_are_refused(given):
+    with pytest.raises(TypeError, match="`f`: `acting` expected a policy, or a func"):
+        policy.as_policy("f", "acting", given)
+    with pytest.raises(TypeError, match="`FunctionPolicy`: `function` expected"):
+        policy.FunctionPolicy(given)
+
+
+def test_any_policy_acts_on_the_host():
+    own = Counting()
+    host = host_policy.HostPolicy(own)
+    assert not host.mirrored
+    state = host.initial_state(3)
+    assert type(state) is np.ndarray and state.shape == (3,)
+    rng, mask = np.random.default_rng(0), np.ones((3, 2), bool)
+    for step in range(3):
+        acted = host.act(np.zeros((3, 1)), state, seed=rng, temperature=0.5, mask=mask)
+        state = acted.state
+        assert type(acted.actions) is type(state) is np.ndarray
+        np.testing.assert_array_equal(acted.actions, [step] * 3)
+    seed, temperature, seen = own.seen
+    assert seed.shape == (2,) and seed.dtype == np.int32
+    assert temperature == 0.5 and seen is mask
+    newer = Counting()
+    host.push(newer)
+    assert host.policy is newer

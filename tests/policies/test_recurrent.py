@@ -1,0 +1,149 @@
+"""Tests of `tfrl.policies.recurrent`."""
+
+import gymnasium as gym
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import train_state
+from tfrl.policies import host_policy, recurrent
+
+S = gym.spaces
+BOX = S.Box(-np.inf, np.inf, (3,))
+NEST = S.Dict(x=BOX, k=S.Discrete(3))
+UNITS = 5
+
+
+def new_policy(space=BOX, action_space=None, seed=0, **settings):
+    policy = recurrent.RecurrentPolicy.create(
+        space,
+        S.Discrete(4) if action_space is None else action_space,
+        learner=train_state.TrainState.create,
+        **{"units": UNITS, "hidden_units": (8,), "seed": seed, **settings},
+    )
+    # The last layer starts small: greedy choices would hang on rounding.
+    params = tf.nest.map_structure(lambda x: 3.0 * x + 0.1, policy.state.params)
+    return policy.replace(state=policy.state.replace(params=params))
+
+
+def observations_of(space, *outer, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(*outer, 3)).astype(np.float32)
+    return x if space is BOX else {"x": x, "k": rng.integers(0, 3, outer)}
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def gru(policy, x, memory):
+    """One step of the memory and the outputs, from the formula."""
+    params = {
+        name.removeprefix("recurrent/"): np.asarray(value, np.float64)
+        for name, value in policy.state.params.items()
+    }
+    kernel, inner = (params[f"memory/{x}kernel"] for x in ("", "recurrent_"))
+    given = x @ kernel + params["memory/bias"][0]
+    kept = memory @ inner + params["memory/bias"][1]
+    z, r = (
+        sigmoid(given[:, i : i + UNITS] + kept[:, i : i + UNITS]) for i in (0, UNITS)
+    )
+    candidate = np.tanh(given[:, 2 * UNITS :] + r * kept[:, 2 * UNITS :])
+    memory = z * memory + (1.0 - z) * candidate
+    hidden = np.tanh(
+        memory @ params["outputs/hidden_0/kernel"] + params["outputs/hidden_0/bias"]
+    )
+    outputs = hidden @ params["outputs/output/kernel"] + params["outputs/output/bias"]
+    return outputs, memory
+
+
+@pytest.mark.parametrize("kind", ["numpy", "tensors"])
+@pytest.mark.parametrize("n_rows", [1, 6])
+def test_memory_and_actions_follow_the_formula(n_rows, kind):
+    policy = new_policy()
+    steps = observations_of(BOX, 4, n_rows)
+    memory, state = np.zeros((n_rows, UNITS)), policy.initial_state(n_rows)
+    np.testing.assert_array_equal(state, memory)
+    for x in steps:
+        given = x if kind == "numpy" else tf.constant(x)
+        acted = policy.act(given, state, temperature=0.0)
+        outputs, memory = gru(policy, x, memory)
+        state = acted.state
+        np.testing.assert_allclose(state, memory, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(acted.actions, outputs.argmax(-1))
+        logits = outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
+        np.testing.assert_allclose(acted.log_probs, logits.max(-1), atol=1e-4)
+        assert isinstance(acted.actions, np.ndarray) == (kind == "numpy")
+    assert np.abs(memory).max() > 0.05
+
+
+def test_what_was_seen_before_changes_what_is_done():
+    policy, x = new_policy(), observations_of(BOX, 2, 3)
+    start = policy.initial_state(3)
+    _, seen = policy.outputs(x[0], start)
+    alone, _ = policy.outputs(x[1], start)
+    later, _ = policy.outputs(x[1], seen)
+    assert np.abs(alone - later).max() > 1e-3
+
+
+@pytest.mark.parametrize("space", [BOX, NEST], ids=["box", "dict"])
+def test_host_policy_acts_alike(space):
+    policy = new_policy(space, S.Box(-1.0, 1.0, (2,)), normalize_observations=True)
+    seen = observations_of(space, 30, seed=1)
+    policy = policy.update_moments(seen, tf.ones([30]))
+    host = host_policy.HostPolicy(policy)
+    assert not host.mirrored
+    state, expected = host.initial_state(4), policy.initial_state(4)
+    for t in range(3):
+        x = observations_of(space, 4, seed=t)
+        acted = host.act(x, state, temperature=0.0)
+        tensors = tf.nest.map_structure(tf.constant, x)
+        wanted = policy.act(tensors, expected, temperature=0.0)
+        state, expected = acted.state, wanted.state
+        assert all(type(x) is np.ndarray for x in (acted.actions, state))
+        np.testing.assert_allclose(acted.actions, wanted.actions, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(state, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_no_rows():
+    policy = new_policy()
+    none = observations_of(BOX, 0)
+    for given in (none, tf.constant(none)):
+        acted = policy.act(given, policy.initial_state(0), seed=0)
+        assert acted.actions.shape == (0,) and acted.state.shape == (0, UNITS)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "tensors"])
+@pytest.mark.parametrize(
+    "state",
+    [(), np.zeros((1, UNITS), "f"), np.zeros((2, 4), "f"), np.zeros(UNITS, "f")],
+    ids=["none", "rows", "units", "rank"],
+)
+def test_other_states_are_refused(state, kind):
+    policy, x = new_policy(), observations_of(BOX, 2)
+    given = x if kind == "numpy" else tf.constant(x)
+    with pytest.raises(ValueError, match=r"`act`: `state` expected \[2, 5\], what"):
+        policy.act(given, state, seed=0)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_to_keras_takes_and_gives_the_memory(tmp_path):
+    policy = new_policy(NEST, normalize_observations=True)
+    x = observations_of(NEST, 4)
+    policy = policy.update_moments(observations_of(NEST, 30, seed=1), tf.ones([30]))
+    memory = np.random.default_rng(2).normal(size=(4, UNITS)).astype(np.float32)
+    parameters, later = policy.outputs(x, memory)
+    model = policy.to_keras("player")
+    assert model.name == "player"
+    model.save(tmp_path / "model.keras")
+    for each in (model, keras.models.load_model(tmp_path / "model.keras")):
+        found = each((x, memory))
+        np.testing.assert_allclose(found[0], parameters, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[1], later, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("units", "error"), [(0, ValueError), (2.5, TypeError)])
+def test_bad_sizes_are_refused(units, error):
+    with pytest.raises(error, match="`RecurrentPolicy`: `units` expected"):
+        new_policy(units=units)
