@@ -42,8 +42,9 @@ def run(code, names):
     exec(compile(code, "README.md", "exec"), names)
 
 
-def test_the_examples_run(capsys):
-    first, second = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def test_the_examples_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second, third = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert 15 <= len(first.splitlines()) <= 30
     names = {}
     run(first, names)
@@ -54,7 +55,12 @@ def test_the_examples_run(capsys):
     # An untrained policy reaches about 22.
     assert float(reached) > 40.0
 
-    run(second, names)
+    assert len(second.splitlines()) <= 22
+    run(second, {})
+    assert float(re.search(r"return ([\d.]+)", capsys.readouterr().out)[1]) > 8.0
+    assert (tmp_path / "runs/dqn/replay").is_dir()
+
+    run(third, names)
     assert isinstance(names["strategy"], tf.distribute.Strategy)
     assert int(names["info"]["gradient_steps"]) == 20
     assert int(names["agent"].n_updates_done) == 21
