@@ -263,7 +263,7 @@ class NumpyNormal(_Head):
     high: tuple[float, ...]
     shape: tuple[int, ...]
     dtype: str
-    squash: bool
+    squash: bool = False
     init_scale: float | None = None
     min_scale: float = 1e-4
 
