@@ -150,7 +150,7 @@ def estimate_advantages(
         parameters, values = policy.state(observations)
     else:
         parameters, values, next_values = outputs
-    actions = fold(trajectory.actions)
+    actions = tf.nest.map_structure(fold, trajectory.actions)
     dtype = values.dtype
     returns = value.td_lambda_return(
         tf.cast(rewards, dtype),

@@ -81,6 +81,7 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
                 hidden_units,
                 activation,
                 seed,
+                head.n_log_stds or None,
                 # Names of weights are what checkpoints know them by.
                 name="actor_critic",
             )

@@ -240,6 +240,7 @@ class ActorCritic(_SpaceNetwork):
         hidden_units: of both networks.
         activation: of both networks.
         seed: of the initial weights.
+        n_log_stds: length of that vector; None for `n_outputs`.
         **kwargs: of `keras.Model`.
 
     Example:
@@ -262,16 +263,20 @@ class ActorCritic(_SpaceNetwork):
         hidden_units: Sequence[int] = (64, 64),
         activation: str = "tanh",
         seed: int = 0,
+        n_log_stds: int | None = None,
         **kwargs: Any,
     ) -> None:
         # Parameters are known by paths; a name that counts models would change them.
         kwargs.setdefault("name", "actor_critic")
         arguments = {"kinds": kinds, "n_outputs": n_outputs, "log_std": log_std}
         arguments |= {"activation": activation, "seed": seed}
+        if n_log_stds not in (None, n_outputs):
+            arguments["n_log_stds"] = n_log_stds
         super().__init__(arguments, hidden_units, **kwargs)
         self.actor_network = self._mlp(n_outputs, 0.01, 100, "actor")
         self.critic_network = self._mlp(1, 1.0, 200, "critic")
         self.log_std = log_std  # a weight from `build` on
+        self._n_log_stds = n_outputs if n_log_stds is None else n_log_stds
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for a nest of `[B, ...]` shapes."""
@@ -281,7 +286,7 @@ class ActorCritic(_SpaceNetwork):
         self.critic_network.build(features)
         if self.arguments["log_std"] is not None:
             self.log_std = self.add_weight(
-                shape=(self.arguments["n_outputs"],),
+                shape=(self._n_log_stds,),
                 initializer=keras.initializers.Constant(self.arguments["log_std"]),
                 name="log_std",
                 dtype="float32",
@@ -290,7 +295,7 @@ class ActorCritic(_SpaceNetwork):
         super().build(input_shape)
 
     def actor(self, observations: Any) -> Any:
-        """Returns the policy's parameters, `[B, n_outputs]` or `[B, 2 * n_outputs]`."""
+        """Returns the policy's parameters, `[B, n_outputs]`, or more with `log_std`."""
         return self._parameters(self.encoder(observations))
 
     def critic(self, observations: Any) -> Any:
@@ -307,8 +312,8 @@ class ActorCritic(_SpaceNetwork):
         """Returns the shapes of parameters and values."""
         rows, _ = self.encoder.compute_output_shape(input_shape)
         n_outputs = self.arguments["n_outputs"]
-        learned = self.arguments["log_std"] is not None
-        return (rows, 2 * n_outputs if learned else n_outputs), (rows,)
+        n_beside = 0 if self.arguments["log_std"] is None else self._n_log_stds
+        return (rows, n_outputs + n_beside), (rows,)
 
     def compute_output_spec(self, observations: Any) -> Any:
         """Returns shapes and dtypes of parameters and values."""
@@ -319,7 +324,8 @@ class ActorCritic(_SpaceNetwork):
         outputs = self.actor_network(features)
         if self.log_std is None:
             return outputs
-        log_std = keras.ops.broadcast_to(self.log_std, keras.ops.shape(outputs))
+        rows = keras.ops.shape(outputs)[0]
+        log_std = keras.ops.broadcast_to(self.log_std, [rows, self._n_log_stds])
         return keras.ops.concatenate([outputs, log_std], axis=-1)
 
     def dense_layers(self) -> list[Any] | None:
