@@ -16,7 +16,11 @@ from tfrl.training.configuring import configs
 ROOT = pathlib.Path(__file__).parents[1]
 CARTPOLE = str(ROOT / "configs" / "policy_gradient_cartpole.gin")
 SMALL = [
-    *["Trainer.n_envs = 2", "Trainer.n_steps = 16", "Trainer.total_env_steps = 64"],
+    *[
+        "Trainer.n_envs = 2",
+        "Trajectories.n_steps = 16",
+        "Trainer.total_env_steps = 64",
+    ],
     *["PolicyGradient.hidden_units = (4,)", "train_rl.seed = 5"],
     *["Intervals.eval_episodes = 2", "Intervals.checkpoint_epochs = 1"],
     *["Intervals.log_epochs = 1", "make_vec.max_episode_steps = 30"],
@@ -156,7 +160,7 @@ def test_export_and_verify(folder, tmp_path, capsys):
     assert call("export", folder, path, "--overwrite") == 0
     before = sorted(folder.rglob("*"))
     assert call("export", folder, folder, "--overwrite") == 2
-    assert "with 'checkpoints' in it" in capsys.readouterr().err
+    assert "with 'best' in it" in capsys.readouterr().err
     assert sorted(folder.rglob("*")) == before
 
 

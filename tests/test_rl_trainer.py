@@ -15,7 +15,7 @@ from tfrl import rl_trainer
 from tfrl.agents import ppo
 from tfrl.environments import vector
 from tfrl.summaries import run_log
-from tfrl.training import cadence, doctor, trainer
+from tfrl.training import cadence, doctor, experience, trainer
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.configuring import configs
 from tfrl.training.rehearsing import rehearsal
@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 CARTPOLE = ROOT / "configs" / "ppo_cartpole.gin"
 SMALL = [
     "--config=Trainer.n_envs = 2",
-    "--config=Trainer.n_steps = 16",
+    "--config=Trajectories.n_steps = 16",
     "--config=Trainer.total_env_steps = 96",
     "--config=Intervals.eval_episodes = 2",
     "--config=Intervals.checkpoint_epochs = 1",
@@ -203,7 +203,7 @@ PARTIAL = functools.partial(
     agent=ppo.PPO(n_epochs=1, minibatch_size=16, hidden_units=(4,)),
     make_envs=functools.partial(vector.make_vec, "CartPole-v1", max_episode_steps=20),
     n_envs=2,
-    n_steps=16,
+    experience=experience.Trajectories(16),
     intervals=cadence.Intervals(log_epochs=1, eval_episodes=2),
 )
 

@@ -15,10 +15,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import bc, ppo
+from tfrl.agents import bc, dqn, ppo
 from tfrl.distribute import ports, strategies
 from tfrl.environments import vector
-from tfrl.training import cadence, trainer
+from tfrl.training import cadence, experience, trainer
 
 PPO = ppo.PPO(
     n_epochs=2,
@@ -61,7 +61,8 @@ def weights(folder, rank):
 
 def make_trainer(folder, n_epochs, **settings):
     intervals = cadence.Intervals(log_epochs=1, eval_episodes=2, checkpoint_epochs=2)
-    given = {"agent": PPO, "make_envs": make_envs, "n_envs": 2, "n_steps": 16}
+    given = {"agent": PPO, "make_envs": make_envs, "n_envs": 2}
+    given["experience"] = experience.Trajectories(16)
     return trainer.Trainer(
         folder, n_epochs=n_epochs, intervals=intervals, **{**given, **settings}
     )
@@ -91,8 +92,14 @@ def learned(algorithm, n_updates, strategy=None):
 
 def _train(strategy, told):
     """Runs a `Trainer`; one worker may interrupt or kill itself in some epoch."""
+    settings = {"strategy": strategy}
+    if told.get("replayed"):
+        settings["agent"] = dqn.DQN(hidden_units=(8,), target_period=3)
+        settings["experience"] = experience.Replayed(
+            *(200, 8), n_steps=8, learning_starts=40, sampler="prioritized"
+        )
     with make_trainer(
-        told["folder"], told["n_epochs"], resume=told["resume"], strategy=strategy
+        told["folder"], told["n_epochs"], resume=told["resume"], **settings
     ) as running:
         collect = running.collect
 

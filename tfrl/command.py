@@ -259,8 +259,8 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("run_dir", metavar="RUN", help="folder of a run", **options)
 
     def add_step(added: argparse.ArgumentParser) -> None:
-        text = "which checkpoint, by its environment steps; the newest by default"
-        added.add_argument("--step", type=int, help=text)
+        text = "which checkpoint, by its environment steps, or 'best'; the newest by "
+        added.add_argument("--step", type=_step, help=text + "default")
 
     seeded: dict[str, Any] = {"type": _seed, "default": 0}
     seeded["help"] = "of the environment"
@@ -324,6 +324,14 @@ def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
         help="draw the critic's values over components I and J of observations",
     )
     plot.add_argument("--target", type=_finite, help="a return to reach")
+
+
+def _step(text: str) -> int | str:
+    if text != "best" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"expected environment steps or 'best'; got {text!r}"
+        )
+    return text if text == "best" else int(text)
 
 
 def _seed(text: str) -> int:

@@ -191,7 +191,7 @@ def _config_of(running: trainer.Trainer) -> str:
 
 
 def open_run(
-    directory: str | os.PathLike[str], step: int | None = None
+    directory: str | os.PathLike[str], step: int | str | None = None
 ) -> saved_run.SavedRun:
     """Rebuilds the agent of a run from what the run left, and environments if played.
 
@@ -202,7 +202,8 @@ def open_run(
 
     Args:
         directory: folder of the run.
-        step: the checkpoint, by its environment steps; None for the newest.
+        step: the checkpoint, by its environment steps; None for the newest, "best" for
+            the policy with the highest mean return of all evaluations.
 
     Returns:
         The run, to be used as a context: it evaluates, records and exports.

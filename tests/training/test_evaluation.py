@@ -94,7 +94,7 @@ def test_errors(n_episodes):
 @pytest.mark.parametrize(
     ("act", "envs", "message"),
     [
-        (None, None, "`act` expected a function; got None"),
+        (None, None, "`policy` expected a policy, or a function .*; got None"),
         (
             len,
             gym.make("CartPole-v1"),

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfrl.agents import _pieces, ppo, replicated
 from tfrl.environments import vector
-from tfrl.training import _long_epochs, cadence, trainer
+from tfrl.training import _long_epochs, cadence, experience, trainer
 from tfrl.training.checkpointing import checkpoints
 
 AGENT = ppo.PPO(
@@ -33,7 +33,7 @@ def make_trainer(folder, **settings):
             vector.make_vec, "CartPole-v1", vectorization="sync"
         ),
         "n_envs": 2,
-        "n_steps": 16,
+        "experience": experience.Trajectories(16),
         "intervals": cadence.Intervals(
             log_epochs=1, eval_episodes=1, checkpoint_epochs=100
         ),
@@ -44,7 +44,7 @@ def make_trainer(folder, **settings):
 
 def signal_in_piece(monkeypatch, number):
     """Sends SIGINT before that gradient step of all."""
-    run, count = replicated.run, [0]
+    run, count = replicated.run_update, [0]
 
     def counted(update, *args):
         count[0] += 1
@@ -52,7 +52,7 @@ def signal_in_piece(monkeypatch, number):
             signal.raise_signal(signal.SIGINT)
         return run(update, *args)
 
-    monkeypatch.setattr(replicated, "run", counted)
+    monkeypatch.setattr(replicated, "run_update", counted)
 
 
 def assert_same(first, second):
@@ -132,7 +132,7 @@ with tfrl.training.Trainer(
     make_envs=functools.partial(
         tfrl.environments.make_vec, "Images-v0", vectorization="sync"),
     n_envs=2,
-    n_steps=16,
+    experience=tfrl.training.Trajectories(16),
     intervals=tfrl.training.Intervals(eval_episodes=1),
 ) as running:
     played = running.run(quiet=True)

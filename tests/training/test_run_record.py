@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control import cartpole
 from tfrl.agents import ppo
 from tfrl.core import durable
 from tfrl.environments import vector
-from tfrl.training import _run_record, cadence, saved_run, trainer
+from tfrl.training import _run_record, cadence, experience, saved_run, trainer
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.configuring import configs
 
@@ -21,7 +21,7 @@ MAKE = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")
 OTHERS = [
     ({"agent": ppo.PPO(minibatch_size=16, hidden_units=(4,))}, "agent.n_epochs = 10"),
     ({"make_envs": functools.partial(MAKE, max_episode_steps=9)}, "max_episode_steps"),
-    ({"n_steps": 8}, r"n_steps = 8 \(was 16\)"),
+    ({"experience": experience.Trajectories(8)}, r"experience.n_steps = 8 \(was 16\)"),
     ({"n_envs": 1}, r"n_envs = 1 \(was 2\)"),
     ({"seed": 3}, r"seed = 3 \(was 0\)"),
 ]
@@ -33,7 +33,7 @@ def build(folder, **settings):
         "agent": AGENT,
         "make_envs": MAKE,
         "n_envs": 2,
-        "n_steps": 16,
+        "experience": experience.Trajectories(16),
         "intervals": cadence.Intervals(eval_episodes=1),
         **settings,
     }
@@ -98,6 +98,7 @@ def test_what_registers_an_environment_is_imported_again(tmp_path, monkeypatch):
     record = train(tmp_path / "run", make_envs=make_envs)
     assert record.environment == ["kept_pole"] and not record.lost
     named = {"Trainer": trainer.Trainer, "make_vec": vector.make_vec, "PPO": ppo.PPO}
+    named["Trajectories"] = experience.Trajectories
     text = record.as_gin({**named, "Intervals": cadence.Intervals})
     assert text.startswith("import kept_pole\ntrain_rl.light_rl_trainer = @Trainer\n")
     assert record.as_gin(named) is None
@@ -196,7 +197,7 @@ def test_what_may_differ_freely(tmp_path):
         intervals=cadence.Intervals(eval_episodes=2, checkpoint_epochs=1),
         strategy=tf.distribute.OneDeviceStrategy("CPU:0"),
     )
-    assert record.overrides == () and record.numbers["n_updates"] == 2
+    assert record.overrides == () and record.arguments["total_env_steps"] == 64
 
 
 def test_a_run_of_old_has_no_record_and_goes_on(tmp_path, capfd):

@@ -11,8 +11,9 @@ from PIL import Image
 
 from tfrl.agents import policy_gradient
 from tfrl.environments import vector
+from tfrl.policies import host_policy, policy
 from tfrl.summaries.filming import panels
-from tfrl.training import cadence, saved_run, trainer
+from tfrl.training import cadence, experience, saved_run, trainer
 
 
 class Slide(gym.Env):
@@ -64,7 +65,7 @@ def build(folder, make_envs=MAKE, resume=False):
         agent=policy_gradient.PolicyGradient(hidden_units=(4,)),
         make_envs=make_envs,
         n_envs=2,
-        n_steps=4,
+        experience=experience.Trajectories(4),
         intervals=cadence.Intervals(eval_episodes=3, checkpoint_epochs=1),
     )
 
@@ -115,19 +116,34 @@ def test_an_earlier_step(folder):
 
 def test_a_policy_that_answers_nan_does_not_play(folder, monkeypatch):
     with saved_run.SavedRun(build(folder)) as run:
-        monkeypatch.setattr(run, "_host", lambda rows: np.full([len(rows), 2], np.nan))
-        with pytest.raises(ValueError, match="finite weights at step 16; got one that"):
-            run.evaluate(1)
+        saved = run.agent.policy
+        params = tf.nest.map_structure(lambda x: x * np.nan, saved.state.params)
+        broken = saved.replace(state=saved.state.replace(params=params))
+        monkeypatch.setattr(run, "_host", host_policy.HostPolicy(broken))
+        for play in (run.evaluate, run.act):
+            with pytest.raises(
+                ValueError, match="finite weights at step 16; got one w"
+            ):
+                play(1)
+
+
+def chooser(choose):
+    def act(rows, state=(), **_):
+        return policy.Acted(choose(rows), None, None, state)
+
+    return act
 
 
 def test_a_film_shows_the_environment_of_the_run(folder, tmp_path, monkeypatch):
     path = tmp_path / "episode.gif"
     with saved_run.SavedRun(build(folder)) as run:
-        monkeypatch.setattr(run, "act", lambda rows: np.ones(len(rows), np.int64))
+        act = chooser(lambda rows: np.ones(len(rows), np.int64))
+        monkeypatch.setattr(run._host, "act", act)
         run.record(path, seed=3, resize_to=(32, 32))
         with Image.open(path) as film:
             assert (film.n_frames, film.size) == (1 + 5, (32, 32))
-        monkeypatch.setattr(run, "act", lambda rows: rows[:, 0].astype(int) % 2)
+        act = chooser(lambda rows: rows[:, 0].astype(int) % 2)
+        monkeypatch.setattr(run._host, "act", act)
         run.record(path, frames_per_sec=20)
         with Image.open(path) as film:
             assert film.info["duration"] == 8 * 50

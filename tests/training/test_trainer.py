@@ -19,7 +19,7 @@ from tfrl.core import compile
 from tfrl.environments import vector
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries import run_log
-from tfrl.training import cadence, trainer
+from tfrl.training import cadence, experience, trainer
 from tfrl.training.checkpointing import checkpoints
 
 SMALL = ppo.PPO(
@@ -39,7 +39,7 @@ def make_trainer(folder, env_id="CartPole-v1", vectorization="sync", **settings)
             vector.make_vec, env_id, vectorization=vectorization
         ),
         "n_envs": 2,
-        "n_steps": 16,
+        "experience": experience.Trajectories(16),
         "intervals": cadence.Intervals(
             log_epochs=1, eval_episodes=2, checkpoint_epochs=2
         ),
@@ -240,7 +240,6 @@ def test_nothing_is_written_when_an_argument_is_off(tmp_path):
     folder = tmp_path / "run"
     for settings, message in [
         ({"n_envs": 0}, "`Trainer`: `n_envs` expected"),
-        ({"n_steps": -1}, "`Trainer`: `n_steps` expected"),
         ({"total_env_steps": 0}, "`Trainer`: `total_env_steps` expected"),
         ({"seed": -1}, "`Trainer`: `seed` expected"),
         ({"env_id": "NoSuchEnv-v0"}, "`make_vec`: `env_id` expected a registered"),
@@ -307,12 +306,12 @@ import functools, sys
 from tfrl.agents import ppo
 from tfrl.environments import vector
 from tfrl.schedules import progress, schedulers
-from tfrl.training import cadence, trainer
+from tfrl.training import cadence, experience, trainer
 with trainer.Trainer(
     sys.argv[1], n_epochs={n_epochs}, resume=sys.argv[2] == "resume",
     agent=ppo.PPO(n_epochs=2, minibatch_size=16, normalize_observations=True),
     make_envs=functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync"),
-    n_envs=2, n_steps=16,
+    n_envs=2, experience=experience.Trajectories(16),
     intervals=cadence.Intervals(log_epochs=1, eval_episodes=1, checkpoint_epochs=1),
 ) as running:
     running.run(quiet=True)
@@ -470,7 +469,7 @@ def test_memory_stays_flat_over_200_000_steps(tmp_path):
         agent=config,
         n_epochs=800,
         n_envs=8,
-        n_steps=32,
+        experience=experience.Trajectories(32),
         intervals=cadence.Intervals(
             log_epochs=10, eval_epochs=50, eval_episodes=5, checkpoint_epochs=50
         ),

@@ -8,7 +8,7 @@ from training_workers import make_trainer
 
 from tfrl.agents import policy_gradient
 from tfrl.summaries import run_log
-from tfrl.training import cadence, trainer
+from tfrl.training import cadence, experience, trainer
 from tfrl.training.checkpointing import checkpoints
 
 SMALL = policy_gradient.PolicyGradient(hidden_units=(8,))
@@ -21,7 +21,7 @@ def make_small(folder, **settings):
         agent=SMALL,
         make_envs=training_workers.make_envs,
         n_envs=2,
-        n_steps=8,
+        experience=experience.Trajectories(8),
         intervals=cadence.Intervals(eval_episodes=1, checkpoint_epochs=2),
         **settings,
     )
@@ -57,7 +57,7 @@ def test_two_replicas_train_what_one_does(tmp_path):
             agent=SMALL,
             make_envs=training_workers.make_envs,
             n_envs=3,
-            n_steps=5,
+            experience=experience.Trajectories(5),
             strategy=strategy,
         )
     assert not (tmp_path / "odd").exists()

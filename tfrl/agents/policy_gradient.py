@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import tensorflow as tf
@@ -54,6 +54,8 @@ class PolicyGradient:
         Connectionist Reinforcement Learning, section 5 (baselines).
     """
 
+    learns_from: ClassVar[str] = "trajectories"
+
     gamma: float = 0.99
     lambda_: float = 1.0
     learning_rate: hyper_parameters.Scheduled = 3e-3
@@ -80,6 +82,8 @@ class PolicyGradient:
         observation_space: gym.Space,
         action_space: gym.Space,
         *,
+        n_envs: int | None = None,
+        n_steps: int | None = None,
         seed: int = 0,
         network: Any = None,
     ) -> "PolicyGradientAgent":
@@ -88,6 +92,9 @@ class PolicyGradient:
         Args:
             observation_space: of one environment.
             action_space: of one environment.
+            n_envs: environments per trajectory, N.
+            n_steps: steps per environment and trajectory, T; with it and `n_envs`,
+                replicas that cannot share the rows are found before the first update.
             seed: of the weights.
             network: a Keras model of your own, or a function of both spaces that
                 returns one: from observations to a pair of the head's parameters and
@@ -98,8 +105,15 @@ class PolicyGradient:
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if the outputs of `network` do not fit.
+            ValueError: if the outputs of `network` do not fit, or the replicas cannot
+                share the rows evenly.
         """
+        for name, count in (("n_envs", n_envs), ("n_steps", n_steps)):
+            if count is not None:
+                checks.check_whole_number("PolicyGradient", name, count, low=1)
+        if n_envs is not None and n_steps is not None:
+            n_rows = n_steps * n_envs
+            replicated.check_rows("PolicyGradient", "n_steps * n_envs", n_rows)
         tx = gradient_transforms.chain(
             gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
             gradient_transforms.adam(hyper_parameters.first(self.learning_rate)),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import tensorflow as tf
@@ -59,6 +59,8 @@ class PPO:
     References:
         Schulman et al., 2017, Proximal Policy Optimization Algorithms, algorithm 1.
     """
+
+    learns_from: ClassVar[str] = "trajectories"
 
     gamma: float = 0.99
     lambda_: float = 0.95
@@ -134,7 +136,7 @@ class PPO:
             if count is not None:
                 checks.check_positive("PPO", name, count)
         if n_envs is not None and n_steps is not None:
-            self._check_rows(n_envs * n_steps)
+            self._check_rows("PPO", n_envs * n_steps)
         if self.normalize_rewards and n_envs is None:
             raise ValueError(
                 "`PPO.create`: `n_envs` expected the number of environments, as "
@@ -169,14 +171,14 @@ class PPO:
             config=self,
         )
 
-    def _check_rows(self, n_rows: int) -> None:
+    def _check_rows(self, where: str, n_rows: int) -> None:
         if n_rows % self.minibatch_size:
             raise ValueError(
-                "`PPO`: `minibatch_size` expected to divide steps * environments = "
-                f"{n_rows}; got {self.minibatch_size}; choose a divisor"
+                f"`{where}`: `minibatch_size` expected to divide steps * environments "
+                f"= {n_rows}; got {self.minibatch_size}; choose a divisor"
             )
         replicated.check_rows(
-            "PPO", "minibatch_size", self.minibatch_size, divides=n_rows
+            where, "minibatch_size", self.minibatch_size, divides=n_rows
         )
 
 
@@ -246,7 +248,7 @@ class PPOAgent(pytree.PyTreeNode):
         advantages.check_trajectory("PPO.update", trajectory)
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
         config = self.config
-        config._check_rows(n_rows)
+        config._check_rows("PPO.update", n_rows)
         hyper = hyper_parameters.at(
             progress,
             learning_rate=(config.learning_rate, config.learning_rate_schedule),

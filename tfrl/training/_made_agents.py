@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from tfrl.agents import agent as agents
-from tfrl.agents import ppo
+from tfrl.agents import ppo, replicated
 from tfrl.training import experience as experiences
 
 _KINDS = {
@@ -72,6 +72,20 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
             f"{type(config).__name__} learns from; got {type(experience).__name__}"
         )
     return experience
+
+
+def check_shared(experience: Any) -> None:
+    """Raises if the replicas in scope cannot share batches evenly.
+
+    Args:
+        experience: that was `checked_experience`.
+
+    Raises:
+        ValueError: if so; of trajectories the agent knows itself.
+    """
+    if not isinstance(experience, experiences.Trajectories):
+        name = f"{type(experience).__name__}.batch_size"
+        replicated.check_rows("Trainer", name, experience.batch_size)
 
 
 def made(

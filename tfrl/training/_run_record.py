@@ -48,8 +48,12 @@ class RunRecord(NamedTuple):
 
     @property
     def lost(self) -> dict[str, str]:
-        """Arguments that could not be kept: what they were, by their place."""
-        found = _kept_arguments.lost(self.arguments, "")
+        """Arguments that could not be kept: what they were, by their place.
+
+        What was learned from is not among them: nobody who opens a run needs it.
+        """
+        needed = {k: v for k, v in self.arguments.items() if k != "experience"}
+        found = _kept_arguments.lost(needed, "")
         for what in _kept_arguments.lost(self.environment, "").values():
             found["make_envs.env_id"] = what
         return found

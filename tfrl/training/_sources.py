@@ -35,6 +35,9 @@ class Latest:
     def set_state(self, state: Any) -> None:
         """Takes up where `state` was returned."""
 
+    def cut(self) -> None:
+        """Ends all episodes: those that follow are others."""
+
     def save(self, directory: pathlib.Path, step: int) -> None:
         """Saves what is no plain value, before the checkpoint of that step."""
 
@@ -122,7 +125,6 @@ class Replay(Latest):
         self._replay.update_priorities(self._indices, np.ravel(np.asarray(priorities)))
 
     def cut(self) -> None:
-        """Ends all episodes: those that follow are others."""
         self._replay.store.cut()
 
     def save(self, directory: pathlib.Path, step: int) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorboard.compat.proto import event_pb2
 
+from tfrl.replay.disk import saving
 from tfrl.summaries import run_log
 from tfrl.training import _run_record
 from tfrl.training.checkpointing import _sealed_folder, checkpoints
@@ -62,16 +63,16 @@ def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
     """Looks for NaN and infinities in all that a run has left behind.
 
     That is `metrics.csv`, every TensorBoard event file in the folder and below it, and
-    every tensor of every checkpoint. Each tensor is named once, at its first step. Of
-    one step the rows of `metrics.csv` come before events, and those before the
-    checkpoint, which was saved after them.
+    every tensor of every checkpoint, that of the best policy too. Each tensor is named
+    once, at its first step. Of one step the rows of `metrics.csv` come before events,
+    and those before the checkpoint, which was saved after them.
 
     Means over training episodes before the first one has ended are NaN in every run and
     do not count, nor do empty cells. What a run that was killed had begun to write at
     the end of a file is left out.
 
-    Files with digests are held against them: `run.json`, `config.gin`, checkpoints, and
-    the rows of `metrics.csv` up to the newest checkpoint.
+    Files with digests are held against them: `run.json`, `config.gin`, checkpoints,
+    replays, and the rows of `metrics.csv` up to the newest checkpoint.
 
     Args:
         directory: folder of the run.
@@ -114,7 +115,9 @@ checkpoints/step-512
     todo = "resume the run, which writes its last rows anew" if steps else _LOOK_AGAIN
     sources = [_in_rows(rows, todo)] if rows.is_file() else []
     sources += [_in_events(path, folder) for path in events]
-    sources += [_in_checkpoint(folder, step) for step in steps]
+    sources += [_in_checkpoint(folder, "", step) for step in steps]
+    best = checkpoints.list_steps(folder / "best")
+    sources += [_in_checkpoint(folder, "best/", step) for step in best]
     earliest: dict[str, NonFinite] = {}
     for found in itertools.chain(*sources):
         known = earliest.get(found.tensor)
@@ -145,25 +148,34 @@ def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
 
 def _check_digests(folder: pathlib.Path, steps: list[int]) -> None:
     """Raises for the first file that is not as it was written."""
-    for step in steps:
-        saved = folder / f"checkpoints/step-{step}"
+    folders = [folder / f"checkpoints/step-{step}" for step in steps]
+    best = checkpoints.list_steps(folder / "best")
+    folders += [folder / f"best/checkpoints/step-{step}" for step in best]
+    for saved in folders:
         try:
             manifest = _sealed_folder.unseal(saved, "manifest.json")
             _sealed_folder.compare_files(saved, manifest)
         except _sealed_folder.DamageError as damage:
             raise _damaged(saved, damage) from damage
+    # A kill may have left folders that no checkpoint goes with; they are not read.
+    for replay in [folder / f"replay/step-{step}" for step in steps]:
+        if replay.is_dir():
+            try:
+                saving.check(replay)
+            except (OSError, ValueError) as damage:
+                raise _damaged(replay, damage) from damage
     rows = folder / "metrics.csv"
     if not steps or not rows.is_file():
         return
     data = rows.read_bytes()
     fitting = [step for step in steps if _fits(folder, step, data)]
     if steps[-1] not in fitting:
-        reason = f"rows that {saved.name} goes with are not as they were written"
+        reason = f"rows that step-{steps[-1]} goes with are not as they were written"
         todo = "restore it from a copy"
         if fitting:
             later = [f"step-{step}" for step in steps if step > fitting[-1]]
             todo += f", or go on from step {fitting[-1]}, with which it agrees: remove "
-            todo += f"{', '.join(later)} in {str(saved.parent)!r} and resume"
+            todo += f"{', '.join(later)} in {str(folder / 'checkpoints')!r} and resume"
         raise _damaged(rows, reason, todo)
 
 
@@ -237,8 +249,8 @@ def _of_row(step: int, values: dict[str, Any], file: str) -> Iterator[NonFinite]
             yield from _of_tensor(step, name, value, file)
 
 
-def _in_checkpoint(folder: pathlib.Path, step: int) -> Iterator[NonFinite]:
-    name = f"checkpoints/step-{step}"
+def _in_checkpoint(folder: pathlib.Path, within: str, step: int) -> Iterator[NonFinite]:
+    name = f"{within}checkpoints/step-{step}"
     try:
         reader = tf.train.load_checkpoint(os.fspath(folder / name / "state"))
         for tensor in sorted(reader.get_variable_to_dtype_map()):

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import os
+import pathlib
 from typing import Any, Self
 
 import gymnasium as gym
@@ -11,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import checks, durable
-from tfrl.policies import host_policy
+from tfrl.policies import host_policy, network_policy
 from tfrl.summaries import visualizer
 from tfrl.summaries.filming import panels, video
 from tfrl.training import _run_record, evaluation, trainer
@@ -30,7 +31,8 @@ class SavedRun:
     Args:
         like: a `Trainer` of the run's folder, built as that of the run was and not
             entered; `reopen` and `tfrl.rl_trainer.open_run` need none.
-        step: the checkpoint, by its environment steps; None for the newest.
+        step: the checkpoint, by its environment steps; None for the newest, "best" for
+            the policy that had the highest mean return of all evaluations.
 
     Attributes:
         agent: as it was saved.
@@ -51,18 +53,21 @@ class SavedRun:
     """
 
     def __init__(
-        self, like: trainer.Trainer | _run_record.RecordedRun, step: int | None = None
+        self,
+        like: trainer.Trainer | _run_record.RecordedRun,
+        step: int | str | None = None,
     ) -> None:
         self._like = like
-        self.agent, _, self.step = checkpoints.load_run(
-            like.directory, like.agent, step
-        )
+        directory = like.directory
+        if isinstance(step, str):
+            directory, step = _best_of(directory, step), None
+        self.agent, _, self.step = checkpoints.load_run(directory, like.agent, step)
         self._host = host_policy.HostPolicy(self.agent.policy)
         self._is_finite = False
 
     @classmethod
     def reopen(
-        cls, directory: str | os.PathLike[str], step: int | None = None
+        cls, directory: str | os.PathLike[str], step: int | str | None = None
     ) -> Self | None:
         """Opens a run by what it has recorded of itself in `run.json`.
 
@@ -71,7 +76,7 @@ class SavedRun:
 
         Args:
             directory: folder of the run.
-            step: the checkpoint, by its environment steps; None for the newest.
+            step: as of the constructor.
 
         Returns:
             The run; None of a run of old, and of one that gin knows better.
@@ -102,10 +107,16 @@ class SavedRun:
         return self._host.act(observations, state, temperature=0.0).actions
 
     def _check_finite(self) -> None:
-        policy = self._host.policy
-        leaves = tf.nest.flatten(getattr(getattr(policy, "state", ()), "params", ()))
         if not self._is_finite:
-            self._is_finite = all(np.isfinite(np.asarray(x)).all() for x in leaves)
+            policy = self._host.policy
+            if isinstance(policy, network_policy.NetworkPolicy):
+                policy = policy.without_optimizer()
+            numbers = filter(tf.is_tensor, tf.nest.flatten(policy))
+            self._is_finite = all(
+                bool(tf.reduce_all(tf.math.is_finite(x)))
+                for x in numbers
+                if x.dtype.is_floating
+            )
         if not self._is_finite:
             raise ValueError(
                 f"`SavedRun.act`: expected a policy of finite weights at step "
@@ -251,3 +262,19 @@ class SavedRun:
             f"their spec; got {envs.spec}; use `tfrl.summaries.record_episode` "
             "with an environment of your own and `act`"
         )
+
+
+def _best_of(directory: pathlib.Path, step: str) -> pathlib.Path:
+    if step != "best":
+        raise ValueError(
+            "`SavedRun`: `step` expected environment steps, 'best' or None; got "
+            f"{step!r}"
+        )
+    best = directory / "best"
+    if checkpoints.latest_step(best) is None:
+        raise ValueError(
+            "`SavedRun`: `step` expected steps of a checkpoint, as the run in "
+            f"{str(directory)!r} has kept no best policy: it was never evaluated, or "
+            "began before such were kept; got 'best'"
+        )
+    return best

@@ -142,6 +142,8 @@ class Trainer:
                 )
         self._workers = _workers.Workers(strategy)
         n_all = n_envs * self._workers.count
+        with self._workers.scope():
+            _made_agents.check_shared(learned)
         is_played = not isinstance(learned, experiences.FromDataset)
         n_steps = learned.n_steps if is_played else 1
         per_epoch = n_all * n_steps
@@ -444,8 +446,8 @@ class Trainer:
             self.env_steps = self._collector.env_steps
             raise
         info = dict(info)
-        self._source.learned(info.pop("priorities", None) if info else None)
         if given is not None:
+            self._source.learned(info.pop("priorities", None))
             self._host.push(self.agent.policy, probe=self._collector.observations)
         self.epoch += 1
         return info

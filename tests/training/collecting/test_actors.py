@@ -16,13 +16,13 @@ import pytest
 import tensorflow as tf
 from running_processes import children, gone
 
-from tfrl.agents import gradient_transforms, train_state
+from tfrl.agents import dqn, gradient_transforms, train_state
 from tfrl.core import records
 from tfrl.environments import vector
-from tfrl.policies import actor_critic
+from tfrl.policies import actor_critic, host_policy
 from tfrl.replay import data_buffer, episodes
 from tfrl.replay.sampling import prioritized, transitions
-from tfrl.training.collecting import actors, host_policy
+from tfrl.training.collecting import actors
 
 TRANSITION = records.Transition(
     tf.TensorSpec([4]),
@@ -304,3 +304,26 @@ def test_bad_arguments(arguments, error, match):
     }
     with pytest.raises(error, match=match):
         actors.Actors(**{**given, **arguments})
+
+
+def test_action_values_are_played_epsilon_greedily():
+    space = gym.spaces.Box(-np.inf, np.inf, (4,))
+    agent = dqn.DQN(epsilon=1.0, hidden_units=(8,)).create(
+        space, gym.spaces.Discrete(2), seed=0
+    )
+    seen = []
+    policy = agent.policy
+    greedy = policy.replace(epsilon=tf.constant(0.0))
+    with actors.Actors("CartPole-v1", policy, seen.append, 1) as playing:
+        assert playing.wait_for(500)
+        playing.push(greedy)
+        version = playing.push(greedy)
+        start = playing.env_steps
+        while playing.versions.min() < version:
+            start = playing.env_steps
+        assert playing.wait_for(start + 3000)
+    first = np.concatenate([x.actions.ravel() for x in seen])[:500]
+    assert 0.3 < first.mean() < 0.7
+    last = seen[-1]
+    wanted = greedy.act(last.observations[:, 0], temperature=0.0).raw_actions
+    np.testing.assert_array_equal(last.actions[:, 0], wanted)

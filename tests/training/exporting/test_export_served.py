@@ -132,7 +132,7 @@ def steering():
     head, policy = agent.policy.head, agent.policy
 
     def sampled(rows):
-        drawn = agent.sample_actions(rows, seed=SEED)
+        drawn = agent.sample_actions(tf.constant(rows), seed=SEED)
         parameters = policy.parameters(rows)
         log_probs = head.log_prob(parameters, head.from_env(drawn))
         return {"actions": drawn, "log_probs": log_probs}

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from tfrl.core import pytree
 from tfrl.distribute import strategies
+from tfrl.policies import policy
 from tfrl.training.rehearsing import rehearsal
 
 FILE = pathlib.Path(__file__)
 ROWS = np.linspace(-1.0, 1.0, 8, dtype=np.float32)
-STEPS = ["update", "sample_actions", "sample_actions, greedy"]
+STEPS = ["update", "act", "act, greedy"]
 
 
 class Faulty(pytree.PyTreeNode):
@@ -26,9 +27,16 @@ class Faulty(pytree.PyTreeNode):
         moved = tf.ensure_shape(self.fault(batch), [])
         return self.replace(weight=self.weight + moved), {"moved": moved}
 
-    def sample_actions(self, observations, *, seed=None, temperature=1.0):
-        del seed
-        return self.weight * observations * temperature
+    @property
+    def policy(self):
+        return self
+
+    def initial_state(self, batch_size):
+        return ()
+
+    def act(self, observations, state=(), *, seed=None, temperature=1.0, mask=None):
+        actions = self.weight * observations * temperature
+        return policy.Acted(actions, actions, None, state)
 
 
 class Chaotic(Faulty):
@@ -127,7 +135,9 @@ def test_a_sound_agent_passes_with_replicas():
 def test_the_number_of_updates_is_checked():
     agent = Faulty(weight=tf.constant(0.5), fault=tf.reduce_mean)
     with pytest.raises(ValueError, match="`n_updates` expected"):
-        rehearsal.rehearse(agent, ROWS, ROWS)
+        rehearsal.rehearse(agent, ROWS, ROWS, n_updates=0)
+    with pytest.raises(TypeError, match="`rehearse`: `agent` expected one with `upd"):
+        rehearsal.rehearse(3, ROWS, ROWS)
 
 
 @pytest.mark.parametrize(

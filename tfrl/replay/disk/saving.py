@@ -138,18 +138,47 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
     parts, locks = _saved_parts.found("load", objects)
     path = pathlib.Path(folder)
     with durable.shared_folder(path, reading=True):
-        manifest = _saved_folder.read_manifest("load", path)
-        if manifest is None:
-            raise FileNotFoundError(
-                errno.ENOENT,
-                "`load`: `folder` expected what `save` wrote; got nothing of it; save "
-                "something first",
-                str(path),
-            )
+        manifest = _manifest_of("load", path)
         pairs = _matched(parts, manifest, list(objects))
         _compare(path, [saved for _, saved in pairs])
         with _held(locks):
             _read(path, pairs, manifest.key)
+
+
+def check(folder: durable.Path) -> None:
+    """Reads all that `save` wrote to a folder, and loads nothing of it.
+
+    Args:
+        folder: where from.
+
+    Raises:
+        OSError: if there is nothing in the folder (`FileNotFoundError`) or the disk
+            refuses.
+        ValueError: if a bit is not as it was written, or the format is that of another
+            version.
+
+    Example:
+        >>> import tempfile
+        >>> rows = tfrl.replay.NumpyStorage(tf.TensorSpec([]), capacity=3)
+        >>> folder = tempfile.mkdtemp()
+        >>> written = save(folder, {"rows": rows})
+        >>> check(folder)
+    """
+    path = pathlib.Path(folder)
+    with durable.shared_folder(path, reading=True):
+        _compare(path, _manifest_of("load", path).parts)
+
+
+def _manifest_of(where: str, path: pathlib.Path) -> _saved_folder.Manifest:
+    manifest = _saved_folder.read_manifest(where, path)
+    if manifest is None:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"`{where}`: `folder` expected what `save` wrote; got nothing of it; save "
+            "something first",
+            str(path),
+        )
+    return manifest
 
 
 def _write(

@@ -9,6 +9,7 @@ with its file and line; a binding that nothing used is an error after everything
 built (`check_all_used`). Scopes, macros, references, imports and includes are gin's.
 """
 
+import inspect
 import math
 import pathlib
 import pprint
@@ -120,7 +121,8 @@ def parse(
         ValueError: `parse`: bindings:1: expected a defined macro; got `%fast`; define \
 it as `fast = ...`
     """
-    statements = _gin_text.read_all(config_files, bindings, safe)
+    given = _gin_text.read_all(config_files, bindings, safe)
+    statements = [now for each in given for now in _as_now(each)]
     parsed = [each for each in statements if isinstance(each, _gin_text.Binding)]
     _gin_checks.check(parsed)
     clear()
@@ -383,6 +385,26 @@ def _unused(bindings: Sequence[_gin_text.Binding]) -> list[_gin_text.Binding]:
         if scope not in givers:
             unused.append(binding)
     return unused
+
+
+def _as_now(statement: Any) -> list[Any]:
+    """Returns what a statement of a run of old says today.
+
+    Trainers took a number of steps themselves before there were kinds of experience.
+    """
+    trainer, _ = _gin_text.registered.get("tfrl.Trainer", (None, None))
+    names = ("Trainer", "tfrl.Trainer")
+    is_old = isinstance(statement, _gin_text.Binding) and (
+        statement.selector in names and statement.parameter == "n_steps"
+    )
+    taken = inspect.signature(trainer).parameters if is_old and trainer else {}
+    if "experience" not in taken or "n_steps" in taken:
+        return [statement]
+    made = _gin_text.Symbol("@Trajectories()")
+    return [
+        statement._replace(parameter="experience", value=made),
+        statement._replace(selector="Trajectories"),
+    ]
 
 
 def _formatted(name: str, value: Any, width: int, indent: int) -> str:

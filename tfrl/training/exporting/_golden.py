@@ -55,7 +55,7 @@ def example(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
         first, last = (x.astype(object) for x in (low, high))
         counts = np.minimum(last - first, 1000).astype(np.int64) + 1
         offsets = rng.integers(0, np.broadcast_to(counts, shape))
-        return (np.broadcast_to(first, shape) + offsets).astype(dtype)
+        return np.asarray(np.broadcast_to(first, shape) + offsets).astype(dtype)
     low, high = (np.broadcast_to(x, shape).astype(np.float64) for x in (low, high))
     with np.errstate(all="ignore"):
         is_narrow = high - low < 1e3

@@ -1,5 +1,6 @@
 """A policy taken apart for export: its variables, its head, its masks."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -7,8 +8,9 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import agent as agents
-from tfrl.core import pytree, spaces
+from tfrl.core import pytree, spaces, specs
 from tfrl.distributions import action_heads
+from tfrl.policies import network_policy
 from tfrl.training.exporting import endpoints
 
 
@@ -25,13 +27,21 @@ def checked_head(where: str, agent: agents.Agent, action_space: gym.Space) -> An
     """Returns the head of an agent's policy, which must be that of the space."""
     head = _policy(where, agent).head
     check_space(where, "action_space", action_space)
-    squash = getattr(head, "squash", False)
-    bounded = isinstance(action_space, gym.spaces.Box) and action_space.is_bounded()
-    if action_heads.action_head(action_space, squash=squash and bounded) != head:
+    if action_heads.action_head(action_space) != _plain(head):
         raise ValueError(
             f"`{where}`: `action_space` expected that of the policy, {head}; got "
             f"{action_space}; pass the space that the agent was made with"
         )
+    return head
+
+
+def _plain(head: Any) -> Any:
+    """The head that a space has where nothing is said about its deviations."""
+    if isinstance(head, action_heads.CompositeHead):
+        return dataclasses.replace(head, parts=tuple(map(_plain, head.parts)))
+    if isinstance(head, action_heads.NormalHead):
+        parts = head.low, head.high, head.shape, head.dtype
+        return action_heads.NormalHead(*parts, squash=False)
     return head
 
 
@@ -98,63 +108,114 @@ def endpoints_of(
     narrow: bool = False,
 ) -> dict[str, endpoints.Endpoint]:
     """The endpoints of a policy, `narrow` ones without float64 between in and out."""
-    where, inputs = "policy_endpoints", dict(inputs)
+    where, given_in = "policy_endpoints", dict[str, Any](inputs)
     head = checked_head(where, agent, action_space)
     current = reader(where, agent, observation_space, list(inputs), narrow=narrow)
+    policy = _policy(where, agent)
+    memory, has_log_probs = _memory(policy), policy.has_log_probs
     if with_mask:
-        check_maskable(head, inputs)
-        inputs["action_mask"] = tf.TensorSpec([None, head.n_options], tf.bool)
+        check_maskable(head)
+        _check_free("action_mask", inputs)
+        given_in["action_mask"] = tf.TensorSpec([None, head.n_options], tf.bool)
+    if tf.nest.flatten(memory):
+        _check_free("state", inputs)
+        given_in["state"] = memory
 
-    def parameters(given: dict[str, tf.Tensor]) -> tf.Tensor:
+    def outputs(
+        given: dict[str, Any], temperature: float = 1.0
+    ) -> tuple[tf.Tensor, dict[str, Any]]:
         policy, observations = current(given)
-        found = policy.parameters(observations)
-        if not with_mask:
-            return found
-        return head.masked(found, given["action_mask"])
+        found, state = policy.outputs(observations, given.get("state", ()))
+        shaped = policy.distributed(found, temperature, given.get("action_mask"))
+        return shaped, {"state": state} if "state" in given else {}
 
-    def greedy(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"actions": head.to_env(head.mode(parameters(given)))}
+    def greedy(**given: Any) -> dict[str, Any]:
+        shaped, state = outputs(given, 0.0)
+        return {"actions": head.to_env(head.mode(shaped)), **state}
 
-    def sample(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = parameters(given)
-        drawn = head.to_env(head.sample(outputs, given["seed"]))
-        log_probs = head.log_prob(outputs, head.from_env(drawn))
-        return {"actions": drawn, "log_probs": log_probs}
+    def sample(**given: Any) -> dict[str, Any]:
+        shaped, state = outputs(given)
+        drawn = head.to_env(head.sample(shaped, given["seed"]))
+        if not has_log_probs:
+            return {"actions": drawn, **state}
+        log_probs = head.log_prob(shaped, head.from_env(drawn))
+        return {"actions": drawn, "log_probs": log_probs, **state}
 
-    def log_prob(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+    def log_prob(**given: Any) -> dict[str, Any]:
         raw = head.from_env(given["actions"])
-        return {"log_probs": head.log_prob(parameters(given), raw)}
+        shaped, state = outputs(given)
+        return {"log_probs": head.log_prob(shaped, raw), **state}
 
     seed = tf.TensorSpec([2], tf.int32)
-    row = spaces.spec_from_space(action_space)
-    actions = row.replace(shape=[None, *row.shape], dtype=head.dtype)
-    return {
-        "serving_default": endpoints.Endpoint(greedy, inputs),
-        "sample": endpoints.Endpoint(sample, {**inputs, "seed": seed}),
-        "log_prob": endpoints.Endpoint(log_prob, {**inputs, "actions": actions}),
+    found = {
+        "serving_default": endpoints.Endpoint(greedy, given_in),
+        "sample": endpoints.Endpoint(sample, {**given_in, "seed": seed}),
     }
+    if has_log_probs:
+        actions = _batched(spaces.spec_from_space(action_space))
+        found["log_prob"] = endpoints.Endpoint(
+            log_prob, {**given_in, "actions": actions}
+        )
+    if "state" in given_in:
+        count = specs.BoundedTensorSpec([], tf.int32, 1, 8)
+        found["initial_state"] = endpoints.Endpoint(
+            lambda batch_size: {"state": policy.initial_state(batch_size)},
+            {"batch_size": count},
+        )
+    return found
 
 
-def check_maskable(head: Any, inputs: Mapping[str, Any]) -> None:
-    """Raises if the actions are no choices, or an observation is named as the mask."""
+def _batched(row: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda part: part.replace(shape=[None, *part.shape]), row
+    )
+
+
+def _memory(policy: Any) -> Any:
+    """Specs of what a policy remembers, `[B, ...]`."""
+    return tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
+    )
+
+
+def check_maskable(head: Any) -> None:
+    """Raises if no part of the actions is a choice."""
     if not head.n_options:
         raise ValueError(
             "`policy_endpoints`: `with_mask` expected actions that are choices; got "
             f"{type(head).__name__}; leave it False"
         )
-    if "action_mask" in inputs:
-        raise ValueError(
-            "`policy_endpoints`: `observation_space` expected no part 'action_mask' "
-            "beside the mask; got one; rename it by a wrapper"
+
+
+def check_valuing(where: str, agent: agents.Agent) -> None:
+    """Raises unless the policy says what it expects of observations."""
+    policy = _policy(where, agent)
+    if not hasattr(policy, "values"):
+        raise TypeError(
+            f"`{where}`: `agent` expected one whose policy values states, such as a "
+            f"PPOAgent; got a {type(agent).__name__} with a {type(policy).__name__}"
         )
 
 
-def _policy(where: str, agent: Any) -> Any:
+def _check_free(name: str, inputs: Mapping[str, Any]) -> None:
+    """Raises if an observation is named as another input."""
+    if name in inputs:
+        raise ValueError(
+            f"`policy_endpoints`: `observation_space` expected no part {name!r} beside "
+            "the input of that name; got one; rename it by a wrapper"
+        )
+
+
+def _policy(where: str, agent: Any) -> network_policy.NetworkPolicy:
     policy = getattr(agent, "policy", None)
-    if not hasattr(policy, "without_optimizer"):
+    if not isinstance(policy, network_policy.NetworkPolicy):
+        got = f"{agent!r:.80}"
+        if policy is not None:
+            got = f"a {type(agent).__name__} with a {type(policy).__name__}"
         raise TypeError(
-            f"`{where}`: `agent` expected an agent with a policy, such as a PPOAgent; "
-            f"got {agent!r:.80}; for other components there is `export_model`"
+            f"`{where}`: `agent` expected an agent with a policy of `tfrl.policies`, "
+            f"such as a PPOAgent; got {got}; for other components there is "
+            "`export_model`"
         )
     return policy
 
@@ -164,9 +225,12 @@ def _check_observations(where: str, policy: Any, structure: Any) -> None:
     row = tf.nest.map_structure(
         lambda part: tf.TensorSpec([1, *part.shape], part.dtype), structure
     )
-    trace = tf.function(policy.parameters, autograph=False).get_concrete_function
+    memory = tf.nest.map_structure(
+        lambda part: tf.TensorSpec([1, *part.shape[1:]], part.dtype), _memory(policy)
+    )
+    trace = tf.function(policy.outputs, autograph=False).get_concrete_function
     try:
-        n_rows = trace(row).output_shapes[0]
+        n_rows = trace(row, memory).output_shapes[0][0]
         fault = f"{n_rows} rows of outputs for one" if n_rows != 1 else ""
     except (KeyError, TypeError, ValueError) as error:
         fault = str(error).strip().splitlines()[0]

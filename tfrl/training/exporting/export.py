@@ -261,6 +261,12 @@ def policy_endpoints(
     * `serving_default`: the most probable `actions`.
     * `sample`: with `seed`, int32 `[2]`: drawn `actions` and their `log_probs`.
     * `log_prob`: with `actions` of the environment: their `log_probs`.
+    * `initial_state`: with `batch_size`, int32: the `state` at the beginning of
+      episodes, of a policy with a memory. The others take and return `state` then.
+
+    Of action values the first is the best action, and the others explore as the policy
+    does. A deterministic policy has no log-probabilities, and no `log_prob`. Actions
+    that are a Dict or a Tuple are named as observations are: `actions_0`, and so on.
 
     Log-probabilities are those that the head gives to actions of the environment: of a
     normal draw that was clipped to the bounds, its density at the bound.
@@ -280,7 +286,8 @@ def policy_endpoints(
     Raises:
         ValueError: if a space is not that of the policy, an observation has a name that
             no input can take, or `with_mask` meets actions that are no choices.
-        TypeError: if `agent` has no policy, or a part of an observation is no array.
+        TypeError: if `agent` has no policy of `tfrl.policies`, or a part of an
+            observation is no array.
 
     Example:
         >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
@@ -313,7 +320,8 @@ def value_endpoint(
     Raises:
         ValueError: if the space is not that of the policy, or an observation has a name
             that no input can take.
-        TypeError: if `agent` has no policy, or a part of an observation is no array.
+        TypeError: if `agent` has no policy that values states, or a part of an
+            observation is no array.
 
     Example:
         >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
@@ -327,11 +335,11 @@ def value_endpoint(
     current = _policy_parts.reader(
         "value_endpoint", agent, observation_space, list(inputs)
     )
+    _policy_parts.check_valuing("value_endpoint", agent)
 
     def value(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         policy, observations = current(given)
-        normalized = policy.normalize(observations)
-        return {"values": policy.state(normalized, method="critic")}
+        return {"values": policy.values(observations)}
 
     return endpoints.Endpoint(value, inputs)
 

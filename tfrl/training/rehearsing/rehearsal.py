@@ -40,7 +40,7 @@ class RehearsalCheck:
     """One check of a rehearsal.
 
     Attributes:
-        step: what was checked: `update`, `sample_actions`, `replicas`.
+        step: what was checked: `update`, `act`, `replicas`.
         name: what it was checked for.
         verdict: `"passed"`, `"warned"` or `"failed"`.
         details: why, and where in the source.
@@ -135,10 +135,10 @@ def rehearse(
     rounding errors grow in so many gradient steps, it is a warning.
 
     Args:
-        agent: a `PyTreeNode` with `update(batch) -> (agent, info)` and
-            `sample_actions(observations, *, seed, temperature)`; PPO's, for instance.
+        agent: a `PyTreeNode` with `update(batch) -> (agent, info)` and a `policy`, as
+            `tfrl.agents.Agent` says; PPO's, for instance.
         batch: what `update` takes, such as a `Trajectory`, of the sizes to be used.
-        observations: what `sample_actions` takes.
+        observations: what its policy acts on, `[B, ...]`.
         strategy: whose replicas to hold against one, such as eight virtual ones by
             `tfrl.distribute.strategy("rehearsal:8")`, to be made first thing in the
             process; None leaves that check out.
@@ -149,10 +149,11 @@ def rehearse(
 
     Raises:
         ValueError: if `n_updates` is not positive.
+        TypeError: if `agent` has no policy.
 
     Example:
-        >>> agent = tfrl.agents.BCAgent(tfrl.agents.TrainState.create(
-        ...     lambda params, x: x @ params, tf.eye(2), tfrl.agents.sgd(0.1)))
+        >>> agent = tfrl.agents.BC(hidden_units=(4,)).create(
+        ...     gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2), seed=0)
         >>> observations = np.zeros((4, 2), np.float32)
         >>> batch = {"observations": observations, "actions": np.zeros(4, np.int64)}
         >>> report = rehearse(agent, batch, observations)
@@ -160,25 +161,38 @@ def rehearse(
         (True, 18)
     """
     checks.check_whole_number("rehearse", "n_updates", n_updates, low=1)
-
+    if not hasattr(agent, "policy") or not hasattr(agent, "update"):
+        raise TypeError(
+            "`rehearse`: `agent` expected one with `update` and `policy`; got "
+            f"{agent!r:.80}"
+        )
     batch, observations = tf.nest.map_structure(
         tf.convert_to_tensor, (batch, observations)
     )
     update = _compiled(lambda agent, batch: agent.update(batch))
-    drawn = _compiled(lambda agent, x, seed: agent.sample_actions(x, seed=seed))
-    greedy = _compiled(lambda agent, x: agent.sample_actions(x, temperature=0.0))
+    drawn = _compiled(lambda agent, *given: _acted(agent.policy, *given))
+    greedy = _compiled(lambda agent, *given: _acted(agent.policy, *given, greedy=True))
     seed = tf.constant([0, 1])
+    state = agent.policy.initial_state(len(tf.nest.flatten(observations)[0]))
     with tf.device("CPU:0"):
         found = list(_checked_step("update", update, agent, batch))
         if found[-1].verdict == FAILED:
             update = type(agent).update  # as it is, for the replicas to be held against
-        found += _checked_step("sample_actions", drawn, agent, observations, seed)
-        found += _checked_step("sample_actions, greedy", greedy, agent, observations)
+        found += _checked_step("act", drawn, agent, observations, state, seed)
+        found += _checked_step("act, greedy", greedy, agent, observations, state, seed)
     if strategy is not None:
         found.append(_checked_replicas(agent, update, batch, strategy, n_updates))
     shapes = {f"{np.shape(leaf)[:2]}" for leaf in tf.nest.flatten(batch)}
     title = f"{type(agent).__name__}, update of {' '.join(sorted(shapes))}"
     return Rehearsal(title, tuple(found))
+
+
+def _acted(
+    policy: Any, observations: Any, state: Any, seed: tf.Tensor, *, greedy: bool = False
+) -> Any:
+    temperature = 0.0 if greedy else 1.0
+    acted = policy.act(observations, state, seed=seed, temperature=temperature)
+    return acted.actions, acted.state
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
