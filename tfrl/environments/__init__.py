@@ -11,7 +11,7 @@ live in `tfrl.training`, specs of spaces in `tfrl.core`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tfrl.environments.acting import Actor, Columns, Job, Layout, play
+from tfrl.environments.acting import Actor, Columns, Job, Layout, explore, play
 from tfrl.environments.attributes import (
     check_renders,
     get_env_attr,
@@ -82,6 +82,7 @@ __all__ = [
     "check_vector",
     "default_preprocessor",
     "environment_context",
+    "explore",
     "get_action_spec",
     "get_env",
     "get_env_attr",

@@ -15,11 +15,36 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from tfrl.distribute import shared_rows
 from tfrl.environments import stepping
-from tfrl.host import networks
+from tfrl.host import heads, networks
 
 # Enough to wait out a pause of the learner, little beside the actor itself.
 _QUEUE_BYTES = 2 << 20
 _QUEUE_STEPS = 8, 1024
+
+
+def explore(
+    head: heads.NumpyCategorical,
+    values: np.ndarray,
+    rng: np.random.Generator,
+    epsilon: float,
+) -> np.ndarray:
+    """Draws choices epsilon-greedily.
+
+    Args:
+        head: of the choices.
+        values: `[N, n]`, of all options.
+        rng: what draws.
+        epsilon: share of random choices.
+
+    Returns:
+        Raw actions `[N]`.
+
+    Example:
+        >>> head = heads.NumpyCategorical((2,), (0,), scalar=True, dtype="int64")
+        >>> explore(head, np.array([[0.0, 1.0]]), np.random.default_rng(0), 0.0)
+        array([1], dtype=int32)
+    """
+    return head.host_sample(heads.epsilon_greedy_logits(values, epsilon), rng)
 
 
 class Layout(NamedTuple):

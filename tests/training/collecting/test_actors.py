@@ -196,7 +196,7 @@ def test_network_acts_by_settings_in_data_buffer():
             found.push(network, epsilon=0.1)
         with pytest.raises(ValueError, match="`settings` expected finite"):
             found.push(network, action=np.nan)
-        with pytest.raises(TypeError, match="`policy` expected an ActorCriticPolicy"):
+        with pytest.raises(TypeError, match="`policy` expected a policy"):
             found.push(None)
         broken = new_network(5)
         broken.layers[0].bias.assign(np.full(5, np.inf))
@@ -285,7 +285,7 @@ def test_forgotten_actors_end_also_if_they_hang():
         ({"seed": -1}, ValueError, "`seed` expected an int of at least 0"),
         ({"gamma": 1.5}, ValueError, r"`gamma` expected numbers in \[0, 1\]"),
         ({"settings": {"epsilon": np.inf}}, ValueError, "`settings` expected finite"),
-        ({"policy": "greedy"}, TypeError, "`policy` expected an ActorCriticPolicy"),
+        ({"policy": "greedy"}, TypeError, "`policy` expected a policy"),
         (
             {"policy": new_network(activation="selu")},
             ValueError,
@@ -312,9 +312,13 @@ def test_action_values_are_played_epsilon_greedily():
         space, gym.spaces.Discrete(2), seed=0
     )
     seen = []
+
+    def keep(trajectory, _):
+        seen.append(trajectory)
+
     policy = agent.policy
     greedy = policy.replace(epsilon=tf.constant(0.0))
-    with actors.Actors("CartPole-v1", policy, seen.append, 1) as playing:
+    with actors.Actors("CartPole-v1", policy, keep, 1) as playing:
         assert playing.wait_for(500)
         playing.push(greedy)
         version = playing.push(greedy)

@@ -1,5 +1,6 @@
 """Processes that play environments without TensorFlow, and feed a replay buffer."""
 
+import functools
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from tfrl.core import checks
 from tfrl.distribute import lone_process, shared_rows
 from tfrl.environments import acting
 from tfrl.host import networks
-from tfrl.policies import actor_critic, host_policy
+from tfrl.policies import action_value, actor_critic, host_policy
 from tfrl.replay import episodes, ring_buffer
 from tfrl.training.collecting import _intake
 
@@ -43,9 +44,9 @@ class Actors:
         make_env: a registered Gymnasium id, or a function without arguments that makes
             an environment or a vector environment, in any autoreset mode. Observations
             are one array.
-        policy: `ActorCriticPolicy` over flat observations, or a built
-            `keras.Sequential` of dense layers, such as a Q-network; activations are
-            tanh, relu or linear.
+        policy: an `ActorCriticPolicy` or `ActionValuePolicy` over flat observations, or
+            a built `keras.Sequential` of dense layers; activations are tanh, relu or
+            linear.
         store: where rows go. An `EpisodeStore`, from which `UniformReplay` and
             `PrioritizedReplay` draw, or a `RingBuffer`, with one environment for each
             of the `n_actors * N`; a `DataBuffer`; or a function of a `Trajectory`
@@ -55,8 +56,10 @@ class Actors:
         n_actors: number of processes.
         act: function of the network's outputs `[N, n]`, a `np.random.Generator` and
             the settings by name, that returns the actions `[N, ...]` for the
-            environments. Needed for a Keras network; a policy draws from its head.
-        settings: numbers for `act`, such as epsilon, that `push` can change.
+            environments. Needed for a Keras network; a policy draws from its head, of
+            action values epsilon-greedily.
+        settings: numbers for `act` that `push` can change. The epsilon of a policy is
+            one, by that name.
         gamma: of `discounts`, `gamma * (1 - terminated)`.
         seed: of environments and generators; each actor has its own streams.
 
@@ -99,7 +102,9 @@ class Actors:
     def __init__(
         self,
         make_env: str | Callable[[], Any],
-        policy: actor_critic.ActorCriticPolicy | keras.Sequential,
+        policy: actor_critic.ActorCriticPolicy
+        | action_value.ActionValuePolicy
+        | keras.Sequential,
         store: Any,
         n_actors: int = 4,
         act: Callable[..., Any] | None = None,
@@ -113,12 +118,13 @@ class Actors:
         checks.check_whole_number(where, "seed", seed, low=0)
         checks.check_within(where, "gamma", gamma, 0, 1)
         network = _network(where, policy)
+        self._is_own = act is None
         self._settings = {} if settings is None else dict(settings)
+        self._settings |= self._settings_of(policy)
         checks.check_finite(where, "settings", [*self._settings.values()])
         to_env: Callable[[Any], Any] | None = None
         if act is None:
-            head = _head(policy)
-            act, to_env = head.host_sample, head.host_to_env
+            act, to_env = _drawing(policy)
         self._pushing = threading.Lock()
         self._weights = shared_rows.SharedArrays(self._numbers(network))
         jobs = [
@@ -214,7 +220,7 @@ class Actors:
                     "infinity; lower the learning rate"
                 )
         with self._pushing:
-            self._settings.update(settings)
+            self._settings.update({**self._settings_of(policy), **settings})
             return self._weights.write(self._numbers(network))
 
     def wait_for(self, env_steps: int, timeout: float | None = None) -> bool:
@@ -249,6 +255,10 @@ class Actors:
         """
         self._stop()
         self._intake.check()
+
+    def _settings_of(self, policy: Any) -> dict[str, float]:
+        is_value = isinstance(policy, action_value.ActionValuePolicy)
+        return {"epsilon": float(policy.epsilon)} if is_value and self._is_own else {}
 
     def _check(self) -> None:
         self._intake.check()
@@ -301,13 +311,18 @@ def _network(where: str, policy: Any) -> networks.NumpyNetwork:
     return network
 
 
-def _head(policy: Any) -> Any:
+def _drawing(policy: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+    """From outputs to raw actions, and from these to the environments'."""
+    if isinstance(policy, action_value.ActionValuePolicy):
+        head = policy.head.plain()
+        return functools.partial(acting.explore, head), head.host_to_env
     if not isinstance(policy, actor_critic.ActorCriticPolicy):
         raise TypeError(
             "`Actors`: `act` expected a function, which a network needs; got None; "
             "define how its outputs become actions"
         )
-    return policy.head.plain()
+    head = policy.head.plain()
+    return head.host_sample, head.host_to_env
 
 
 def _started(jobs: list[acting.Job]) -> list[_intake.Source]:
