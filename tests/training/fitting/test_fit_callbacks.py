@@ -245,7 +245,7 @@ def test_follow_schedule():
             "`Evaluate`: `seed` expected an int",
         ),
         (
-            lambda: training.Evaluate(examples.walks(), None),
+            lambda: training.Evaluate(examples.walks(), 5),
             TypeError,
             "`Evaluate`: `act` expected a function",
         ),

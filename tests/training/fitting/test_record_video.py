@@ -92,7 +92,7 @@ def test_actions_are_translated_and_draws_repeat(tmp_path):
 
 def test_bad_arguments():
     with pytest.raises(TypeError, match="`RecordVideo`: `act` expected a function"):
-        training.RecordVideo(Row(), None, "films")
+        training.RecordVideo(Row(), 5, "films")
     with pytest.raises(ValueError, match="`every_epochs` expected an int of at least"):
         training.RecordVideo(Row(), greedy, "films", every_epochs=0)
     with pytest.raises(ValueError, match="`env` expected render_mode 'rgb_array'; got"):

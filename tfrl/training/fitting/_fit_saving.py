@@ -27,7 +27,8 @@ def described(parts: Mapping[str, Any], where: str = "FitModel") -> dict[str, An
         'sum'
     """
     for name, part in parts.items():
-        if getattr(part, "__name__", "") == "<lambda>":
+        each = part.values() if isinstance(part, Mapping) else [part]
+        if any(getattr(x, "__name__", "") == "<lambda>" for x in each):
             _refuse(where, name, "a lambda")
     found: dict[str, Any] = keras.saving.serialize_keras_object(dict(parts))
     for name, config in found.items():

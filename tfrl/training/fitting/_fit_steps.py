@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -36,7 +36,34 @@ def check_network(network: Any) -> None:
             )
 
 
-def check_loss(loss_fn: Any) -> None:
+def checked_losses(network: Any, loss_fn: Any) -> dict[str, Any]:
+    """Returns losses by the names of the networks that they train; "" trains all."""
+    if not isinstance(loss_fn, Mapping):
+        _check_loss(loss_fn)
+        return {"": loss_fn}
+    known = [*network] if isinstance(network, Mapping) else []
+    unknown = [name for name in loss_fn if name not in known or not name]
+    if unknown or not loss_fn:
+        raise ValueError(
+            "`FitModel`: `loss_fn` expected losses by names of networks, "
+            f"{known or 'of which a single one has none'}; got {[*loss_fn]}; name them "
+            "alike"
+        )
+    owners: dict[int, str] = {}
+    for name, loss in loss_fn.items():
+        _check_loss(loss)
+        for weight in network[name].trainable_variables:
+            if owners.setdefault(id(weight), name) != name:
+                raise ValueError(
+                    "`FitModel`: `network` expected networks of which each weight has "
+                    f"one optimizer; got {weight.path!r} in {owners[id(weight)]!r} and "
+                    f"{name!r}; give what they share a loss of its own, or one loss to "
+                    "all"
+                )
+    return dict(loss_fn)
+
+
+def _check_loss(loss_fn: Any) -> None:
     """Raises unless it is a function that is not one of labels and predictions."""
     if not callable(loss_fn):
         raise TypeError(
@@ -58,7 +85,35 @@ def _is_hollow(layer: Any) -> bool:
     return not layer.weights and any(not x.built or _is_hollow(x) for x in parts)
 
 
-def check_compilation(optimizer: Any, metrics: Any, others: Mapping[str, Any]) -> None:
+def checked_optimizers(losses: Mapping[str, Any], given: Any) -> dict[str, Any]:
+    """Returns an optimizer, or what Keras makes one of, for each of the losses."""
+    where, names = "FitModel.compile", [*losses]
+    if given is None:
+        raise TypeError(
+            f"`{where}`: `optimizer` expected a Keras optimizer or the name of one; "
+            "got None; leave it out for the default"
+        )
+    is_dict = isinstance(given, Mapping) and "class_name" not in given
+    if names == [""]:
+        if is_dict:
+            raise TypeError(
+                f"`{where}`: `optimizer` expected one for all networks; got a dict of "
+                f"{sorted(given)}; give one, or each network a loss of its own"
+            )
+        return {"": given}
+    if isinstance(given, str):
+        return dict.fromkeys(names, given)
+    found = [*given.values()] if is_dict else []
+    if not is_dict or {*given} != {*names} or len({*map(id, found)}) < len(found):
+        what = sorted(given) if is_dict else f"one {type(given).__name__}"
+        raise TypeError(
+            f"`{where}`: `optimizer` expected a dict with one of its own for each of "
+            f"{sorted(names)}; got {what}; give each loss its own"
+        )
+    return {name: given[name] for name in names}
+
+
+def check_compilation(metrics: Any, others: Mapping[str, Any]) -> None:
     """Raises if Keras' `compile` is asked for what `loss_fn` decides."""
     where = "FitModel.compile"
     for name, value in others.items():
@@ -68,16 +123,6 @@ def check_compilation(optimizer: Any, metrics: Any, others: Mapping[str, Any]) -
                 f"minimised and reported; got {value!r:.80}; leave it out, and name "
                 "reports in `metrics`"
             )
-    if optimizer is None:
-        raise TypeError(
-            f"`{where}`: `optimizer` expected a Keras optimizer or the name of one; "
-            "got None; leave it out for the default"
-        )
-    if isinstance(optimizer, Mapping) and "class_name" not in optimizer:
-        raise TypeError(
-            f"`{where}`: `optimizer` expected one for all networks; got a dict of "
-            f"{sorted(optimizer)}; give one, or each network a `FitModel` of its own"
-        )
     if not isinstance(metrics, Mapping | None):
         raise TypeError(
             f"`{where}`: `metrics` expected a dict from names of reports; "
@@ -148,16 +193,17 @@ def checked(result: Any) -> tuple[tf.Tensor, Any]:
     ), extra
 
 
-def priorities(batch: Any, extra: Any) -> tuple[tf.Tensor, tf.Tensor]:
+def priorities(batch: Any, *told: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns indices and priorities that go from a step to a `PrioritizedReplay`."""
-    found = extra.get("priorities") if isinstance(extra, Mapping) else None
-    found = getattr(extra, "priorities", found)
-    if found is None:
-        raise ValueError(
-            "`FitModel.fit`: `loss_fn` expected to report `priorities` [B] for a "
-            f"PrioritizedReplay; got {extra!r:.200}; report them, as `td_loss` does"
-        )
-    return batch.indices, found
+    for extra in told:
+        found = extra.get("priorities") if isinstance(extra, Mapping) else None
+        found = getattr(extra, "priorities", found)
+        if found is not None:
+            return batch.indices, found
+    raise ValueError(
+        "`FitModel.fit`: `loss_fn` expected to report `priorities` [B] for a "
+        f"PrioritizedReplay; got {told[0]!r:.200}; report them, as `td_loss` does"
+    )
 
 
 def penalty(network: Any, dtype: tf.DType) -> tf.Tensor:
@@ -217,6 +263,25 @@ class Weighted:
         total = tf.reduce_sum(losses)
         self.mean = tf.math.divide_no_nan(total, self.total)
         self.share = tf.math.divide_no_nan(total, _over_replicas(self.total))
+
+
+class Part(NamedTuple):
+    """A loss of a batch: its mean, the network's own losses, and what it reported."""
+
+    mean: Weighted
+    penalty: tf.Tensor
+    extra: Any
+    batch: Any
+
+    @property
+    def share(self) -> tf.Tensor:
+        """This replica's part of what is to be minimised."""
+        return self.mean.share + self.penalty / n_replicas()
+
+    @property
+    def told(self) -> tuple[tf.Tensor, Any]:
+        """The loss and the reports."""
+        return self.mean.mean + self.penalty, self.extra
 
 
 def n_replicas() -> int:

@@ -107,6 +107,32 @@ class Reports:
         return self._means[phase]
 
 
+def joined(told: Mapping[str, tuple[tf.Tensor, Any]]) -> Any:
+    """Returns what several losses told as one nest of reports.
+
+    Args:
+        told: loss and reports by the name of the network; of a single loss without a
+            name the reports are returned as they are.
+    """
+    if [*told] == [""]:
+        return told[""][1]
+    found: dict[str, Any] = {}
+    for name, (loss, extra) in told.items():
+        if hasattr(extra, "_fields"):
+            extra = _worth_reading(extra._asdict())
+        if not isinstance(extra, Mapping):
+            extra = dict(_children(extra) or {"report": extra}.items())
+        further = {f"{name}_{key}": x for key, x in extra.items()}
+        both = sorted({f"{name}_loss", *found} & {*further})
+        if both:
+            raise ValueError(
+                "`FitModel`: `loss_fn` expected reports of other names than those of "
+                f"losses and each other; got {both}; rename them"
+            )
+        found |= {f"{name}_loss": loss, **further}
+    return found
+
+
 def _metrics(name: str, given: Any) -> list[keras.metrics.Metric]:
     found = []
     for each in given if isinstance(given, list | tuple) else [given]:

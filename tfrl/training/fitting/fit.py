@@ -47,6 +47,16 @@ class FitModel(keras.Model):
       the share of `epochs * steps_per_epoch`, "env_steps" what callbacks collected.
     - A target network is updated after every step, inside the compiled function.
 
+    Several networks may have a loss and an optimizer each, by the same names:
+
+        FitModel({"actor": a, "critic": c}, {"actor": loss_a, "critic": loss_c})
+        compile({"actor": keras.optimizers.Adam(3e-4), "critic": "adam"})
+
+    A loss may call them all, and moves those weights alone that its own network has:
+    all gradients are taken at the weights before the step. A network without a loss
+    stays as it is. The logs then have `actor_loss`, `critic_loss`, reports such as
+    `critic_td_error`, and `loss`, the sum.
+
     The losses are computed in float32 at least; under mixed precision end the network
     in a float32 layer, as always with Keras.
 
@@ -55,7 +65,8 @@ class FitModel(keras.Model):
             `predict` and `export` are those of a single one.
         loss_fn: function of this model and a batch that returns `LossInfo`, or a loss
             per element `[B, ...]`, or both a loss and a nest of reports. If it has an
-            argument `training`, it gets whether the network is being trained.
+            argument `training`, it gets whether the network is being trained. A dict
+            of such functions by names of networks trains each by its own.
         target_updater: of the network; its targets are saved with the model and get
             no gradient (they become not `trainable`).
         reduction: "sum_over_batch_size" divides by the number of losses,
@@ -69,7 +80,8 @@ class FitModel(keras.Model):
 
     Raises:
         TypeError: if an argument is something else.
-        ValueError: if a network is not built, `reduction` is none of the two, or the
+        ValueError: if a network is not built, `reduction` is none of the two, a loss
+            is of no network, networks with losses of their own share weights, or the
             strategy in scope is of several processes.
 
     Example:
@@ -91,14 +103,14 @@ class FitModel(keras.Model):
     def __init__(
         self,
         network: Any,
-        loss_fn: Callable[..., Any],
+        loss_fn: Callable[..., Any] | Mapping[str, Callable[..., Any]],
         target_updater: target.TargetUpdater | None = None,
         reduction: str = "sum_over_batch_size",
         **kwargs: Any,
     ) -> None:
         _fit_data.check_strategy(tf.distribute.get_strategy())
         _fit_steps.check_network(network)
-        _fit_steps.check_loss(loss_fn)
+        losses = _fit_steps.checked_losses(network, loss_fn)
         if not isinstance(target_updater, target.TargetUpdater | None):
             raise TypeError(
                 "`FitModel`: `target_updater` expected a TargetUpdater or None; got "
@@ -119,7 +131,9 @@ class FitModel(keras.Model):
                     layer.trainable = False
             self.target_network = target_updater.target_models
         self._reports = _reports.Reports()
-        self._takes_training = "training" in inspect.signature(loss_fn).parameters
+        # By the name of what they train; "" is everything.
+        self._loss_fns = losses
+        self.optimizers: dict[str, Any] = {}
         self._counts = tuple(
             tf.Variable(0, trainable=False, dtype=tf.int64, name=name)
             for name in ("env_steps", "first_iteration", "total_iterations")
@@ -156,7 +170,8 @@ class FitModel(keras.Model):
         """Says how to train; the loss is known already.
 
         Args:
-            optimizer: as of Keras.
+            optimizer: as of Keras; beside several losses a dict with one for each, or
+                the name of one, of which each gets its own.
             metrics: names of reports of `loss_fn` to a Keras metric or a list of them,
                 instead of the report's mean. A metric of one operand gets the report;
                 one of two gets a report that is a pair `(y_true, y_pred)`. Both get the
@@ -168,12 +183,14 @@ class FitModel(keras.Model):
             **others: nothing; what Keras has besides is said by `loss_fn`.
 
         Raises:
-            TypeError: if `metrics` is no dict of metrics, `optimizer` None or one of
-                several, or there is another argument, such as `loss`.
+            TypeError: if `metrics` is no dict of metrics, `optimizer` None or not what
+                the losses need, or there is another argument, such as `loss`.
         """
-        _fit_steps.check_compilation(optimizer, metrics, others)
+        _fit_steps.check_compilation(metrics, others)
+        given = _fit_steps.checked_optimizers(self._loss_fns, optimizer)
+        first, *further = self._loss_fns
         super().compile(
-            optimizer=optimizer,
+            optimizer=given[first],
             run_eagerly=run_eagerly,
             steps_per_execution=steps_per_execution,
             jit_compile=jit_compile,
@@ -181,7 +198,14 @@ class FitModel(keras.Model):
         )
         with self.distribute_strategy.scope():
             self._reports = _reports.Reports(metrics)
-            self.optimizer.build(self.trainable_variables)
+            self.optimizers = {first: self.optimizer}
+            for name in further:
+                made = keras.optimizers.get(given[name])
+                if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+                    made = keras.optimizers.LossScaleOptimizer(made)
+                self.optimizers[name] = made
+            for name, each in self.optimizers.items():
+                each.build(self._trained(name).trainable_variables)
 
     def fit(
         self,
@@ -256,15 +280,22 @@ class FitModel(keras.Model):
     def train_step(self, data: Any) -> dict[str, Any]:
         """Takes one step of the optimizer; `fit` compiles it."""
         with progress.progress_context(self.progress()):
-            with tf.GradientTape() as tape:
-                loss = self._loss(data, _reports.TRAINING)
-                loss = self.optimizer.scale_loss(loss)
-            weights = self.trainable_weights
-            gradients = tape.gradient(loss, weights)
+            parts, gradients = {}, {}
+            for name, optimizer in self.optimizers.items():
+                with tf.GradientTape() as tape:
+                    parts[name] = self._part(name, data, training=True)
+                    loss = optimizer.scale_loss(parts[name].share)
+                weights = self._trained(name).trainable_weights
+                gradients[name] = tape.gradient(loss, weights)
+            self._tell(parts, _reports.TRAINING)
             # Else one step in a few thousand takes the gradient of an early layer
             # through weights of a later one that were updated already.
-            with tf.control_dependencies([g for g in gradients if g is not None]):
-                self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+            flat = [g for each in gradients.values() for g in each if g is not None]
+            with tf.control_dependencies(flat):
+                for name, optimizer in self.optimizers.items():
+                    weights = self._trained(name).trainable_weights
+                    pairs = zip(gradients[name], weights, strict=True)
+                    optimizer.apply_gradients(pairs)
             if self.target_updater is not None:
                 self.target_updater()
         return self.get_metrics_result()
@@ -272,7 +303,8 @@ class FitModel(keras.Model):
     def test_step(self, data: Any) -> dict[str, Any]:
         """Computes losses and reports of one batch; `evaluate` compiles it."""
         with progress.progress_context(self.progress()):
-            self._loss(data, _reports.TESTING)
+            parts = {x: self._part(x, data, training=False) for x in self._loss_fns}
+            self._tell(parts, _reports.TESTING)
         return self.get_metrics_result()
 
     def progress(self) -> progress.Progress:
@@ -292,22 +324,35 @@ class FitModel(keras.Model):
             numbers = [each.numpy().item() for each in numbers]
         return progress.Progress(*numbers)
 
-    def _loss(self, data: Any, phase: str) -> tf.Tensor:
-        """Returns this replica's part of the loss, and reports."""
-        training = phase == _reports.TRAINING
+    def _trained(self, name: str) -> Any:
+        """Returns the network that a loss trains."""
+        return self.network[name] if name else self
+
+    def _part(self, name: str, data: Any, *, training: bool) -> _fit_steps.Part:
+        """Returns this replica's part of a loss."""
         batch, weights = _fit_steps.unpacked(data)
-        options = {"training": training} if self._takes_training else {}
-        result = _fit_steps.told(self.loss_fn, self, batch, **options)
+        loss_fn = self._loss_fns[name]
+        takes_training = "training" in inspect.signature(loss_fn).parameters
+        options = {"training": training} if takes_training else {}
+        result = _fit_steps.told(loss_fn, self, batch, **options)
         losses, extra = _fit_steps.checked(result)
         over_weights = self.reduction == "mean_with_sample_weight"
         mean = _fit_steps.Weighted(losses, weights, batch, over_weights=over_weights)
-        penalty = _fit_steps.penalty(self.network, losses.dtype)
+        trained = self.network[name] if name else self.network
+        penalty = _fit_steps.penalty(trained, losses.dtype)
+        return _fit_steps.Part(mean, penalty, extra, batch)
+
+    def _tell(self, parts: Mapping[str, _fit_steps.Part], phase: str) -> None:
+        """Puts what the losses told into logs and ledger."""
+        first = next(iter(parts.values()))
+        total = tf.add_n([x.mean.mean + x.penalty for x in parts.values()])
         tracker = next(each for each in self.metrics if each.name == "loss")
-        tracker.update_state(mean.mean + penalty, sample_weight=mean.total)
-        self._reports.update(phase, extra, mean.weights, mean.total)
-        if training and self._ledger is not None:
-            self._ledger.write(*_fit_steps.priorities(batch, extra))
-        return mean.share + penalty / _fit_steps.n_replicas()
+        tracker.update_state(total, sample_weight=first.mean.total)
+        extra = _reports.joined({name: x.told for name, x in parts.items()})
+        self._reports.update(phase, extra, first.mean.weights, first.mean.total)
+        if phase == _reports.TRAINING and self._ledger is not None:
+            told = [x.extra for x in parts.values()]
+            self._ledger.write(*_fit_steps.priorities(first.batch, *told))
 
     def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
         """Sets what share of the training an iteration is."""
@@ -386,6 +431,8 @@ class FitModel(keras.Model):
             return config
         names = ("optimizer", "run_eagerly", "steps_per_execution", "jit_compile")
         kept = {name: config[name] for name in names}
+        if "" not in self.optimizers:
+            kept["optimizer"] = dict(self.optimizers)
         return _fit_saving.described({**kept, "metrics": self._reports.given})
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

@@ -293,6 +293,6 @@ def _is_of_fit(metadata: Mapping[str, Any]) -> bool:
 def _variables(model: Any) -> dict[str, list[Any]]:
     return {
         "model": list(model.variables),
-        "optimizer": list(model.optimizer.variables),
+        "optimizer": [x for each in model.optimizers.values() for x in each.variables],
         "own": list(model.own_variables().values()),
     }
