@@ -38,8 +38,6 @@ def test_agents_are_made_alike_from_one_seed(config):
         agent = config.create(
             gym.spaces.Box(-1.0, 1.0, (3,)),
             gym.spaces.Discrete(2),
-            n_envs=2,
-            n_steps=32,
             seed=seed,
         )
         return [np.asarray(leaf) for leaf in tf.nest.flatten(agent)]

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
@@ -41,12 +41,14 @@ class BC:
         >>> agent = BC(hidden_units=(8,)).create(
         ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
         >>> agent.sample_actions(np.zeros((2, 3), np.float32), seed=0).shape
-        TensorShape([2])
+        (2,)
 
     References:
         Pomerleau, 1991, Efficient Training of Artificial Neural Networks for
         Autonomous Navigation.
     """
+
+    learns_from: ClassVar[str] = "batches"
 
     learning_rate: hyper_parameters.Scheduled = 6e-5
     max_gradient_norm: float | None = None
@@ -155,13 +157,17 @@ class BCAgent(pytree.PyTreeNode):
     learning_rate: Any = pytree.nonpytree_field(default=None)
 
     @property
+    def _is_created(self) -> bool:
+        return self.method == "actor" and self.head is not None
+
+    @functools.cached_property
     def policy(self) -> actor_critic.ActorCriticPolicy:
         """What acts, for evaluation, export and learners that go on from here.
 
         Raises:
             ValueError: if the agent was not made by `BC.create`.
         """
-        if self.method != "actor" or self.head is None:
+        if not self._is_created:
             raise ValueError(
                 "`BCAgent.policy`: `model` expected the network of `BC.create`; got "
                 f"{self.model.model_def!r:.80}; act by `sample_actions`"
@@ -221,8 +227,10 @@ class BCAgent(pytree.PyTreeNode):
         seed: int | tf.Tensor | None = None,
         temperature: float = 1.0,
         argmax: bool = False,
-    ) -> tf.Tensor:
+    ) -> Any:
         """Draws actions for the environment, in one compiled call.
+
+        Of an agent made by `BC.create` the policy acts, see `NetworkPolicy.act`.
 
         Args:
             observations: nest of `[B, *shape]`.
@@ -231,12 +239,18 @@ class BCAgent(pytree.PyTreeNode):
             argmax: take the most probable action.
 
         Returns:
-            Actions `[B, ...]` in the environment's dtype and bounds.
+            Actions `[B, ...]` in the environment's dtype and bounds; a tensor, but of
+            a policy that was given NumPy arrays.
 
         Raises:
             ValueError: if `temperature` is negative or not finite, or, eagerly, if an
                 observation is not finite.
         """
+        if self._is_created:
+            temperature = 0.0 if argmax else temperature
+            return self.policy.sample_actions(
+                observations, seed=seed, temperature=temperature
+            )
         for leaf in [] if tf.inside_function() else tf.nest.flatten(observations):
             if np.issubdtype(np.asarray(leaf).dtype, np.floating):
                 checks.check_finite("BCAgent.sample_actions", "observations", leaf)
@@ -397,13 +411,7 @@ def _actions(
     head = _head_of(agent, parameters)
     if greedy:
         return head.to_env(head.mode(parameters))
-    warmth = tf.cast(temperature, parameters.dtype)
-    if isinstance(head, action_heads.CategoricalHead):
-        parameters = parameters / warmth
-    else:
-        loc, log_std = tf.split(parameters, 2, axis=-1)
-        parameters = tf.concat([loc, log_std + tf.math.log(warmth)], axis=-1)
-    return head.to_env(head.sample(parameters, seed))
+    return head.to_env(head.sample(head.tempered(parameters, temperature), seed))
 
 
 _compiled_actions = tf.function(_actions, autograph=False)

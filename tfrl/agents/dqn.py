@@ -193,7 +193,8 @@ class DQNAgent(pytree.PyTreeNode):
 
         Raises:
             TypeError: if `sample` is something else.
-            ValueError: if the replicas cannot share B rows evenly.
+            ValueError: if its parts differ in K or B, or the replicas cannot share B
+                rows evenly.
         """
         data, weights = _checked(sample)
         replicated.check_rows("DQN.update", "batch_size", weights.shape[-1])
@@ -236,8 +237,19 @@ def _checked(sample: Any) -> tuple[records.Transition, Any]:
             f"draws; got {type(sample).__name__}"
             + ("" if data is None else f" of {type(data).__name__}")
         )
-    weights = sample.weights
-    return data, weights if tf.is_tensor(weights) else np.asarray(weights)
+    given = {"actions": data.actions, "rewards": data.rewards}
+    given |= {"discounts": data.discounts, "weights": sample.weights}
+    columns = {
+        name: x if tf.is_tensor(x) else np.asarray(x) for name, x in given.items()
+    }
+    shapes = {name: tuple(x.shape) for name, x in columns.items()}
+    if len({*shapes.values()}) > 1 or len(shapes["weights"]) not in (1, 2):
+        raise ValueError(
+            "`DQN.update`: `sample` expected actions, rewards, discounts and weights "
+            f"of one shape, [B] or [K, B]; got {shapes}"
+        )
+    weights = columns.pop("weights")
+    return data._replace(**columns), weights
 
 
 def _update(

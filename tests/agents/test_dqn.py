@@ -1,0 +1,357 @@
+"""Tests of `tfrl.agents.dqn` against the algorithm written out in NumPy."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.agents import _pieces, dqn
+from tfrl.core import compile, pytree, records
+from tfrl.replay.sampling import transitions
+
+S = gym.spaces
+BOX, N_ACTIONS = S.Box(-np.inf, np.inf, (3,)), 4
+K, B = 5, 6
+
+
+def make_agent(space=BOX, seed=0, **settings):
+    config = dqn.DQN(**{"hidden_units": (8,), "learning_rate": 0.01, **settings})
+    agent = config.create(space, S.Discrete(N_ACTIONS), seed=seed)
+    # A copy that is another network: what it says tells the targets apart.
+    other = config.create(space, S.Discrete(N_ACTIONS), seed=seed + 50)
+    return agent.replace(target_params=other.target_params)
+
+
+def make_sample(*outer, seed=0, weighted=True):
+    rng = np.random.default_rng(seed)
+    ended = rng.random(outer) < 0.3
+    weights = rng.uniform(0.2, 1.0, outer) if weighted else np.ones(outer)
+    data = records.Transition(
+        observations=rng.normal(size=(*outer, 3)).astype(np.float32),
+        actions=rng.integers(0, N_ACTIONS, outer),
+        rewards=rng.normal(0.0, 2.0, outer).astype(np.float32),
+        discounts=np.where(ended, 0.0, 0.97).astype(np.float32),
+        next_observations=rng.normal(size=(*outer, 3)).astype(np.float32),
+    )
+    weights = weights.astype(np.float32)
+    return transitions.Sample(data, np.zeros(outer, np.int64), weights, weights)
+
+
+def doubles(params):
+    return {
+        name.removeprefix("action_values/"): np.asarray(value, np.float64)
+        for name, value in params.items()
+    }
+
+
+def forward(params, part, x):
+    hidden = x @ params[f"{part}/hidden_0/kernel"] + params[f"{part}/hidden_0/bias"]
+    hidden = np.maximum(hidden, 0.0)
+    outputs = hidden @ params[f"{part}/output/kernel"] + params[f"{part}/output/bias"]
+    return outputs, hidden
+
+
+def values_of(params, x):
+    values, _ = forward(params, "values", x)
+    if "state/output/bias" not in params:
+        return values
+    return forward(params, "state", x)[0] + values - values.mean(-1, keepdims=True)
+
+
+def backward(params, part, x, upstream):
+    _, hidden = forward(params, part, x)
+    inner = (upstream @ params[f"{part}/output/kernel"].T) * (hidden > 0)
+    return {
+        f"{part}/hidden_0/kernel": x.T @ inner,
+        f"{part}/hidden_0/bias": inner.sum(0),
+        f"{part}/output/kernel": hidden.T @ upstream,
+        f"{part}/output/bias": upstream.sum(0),
+    }
+
+
+def written_out(agent, sample):
+    """All steps of an update: parameters, those of the copy, info and errors."""
+    config, data = agent.config, sample.data
+    params, target = doubles(agent.policy.state.params), doubles(agent.target_params)
+    moments = {name: [0.0, 0.0] for name in params}
+    infos, priorities = [], []
+    for k in range(len(sample.weights)):
+        x, later = (
+            leaf[k].astype(np.float64)
+            for leaf in (data.observations, data.next_observations)
+        )
+        rows = np.arange(len(x))
+        following = values_of(target, later)
+        chooser = values_of(params, later) if config.double else following
+        following = following[rows, chooser.argmax(-1)]
+        targets = data.rewards[k] + data.discounts[k] * following
+        values = values_of(params, x)[rows, data.actions[k]]
+        errors, delta = targets - values, config.huber_delta
+        size, bound = np.abs(errors), np.inf if delta is None else delta
+        losses = 0.5 * errors**2
+        if delta is not None:
+            losses = np.where(size <= delta, losses, delta * (size - delta / 2))
+        infos.append(
+            {
+                "loss": (sample.weights[k] * losses).mean(),
+                "q_value": values.mean(),
+                "td_error": size.mean(),
+            }
+        )
+        priorities.append(size)
+        slopes = np.zeros((len(x), N_ACTIONS))
+        slopes[rows, data.actions[k]] = (
+            -sample.weights[k] * np.clip(errors, -bound, bound) / len(x)
+        )
+        if config.dueling:
+            grads = backward(params, "state", x, slopes.sum(-1, keepdims=True))
+            slopes = slopes - slopes.mean(-1, keepdims=True)
+            grads |= backward(params, "values", x, slopes)
+        else:
+            grads = backward(params, "values", x, slopes)
+        norm = np.sqrt(sum((g**2).sum() for g in grads.values()))
+        shrunk = min(1.0, config.max_gradient_norm / norm)
+        for name, grad in grads.items():
+            first, second = moments[name]
+            first = 0.9 * first + 0.1 * shrunk * grad
+            second = 0.999 * second + 0.001 * (shrunk * grad) ** 2
+            moments[name] = [first, second]
+            step = first / (1 - 0.9 ** (k + 1))
+            step /= np.sqrt(second / (1 - 0.999 ** (k + 1))) + 1e-8
+            params[name] = params[name] - config.learning_rate * step
+        if (k + 1) % config.target_period == 0:
+            target = {
+                name: config.tau * params[name] + (1 - config.tau) * old
+                for name, old in target.items()
+            }
+    info = {name: np.mean([x[name] for x in infos]) for name in infos[0]}
+    return params, target, info, np.stack(priorities)
+
+
+def assert_params(found, expected, **close):
+    found = doubles(found)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, err_msg=name, **close)
+
+
+def assert_same(one, other, atol=1e-5):
+    one, other = tf.nest.flatten(one), tf.nest.flatten(other)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol)
+
+
+SETTINGS = {
+    "double": {"target_period": 2},
+    "single": {"double": False, "target_period": 3},
+    "duelling": {"dueling": True, "target_period": 2},
+    "polyak": {"tau": 0.3, "target_period": 1},
+    "polyak by period": {"tau": 0.3, "target_period": 2},
+    "squared": {"huber_delta": None, "target_period": 100},
+    "small huber": {"huber_delta": 0.2, "double": False, "dueling": True},
+    "clipped": {"max_gradient_norm": 0.01, "target_period": 5},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_an_update_equals_the_algorithm_written_out(name):
+    agent, sample = make_agent(**SETTINGS[name]), make_sample(K, B)
+    params, target, info, priorities = written_out(agent, sample)
+    learned, found = agent.update(sample)
+    close = {"rtol": 1e-3, "atol": 2e-5}
+    assert_params(learned.policy.state.params, params, **close)
+    assert_params(learned.target_params, target, **close)
+    np.testing.assert_allclose(found["priorities"], priorities, rtol=1e-3, atol=1e-4)
+    for key, value in info.items():
+        assert float(found[key]) == pytest.approx(value, rel=1e-3, abs=1e-4), key
+    assert int(learned.policy.state.step) == K + 1
+    assert float(found["learning_rate"]) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.25])
+def test_k_minibatches_are_k_updates_of_one(tau):
+    at_once = one_by_one = make_agent(dueling=True, target_period=3, tau=tau)
+    for seed in range(2):  # so that the count of steps goes on over updates
+        sample = make_sample(K, B, seed=seed)
+        at_once, info = at_once.update(sample)
+        priorities = []
+        for k in range(K):
+            part = tf.nest.map_structure(lambda x: x[k], sample)  # noqa: B023
+            one_by_one, found = one_by_one.update(part)
+            assert found["priorities"].shape == (B,)
+            priorities.append(found["priorities"])
+        np.testing.assert_allclose(info["priorities"], priorities, rtol=1e-4, atol=1e-5)
+    assert_same(
+        (at_once.policy, at_once.target_params),
+        (one_by_one.policy, one_by_one.target_params),
+    )
+
+
+def test_weights_scale_losses():
+    agent, sample = make_agent(), make_sample(1, B, weighted=False)
+    _, full = agent.update(sample)
+    _, half = agent.update(sample._replace(weights=0.5 * sample.weights))
+    assert float(half["loss"]) == pytest.approx(0.5 * float(full["loss"]), rel=1e-5)
+    np.testing.assert_allclose(half["priorities"], full["priorities"], rtol=1e-5)
+
+
+def test_a_row_of_no_weight_has_no_influence():
+    agent, sample = make_agent(), make_sample(2, B)
+    weights = np.array(sample.weights)
+    weights[:, 0] = 0.0
+    sample = sample._replace(weights=weights)
+    rewards = np.array(sample.data.rewards)
+    rewards[:, 0] = 1e3
+    spoiled = sample._replace(data=sample.data._replace(rewards=rewards))
+    assert_same(agent.update(sample)[0].policy, agent.update(spoiled)[0].policy)
+
+
+def test_the_old_agent_stays_and_updates_repeat():
+    agent, sample = make_agent(target_period=1), make_sample(K, B)
+    before = [np.array(x) for x in tf.nest.flatten(agent)]
+    first, second = (agent.update(sample)[0] for _ in range(2))
+    for leaf, value in zip(tf.nest.flatten(agent), before, strict=True):
+        np.testing.assert_array_equal(leaf, value)
+    for one, two in zip(*map(tf.nest.flatten, (first, second)), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert isinstance(agent, pytree.PyTreeNode)
+    assert first.policy.state.model_def is agent.policy.state.model_def
+
+
+def test_one_trace_for_all_updates_and_agents_of_a_kind():
+    make_agent(hidden_units=(7,)).update(make_sample(K, B))
+    before = compile.trace_count(dqn._compiled_update)
+    for seed in range(2):
+        agent = make_agent(hidden_units=(7,), seed=seed)
+        for step in range(3):
+            agent, _ = agent.update(make_sample(K, B, seed=step))
+    assert compile.trace_count(dqn._compiled_update) == before
+
+
+def test_updates_in_pieces_are_those_of_one_call(monkeypatch):
+    agent, sample = make_agent(target_period=2), make_sample(K, B)
+    whole = agent.update(sample)
+    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
+    assert_same(agent.update(sample), whole)
+
+
+def test_images_are_learned_from():
+    space = S.Box(0, 255, (36, 36, 1), np.uint8)
+    agent = make_agent(space, dueling=True)
+    sample, rng = make_sample(2, 3), np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (2, 2, 3, 36, 36, 1), np.uint8)
+    data = sample.data._replace(observations=pixels[0], next_observations=pixels[1])
+    learned, info = agent.update(sample._replace(data=data))
+    assert all(np.isfinite(x).all() for x in info.values())
+    for name, value in learned.policy.state.params.items():
+        assert np.any(value != agent.policy.state.params[name]), name
+    assert learned.policy.act(pixels[0, 0], seed=0).actions.shape == (3,)
+
+
+def test_nests_are_learned_from():
+    space = S.Dict(x=BOX, k=S.Discrete(3))
+    agent, sample = make_agent(space), make_sample(2, 3)
+    shown = [
+        {"x": x, "k": np.full((2, 3), 2)}
+        for x in (sample.data.observations, sample.data.next_observations)
+    ]
+    data = sample.data._replace(observations=shown[0], next_observations=shown[1])
+    _, info = agent.update(sample._replace(data=data))
+    assert np.isfinite(info["loss"])
+
+
+def two_replicas():
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+    )
+
+
+@pytest.mark.parametrize("target_period", [1, 3])
+def test_two_replicas_learn_what_one_learns(target_period):
+    alone = shared = make_agent(target_period=target_period, tau=0.5)
+    strategy = two_replicas()
+    for seed in range(2):
+        sample = make_sample(K, B, seed=seed)
+        alone, expected = alone.update(sample)
+        with strategy.scope():
+            shared, info = shared.update(sample)
+        assert_same(info, expected)
+    assert_same(shared, alone)
+
+
+def test_rows_that_replicas_cannot_share_are_refused():
+    agent = make_agent()
+    message = "`DQN.update`: `batch_size` expected .* 2 replicas .* got 5"
+    with two_replicas().scope(), pytest.raises(ValueError, match=message):
+        agent.update(make_sample(K, 5))
+
+
+def wrong():
+    flags, sample = np.zeros((2, 3), bool), make_sample(K, B)
+    trajectory = records.Trajectory(*[np.zeros((2, 3), "f")] * 3, *[flags] * 4)
+    return {
+        "trajectory": (trajectory, TypeError, "got Trajectory"),
+        "sequences": (sample._replace(data=trajectory), TypeError, "of Trajectory"),
+        "transitions": (sample.data, TypeError, "got Transition"),
+        "none": (None, TypeError, "got NoneType"),
+        "dictionary": ({"observations": flags}, TypeError, "got dict"),
+        "weights": (sample._replace(weights=np.ones(B)), ValueError, "one shape"),
+        "rank": (make_sample(1, K, B), ValueError, "one shape"),
+        "rewards": (
+            sample._replace(data=sample.data._replace(rewards=np.ones((K, 1), "f"))),
+            ValueError,
+            "one shape",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", wrong())
+def test_other_experience_is_refused(name):
+    experience, error, message = wrong()[name]
+    with pytest.raises(error, match=f"`DQN.update`: `sample` expected .*{message}"):
+        make_agent().update(experience)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"learning_rate": 0.0}, ValueError),
+        ({"epsilon": 1.5}, ValueError),
+        ({"epsilon": -0.5}, ValueError),
+        ({"target_period": 0}, ValueError),
+        ({"target_period": 1.5}, TypeError),
+        ({"tau": 2.0}, ValueError),
+        ({"huber_delta": 0.0}, ValueError),
+        ({"max_gradient_norm": -1.0}, ValueError),
+        ({"hidden_units": 8}, TypeError),
+        ({"hidden_units": (0,)}, ValueError),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused(settings, error):
+    (name,) = settings
+    with pytest.raises(error, match=f"`DQN`: `{name}` expected"):
+        dqn.DQN(**settings)
+
+
+@pytest.mark.parametrize("space", [BOX, S.MultiDiscrete([2, 2])], ids=str)
+def test_other_actions_are_refused(space):
+    with pytest.raises(TypeError, match="`action_space` expected a Discrete space"):
+        dqn.DQN().create(BOX, space)
+
+
+@pytest.mark.slow
+def test_learns_which_arm_pays():
+    agent = make_agent(learning_rate=0.02, target_period=10)
+    rng = np.random.default_rng(0)
+    for step in range(30):
+        sample = make_sample(10, 32, seed=step)
+        actions = rng.integers(0, N_ACTIONS, (10, 32))
+        rewards = (actions == 2).astype(np.float32)
+        data = sample.data._replace(actions=actions, rewards=rewards)
+        data = data._replace(discounts=np.zeros((10, 32), np.float32))
+        agent, _ = agent.update(sample._replace(data=data))
+    x = rng.normal(size=(50, 3)).astype(np.float32)
+    assert (agent.policy.act(x, temperature=0.0).actions == 2).all()
+    target = np.tile([0.0, 0.0, 1.0, 0.0], (50, 1))
+    np.testing.assert_allclose(agent.policy.parameters(x), target, atol=0.2)
