@@ -1,5 +1,7 @@
 """Several replicas learn what one learns from the same batch."""
 
+import contextlib
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -185,6 +187,68 @@ def test_one_device_computes_where_its_strategy_says():
         assert replicated.run_update(update, tf.constant(3.0)).device.endswith("CPU:1")
         assert replicated.run_alone(tf.square, 3.0).device.endswith("CPU:1")
     assert replicated.run_update(update, tf.constant(3.0)).device.endswith("CPU:0")
+
+
+def quadratic(n_steps=5, n_rows=8):
+    """A state, a loss of it and batches, and what K steps by hand make of them."""
+    x = np.random.default_rng(0).normal(1.0, 0.5, (n_steps, n_rows))
+    state = train_state.TrainState.create(
+        tf.multiply, tf.constant(0.5, tf.float64), gradient_transforms.sgd(0.1)
+    )
+
+    def loss_fn(state, params, rows):
+        loss = tf.reduce_mean((state(rows["x"], params=params) - 1.0) ** 2)
+        return loss, {"loss": loss, "nest": {"mean": tf.reduce_mean(rows["x"])}}
+
+    params, losses = 0.5, []
+    for row in x:
+        losses.append(((params * row - 1.0) ** 2).mean())
+        params -= 0.1 * (2.0 * (params * row - 1.0) * row).mean()
+    return state, loss_fn, {"x": x}, params, np.mean(losses)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 5])
+@pytest.mark.parametrize("where", ["alone", "replicas"])
+def test_take_steps_is_k_steps_by_hand(two, where, n_steps):
+    state, loss_fn, batches, params, loss = quadratic(n_steps)
+    scope = two.scope() if where == "replicas" else contextlib.nullcontext()
+    update = replicated.compiled_update(
+        lambda state, batches: replicated.take_steps(state, loss_fn, batches)
+    )
+    with scope:
+        found, info = replicated.run_update(update, state, batches)
+    np.testing.assert_allclose(found.params, params, rtol=1e-10)
+    np.testing.assert_allclose(info["loss"], loss, rtol=1e-10)
+    np.testing.assert_allclose(info["nest"]["mean"], batches["x"].mean(), rtol=1e-10)
+    assert int(found.step) == n_steps + 1 and int(state.step) == 1
+
+
+def test_take_steps_needs_rows_for_each_replica(two):
+    state, loss_fn, batches, *_ = quadratic(n_rows=7)
+    update = replicated.compiled_update(
+        lambda state, batches: replicated.take_steps(state, loss_fn, batches)
+    )
+    with two.scope(), pytest.raises(ValueError, match="7"):
+        replicated.run_update(update, state, batches)
+
+
+def test_a_compiled_update_is_traced_once_for_one_shape():
+    traced = []
+
+    def update(state, x):
+        traced.append(1)
+        return state.apply_loss_fn(
+            loss_fn=lambda params: tf.reduce_mean(state(x, params=params) ** 2)
+        )
+
+    compiled = replicated.compiled_update(update)
+    state, *_ = quadratic()
+    for value in (1.0, 2.0):
+        x = tf.fill([3], tf.constant(value, tf.float64))
+        expected = float(state.params) * (1.0 - 0.2 * value**2)
+        state = compiled(state, x)
+        assert float(state.params) == pytest.approx(expected)
+    assert len(traced) == compiled.trace_count() == 1
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ class Experience(NamedTuple):
 
     Attributes:
         observations: nest of `[R, *shape]`, normalized.
-        actions: `[R, ...]`, raw.
+        actions: nest of `[R, ...]`, raw.
         weights: `[R]`, 1 for experience and 0 for rows that carry none.
         log_probs: `[R]`, of the actions taken.
         values: `[R]`.
@@ -30,7 +30,7 @@ class Experience(NamedTuple):
     """
 
     observations: Any
-    actions: tf.Tensor
+    actions: Any
     weights: tf.Tensor
     log_probs: tf.Tensor
     values: tf.Tensor
