@@ -61,6 +61,14 @@ def test_evaluate(folder, capsys):
     assert "3 episodes" in out
     # The time limit of the run holds.
     assert expected <= 30.0
+    (best,) = checkpoints.list_steps(folder / "best")
+    assert call("evaluate", folder, "--step=best") == 0
+    assert f"after {best} environment steps" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        call("evaluate", folder, "--step=worst")
+    assert (
+        "expected environment steps or 'best'; got 'worst'" in capsys.readouterr().err
+    )
     first = checkpoints.list_steps(folder)[0]
     assert call("evaluate", folder, f"--step={first}") == 0
     assert f"after {first} environment steps" in capsys.readouterr().out

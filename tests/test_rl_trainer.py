@@ -59,6 +59,9 @@ def test_every_config_trains(config, tmp_path, capsys):
     text = config.read_text()
     assert "# Expected over" in text and "Source" in text
     small = [*SMALL, *(SMALL_PPO if "@PPO" in text else [])]
+    if "@Replayed" in text:
+        small = [each.replace("Trajectories", "Replayed") for each in small]
+        small.append("--config=Replayed.learning_starts = 64")
     assert run(tmp_path, config=config, small=small) == 0
     assert "final evaluation: return" in capsys.readouterr().out
     metrics = run_log.read_metrics(tmp_path / "metrics.csv")

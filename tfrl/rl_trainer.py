@@ -33,6 +33,7 @@ from tfrl.core import checks
 from tfrl.distribute import strategies
 from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
+from tfrl.policies import network_policy
 from tfrl.schedules import schedulers
 from tfrl.summaries.plotting import curves
 from tfrl.training import cadence, evaluation, experience, saved_run, trainer
@@ -90,7 +91,8 @@ def train_rl(
 
     That is `config.gin` (what was used, enough to repeat the run where gin can say it),
     `run.json` (the same for programs: enough to open the run), `metrics.csv`,
-    TensorBoard events, `checkpoints/`, and at the end `policy/` (a SavedModel) and
+    TensorBoard events, `checkpoints/`, `best/` (the agent that was evaluated best), and
+    at the end `policy/` (a SavedModel, of a policy of `tfrl.policies`) and
     `learning_curve.png` (with matplotlib installed).
 
     Args:
@@ -148,6 +150,8 @@ def train_rl(
     if rehearsal_strategy is not None:
         with contextlib.closing(running):
             given = running.gather()
+            while given is None:  # a replay that is too small yet
+                given = running.gather()
             return rehearsal.rehearse(
                 running.agent,
                 given,
@@ -160,13 +164,14 @@ def train_rl(
         played = running.run()
         if played is None or not running.is_chief:
             return played
-        export.export_policy(
-            running.agent,
-            running.directory / "policy",
-            running.observation_space,
-            running.action_space,
-            overwrite=True,
-        )
+        if isinstance(running.agent.policy, network_policy.NetworkPolicy):
+            export.export_policy(
+                running.agent,
+                running.directory / "policy",
+                running.observation_space,
+                running.action_space,
+                overwrite=True,
+            )
     if importlib.util.find_spec("matplotlib") is not None:
         curves.plot_learning_curve(
             running.directory / "metrics.csv",

@@ -457,6 +457,7 @@ class RecurrentNetwork(_SpaceNetwork):
             units,
             kernel_initializer=keras.initializers.GlorotUniform(seed + 300),
             recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 301),
+            seed=seed + 302,
             name="memory",
             dtype="float32",
         )

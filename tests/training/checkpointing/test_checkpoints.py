@@ -390,3 +390,26 @@ def test_a_full_disk_is_an_os_error(tmp_path, monkeypatch):
             save(tmp_path, 2)
     assert load(tmp_path) == 1
     assert sorted(os.listdir(tmp_path / "checkpoints")) == [".lock", "step-1"]
+
+
+def test_numbers_that_keras_gave_may_differ(tmp_path):
+    def network(*names):
+        return {f"net/{name}/kernel": np.full([3], i) for i, name in enumerate(names)}
+
+    checkpoints.save_run(tmp_path, 1, network("dense_2", "dense_10", "own_1"), {})
+    for template in (
+        network("dense", "dense_1", "own_1"),
+        network("dense_10", "dense_11", "own_1"),
+        network("dense_2", "dense_10", "own_1"),
+    ):
+        found, _, _ = checkpoints.load_run(tmp_path, template)
+        np.testing.assert_equal(found, template)
+    for names in (
+        ("dense", "dense_1", "own"),
+        ("dense", "dense_1", "own_2"),
+        ("dense", "own_1"),
+        ("dense", "dense_1", "dense_2"),
+        ("dense", "dense_1", "dense_2", "own_1"),
+    ):
+        with pytest.raises(ValueError, match="of another agent or shape"):
+            checkpoints.load_run(tmp_path, network(*names))

@@ -6,6 +6,7 @@ import tensorflow as tf
 from gymnasium.vector import AutoresetMode
 from toy_envs import LAYOUTS, MODES, Walk, act, box_of, vector
 
+from tfrl.policies import policy
 from tfrl.training.collecting import collection
 
 
@@ -150,7 +151,8 @@ def test_to_env_gets_the_raw_actions_and_rows_keep_them():
         return (actions - 10).astype(np.int64)
 
     collector = collection.Collector(vector(AutoresetMode.DISABLED), 6, 0)
-    trajectory = collector.collect(lambda obs: act(obs) + 10, shifted)
+    chooser = policy.FunctionPolicy(lambda obs: act(obs) + 10, shifted)
+    trajectory = collector.collect(chooser)
     np.testing.assert_array_equal(trajectory.actions, seen)
     assert trajectory.actions.min() >= 10
 

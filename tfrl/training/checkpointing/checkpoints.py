@@ -25,7 +25,12 @@ from typing import Any, Self
 import tensorflow as tf
 
 from tfrl.core import checks, durable, file_locks, regular_files
-from tfrl.training.checkpointing import _named_arrays, _refusals, _sealed_folder
+from tfrl.training.checkpointing import (
+    _keras_names,
+    _named_arrays,
+    _refusals,
+    _sealed_folder,
+)
 from tfrl.training.serializing import _typed_json
 
 _FORMAT = 1
@@ -33,6 +38,7 @@ _MANIFEST = "manifest.json"
 _METADATA = "metadata.json"
 _STATE = "state"
 _LIKE = {"step": int, "arrays": {str: ([str, [(int, None)]], [str, None], None)}}
+_PART = re.compile(r"/|~1")
 _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
 
 
@@ -146,7 +152,8 @@ def load_run(
     Args:
         directory: folder of the run.
         template: nest of the structure that was saved; only names, shapes and dtypes
-            of its leaves are used, so `tf.TensorSpec` leaves do.
+            of its leaves are used, so `tf.TensorSpec` leaves do. Of names that Keras
+            gave to layers the numbers may differ, not the order.
         step: the one step to read, or `None` for the newest.
 
     Returns:
@@ -175,6 +182,7 @@ def load_run(
         else:
             manifest = _requested(folder, step)
         chosen = folder / f"step-{step}"
+        leaves = _as_saved(leaves, manifest["arrays"])
         found = _named_arrays.array_differences(
             manifest["arrays"], _named_arrays.describe_arrays(leaves)
         )
@@ -188,6 +196,23 @@ def load_run(
         text = regular_files.read_file(chosen / _METADATA)
     state = tf.nest.pack_sequence_as(template, list(values.values()))
     return state, _metadata(chosen, text), step
+
+
+def _as_saved(leaves: dict[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns leaves by the names on the disk, if only numbers of Keras differ.
+
+    Keras numbers layers that were given no name, through all that a process makes.
+    """
+    if leaves.keys() == saved.keys():
+        return leaves
+    here, there = (
+        _keras_names.renumbered([_PART.sub(".", name) for name in names])
+        for names in (leaves, saved)
+    )
+    known = dict(zip(there, saved, strict=True))
+    if {*here} != {*there} or len(known) < max(len(leaves), len(saved)):
+        return leaves
+    return {known[name]: leaf for name, leaf in zip(here, leaves.values(), strict=True)}
 
 
 def list_steps(directory: durable.Path) -> list[int]:
