@@ -117,3 +117,21 @@ def sample_data(source):
     """A sample as a dataset of one element."""
     sample = replay.UniformReplay(source, seed=0).sample(8)
     return tf.data.Dataset.from_tensors(sample)
+
+
+class BreakOffError(Exception):
+    pass
+
+
+def break_off_in(epoch, batch=1):
+    """A callback that raises in the middle of an epoch."""
+    current = []
+
+    def end(batch_now, logs):
+        if current and current[-1] == epoch and batch_now == batch:
+            raise BreakOffError
+
+    callback = keras.callbacks.Callback()
+    callback.on_epoch_begin = lambda epoch, logs=None: current.append(epoch)
+    callback.on_train_batch_end = lambda batch, logs=None: end(batch, logs)
+    return callback

@@ -17,24 +17,6 @@ from tfrl import replay, training
 from tfrl.training.checkpointing import _checkpointed
 
 
-class BreakOffError(Exception):
-    pass
-
-
-def break_off_in(epoch, batch=1):
-    """A callback that raises in the middle of an epoch."""
-    current = []
-
-    def end(batch_now, logs):
-        if current and current[-1] == epoch and batch_now == batch:
-            raise BreakOffError
-
-    callback = keras.callbacks.Callback()
-    callback.on_epoch_begin = lambda epoch, logs=None: current.append(epoch)
-    callback.on_train_batch_end = lambda batch, logs=None: end(batch, logs)
-    return callback
-
-
 def run_q(folder, epochs, broken=None, kind=replay.UniformReplay, **options):
     """A DQN-like run with dropout; returns its model, logs and store."""
     model = examples.q_model(**options)
@@ -97,8 +79,8 @@ def run_rollouts(folder, epochs, broken=None):
 )
 def test_the_same_weights_as_without_interruption(tmp_path, run, options):
     right, history, store = run(tmp_path / "right", 5, **options)
-    with pytest.raises(BreakOffError):
-        run(tmp_path / "run", 5, break_off_in(3), **options)
+    with pytest.raises(examples.BreakOffError):
+        run(tmp_path / "run", 5, examples.break_off_in(3), **options)
     model, rest, other = run(tmp_path / "run", 5, **options)
     assert rest.epoch == [3, 4]
     for name, values in history.history.items():

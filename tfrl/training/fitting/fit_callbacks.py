@@ -123,6 +123,11 @@ class Collect(keras.callbacks.Callback):
         self._every, self._batches = every_batches, 0
 
     @property
+    def envs(self) -> VectorEnv:
+        """What is played in."""
+        return self._player.collector.envs
+
+    @property
     def env_steps(self) -> int:
         """Steps of experience so far, over all environments."""
         return self._player.collector.env_steps

@@ -110,6 +110,11 @@ class Rollouts(keras.callbacks.Callback):
         self._order = np.empty(0, np.int64)
         self._fresh = False
 
+    @property
+    def envs(self) -> VectorEnv:
+        """What is played in."""
+        return self._player.collector.envs
+
     def minibatches(self, model: Any) -> tf.data.Dataset:
         """Returns the dataset that `fit` reads; `FitModel.fit` asks for it.
 

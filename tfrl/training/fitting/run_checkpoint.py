@@ -16,13 +16,14 @@ from tfrl.training.checkpointing import (
     _sealed_folder,
     checkpoints,
 )
+from tfrl.training.fitting import _fit_run, agent_model
 
 # By `tf.train.Checkpoint`.
 _TAKEN = ("save_counter", "self")
 
 
 class RunCheckpoint(keras.callbacks.Callback):
-    """Saves a run of `FitModel.fit` at the end of epochs and resumes it.
+    """Saves a run of `FitModel.fit` or `AgentModel.fit` at epochs' ends and resumes it.
 
     When `fit` begins, and a run is in the folder, everything is restored and the epochs
     done are not repeated: the weights become those that a run without interruption
@@ -35,6 +36,12 @@ class RunCheckpoint(keras.callbacks.Callback):
 
     Keras' callbacks keep their memories to themselves: `EarlyStopping` begins anew.
 
+    A run of an `AgentModel` is one like those of `Trainer`: the agent is saved under
+    its environment steps (its minibatches, where nothing is played), and each epoch is
+    a row of `metrics.csv`. Made by `AgentModel.create` the model leaves a `run.json`
+    too, so that `tfrl evaluate`, `record`, `export`, `plot` and `doctor` and
+    `tfrl.rl_trainer.open_run` take the folder. `fit` resumes it, not `Trainer`.
+
     A save is complete or not there, whenever the process is killed. While `fit` runs
     no other run may use the folder. List this callback last.
 
@@ -46,6 +53,9 @@ class RunCheckpoint(keras.callbacks.Callback):
             saves.
         every_epochs: epochs between saves; the last epoch is saved in any case.
         keep: how many saves stay.
+        make_envs: of an `AgentModel`: maps `n_envs=` to environments in which others
+            are to evaluate the run; by default what `Collect` or `Rollouts` among the
+            parts plays in, if `make_vec` can make it.
 
     Raises:
         TypeError: if a part is something else.
@@ -71,6 +81,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         parts: Mapping[str, Any] | None = None,
         every_epochs: int = 1,
         keep: int = 3,
+        make_envs: Any = None,
     ) -> None:
         super().__init__()
         where = "RunCheckpoint"
@@ -91,14 +102,21 @@ class RunCheckpoint(keras.callbacks.Callback):
                     "rename it"
                 )
             _kind(name, part)
+        if make_envs is not None and not callable(make_envs):
+            raise TypeError(
+                f"`{where}`: `make_envs` expected a function of `n_envs`; got "
+                f"{make_envs!r:.80}"
+            )
         self._every_epochs, self._keep = every_epochs, keep
+        self._make_envs = make_envs
+        self._run: _fit_run.FitRun | None = None
         self._lock: checkpoints.RunLock | None = None
 
     def before_fit(self, model: Any) -> int:
         """Locks the folder and restores what is in it; `FitModel.fit` calls it.
 
         Args:
-            model: the `FitModel`, compiled.
+            model: the `FitModel` or `AgentModel`, compiled.
 
         Returns:
             How many epochs are done.
@@ -106,19 +124,27 @@ class RunCheckpoint(keras.callbacks.Callback):
         lock = checkpoints.RunLock(self.directory)
         lock.__enter__()
         self._lock = lock
-        if checkpoints.latest_step(self.directory) is None:
+        is_new = checkpoints.latest_step(self.directory) is None
+        if isinstance(model, agent_model.AgentModel):
+            envs = [part.envs for part in self._parts.values() if hasattr(part, "envs")]
+            self._run = _fit_run.FitRun(self.directory, model, envs, self._make_envs)
+            if is_new:
+                self._run.begin()
+        if is_new:
             return 0
-        template = tf.nest.map_structure(
-            lambda variable: tf.TensorSpec(variable.shape, variable.dtype),
-            _variables(model),
+        state, metadata, step = checkpoints.load_run(
+            self.directory, self._template(model)
         )
-        state, metadata, epoch = checkpoints.load_run(self.directory, template)
-        self._check_parts(metadata, epoch)
-        for variable, value in zip(
-            tf.nest.flatten(_variables(model)), tf.nest.flatten(state), strict=True
-        ):
-            variable.assign(value)
-        self._restore_tracked(metadata, epoch)
+        self._check_parts(metadata, step)
+        if self._run is not None:
+            self._run.resume(state, metadata, step)
+        else:
+            for variable, value in zip(
+                tf.nest.flatten(_variables(model)), tf.nest.flatten(state), strict=True
+            ):
+                variable.assign(value)
+        epoch = step if self._run is None else metadata["fit"]["epoch"]
+        self._restore_tracked(metadata, step)
         for name, value in metadata["states"].items():
             part = self._parts[name]
             try:
@@ -138,9 +164,11 @@ class RunCheckpoint(keras.callbacks.Callback):
 
     def after_fit(self) -> None:
         """Gives the folder back; `FitModel.fit` calls it, also after an error."""
+        if self._run is not None:
+            self._run.close()
         if self._lock is not None:
             self._lock.__exit__()
-        self._lock = None
+        self._lock = self._run = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """Makes sure that the run was restored."""
@@ -151,9 +179,11 @@ class RunCheckpoint(keras.callbacks.Callback):
                 "keras.callbacks.BackupAndRestore with it"
             )
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Saves."""
         done = epoch + 1
+        if self._run is not None:
+            self._run.write(done, {} if logs is None else logs)
         last = done == self.params.get("epochs") or self.model.stop_training
         if done % self._every_epochs and not last:
             return
@@ -163,14 +193,27 @@ class RunCheckpoint(keras.callbacks.Callback):
                 states[name] = part.bit_generator.state
             elif _kind(name, part) == "callback":
                 states[name] = part.state()
-        metadata = {"states": states, "tracked": self._save_tracked(done)}
-        state = tf.nest.map_structure(tf.convert_to_tensor, _variables(self.model))
-        checkpoints.save_run(self.directory, done, state, metadata, keep=self._keep)
-        folder = self._tracked_folder(done).parent
+        step = done if self._run is None else self._run.step
+        metadata = {"states": states, "tracked": self._save_tracked(step)}
+        if self._run is not None:
+            state, metadata["fit"] = self.model.agent, self._run.state(done)
+            metadata["log"] = metadata["fit"].pop("log")
+        else:
+            state = tf.nest.map_structure(tf.convert_to_tensor, _variables(self.model))
+        checkpoints.save_run(self.directory, step, state, metadata, keep=self._keep)
+        folder = self._tracked_folder(step).parent
         kept = {f"step-{step}" for step in checkpoints.list_steps(self.directory)}
         for old in folder.glob("step-*"):
             if old.name not in kept:
                 durable.remove_folder(old)
+
+    def _template(self, model: Any) -> Any:
+        if self._run is not None:
+            return model.agent
+        return tf.nest.map_structure(
+            lambda variable: tf.TensorSpec(variable.shape, variable.dtype),
+            _variables(model),
+        )
 
     def _of_kind(self, kind: str) -> dict[str, Any]:
         parts = self._parts.items()
@@ -228,7 +271,8 @@ class RunCheckpoint(keras.callbacks.Callback):
             ) from error
 
     def _check_parts(self, metadata: Mapping[str, Any], step: int) -> None:
-        if not _is_of_fit(metadata):
+        of_agent = self._run is not None
+        if not _is_of_fit(metadata) or of_agent != ("fit" in metadata):
             raise ValueError(
                 "`RunCheckpoint`: `directory` expected a run of `fit`; got something "
                 f"else in epoch {step} of {self.directory}; choose another folder"
