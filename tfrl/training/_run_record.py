@@ -23,7 +23,10 @@ from tfrl.training.configuring import _digested, _gin_calls, _kept_arguments
 from tfrl.training.serializing import _typed_json
 
 # What a run may go on with as it likes: how long, how often, in which processes.
-_FREE = ("n_epochs", "total_env_steps", "intervals", "make_envs.vectorization")
+_FREE = (
+    *("n_epochs", "total_env_steps", "stop_at_return", "intervals"),
+    "make_envs.vectorization",
+)
 _NAME, _CONFIG = "run.json", "config.gin"
 _FORMAT = 1
 
@@ -69,7 +72,7 @@ class RunRecord(NamedTuple):
             return None
         what = ", ".join(f"{place} = {text}" for place, text in self.lost.items())
         return (
-            f"another process opens this run without its environments: got {what}; "
+            f"another process cannot make all of this run again: got {what}; "
             "define it in a module that can be imported, or use functools.partial of "
             "what is in one"
         )
@@ -160,6 +163,11 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
     old = read("Trainer", directory)
     if old is None:
         return new
+    if ("fit" in old.arguments) != ("fit" in new.arguments):
+        raise ValueError(
+            f"`Trainer`: `resume` expected a run of a trainer; got {str(directory)!r}, "
+            "one of `AgentModel.fit`; go on with the program that made it"
+        )
     changes: dict[str, tuple[str, str]] = {}
     for name, value in new.arguments.items():
         if name in old.arguments and name not in _FREE:

@@ -168,10 +168,47 @@ def test_runs_of_others(tmp_path):
         trainer.run(quiet=True)
     envs = make_envs()
     model = model_of(config, envs)
+    kept = training.Checkpointer(folder, learner=model.agent)
+    assert kept.has_checkpoint() and kept.has_checkpoint("best")
+    assert [kept.load(), kept.load("best"), kept.load(8)] == [8, 8, 8]
+    assert_same(tf.nest.flatten(kept["learner"]), tf.nest.flatten(trainer.agent))
+    assert not kept.has_checkpoint(7)
+    with pytest.raises(ValueError, match="of another agent or shape"):
+        training.Checkpointer(folder, learner=model.agent.policy).load()
+    with pytest.raises(ValueError, match="`kwargs` expected the agent alone"):
+        training.Checkpointer(folder, a=model.agent, b=tf.Variable(0.0)).load()
+    with pytest.raises(ValueError, match="a run; load all of it"):
+        kept.load(including_optimizer=False)
     rollouts = training.Rollouts(envs, n_steps=4)
     saved = training.RunCheckpoint(folder, {"rollouts": rollouts})
     with pytest.raises(ValueError, match="`RunCheckpoint`: `directory` expected a run"):
         model.fit(rollouts, steps_per_epoch=1, callbacks=[saved], verbose=0)
+
+
+def test_a_trainer_does_not_take_it(tmp_path):
+    run_ppo(tmp_path)
+    for override in (False, True):
+        trainer = training.Trainer(
+            tmp_path,
+            seed=1,
+            resume=True,
+            agent=PPO,
+            make_envs=make_envs,
+            n_envs=2,
+            experience=training.Trajectories(8),
+            override=override,
+        )
+        with pytest.raises(ValueError, match="one of `AgentModel.fit`; go on with"):
+            trainer.__enter__()
+
+
+def test_a_checkpointer_reads_it(tmp_path):
+    model = run_ppo(tmp_path)
+    kept = training.Checkpointer(
+        tmp_path, agent=model_of(PPO, make_envs(), n_envs=2).agent
+    )
+    assert kept.load() == 4 * 4 * 16
+    assert_same(tf.nest.flatten(kept["agent"]), tf.nest.flatten(model.agent))
 
 
 def test_bad_arguments(tmp_path):

@@ -19,6 +19,7 @@ from tfrl.training.checkpointing import (
     _matching,
     _object_parts,
     _refusals,
+    checkpoints,
 )
 
 
@@ -48,8 +49,11 @@ class Checkpointer:
 
     Optimizers have to be built, also for a load: their variables are there only then.
 
+    The folder of a run, of `Trainer` or of `AgentModel.fit`, is read too: its agent, by
+    an item like it, whatever its name.
+
     Args:
-        ckpt_dir: folder of the checkpoints; created if missing.
+        ckpt_dir: folder of the checkpoints, created if missing; or that of a run.
         **kwargs: the objects by name.
 
     Attributes:
@@ -109,7 +113,8 @@ class Checkpointer:
             Whether there is one.
         """
         where = "Checkpointer.has_checkpoint"
-        return bool(_checkpoint_folder.meant(where, self._folder, global_step))
+        meant = _checkpoint_folder.meant(where, self._folder, global_step)
+        return bool(meant or self._steps_of_run(global_step))
 
     def save(
         self,
@@ -221,6 +226,13 @@ class Checkpointer:
             None: True,
         }
         parts = _checkpointed.Parts(where, self._items)
+        if self._steps_of_run(global_step):
+            if ignored or not all(included.values()):
+                raise ValueError(
+                    f"`{where}`: `ckpt_dir` expected checkpoints, of which parts can "
+                    f"be left out; got {self._folder}, a run; load all of it"
+                )
+            return self._load_run(where, global_step, parts)
 
         def is_wanted(name: str, kind: str | None) -> bool:
             return included[kind] and not any(
@@ -245,6 +257,31 @@ class Checkpointer:
             stacklevel=2,
         )
         return -1
+
+    def _steps_of_run(self, global_step: int | str) -> list[int]:
+        """Returns the steps meant of a run of `Trainer` or `fit` in the folder."""
+        if _checkpoint_folder.steps(self._folder):
+            return []
+        folder = self._folder / "best" if global_step == "best" else self._folder
+        steps = checkpoints.list_steps(folder)
+        return [x for x in steps if isinstance(global_step, str) or x == global_step]
+
+    def _load_run(
+        self, where: str, global_step: int | str, parts: _checkpointed.Parts
+    ) -> int:
+        """Loads the agent of a run."""
+        name, *others = self._items
+        if others or not parts.found[name].immutable:
+            raise ValueError(
+                f"`{where}`: `kwargs` expected the agent alone, to load the run in "
+                f"{self._folder}; got {sorted(self._items)}; give `agent=` the agent"
+            )
+        folder = self._folder / "best" if global_step == "best" else self._folder
+        step = None if isinstance(global_step, str) else global_step
+        agent, _, found = checkpoints.load_run(folder, self._items[name], step)
+        self._items[name] = agent
+        self.missing = self.unexpected = ()
+        return found
 
     def _present(self, where: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the items, the immutable ones as they are given."""

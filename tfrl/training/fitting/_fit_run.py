@@ -132,6 +132,7 @@ class FitRun:
             "network": given.get("network"),
             "total_env_steps": None,
             "intervals": cadence.Intervals(),
+            "fit": True,
         }
         like: Any = types.SimpleNamespace(
             single_observation_space=recipe.observation_space,

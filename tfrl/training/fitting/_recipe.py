@@ -33,7 +33,7 @@ class Recipe:
         if isinstance(arguments.get("network"), keras.layers.Layer):
             arguments["network"] = _as_from_a_file(arguments["network"])
         spaces = self.observation_space, self.action_space
-        return config.create(*spaces, **arguments)  # type: ignore[arg-type]
+        return config.create(*spaces, **arguments)
 
     def described(self, agent: Any) -> dict[str, Any]:
         """Returns it in what JSON has.

@@ -94,8 +94,8 @@ class AgentModel(keras.Model):
             for name, leaf in leaves.items()
             if leaf is not None
         }
-        self.env_steps = self._weight("env_steps", np.int64(0))
-        self.iterations = self._weight("iterations", np.int64(0))
+        self.env_steps = self._weight("env_steps", np.array(0, np.int64))
+        self.iterations = self._weight("iterations", np.array(0, np.int64))
         self._named["env_steps"] = self.env_steps
         self._named["iterations"] = self.iterations
         self.agent = agent
