@@ -128,9 +128,9 @@ def train_rl(
         ...     intervals=tfrl.training.Intervals(eval_episodes=2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     played = train_rl(folder, n_epochs=2, light_rl_trainer=make_trainer)
-        ...     print(sorted(os.listdir(folder))[:2])
+        ...     print(sorted(os.listdir(folder))[:3])
         tmp... 100%  16/16 steps ...
-        ['checkpoints', 'config.gin']
+        ['best', 'checkpoints', 'config.gin']
     """
     del light_rl
     seed = checks.check_whole_number("train_rl", "seed", seed, low=0)

@@ -194,6 +194,7 @@ def test_what_may_differ_freely(tmp_path):
         n_epochs=9,
         resume=True,
         total_env_steps=64,
+        stop_at_return=500.0,
         intervals=cadence.Intervals(eval_episodes=2, checkpoint_epochs=1),
         strategy=tf.distribute.OneDeviceStrategy("CPU:0"),
     )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -152,6 +153,41 @@ def test_it_ends_at_a_return(tmp_path):
     with make_trainer(tmp_path, n_epochs=6, resume=True) as resumed:
         resumed.run(quiet=True)
     assert resumed.epoch == 6
+
+
+class Uncapturable(gym.Wrapper):
+    """An environment with state that only the operating system knows."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.handle = open(os.devnull)  # noqa: SIM115
+
+    def close(self):
+        self.handle.close()
+        super().close()
+
+
+def uncapturable(n_envs):
+    return gym.vector.SyncVectorEnv(
+        [lambda: Uncapturable(gym.make("CartPole-v1"))] * n_envs,
+        autoreset_mode=gym.vector.AutoresetMode.NEXT_STEP,
+    )
+
+
+def test_new_episodes_are_no_continuation_of_old_ones(tmp_path):
+    with make_trainer(tmp_path, make_envs=uncapturable, n_epochs=8) as first:
+        stop_in_epoch(first, 5)
+        assert first.run(quiet=True) is None
+        size = first._source._replay.size
+    with make_trainer(
+        tmp_path, make_envs=uncapturable, n_epochs=8, resume=True
+    ) as resumed:
+        assert "handle" in resumed.notice
+        assert resumed._source._replay.size >= size > 0
+        assert resumed.run(quiet=True) is not None
+    # Rows in which an environment only resets are no experience.
+    columns = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert resumed.env_steps == columns["env_steps"][-1] < 8 * 16
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ class Batches(Latest):
     def drawn(self, env_steps: int) -> Any:  # noqa: ARG002
         config = self._config
         per_pass = self._n_rows // config.batch_size
-        picked = []
+        picked: list[np.ndarray] = []
         for _ in range(config.n_batches):
             number, place = divmod(self._n_drawn, per_pass)
             if not picked or not place:

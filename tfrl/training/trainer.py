@@ -202,6 +202,7 @@ class Trainer:
         arguments["network"] = network
         arguments["total_env_steps"] = total_env_steps
         arguments["intervals"] = self.intervals
+        arguments["stop_at_return"] = stop_at_return
         self.record = _run_record.of_trainer(arguments, numbers, envs)
         self._override = override
         self._seconds = 0.0
