@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents.hyper_parameters`, and of agents that have such."""
+"""Tests of `tfrl.agents._hyper_parameters`, and of agents that have such."""
 
 import gymnasium as gym
 import keras
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import bc, dqn, hyper_parameters, policy_gradient, ppo
+from tfrl.agents import _hyper_parameters, bc, dqn, policy_gradient, ppo
 from tfrl.core import records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress, schedulers
@@ -19,7 +19,7 @@ HALFWAY = progress.Progress(percent=0.5, iterations=4, env_steps=50)
 
 
 def test_each_schedule_follows_its_own_progress():
-    found = hyper_parameters.at(
+    found = _hyper_parameters.at(
         HALFWAY,
         number=(0.3, "constant"),
         line=(0.3, "linear"),
@@ -35,19 +35,19 @@ def test_each_schedule_follows_its_own_progress():
 
 def test_without_a_progress_that_in_context_counts():
     with progress.progress_context(HALFWAY):
-        found = hyper_parameters.at(None, steps=(BY_STEPS, "constant"))
+        found = _hyper_parameters.at(None, steps=(BY_STEPS, "constant"))
     assert float(found["steps"]) == pytest.approx(0.15)
-    assert float(hyper_parameters.at(None, x=(0.3, "linear"))["x"]) == np.float32(0.3)
+    assert float(_hyper_parameters.at(None, x=(0.3, "linear"))["x"]) == np.float32(0.3)
 
 
 def test_what_is_before_the_first_update():
-    values = [hyper_parameters.first(x) for x in (0.3, BY_STEPS, BY_SHARE, BY_UPDATES)]
+    values = [_hyper_parameters.first(x) for x in (0.3, BY_STEPS, BY_SHARE, BY_UPDATES)]
     np.testing.assert_allclose(values, [0.3, 0.1, 0.4, 0.5], rtol=1e-6)
 
 
 def test_a_line_ends_at_zero():
     over = progress.Progress(percent=1.0)
-    assert float(hyper_parameters.at(over, x=(0.3, "linear"))["x"]) == 0.0
+    assert float(_hyper_parameters.at(over, x=(0.3, "linear"))["x"]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_line_ends_at_zero():
 )
 def test_others_are_refused(settings, error, message):
     with pytest.raises(error, match=message):
-        hyper_parameters.check("f", "rate", **settings)
+        _hyper_parameters.check("f", "rate", **settings)
 
 
 def experience_of(kind):

@@ -5,7 +5,11 @@ live in `tfrl.losses`, targets and advantages in `tfrl.ops`, networks and how th
 in `tfrl.policies`, the loop around an agent in `tfrl.training`.
 """
 
-from tfrl.agents.advantages import Experience, estimate_advantages
+from tfrl.agents.advantages import (
+    Experience,
+    check_trajectory,
+    estimate_advantages,
+)
 from tfrl.agents.agent import Agent, AgentConfig
 from tfrl.agents.bc import BC, BCAgent
 from tfrl.agents.dqn import DQN, DQNAgent
@@ -62,6 +66,7 @@ __all__ = [
     "adamw",
     "chain",
     "check_rows",
+    "check_trajectory",
     "clip_by_global_norm",
     "compiled_update",
     "estimate_advantages",

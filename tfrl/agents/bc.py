@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import (
+    _hyper_parameters,
     gradient_transforms,
-    hyper_parameters,
     replicated,
     train_state,
 )
@@ -50,7 +50,7 @@ class BC:
 
     learns_from: ClassVar[str] = "batches"
 
-    learning_rate: hyper_parameters.Scheduled = 6e-5
+    learning_rate: _hyper_parameters.Scheduled = 6e-5
     max_gradient_norm: float | None = None
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
@@ -58,7 +58,7 @@ class BC:
     log_std: float = 0.0
 
     def __post_init__(self) -> None:
-        hyper_parameters.check("BC", "learning_rate", self.learning_rate)
+        _hyper_parameters.check("BC", "learning_rate", self.learning_rate)
         if self.max_gradient_norm is not None:
             checks.check_positive("BC", "max_gradient_norm", self.max_gradient_norm)
         units = checks.check_whole_numbers(
@@ -95,7 +95,7 @@ class BC:
                 `network` do not fit.
             TypeError: if a space is of an unsupported kind, or `network` no model.
         """
-        tx = gradient_transforms.adam(hyper_parameters.first(self.learning_rate))
+        tx = gradient_transforms.adam(_hyper_parameters.first(self.learning_rate))
         if self.max_gradient_norm is not None:
             clip = gradient_transforms.clip_by_global_norm(self.max_gradient_norm)
             tx = gradient_transforms.chain(clip, tx)
@@ -209,7 +209,7 @@ class BCAgent(pytree.PyTreeNode):
         learner = self.replace(model=self.model.lent(), learning_rate=None)
         if self.learning_rate is not None:
             rate = (self.learning_rate, "constant")
-            rates = hyper_parameters.at(progress, learning_rate=rate)
+            rates = _hyper_parameters.at(progress, learning_rate=rate)
             opt_state = gradient_transforms.with_learning_rate(
                 learner.model.opt_state, rates["learning_rate"]
             )

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import (
+    _hyper_parameters,
     _pieces,
     gradient_transforms,
-    hyper_parameters,
     replicated,
     train_state,
 )
@@ -68,8 +68,8 @@ class DQN:
 
     learns_from: ClassVar[str] = "transitions"
 
-    learning_rate: hyper_parameters.Scheduled = 1e-3
-    epsilon: hyper_parameters.Scheduled = _EXPLORATION
+    learning_rate: _hyper_parameters.Scheduled = 1e-3
+    epsilon: _hyper_parameters.Scheduled = _EXPLORATION
     double: bool = True
     dueling: bool = False
     target_period: int = 250
@@ -80,7 +80,7 @@ class DQN:
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        hyper_parameters.check("DQN", "learning_rate", self.learning_rate)
+        _hyper_parameters.check("DQN", "learning_rate", self.learning_rate)
         if not callable(self.epsilon):
             checks.check_within("DQN", "epsilon", self.epsilon, 0.0, 1.0)
         checks.check_whole_number("DQN", "target_period", self.target_period, low=1)
@@ -119,7 +119,7 @@ class DQN:
         """
         tx = gradient_transforms.chain(
             gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
-            gradient_transforms.adam(hyper_parameters.first(self.learning_rate)),
+            gradient_transforms.adam(_hyper_parameters.first(self.learning_rate)),
         )
         policy = action_value.ActionValuePolicy.create(
             observation_space,
@@ -129,7 +129,7 @@ class DQN:
             hidden_units=self.hidden_units,
             activation=self.activation,
             dueling=self.dueling,
-            epsilon=hyper_parameters.first(self.epsilon),
+            epsilon=_hyper_parameters.first(self.epsilon),
             seed=seed,
         )
         return DQNAgent(
@@ -199,7 +199,7 @@ class DQNAgent(pytree.PyTreeNode):
         data, weights = _checked(sample)
         replicated.check_rows("DQN.update", "batch_size", weights.shape[-1])
         config = self.config
-        hyper = hyper_parameters.at(
+        hyper = _hyper_parameters.at(
             progress,
             learning_rate=(config.learning_rate, "constant"),
             epsilon=(config.epsilon, "constant"),

@@ -8,11 +8,11 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import (
+    _hyper_parameters,
     _outputs,
     _pieces,
     advantages,
     gradient_transforms,
-    hyper_parameters,
     replicated,
     train_state,
 )
@@ -58,7 +58,7 @@ class PolicyGradient:
 
     gamma: float = 0.99
     lambda_: float = 1.0
-    learning_rate: hyper_parameters.Scheduled = 3e-3
+    learning_rate: _hyper_parameters.Scheduled = 3e-3
     value_coefficient: float = 0.5
     entropy_coefficient: float = 0.0
     max_gradient_norm: float = 0.5
@@ -66,7 +66,7 @@ class PolicyGradient:
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
-        hyper_parameters.check("PolicyGradient", "learning_rate", self.learning_rate)
+        _hyper_parameters.check("PolicyGradient", "learning_rate", self.learning_rate)
         checks.check_positive(
             "PolicyGradient", "max_gradient_norm", self.max_gradient_norm
         )
@@ -116,7 +116,7 @@ class PolicyGradient:
             replicated.check_rows("PolicyGradient", "n_steps * n_envs", n_rows)
         tx = gradient_transforms.chain(
             gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
-            gradient_transforms.adam(hyper_parameters.first(self.learning_rate)),
+            gradient_transforms.adam(_hyper_parameters.first(self.learning_rate)),
         )
         policy = actor_critic.ActorCriticPolicy.create(
             observation_space,
@@ -187,7 +187,7 @@ class PolicyGradientAgent(pytree.PyTreeNode):
         n_rows = n_steps * n_envs
         replicated.check_rows("PolicyGradient.update", "trajectory", n_rows)
         rate = (self.config.learning_rate, "constant")
-        hyper = hyper_parameters.at(progress, learning_rate=rate)
+        hyper = _hyper_parameters.at(progress, learning_rate=rate)
         learner = self.replace(policy=self.policy.lent())
         work = _pieces.Work(learner.policy.state, 1, n_rows)
         if work.is_brief or not tf.executing_eagerly():

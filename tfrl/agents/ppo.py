@@ -8,12 +8,12 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import (
+    _hyper_parameters,
     _outputs,
     _pieces,
     _ppo_steps,
     advantages,
     gradient_transforms,
-    hyper_parameters,
     replicated,
     train_state,
 )
@@ -64,9 +64,9 @@ class PPO:
 
     gamma: float = 0.99
     lambda_: float = 0.95
-    learning_rate: hyper_parameters.Scheduled = 3e-4
+    learning_rate: _hyper_parameters.Scheduled = 3e-4
     learning_rate_schedule: str = "constant"
-    clip: hyper_parameters.Scheduled = 0.2
+    clip: _hyper_parameters.Scheduled = 0.2
     clip_schedule: str = "constant"
     value_clip: float | None = None
     value_coefficient: float = 0.5
@@ -87,7 +87,7 @@ class PPO:
         for name in ("learning_rate", "clip"):
             kind = getattr(self, f"{name}_schedule")
             checks.check_one_of("PPO", f"{name}_schedule", kind, ("constant", "linear"))
-            hyper_parameters.check("PPO", name, getattr(self, name), kind)
+            _hyper_parameters.check("PPO", name, getattr(self, name), kind)
         for name in ("n_epochs", "minibatch_size", "max_gradient_norm"):
             checks.check_positive("PPO", name, getattr(self, name))
         for name in ("value_clip", "target_kl"):
@@ -145,7 +145,7 @@ class PPO:
         tx = gradient_transforms.chain(
             gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
             gradient_transforms.adam(
-                hyper_parameters.first(self.learning_rate), eps=1e-5
+                _hyper_parameters.first(self.learning_rate), eps=1e-5
             ),
         )
         policy = actor_critic.ActorCriticPolicy.create(
@@ -249,7 +249,7 @@ class PPOAgent(pytree.PyTreeNode):
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
         config = self.config
         config._check_rows("PPO.update", n_rows)
-        hyper = hyper_parameters.at(
+        hyper = _hyper_parameters.at(
             progress,
             learning_rate=(config.learning_rate, config.learning_rate_schedule),
             clip=(config.clip, config.clip_schedule),

@@ -26,6 +26,9 @@ LossFn = Callable[[train_state.TrainState, Any, Any], tuple[tf.Tensor, Any]]
 def n_replicas() -> int:
     """Returns the number of replicas of the strategy in scope; 1 without one.
 
+    Returns:
+        An int.
+
     Raises:
         ValueError: if called by a replica, which cannot share its work any further.
 

@@ -180,19 +180,15 @@ def given(
             f"`network` expected {what}, of {observation_space}; got a call that fails "
             f"on two rows of zeros: {_line(error):.300}"
         ) from error
-    leaves = outputs if has_values else (outputs,)
-    shape = [
-        getattr(x, "shape", None)
-        for x in (leaves if isinstance(leaves, list | tuple) else [leaves])
-    ]
-    fits = len(shape) == 1 + has_values and all(x is not None for x in shape)
-    fits = fits and tuple(shape[0]) in [(2, width) for width in widths]
-    if not fits or (has_values and tuple(shape[1]) not in ((2,), (2, 1))):
+    parts = outputs if has_values and isinstance(outputs, list | tuple) else [outputs]
+    found = [tuple(getattr(x, "shape", ())) for x in parts]
+    fits = len(found) == 1 + has_values and found[0] in [(2, n) for n in widths]
+    if not fits or found[1:] not in ([], [(2,)], [(2, 1)]):
         got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
         raise ValueError(
             f"`network` expected {what}; got shapes {got} of two rows of observations"
         )
-    n_beside = 0 if log_std is None else head.n_outputs - int(shape[0][1])
+    n_beside = 0 if log_std is None else head.n_outputs - int(found[0][1])
     built = GivenNetwork(network, kinds, has_values, n_beside, log_std or 0.0)
     built.build(tf.nest.map_structure(lambda x: (None, *x.shape), specs))
     return built

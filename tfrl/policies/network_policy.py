@@ -26,6 +26,12 @@ class NetworkPolicy(pytree.PyTreeNode):
         observation_moments: one `RunningMoments` per float observation in `tf.nest`
             order, `()` for the others; `()` altogether without normalization.
         head: from parameters to actions, of `tfrl.distributions.action_head`.
+
+    Example:
+        >>> policy = tfrl.agents.DQN().create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)).policy
+        >>> isinstance(policy, NetworkPolicy), policy.to_keras().output_shape
+        (True, (None, 2))
     """
 
     state: Any

@@ -117,6 +117,9 @@ def as_policy(where: str, name: str, acting: Any) -> Any:
         name: of the argument.
         acting: a `Policy`, or a function from observations to actions.
 
+    Returns:
+        `acting`, or a `FunctionPolicy` of it.
+
     Raises:
         TypeError: if it is neither.
 

@@ -40,6 +40,12 @@ def check(where: str, name: str, value: Any, kind: str = "constant") -> None:
 def first(value: Scheduled) -> float:
     """Returns a hyper-parameter before the first update.
 
+    Args:
+        value: number or schedule.
+
+    Returns:
+        A number; in a graph, where schedules are not known, 1.
+
     Example:
         >>> first(0.5)
         0.5
