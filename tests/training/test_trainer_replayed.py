@@ -201,6 +201,7 @@ def test_new_episodes_are_no_continuation_of_old_ones(tmp_path):
         ({"experience": 3}, TypeError, "`experience` expected Trajectories, Replayed"),
         ({"callbacks": [print]}, TypeError, "`callbacks` expected callbacks of Keras"),
         ({"network": 3}, TypeError, "`network` expected"),
+        ({"stop_at_return": np.nan}, ValueError, "`stop_at_return` expected finite"),
         (
             {"experience": experience.Replayed(updates_per_step=1e-3, n_steps=4)},
             ValueError,

@@ -10,7 +10,7 @@ weigh what was drawn are in `tfrl.losses`, running statistics of what was seen i
 """
 
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.disk.saving import load, save
+from tfrl.replay.disk.saving import check_saved, load, save
 from tfrl.replay.episodes import EpisodeStore, Step
 from tfrl.replay.locking import atomic
 from tfrl.replay.numpy_storage import NumpyStorage
@@ -41,6 +41,7 @@ __all__ = [
     "VariableStorage",
     "as_dataset",
     "atomic",
+    "check_saved",
     "load",
     "save",
 ]

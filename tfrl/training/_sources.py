@@ -1,5 +1,6 @@
 """Where the experience of a running trainer comes from, and how it is resumed."""
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
 from tfrl.training import experience
+from tfrl.training.collecting import collection
 
 
 class Latest:
@@ -188,3 +190,62 @@ class Batches(Latest):
 
     def set_state(self, state: Any) -> None:
         self._n_drawn = int(state)
+
+
+def made(
+    learned: Any,
+    host: Any,
+    collector: collection.Collector,
+    n_envs: int,
+    seed: int,
+) -> Latest:
+    """Returns where what an agent learns from comes from.
+
+    Args:
+        learned: the experience of a trainer.
+        host: the policy that acts.
+        collector: who plays.
+        n_envs: environments of all workers.
+        seed: of draws.
+
+    Returns:
+        A source without anything in it.
+    """
+    if isinstance(learned, experience.FromDataset):
+        return Batches(learned, seed)
+    if isinstance(learned, experience.Trajectories):
+        return Latest()
+    # Only the policy knows what raw actions look like.
+    state = host.initial_state(collector.envs.num_envs)
+    chance = np.random.default_rng(0)
+    raw = host.act(collector.observations, state, seed=chance).raw_actions
+    space = collector.envs.single_observation_space
+    return Replay(learned, space, raw, n_envs, seed)
+
+
+class _InMemory:
+    """Stands for arrays in the record of a run, which does not keep them."""
+
+    def __repr__(self) -> str:
+        return "arrays in memory"
+
+    def __call__(self) -> None:
+        """Returns nothing: they are lost."""
+
+
+def recorded(learned: Any) -> Any:
+    """Returns what the record of a run is to keep: settings, but no arrays.
+
+    Args:
+        learned: the experience of a trainer.
+
+    Returns:
+        The same, or one whose data are named only.
+
+    Example:
+        >>> recorded(experience.Trajectories(3))
+        Trajectories(n_steps=3)
+    """
+    if isinstance(learned, experience.FromDataset) and not callable(learned.data):
+        return dataclasses.replace(learned, data=_InMemory())
+    return learned

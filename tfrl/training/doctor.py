@@ -161,7 +161,7 @@ def _check_digests(folder: pathlib.Path, steps: list[int]) -> None:
     for replay in [folder / f"replay/step-{step}" for step in steps]:
         if replay.is_dir():
             try:
-                saving.check(replay)
+                saving.check_saved(replay)
             except (OSError, ValueError) as damage:
                 raise _damaged(replay, damage) from damage
     rows = folder / "metrics.csv"

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 from tfrl.core import checks
 from tfrl.environments import stepping
 from tfrl.policies import policy as policies
-from tfrl.training.collecting import collection
+from tfrl.training.collecting import _memory
 
 
 class Evaluation(NamedTuple):
@@ -90,7 +90,7 @@ def evaluate(
         running += np.where(outcome.valid, outcome.rewards, 0.0)
         steps += outcome.valid
         ended = outcome.terminated | outcome.truncated
-        memory = collection.remembered(acted.state, initial, ended)
+        memory = _memory.remembered(acted.state, initial, ended)
         if not ended.any():
             continue
         for index in np.flatnonzero(ended):

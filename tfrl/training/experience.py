@@ -145,28 +145,3 @@ class FromDataset:
                 "`FromDataset`: `data` expected a mapping of arrays, or a function "
                 f"that returns one; got {self.data!r:.80}"
             )
-
-
-class _InMemory:
-    """Stands for arrays in the record of a run, which does not keep them."""
-
-    def __repr__(self) -> str:
-        return "arrays in memory"
-
-    def __call__(self) -> None:
-        """Returns nothing: they are lost."""
-
-
-def recorded(experience: Any) -> Any:
-    """Returns what the record of a run is to keep: settings, but no arrays.
-
-    Args:
-        experience: of a trainer.
-
-    Example:
-        >>> recorded(Trajectories(3))
-        Trajectories(n_steps=3)
-    """
-    if isinstance(experience, FromDataset) and not callable(experience.data):
-        return dataclasses.replace(experience, data=_InMemory())
-    return experience

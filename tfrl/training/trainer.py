@@ -132,6 +132,8 @@ class Trainer:
         check(where, "n_epochs", n_epochs, low=1)
         check(where, "n_envs", n_envs, low=1)
         check(where, "seed", seed, low=0)
+        if stop_at_return is not None:
+            checks.check_finite(where, "stop_at_return", stop_at_return)
         config = _made_agents.checked(agent)
         learned = _made_agents.checked_experience(config, experience)
         for each in callbacks:
@@ -186,7 +188,7 @@ class Trainer:
         streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
         self._rng = np.random.default_rng(streams)
         self._collector = collection.Collector(envs, n_steps, seed + rank * n_envs)
-        self._source = self._source_of(learned, n_all)
+        self._source = _sources.made(learned, self._host, self._collector, n_all, seed)
         self._is_played = is_played
         own = self._rng, self._collector, seed
         self._long_epochs = _long_epochs.LongEpochs(
@@ -197,7 +199,7 @@ class Trainer:
         )
         self._callbacks.set_model(self)
         arguments = {"agent": config, "make_envs": make_envs, "n_envs": n_envs}
-        arguments["experience"] = experiences.recorded(learned)
+        arguments["experience"] = _sources.recorded(learned)
         arguments |= {"seed": seed, "n_epochs": n_epochs}
         arguments["network"] = network
         arguments["total_env_steps"] = total_env_steps
@@ -337,21 +339,6 @@ class Trainer:
         first = tf.nest.flatten(batches)[0]
         self.env_steps += first.shape[0] * first.shape[1]
         return batches
-
-    def _source_of(self, learned: Any, n_envs: int) -> Any:
-        if isinstance(learned, experiences.FromDataset):
-            return _sources.Batches(learned, self.seed)
-        if isinstance(learned, experiences.Trajectories):
-            return _sources.Latest()
-        # Only the policy knows what raw actions look like.
-        acted = self._host.act(
-            self._collector.observations,
-            self._host.initial_state(self._collector.envs.num_envs),
-            seed=np.random.default_rng(0),
-        )
-        return _sources.Replay(
-            learned, self.observation_space, acted.raw_actions, n_envs, self.seed
-        )
 
     def _train(
         self, report: _metrics.Report, interrupted: _process.Interruption

@@ -145,7 +145,7 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
             _read(path, pairs, manifest.key)
 
 
-def check(folder: durable.Path) -> None:
+def check_saved(folder: durable.Path) -> None:
     """Reads all that `save` wrote to a folder, and loads nothing of it.
 
     Args:
@@ -162,11 +162,11 @@ def check(folder: durable.Path) -> None:
         >>> rows = tfrl.replay.NumpyStorage(tf.TensorSpec([]), capacity=3)
         >>> folder = tempfile.mkdtemp()
         >>> written = save(folder, {"rows": rows})
-        >>> check(folder)
+        >>> check_saved(folder)
     """
     path = pathlib.Path(folder)
     with durable.shared_folder(path, reading=True):
-        _compare(path, _manifest_of("load", path).parts)
+        _compare(path, _manifest_of("check_saved", path).parts)
 
 
 def _manifest_of(where: str, path: pathlib.Path) -> _saved_folder.Manifest:

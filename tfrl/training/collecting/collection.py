@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv
 from tfrl.core import checks, records
 from tfrl.environments import stepping
 from tfrl.policies import policy as policies
+from tfrl.training.collecting import _memory
 
 
 class Collector:
@@ -143,7 +144,7 @@ class Collector:
             outcome = self._stepper.step(acted.actions)
             rows.write_outcome(t, outcome)
             ended = outcome.terminated | outcome.truncated
-            memory = remembered(acted.state, initial, ended)
+            memory = _memory.remembered(acted.state, initial, ended)
         self._memory = memory
         trajectory = rows.trajectory(self.envs.single_observation_space)
         self._count(rows.rewards, trajectory)
@@ -225,25 +226,3 @@ class _Rows:
         for name in ("next_observations", "observations"):
             stepping.check_choices(where, name, space, getattr(trajectory, name))
         return trajectory
-
-
-def remembered(state: Any, initial: Any, ended: np.ndarray) -> Any:
-    """Returns what a policy remembers after a step: nothing of episodes that ended.
-
-    Args:
-        state: nest of `[N, ...]`, that the policy returned.
-        initial: at the beginning of episodes, likewise.
-        ended: `[N]` bool.
-
-    Example:
-        >>> remembered(np.array([1, 2]), np.zeros(2, int), np.array([True, False]))
-        array([0, 2])
-    """
-    if type(state) is tuple and not state:
-        return state
-
-    def leaf(first: Any, last: Any) -> np.ndarray:
-        shape = (len(ended), *[1] * (np.ndim(last) - 1))
-        return np.where(ended.reshape(shape), np.asarray(first), np.asarray(last))
-
-    return tf.nest.map_structure(leaf, initial, state)
