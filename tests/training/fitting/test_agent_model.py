@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import toy_envs
 
+import tfrl
 from tfrl import agents, core, replay, schedules, training
 from tfrl.policies import Acted
 
@@ -394,3 +395,58 @@ def test_who_needs_an_agent():
         training.Evaluate(examples.walks(), network=examples.network())
     with pytest.raises(TypeError, match="Rollouts with `act`, `prepare`"):
         training.Rollouts(examples.walks()).minibatches(examples.q_model())
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
+        keras.callbacks.ReduceLROnPlateau("loss"),
+        training.FollowSchedule(0.5, "learning_rate"),
+    ],
+)
+def test_callbacks_that_set_an_optimizer(callback):
+    model = model_of(agents.BC())
+    with pytest.raises(TypeError, match="do without an optimizer of Keras, since the"):
+        model.fit(batches(), callbacks=[callback], verbose=0)
+    with pytest.raises(TypeError, match="`AgentModel.fit`: `callbacks` expected callb"):
+        model.fit(batches(), callbacks=["plateau"], verbose=0)
+    assert int(model.iterations.numpy()) == 0
+
+
+def test_agents_of_another_structure():
+    model = model_of()
+    before = examples.weights_of(model)
+    for config in (agents.DQN(hidden_units=(9,)), agents.DQN(hidden_units=())):
+        with pytest.raises(ValueError, match="arrays of the shapes of the model's wei"):
+            model.agent = config.create(*spaces())
+    examples.assert_same(before, examples.weights_of(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_dqn_solves_cart_pole(seed):
+    make, rate = tfrl.environments.make_vec, {"steps_per_epoch": 64 * 38, "epochs": 10}
+    envs, config = make("CartPole-v1", 8), agents.DQN(target_period=200)
+    model = training.AgentModel.create(
+        config, envs.single_observation_space, envs.single_action_space, seed=seed
+    )
+    model.compile(steps_per_execution=64)
+    store = replay.EpisodeStore(
+        tf.TensorSpec([4]), tf.TensorSpec([], tf.int64), 50_000, 8
+    )
+    drawn = replay.UniformReplay(store, replay.Transitions(3, 0.99), seed=seed)
+    collect = training.Collect(
+        envs,
+        store,
+        steps_per_batch=16,
+        every_batches=64,
+        warm_up_steps=1024,
+        seed=seed,
+    )
+    evaluate = training.Evaluate(make("CartPole-v1", 20))
+    history = model.fit(
+        drawn, batch_size=64, callbacks=[collect, evaluate], verbose=0, **rate
+    ).history
+    assert history["env_steps"][-1] <= 50_000
+    assert history["val_return_mean"][-1] >= 475.0

@@ -4,6 +4,7 @@ import json
 
 import keras
 import numpy as np
+import own_agent
 import pytest
 import tensorflow as tf
 from fit_examples import BreakOffError, assert_same, break_off_in, weights_of
@@ -26,12 +27,14 @@ def model_of(config, envs, **arguments):
     return model
 
 
-def run_dqn(folder, broken=None, config=DQN, epochs=4):
+def run_dqn(
+    folder, broken=None, config=DQN, epochs=4, replay_of=replay.PrioritizedReplay
+):
     """Learns by prioritised replay, an epoch each ten steps."""
     envs = make_envs()
     model = model_of(config, envs)
     store = replay.EpisodeStore(tf.TensorSpec([4]), tf.TensorSpec([], tf.int64), 500, 2)
-    drawn = replay.PrioritizedReplay(store, seed=0)
+    drawn = replay_of(store, seed=0)
     collect = training.Collect(envs, store, warm_up_steps=20, every_batches=3)
     evaluate = training.Evaluate(make_envs(), n_episodes=2, every_epochs=2)
     saved = training.RunCheckpoint(folder, {"collect": collect, "drawn": drawn})
@@ -39,6 +42,11 @@ def run_dqn(folder, broken=None, config=DQN, epochs=4):
     options = {"batch_size": 8, "steps_per_epoch": 10, "epochs": epochs, "verbose": 0}
     model.fit(drawn, callbacks=callbacks, **options)
     return model
+
+
+def run_own(folder, broken=None):
+    """An algorithm that the library does not know."""
+    return run_dqn(folder, broken, own_agent.SlowQ(), replay_of=replay.UniformReplay)
 
 
 def run_ppo(folder, broken=None):
@@ -56,7 +64,7 @@ def rows_of(folder):
     return {k: x for k, x in rows.items() if "second" not in k}
 
 
-@pytest.mark.parametrize("run", [run_dqn, run_ppo])
+@pytest.mark.parametrize("run", [run_dqn, run_ppo, run_own])
 def test_a_broken_run_goes_on_as_if_it_had_not_been(tmp_path, run):
     with pytest.raises(BreakOffError):
         run(tmp_path / "a", break_off_in(2, batch=3))
@@ -71,7 +79,7 @@ def test_a_broken_run_goes_on_as_if_it_had_not_been(tmp_path, run):
     assert int(whole.env_steps.numpy()) == steps[-1]
 
 
-@pytest.mark.parametrize("run", [run_dqn, run_ppo])
+@pytest.mark.parametrize("run", [run_dqn, run_ppo, run_own])
 def test_it_opens_as_a_run(tmp_path, run):
     folder = tmp_path / "run"
     model = run(folder)
@@ -99,6 +107,14 @@ def test_rows_are_those_of_a_trainer(tmp_path):
     assert rows["epoch"].tolist() == [1.0, 2.0, 3.0, 4.0]
     # In the first epoch, and in every second.
     assert np.isnan(rows["eval/return_mean"]).tolist() == [False, False, True, False]
+
+
+def test_an_agent_of_ones_own(tmp_path):
+    model = run_own(tmp_path / "run")
+    assert "train/bellman_error" in rows_of(tmp_path / "run")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_same(weights_of(loaded), weights_of(model))
 
 
 def test_where_nothing_is_played_minibatches_count(tmp_path):

@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from tfrl.core import records
 from tfrl.replay.sampling import prioritized, transitions
-from tfrl.training.fitting import _fit_data, rollouts
+from tfrl.training.fitting import _fit_data, fit_callbacks, rollouts
+
+_OF_OPTIMIZERS = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+    keras.callbacks.SwapEMAWeights,
+)
 
 
 class Replayed:
@@ -141,6 +147,18 @@ def check_options(options: dict[str, Any]) -> None:
                 f"`AgentModel.fit`: `{name}` expected nothing, as agents say what they "
                 "learn, and nothing of other data; got some; leave it out (to judge "
                 "the agent, add `tfrl.training.Evaluate` to the callbacks)"
+            )
+
+
+def check_callbacks(callbacks: list[Any]) -> None:
+    """Raises if a callback is for a model with an optimizer of Keras."""
+    for each in callbacks:
+        follows = isinstance(each, fit_callbacks.FollowSchedule) and each.sets_rate
+        if follows or isinstance(each, _OF_OPTIMIZERS):
+            raise TypeError(
+                "`AgentModel.fit`: `callbacks` expected such as do without an "
+                f"optimizer of Keras, since the agent has its own; got "
+                f"{type(each).__name__}; give the agent's hyper-parameters schedules"
             )
 
 

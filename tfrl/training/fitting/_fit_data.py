@@ -114,6 +114,12 @@ def prepared(
         The callbacks.
     """
     found = listed(callbacks)
+    for callback in found:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(
+                f"`{type(model).__name__}.fit`: `callbacks` expected callbacks of "
+                f"Keras; got {callback!r:.80}"
+            )
     try:
         for callback in found:
             before = getattr(callback, "before_fit", None)

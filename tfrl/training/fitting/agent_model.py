@@ -148,6 +148,13 @@ class AgentModel(keras.Model):
     @agent.setter
     def agent(self, agent: Any) -> None:
         values = [leaf for leaf in tf.nest.flatten(agent) if leaf is not None]
+        found = [tuple(np.shape(value)) for value in values]
+        wanted = [tuple(variable.shape) for variable in self._leaves()]
+        if found != wanted:
+            raise ValueError(
+                f"`AgentModel`: `agent` expected {len(wanted)} arrays of the shapes of "
+                f"the model's weights; got {len(found)} of other shapes; keep them"
+            )
         for variable, value in zip(self._leaves(), values, strict=True):
             variable.assign(value)
         self._structure = tf.nest.map_structure(
@@ -237,10 +244,12 @@ class AgentModel(keras.Model):
             Keras' record of the logs of all epochs.
 
         Raises:
-            TypeError: if the agent does not learn from such data.
+            TypeError: if the agent does not learn from such data, or a callback is
+                none, or sets an optimizer, which the agent has to itself.
             ValueError: if an argument is off.
         """
         _agent_data.check_options(options)
+        _agent_data.check_callbacks(_fit_data.listed(callbacks))
         with _fit_data.prepared(self, callbacks, options) as listed:
             own: list[Any] = [_fit_data.EpochBeginning(self._begin_epoch)]
             own += [x] if hasattr(x, "trajectory") and x not in listed else []

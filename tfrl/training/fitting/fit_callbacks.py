@@ -1,7 +1,7 @@
 """What an agent needs beside `keras.Model.fit`, one callback for each need.
 
-The callbacks work in `FitModel.fit` and in any other `keras.Model.fit`; those of other
-rooms, and Keras' own, go with them. What Keras' callbacks do with an agent:
+The callbacks work in `FitModel.fit`, `AgentModel.fit` and any other `keras.Model.fit`;
+those of other rooms, and Keras' own, go with them. What Keras' callbacks do with an agent:
 
 | callback | with an agent |
 | --- | --- |
@@ -18,6 +18,10 @@ rooms, and Keras' own, go with them. What Keras' callbacks do with an agent:
 | `BackupAndRestore` | the same, and the epoch: a resumed run is not the same run; `RunCheckpoint` makes it that |
 | `SwapEMAWeights` | evaluates the averages if listed before `Evaluate`; `TargetUpdater` follows what trains |
 | `TerminateOnNaN` | looks at the mean loss of the epoch so far, as ever |
+
+They work in `AgentModel.fit` too, but for those that set an optimizer
+(`LearningRateScheduler`, `ReduceLROnPlateau`, `SwapEMAWeights`): agents have their own,
+and schedules for its learning rate. There `ModelCheckpoint` saves the whole agent.
 
 Order counts where one reads what another wrote: `Collect` or `Rollouts` first, then
 `Evaluate`, then what monitors, `RunCheckpoint` last.
@@ -362,6 +366,11 @@ class FollowSchedule(keras.callbacks.Callback):
             )
         self._variable, self._name = variable, name
         self._value: float = float("nan")
+
+    @property
+    def sets_rate(self) -> bool:
+        """Whether it sets the learning rate of the model's optimizer."""
+        return isinstance(self._variable, str)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Sets the variable."""
