@@ -29,7 +29,7 @@ def main() -> None:
         learning_rate=1e-3,
         buffer_size=50_000,
         learning_starts=1_000,
-        batch_size=64,
+        batch_size=128,
         gamma=0.99,
         # 16 steps in each of 8 environments, then 64 gradient steps.
         train_freq=16,
