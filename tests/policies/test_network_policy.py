@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import time
 
 import gymnasium as gym
 import keras
@@ -111,11 +110,9 @@ def test_a_policy_that_acted_is_copied_and_pickled():
 
 @pytest.mark.parametrize("kind", ["choice", "box", "values"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_acting_on_one_row_is_fast(kind, temperature):
-    policy, x, spent = make_policy(kind), observations_of(1), []
-    for _ in range(200):
-        start = time.perf_counter()
-        policy.act(x, temperature=temperature)
-        spent.append(time.perf_counter() - start)
-    # Of a busy machine the best tenth counts.
-    assert np.quantile(spent[1:], 0.1) < 2e-4
+def test_acting_on_numpy_asks_nothing_of_tensorflow(kind, temperature, monkeypatch):
+    policy, x = make_policy(kind), observations_of(1)
+    policy.act(x, temperature=temperature)
+    for name in ("constant", "convert_to_tensor", "function"):
+        monkeypatch.setattr(tf, name, None)
+    assert isinstance(policy.act(x, temperature=temperature).actions, np.ndarray)
