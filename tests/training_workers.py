@@ -71,7 +71,7 @@ def make_trainer(folder, n_epochs, **settings):
 def learned(algorithm, n_updates, strategy=None):
     """An agent after updates from what a new one met: the same in every process."""
     player = make_trainer("not-written", n_updates)
-    trajectories = [player.collect() for _ in range(n_updates)]
+    trajectories = [player.gather() for _ in range(n_updates)]
     player.close()
     spaces = player.observation_space, player.action_space
     with contextlib.nullcontext() if strategy is None else strategy.scope():

@@ -165,7 +165,7 @@ def test_it_is_rehearsed(tmp_path, name):
     strategy = tfrl.distribute.strategy("rehearsal:2")
     with build(tmp_path, agent, kind, n_epochs=2) as running:
         report = rehearsal.rehearse(
-            running.agent, running.collect(), running.observations, strategy=strategy
+            running.agent, running.gather(), running.observations, strategy=strategy
         )
     assert report.passed, report.checks
     assert {"act", "act, greedy"} <= {check.step for check in report.checks}

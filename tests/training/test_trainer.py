@@ -164,15 +164,15 @@ def test_a_lost_environment_loses_no_finished_epoch(tmp_path):
         "intervals": cadence.Intervals(eval_episodes=2, checkpoint_epochs=100),
     }
     with make_trainer(tmp_path, **settings) as running:
-        collect = running.collect
+        collect = running._collector.collect
 
-        def kill_and_collect():
+        def kill_and_collect(*args):
             if running.epoch == 3:
                 worker = running._collector.envs.unwrapped.processes[1]
                 os.kill(worker.pid, signal.SIGKILL)
-            return collect()
+            return collect(*args)
 
-        running.collect = kill_and_collect
+        running._collector.collect = kill_and_collect
         with pytest.raises(ConnectionError, match="environment 1 .exit code -9"):
             running.run(quiet=True)
     assert checkpoints.latest_step(tmp_path) == 3 * 32

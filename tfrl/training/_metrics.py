@@ -92,6 +92,19 @@ def _number(name: str, value: Any) -> float:
     return float(array)
 
 
+def bar(total_env_steps: int, name: str, env_steps: int) -> progress.Progress:
+    """Returns what shows the progress of a run.
+
+    Args:
+        total_env_steps: of the whole run.
+        name: of the run.
+        env_steps: where it begins.
+    """
+    return progress.Progress(
+        total_env_steps, description=name, start_env_steps=env_steps
+    )
+
+
 class Report:
     """Writes `metrics.csv` and TensorBoard events, and shows progress if asked to.
 
@@ -151,10 +164,11 @@ class Report:
     def _opened(self, columns: Sequence[str]) -> run_log.RunLog:
         return run_log.RunLog(self._directory or "", columns, self._resume_at)
 
-    def say(self, notice: str | None) -> None:
-        """Shows a line to who looks on."""
-        if self._bar is not None and notice is not None:
-            self._bar.say(notice)
+    def say(self, *notices: str | None) -> None:
+        """Shows lines to who looks on; None is none."""
+        for notice in notices:
+            if self._bar is not None and notice is not None:
+                self._bar.say(notice)
 
     def write(self, env_steps: int, values: dict[str, float], done: int) -> None:
         """Writes one row, and shows how much is done."""

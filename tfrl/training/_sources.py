@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -22,6 +22,23 @@ class Latest:
 
     def add(self, trajectory: records.Trajectory) -> None:
         self._trajectory = trajectory
+
+    def gathered(
+        self, collect: Callable[[], records.Trajectory], env_steps: int
+    ) -> tuple[Any, int]:
+        """Gathers experience for one update.
+
+        Args:
+            collect: plays.
+            env_steps: steps of the run so far.
+
+        Returns:
+            What the agent is to learn from, None if it is too early; and the steps.
+        """
+        trajectory = collect()
+        env_steps += int(trajectory.valid.sum())
+        self.add(trajectory)
+        return self.drawn(env_steps), env_steps
 
     def drawn(self, env_steps: int) -> Any:  # noqa: ARG002
         """Returns what the agent is to learn from; None if it is too early."""
@@ -168,6 +185,14 @@ class Batches(Latest):
             )
         (self._n_rows,) = lengths
         self._config, self._seed, self._n_drawn = config, seed, 0
+
+    def gathered(
+        self, collect: Callable[[], records.Trajectory], env_steps: int
+    ) -> tuple[Any, int]:
+        del collect  # nothing is played
+        config = self._config
+        rows = config.n_batches * config.batch_size
+        return self.drawn(env_steps), env_steps + rows
 
     def drawn(self, env_steps: int) -> Any:  # noqa: ARG002
         config = self._config

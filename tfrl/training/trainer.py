@@ -13,25 +13,25 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl.agents import agent as agents
-from tfrl.core import checks, records
 from tfrl.environments import vector
 from tfrl.policies import host_policy
 from tfrl.schedules import progress as schedule_progress
-from tfrl.summaries import progress, run_log
+from tfrl.summaries import run_log
 from tfrl.training import (
     _long_epochs,
     _made_agents,
     _made_envs,
     _metrics,
     _own_state,
+    _plan,
     _process,
+    _run_checkpoints,
     _run_record,
     _sources,
     _workers,
     cadence,
     evaluation,
 )
-from tfrl.training import experience as experiences
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.collecting import collection
 
@@ -128,90 +128,70 @@ class Trainer:
         callbacks: Sequence[keras.callbacks.Callback] = (),
         network: Any = None,
     ) -> None:
-        where, check = "Trainer", checks.check_whole_number
-        check(where, "n_epochs", n_epochs, low=1)
-        check(where, "n_envs", n_envs, low=1)
-        check(where, "seed", seed, low=0)
-        if stop_at_return is not None:
-            checks.check_finite(where, "stop_at_return", stop_at_return)
-        config = _made_agents.checked(agent)
-        learned = _made_agents.checked_experience(config, experience)
-        for each in callbacks:
-            if not isinstance(each, keras.callbacks.Callback):
-                raise TypeError(
-                    "`Trainer`: `callbacks` expected callbacks of Keras; got "
-                    f"{each!r:.80}"
-                )
         self._workers = _workers.Workers(strategy)
-        n_all = n_envs * self._workers.count
-        with self._workers.scope():
-            _made_agents.check_shared(learned)
-        is_played = not isinstance(learned, experiences.FromDataset)
-        n_steps = learned.n_steps if is_played else 1
-        per_epoch = n_all * n_steps
-        if not is_played:
-            per_epoch = learned.n_batches * learned.batch_size
-        if total_env_steps is not None:
-            check(where, "total_env_steps", total_env_steps, low=1)
-            n_epochs = min(n_epochs, -(-total_env_steps // per_epoch))
-        self.directory = pathlib.Path(output_dir)
-        self.n_epochs = n_epochs
-        self.total_env_steps = n_epochs * per_epoch
-        self.seed = seed
+        plan = _plan.planned(
+            *(agent, experience, self._workers, callbacks, n_epochs, n_envs),
+            *(total_env_steps, seed, stop_at_return),
+        )
+        self.directory, self.seed = pathlib.Path(output_dir), seed
+        self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
         self.intervals = cadence.Intervals() if intervals is None else intervals
         self.epoch = self.env_steps = 0
-        self._resume = resume
+        self._resume, self._override = resume, override
         self._is_open, self._open = False, contextlib.ExitStack()
         self.notice: str | None = None
         self._unrecorded: str | None = None
-        self.stop_training = False
-        self._stop_at = stop_at_return
-        self._best = float("-inf")
-        _made_envs.check_maker(make_envs)
-        n_played = n_envs if is_played else self.intervals.eval_episodes
-        envs = make_envs(n_envs=n_played)
-        vector.check_vector("Trainer", "make_envs", envs, n_played)
-        self._open.callback(envs.close)
-        self.observation_space = envs.single_observation_space
-        self.action_space = envs.single_action_space
-        spaces = self.observation_space, self.action_space
-        numbers = {"n_envs": n_all, "n_steps": n_steps, "seed": seed}
+        self.stop_training, self._stop_at = False, stop_at_return
+        self._best, self._is_played = float("-inf"), plan.is_played
+        envs, self.eval_envs = self._made_envs(make_envs, n_envs)
+        spaces = envs.single_observation_space, envs.single_action_space
+        self.observation_space, self.action_space = spaces
+        numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
         with self._workers.scope():
-            self.agent = _made_agents.made(config, *spaces, numbers, network)
-        self.eval_envs = envs
-        if is_played:
-            self.eval_envs = make_envs(n_envs=self.intervals.eval_episodes)
-            self._open.callback(self.eval_envs.close)
+            self.agent = _made_agents.made(plan.config, *spaces, numbers, network)
         self._host = host_policy.HostPolicy(self.agent.policy)
         rank = self._workers.rank
         # The chief draws what one worker alone would.
         streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
         self._rng = np.random.default_rng(streams)
-        self._collector = collection.Collector(envs, n_steps, seed + rank * n_envs)
-        self._source = _sources.made(learned, self._host, self._collector, n_all, seed)
-        self._is_played = is_played
+        self._collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
+        self._source = _sources.made(
+            plan.experience, self._host, self._collector, plan.n_envs, seed
+        )
         own = self._rng, self._collector, seed
         self._long_epochs = _long_epochs.LongEpochs(
             self._workers, *own, may_break_off=type(self._source) is _sources.Latest
         )
-        self._callbacks = keras.callbacks.CallbackList(
-            list(callbacks), add_history=False, params={"epochs": n_epochs}
+        self._checkpoints = _run_checkpoints.RunCheckpoints(
+            *(self.directory, self._workers, self._source, *own),
+            self.intervals.checkpoints_kept,
         )
+        params = {"epochs": plan.n_epochs}
+        self._callbacks = keras.callbacks.CallbackList([*callbacks], params=params)
         self._callbacks.set_model(self)
-        arguments = {"agent": config, "make_envs": make_envs, "n_envs": n_envs}
-        arguments["experience"] = _sources.recorded(learned)
-        arguments |= {"seed": seed, "n_epochs": n_epochs}
-        arguments["network"] = network
-        arguments["total_env_steps"] = total_env_steps
-        arguments["intervals"] = self.intervals
+        arguments = {"agent": plan.config, "make_envs": make_envs, "n_envs": n_envs}
+        arguments |= {"experience": _sources.recorded(plan.experience), "seed": seed}
+        arguments |= {"n_epochs": plan.n_epochs, "total_env_steps": total_env_steps}
+        arguments |= {"network": network, "intervals": self.intervals}
         arguments["stop_at_return"] = stop_at_return
         self.record = _run_record.of_trainer(arguments, numbers, envs)
-        self._override = override
-        self._seconds = 0.0
+        self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
-        self._log_position: Any = run_log.RunLog.START
         # The row of an epoch whose evaluation has not been played to its end.
         self._unjudged: dict[str, float] | None = None
+
+    def _made_envs(
+        self, make_envs: Callable[..., VectorEnv], n_envs: int
+    ) -> tuple[VectorEnv, VectorEnv]:
+        """Makes environments to play, and to evaluate in: the same if none play."""
+        _made_envs.check_maker(make_envs)
+        n_judged = self.intervals.eval_episodes
+        found = []
+        for count in [n_envs, n_judged] if self._is_played else [n_judged]:
+            found.append(make_envs(n_envs=count))
+            vector.check_vector("Trainer", "make_envs", found[-1], count)
+            self._open.callback(found[-1].close)
+        return found[0], found[-1]
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -263,11 +243,13 @@ class Trainer:
                 "`Trainer.run`: expected a trainer whose folder is locked; got one "
                 "outside of a context; call it within `with Trainer(...) as trainer:`"
             )
-        report = _metrics.Report(
-            self.directory if self.is_chief else None,
-            self._log_position,
-            self._progress() if self.is_chief and not quiet else None,
-        )
+        bar = None
+        if self.is_chief and not quiet:
+            bar = _metrics.bar(
+                self.total_env_steps, self.directory.name, self.env_steps
+            )
+        folder = self.directory if self.is_chief else None
+        report = _metrics.Report(folder, self._log_position, bar)
         with (
             self._workers.guarded(),
             report,
@@ -275,9 +257,8 @@ class Trainer:
             _process.settled(),
             self._saving_if_lost(report),
         ):
-            report.say(self.notice or _own_state.forewarning(self._collector))
-            report.say(self.record.notice)
-            report.say(self._unrecorded)
+            notice = self.notice or _own_state.forewarning(self._collector)
+            report.say(notice, self.record.notice, self._unrecorded)
             self._workers.stop_when(interrupted)
             self._workers.check_alike(
                 {**self.record.common, "env_steps": self.env_steps}
@@ -285,10 +266,9 @@ class Trainer:
             if self.is_chief:
                 _run_record.write(self.directory, self.record)
             self._callbacks.on_train_begin()
-            try:
+            played = None
+            with contextlib.suppress(_process.Interrupted):
                 played = self._train(report, interrupted)
-            except _process.Interrupted:
-                played = None
             if played is None and self._saved != self.env_steps:
                 self._save(report)
             self._callbacks.on_train_end()
@@ -315,30 +295,18 @@ class Trainer:
         """Plays greedy episodes in environments of their own."""
         return self._evaluated(lambda: False)
 
-    def collect(self) -> records.Trajectory:
-        """Plays one epoch.
-
-        Returns:
-            `[T, N]`, what the agent is to learn from: the trajectories of all workers
-            side by side.
-        """
-        trajectory = self._workers.join(self._collector.collect(self._host, self._rng))
-        self.env_steps += int(trajectory.valid.sum())
-        return trajectory
-
     def gather(self) -> Any:
         """Plays one epoch, or reads on in the data set.
 
         Returns:
-            What the agent is to learn from now; None if there is too little yet.
+            What the agent is to learn from now: of trajectories `[T, N]`, those of all
+            workers side by side. None if there is too little yet.
         """
-        if self._is_played:
-            self._source.add(self.collect())
-            return self._source.drawn(self.env_steps)
-        batches = self._source.drawn(self.env_steps)
-        first = tf.nest.flatten(batches)[0]
-        self.env_steps += first.shape[0] * first.shape[1]
-        return batches
+        given, self.env_steps = self._source.gathered(
+            lambda: self._workers.join(self._collector.collect(self._host, self._rng)),
+            self.env_steps,
+        )
+        return given
 
     def _train(
         self, report: _metrics.Report, interrupted: _process.Interruption
@@ -351,7 +319,7 @@ class Trainer:
         played, since = None, (self.env_steps, self._seconds)
         if self._unjudged is not None:
             played = self._judge(report, interrupted)
-        while self._goes_on():
+        while self.epoch < self.n_epochs and not self._is_stopped:
             start = time.perf_counter()
             self._callbacks.on_epoch_begin(self.epoch)
             with schedule_progress.progress_context(self._done()):
@@ -395,33 +363,31 @@ class Trainer:
         row = {**(self._unjudged or {}), **_metrics.judged(played)}
         self._unjudged = None
         # Reset steps do not count, so the last step may lie below.
-        last = self.epoch >= self.n_epochs
-        done = self.total_env_steps if last else self.env_steps
+        done = self.total_env_steps if self.epoch >= self.n_epochs else self.env_steps
         report.write(self.env_steps, row, done)
         mean = float(played.returns.mean())
-        if self.is_chief and mean > self._best:
+        if mean > self._best:
             self._best = mean
-            best, facts = self.directory / "best", {"return_mean": mean}
-            checkpoints.save_best(best, self.env_steps, self.agent, facts)
+            self._checkpoints.save_best(self.env_steps, self.agent, mean)
         if self._stop_at is not None and mean >= self._stop_at:
             self.stop_training = True
         return played
 
-    def _goes_on(self) -> bool:
-        ended = self.epoch >= self.n_epochs or self.stop_training
-        return not (ended or self._workers.stopped)
+    @property
+    def _is_stopped(self) -> bool:
+        return self.stop_training or self._workers.stopped
 
     def _played(self, interrupted: _process.Interruption) -> evaluation.Evaluation:
         """Evaluates, unless this or another worker is asked to end meanwhile."""
         return self._workers.unless_broken_off(lambda: self._evaluated(interrupted))
 
     def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
-        return evaluation.evaluate(
-            _process.Until(asked_to_end, self._host),
-            self.eval_envs,
+        acting = _process.Until(asked_to_end, self._host)
+        seed, count = (
+            self.seed + 1_000_003 * (self.epoch + 1),
             self.intervals.eval_episodes,
-            seed=self.seed + 1_000_003 * (self.epoch + 1),
         )
+        return evaluation.evaluate(acting, self.eval_envs, count, seed=seed)
 
     def _epoch(self, interrupted: _process.Interruption) -> dict[str, Any]:
         try:
@@ -442,50 +408,25 @@ class Trainer:
 
     def _done(self) -> schedule_progress.Progress:
         """What schedules called without an argument read during an epoch."""
-        return schedule_progress.Progress(
-            percent=self.epoch / self.n_epochs,
-            iterations=self.epoch,
-            env_steps=self.env_steps,
-            global_counter=self.env_steps,
-        )
+        done = self.epoch / self.n_epochs, self.epoch, self.env_steps, self.env_steps
+        return schedule_progress.Progress(*done)
 
     def _due(self, epochs: int | None) -> bool:
         return epochs is not None and self.epoch % epochs == 0
 
     def _row(self, info: dict, since: tuple[int, float]) -> dict[str, float]:
         steps, seconds = self.env_steps - since[0], self._seconds - since[1]
-        collector = self._collector
-        own = (list(collector.episode_returns), list(collector.episode_lengths))
-        all_own, speed = self._workers.gather_values(own), steps / max(seconds, 1e-9)
-        return _metrics.row(self.epoch, self._seconds, speed, all_own, info)
-
-    def _progress(self) -> progress.Progress:
-        total, name, start = self.total_env_steps, self.directory.name, self.env_steps
-        return progress.Progress(total, description=name, start_env_steps=start)
+        speed, own = steps / max(seconds, 1e-9), self._collector.episodes()
+        episodes = self._workers.gather_values(own)
+        return _metrics.row(self.epoch, self._seconds, speed, episodes, info)
 
     def _save(self, report: _metrics.Report) -> None:
-        own = self._workers.gather_values(
-            _own_state.captured(self._rng, self._collector)
-        )
         self._saved = self.env_steps
-        if not self.is_chief:
-            return
         self._log_position = report.position()
-        self._source.save(self.directory, self.env_steps)
-        metadata = {
-            "epoch": self.epoch,
-            "best": self._best,
-            "source": self._source.state(),
-            "seconds": self._seconds,
-            "log": self._log_position,
-            "unjudged": self._unjudged,
-            **(own[0] if len(own) == 1 else {"workers": own}),
-        }
-        keep = self.intervals.checkpoints_kept
-        checkpoints.save_run(
-            self.directory, self.env_steps, self.agent, metadata, keep=keep
-        )
-        self._source.prune(self.directory, checkpoints.list_steps(self.directory))
+        facts: dict[str, Any] = {"epoch": self.epoch, "best": self._best}
+        facts |= {"seconds": self._seconds, "log": self._log_position}
+        facts["unjudged"] = self._unjudged
+        self._checkpoints.save(self.env_steps, self.agent, facts)
 
     @contextlib.contextmanager
     def _saving_if_lost(self, report: _metrics.Report) -> Iterator[None]:
@@ -493,8 +434,8 @@ class Trainer:
         try:
             yield
         except ConnectionError:
-            is_new = self.epoch > 0 and self._saved != self.env_steps
-            if self._workers.count == 1 and is_new:
+            alone = self._workers.count == 1
+            if alone and self.epoch > 0 and self._saved != self.env_steps:
                 self._save(report)
             raise
 
@@ -502,24 +443,10 @@ class Trainer:
         """Loads the newest checkpoint; returns what the user should know."""
         self._unrecorded = _run_record.lacking(self.directory)
         self.record = _run_record.continued(self.record, self.directory, self._override)
-        self.agent, metadata, self.env_steps = checkpoints.load_run(
-            self.directory, self.agent
-        )
-        own = self._workers.own_of(
-            metadata.get("workers", [metadata]), str(self.directory)
-        )
-        self._saved = self.env_steps
-        self.epoch = metadata["epoch"]
-        self._seconds = metadata["seconds"]
-        self._log_position = metadata["log"]
-        self._unjudged = metadata.get("unjudged")
-        self._best = metadata.get("best", self._best)
-        self._source.load(self.directory, self.env_steps)
-        self._source.set_state(metadata.get("source"))
+        self.agent, facts, self.env_steps, notice = self._checkpoints.load(self.agent)
+        self._saved, self.epoch = self.env_steps, facts["epoch"]
+        self._seconds, self._log_position = facts["seconds"], facts["log"]
+        self._unjudged = facts.get("unjudged")
+        self._best = facts.get("best", self._best)
         self._host.push(self.agent.policy)
-        first = self._workers.rank * self._collector.envs.num_envs
-        seed = self.seed + 7_919 * self.epoch + first
-        notice = _own_state.restore(own, self._rng, self._collector, seed)
-        if notice is not None:
-            self._source.cut()
         return notice

@@ -68,6 +68,10 @@ class Collector:
         """What the environments show now, nest of `[N, *shape]`."""
         return self._stepper.observations
 
+    def episodes(self) -> tuple[list[float], list[int]]:
+        """Returns the returns and lengths of the last finished episodes."""
+        return list(self.episode_returns), list(self.episode_lengths)
+
     def state(self) -> dict[str, Any]:
         """Returns everything but the environments' own state, as plain data."""
         return {
