@@ -44,7 +44,9 @@ def run(code, names):
 
 def test_the_examples_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second, third = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    first, second, third = re.findall(
+        r"```python\n(.*?)```", README.read_text(), re.DOTALL
+    )
     assert 15 <= len(first.splitlines()) <= 30
     names = {}
     run(first, names)

@@ -134,8 +134,8 @@ def test_environments_in_processes_of_their_own(tmp_path):
 @pytest.mark.parametrize("env_id", ["Pong84-v0", "Pong84x1-v0"])
 def test_stacks_of_frames_are_convolved(env_id, monkeypatch):
     pytest.importorskip("ale_py")
-    from tfrl.policies import networks
     from tfrl.environments import vector
+    from tfrl.policies import networks
 
     monkeypatch.syspath_prepend(FOLDER)
     envs = vector.make_vec(f"family_envs:{env_id}", 2)
