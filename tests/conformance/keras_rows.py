@@ -196,6 +196,22 @@ LAYERS = (
         PLACE,
         own_dtype=True,
     ),
+    *[
+        LayerRow(
+            "policies.ActionValues",
+            lambda dtype, dueling=dueling: policies.ActionValues(
+                policies.SpaceEncoder.describe(PLACES),
+                n_outputs=3,
+                dueling=dueling,
+                hidden_units=[4],
+                dtype=dtype,
+            ),
+            PLACE,
+            name=f"ActionValues, dueling {dueling}",
+            own_dtype=True,
+        )
+        for dueling in (False, True)
+    ],
     LayerRow("training.FitModel", fit_model),
 )
 # Slow ones, which the least tests take.
@@ -299,5 +315,7 @@ SCHEDULES = {
 }
 WITHOUT_ROW = {
     "core.Orthogonal": "of matrices alone: tests/core has it",
+    "policies.RecurrentNetwork": "of a pair, with its memory: tests/policies has it",
     "schedules.Scheduler": "an interface: what implements it has rows",
+    "training.AgentModel": "of an agent alone: tests/training/fitting has it",
 }

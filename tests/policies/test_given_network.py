@@ -255,3 +255,65 @@ def test_transforms_see_the_deviations_learned_beside():
     np.testing.assert_allclose(moved.log_std(), [-1.0, -1.0])
     x = batch_of(BOX)
     np.testing.assert_allclose(moved.parameters(x)[:, 2:], np.full((5, 2), -1.0))
+
+
+class Negative(keras.Sequential):
+    def call(self, inputs, **options):
+        return -super().call(inputs, **options)
+
+
+def relu(x):
+    return -tf.nn.relu(x)
+
+
+LOOKALIKES = {
+    "subclass": lambda: Negative([keras.Input([4]), L.Dense(8, "relu"), L.Dense(2)]),
+    "activation of that name": lambda: keras.Sequential(
+        [keras.Input([4]), L.Dense(8, relu), L.Dense(2)]
+    ),
+    "activation without a name": lambda: keras.Sequential(
+        [keras.Input([4]), L.Dense(8, L.LeakyReLU(0.3)), L.Dense(2)]
+    ),
+    "frozen": lambda: keras.Sequential(
+        [keras.Input([4]), L.Dense(8, trainable=False), L.Dense(2)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOOKALIKES)
+def test_numpy_answers_as_the_network_does(kind):
+    space = gym.spaces.Box(-9.0, 9.0, (4,))
+    network = LOOKALIKES[kind]()
+    policy = dqn.DQN().create(space, gym.spaces.Discrete(2), network=network).policy
+    x = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    wanted = np.asarray(network(x)).argmax(-1)
+    np.testing.assert_array_equal(policy.act(x, temperature=0.0).actions, wanted)
+    there = policy.act(tf.constant(x), temperature=0.0).actions
+    np.testing.assert_array_equal(there, wanted)
+
+
+def test_the_seed_is_that_of_networks_made_by_a_function():
+    space, actions = gym.spaces.Box(-9.0, 9.0, (4,)), gym.spaces.Discrete(2)
+
+    def network(observation_space, action_space):
+        return keras.Sequential([keras.Input([4]), L.Dense(8), L.Dense(2)])
+
+    found = [
+        tf.nest.flatten(
+            dqn.DQN().create(space, actions, seed=seed, network=network).policy
+        )
+        for seed in (3, 3, 4)
+    ]
+    same, other = (
+        all(np.array_equal(x, y) for x, y in zip(found[0], each, strict=True))
+        for each in found[1:]
+    )
+    assert same and not other
+
+
+def test_regularizers_are_refused():
+    network = keras.Sequential([keras.Input([4]), L.Dense(2, kernel_regularizer="l2")])
+    with pytest.raises(ValueError, match="`network` expected a model without regular"):
+        dqn.DQN().create(
+            gym.spaces.Box(-9.0, 9.0, (4,)), gym.spaces.Discrete(2), network=network
+        )

@@ -1,12 +1,16 @@
 import dataclasses
+import functools
 
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfrl.agents import bc, dqn, policy_gradient, ppo
+from tfrl.environments import vector
 from tfrl.policies import actor_critic
-from tfrl.training import _made_agents, experience
+from tfrl.training import _made_agents, cadence, experience, saved_run, trainer
 
 SPACES = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
 NUMBERS = {"n_envs": 2, "n_steps": 8, "seed": 0}
@@ -78,3 +82,49 @@ def test_a_policy_that_cannot_be_played():
         TypeError, match=r"with `policy`, which has `act`.*; got OfValues, of which"
     ):
         _made_agents.made(config, *SPACES, NUMBERS)
+
+
+@pytest.mark.parametrize(
+    "callbacks",
+    [
+        keras.callbacks.CSVLogger("x"),
+        None,
+        [keras.callbacks.ModelCheckpoint("x.keras")],
+        [keras.callbacks.EarlyStopping(restore_best_weights=True)],
+    ],
+    ids=["one", "None", "ModelCheckpoint", "EarlyStopping"],
+)
+def test_callbacks_that_a_trainer_cannot_serve(tmp_path, callbacks):
+    with pytest.raises(TypeError, match="`Trainer`: `callbacks` expected"):
+        trainer.Trainer(tmp_path, callbacks=callbacks)
+    assert not list(tmp_path.iterdir())
+
+
+def test_schedules_of_keras_are_kept(tmp_path):
+    def made(rate, **options):
+        return trainer.Trainer(
+            tmp_path,
+            agent=dqn.DQN(
+                learning_rate=keras.optimizers.schedules.ExponentialDecay(rate, 9, 0.5)
+            ),
+            make_envs=functools.partial(vector.make_vec, "CartPole-v1"),
+            experience=experience.Replayed(
+                capacity=100, batch_size=4, n_steps=4, learning_starts=4
+            ),
+            n_envs=2,
+            total_env_steps=32,
+            intervals=cadence.Intervals(eval_episodes=1),
+            **options,
+        )
+
+    with made(1e-3) as running:
+        running.run(quiet=True)
+    opened = saved_run.SavedRun.reopen(tmp_path)
+    with opened as run:
+        one, two = (x.policy.state.params for x in (run.agent, running.agent))
+        for left, right in zip(*map(tf.nest.flatten, (one, two)), strict=True):
+            np.testing.assert_array_equal(left, right)
+    with pytest.raises(ValueError, match="agent.learning_rate"), made(0.5, resume=True):
+        pass
+    with made(1e-3, resume=True):
+        pass

@@ -315,7 +315,7 @@ class _Attributes:
 def _check_actions(where: str, head: Any, actions: Any) -> None:
     """Raises unless a head can take these for the environment's actions.
 
-    Tensors are not looked into: they may lie on a device.
+    Tensors on a device are not looked into.
     """
     continuous, shape = isinstance(head, action_heads.NormalHead), _row_shape(head)
     given = tuple(np.shape(actions))
@@ -331,7 +331,9 @@ def _check_actions(where: str, head: Any, actions: Any) -> None:
             "cast them"
         )
     if tf.is_tensor(actions):
-        return
+        if tf.inside_function() or "CPU" not in actions.device:
+            return
+        actions = np.asarray(actions)
     least, most = _bounds(head)
     if not np.all((actions >= least) & (actions <= most) & np.isfinite(actions)):
         raise ValueError(
@@ -350,7 +352,11 @@ def _bounds(head: Any) -> tuple[Any, Any]:
     if head is None:
         return 0, np.inf
     if isinstance(head, action_heads.NormalHead):
-        return -np.inf, np.inf
+        if not head.squash:
+            return -np.inf, np.inf
+        low, high = (np.reshape(x, head.shape) for x in (head.low, head.high))
+        slack = 1e-6 * (high - low)  # of a recording in another dtype
+        return low - slack, high + slack
     starts = head.starts[0] if head.scalar else np.array(head.starts)
     sizes = head.n_choices[0] if head.scalar else np.array(head.n_choices)
     return starts, starts + sizes - 1

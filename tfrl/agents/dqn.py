@@ -85,6 +85,12 @@ class DQN:
             checks.check_within("DQN", "epsilon", self.epsilon, 0.0, 1.0)
         checks.check_whole_number("DQN", "target_period", self.target_period, low=1)
         checks.check_within("DQN", "tau", self.tau, 0.0, 1.0)
+        checks.check_positive("DQN", "tau", self.tau)
+        for name in ("double", "dueling"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(
+                    f"`DQN`: `{name}` expected a bool; got {getattr(self, name)!r:.80}"
+                )
         for name in ("max_gradient_norm", "huber_delta"):
             if getattr(self, name) is not None:
                 checks.check_positive("DQN", name, getattr(self, name))

@@ -1,6 +1,9 @@
 """A Keras model of the user's as the network of a policy."""
 
+import contextlib
+import random
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import spaces
-from tfrl.policies import _observation_kinds
+from tfrl.policies import _dense, _observation_kinds
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -80,18 +83,8 @@ class GivenNetwork(keras.Model):
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers of a Sequential of float32 dense layers alone."""
-        if self.has_values or not isinstance(self.network, keras.Sequential):
-            return None
-        layers = [
-            x for x in self.network.layers if not isinstance(x, keras.layers.Flatten)
-        ]
-        plain = [
-            type(x) is keras.layers.Dense
-            and x.use_bias
-            and x.compute_dtype == "float32"
-            for x in layers
-        ]
-        return layers if layers and all(plain) else None
+        layers = None if self.has_values else _dense.layers_of(self.network)
+        return layers if layers and all(x.use_bias for x in layers) else None
 
     def _both(self, observations: Any) -> tuple[Any, Any]:
         outputs = self.network(_observation_kinds.cast(self.kinds, observations))
@@ -130,6 +123,17 @@ def _line(error: Exception) -> str:
     return " ".join(re.sub("\x1b\\[\\d*m", "", str(error)).split())
 
 
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Lets Keras, which draws seeds of weights from Python's generator, repeat them."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
 def given(
     network: Any,
     observation_space: gym.Space,
@@ -138,6 +142,7 @@ def given(
     log_std: float | None,
     *,
     has_values: bool,
+    seed: int = 0,
 ) -> GivenNetwork:
     """Returns a built network around the user's.
 
@@ -149,17 +154,19 @@ def given(
         log_std: initial value of log standard deviations that are learned beside the
             parameters; None for a network that is to give none.
         has_values: whether the model gives a pair, of parameters and values.
+        seed: of the weights that are made here, of what has no seed of its own.
 
     Returns:
         The network; it shares the variables of the user's, which stay as they are.
 
     Raises:
         TypeError: if it is no model.
-        ValueError: if its outputs are others.
+        ValueError: if its outputs are others, or it has regularizers.
     """
     is_made = isinstance(network, keras.layers.Layer | type)
     if not is_made and callable(network):
-        network = network(observation_space, action_space)
+        with _seeded(seed):
+            network = network(observation_space, action_space)
     n_least = head.n_outputs - head.n_log_stds
     widths = [n_least] if log_std is None else sorted({n_least, head.n_outputs})
     wanted = " or ".join(f"[B, {width}]" for width in widths)
@@ -174,12 +181,18 @@ def given(
     specs = spaces.spec_from_space(observation_space)
     shapes = tf.nest.map_structure(lambda x: (2, *x.shape), specs)
     try:
-        outputs = network(_observation_kinds.zeros(kinds, shapes))
+        with _seeded(seed):
+            outputs = network(_observation_kinds.zeros(kinds, shapes))
     except Exception as error:
         raise ValueError(
             f"`network` expected {what}, of {observation_space}; got a call that fails "
             f"on two rows of zeros: {_line(error):.300}"
         ) from error
+    if network.losses:
+        raise ValueError(
+            "`network` expected a model without regularizers, which are no part of an "
+            "agent's loss; got some; leave them out"
+        )
     parts = outputs if has_values and isinstance(outputs, list | tuple) else [outputs]
     found = [tuple(getattr(x, "shape", ())) for x in parts]
     fits = len(found) == 1 + has_values and found[0] in [(2, n) for n in widths]

@@ -60,9 +60,10 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             action_space: a Discrete space.
             learner: as of `ActorCriticPolicy.create`.
             network: a Keras model of your own, or a function of both spaces that
-                returns one. From observations `[B, *shape]` (floats as float32,
-                images as uint8, choices as int64) it makes the values of all choices,
-                `[B, n]`.
+                returns one, called as in inference: dropout does nothing, and the
+                statistics of batch normalization stay as they are. From observations
+                `[B, *shape]` (floats as float32, images as uint8, choices as int64) it
+                makes the values of all choices, `[B, n]`.
             hidden_units: of the network, as of what follows without `network`.
             activation: of the network.
             dueling: see `ActionValues`.
@@ -97,7 +98,13 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             networks.build_for(built, observation_space)
         else:
             built = _given_network.given(
-                network, observation_space, action_space, head, None, has_values=False
+                network,
+                observation_space,
+                action_space,
+                head,
+                None,
+                has_values=False,
+                seed=seed,
             )
         return cls(
             state=learner(built),

@@ -52,10 +52,12 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
             learner: from the built network to what holds its weights, such as
                 `functools.partial(tfrl.agents.TrainState.create, tx=...)`.
             network: a Keras model of your own, or a function of both spaces that
-                returns one. From observations `[B, *shape]` (floats as float32,
-                images as uint8, choices as int64) it makes a pair: the parameters of
-                the head, `[B, n]`, and the values, `[B]` or `[B, 1]`. Log standard
-                deviations that it leaves out of the parameters are learned beside it.
+                returns one, called as in inference: dropout does nothing, and the
+                statistics of batch normalization stay as they are. From observations
+                `[B, *shape]` (floats as float32, images as uint8, choices as int64) it
+                makes a pair: the parameters of the head, `[B, n]`, and the values,
+                `[B]` or `[B, 1]`. Log standard deviations that it leaves out of the
+                parameters are learned beside it.
             hidden_units: of actor and critic, as of what follows without `network`.
             activation: of actor and critic.
             squash: see `action_head`.
@@ -88,7 +90,13 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
             networks.build_for(built, observation_space)
         else:
             built = _given_network.given(
-                network, observation_space, action_space, head, initial, has_values=True
+                network,
+                observation_space,
+                action_space,
+                head,
+                initial,
+                has_values=True,
+                seed=seed,
             )
         return cls(
             state=learner(built),

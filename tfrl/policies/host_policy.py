@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrl.core import random
 from tfrl.host import networks as host_networks
-from tfrl.policies import _observation_kinds
+from tfrl.policies import _dense, _observation_kinds
 from tfrl.policies import policy as policies
 
 # Beyond this many weights a compiled TensorFlow call is no slower than NumPy.
@@ -44,8 +44,7 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
             f"keras.Sequential; got {type(policy).__name__}"
         )
     layers = policy.dense_layers()
-    activations = [activation for _, _, activation in layers or ()]
-    if not layers or not {*activations} <= {*host_networks.ACTIVATIONS}:
+    if not layers:
         return None
     log_std, moments = policy.log_std(), policy.observation_moments
     kept: tuple = ()
@@ -55,7 +54,7 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
     return host_networks.NumpyNetwork(
         [np.asarray(kernel) for kernel, _, _ in layers],
         [np.asarray(bias) for _, bias, _ in layers],
-        activations,
+        [activation for _, _, activation in layers],
         kept,
         None if log_std is None else np.asarray(log_std),
     )
@@ -64,19 +63,15 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
 def _sequential_copy(
     network: keras.Sequential,
 ) -> host_networks.NumpyNetwork | None:
-    layers = [x for x in network.layers if not isinstance(x, keras.layers.Flatten)]
-    for layer in layers:
-        dense = type(layer) is keras.layers.Dense and layer.built
-        if not dense or layer.compute_dtype != "float32":
-            return None
-    activations = [layer.activation.__name__ for layer in layers]
-    if not layers or not {*activations} <= {*host_networks.ACTIVATIONS}:
+    layers = _dense.layers_of(network)
+    if layers is None:
         return None
     weights = [layer.get_weights() for layer in layers]
     kernels = [kernel for kernel, *_ in weights]
     biases = [
         bias[0] if bias else np.zeros(kernel.shape[1], "f") for kernel, *bias in weights
     ]
+    activations = [layer.activation.__name__ for layer in layers]
     return host_networks.NumpyNetwork(kernels, biases, activations)
 
 
@@ -206,7 +201,12 @@ class HostPolicy:
             self._leaves = tf.nest.flatten(self.policy.without_optimizer())
         if self._exact is None:
             self._exact = self._concrete(self._leaves, (observations, state))
-        given = [tf.constant(leaf) for leaf in tf.nest.flatten((observations, state))]
+        given = [
+            tf.constant(np.asarray(leaf, dtype))
+            for leaf, dtype in zip(
+                tf.nest.flatten((observations, state)), self._dtypes, strict=True
+            )
+        ]
         if given[0].shape[0] == 0:  # which compiled convolutions do not take
             outputs = self.policy.outputs(observations, state)
         else:
@@ -227,6 +227,7 @@ class HostPolicy:
                     *tf.nest.pack_sequence_as(structure, flat[n_leaves:])
                 )
 
+        self._dtypes = [np.asarray(leaf).dtype for leaf in tf.nest.flatten(nest)]
         specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
         specs += [
             tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)

@@ -170,9 +170,10 @@ class NetworkPolicy(pytree.PyTreeNode):
         layers = self.state.model_def.dense_layers()
         if layers is None or self.kinds[0] != "flat":
             return None
-        params = self.state.params
+        # Layers that are not trained are among the extra variables.
+        known = {**self.state.extra_variables, **self.state.params}
         return [
-            (params[x.kernel.path], params[x.bias.path], x.activation.__name__)
+            (known[x.kernel.path], known[x.bias.path], x.activation.__name__)
             for x in layers
         ]
 
@@ -190,7 +191,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         That of a policy with a memory takes and returns it as a second part.
 
         The model is apart from the policy: train it, save it as `.keras`, or give it to
-        `export_model`. Where a file of it is loaded, tfrl must have been imported.
+        `export_model`. `import tfrl.policies` before a file of it is loaded.
 
         Args:
             name: of the model, such as where several go into one; "policy" if None.

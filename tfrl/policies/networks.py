@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import checks, spaces
-from tfrl.policies import _observation_kinds, feedforward
+from tfrl.policies import _dense, _observation_kinds, feedforward
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -330,8 +330,7 @@ class ActorCritic(_SpaceNetwork):
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers of the actor, where they compute in float32."""
-        exact = self.actor_network.compute_dtype == "float32"
-        return self.actor_network.dense if exact else None
+        return _dense.plain(self.actor_network.dense)
 
 
 @_SERIALIZABLE
@@ -408,8 +407,7 @@ class ActionValues(_SpaceNetwork):
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers, where they are all, and compute in float32."""
-        exact = self.values_network.compute_dtype == "float32"
-        return self.values_network.dense if exact and not self.state_network else None
+        return None if self.state_network else _dense.plain(self.values_network.dense)
 
 
 @_SERIALIZABLE

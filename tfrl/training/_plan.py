@@ -6,8 +6,17 @@ from typing import Any, NamedTuple
 import keras
 
 from tfrl.core import checks
-from tfrl.training import _made_agents, _workers
+from tfrl.training import _made_agents, _workers, cadence
 from tfrl.training import experience as experiences
+
+_OF_MODELS = (
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.ProgbarLogger,
+    keras.callbacks.ReduceLROnPlateau,
+    keras.callbacks.TensorBoard,
+)
 
 
 class Plan(NamedTuple):
@@ -37,6 +46,7 @@ def planned(
     experience: Any,
     workers: _workers.Workers,
     callbacks: Sequence[Any],
+    intervals: Any,
     n_epochs: int,
     n_envs: int,
     total_env_steps: int | None,
@@ -59,11 +69,25 @@ def planned(
         checks.check_finite(where, "stop_at_return", stop_at_return)
     config = _made_agents.checked(agent)
     learned = _made_agents.checked_experience(config, experience)
+    if not isinstance(callbacks, list | tuple):
+        raise TypeError(
+            f"`Trainer`: `callbacks` expected a list of them; got {callbacks!r:.80}"
+        )
     for each in callbacks:
         if not isinstance(each, keras.callbacks.Callback):
             raise TypeError(
                 f"`Trainer`: `callbacks` expected callbacks of Keras; got {each!r:.80}"
             )
+        if isinstance(each, _OF_MODELS) or getattr(each, "restore_best_weights", False):
+            raise TypeError(
+                "`Trainer`: `callbacks` expected such as need no Keras model; got "
+                f"{type(each).__name__}; the trainer saves and keeps the best by "
+                "itself, and `AgentModel` takes this one in `fit`"
+            )
+    if not isinstance(intervals, cadence.Intervals | None):
+        raise TypeError(
+            f"`Trainer`: `intervals` expected Intervals or None; got {intervals!r:.80}"
+        )
     with workers.scope():
         _made_agents.check_shared(learned)
     is_played = not isinstance(learned, experiences.FromDataset)

@@ -176,6 +176,9 @@ class Batches(Latest):
         data = config.data() if callable(config.data) else config.data
         if not isinstance(data, Mapping):
             raise TypeError(f"{where} a mapping of arrays; got {data!r:.80}")
+        for name, part in data.items():
+            if isinstance(part, list):
+                raise TypeError(f"{where} arrays; got a list for {name!r}")
         self._data = tf.nest.map_structure(np.asarray, dict(data))
         lengths = {len(x) if x.ndim else 0 for x in tf.nest.flatten(self._data)}
         if len(lengths) != 1 or min(lengths) < config.batch_size:

@@ -89,6 +89,11 @@ def evaluate(
         outcome = stepper.step(acted.actions)
         running += np.where(outcome.valid, outcome.rewards, 0.0)
         steps += outcome.valid
+        if np.isnan(outcome.rewards).any():
+            raise ValueError(
+                f"`{where}`: `envs` expected rewards that are numbers; got "
+                f"{outcome.rewards}"
+            )
         ended = outcome.terminated | outcome.truncated
         memory = _memory.remembered(acted.state, initial, ended)
         if not ended.any():

@@ -123,7 +123,8 @@ class FromDataset:
         data: a function without arguments that returns a mapping of arrays
             `[rows, ...]`, or the mapping itself, such as observations and actions. Each
             pass over the rows is shuffled anew; rows that fill no batch wait for the
-            next pass.
+            next pass. Actions are as environments take them: those of a `Trajectory`
+            are raw, and `policy.head.to_env(trajectory.actions)` makes them so.
         batch_size: rows per gradient step.
         n_batches: gradient steps per epoch.
 

@@ -72,15 +72,15 @@ class Trainer:
         n_envs: environments trained in, per worker.
         experience: what to learn from: `Trajectories`, `Replayed` or `FromDataset`;
             None for what the agent asks for, `Trajectories()` if it says nothing.
-        total_env_steps: ends the run after the epoch that reaches it; None for
-            `n_epochs` alone.
+        total_env_steps: ends the run after the epoch that reaches it, rows included in
+            which environments only reset; None for `n_epochs` alone.
         intervals: how often to report, evaluate and save.
         strategy: on whose replicas to learn; None for that in scope, if any.
         override: resume with other arguments, which `run.json` records.
         stop_at_return: ends the run after an evaluation of this mean return.
         callbacks: of Keras, called at the begin and end of training and of epochs with
             the row that is written, if one is; their `model` is this trainer, whose
-            `stop_training` they may set.
+            `stop_training` they may set. Those that need a Keras model are refused.
         network: a Keras model, or a function of both spaces that returns one, for the
             agent to learn with.
 
@@ -130,8 +130,8 @@ class Trainer:
     ) -> None:
         self._workers = _workers.Workers(strategy)
         plan = _plan.planned(
-            *(agent, experience, self._workers, callbacks, n_epochs, n_envs),
-            *(total_env_steps, seed, stop_at_return),
+            *(agent, experience, self._workers, callbacks, intervals, n_epochs),
+            *(n_envs, total_env_steps, seed, stop_at_return),
         )
         self.directory, self.seed = pathlib.Path(output_dir), seed
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps

@@ -298,3 +298,13 @@ def test_no_weight_changes_before_all_gradients_are_there():
                 before += op.control_inputs
                 before += [source for x in op.inputs for source in sources(x)]
         assert {op.name for op in products} <= found
+
+
+def test_weights_that_keras_would_drop_are_refused():
+    network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    model = training.FitModel(network, lambda model, x: model(x)[:, 0])
+    model.compile("sgd")
+    x, zeros = np.ones([8, 3], np.float32), np.zeros(8)
+    for call in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match="`sample_weight` expected None without"):
+            call(x, sample_weight=zeros, verbose=0)

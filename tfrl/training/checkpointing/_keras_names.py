@@ -17,13 +17,15 @@ _COUNT = re.compile(r"_[0-9]+(?=\.|$)")
 _NUMBERED = re.compile(r"(.+?)_([0-9]+)")
 
 
-def renumbered(names: Sequence[str]) -> list[str]:
+def renumbered(names: Sequence[str], *, own: bool = True) -> list[str]:
     """Counts anew where Keras may have counted.
 
     `dense_7` and `dense_10` become `dense` and `dense_1`, beside each other only.
 
     Args:
         names: words joined by dots.
+        own: whether classes of others than Keras count too, those that this process
+            happens to know.
 
     Returns:
         The names, in the same order.
@@ -32,7 +34,7 @@ def renumbered(names: Sequence[str]) -> list[str]:
         >>> renumbered(["net.dense_7.kernel", "net.dense_10.kernel"])
         ['net.dense.kernel', 'net.dense_1.kernel']
     """
-    automatic = _automatic_names()
+    automatic = _automatic_names(own)
     numbers: dict[tuple[str, str], set[int]] = collections.defaultdict(set)
     split = [name.split(".") for name in names]
     for parts in split:
@@ -110,12 +112,13 @@ def _counted(part: str, automatic: set[str]) -> tuple[str, int]:
     return "", 0
 
 
-def _automatic_names() -> set[str]:
+def _automatic_names(own: bool = True) -> set[str]:
     """Returns what Keras calls things that were given no name."""
     found: set[str] = set()
     classes: list[Any] = [keras.layers.Layer, keras.random.SeedGenerator]
     while classes:
         cls = classes.pop()
         classes += cls.__subclasses__()
-        found.add(_layer_paths.snake_case(cls.__name__))
+        if own or cls.__module__.partition(".")[0] == "keras":
+            found.add(_layer_paths.snake_case(cls.__name__))
     return found

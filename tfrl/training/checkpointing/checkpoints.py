@@ -206,7 +206,7 @@ def _as_saved(leaves: dict[str, Any], saved: Mapping[str, Any]) -> dict[str, Any
     if leaves.keys() == saved.keys():
         return leaves
     here, there = (
-        _keras_names.renumbered([_PART.sub(".", name) for name in names])
+        _keras_names.renumbered([_PART.sub(".", name) for name in names], own=False)
         for names in (leaves, saved)
     )
     known = dict(zip(there, saved, strict=True))

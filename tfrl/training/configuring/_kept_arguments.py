@@ -6,6 +6,7 @@ one key that begins with "=" says what it stands for:
     {"=call": "tfrl.agents.ppo:PPO", "gamma": 0.99, ...}     an object
     {"=partial": "tfrl.environments.vector:make_vec", ...}   a function, its arguments
     {"=name": "my_environments:make"}                        a function or class
+    {"=keras": "..."}                                        a schedule of Keras
     {"=lost": "function <lambda> of __main__"}               what cannot be kept
 
 Arguments left to their defaults are kept too, so that a default that changes later
@@ -18,11 +19,13 @@ import enum
 import functools
 import importlib
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
+import keras
 import numpy as np
 
 from tfrl.training.configuring import _gin_calls
@@ -30,6 +33,7 @@ from tfrl.training.serializing import _typed_json
 
 _MARK = "="
 _CALL, _PARTIAL, _NAME, _LOST = "=call", "=partial", "=name", "=lost"
+_KERAS = "=keras"
 _DATA = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic)
 _ABSENT = object()
 _NESTED = (dict, list, tuple, np.ndarray)
@@ -58,6 +62,8 @@ def kept(value: Any) -> Any:
         return _kept_space(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _kept_instance(value)
+    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
+        return _kept_schedule(value)
     if isinstance(value, enum.Enum) and importable(type(value)):
         return {_NAME: f"{importable(type(value))}.{value.name}"}
     function, bindings = _gin_calls.bound(value) or (value, {})
@@ -73,6 +79,14 @@ def _kept_instance(value: Any) -> Any:
         return {_LOST: _described(value)}
     fields = [field.name for field in dataclasses.fields(value) if field.init]
     return {_CALL: named, **{name: kept(getattr(value, name)) for name in fields}}
+
+
+def _kept_schedule(value: Any) -> Any:
+    """The configuration of a schedule, from which Keras makes it again."""
+    of_keras = type(value).__module__.partition(".")[0] == "keras"
+    if not of_keras and importable(type(value)) is None:
+        return {_LOST: _described(value)}
+    return {_KERAS: json.dumps(keras.saving.serialize_keras_object(value))}
 
 
 def _is_marked(key: Any) -> bool:
@@ -192,6 +206,8 @@ def made(data: Any) -> Any:
     arguments = {key: made(item) for key, item in data.items() if key not in marks}
     if not marks:
         return arguments
+    if marks == [_KERAS]:
+        return keras.saving.deserialize_keras_object(json.loads(data[_KERAS]))
     target = _imported(data[marks[0]])
     if marks == [_NAME]:
         return target

@@ -1,7 +1,7 @@
 """How replays become data for `keras.Model.fit`, and what is done after its steps."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -60,6 +60,15 @@ def in_step(data: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     return data.with_options(options)
+
+
+def check_weights(where: str, y: Any, options: Mapping[str, Any]) -> None:
+    """Raises for sample weights that Keras would pass over, as there is no `y`."""
+    if options.get("sample_weight") is not None and y is None:
+        raise ValueError(
+            f"`{where}`: `sample_weight` expected None without `y`, beside which alone "
+            "Keras hands weights on; got some; give a dataset of (x, y, weights)"
+        )
 
 
 def check_strategy(strategy: tf.distribute.Strategy, where: str = "FitModel") -> None:

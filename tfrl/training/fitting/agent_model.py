@@ -115,7 +115,9 @@ class AgentModel(keras.Model):
         name: str | None = None,
         **arguments: Any,
     ) -> Self:
-        """Returns the model of a new agent; `.keras` files of it can be loaded.
+        """Returns the model of a new agent, of which `.keras` files can be loaded.
+
+        `import tfrl.training` before they are.
 
         Args:
             config: hyper-parameters, such as `DQN()`.

@@ -238,6 +238,7 @@ class FitModel(keras.Model):
                 a strategy under which Keras cannot `fit`.
         """
         _fit_data.check_strategy(self.distribute_strategy)
+        _fit_data.check_weights("FitModel.fit", y, options)
         with _fit_data.prepared(self, callbacks, options) as listed:
             own: list[Any] = [_fit_data.EpochBeginning(self._begin_epoch)]
             own += [x] if hasattr(x, "minibatches") and x not in listed else []
@@ -267,6 +268,9 @@ class FitModel(keras.Model):
             As Keras does.
         """
         _fit_data.check_strategy(self.distribute_strategy)
+        _fit_data.check_weights(
+            "FitModel.evaluate", args[:1] or kwargs.get("y"), kwargs
+        )
         if isinstance(x, _fit_data.Replay):
             size = kwargs.pop("batch_size", None)
             steps = kwargs.get("steps")
