@@ -167,14 +167,6 @@ class DQNAgent(pytree.PyTreeNode):
     target_params: Any
     config: DQN = pytree.nonpytree_field()
 
-    def sample_actions(
-        self, observations: Any, *, seed: Any = None, temperature: float = 1.0
-    ) -> Any:
-        """Draws actions; see `NetworkPolicy.act`."""
-        return self.policy.sample_actions(
-            observations, seed=seed, temperature=temperature
-        )
-
     def update(
         self,
         sample: transitions.Sample,

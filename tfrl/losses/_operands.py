@@ -70,20 +70,7 @@ def alike(
 def of_dtype(
     where: str, name: str, value: TensorLike, leader: str, values: tf.Tensor
 ) -> tf.Tensor:
-    """`alike` for tensors whose rank need not be known.
-
-    Args:
-        where: name of the function that checks.
-        name: name of the argument.
-        value: what to convert.
-        leader: name of the leading argument.
-        values: the leading tensor.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        TypeError: if its dtype is another.
+    """`alike`, of the same arguments, for tensors whose rank need not be known.
 
     Example:
         >>> of_dtype("value_loss", "returns", [1], "values", tf.zeros(1)).dtype

@@ -14,7 +14,7 @@ from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
 from tfrl.training import experience
-from tfrl.training.collecting import collection
+from tfrl.training.collecting import _stored, collection
 
 
 class Latest:
@@ -105,23 +105,7 @@ class Replay(Latest):
         self._base: pathlib.Path | None = None
 
     def add(self, trajectory: records.Trajectory) -> None:
-        for t, valid in enumerate(trajectory.valid):
-            ids = None if valid.all() else np.flatnonzero(valid)
-            if ids is not None and not len(ids):
-                continue
-            rows = slice(None) if ids is None else ids
-            step = tf.nest.map_structure(
-                lambda x, t=t, rows=rows: x[t][rows], trajectory
-            )
-            self._replay.store.add(
-                step.observations,
-                step.actions,
-                step.rewards,
-                step.terminated,
-                step.truncated,
-                step.next_observations,
-                env_ids=ids,
-            )
+        _stored.add(self._replay.store, trajectory)
 
     def drawn(self, env_steps: int) -> Any:
         if env_steps < self._config.learning_starts or not self._replay.size:

@@ -33,7 +33,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl.core import checks
@@ -41,6 +40,7 @@ from tfrl.layers import target
 from tfrl.replay import episodes
 from tfrl.schedules import progress, schedulers
 from tfrl.training import evaluation
+from tfrl.training.collecting import _stored
 from tfrl.training.fitting import _fit_data, _playing
 
 
@@ -190,23 +190,7 @@ class Collect(keras.callbacks.Callback):
         if not isinstance(self._store, episodes.EpisodeStore):
             self._store(trajectory)
             return
-        for t, valid in enumerate(trajectory.valid):
-            ids = None if valid.all() else np.flatnonzero(valid)
-            if ids is not None and not len(ids):
-                continue
-            rows = slice(None) if ids is None else ids
-            step = tf.nest.map_structure(
-                lambda x, t=t, rows=rows: x[t][rows], trajectory
-            )
-            self._store.add(
-                step.observations,
-                step.actions,
-                step.rewards,
-                step.terminated,
-                step.truncated,
-                step.next_observations,
-                env_ids=ids,
-            )
+        _stored.add(self._store, trajectory)
 
 
 class Evaluate(keras.callbacks.Callback):
