@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from tfrl.distribute import shared_rows
+from tfrl.host import shared_rows
 
 COLUMNS = [((2,), np.dtype("float32")), ((), np.dtype("int64")), ((3,), np.dtype(bool))]
 

@@ -76,11 +76,3 @@ def test_environment_that_wraps_itself_ends():
 def test_bad_input(name, attr, max_depth, error, message):
     with pytest.raises(error, match=f"`{name}`: {message}"):
         getattr(attributes, name)(wrapped(), attr, max_depth=max_depth)
-
-
-def test_who_renders_arrays():
-    env = types.SimpleNamespace(render_mode="rgb_array")
-    assert attributes.check_renders("film", env) is None
-    for other in (types.SimpleNamespace(render_mode="human"), object()):
-        with pytest.raises(ValueError, match="`film`: `env` expected render_mode 'rgb"):
-            attributes.check_renders("film", other)

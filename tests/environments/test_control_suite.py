@@ -192,7 +192,7 @@ def test_unknown_tasks(suite, domain, task, message):
     ],
 )
 def test_bad_numbers(suite, name, value, error):
-    with pytest.raises(error, match=f"`make_dmc`: `{name}` expected an int from"):
+    with pytest.raises(error, match=f"`make_dmc`: `{name}` expected an int in"):
         control_suite.make_dmc("ball", "fall", **{name: value})
 
 

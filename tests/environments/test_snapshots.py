@@ -393,3 +393,22 @@ def test_a_changed_enum_or_constant_is_refused():
     env, copy = Rich(other=[len]), Rich(other=[])
     with pytest.raises(ValueError, match=r"builtin.* at env.other\[0\]; got"):
         snapshots.restore(copy, snapshots.capture(env))
+
+
+def test_gymnasium_still_has_the_names_that_snapshots_know():
+    told = (
+        "Gymnasium {} no longer as `tfrl.environments._gymnasium_names` knows it: {}; "
+        "see what holds that state now, and mend the names there"
+    )
+    env = gym.make("CartPole-v1")
+    for what, holder, name in (
+        ("keeps a space's generator", gym.spaces.Discrete(2), "_np_random"),
+        ("keeps a wrapper's arguments", env, "_saved_kwargs"),
+        ("keeps a wrapper's metadata", env, "_metadata"),
+        ("keeps an environment's spec", env.unwrapped, "spec"),
+    ):
+        assert name in vars(holder), told.format(what, name)
+    pickled = gym.utils.EzPickle(width=3)
+    assert vars(pickled)["_ezpickle_kwargs"] == {"width": 3}, told.format(
+        "keeps the arguments of what can be pickled", "_ezpickle_kwargs"
+    )

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from tfrl.environments import stepping, vector, wrappers
+from tfrl._internal import gym_checks
+from tfrl.environments import vector, wrappers
+from tfrl.host import stepping
 
 
 def play(envs, n_steps):
@@ -34,7 +36,7 @@ def test_vectorizations(env_id, vectorization, kind, mode):
     envs = vector.make_vec(env_id, 3, vectorization)
     assert type(envs.unwrapped).__name__ == kind
     assert envs.num_envs == 3
-    assert vector.autoreset_mode(envs).name == mode
+    assert stepping.autoreset_mode(envs).name == mode
     assert envs.reset(seed=0)[0].shape[0] == 3
     envs.close()
 
@@ -43,7 +45,7 @@ def test_async_plays_as_sync_does():
     played = []
     for vectorization in ("sync", "async"):
         envs = vector.make_vec("CartPole-v1", 2, vectorization)
-        assert vector.autoreset_mode(envs) == AutoresetMode.DISABLED
+        assert stepping.autoreset_mode(envs) == AutoresetMode.DISABLED
         played.append(play(envs, 40))
         envs.close()
     np.testing.assert_array_equal(*played)
@@ -78,9 +80,10 @@ def test_autoreset_mode_of_each_vector(mode):
     envs = SyncVectorEnv([env], autoreset_mode=mode)
     other = next(each for each in AutoresetMode if each != mode)
     SyncVectorEnv([env], autoreset_mode=other)
-    assert vector.autoreset_mode(envs) == mode
+    assert stepping.autoreset_mode(envs) == mode
     assert (
-        vector.autoreset_mode(gym.wrappers.vector.RecordEpisodeStatistics(envs)) == mode
+        stepping.autoreset_mode(gym.wrappers.vector.RecordEpisodeStatistics(envs))
+        == mode
     )
 
 
@@ -99,14 +102,14 @@ class Silent(gym.vector.VectorEnv):
     ids=["none", "text", "enum"],
 )
 def test_autoreset_mode_from_metadata(metadata, mode):
-    assert vector.autoreset_mode(Silent(metadata)) == mode
+    assert stepping.autoreset_mode(Silent(metadata)) == mode
 
 
 def test_unknown_autoreset_mode():
     with pytest.raises(
         ValueError, match=r"`autoreset_mode`: `envs` .* got 'Sometimes'"
     ):
-        vector.autoreset_mode(Silent({"autoreset_mode": "Sometimes"}))
+        stepping.autoreset_mode(Silent({"autoreset_mode": "Sometimes"}))
 
 
 class Refusing(gym.Env):
@@ -132,10 +135,10 @@ def registered():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"n_envs": 0}, "`make_vec`: `n_envs` expected numbers > 0; got 0"),
-        ({"n_envs": -2}, "`n_envs` expected numbers > 0; got -2"),
+        ({"n_envs": 0}, "`make_vec`: `n_envs` expected an int of at least 1; got 0"),
+        ({"n_envs": -2}, "`n_envs` expected an int of at least 1; got -2"),
         ({"vectorization": "thread"}, "`vectorization` expected one of .*got 'thread'"),
-        ({"max_episode_steps": 0}, "`max_episode_steps` expected numbers > 0"),
+        ({"max_episode_steps": 0}, "`max_episode_steps` expected an int of at least 1"),
         ({"env_id": "NoSuch-v0"}, "`env_id` expected a registered .* got 'NoSuch-v0'"),
         ({"env_id": "CartPole-v99"}, "`env_id` expected a registered .*v99"),
         ({"env_kwargs": {"wheels": 3}}, r"env_kwargs=\{'wheels': 3\}; got: .*'wheels'"),
@@ -156,12 +159,12 @@ def test_errors(registered, arguments, match):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_envs": 2.5}, "`n_envs` expected an int > 0; got 2.5"),
-        ({"n_envs": "2"}, "`n_envs` expected an int > 0; got '2'"),
-        ({"n_envs": True}, "`n_envs` expected an int > 0; got True"),
+        ({"n_envs": 2.5}, "`n_envs` expected an int of at least 1; got 2.5"),
+        ({"n_envs": "2"}, "`n_envs` expected an int of at least 1; got '2'"),
+        ({"n_envs": True}, "`n_envs` expected an int of at least 1; got True"),
         (
             {"max_episode_steps": 2.5},
-            "`max_episode_steps` expected an int > 0; got 2.5",
+            "`max_episode_steps` expected an int of at least 1; got 2.5",
         ),
         ({"env_id": None}, "`env_id` expected the id of an environment; got None"),
         ({"env_kwargs": 3}, "`env_kwargs` expected a dict; got 3"),
@@ -176,11 +179,11 @@ def test_arguments_of_other_types(arguments, message):
 def test_what_is_no_vector():
     env = gym.make("CartPole-v1")
     with pytest.raises(TypeError, match="`play`: `envs` expected a vector environment"):
-        vector.check_vector("play", "envs", env)
+        gym_checks.check_vector("play", "envs", env)
     envs = vector.make_vec("CartPole-v1", 2)
-    vector.check_vector("play", "envs", envs, 2)
+    gym_checks.check_vector("play", "envs", envs, 2)
     with pytest.raises(ValueError, match="`envs` expected 3 environments.* got 2"):
-        vector.check_vector("play", "envs", envs, 3)
+        gym_checks.check_vector("play", "envs", envs, 3)
 
 
 class Frames(gym.Env):

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 T = TypeVar("T")
 

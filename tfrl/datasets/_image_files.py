@@ -22,17 +22,12 @@ def read_mnist(where: str, path: str | os.PathLike[str]) -> Parts:
     file = _existing(where, path)
     if not file.is_dir():
         return _read_npz(where, file, (28, 28))
-    train, test = (
-        _checked(
-            where,
-            file,
-            _read_idx(where, file, f"{name}-images", 3),
-            _read_idx(where, file, f"{name}-labels", 1),
-            (28, 28),
-        )
-        for name in ("train", "t10k")
-    )
-    return train, test
+    parts = []
+    for name in ("train", "t10k"):
+        images = _read_idx(where, file, f"{name}-images", 3)
+        labels = _read_idx(where, file, f"{name}-labels", 1)
+        parts.append(_checked(where, file, images, labels, (28, 28)))
+    return parts[0], parts[1]
 
 
 def read_cifar10(where: str, path: str | os.PathLike[str]) -> Parts:
@@ -41,9 +36,8 @@ def read_cifar10(where: str, path: str | os.PathLike[str]) -> Parts:
     if not file.is_dir():
         return _read_npz(where, file, (32, 32, 3))
     names = [f"data_batch_{number}.bin" for number in range(1, 6)]
-    return _read_records(where, file, names), _read_records(
-        where, file, ["test_batch.bin"]
-    )
+    train = _read_records(where, file, names)
+    return train, _read_records(where, file, ["test_batch.bin"])
 
 
 def _existing(where: str, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -101,10 +95,8 @@ def _checked(
     fits = images.shape[1:] == shape and flat.shape == images.shape[:1] and len(flat)
     if not fits or images.dtype != np.uint8 or flat.dtype.kind not in "iu":
         expected = f"uint8 images {['S', *shape]} and integer labels ['S']"
-        got = (
-            f"{images.dtype} {list(images.shape)} and {labels.dtype} "
-            f"{list(labels.shape)}"
-        )
+        given = [f"{x.dtype} {list(x.shape)}" for x in (images, labels)]
+        got = " and ".join(given)
         _reject(where, file, expected, got, "choose another file")
     if flat.min() < 0 or flat.max() > 9:
         got = f"{flat.min()} to {flat.max()}"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,16 +10,11 @@ import tensorflow as tf
 
 from tfrl.datasets import _batches, _image_files
 
+_Norm = tuple[tuple[float, ...], tuple[float, ...]]
 
-class _Norm(NamedTuple):
-    """Mean and standard deviation of the set's pixels in [0, 1], by channel."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-_MNIST = _Norm((0.1307,), (0.3081,))
-_CIFAR10 = _Norm((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+# Mean and standard deviation of the pixels in [0, 1], by channel.
+_MNIST = (0.1307,), (0.3081,)
+_CIFAR10 = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
 def get_classes(target: Any, labels: Sequence[int]) -> list[int]:
@@ -181,7 +176,7 @@ def _pipelines(
         pixels = tf.cast(images, tf.float32) / 255.0
         if pixels.shape.rank == 3:
             pixels = pixels[..., tf.newaxis]
-        mean, std = tf.constant(norm.mean), tf.constant(norm.std)
+        mean, std = map(tf.constant, norm)
         return (pixels - mean) / std, tf.cast(labels, tf.int64)
 
     batches = (

@@ -4,7 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl.core import checks, random
+from tfrl._internal import checks
+from tfrl.core import random
 from tfrl.datasets import _batches
 
 

@@ -1,11 +1,11 @@
 """On what it runs: devices, replicas, hosts and processes.
 
 Here are the start of a TPU, a strategy for the devices at hand, values on its replicas,
-methods whose gradients are averaged over them, processes that end together, the input
-service of several hosts, and rows in shared memory. Names whose files need TensorFlow
-load it when first touched, so that the others start without. What acts without it is in
-`tfrl.host`, the agents' updates on replicas in `tfrl.agents`, the loop around them in
-`tfrl.training`.
+methods whose gradients are averaged over them, processes that end together, and the
+input service of several hosts. Names whose files need TensorFlow load it when first
+touched, so that the others start without. What acts without it, and memory that
+processes share, is in `tfrl.host`, the agents' updates on replicas in `tfrl.agents`,
+the loop around them in `tfrl.training`.
 """
 
 import importlib
@@ -15,7 +15,6 @@ from tfrl.distribute.lone_process import LoneProcess
 from tfrl.distribute.per_process import PerProcessContext
 from tfrl.distribute.ports import get_unused_port
 from tfrl.distribute.processes import Coordinator, Process
-from tfrl.distribute.shared_rows import RowRing, SharedArrays, new_memory
 
 if TYPE_CHECKING:
     from tfrl.distribute.data_parallel import (
@@ -33,14 +32,11 @@ __all__ = [
     "LoneProcess",
     "PerProcessContext",
     "Process",
-    "RowRing",
-    "SharedArrays",
     "data_distributed",
     "data_distributed_when",
     "get_unused_port",
     "make_ddp_performer",
     "mean",
-    "new_memory",
     "replicate",
     "serve_data",
     "shard_batch",

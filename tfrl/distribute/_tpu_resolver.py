@@ -9,11 +9,11 @@ import glob
 import importlib.metadata
 import json
 import os
-import queue
 import socket
 import threading
 import urllib.parse
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import tensorflow as tf
@@ -122,9 +122,7 @@ def _remote_resolver(place: str) -> Any:
     if "://" not in place and hasattr(resolver, "cluster_spec"):
         jobs = resolver.cluster_spec().as_dict()
         addresses = [address for job in jobs.values() for address in job]
-        _check_answers(
-            [(a.rpartition(":")[0], a.rpartition(":")[2]) for a in addresses]
-        )
+        _check_answers([x for a in addresses for x in _endpoints("strategy", a)])
     return resolver
 
 
@@ -144,22 +142,18 @@ def _check_answers(endpoints: list[tuple[Any, ...]]) -> None:
 
 def _within(seconds: float, function: Callable[[], Any]) -> Any:
     """What a function returns or raises, or TimeoutError; a late one is abandoned."""
-    done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    done: futures.Future[Any] = futures.Future()
 
     def run() -> None:
         try:
-            done.put((function(), None))
+            done.set_result(function())
         except BaseException as error:  # noqa: BLE001
-            done.put((None, error))
+            done.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="tfrl-tpu-probe").start()
-    try:
-        value, error = done.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:g} seconds") from None
-    if error is not None:
-        raise error
-    return value
+    if not futures.wait([done], seconds).done:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    return done.result()
 
 
 def _absent(where: str, worker: str, place: str, error: Exception) -> ValueError:

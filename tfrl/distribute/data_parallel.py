@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, nest
+from tfrl._internal import checks
+from tfrl.core import nest
 from tfrl.distribute import replicas
 
 Method = Callable[..., Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 _service = tf.data.experimental.service
 _ANSWER_SECONDS = 5.0

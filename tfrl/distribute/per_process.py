@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tfrl.distribute import _tf_config, _whole_numbers
+from tfrl._internal import arguments
+from tfrl.distribute import _tf_config
 
 
 class PerProcessContext:
@@ -61,7 +62,7 @@ class PerProcessContext:
         """
         where = "PerProcessContext.set_distributed"
         self._check_writable(where)
-        check = _whole_numbers.check_whole_number
+        check = arguments.check_whole_number
         count = check(where, "num_processes", num_processes, low=1)
         self._rank = check(where, "rank", rank, -1, count - 1)
         self._num_processes = count

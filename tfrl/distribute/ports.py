@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from tfrl.distribute import _whole_numbers
+from tfrl._internal import arguments
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def get_unused_port(start: int, end: int = 65536, n: int = 1) -> Iterator:
         ...     len({one, *three})
         4
     """
-    check = _whole_numbers.check_whole_number
+    check = arguments.check_whole_number
     start = check("get_unused_port", "start", start, 1, 65535)
     end = check("get_unused_port", "end", end, start + 1, 65536)
     n = check("get_unused_port", "n", n, 1, end - start)

@@ -216,11 +216,8 @@ class Coordinator:
 
     def _wait_for_end(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while live := self._live():
-            left = end - time.monotonic()
-            if left <= 0:
-                break
-            connection.wait([one.sentinel for one in live], left)
+        for one in self._live():
+            one.join(max(0.0, end - time.monotonic()))
 
     def _end(self, grace_seconds: float) -> None:
         """Stops the processes and kills those that are left after the grace."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 
 def replicate(tree: Any, strategy: tf.distribute.Strategy | None = None) -> Any:
@@ -184,15 +184,13 @@ def mean(tree: Any) -> Any:
     ]
     if context.num_replicas_in_sync > 1:
         # Reducers pack what they get in one call, and cannot pack mixed dtypes.
-        for dtype in dict.fromkeys(leaf.dtype for leaf in leaves if leaf is not None):
-            places = [
-                place
-                for place, leaf in enumerate(leaves)
-                if leaf is not None and leaf.dtype == dtype
-            ]
-            means = context.all_reduce(
-                tf.distribute.ReduceOp.MEAN, [leaves[place] for place in places]
-            )
+        by_dtype: dict[tf.DType, list[int]] = {}
+        for place, leaf in enumerate(leaves):
+            if leaf is not None:
+                by_dtype.setdefault(leaf.dtype, []).append(place)
+        for places in by_dtype.values():
+            same = [leaves[place] for place in places]
+            means = context.all_reduce(tf.distribute.ReduceOp.MEAN, same)
             for place, value in zip(places, means, strict=True):
                 leaves[place] = value
     return tf.nest.pack_sequence_as(tree, leaves)

@@ -140,10 +140,7 @@ def _multi_worker(kind: str) -> tf.distribute.Strategy:
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
-        raise ValueError(
-            "`strategy`: `name` expected before TensorFlow first computes; got "
-            f"{kind!r} too late ({error}); call it first in the program"
-        ) from error
+        raise _too_late(kind, str(error)) from error
 
 
 def _rehearsal(name: str, argument: str) -> tf.distribute.Strategy:
@@ -157,15 +154,20 @@ def _rehearsal(name: str, argument: str) -> tf.distribute.Strategy:
         try:
             tf.config.set_logical_device_configuration(cpu, parts)
         except RuntimeError as error:
-            raise ValueError(
-                "`strategy`: `name` expected before TensorFlow first computes; got "
-                f"{name!r} where the CPU is {n_cpus} logical device(s) already; call "
-                "it first in the program (in a notebook, restart the runtime)"
-            ) from error
+            why = f"the CPU is {n_cpus} logical device(s) already"
+            raise _too_late(name, why) from error
     # What TensorFlow reduces with by default hangs or crashes on logical CPUs.
     return tf.distribute.MirroredStrategy(
         [f"CPU:{number}" for number in range(n_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
+
+
+def _too_late(name: str, why: str) -> ValueError:
+    return ValueError(
+        f"`strategy`: `name` expected before TensorFlow first computes; got {name!r} "
+        f"too late ({why}); call it first in the program (in a notebook, restart the "
+        "runtime)"
     )
 
 

@@ -1,27 +1,18 @@
 """Where actions go: Gymnasium environments, many at a time.
 
-Here are vectors of environments, how they reset and what their steps truly were, a
-check of what is wrong with one, snapshots of their inner state, what a process does
-that only plays them, elements of their spaces made up and made ready for networks, the
+Here are vectors of environments, a check of what is wrong with one, snapshots of their
+inner state, elements of their spaces made up and made ready for networks, the
 current environment, wrappers that Gymnasium has not, and the DeepMind Control Suite.
-Names whose files need TensorFlow load it when first touched. The loops around a learner
-live in `tfrl.training`, specs of spaces in `tfrl.core`.
+Names whose files need TensorFlow load it when first touched. Their steps as
+transitions are in `tfrl.host`, the loops around a learner in `tfrl.training`, specs of
+spaces in `tfrl.core`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tfrl.environments.acting import Actor, Columns, Job, Layout, explore, play
-from tfrl.environments.attributes import (
-    check_renders,
-    get_env_attr,
-    has_env_attr,
-)
-from tfrl.environments.checking.env_check import (
-    EnvFinding,
-    EnvReport,
-    check_env,
-)
+from tfrl.environments.attributes import get_env_attr, has_env_attr
+from tfrl.environments.checking.env_check import EnvFinding, EnvReport, check_env
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.sampling import (
     TransitionBatch,
@@ -29,15 +20,7 @@ from tfrl.environments.sampling import (
     safe_sample,
 )
 from tfrl.environments.snapshots import capture, restore, uncapturable
-from tfrl.environments.stepping import (
-    Outcome,
-    Stepper,
-    check_choices,
-    check_numbers,
-    leaves_of,
-    mapped,
-)
-from tfrl.environments.vector import autoreset_mode, check_vector, make_vec
+from tfrl.environments.vector import make_vec
 from tfrl.environments.wrappers import ScaleReward, StackChannels
 
 if TYPE_CHECKING:
@@ -60,29 +43,17 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Actor",
-    "Columns",
     "ControlSuite",
     "EnvFinding",
     "EnvReport",
-    "Job",
-    "Layout",
-    "Outcome",
     "ScaleReward",
     "StackChannels",
-    "Stepper",
     "TransitionBatch",
-    "autoreset_mode",
     "capture",
-    "check_choices",
     "check_env",
-    "check_numbers",
     "check_preprocessors",
-    "check_renders",
-    "check_vector",
     "default_preprocessor",
     "environment_context",
-    "explore",
     "get_action_spec",
     "get_env",
     "get_env_attr",
@@ -94,11 +65,8 @@ __all__ = [
     "get_transition_batch",
     "get_vocab_size",
     "has_env_attr",
-    "leaves_of",
     "make_dmc",
     "make_vec",
-    "mapped",
-    "play",
     "restore",
     "safe_sample",
     "set_global_env",

@@ -2,31 +2,9 @@
 
 from typing import Any
 
+from tfrl._internal import arguments
+
 _RAISE = "__ERROR__"
-
-
-def check_renders(where: str, env: Any) -> None:
-    """Raises unless an environment renders arrays.
-
-    Args:
-        where: name of the asking function, for the error message.
-        env: environment, wrapped or not.
-
-    Raises:
-        ValueError: if its `render_mode` is not "rgb_array".
-
-    Example:
-        >>> check_renders("film", gym.make("CartPole-v1"))
-        Traceback (most recent call last):
-        ...
-        ValueError: `film`: `env` expected render_mode 'rgb_array'; got None; make it so
-    """
-    mode = getattr(env, "render_mode", None)
-    if mode != "rgb_array":
-        raise ValueError(
-            f"`{where}`: `env` expected render_mode 'rgb_array'; got {mode!r}; make it "
-            "so"
-        )
 
 
 def get_env_attr(
@@ -96,17 +74,7 @@ def _owner(where: str, env: Any, attr: str, max_depth: int) -> Any:
             f"`{where}`: `attr` expected the name of an attribute; got {attr!r}; "
             "pass a string"
         )
-    # Not by `tfrl.core.checks`: this room works without TensorFlow.
-    if isinstance(max_depth, bool) or not isinstance(max_depth, int):
-        raise TypeError(
-            f"`{where}`: `max_depth` expected an int of at least 1; got "
-            f"{max_depth!r}; correct it"
-        )
-    if max_depth < 1:
-        raise ValueError(
-            f"`{where}`: `max_depth` expected an int of at least 1; got "
-            f"{max_depth!r}; correct it"
-        )
+    arguments.check_whole_number(where, "max_depth", max_depth, low=1)
     for _ in range(max_depth):
         if env is None:
             return None

@@ -3,13 +3,14 @@
 Needs the extra `dmc` (`dm_control`, and a `mujoco` before 4 that it can work with).
 """
 
-import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+
+from tfrl._internal import arguments
 
 
 def make_dmc(
@@ -55,26 +56,16 @@ def make_dmc(
         Tunyasuvunakool et al., "dm_control: Software and tasks for continuous
         control", 2020.
     """
-    _check_whole("seed", seed, 0, (1 << 32) - 1)
-    for name, value in (
-        ("max_episode_steps", max_episode_steps),
-        ("height", height),
-        ("width", width),
-    ):
-        _check_whole(name, value, 1, (1 << 31) - 1)
-    arguments = {
-        "domain": domain,
-        "task": task,
-        "seed": seed,
-        "height": height,
-        "width": width,
-        "camera_id": camera_id,
-    }
+    arguments.check_whole_number("make_dmc", "seed", seed, 0, (1 << 32) - 1)
+    frame = {"height": height, "width": width}
+    for name, value in {"max_episode_steps": max_episode_steps, **frame}.items():
+        arguments.check_whole_number("make_dmc", name, value, 1, (1 << 31) - 1)
+    task_kwargs = {"domain": domain, "task": task, "seed": seed}
     spec = gym.envs.registration.EnvSpec(
         id=f"dm_control/{domain}-{task}-v0",
         entry_point=f"{__name__}:ControlSuite",
         max_episode_steps=max_episode_steps,
-        kwargs=arguments,
+        kwargs={**task_kwargs, **frame, "camera_id": camera_id},
     )
     return gym.make(spec, render_mode="rgb_array")
 
@@ -126,7 +117,7 @@ class ControlSuite(gym.Env):
         self._frame = {"height": height, "width": width, "camera_id": camera_id}
         self.dmc_env = _loaded(domain, task, seed)
         self.action_space = _box([self.dmc_env.action_spec()])
-        self.observation_space = _box(self.dmc_env.observation_spec().values())
+        self.observation_space = _box([*self.dmc_env.observation_spec().values()])
         step_seconds = self.dmc_env.control_timestep()
         self.metadata = {**self.metadata, "render_fps": max(1, round(1 / step_seconds))}
 
@@ -147,15 +138,9 @@ class ControlSuite(gym.Env):
         step = self.dmc_env.step(action)
         ended = bool(step.last())
         terminated = ended and step.discount == 0.0
+        flags = terminated, ended and not terminated
         info = {"discount": step.discount}
-        reward = float(step.reward)
-        return (
-            _flat(step.observation),
-            reward,
-            terminated,
-            ended and not terminated,
-            info,
-        )
+        return _flat(step.observation), float(step.reward), *flags, info
 
     def render(self) -> np.ndarray | None:
         """Returns a frame, `[height, width, 3]` uint8."""
@@ -166,16 +151,6 @@ class ControlSuite(gym.Env):
     def close(self) -> None:
         """Frees the simulation."""
         self.dmc_env.close()
-
-
-def _check_whole(name: str, value: Any, low: int, high: int) -> None:
-    # Not by `tfrl.core.checks`: this room works without TensorFlow.
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or not low <= value <= high:
-        raise (ValueError if whole else TypeError)(
-            f"`make_dmc`: `{name}` expected an int from {low} to {high}; got "
-            f"{value!r}; correct it"
-        )
 
 
 def _loaded(domain: str, task: str, seed: int) -> Any:
@@ -199,21 +174,16 @@ def _loaded(domain: str, task: str, seed: int) -> Any:
     return suite.load(domain, task, task_kwargs={"random": seed})
 
 
-def _box(specs: Iterable[Any]) -> spaces.Box:
+def _box(specs: Sequence[Any]) -> spaces.Box:
     """The Box of the specs' arrays side by side; a side without a bound is open."""
-    low, high = [], []
-    for spec in specs:
-        least, most = (
-            getattr(spec, "minimum", -np.inf),
-            getattr(spec, "maximum", np.inf),
+    sides = (
+        np.concatenate(
+            [np.full(x.shape, getattr(x, name, default)).ravel() for x in specs]
         )
-        low.append(np.broadcast_to(least, spec.shape).ravel())
-        high.append(np.broadcast_to(most, spec.shape).ravel())
-    return spaces.Box(
-        np.concatenate(low).astype(np.float32),
-        np.concatenate(high).astype(np.float32),
-        dtype=np.float32,
+        for name, default in (("minimum", -np.inf), ("maximum", np.inf))
     )
+    low, high = (side.astype(np.float32) for side in sides)
+    return spaces.Box(low, high, dtype=np.float32)
 
 
 def _flat(observation: Mapping[str, Any]) -> np.ndarray:

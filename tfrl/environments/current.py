@@ -14,7 +14,8 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, context, records, spaces
+from tfrl._internal import checks
+from tfrl.core import context, records, spaces
 
 _env: contextvars.ContextVar[Any] = contextvars.ContextVar("tfrl_env", default=None)
 _spec: contextvars.ContextVar[Any] = contextvars.ContextVar(
@@ -208,15 +209,15 @@ def get_states_shape(env: Any = None) -> Any:
         0
     """
     where = "get_states_shape"
-    spec = _asked(where, env, "observation")
-    if not (isinstance(spec, Mapping) and "states" in spec):
+    states = _shown(where, env, "states")
+    if states is None:
         return 0
-    if not hasattr(spec["states"], "shape"):
+    if not hasattr(states, "shape"):
         raise ValueError(
-            f'`{where}`: `env` expected one array for "states"; got {spec["states"]!r};'
-            " flatten it by a wrapper of Gymnasium"
+            f'`{where}`: `env` expected one array for "states"; got {states!r}; '
+            "flatten it by a wrapper of Gymnasium"
         )
-    return tuple(spec["states"].shape.as_list())
+    return tuple(states.shape.as_list())
 
 
 def get_vocab_size(env: Any = None) -> int:
@@ -237,14 +238,14 @@ def get_vocab_size(env: Any = None) -> int:
         0
     """
     where = "get_vocab_size"
-    spec = _asked(where, env, "observation")
-    if not (isinstance(spec, Mapping) and "sentence" in spec):
+    sentence = _shown(where, env, "sentence")
+    if sentence is None:
         return 0
-    most = getattr(spec["sentence"], "maximum", np.inf)
+    most = getattr(sentence, "maximum", np.inf)
     if not np.all(np.isfinite(most)):
         raise ValueError(
             f'`{where}`: `env` expected a bounded spec of "sentence"; got '
-            f"{spec['sentence']!r}; give it a minimum and a maximum"
+            f"{sentence!r}; give it a minimum and a maximum"
         )
     return int(np.max(most)) + 1
 
@@ -332,6 +333,12 @@ def _asked(where: str, env: Any, what: str) -> Any:
     return spaces.spec_from_space(getattr(env, f"{single}{what}_space"))
 
 
+def _shown(where: str, env: Any, name: str) -> Any:
+    """The spec of a part of the observations, None if there is no such part."""
+    spec = _asked(where, env, "observation")
+    return spec.get(name) if isinstance(spec, Mapping) else None
+
+
 def _field(where: str, spec: Any, field: str | None) -> Any:
     if not isinstance(field, str | None):
         raise TypeError(
@@ -339,14 +346,13 @@ def _field(where: str, spec: Any, field: str | None) -> Any:
             f"{field!r}; pass a string"
         )
     for name in [] if field is None else field.split("."):
-        if isinstance(spec, Mapping) and name in spec:
-            spec = spec[name]
+        if isinstance(spec, Mapping):
+            spec = spec.get(name)
         elif name.isdecimal() and isinstance(spec, list | tuple):
             spec = spec[int(name)] if int(name) < len(spec) else None
-        elif hasattr(spec, "_fields") and name in spec._fields:
-            spec = getattr(spec, name)
         else:
-            spec = None
+            known = name in getattr(spec, "_fields", ())
+            spec = getattr(spec, name) if known else None
         if spec is None:
             raise ValueError(
                 f"`{where}`: `field` expected names of parts joined by dots; got "

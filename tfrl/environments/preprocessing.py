@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 _WHERE = "default_preprocessor"
 
@@ -76,7 +76,7 @@ def default_preprocessor(
             starts = np.ravel(space.start).tolist() if from_start else [0] * len(counts)
             return lambda x: _one_hots(x, space.shape, counts, starts)
         case spaces.MultiBinary():
-            return lambda x: tf.cast(_rows(_numbers(x), space), tf.float32)
+            return lambda x: tf.cast(_rows(_numbers(x), space.shape), tf.float32)
     raise TypeError(
         f"`{_WHERE}`: `space` expected a Box, Discrete, MultiDiscrete, MultiBinary, or "
         f"a Dict or Tuple of them; got {space!r}; write a preprocessor of your own"
@@ -157,32 +157,24 @@ def _part(x: Any, key: Any, keys: list[Any]) -> Any:
 def _numbers(x: Any) -> tf.Tensor:
     try:
         tensor = tf.convert_to_tensor(x)
+        if tensor.dtype == tf.string:
+            raise TypeError("strings")
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"`{_WHERE}`: `x` expected numbers; got {x!r}; pass an element of the "
             "space or a batch of them"
         ) from error
-    if tensor.dtype == tf.string:
-        raise TypeError(
-            f"`{_WHERE}`: `x` expected numbers; got strings; pass an element of the "
-            "space or a batch of them"
-        )
     return tensor
 
 
-def _rows(x: tf.Tensor, space: spaces.Space) -> tf.Tensor:
+def _rows(x: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
     """`x` with one leading axis; what `[-1, *shape]` would silently cut is an error."""
-    shape = tuple(space.shape or ())
-    rank = x.shape.rank
-    if rank is not None:
-        own = x.shape[max(rank - len(shape), 0) :]
-        if rank not in (len(shape), len(shape) + 1) or not own.is_compatible_with(
-            shape
-        ):
-            raise ValueError(
-                f"`{_WHERE}`: `x` expected an element of shape {list(shape)} or a "
-                f"batch of them; got {x.shape.as_list()}; pass what the space holds"
-            )
+    fits = any(x.shape.is_compatible_with(s) for s in (shape, (None, *shape)))
+    if not fits:
+        raise ValueError(
+            f"`{_WHERE}`: `x` expected an element of shape {list(shape)} or a batch of "
+            f"them; got {x.shape.as_list()}; pass what the space holds"
+        )
     return tf.reshape(x, [-1, *shape])
 
 
@@ -190,7 +182,7 @@ def _clipped(space: spaces.Box, x: Any) -> tf.Tensor:
     x = _numbers(x)
     if x.dtype.is_integer and np.issubdtype(space.dtype, np.floating):
         x = tf.cast(x, space.dtype)
-    rows = _rows(x, space)
+    rows = _rows(x, space.shape)
     if not (rows.dtype.is_floating or rows.dtype.is_integer):
         return rows
     low, high = (_bound(bound, rows.dtype) for bound in (space.low, space.high))
@@ -216,7 +208,7 @@ def _one_hots(
             f"`{_WHERE}`: `x` expected integers; got {x.dtype.name}; pass elements of "
             "the space, or cast them"
         )
-    rows = _rows(x, spaces.MultiDiscrete(np.ones(shape, np.int64)))
+    rows = _rows(x, shape)
     flat = tf.reshape(tf.cast(rows, tf.int64), [-1, len(counts)])
     columns = zip(tf.unstack(flat, axis=1), counts, starts, strict=True)
     return [tf.one_hot(column - start, int(n)) for column, n, start in columns]
@@ -227,15 +219,12 @@ def _agree(one: Any, other: Any) -> bool:
         tf.nest.assert_same_structure(one, other)
     except (TypeError, ValueError):
         return False
-    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
-    return all(_same_leaf(mine, yours) for mine, yours in pairs)
+    return all(map(_same_leaf, tf.nest.flatten(one), tf.nest.flatten(other)))
 
 
 def _same_leaf(mine: Any, yours: Any) -> bool:
-    if type(mine) is not type(yours):
-        return False
     a, b = np.asarray(mine), np.asarray(yours)
-    if a.shape != b.shape or a.dtype != b.dtype:
+    if type(mine) is not type(yours) or (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
     if a.dtype.kind not in "biufc":
         return bool(np.all(a == b))

@@ -1,12 +1,13 @@
 """Made-up elements of spaces and made-up transitions, for shapes and for tests."""
 
 import copy
-import numbers
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+
+from tfrl._internal import arguments, gym_checks
 
 _BOUND = 1e9
 _MAX_SEED = np.iinfo(np.int32).max
@@ -146,45 +147,27 @@ def get_transition_batch(
 
 
 def _generator(where: str, name: str, seed: Any) -> np.random.RandomState:
-    whole = isinstance(seed, numbers.Integral) and not isinstance(seed, bool)
-    if seed is not None and (not whole or not 0 <= seed < 1 << 32):
-        raise (ValueError if whole else TypeError)(
-            f"`{where}`: `{name}` expected an int in [0, 2**32); got {seed!r}; correct "
-            "it, or leave it out for a fresh one"
-        )
+    if seed is not None:
+        arguments.check_whole_number(where, name, seed, low=0, high=2**32 - 1)
     return np.random.RandomState(seed)
 
 
 def _check(env: Any, batch_size: Any, gamma: Any) -> None:
-    # Not by `tfrl.core.checks`: this room works without TensorFlow.
     if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
         raise TypeError(
             "`get_transition_batch`: `env` expected an environment with spaces; got "
             f"{env!r}; make it by gymnasium.make"
         )
-    whole = isinstance(batch_size, numbers.Integral) and not isinstance(
-        batch_size, bool
-    )
-    if not whole or batch_size < 1:
-        raise (ValueError if whole else TypeError)(
-            "`get_transition_batch`: `batch_size` expected an int of at least 1; got "
-            f"{batch_size!r}; correct it"
-        )
-    number = isinstance(gamma, numbers.Real) and not isinstance(gamma, bool)
-    if not number or not 0 <= gamma <= 1:
-        raise (ValueError if number else TypeError)(
-            "`get_transition_batch`: `gamma` expected a number in [0, 1]; got "
-            f"{gamma!r}; correct it"
-        )
+    where = "get_transition_batch"
+    arguments.check_whole_number(where, "batch_size", batch_size, low=1)
+    arguments.check_number(where, "gamma", gamma, low=0, high=1)
 
 
 def _sample(space: spaces.Space, rng: np.random.RandomState, from_start: bool) -> Any:
     match space:
         case spaces.Dict():
-            return {
-                key: _sample(space[key], rng, from_start)
-                for key in sorted(space.spaces)
-            }
+            keys = sorted(space.spaces)
+            return {key: _sample(space[key], rng, from_start) for key in keys}
         case spaces.Tuple():
             return tuple(_sample(part, rng, from_start) for part in space)
         case spaces.Discrete():
@@ -222,19 +205,9 @@ def _batch(space: spaces.Space, size: int, rng: np.random.RandomState) -> Any:
 def _stacked(space: spaces.Space, drawn: list[Any]) -> Any:
     match space:
         case spaces.Dict():
-            return {
-                key: _stacked(space[key], [one[key] for one in drawn])
-                for key in drawn[0]
-            }
+            columns = {key: [one[key] for one in drawn] for key in drawn[0]}
+            return {key: _stacked(space[key], x) for key, x in columns.items()}
         case spaces.Tuple():
-            columns = zip(*drawn, strict=True)
-            pairs = zip(space, columns, strict=True)
-            return tuple(_stacked(part, list(column)) for part, column in pairs)
-        case (
-            spaces.Box()
-            | spaces.Discrete()
-            | spaces.MultiDiscrete()
-            | spaces.MultiBinary()
-        ):
-            return np.stack(drawn)
-    return tuple(drawn)
+            rows = zip(*drawn, strict=True)
+            return tuple(map(_stacked, space, map(list, rows)))
+    return np.stack(drawn) if isinstance(space, gym_checks.ARRAYS) else tuple(drawn)

@@ -23,6 +23,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from tfrl.environments import _gymnasium_names
+
 # What never changes or is no state: it is not captured and not touched.
 _CONSTANTS = (
     types.FunctionType,
@@ -37,7 +39,6 @@ _CONSTANTS = (
     logging.Logger,
     gymnasium.envs.registration.EnvSpec,
 )
-_CONSTANT_NAMES = ("metadata", "_metadata", "_saved_kwargs", "_ezpickle_kwargs", "spec")
 _SCALARS = (type(None), bool, int, float, str, bytes)
 _COLLECTIONS: dict[str, Callable[..., Any]] = {
     "list": list,
@@ -47,7 +48,6 @@ _COLLECTIONS: dict[str, Callable[..., Any]] = {
     "deque": collections.deque,
 }
 _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
-_ENVIRONMENTS = (gymnasium.Env, gymnasium.vector.VectorEnv)
 
 
 class _Plain:
@@ -176,26 +176,12 @@ def _is_simple(value: Any) -> bool:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Returns what can change; of a space that is only its random generators."""
-    if isinstance(value, gymnasium.Space):
-        return {
-            name: item
-            for name, item in vars(value).items()
-            if name == "_np_random" or _holds_space(item)
-        }
-    skipped = _CONSTANT_NAMES if isinstance(value, _ENVIRONMENTS) else ()
+    """Returns what can change."""
     return {
         name: item
         for name, item in vars(value).items()
-        if name not in skipped and not _is_constant(item)
+        if _gymnasium_names.can_change(value, name, item) and not _is_constant(item)
     }
-
-
-def _holds_space(item: Any) -> bool:
-    parts = item.values() if isinstance(item, dict) else item
-    if not isinstance(item, dict | list | tuple):
-        return isinstance(item, gymnasium.Space)
-    return any(map(_holds_space, parts))
 
 
 class _Capture:
@@ -261,7 +247,7 @@ class _Capture:
             return {"node": len(self._nodes) - 1}
         # Collections grow and shrink; a restored one can hold an object only if the
         # fresh one has its like, which is sure for parts of environments alone.
-        is_part = isinstance(value, (*_ENVIRONMENTS, gymnasium.Space))
+        is_part = isinstance(value, (*_gymnasium_names.ENVIRONMENTS, gymnasium.Space))
         if isinstance(value, enum.Enum) or _is_simple(value) and not is_part:
             raise _UncapturableError(value, path)
         return self._value(value, path)

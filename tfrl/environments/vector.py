@@ -1,12 +1,12 @@
 """Vectors of Gymnasium environments."""
 
 import importlib
-import numbers
-from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
+
+from tfrl._internal import arguments
 
 _VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point")
 
@@ -52,7 +52,7 @@ def make_vec(
         (2, 4)
         >>> envs.close()
     """
-    _check_count("n_envs", n_envs)
+    arguments.check_whole_number("make_vec", "n_envs", n_envs, low=1)
     if vectorization not in _VECTORIZATIONS:
         raise ValueError(
             f"`make_vec`: `vectorization` expected one of {list(_VECTORIZATIONS)}; got "
@@ -69,7 +69,8 @@ def make_vec(
         )
     kwargs = {} if env_kwargs is None else dict(env_kwargs)
     if max_episode_steps is not None:
-        _check_count("max_episode_steps", max_episode_steps)
+        name = "max_episode_steps"
+        arguments.check_whole_number("make_vec", name, max_episode_steps, low=1)
         kwargs["max_episode_steps"] = max_episode_steps
     spec = _spec(env_id)
     if vectorization == "auto":
@@ -97,70 +98,6 @@ def make_vec(
         ) from error
 
 
-def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
-    """Returns how a vector environment starts the next episode.
-
-    Args:
-        envs: a vector environment.
-
-    Returns:
-        `NEXT_STEP` (the step after an end only resets), `SAME_STEP` (the reset
-        observation comes at once, the last one in `info["final_obs"]`) or `DISABLED`
-        (the caller resets). `NEXT_STEP` where the environment does not say.
-
-    Raises:
-        ValueError: if the environment names an unknown mode.
-
-    Example:
-        >>> autoreset_mode(make_vec("Pendulum-v1", 1)).name
-        'DISABLED'
-    """
-    # The attribute first: Gymnasium before 1.2 shares metadata between vectors.
-    mode = getattr(envs.unwrapped, "autoreset_mode", None)
-    if mode is None:
-        mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-    try:
-        return AutoresetMode(mode)
-    except ValueError as error:
-        raise ValueError(
-            "`autoreset_mode`: `envs` expected a mode among "
-            f"{[known.value for known in AutoresetMode]} in its metadata; got "
-            f"{mode!r}; mend the environment"
-        ) from error
-
-
-def check_vector(where: str, name: str, envs: Any, n_envs: int | None = None) -> None:
-    """Raises unless there are several environments in one.
-
-    Args:
-        where: name of the function that asks.
-        name: name of its argument.
-        envs: what should be a vector environment.
-        n_envs: how many there should be; None for any number.
-
-    Raises:
-        TypeError: if it is none.
-        ValueError: if there are more or fewer.
-
-    Example:
-        >>> check_vector("play", "envs", gym.make("CartPole-v1"))
-        Traceback (most recent call last):
-        ...
-        TypeError: `play`: `envs` expected a vector environment; got ...; make one by \
-`tfrl.environments.make_vec` or `gymnasium.vector.SyncVectorEnv`
-    """
-    if not hasattr(envs, "single_observation_space") or not hasattr(envs, "num_envs"):
-        raise TypeError(
-            f"`{where}`: `{name}` expected a vector environment; got {envs!r}; make "
-            "one by `tfrl.environments.make_vec` or `gymnasium.vector.SyncVectorEnv`"
-        )
-    if n_envs is not None and envs.num_envs != n_envs:
-        raise ValueError(
-            f"`{where}`: `{name}` expected {n_envs} environments, as `n_envs` says; "
-            f"got {envs.num_envs}; make as many"
-        )
-
-
 def _spec(env_id: str) -> EnvSpec:
     module, _, name = env_id.rpartition(":")
     try:
@@ -173,15 +110,3 @@ def _spec(env_id: str) -> EnvSpec:
             f"{env_id!r}: {error}; check the spelling, or import the package that "
             "registers it"
         ) from error
-
-
-def _check_count(name: str, value: Any) -> None:
-    # Not by `tfrl.core.checks`: actors make environments without TensorFlow.
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise TypeError(
-            f"`make_vec`: `{name}` expected an int > 0; got {value!r}; correct it"
-        )
-    if int(value) <= 0:
-        raise ValueError(
-            f"`make_vec`: `{name}` expected numbers > 0; got {value!r}; correct it"
-        )

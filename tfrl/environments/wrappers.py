@@ -16,6 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
+from tfrl._internal import arguments
+
 
 class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
     """Shows the last frames side by side along the last axis, as Keras convolves them.
@@ -47,14 +49,9 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
                 "`StackChannels`: `env` expected observations in a Box; got "
                 f"{space!r}; choose or flatten them by a wrapper of Gymnasium before"
             )
-        whole = isinstance(n_frames, numbers.Integral) and not isinstance(
-            n_frames, bool
+        n_frames = arguments.check_whole_number(
+            "StackChannels", "n_frames", n_frames, low=1
         )
-        if not whole or n_frames < 1:
-            raise (ValueError if whole else TypeError)(
-                "`StackChannels`: `n_frames` expected an int of at least 1; got "
-                f"{n_frames!r}; correct it"
-            )
         if not space.shape:
             raise ValueError(
                 "`StackChannels`: `env` expected observations of at least one axis; "

@@ -1,9 +1,14 @@
-"""Acting without TensorFlow: networks and action heads in NumPy.
+"""Acting without TensorFlow: networks, action heads and environment steps in NumPy.
 
-What processes need that play environments and load no TensorFlow. The same heads with
-densities and gradients are in `tfrl.distributions`, the loops that play in
-`tfrl.environments`, the memory they share in `tfrl.distribute`.
+What processes need that play environments and load no TensorFlow: small networks, the
+heads that turn their outputs into actions, normalization by statistics learned in
+TensorFlow, steps of vector environments, and memory that processes share. The same
+heads with densities and gradients are in `tfrl.distributions`, processes in
+`tfrl.distribute`, the loops that learn in `tfrl.training`.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from tfrl.host.heads import (
     NumpyCategorical,
@@ -12,11 +17,36 @@ from tfrl.host.heads import (
     epsilon_greedy_logits,
 )
 from tfrl.host.networks import NumpyNetwork
+from tfrl.host.normalizer import HostNormalizer
+from tfrl.host.shared_rows import RowRing, SharedArrays, new_memory
+
+if TYPE_CHECKING:
+    from tfrl.host.stepping import Outcome, Stepper, autoreset_mode
 
 __all__ = [
+    "HostNormalizer",
     "NumpyCategorical",
     "NumpyComposite",
     "NumpyNetwork",
     "NumpyNormal",
+    "Outcome",
+    "RowRing",
+    "SharedArrays",
+    "Stepper",
+    "autoreset_mode",
     "epsilon_greedy_logits",
+    "new_memory",
 ]
+_LAZY = ("stepping",)  # Gymnasium takes as long to import as all else here
+
+
+def __getattr__(name: str) -> Any:
+    for file in _LAZY if name in __all__ else ():
+        module = importlib.import_module(f"{__name__}.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

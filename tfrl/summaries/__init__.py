@@ -31,7 +31,6 @@ from tfrl.summaries.logs import (
     warning_once,
 )
 from tfrl.summaries.plotting.curves import CurvesPlotter, plot_learning_curve
-from tfrl.summaries.plotting.group_reader import MeanCurveGroupReader
 from tfrl.summaries.plotting.mean_curve import (
     MeanCurve,
     ema_smooth,
@@ -43,6 +42,7 @@ from tfrl.summaries.plotting.readers import (
     EnvironmentStepsSuccessReader,
     IterationsReturnReader,
     IterationsSuccessReader,
+    MeanCurveGroupReader,
     MeanCurveReader,
 )
 from tfrl.summaries.progress import Progress

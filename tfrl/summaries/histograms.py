@@ -5,7 +5,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, specs
+from tfrl._internal import checks
+from tfrl.core import specs
 from tfrl.distributions import cauchy, modes, squashed, truncated
 from tfrl.summaries import _recording
 
@@ -275,11 +276,8 @@ def _location_and_scale(leaf: Any) -> dict[str, tf.Tensor]:
         return {}
     if isinstance(base, _LOCATION_SCALE):
         loc, scale = tf.convert_to_tensor(base.loc), tf.convert_to_tensor(base.scale)
-        shape = tf.broadcast_dynamic_shape(tf.shape(loc), tf.shape(scale))
-        static = tf.broadcast_static_shape(loc.shape, scale.shape)
-        both = [tf.broadcast_to(x, shape) for x in (tf.math.log(scale), loc)]
-        log_scale, loc = [tf.ensure_shape(x, static) for x in both]
-        return {"log_scale": log_scale, "loc": loc}
+        log_scale = tf.math.log(scale + tf.zeros_like(loc))
+        return {"log_scale": log_scale, "loc": loc + tf.zeros_like(scale)}
     if isinstance(base, tfd.Beta):
         return {"log_scale": 0.5 * tf.math.log(base.variance()), "loc": base.mean()}
     return {}

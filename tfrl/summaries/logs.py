@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.summaries import _recording
 
 _LOGGER = logging.getLogger("tfrl")
 _BLUE, _RED, _PLAIN = "\033[1;34m", "\033[1;31m", "\033[1;0m"
+_OURS = "tfrl"  # handlers of `enable_logging`
 _SAID: set[tuple[str, int]] = set()
 
 
@@ -121,33 +122,23 @@ def enable_logging(
         file_level = checks.check_whole_number(where, "output_level", output_level, 0)
     shown = "" if name is None else name.replace("%", "%%") + "|"
     formatter = logging.Formatter(f"[{shown}%(name)s|%(levelname)s] %(message)s")
-    file = None
+    handlers: list[tuple[int, logging.Handler]] = []
     if output_filepath is not None:
         path = pathlib.Path(output_filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = _File(path, encoding="utf-8")
-        file.setLevel(file_level)
+        handlers = [(file_level, logging.FileHandler(path, encoding="utf-8"))]
     root = logging.getLogger()
-    for handler in [h for h in root.handlers if isinstance(h, _Shown | _File)]:
-        root.removeHandler(handler)
-        handler.close()
+    for old in [handler for handler in root.handlers if handler.name == _OURS]:
+        root.removeHandler(old)
+        old.close()
     if not root.handlers:
-        terminal = _Shown()
-        terminal.setLevel(level)
-        root.addHandler(terminal)
-        terminal.setFormatter(formatter)
-    if file is not None:
-        file.setFormatter(formatter)
-        root.addHandler(file)
-    root.setLevel(level if file is None else min(level, file_level))
-
-
-class _Shown(logging.StreamHandler):
-    """The terminal's handler of `enable_logging`, to be found again."""
-
-
-class _File(logging.FileHandler):
-    """The file's handler of `enable_logging`, to be found again."""
+        handlers.append((level, logging.StreamHandler()))
+    for least, handler in handlers:
+        handler.set_name(_OURS)
+        handler.setLevel(least)
+        handler.setFormatter(formatter)
+        root.addHandler(handler)
+    root.setLevel(level if output_filepath is None else min(level, file_level))
 
 
 def _say(level: int, msg: str, args: tuple[Any, ...]) -> None:

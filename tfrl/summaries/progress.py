@@ -3,7 +3,6 @@
 import datetime
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import rich.console
@@ -127,12 +126,7 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.refresh()
             self._bar.stop()

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks, pytree
+from tfrl._internal import checks
+from tfrl.core import pytree
 from tfrl.distribute import per_process
 from tfrl.summaries import _recording
 
 _R = TypeVar("_R")
+_Writer = Callable[[str, tf.Tensor], None]
 
 
 def run_under_record_context(
@@ -66,12 +68,9 @@ def run_under_record_context(
         [0, 2, 4]
     """
     where = "run_under_record_context"
-    interval = checks.check_whole_number(
-        where, "summary_interval", summary_interval, low=1
-    )
-    queue = checks.check_whole_number(
-        where, "summary_max_queue", summary_max_queue, low=1
-    )
+    check = checks.check_whole_number
+    interval = check(where, "summary_interval", summary_interval, low=1)
+    queue = check(where, "summary_max_queue", summary_max_queue, low=1)
     checks.check_positive(where, "flush_secs", flush_secs)
     checks.check_finite(where, "flush_secs", flush_secs)
     if per_process.PerProcessContext().ddp_rank > 0:
@@ -79,10 +78,8 @@ def run_under_record_context(
 
     def is_recorded() -> Any:
         step = _recording.current_step(where)
-        at_interval = tf.equal(step % interval, 0)
-        return (
-            at_interval | (step < interval) if summarize_first_interval else at_interval
-        )
+        recorded = tf.equal(step % interval, 0)
+        return recorded | (step < interval) if summarize_first_interval else recorded
 
     folder = os.path.expanduser(summary_dir)
     try:
@@ -121,11 +118,7 @@ def add_mean_summary(name: str, value: Any) -> None:
         ...     with tf.summary.create_file_writer(directory).as_default(step=0):
         ...         add_mean_summary("rollout/rewards", tf.constant([0.0, 1.0]))
     """
-    _recording.when_recording(
-        lambda: _recording.write_mean(
-            name, _recording.numbers("add_mean_summary", "value", value)
-        )
-    )
+    _write("add_mean_summary", _recording.write_mean, name, value)
 
 
 def add_mean_hist_summary(name: str, value: Any) -> None:
@@ -148,11 +141,8 @@ def add_mean_hist_summary(name: str, value: Any) -> None:
         ...     with tf.summary.create_file_writer(directory).as_default(step=0):
         ...         add_mean_hist_summary("advantages", tf.random.normal([256]))
     """
-    _recording.when_recording(
-        lambda: _recording.write_mean_and_histogram(
-            name, _recording.numbers("add_mean_hist_summary", "value", value)
-        )
-    )
+    write = _recording.write_mean_and_histogram
+    _write("add_mean_hist_summary", write, name, value)
 
 
 def safe_mean_summary(name: str, value: Any, mask: Any = None) -> None:
@@ -341,13 +331,13 @@ def summarize_per_category_loss(
     _recording.when_recording(record)
 
 
-def _safely(
-    where: str,
-    write: Callable[[str, tf.Tensor], None],
-    name: str,
-    value: Any,
-    mask: Any,
-) -> None:
+def _write(where: str, write: _Writer, name: str, value: Any) -> None:
+    _recording.when_recording(
+        lambda: write(name, _recording.numbers(where, "value", value))
+    )
+
+
+def _safely(where: str, write: _Writer, name: str, value: Any, mask: Any) -> None:
     if mask is not None:
         checks.check_same_shape(where, value=value, mask=mask)
 

@@ -4,8 +4,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Hashable, Iterator
-from typing import Any
+from collections.abc import Hashable
 
 import tensorflow as tf
 
@@ -69,30 +68,23 @@ class _Measurement(contextlib.ContextDecorator):
         self._local = threading.local()
 
     def __enter__(self) -> None:
-        entered = _measured(self._tag, self._key)
-        entered.__enter__()
-        self._local.__dict__.setdefault("stack", []).append(entered)
+        start = None
+        if _recording.has_writer():
+            if not tf.executing_eagerly():
+                raise ValueError(
+                    "`record_time`: expected to be entered outside of a tf.function; "
+                    f"got {self._tag!r} inside of one; measure the call of the function"
+                )
+            _begin(self._key, int(_recording.current_step("record_time")))
+            tf.test.experimental.sync_devices()
+            start = time.perf_counter()
+        self._local.__dict__.setdefault("starts", []).append(start)
 
-    def __exit__(self, *error: Any) -> None:
-        self._local.stack.pop().__exit__(*error)
-
-
-@contextlib.contextmanager
-def _measured(tag: str, key: Hashable) -> Iterator[None]:
-    if not _recording.has_writer():
-        yield
-        return
-    if not tf.executing_eagerly():
-        raise ValueError(
-            f"`record_time`: expected to be entered outside of a tf.function; got "
-            f"{tag!r} inside of one; measure the call of the function"
-        )
-    _begin(key, int(_recording.current_step("record_time")))
-    tf.test.experimental.sync_devices()
-    start = time.perf_counter()
-    yield
-    tf.test.experimental.sync_devices()
-    _end(tag, key, time.perf_counter() - start)
+    def __exit__(self, kind: object, *_: object) -> None:
+        start = self._local.starts.pop()
+        if start is not None and kind is None:
+            tf.test.experimental.sync_devices()
+            _end(self._tag, self._key, time.perf_counter() - start)
 
 
 def _begin(key: Hashable, step: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 
 def critic_network_visualizer(
@@ -94,25 +94,21 @@ def critic_network_visualizer(
 
 def _batch_size(where: str, observation: Any, given: int | None) -> Any:
     leaves = tf.nest.flatten(observation)
-    for leaf in leaves:
-        checks.check_rank(where, "observation", leaf, at_least=1)
-        if not leaf.shape[:1].is_compatible_with(leaves[0].shape[:1]) or (
-            given is not None and not leaf.shape[:1].is_compatible_with([given])
-        ):
-            wanted = leaves[0].shape[0] if given is None else given
-            raise ValueError(
-                f"`{where}`: `observation` expected batches of {wanted}; got shape "
-                f"{leaf.shape.as_list()}; give as many rows everywhere"
-            )
     if not leaves:
         raise ValueError(
             f"`{where}`: `observation` expected a tensor at least; got "
             f"{observation!r}; give the observations to look at"
         )
-    if given is not None:
-        return given
-    static = leaves[0].shape[0]
-    return tf.shape(leaves[0])[0] if static is None else static
+    for leaf in leaves:
+        checks.check_rank(where, "observation", leaf, at_least=1)
+    sizes = [given, *(leaf.shape[0] for leaf in leaves)]
+    known = [size for size in sizes if size is not None]
+    if len(set(known)) > 1:
+        raise ValueError(
+            f"`{where}`: `observation` expected batches of {known[0]}; got some of "
+            f"{known[1:]}; give as many rows everywhere"
+        )
+    return known[0] if known else tf.shape(leaves[0])[0]
 
 
 def _grid(

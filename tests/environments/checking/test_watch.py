@@ -78,9 +78,17 @@ def test_planted_faults_are_found(env, level, name):
 
 
 def test_the_first_of_a_kind_is_kept():
-    watch = _watch.Watch(Sound.observation_space)
-    for step in range(3):
-        watch.step((np.zeros(2, np.float32), float("nan"), False, False, {}), step > 0)
+    class Worse(Greedy):
+        def step(self, action):
+            if self.steps:
+                action *= 0.5
+            found = Sound.step(self, action)
+            return found[0], float("nan"), *found[2:]
+
+    watch = _watch.Watch(Worse(), Sound.observation_space, Sound.action_space)
+    watch.reset(seed=0)
+    for _ in range(3):
+        watch.step(np.ones(1, np.float32))
     assert watch.faults == {
         "reward_not_finite": "the reward of step 1 is nan",
         "action_changed": "step 2 changed the array of its action",

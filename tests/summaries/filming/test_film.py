@@ -54,12 +54,12 @@ def test_a_failure_leaves_the_old_file(ending, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("module", "found"), [("PIL", "Pillow"), ("av", "PyAV")])
+@pytest.mark.parametrize(("module", "found"), [("PIL", "pillow"), ("av", "av")])
 def test_what_is_missing_is_asked_for(module, found, monkeypatch):
     assert callable(_film.imported_pillow("film").fromarray)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
-        ImportError, match=rf"`film`: expected {found}.*found none; run"
+        ImportError, match=rf"`film`: expected the library {found}; found none; run"
     ):
         _film.imported_pillow("film")
         _film.checked_path("film", "path", "a.mp4")

@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import av
 import gymnasium as gym
@@ -131,13 +131,6 @@ def test_bad_arguments_write_nothing(change, match, tmp_path, monkeypatch):
 
 
 def test_missing_pillow(monkeypatch, tmp_path):
-    found = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "PIL":
-            raise ImportError(name)
-        return found(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"pip install pillow .*tfrl\[video\]"):
         video.generate_gif(Counting(), tmp_path / "episode.gif")

@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import golden_io
 import gymnasium as gym
@@ -210,13 +210,6 @@ def test_other_arrays_are_no_frames(frame):
 
 
 def test_missing_pillow(monkeypatch):
-    found = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "PIL":
-            raise ImportError(name)
-        return found(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"pip install pillow .*tfrl\[video\]"):
         video_recorder.VideoRecorder(Grey(), path="a.gif")

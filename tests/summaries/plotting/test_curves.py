@@ -1,4 +1,3 @@
-import builtins
 import struct
 import sys
 
@@ -111,15 +110,6 @@ def test_failed_drawing_keeps_the_old_picture(tmp_path, monkeypatch):
 
 
 def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"tfrl\[plots\]"):
         curves.plot_learning_curve(columns(), tmp_path / "a.png", title="x")

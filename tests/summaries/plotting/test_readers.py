@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.summaries.plotting import _event_files, mean_curve, readers
+from tfrl.summaries.plotting import _run_scalars, mean_curve, readers
 
 FIELDS = ("y", "min_y", "max_y", "ay", "min_ay", "max_ay")
 NAMES = (
@@ -58,7 +58,7 @@ def line(folder, steps, slope=1.0, tag=TAG):
 
 
 def given(monkeypatch, runs):
-    monkeypatch.setattr(_event_files, "read_scalars", lambda *_: runs)
+    monkeypatch.setattr(_run_scalars, "read_scalars", lambda *_: runs)
     return [f"run{index}" for index in range(len(runs))]
 
 

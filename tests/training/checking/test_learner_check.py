@@ -7,7 +7,8 @@ import tensorflow as tf
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tfrl import replay as replay_room
-from tfrl.environments import stepping, wrappers
+from tfrl.environments import wrappers
+from tfrl.host import stepping
 from tfrl.training.checking import learner_check
 
 GAMMA = 0.9

@@ -10,7 +10,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.training.checking import test_learner_check as simple
 from tfrl import replay as replay_room
-from tfrl.environments import stepping, wrappers
+from tfrl.environments import wrappers
+from tfrl.host import stepping
 from tfrl.training.checking import learner_check
 
 GAMMA = 0.9

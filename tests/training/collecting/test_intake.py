@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl._internal import acting
 from tfrl.core import records
-from tfrl.distribute import shared_rows
-from tfrl.environments import acting
-from tfrl.host import networks
+from tfrl.host import networks, shared_rows
 from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.training.collecting import _intake
 

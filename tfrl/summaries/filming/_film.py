@@ -8,26 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tfrl.core import checks, durable
+from tfrl._internal import checks, optional
+from tfrl.core import durable
 
 _MOST_FRAMES_PER_SEC = 100.0  # what the hundredths of a second of a GIF can say
 _CONSTANT_RATE_FACTOR = "20"  # of 0 (nothing lost) to 51: lines of drawings stay sharp
 
 
 def imported_pillow(where: str) -> Any:
-    """Returns the module `PIL.Image`.
-
-    Raises:
-        ImportError: if Pillow is missing.
-    """
-    try:
-        from PIL import Image  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(
-            f"`{where}`: expected Pillow; found none; run: pip install pillow "
-            "(the extra `tfrl[video]`)"
-        ) from error
-    return Image
+    """Returns the module `PIL.Image`; raises an ImportError if Pillow is missing."""
+    return optional.imported(where, "PIL.Image", "pillow", "video")
 
 
 def checked_path(
@@ -109,14 +99,7 @@ def _is_video(path: str) -> bool:
 
 
 def _imported_av(where: str) -> Any:
-    try:
-        import av  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(
-            f"`{where}`: expected PyAV, which writes .mp4; found none; run: "
-            "pip install av (the extra `tfrl[video]`), or write a .gif"
-        ) from error
-    return av
+    return optional.imported(where, "av", "av", "video", ", or write a .gif")
 
 
 def _encoded_gif(pictures: Iterator[Any], frames_per_sec: float) -> bytes:

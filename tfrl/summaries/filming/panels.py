@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl.core import checks
+from tfrl._internal import checks, optional
 
 _INK, _BAR, _DPI = "#1f2933", "#2f6fb3", 100
 
@@ -111,21 +111,17 @@ def render_figure(figure: Any) -> Any:
         >>> render_figure(figure.Figure(figsize=(2, 1), dpi=100)).size
         (200, 100)
     """
-    try:
-        from matplotlib.backends import backend_agg  # noqa: PLC0415
-        from PIL import Image  # noqa: PLC0415
-    except ImportError as error:
-        raise _missing("render_figure", error) from error
-    canvas = backend_agg.FigureCanvasAgg(figure)
+    where = "render_figure"
+    backend = "matplotlib.backends.backend_agg"
+    agg = optional.imported(where, backend, "matplotlib", "plots")
+    pillow = optional.imported(where, "PIL.Image", "pillow", "video")
+    canvas = agg.FigureCanvasAgg(figure)
     canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    return pillow.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
 def _panel(where: str, name: str, size: tuple[int, int]) -> tuple[Any, Any]:
-    try:
-        from matplotlib import figure  # noqa: PLC0415
-    except ImportError as error:
-        raise _missing(where, error) from error
+    figure = optional.imported(where, "matplotlib.figure", "matplotlib", "plots")
     width, height = size
     checks.check_whole_number(where, "size", width, low=1)
     checks.check_whole_number(where, "size", height, low=1)
@@ -148,10 +144,3 @@ def _checked(where: str, data: Any, axes: int) -> np.ndarray:
             "leave the panel out"
         )
     return values.astype(np.float64)
-
-
-def _missing(where: str, error: ImportError) -> ImportError:
-    return ImportError(
-        f"`{where}`: expected matplotlib and Pillow; found no {error.name}; "
-        "run: pip install matplotlib pillow (the extras `tfrl[plots,video]`)"
-    )

@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tfrl.core import checks
-from tfrl.environments import attributes
+from tfrl._internal import checks, gym_checks
 from tfrl.summaries.filming import _film
 
 
@@ -59,7 +58,7 @@ def record_episode(
         b'ftypisom'
     """
     where = "record_episode"
-    attributes.check_renders(where, env)
+    gym_checks.check_renders(where, env)
     speed = _film.checked_speed(where, env, frames_per_sec)
     checked = _film.checked_path(where, "path", path)
     _record(where, env, checked, policy, resize_to, speed, max_episode_steps, seed)
@@ -107,7 +106,7 @@ def generate_gif(
         b'GIF89a'
     """
     where = "generate_gif"
-    attributes.check_renders(where, env)
+    gym_checks.check_renders(where, env)
     checks.check_within(where, "duration", duration, 10, np.inf)
     path = _film.checked_path(where, "filepath", filepath, [".gif"])
     _record(

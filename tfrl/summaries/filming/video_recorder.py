@@ -2,7 +2,6 @@
 
 import io
 import os
-import types
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -10,8 +9,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.environments import attributes
+from tfrl._internal import checks, gym_checks
 from tfrl.summaries.filming import _film, panels
 
 
@@ -81,7 +79,7 @@ class VideoRecorder:
         self._repeats = check(where, "last_step_repeats", last_step_repeats, low=0)
         blanks = check(where, "append_blank_frames", append_blank_frames, low=-(2**31))
         self._blanks = max(blanks, 0)
-        attributes.check_renders(where, env)
+        gym_checks.check_renders(where, env)
         self._frames_per_sec = _film.checked_speed(where, env, frames_per_sec)
         self.path = _film.checked_path(where, "path", path)
         # Compressed pictures; None is a black one.
@@ -180,12 +178,7 @@ class VideoRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: types.TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
         self._is_open = False

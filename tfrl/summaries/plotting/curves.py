@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tfrl.core import checks, durable
+from tfrl._internal import checks, optional
+from tfrl.core import durable
 from tfrl.summaries import run_log
 from tfrl.summaries.plotting import mean_curve
 
@@ -378,13 +379,7 @@ def _figure(
     where: str, inches: tuple[float, float], dpi: float, background: str
 ) -> Any:
     """A figure that belongs to no window, and to nobody else."""
-    try:
-        from matplotlib import figure  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(
-            f"`{where}`: expected matplotlib; found none; "
-            "run: pip install matplotlib (the extra `tfrl[plots]`)"
-        ) from error
+    figure = optional.imported(where, "matplotlib.figure", "matplotlib", "plots")
     return figure.Figure(
         figsize=inches, dpi=dpi, layout="constrained", facecolor=background
     )

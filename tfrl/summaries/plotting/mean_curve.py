@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 # How many standard errors of a mean a normal variable stays within, by percentage.
 _NORMAL_ERRORS = {80: 1.282, 85: 1.440, 90: 1.645, 95: 1.960, 99: 2.576}
@@ -229,19 +229,14 @@ def line_smooth(values: np.ndarray, width: int) -> np.ndarray:
         )
     if width == 1:
         return values
-    reach = width // 2
+    reach, x = width // 2, np.arange(width)
     sums = np.concatenate([[0.0], np.cumsum(values - values[0])])
-    smooth = np.empty_like(values)
-    smooth[reach:-reach] = values[0] + (sums[width:] - sums[:-width]) / width
-    offsets = np.arange(-reach, reach + 1)
-    for inner, outer, window in (
-        (reach, slice(0, reach), values[:width]),
-        (-reach - 1, slice(-reach, None), values[-width:]),
-    ):
-        slope = offsets @ (window - window[reach]) / (offsets @ offsets)
-        side = offsets[:reach] if inner >= 0 else offsets[-reach:]
-        smooth[outer] = smooth[inner] + slope * side
-    return smooth
+    means = values[0] + (sums[width:] - sums[:-width]) / width
+    first, last = (
+        np.polyval(np.polyfit(x, window, 1), x)
+        for window in (values[:width], values[-width:])
+    )
+    return np.concatenate([first[:reach], means, last[-reach:]])
 
 
 def interquartile_mean(

@@ -1,20 +1,49 @@
 """Mean curves out of the event files of several runs."""
 
+import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfrl.core import checks
-from tfrl.summaries.plotting import _event_files, mean_curve
+from tfrl._internal import checks
+from tfrl.summaries.plotting import _run_scalars, mean_curve
 
 _Path = str | os.PathLike[str]
+_Points = tuple[np.ndarray, np.ndarray]  # steps and values
 
 _LAST_STEPS_APART = 0.05
 
 
-class MeanCurveReader:
+class _CurveReader:
+    """A mean curve, and what its axes show."""
+
+    _curve: mean_curve.MeanCurve
+    _x_label = "Steps"
+    _y_label: str | None = None
+
+    def __call__(self) -> mean_curve.MeanCurve:
+        """Returns the mean."""
+        return self._curve
+
+    @property
+    def name(self) -> str:
+        """Name of the curve."""
+        return str(self._curve.name)
+
+    @property
+    def x_label(self) -> str:
+        """What the x axis shows."""
+        return self._x_label
+
+    @property
+    def y_label(self) -> str:
+        """What the y axis shows."""
+        return str(self._y_label)
+
+
+class MeanCurveReader(_CurveReader):
     """Reads one scalar of several runs of one method on one task, and averages it.
 
         x = linspace(max of first steps, min of last steps, n)
@@ -65,8 +94,6 @@ class MeanCurveReader:
     """
 
     _tag: str | None = None
-    _x_label = "Steps"
-    _y_label: str | None = None
 
     def __init__(
         self,
@@ -82,52 +109,27 @@ class MeanCurveReader:
         checks.check_one_of(
             where, "interval_mode", interval_mode, mean_curve.INTERVAL_MODES
         )
-        _check_smoothing(where, smoothing)
+        smooth = _smoother(where, smoothing)
         runs = _checked_runs(where, event_file)
         tag = _checked_tag(where, self._tag if tag is None else tag)
         given = None if x_steps is None else _checked_steps(where, x_steps)
-        points = [
-            _finite(where, run, *found)
-            for run, found in zip(
-                runs, _event_files.read_scalars(where, runs, tag), strict=True
-            )
-        ]
+        found = _run_scalars.read_scalars(where, runs, tag)
+        points = [_finite(where, *x) for x in zip(runs, found, strict=True)]
         if given is None:
             x = _common_steps(where, runs, points)
         else:
             x = given
             _check_last_steps(where, runs, points, float(x[-1]))
-        self._ys = np.stack(
-            [_smoothed(where, _interpolated(x, *found), smoothing) for found in points]
-        )
-        self._label = tag if self._y_label is None else self._y_label
+        self._ys = np.stack([smooth(_interpolated(x, *found)) for found in points])
+        self._y_label = tag if self._y_label is None else self._y_label
         self._curve = mean_curve.MeanCurve.from_curves(
             x, list(self._ys), interval_mode, name
         )
-
-    def __call__(self) -> mean_curve.MeanCurve:
-        """Returns the mean of the runs."""
-        return self._curve
 
     @property
     def ys(self) -> np.ndarray:
         """Curves `[runs, points]` that were averaged, interpolated and smoothed."""
         return self._ys
-
-    @property
-    def name(self) -> str:
-        """Name of the curve."""
-        return str(self._curve.name)
-
-    @property
-    def x_label(self) -> str:
-        """What the x axis shows."""
-        return self._x_label
-
-    @property
-    def y_label(self) -> str:
-        """What the y axis shows."""
-        return self._label
 
 
 class EnvironmentStepsReturnReader(MeanCurveReader):
@@ -204,6 +206,77 @@ class IterationsSuccessReader(MeanCurveReader):
     _y_label = "Success Rate"
 
 
+class MeanCurveGroupReader(_CurveReader):
+    """Averages one method's mean curves over several tasks.
+
+        mean over tasks of (y - y_0) / (y_1 - y_0)
+
+    for y and the ends of its region alike. For an interval over tasks that counts
+    every run, give the readers' `ys` to `interquartile_mean`.
+
+    Args:
+        mean_curve_readers: one reader per task, all with the same x.
+        task_performance_ranges: (y_0, y_1) per task, for example the returns of random
+            and of good play; None leaves the curves as they are.
+        name: of the method, shown in the legend.
+
+    Raises:
+        TypeError: if one of the readers is something else.
+        ValueError: if there is no reader, the readers have other x than the first, or
+            there are not as many ranges, or one of them is empty.
+
+    Example:
+        >>> MeanCurveGroupReader([])
+        Traceback (most recent call last):
+        ...
+        ValueError: `MeanCurveGroupReader`: `mean_curve_readers` expected a reader at
+        least; got none; give one for each task
+    """
+
+    def __init__(
+        self,
+        mean_curve_readers: Sequence[MeanCurveReader],
+        task_performance_ranges: Sequence[tuple[float, float]] | None = None,
+        name: str = "MeanCurveGroupReader",
+    ) -> None:
+        where = "MeanCurveGroupReader"
+        if not mean_curve_readers:
+            raise ValueError(
+                f"`{where}`: `mean_curve_readers` expected a reader at least; got "
+                "none; give one for each task"
+            )
+        for reader in mean_curve_readers:
+            if not isinstance(reader, MeanCurveReader):
+                raise TypeError(
+                    f"`{where}`: `mean_curve_readers` expected MeanCurveReaders; got "
+                    f"{reader!r} among them; give one for each task"
+                )
+        curves = [reader() for reader in mean_curve_readers]
+        x = curves[0].x
+        for curve in curves:
+            if curve.x.shape != x.shape or not np.allclose(curve.x, x):
+                raise ValueError(
+                    f"`{where}`: `mean_curve_readers` expected the x of the first, "
+                    f"{len(x)} points from {x[0]:g} to {x[-1]:g}; got {len(curve.x)} "
+                    f"from {curve.x[0]:g} to {curve.x[-1]:g} in {curve.name!r}; give "
+                    "all of them the same x_steps"
+                )
+        ranges: Sequence[tuple[float, float]] = [(0.0, 1.0)] * len(curves)
+        if task_performance_ranges is not None:
+            ranges = task_performance_ranges
+        _check_ranges(where, ranges, len(curves))
+        scaled = [
+            _normalized(curve, *ends)
+            for curve, ends in zip(curves, ranges, strict=True)
+        ]
+        fields = [np.mean(field, axis=0) for field in zip(*scaled, strict=True)]
+        self._curve = mean_curve.MeanCurve(x, *fields, name)
+        self._x_label = mean_curve_readers[0].x_label
+        self._y_label = mean_curve_readers[0].y_label
+        if task_performance_ranges is not None:
+            self._y_label = "Normalized Score"
+
+
 def _checked_runs(where: str, event_file: _Path | Iterable[_Path]) -> list[_Path]:
     runs: list[Any] = [event_file]
     if isinstance(event_file, Iterable) and not isinstance(event_file, str):
@@ -230,37 +303,34 @@ def _checked_tag(where: str, tag: str | None) -> str:
     return tag
 
 
-def _check_smoothing(where: str, smoothing: int | float | None) -> None:
+def _smoother(
+    where: str, smoothing: int | float | None
+) -> Callable[[np.ndarray], np.ndarray]:
     if smoothing is None:
-        return
-    is_weight = isinstance(smoothing, float | np.floating)
-    if is_weight and not 0.0 <= smoothing < 1.0:
-        raise ValueError(
-            f"`{where}`: `smoothing` expected a weight in [0, 1) if it is a float; got "
-            f"{smoothing!r}; give an odd int for the width of a window"
-        )
-    if not is_weight:
-        width = checks.check_whole_number(where, "smoothing", smoothing, low=3)
-        if width % 2 == 0:
-            raise ValueError(
-                f"`{where}`: `smoothing` expected an odd width if it is an int; got "
-                f"{width}; give {width + 1}"
-            )
-
-
-def _smoothed(
-    where: str, values: np.ndarray, smoothing: int | float | None
-) -> np.ndarray:
-    if smoothing is None:
-        return values
+        return np.asarray
     if isinstance(smoothing, float | np.floating):
-        return mean_curve.ema_smooth(values, float(smoothing))
-    if smoothing > len(values):
+        if not 0.0 <= smoothing < 1.0:
+            raise ValueError(
+                f"`{where}`: `smoothing` expected a weight in [0, 1) if it is a float; "
+                f"got {smoothing!r}; give an odd int for the width of a window"
+            )
+        return functools.partial(mean_curve.ema_smooth, weight=float(smoothing))
+    width = checks.check_whole_number(where, "smoothing", smoothing, low=3)
+    if width % 2 == 0:
         raise ValueError(
-            f"`{where}`: `smoothing` expected a window within the {len(values)} points "
-            f"of x; got {smoothing}; give a narrower one, or more `x_steps`"
+            f"`{where}`: `smoothing` expected an odd width if it is an int; got "
+            f"{width}; give {width + 1}"
         )
-    return mean_curve.line_smooth(values, smoothing)
+
+    def smooth(values: np.ndarray) -> np.ndarray:
+        if width > len(values):
+            raise ValueError(
+                f"`{where}`: `smoothing` expected a window within the {len(values)} "
+                f"points of x; got {width}; give a narrower one, or more `x_steps`"
+            )
+        return mean_curve.line_smooth(values, width)
+
+    return smooth
 
 
 def _checked_steps(where: str, x_steps: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -275,9 +345,8 @@ def _checked_steps(where: str, x_steps: Sequence[float] | np.ndarray) -> np.ndar
     return x
 
 
-def _finite(
-    where: str, run: _Path, steps: np.ndarray, values: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _finite(where: str, run: _Path, points: _Points) -> _Points:
+    steps, values = points
     kept = np.isfinite(values)
     if np.count_nonzero(kept) < 2:
         raise ValueError(
@@ -288,9 +357,7 @@ def _finite(
 
 
 def _common_steps(
-    where: str,
-    runs: Sequence[_Path],
-    points: Sequence[tuple[np.ndarray, np.ndarray]],
+    where: str, runs: Sequence[_Path], points: Sequence[_Points]
 ) -> np.ndarray:
     firsts = [steps[0] for steps, _ in points]
     lasts = [steps[-1] for steps, _ in points]
@@ -308,10 +375,7 @@ def _common_steps(
 
 
 def _check_last_steps(
-    where: str,
-    runs: Sequence[_Path],
-    points: Sequence[tuple[np.ndarray, np.ndarray]],
-    last: float,
+    where: str, runs: Sequence[_Path], points: Sequence[_Points], last: float
 ) -> None:
     for run, (steps, _) in zip(runs, points, strict=True):
         if last - steps[-1] > _LAST_STEPS_APART * abs(last):
@@ -327,3 +391,27 @@ def _interpolated(x: np.ndarray, steps: np.ndarray, values: np.ndarray) -> np.nd
     left = np.clip(np.searchsorted(steps, x, side="right") - 1, 0, len(steps) - 2)
     share = (x - steps[left]) / (steps[left + 1] - steps[left])
     return values[left] + share * (values[left + 1] - values[left])
+
+
+def _check_ranges(
+    where: str, ranges: Sequence[tuple[float, float]], count: int
+) -> None:
+    ends = np.asarray(ranges, np.float64)
+    empty = ends.shape != (count, 2) or np.any(ends[:, 0] == ends[:, 1])
+    if empty or not np.isfinite(ends).all():
+        raise ValueError(
+            f"`{where}`: `task_performance_ranges` expected {count} pairs of finite "
+            f"numbers that differ, one a reader; got {ranges!r}; correct them"
+        )
+
+
+def _normalized(
+    curve: mean_curve.MeanCurve, zero: float, one: float
+) -> tuple[np.ndarray, ...]:
+    """The fields between x and name, where y_0 becomes 0 and y_1 becomes 1."""
+    y, min_y, max_y, ay, min_ay, max_ay = (
+        (np.asarray(field) - zero) / (one - zero) for field in curve[1:-1]
+    )
+    if one < zero:
+        min_y, max_y, min_ay, max_ay = max_y, min_y, max_ay, min_ay
+    return y, min_y, max_y, ay, min_ay, max_ay

@@ -6,7 +6,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tfrl.environments import stepping, vector
+from tfrl._internal import gym_checks
+from tfrl.host import stepping
 
 LENGTH = 5
 SIZE = 2 * (LENGTH + 1)
@@ -97,7 +98,7 @@ class Seen:
 
     def show(self, observations: Any, states: np.ndarray) -> None:
         """Learns what `[N, ...]` observations of `[N]` states look like."""
-        leaves = [np.asarray(leaf) for leaf in stepping.leaves_of(observations)]
+        leaves = [np.asarray(leaf) for leaf in gym_checks.leaves_of(observations)]
         self.shapes = [leaf.shape[1:] for leaf in leaves]
         flat = [leaf.reshape(len(leaf), -1).astype(np.float32) for leaf in leaves]
         rows = np.concatenate(flat, axis=1)
@@ -130,7 +131,7 @@ class Seen:
 
     def returned(self, observations: Any) -> None:
         """Learns whether the environment writes into the arrays it returns."""
-        leaves = [x for x in stepping.leaves_of(observations) if np.ndim(x)]
+        leaves = [x for x in gym_checks.leaves_of(observations) if np.ndim(x)]
         pairs = zip(self.newest, leaves, strict=False)
         self.overwrites |= any(np.may_share_memory(old, new) for old, new in pairs)
         self.newest = leaves
@@ -191,18 +192,18 @@ def _single_rows(env: gym.Env, seen: Seen) -> Iterator[list[Any]]:
     positions, count = _positions(env), 0
     while count < _ROWS:
         (shown, _), ended = env.reset(), False
-        seen.show(stepping.mapped(row, shown), positions()[:, 0])
+        seen.show(gym_checks.mapped(row, shown), positions()[:, 0])
         while not ended:
             # It may write into the arrays it returned.
-            observations = stepping.mapped(row, stepping.mapped(np.array, shown))
+            observations = gym_checks.mapped(row, gym_checks.mapped(np.array, shown))
             action, before = env.action_space.sample(), positions()
             shown, reward, terminated, truncated, _ = env.step(action)
-            following, after = stepping.mapped(row, shown), positions()
+            following, after = gym_checks.mapped(row, shown), positions()
             seen.returned(shown)
             seen.show(following, after[:, 0])
             seen.step(before[:, 0], after[:, 1], reward)
             nests = (action, reward, terminated, truncated)
-            yield [observations, *(stepping.mapped(row, x) for x in nests), following]
+            yield [observations, *(gym_checks.mapped(row, x) for x in nests), following]
             ended, count = terminated or truncated, count + 1
 
 
@@ -212,11 +213,11 @@ def _n_steps(n_envs: int) -> int:
 
 def _vector_rows(envs: gym.vector.VectorEnv, seen: Seen) -> Iterator[list[Any]]:
     """Rows just as the vector returns them."""
-    mode, positions = vector.autoreset_mode(envs), _positions(envs)
+    mode, positions = stepping.autoreset_mode(envs), _positions(envs)
     shown, _ = envs.reset(seed=0)
     seen.show(shown, positions()[:, 0])
     for _ in range(_n_steps(envs.num_envs)):
-        observations = stepping.mapped(np.array, shown)
+        observations = gym_checks.mapped(np.array, shown)
         actions, before = envs.action_space.sample(), positions()
         shown, rewards, terminated, truncated, info = envs.step(actions)
         after = positions()
@@ -226,7 +227,7 @@ def _vector_rows(envs: gym.vector.VectorEnv, seen: Seen) -> Iterator[list[Any]]:
         seen.step(before[is_step, 0], after[is_step, 1], np.asarray(rewards)[is_step])
         finals = info.get("_final_obs", ()) if isinstance(info, dict) else ()
         for index in np.flatnonzero(finals):
-            last = stepping.mapped(lambda x: x[np.newaxis], info["final_obs"][index])
+            last = gym_checks.mapped(lambda x: x[np.newaxis], info["final_obs"][index])
             seen.show(last, after[[index], 1])
         yield [observations, actions, rewards, terminated, truncated, shown]
         ended = terminated | truncated
@@ -238,7 +239,7 @@ def _stepper_rows(stepper: stepping.Stepper, seen: Seen) -> Iterator[list[Any]]:
     positions = _positions(stepper.envs)
     seen.show(stepper.observations, positions()[:, 0])
     for _ in range(_n_steps(stepper.envs.num_envs)):
-        observations = stepping.mapped(np.array, stepper.observations)
+        observations = gym_checks.mapped(np.array, stepper.observations)
         actions, before = stepper.envs.action_space.sample(), positions()
         outcome = stepper.step(actions)
         if not outcome.valid.all():  # the chains end together

@@ -11,10 +11,9 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from tfrl.core import checks
-from tfrl.distribute import lone_process, shared_rows
-from tfrl.environments import acting
-from tfrl.host import networks
+from tfrl._internal import acting, checks
+from tfrl.distribute import lone_process
+from tfrl.host import networks, shared_rows
 from tfrl.policies import action_value, actor_critic, host_policy
 from tfrl.replay import episodes, ring_buffer
 from tfrl.training.collecting import _intake

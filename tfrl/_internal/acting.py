@@ -13,9 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from tfrl.distribute import shared_rows
-from tfrl.environments import stepping
-from tfrl.host import heads, networks
+from tfrl.host import heads, networks, shared_rows, stepping
 
 # Enough to wait out a pause of the learner, little beside the actor itself.
 _QUEUE_BYTES = 2 << 20
@@ -229,11 +227,8 @@ class Actor:
         row.actions[slot] = actions
         to_env = self._job.to_env
         outcome = self._stepper.step(actions if to_env is None else to_env(actions))
-        row.rewards[slot] = outcome.rewards
-        row.terminated[slot] = outcome.terminated
-        row.truncated[slot] = outcome.truncated
-        row.valid[slot] = outcome.valid
-        row.next_observations[slot] = outcome.next_observations
+        for name, values in outcome._asdict().items():
+            getattr(row, name)[slot] = values
         self._returns += np.where(outcome.valid, outcome.rewards, 0.0)
         self._lengths += outcome.valid
         row.returns[slot] = self._returns

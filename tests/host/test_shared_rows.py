@@ -1,4 +1,4 @@
-"""Tests of `tfrl.distribute.shared_rows`."""
+"""Tests of `tfrl.host.shared_rows`."""
 
 import os
 import threading
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from actor_jobs import read_versions, write_rows
 
-from tfrl.distribute import lone_process, shared_rows
+from tfrl.distribute import lone_process
+from tfrl.host import shared_rows
 
 COLUMNS = [((2,), np.dtype("float32")), ((), np.dtype("int64")), ((3,), np.dtype(bool))]
 

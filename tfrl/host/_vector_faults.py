@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import gymnasium as gym
 
-from tfrl.environments import _elements
+from tfrl._internal import gym_checks
 
 # Frames of these lie between a vector and the environments that a user wrote.
 _BETWEEN = {"gymnasium", "numpy", "tfrl", "functools", "copy", "contextlib"}
@@ -47,7 +47,7 @@ def explain(envs: Any, error: Exception, step: int) -> None:
 def check_observations(envs: Any, observations: Any) -> None:
     """Raises a ValueError unless first observations are as the vector declares them."""
     space = envs.observation_space
-    fault = _elements.misfit(space, observations, form_only=True)
+    fault = gym_checks.misfit(space, observations, form_only=True)
     if fault is not None:
         raise ValueError(
             f"`Stepper`: `envs` expected observations{fault.place} to be "
@@ -89,7 +89,7 @@ def _observation_fault(
         if not isinstance(space, gym.Space) or not isinstance(items, list | tuple):
             continue
         for number, item in enumerate(items):
-            fault = _elements.misfit(space, item, form_only=True)
+            fault = gym_checks.misfit(space, item, form_only=True)
             if fault is not None:
                 expected = f"observations{fault.place} to be {fault.expected}"
                 return number, f"{expected}, as its space says", fault.got

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.environments._vector_faults`."""
+"""Tests of `what `tfrl.host.Stepper` says of faulty environments`."""
 
 import os
 import signal
@@ -10,7 +10,8 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 from toy_envs import MODES, Walk
 
-from tfrl.environments import stepping, vector
+from tfrl.environments import vector
+from tfrl.host import stepping
 
 TUPLE = r"`step` to return \(observation, reward, terminated, truncated, info\); got "
 OBSERVED = r"observations to be an array of shape \(3,\), float32, .*; got an array of "

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.environments.stepping`."""
+"""Tests of `tfrl.host.stepping`."""
 
 import collections
 
@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from toy_envs import LAYOUTS, MODES, Walk, act, vector
 
-from tfrl.environments import stepping
+from tfrl._internal import gym_checks
+from tfrl.host import stepping
 
 
 def played(mode, layout="box", n_steps=60):
@@ -16,12 +17,12 @@ def played(mode, layout="box", n_steps=60):
     stepper = stepping.Stepper(vector(mode, layout=layout), seed=5)
     found = [[] for _ in range(3)]
     for _ in range(n_steps):
-        before = stepping.mapped(np.copy, stepper.observations)
+        before = gym_checks.mapped(np.copy, stepper.observations)
         actions = act(before).astype(np.int64)
         outcome = stepper.step(actions)
         for n in np.flatnonzero(outcome.valid):
             row = (before, actions, *outcome[:3], outcome.next_observations)
-            leaves = [leaf for x in row for leaf in stepping.leaves_of(x)]
+            leaves = [leaf for x in row for leaf in gym_checks.leaves_of(x)]
             found[n].append([np.array(leaf[n]) for leaf in leaves])
     return found
 
@@ -66,27 +67,27 @@ NESTS = [1, (1, 2), {"b": 1, "a": (2, {"z": 3, "y": 4})}, (), {}]
 
 @pytest.mark.parametrize("nest", NESTS, ids=str)
 def test_nests_are_those_of_tensorflow(nest):
-    assert stepping.leaves_of(nest) == tf.nest.flatten(nest)
-    assert stepping.mapped(float, nest) == tf.nest.map_structure(float, nest)
+    assert gym_checks.leaves_of(nest) == tf.nest.flatten(nest)
+    assert gym_checks.mapped(float, nest) == tf.nest.map_structure(float, nest)
 
 
 def test_mapped_keeps_the_order_of_keys():
     nest = collections.OrderedDict(b=1, a=2)
-    found = stepping.mapped(str, nest)
+    found = gym_checks.mapped(str, nest)
     assert list(found.items()) == [("b", "1"), ("a", "2")]
     assert type(found) is collections.OrderedDict
 
 
 def test_numbers_are_checked():
     rows = np.zeros((3, 2))
-    stepping.check_numbers("play", "rewards", [rows, np.zeros((3, 2), int)])
+    gym_checks.check_numbers("play", "rewards", [rows, np.zeros((3, 2), int)])
     rows[1, 1] = -np.inf
     with pytest.raises(
         ValueError, match="`play`: `rewards` .* got -inf at step 2 in environment 1"
     ):
-        stepping.check_numbers("play", "rewards", [np.ones((3, 2)), rows])
+        gym_checks.check_numbers("play", "rewards", [np.ones((3, 2)), rows])
     # Large numbers whose sum alone is infinite are finite.
-    stepping.check_numbers("play", "rewards", [np.full((3, 2), 1e308)])
+    gym_checks.check_numbers("play", "rewards", [np.full((3, 2), 1e308)])
 
 
 def test_choices_are_checked():
@@ -94,8 +95,8 @@ def test_choices_are_checked():
         a=gym.spaces.Tuple([gym.spaces.Discrete(2, start=3)]), b=gym.spaces.Box(0, 1)
     )
     nest = {"a": (np.full((4, 2), 3),), "b": np.full((4, 2, 1), 7.0)}
-    stepping.check_choices("play", "observations", space, nest)
+    gym_checks.check_choices("play", "observations", space, nest)
     nest["a"][0][2, 1] = 5
     message = r"`observations` expected .*Discrete\(2, start=3\); got 5 at step 2"
     with pytest.raises(ValueError, match=f"`play`: {message} in environment 1"):
-        stepping.check_choices("play", "observations", space, nest)
+        gym_checks.check_choices("play", "observations", space, nest)

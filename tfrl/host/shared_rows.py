@@ -1,4 +1,4 @@
-"""Rows and weights in memory that two processes share, without locks and names.
+"""Queues of rows and versions of weights in memory that processes share, without locks.
 
 Nothing here waits for a process that may have been killed, and nothing is left behind:
 the memory has no name, it is gone with the last process that holds it.
@@ -20,7 +20,7 @@ _order = threading.Lock()
 
 
 def _fence() -> None:
-    """Keeps what was written before from being seen after what is written next."""
+    """A memory barrier: what was written before is seen before what is written next."""
     # Taking a lock and letting it go orders memory in one direction each.
     for _ in range(2):
         with _order:
@@ -47,27 +47,21 @@ def new_memory() -> int:
         return os.dup(file.fileno())
 
 
-class _Memory:
-    """Arrays, one after the other, in memory that a file descriptor stands for."""
-
-    def __init__(
-        self, layout: Sequence[tuple[tuple[int, ...], np.dtype]], fd: int | None
-    ) -> None:
-        own = new_memory() if fd is None else os.dup(fd)
-        self.fd = own
-        weakref.finalize(self, os.close, own)
-        offsets, end = [], 0
-        for shape, dtype in layout:
-            offsets.append(end)
-            size = math.prod(shape) * dtype.itemsize
-            end += -(-size // _ALIGNMENT) * _ALIGNMENT
-        if os.fstat(own).st_size < end:
-            os.ftruncate(own, end)
-        memory = mmap.mmap(own, end)
-        self.arrays = [
-            np.ndarray(shape, dtype, memory, offset)
-            for (shape, dtype), offset in zip(layout, offsets, strict=True)
-        ]
+def _mapped(
+    owner: object, layout: Sequence[tuple[tuple[int, ...], np.dtype]], fd: int | None
+) -> tuple[int, list[np.ndarray]]:
+    """A file descriptor, closed with its owner, and the arrays in its memory."""
+    own = new_memory() if fd is None else os.dup(fd)
+    weakref.finalize(owner, os.close, own)
+    ends = [0]
+    for shape, dtype in layout:
+        size = math.prod(shape) * dtype.itemsize
+        ends.append(ends[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
+    if os.fstat(own).st_size < ends[-1]:
+        os.ftruncate(own, ends[-1])
+    memory = mmap.mmap(own, ends[-1])
+    pairs = zip(layout, ends, strict=False)
+    return own, [np.ndarray(shape, kind, memory, at) for (shape, kind), at in pairs]
 
 
 class RowRing:
@@ -119,9 +113,7 @@ class RowRing:
         # Each number on a cache line of its own.
         words = ((3, _ALIGNMENT // 8), np.dtype(np.int64))
         layout = [words, *(((slots, *shape), dtype) for shape, dtype in columns)]
-        self._memory = _Memory(layout, fd)
-        self.fd = self._memory.fd
-        counts, *self.arrays = self._memory.arrays
+        self.fd, (counts, *self.arrays) = _mapped(self, layout, fd)
         self._written, self._read, self._closed = counts
         self.slots = slots
 
@@ -202,9 +194,7 @@ class SharedArrays:
     def __init__(self, arrays: Sequence[np.ndarray], fd: int | None = None) -> None:
         one = [(array.shape, array.dtype) for array in arrays]
         words = ((2, _ALIGNMENT // 8), np.dtype(np.int64))
-        self._memory = _Memory([words, *one, *one], fd)
-        self.fd = self._memory.fd
-        counts, *both = self._memory.arrays
+        self.fd, (counts, *both) = _mapped(self, [words, *one, *one], fd)
         self._begun, self._done = counts
         self._slots = both[: len(one)], both[len(one) :]
         if fd is None:

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.environments.acting`, in this process."""
+"""Tests of `tfrl._internal.acting`, in this process."""
 
 import functools
 
@@ -8,10 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tfrl._internal import acting
 from tfrl.core import records
-from tfrl.distribute import shared_rows
-from tfrl.environments import acting
-from tfrl.host import heads, networks
+from tfrl.host import heads, networks, shared_rows
 
 HEAD = heads.NumpyCategorical((3,), (0,), scalar=True, dtype="int64")
 

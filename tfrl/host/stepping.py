@@ -1,13 +1,44 @@
 """Steps of vector environments, with the successors as they truly were."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from tfrl.environments import _elements, _vector_faults, vector
+from tfrl._internal import gym_checks
+from tfrl.host import _vector_faults
+
+
+def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
+    """Returns how a vector environment starts the next episode.
+
+    Args:
+        envs: a vector environment.
+
+    Returns:
+        `NEXT_STEP` (the step after an end only resets), `SAME_STEP` (the reset
+        observation comes at once, the last one in `info["final_obs"]`) or `DISABLED`
+        (the caller resets). `NEXT_STEP` where the environment does not say.
+
+    Raises:
+        ValueError: if the environment names an unknown mode.
+
+    Example:
+        >>> autoreset_mode(tfrl.environments.make_vec("Pendulum-v1", 1)).name
+        'DISABLED'
+    """
+    # The attribute first: Gymnasium before 1.2 shares metadata between vectors.
+    mode = getattr(envs.unwrapped, "autoreset_mode", None)
+    if mode is None:
+        mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    try:
+        return AutoresetMode(mode)
+    except ValueError as error:
+        raise ValueError(
+            "`autoreset_mode`: `envs` expected a mode among "
+            f"{[known.value for known in AutoresetMode]} in its metadata; got "
+            f"{mode!r}; mend the environment"
+        ) from error
 
 
 class Outcome(NamedTuple):
@@ -60,9 +91,9 @@ class Stepper:
     """
 
     def __init__(self, envs: VectorEnv, seed: int) -> None:
-        vector.check_vector("Stepper", "envs", envs)
+        gym_checks.check_vector("Stepper", "envs", envs)
         self.envs = envs
-        self._mode = vector.autoreset_mode(envs)
+        self._mode = autoreset_mode(envs)
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
@@ -96,7 +127,7 @@ class Stepper:
         ended = terminated | truncated
         last, valid = after, ~self.resetting
         if ended.any() and self._mode != AutoresetMode.NEXT_STEP:
-            last = mapped(np.copy, after)
+            last = gym_checks.mapped(np.copy, after)
             if self._mode == AutoresetMode.DISABLED:
                 after = self._reset(options={"reset_mask": ended})
             elif "final_obs" not in info:
@@ -137,135 +168,24 @@ class Stepper:
                 what = "numbers" if name == "rewards" else "bools"
                 raise ValueError(
                     f"`Stepper`: `envs` expected {name} that are {shape[0]} {what}; "
-                    f"got {_elements.described(column)} at step {self._n_steps}; mend "
+                    f"got {gym_checks.described(column)} at step {self._n_steps}; mend "
                     "the environment"
                 )
-
-
-def leaves_of(nest: Any) -> list[Any]:
-    """Returns what a nest of dicts and tuples holds, dicts in the order of their keys.
-
-    Args:
-        nest: observations or actions; the order is that of `tf.nest`.
-
-    Returns:
-        The leaves.
-
-    Example:
-        >>> leaves_of({"b": 1, "a": (2, 3)})
-        [2, 3, 1]
-    """
-    if isinstance(nest, dict):
-        return [leaf for key in sorted(nest) for leaf in leaves_of(nest[key])]
-    if isinstance(nest, tuple):
-        return [leaf for part in nest for leaf in leaves_of(part)]
-    return [nest]
-
-
-def mapped(function: Callable[[Any], Any], nest: Any) -> Any:
-    """Returns a nest of dicts and tuples of what a function makes of the leaves.
-
-    Args:
-        function: of a leaf.
-        nest: observations or actions.
-
-    Returns:
-        A nest of the same structure.
-
-    Example:
-        >>> mapped(abs, {"b": -1, "a": (-2, 3)})
-        {'b': 1, 'a': (2, 3)}
-    """
-    if isinstance(nest, dict):
-        return type(nest)((key, mapped(function, nest[key])) for key in nest)
-    if isinstance(nest, tuple):
-        return tuple(mapped(function, part) for part in nest)
-    return function(nest)
-
-
-def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
-    """Raises unless all numbers are finite.
-
-    Args:
-        where: name of the function that asks.
-        name: name of what is checked.
-        leaves: arrays `[T, N, ...]`; those that hold no floats pass.
-
-    Raises:
-        ValueError: with the first that is not, its step and environment. Steps count
-            from 1, as `check_env` counts them; step 0 are the "observations" before.
-
-    Example:
-        >>> check_numbers("play", "rewards", [np.array([[0.0], [np.nan]])])
-        Traceback (most recent call last):
-        ValueError: `play`: `rewards` expected finite numbers; got nan at step 2 in
-        environment 0; mend the environment
-    """
-    for leaf in leaves:
-        if leaf.dtype.kind != "f":
-            continue
-        with np.errstate(all="ignore"):
-            # One pass without a temporary array; only what it finds is looked for.
-            suspicious = not np.isfinite(leaf.sum())
-        if not suspicious:
-            continue
-        for place in np.argwhere(~np.isfinite(leaf)):
-            raise ValueError(
-                f"`{where}`: `{name}` expected finite numbers; got "
-                f"{leaf[tuple(place)]} at step {_step(name, place[0])} in environment "
-                f"{place[1]}; mend the environment"
-            )
-
-
-def check_choices(where: str, name: str, space: gym.Space, nest: Any) -> None:
-    """Raises unless the integers of Discrete, MultiDiscrete and MultiBinary are inside.
-
-    Others would become one-hots of zeros. Numbers of a Box are not looked at.
-
-    Args:
-        where: name of the function that asks.
-        name: name of what is checked.
-        space: that of a single element.
-        nest: arrays `[T, N, *shape]`.
-
-    Raises:
-        ValueError: with the first that is outside, its step and environment; see
-            `check_numbers` for how steps count.
-
-    Example:
-        >>> check_choices("play", "actions", gym.spaces.Discrete(2), np.array([[7]]))
-        Traceback (most recent call last):
-        ValueError: `play`: `actions` expected elements of Discrete(2); got 7 at
-        step 1 in environment 0; mend the environment
-    """
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        keyed = isinstance(space, gym.spaces.Dict)
-        for key in space.spaces if keyed else range(len(space.spaces)):
-            check_choices(where, name, space[key], nest[key])
-        return
-    wrong = _elements.outside(space, nest)
-    if wrong is not None and wrong.any():
-        step, number = np.argwhere(wrong)[0][:2]
-        raise ValueError(
-            f"`{where}`: `{name}` expected elements of {space}; got "
-            f"{nest[step, number]} at step {_step(name, step)} in environment "
-            f"{number}; mend the environment"
-        )
-
-
-def _step(name: str, row: int) -> int:
-    return row if name == "observations" else row + 1
 
 
 def _shapes(nest: Any) -> list[tuple[tuple[int, ...], Any]]:
     if isinstance(nest, np.ndarray):  # by far the most frequent nest
         return [(nest.shape, nest.dtype)]
-    return [(np.shape(x), getattr(x, "dtype", None)) for x in leaves_of(nest)]
+    return [
+        (np.shape(x), getattr(x, "dtype", None)) for x in gym_checks.leaves_of(nest)
+    ]
 
 
 def _put(batch: Any, indices: np.ndarray, rows: Any) -> None:
     """Writes nests of single observations into a nest of batches."""
     for index in indices:
-        leaves = zip(leaves_of(batch), leaves_of(rows[index]), strict=True)
+        leaves = zip(
+            gym_checks.leaves_of(batch), gym_checks.leaves_of(rows[index]), strict=True
+        )
         for leaf, value in leaves:
             leaf[index] = value

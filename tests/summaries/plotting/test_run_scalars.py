@@ -1,4 +1,7 @@
+"""Tests of reading scalars out of event files."""
+
 import struct
+import tracemalloc
 
 import event_files
 import numpy as np
@@ -8,13 +11,13 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_p
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from tfrl.summaries import run_log
-from tfrl.summaries.plotting import _event_files
+from tfrl.summaries.plotting import _run_scalars
 
 TAG = "eval/return"
 
 
 def read(*runs, tag=TAG):
-    return _event_files.read_scalars("reader", runs, tag)
+    return _run_scalars.read_scalars("reader", runs, tag)
 
 
 def write(folder, points, name="events.out.tfevents.1", version="brain.Event:2"):
@@ -71,33 +74,25 @@ def test_agrees_with_tensorboard(tmp_path):
     check(read(tmp_path)[0], *map(np.array, zip(*wanted, strict=True)))
 
 
-def test_many_records_come_in_several_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(_event_files, "_BATCH_RECORDS", 4)
-    write(tmp_path / "a", [(i, float(i)) for i in range(11)])
+def test_many_records_come_in_several_batches(tmp_path):
+    write(tmp_path / "a", [(i, float(i)) for i in range(201)])
     write(tmp_path / "b", [(i, -float(i)) for i in range(3)])
     a, b = read(tmp_path / "a", tmp_path / "b")
-    check(a, np.arange(11), np.arange(11))
+    check(a, np.arange(201), np.arange(201))
     check(b, np.arange(3), -np.arange(3))
 
 
-def test_large_records_come_a_few_at_a_time(tmp_path, monkeypatch):
-    text = summary_pb2.Summary.Value(tag="text", tensor=make_tensor_proto("x" * 1000))
-    write(tmp_path / "a", [(i // 2, text if i % 2 else i / 2) for i in range(60)])
-    write(tmp_path / "b", [(i, float(i)) for i in range(60)])
-    decoded, sizes = _event_files._decoded, []
-
-    def spy(batch):
-        sizes.append(sum(map(len, batch.numpy())))
-        return decoded(batch)
-
-    monkeypatch.setattr(_event_files, "_BATCH_BYTES", 5000)
-    monkeypatch.setattr(_event_files, "_decoded", spy)
-    a, b = read(tmp_path / "a", tmp_path / "b")
-    check(a, np.arange(30), np.arange(30))
-    check(b, np.arange(60), np.arange(60))
-    # Files of 32 and 2 kilobytes.
-    assert max(sizes) <= 5000
-    assert len(sizes) < 20
+def test_large_records_come_a_few_at_a_time(tmp_path):
+    text = summary_pb2.Summary.Value(
+        tag="text", tensor=make_tensor_proto("x" * 100_000)
+    )
+    write(tmp_path, [(i // 2, text if i % 2 else i / 2) for i in range(600)])
+    tracemalloc.start()
+    try:
+        check(read(tmp_path)[0], np.arange(300), np.arange(300))
+        assert tracemalloc.get_traced_memory()[1] < 12e6  # of 30e6 in the file
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_resumed_run_counts_once(tmp_path):
@@ -186,7 +181,7 @@ def test_folders_far_below_are_not_looked_for(tmp_path):
     assert str(deep) not in str(error.value)
 
 
-def test_odd_and_many_tags_are_shown(tmp_path):
+def test_many_tags_are_shown_and_odd_ones_named(tmp_path):
     values = [summary_pb2.Summary.Value(tag=f"t{i}") for i in range(30)]
     path = write(tmp_path, [(0, value) for value in values])
     event = event_pb2.Event(summary=summary_pb2.Summary(value=values[:1]))
@@ -195,7 +190,7 @@ def test_odd_and_many_tags_are_shown(tmp_path):
         writer.write(event.SerializeToString().replace(b"t0", b"\xff\xfe"))
     with pytest.raises(ValueError, match=r"'t26'\] and 10 more; give one of its"):
         read(path)
-    with pytest.raises(ValueError, match="got .* with .*\ufffd"):
+    with pytest.raises(ValueError, match="b.tfevents, which is damaged"):
         read(tmp_path / "b.tfevents")
 
 

@@ -1,10 +1,12 @@
-"""Tests of `tfrl.environments._elements`."""
+"""Tests of `tfrl._internal.gym_checks`."""
+
+import types
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tfrl.environments import _elements
+from tfrl._internal import gym_checks
 
 BOX = spaces.Box(-1.0, 2.0, (2,), np.float32)
 NEST = spaces.Dict(
@@ -26,7 +28,7 @@ PLAIN = [
 def test_samples_fit(space):
     space.seed(0)
     for _ in range(20):
-        assert _elements.misfit(space, space.sample()) is None
+        assert gym_checks.misfit(space, space.sample()) is None
 
 
 def floats(*values):
@@ -62,7 +64,7 @@ def nested(integer=5, box=None, bits=(0, 1)):
     ids=str,
 )
 def test_what_does_not_fit_is_named(space, value, kind, place, got):
-    fault = _elements.misfit(space, value)
+    fault = gym_checks.misfit(space, value)
     assert (fault.kind, fault.place) == (kind, place)
     assert fault.got.startswith(got)
 
@@ -79,15 +81,23 @@ def test_what_does_not_fit_is_named(space, value, kind, place, got):
     ids=str,
 )
 def test_form_alone(value, kind):
-    fault = _elements.misfit(BOX, value, form_only=True)
+    fault = gym_checks.misfit(BOX, value, form_only=True)
     assert (fault and fault.kind) == kind
 
 
 def test_choices_outside():
     space = spaces.Discrete(3, start=2)
-    assert _elements.outside(space, np.array([1, 2, 4, 5])).tolist() == [1, 0, 0, 1]
+    assert gym_checks.outside(space, np.array([1, 2, 4, 5])).tolist() == [1, 0, 0, 1]
     several = spaces.MultiDiscrete([2, 3], start=[0, 1])
     values = np.array([[[0, 1], [1, 0]], [[2, 3], [0, 4]]])
     expected = [[[0, 0], [0, 1]], [[1, 0], [0, 1]]]
-    np.testing.assert_array_equal(_elements.outside(several, values), expected)
-    assert _elements.outside(BOX, values) is None
+    np.testing.assert_array_equal(gym_checks.outside(several, values), expected)
+    assert gym_checks.outside(BOX, values) is None
+
+
+def test_who_renders_arrays():
+    env = types.SimpleNamespace(render_mode="rgb_array")
+    assert gym_checks.check_renders("film", env) is None
+    for other in (types.SimpleNamespace(render_mode="human"), object()):
+        with pytest.raises(ValueError, match="`film`: `env` expected render_mode 'rgb"):
+            gym_checks.check_renders("film", other)

@@ -1,0 +1,249 @@
+"""Checks of Gymnasium environments and of elements of their spaces, in NumPy.
+
+Nests are dicts and tuples, as Gymnasium makes them, in the order of `tf.nest`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+ARRAYS = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
+
+
+class Misfit(NamedTuple):
+    """What is wrong with a value that should be an element of a space.
+
+    Attributes:
+        kind: "structure", "type", "shape", "dtype", "numbers" (NaN, infinite) or
+            "bounds".
+        place: of the wrong part, such as `['camera'][0]`.
+        expected: what should be there.
+        got: what is there.
+    """
+
+    kind: str
+    place: str
+    expected: str
+    got: str
+
+
+def leaves_of(nest: Any) -> list[Any]:
+    """Returns what a nest holds, dicts in the order of their keys."""
+    if isinstance(nest, dict):
+        return [leaf for key in sorted(nest) for leaf in leaves_of(nest[key])]
+    if isinstance(nest, tuple):
+        return [leaf for part in nest for leaf in leaves_of(part)]
+    return [nest]
+
+
+def mapped(function: Callable[[Any], Any], nest: Any) -> Any:
+    """Returns a nest of what a function makes of the leaves."""
+    if isinstance(nest, dict):
+        return type(nest)((key, mapped(function, nest[key])) for key in nest)
+    if isinstance(nest, tuple):
+        return tuple(mapped(function, part) for part in nest)
+    return function(nest)
+
+
+def check_vector(where: str, name: str, envs: Any, n_envs: int | None = None) -> None:
+    """Raises unless `envs` is a vector environment, of `n_envs` unless that is None.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: if there are more or fewer.
+    """
+    if not hasattr(envs, "single_observation_space") or not hasattr(envs, "num_envs"):
+        raise TypeError(
+            f"`{where}`: `{name}` expected a vector environment; got {envs!r}; make "
+            "one by `tfrl.environments.make_vec` or `gymnasium.vector.SyncVectorEnv`"
+        )
+    if n_envs is not None and envs.num_envs != n_envs:
+        raise ValueError(
+            f"`{where}`: `{name}` expected {n_envs} environments, as `n_envs` says; "
+            f"got {envs.num_envs}; make as many"
+        )
+
+
+def check_renders(where: str, env: Any) -> None:
+    """Raises a ValueError unless an environment renders arrays."""
+    mode = getattr(env, "render_mode", None)
+    if mode != "rgb_array":
+        raise ValueError(
+            f"`{where}`: `env` expected render_mode 'rgb_array'; got {mode!r}; make it "
+            "so"
+        )
+
+
+def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
+    """Raises unless all numbers are finite.
+
+    Args:
+        where: name of the function that asks.
+        name: name of what is checked.
+        leaves: arrays `[T, N, ...]`; those that hold no floats pass.
+
+    Raises:
+        ValueError: with the first that is not, its step and environment. Steps count
+            from 1, as `check_env` counts them; step 0 are the "observations" before.
+    """
+    for leaf in leaves:
+        if leaf.dtype.kind != "f":
+            continue
+        with np.errstate(all="ignore"):
+            # One pass without a temporary array; only what it finds is looked for.
+            suspicious = not np.isfinite(leaf.sum())
+        for place in np.argwhere(~np.isfinite(leaf)) if suspicious else ():
+            raise ValueError(
+                f"`{where}`: `{name}` expected finite numbers; got "
+                f"{leaf[tuple(place)]} {_step_and_environment(name, place)}"
+            )
+
+
+def check_choices(where: str, name: str, space: spaces.Space, nest: Any) -> None:
+    """Raises unless the integers of Discrete, MultiDiscrete and MultiBinary are inside.
+
+    Others would become one-hots of zeros. Numbers of a Box are not looked at.
+
+    Args:
+        where: name of the function that asks.
+        name: name of what is checked.
+        space: that of a single element.
+        nest: arrays `[T, N, *shape]`.
+
+    Raises:
+        ValueError: with the first that is outside, its step and environment; see
+            `check_numbers` for how steps count.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        keyed = isinstance(space, spaces.Dict)
+        for key in space.spaces if keyed else range(len(space.spaces)):
+            check_choices(where, name, space[key], nest[key])
+        return
+    wrong = outside(space, nest)
+    if wrong is not None and wrong.any():
+        place = np.argwhere(wrong)[0][:2]
+        raise ValueError(
+            f"`{where}`: `{name}` expected elements of {space}; got "
+            f"{nest[tuple(place)]} {_step_and_environment(name, place)}"
+        )
+
+
+def _step_and_environment(name: str, place: np.ndarray) -> str:
+    step = place[0] if name == "observations" else place[0] + 1
+    return f"at step {step} in environment {place[1]}; mend the environment"
+
+
+def misfit(
+    space: spaces.Space, value: Any, place: str = "", *, form_only: bool = False
+) -> Misfit | None:
+    """Returns the first thing wrong with a value, None if it is an element.
+
+    Args:
+        space: the space.
+        value: what should be an element of it.
+        place: written in front of the place of the wrong part.
+        form_only: do not look at numbers, and take dtypes that numpy casts within
+            their kind, as Gymnasium's vectors do.
+    """
+    match space:
+        case spaces.Dict():
+            keys = list(space.spaces)
+            if not isinstance(value, Mapping):
+                return Misfit("structure", place, f"a dict of {keys}", described(value))
+            if set(value) != set(keys):
+                got = f"a dict of {list(value)}"
+                return Misfit("structure", place, f"a dict of {keys}", got)
+            parts = [(space[key], value[key], f"{place}[{key!r}]") for key in keys]
+        case spaces.Tuple():
+            n_parts = len(space.spaces)
+            if not isinstance(value, tuple) or len(value) != n_parts:
+                expected = f"a tuple of {n_parts} parts"
+                return Misfit("structure", place, expected, described(value))
+            found = enumerate(zip(space.spaces, value, strict=True))
+            parts = [(*pair, f"{place}[{i}]") for i, pair in found]
+        case spaces.Box() | spaces.MultiDiscrete() | spaces.MultiBinary():
+            return _misfit_of_array(space, value, place, form_only)
+        case spaces.Discrete():
+            return _misfit_of_integer(space, value, place, form_only)
+        case _:
+            if space.contains(value):
+                return None
+            return Misfit("type", place, f"an element of {space}", described(value))
+    faults = (misfit(*part, form_only=form_only) for part in parts)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def described(value: Any) -> str:
+    """Returns what a value is, in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}, {value.dtype}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of length {len(value)}"
+    text = repr(value)
+    name = type(value).__name__
+    return f"{text} ({name})" if len(text) < 40 else f"an object of type {name}"
+
+
+def outside(space: spaces.Space, values: Any) -> np.ndarray | None:
+    """Returns where integers `[..., *shape]` lie outside of what a space can hold.
+
+    None for spaces of other kinds, whose numbers are no choices.
+    """
+    match space:
+        case spaces.Discrete():
+            low, count = space.start, space.n
+        case spaces.MultiDiscrete():
+            low, count = space.start, space.nvec
+        case spaces.MultiBinary():
+            low, count = np.int64(0), np.int64(2)
+        case _:
+            return None
+    return (values < low) | (values > low + count - 1)
+
+
+def _misfit_of_integer(
+    space: spaces.Discrete, value: Any, place: str, form_only: bool
+) -> Misfit | None:
+    array, kind = np.asarray(value), ""
+    if array.shape or array.dtype.kind not in "iu":
+        kind = "type"
+    elif not form_only and np.any(outside(space, array)):
+        kind = "bounds"
+    expected = f"an int in [{space.start}, {space.start + space.n - 1}]"
+    return Misfit(kind, place, expected, described(value)) if kind else None
+
+
+def _misfit_of_array(
+    space: Any, value: Any, place: str, form_only: bool
+) -> Misfit | None:
+    expected = f"an array of shape {space.shape}, {np.dtype(space.dtype)}"
+    if not isinstance(value, np.ndarray | np.generic):
+        return Misfit("type", place, expected, described(value))
+    array = np.asarray(value)
+    if array.shape != space.shape:
+        return Misfit("shape", place, expected, described(array))
+    dtype = np.dtype(space.dtype)
+    if not np.can_cast(array.dtype, dtype, "same_kind" if form_only else "no"):
+        return Misfit("dtype", place, expected, described(array))
+    if form_only:
+        return None
+    is_box, kind = isinstance(space, spaces.Box), "bounds"
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        kind = "numbers"
+    elif is_box:
+        wrong = (array < space.low) | (array > space.high)
+    else:
+        wrong = np.asarray(outside(space, array))
+    if not wrong.any():
+        return None
+    index = tuple(np.argwhere(wrong)[0])
+    where = f"[{', '.join(map(str, index))}]" if index else ""
+    wanted = f"an element of {space}"
+    if is_box:
+        wanted = f"a number in [{space.low[index]}, {space.high[index]}]"
+    if kind == "numbers":
+        wanted = "a finite number"
+    return Misfit(kind, f"{place}{where}", wanted, f"{array[index]}")
