@@ -57,13 +57,15 @@ def produce(buffer, count):
             return
 
 
-def consume_for_ever(buffer):
+def consume_for_ever(buffer, started):
     """Waits for steps that never come."""
+    started.wait()
     buffer.dequeue([0], blocking=True)
 
 
-def consume_until_stopped(buffer):
+def consume_until_stopped(buffer, started):
     """Ends well if `stop` ends the waiting."""
+    started.wait()
     assert buffer.dequeue([0], blocking=True) is None
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import replay_episodes
 
-from tfrl.core import shapes
-from tfrl.replay import _episode_rows, numpy_storage
+from tfrl.replay import _episode_rows
+from tfrl.replay.memory import numpy_storage
 from tfrl.replay.sampling.transitions import Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
 
@@ -18,41 +18,6 @@ def test_spans():
     assert found.tolist() == [3, 5, 7, 1]
     assert counts.tolist() == [3, 0, 0, 1]
     assert _episode_rows.spans(starts[:0], stops[:0], 2)[0].tolist() == []
-
-
-@pytest.mark.parametrize(
-    "shape, dtype, width, count",
-    [
-        ((84, 84, 4), "uint8", 64, 8),
-        ((30, 30), "uint8", 4, 64),
-        ((601,), "uint8", 1, 64),
-        ((1000,), "float32", 32, 16),
-        ((129,), "complex128", 16, 32),
-        ((50,), "U10", 40, 12),
-        ((20,), "U200", 800, 1),
-    ],
-)
-def test_large_leaves_are_looked_at_here_and_there(shape, dtype, width, count):
-    leaf = shapes.ShapeDtype(shape, np.dtype(dtype))
-    places = _episode_rows._Places.of(leaf)
-    rng = np.random.default_rng(0)
-    array = rng.integers(0, 99, (5, *shape)).astype(dtype)
-    seen = places.look(array, np.array([3, 0]))
-    assert (seen.shape, seen.itemsize) == ((2, count), width)
-    assert seen.tobytes() == places.look(array[[3, 0]]).tobytes()
-    whole = array.reshape(5, -1)
-    pieces = seen.view(dtype)
-    size = width // leaf.dtype.itemsize
-    np.testing.assert_array_equal(pieces[0, :size], whole[3, :size])
-    np.testing.assert_array_equal(
-        pieces[:, -size:], whole[[3, 0], -size:] if count > 1 else whole[[3, 0], :size]
-    )
-
-
-def test_small_leaves_are_looked_at_whole():
-    for shape, dtype in [((), "float32"), ((512,), "uint8"), ((0, 900), "int8")]:
-        leaf = shapes.ShapeDtype(shape, np.dtype(dtype))
-        assert _episode_rows._Places.of(leaf) is None
 
 
 def test_marks_by_hand():
@@ -141,7 +106,7 @@ def test_whoever_is_killed_while_adding_leaves_whole_steps(rounds, codes, monkey
             patch.setattr(
                 numpy_storage.NumpyStorage,
                 "arrays",
-                property(lambda s: [a.view(Mortal) for a in s._leaves.arrays()]),
+                property(lambda s: [a.view(Mortal) for a in s._rows.arrays()]),
             )
             Mortal.left = writes
             try:

@@ -1,4 +1,4 @@
-"""Positions on the host: their lock and their bells."""
+"""Positions on the host: their lock, and waiting."""
 
 import threading
 
@@ -37,39 +37,30 @@ def test_what_is_kept_comes_back_into_the_same_contents_only():
     np.testing.assert_array_equal(other.get(np.arange(2)), np.zeros([2, 2]))
 
 
-def test_waiting_makes_one_attempt_for_each_ringing(monkeypatch):
-    monkeypatch.setattr(_positions, "_LOOK_AGAIN_SECONDS", 60.0)
+def test_waiting_tries_until_there_is_something_or_it_is_stopped():
     positions = shared_positions()
-    tried = threading.Semaphore(0)
-    results = iter([None] * 20 + ["there"])
+    ids, found = np.array([0]), []
 
-    def attempt():
-        tried.release()
-        return next(results)
+    def wait(least):
+        result = positions.wait_for(ids, lambda sizes: sizes >= least, lambda: least)
+        found.append(result)
 
-    found = []
-    waiting = threading.Thread(target=lambda: found.append(positions.wait_for(attempt)))
+    waiting = threading.Thread(target=wait, args=[3])
     waiting.start()
-    for _ in range(20):
-        assert tried.acquire(timeout=30.0)
-        with positions.lock:
-            positions.set(np.array([0]), (np.array([1]), np.array([1])))
+    for size in range(4):
+        assert found == []
+        positions.set(ids, (np.array([size]), np.array([size])))
     waiting.join(30.0)
-    assert found == ["there"]
-
-
-def test_who_waits_and_goes_without_being_woken_troubles_nobody(monkeypatch):
-    monkeypatch.setattr(_positions, "_LOOK_AGAIN_SECONDS", 0.001)
-    positions = shared_positions()
-    for _ in range(20):  # each leaves a wakening behind that nobody takes
-        results = iter([None, None, "late"])
-        assert positions.wait_for(lambda results=results: next(results)) == "late"
-        with positions.lock:
-            positions.set(np.array([0]), (np.array([1]), np.array([1])))
+    assert found == [3]
+    waiting = threading.Thread(target=wait, args=[4])
+    waiting.start()
     positions.stop(True)
-    assert positions.wait_for(lambda: "there") is None
+    waiting.join(30.0)
+    assert found == [3, None]
+    wait(1)
     positions.stop(False)
-    assert positions.wait_for(lambda: "there") == "there"
+    wait(2)
+    assert found == [3, None, None, 2]
 
 
 def test_the_lock_is_re_entrant_and_gives_up_on_a_dead_holder(monkeypatch):
@@ -100,7 +91,5 @@ def test_the_lock_is_re_entrant_and_gives_up_on_a_dead_holder(monkeypatch):
 def test_the_positions_of_one_process_neither_wait_nor_travel():
     alone = _positions.Positions("steps", 1)
     assert not alone.can_wait
-    with pytest.raises(TypeError, match="`allow_multiprocess` expected True"):
-        alone.wait_for(lambda: None)
     with pytest.raises(TypeError, match="`allow_multiprocess` expected True"):
         alone.__reduce__()

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from tfrl import replay
-from tfrl.replay import _positions
 
 PATIENCE = 30.0  # for threads that do not end, a failure; never reached otherwise
 
@@ -66,9 +65,7 @@ def test_taking_off_unread_wakes_a_writer(free, pool):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_everything_gets_through_a_short_buffer(threads, pool, monkeypatch):
-    if threads == 1:  # whoever waits is woken, and never has to look again
-        monkeypatch.setattr(_positions, "_LOOK_AGAIN_SECONDS", 2 * PATIENCE)
+def test_everything_gets_through_a_short_buffer(threads, pool):
     buffer, each = make(max_length=3), 150
 
     def produce(start):

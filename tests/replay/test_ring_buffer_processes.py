@@ -52,12 +52,10 @@ def worker(context, target, *args, exitcode=0):
         process.join()
 
 
-def wait_for_waiting(buffer):
-    """Returns as soon as somebody waits for the bell."""
-    end = time.monotonic() + PATIENCE
-    while not buffer._positions._waiting[0]:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def wait_for_waiting(started):
+    """Returns when somebody is about to wait, and some time for that has passed."""
+    started.wait(PATIENCE)
+    time.sleep(0.1)
 
 
 def share(seconds, contexts):
@@ -111,8 +109,12 @@ def test_a_process_feeds_another_through_a_short_buffer():
 def test_stop_ends_waiting_in_all_processes():
     buffer = make()
     target = replay_workers.consume_until_stopped
-    with worker(forked, target, buffer), worker(forked, target, buffer):
-        wait_for_waiting(buffer)
+    started = spawned.Barrier(3)
+    with (
+        worker(forked, target, buffer, started),
+        worker(forked, target, buffer, started),
+    ):
+        wait_for_waiting(started)
         buffer.stop()
     assert buffer.dequeue(blocking=True) is None
     buffer.revive()
@@ -124,8 +126,10 @@ def test_stop_ends_waiting_in_all_processes():
 def test_a_process_killed_while_it_waits_troubles_nobody():
     buffer = make()
     target = replay_workers.consume_for_ever
-    with worker(forked, target, buffer, exitcode=-signal.SIGKILL) as process:
-        wait_for_waiting(buffer)
+    started = spawned.Barrier(2)
+    killed = -signal.SIGKILL
+    with worker(forked, target, buffer, started, exitcode=killed) as process:
+        wait_for_waiting(started)
         process.kill()
     for position in range(20):
         buffer.enqueue(replay_workers.rows([0], [position]), blocking=True)

@@ -13,14 +13,14 @@ from tfrl.replay.data_buffer import DataBuffer
 from tfrl.replay.disk.saving import check_saved, load, save
 from tfrl.replay.episodes import EpisodeStore, Step
 from tfrl.replay.locking import atomic
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory.numpy_storage import NumpyStorage
+from tfrl.replay.memory.variable_storage import VariableStorage
 from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.sampling.dataset import as_dataset
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.segment_tree import MaxTree, MinTree, SegmentTree, SumTree
 from tfrl.replay.sampling.transitions import Hindsight, Sample, Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
-from tfrl.replay.variable_buffer import VariableStorage
 
 __all__ = [
     "DataBuffer",

@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import shapes
-from tfrl.replay import _row_layout, numpy_storage
+from tfrl.replay.memory import numpy_storage
 
 # The end of an episode that still goes on.
 _OPEN = 1 << 62
 _NONE = np.array(0)
-# How many bytes of large observations are compared with those that are there, in pieces
-# of how many at most. To look at all of them would make adding take twice as long.
-_LOOK_BYTES, _PLACE_BYTES = 512, 64
+# How many numbers of a large observation are compared with those that are there. All
+# of them would take as long as the rest of adding a step.
+_LOOKED_AT = 128
 
 
 class Columns(NamedTuple):
@@ -74,34 +73,6 @@ class Contents(tf.train.experimental.PythonState):
         self.restores += 1
 
 
-class _Places(NamedTuple):
-    """Where large leaves are compared: places of some bytes, so many in a row."""
-
-    kind: np.dtype
-    in_row: np.ndarray
-    chosen: np.ndarray
-
-    @classmethod
-    def of(cls, leaf: shapes.ShapeDtype) -> "_Places | None":
-        """Returns those of a leaf, None if it is looked at whole."""
-        itemsize = leaf.dtype.itemsize
-        size = math.prod(leaf.shape) * itemsize
-        width = math.gcd(size, _PLACE_BYTES)
-        width = itemsize if width % itemsize else width
-        places = max(_LOOK_BYTES // width, 1)
-        if places * width >= size:
-            return None
-        chosen = np.linspace(0, size // width - 1, min(places, 64)).astype(np.intp)
-        return cls(np.dtype(f"V{width}"), np.array(size // width), chosen)
-
-    def look(self, array: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Returns what is in the places of rows, None for all, `[n, places]`."""
-        if rows is None:
-            return array.reshape(len(array), -1).view(self.kind).take(self.chosen, 1)
-        flat = array.reshape(-1).view(self.kind)
-        return flat.take(rows[:, np.newaxis] * self.in_row + self.chosen)
-
-
 class EpisodeRows:
     """The rows of steps, and where every environment stands.
 
@@ -132,24 +103,21 @@ class EpisodeRows:
         self.capacity = num_environments * length
         self.rows, self.marks, self.environments = rows, marks, environments
         step = rows.data_spec
-        text = _row_layout.RowLayout(step, self.capacity).contents
-        self.contents = Contents(f"{num_environments} environments, {text}")
+        text = f"{num_environments} environments, {rows.layout.contents}"
+        self.contents = Contents(text)
         self.everyone = np.arange(num_environments)
         self.specs = [tf.nest.flatten(part) for part in step]
         self._actions = len(self.specs[0])
         seen = rows.layout.leaves[: self._actions]
-        self._places = [_Places.of(leaf) for leaf in seen]
+        self._steps = [max(math.prod(x.shape) // _LOOKED_AT, 1) for x in seen]
         self._numbers = self._actions + len(self.specs[1])
         self._after = sum(map(len, self.specs))
-        self.stride, self.modulus = (
-            np.array(num_environments),
-            np.array(self.capacity),
-        )
-        # Where the environments stood when changes were noted, and the first step of
-        # what went on then.
-        self._noted = self._noted_first = self.everyone - num_environments
-        for storage in (rows, marks, environments):
-            storage.changes.ask(self._note_changes)
+        self.stride = np.array(num_environments)
+        self.modulus = np.array(self.capacity)
+        self._touch = rows.changes.touch
+        # Of these somebody has views, so that a save compares them; they are small.
+        for storage in (marks, environments):
+            storage.get(slice(None))
 
     def __reduce__(self) -> tuple:
         storages = self.rows, self.marks, self.environments
@@ -229,6 +197,8 @@ class EpisodeRows:
         strangers = self._strangers(ids, rows, goes_on, leaves)
         if strangers.size:
             return strangers
+        self._touch(rows)
+        self._touch(heads)
         # The marks of what is overwritten go first, and the next index comes last: who
         # is killed in between leaves nothing that is torn and counts.
         indices[heads] = head
@@ -270,19 +240,18 @@ class EpisodeRows:
         found: Any = None
         if not len(ids):
             return ids
-        for array, leaf, places in zip(
-            self.rows.arrays, leaves, self._places, strict=False
+        for array, leaf, step in zip(
+            self.rows.arrays, leaves, self._steps, strict=False
         ):
-            if places is None:
+            if step == 1:
                 there, given = array.take(rows, 0, None, "clip"), leaf
             else:
-                there, given = places.look(array, rows), places.look(leaf)
+                there = array.reshape(self.capacity, -1)[rows, ::step]
+                given = leaf.reshape(len(leaf), -1)[:, ::step]
             if goes_on is not None:
                 given = given[goes_on]
             if there.tobytes() == given.tobytes():
                 continue
-            if places is not None:
-                there, given = there.view(array.dtype), given.view(array.dtype)
             numbers = (there == there) | (given == given)  # noqa: PLR0124, not NaN
             differs = (there != given) & numbers
             differs = differs.reshape(len(rows), -1).any(1)
@@ -295,6 +264,7 @@ class EpisodeRows:
         ids = ids[self.running()[ids]]
         ends = self.upcoming[ids]
         last = (ends - self.num_environments) % self.capacity
+        self._touch(last)
         columns.truncated[last] = True
         self._mark_ends(columns.first[ends % self.capacity], ends)
         # Whoever was killed while adding may have begun to make a step of the head.
@@ -304,51 +274,9 @@ class EpisodeRows:
         columns.indices[begun % self.capacity] = -1
         self.upcoming[ids] = after
 
-    def _note_changes(self) -> None:
-        """Tells the storages what was written since this was called last.
-
-        That follows from where the environments stand, so that `append` and `cut`
-        need not tell: rows are written in their order, from the last step on that was
-        there before, which `cut` may have marked, to the row after the newest, and an
-        end is marked on all steps of its episode.
-        """
-        stride, upcoming = self.num_environments, self.upcoming.copy()
-        if (upcoming == self._noted).all():
-            return
-        stops = (self.top() + stride) // stride
-        for storage, starts in (
-            (self.rows, self._noted - stride),
-            (self.marks, np.minimum(self._noted - stride, self._noted_first)),
-        ):
-            starts = np.maximum(starts // stride, stops - self.length)
-            for k, start in enumerate(np.maximum(starts, 0).tolist()):
-                self._touch(storage, k, start, int(stops[k]))
-        self.environments.touch(slice(None))
-        first = self.marks.arrays[1].take(upcoming % self.capacity)
-        self._noted_first = np.where(self.running(), first, upcoming)
-        self._noted = upcoming
-
-    def _touch(
-        self,
-        storage: numpy_storage.NumpyStorage,
-        environment: int,
-        start: int,
-        stop: int,
-    ) -> None:
-        """Touches the rows of positions `range(start, stop)` of an environment."""
-        stride, begin = self.num_environments, start % self.length
-        end = begin + stop - start
-        for low, high in ((begin, min(end, self.length)), (0, end - self.length)):
-            if low < high:
-                rows = slice(environment + stride * low, stride * high, stride)
-                storage.touch(rows)
-
     def _mark_ends(self, firsts: np.ndarray, ends: np.ndarray) -> None:
-        marks, stride, capacity = (
-            self.marks.arrays[2],
-            self.num_environments,
-            self.capacity,
-        )
+        stride, capacity = self.num_environments, self.capacity
+        marks = self.marks.arrays[2]
         for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
             length = min(end - first, capacity - stride)
             start = (end - length) % capacity
@@ -366,11 +294,3 @@ def spans(
     total = int(after[-1]) if after.size else 0
     firsts = starts - step * (after - counts)
     return firsts.repeat(counts) + step * np.arange(total), counts
-
-
-def traced(where: str) -> ValueError:
-    """Returns the error of a call inside of tf.function."""
-    return ValueError(
-        f"`{where}`: expected to be called outside of tf.function, where it would run "
-        "once, while tracing; got a call inside; use `as_dataset`"
-    )

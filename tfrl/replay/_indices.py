@@ -1,9 +1,18 @@
-"""Counts and indices as callers give them, in NumPy or in TensorFlow."""
+"""Counts, indices and conditions, in NumPy or in TensorFlow, and what calls may be."""
 
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+
+def check_eager(where: str, remedy: str) -> None:
+    """Raises inside of tf.function, where Python runs once, while tracing."""
+    if not tf.executing_eagerly():
+        raise ValueError(
+            f"`{where}`: expected to be called outside of tf.function, where it would "
+            f"run once, while tracing; got a call inside; {remedy}"
+        )
 
 
 def int64_array(where: str, name: str, value: Any) -> np.ndarray:
@@ -26,6 +35,35 @@ def int64_tensor(where: str, name: str, value: Any) -> tf.Tensor:
     if not value.dtype.is_integer:
         raise _not_integers(where, name, value.dtype.name)
     return tf.cast(value, tf.int64)
+
+
+def checked_ids(where: str, ids: Any, count: int, distinct: bool) -> Any:
+    """Returns int64 ids of existing environments of `count`.
+
+    If they are `distinct`, raises unless they are `[B]` and each comes once.
+    """
+    ids = ensured(
+        every((ids >= 0) & (ids < count)),
+        ids,
+        f"`{where}`: `env_ids` expected integers in [0, {count})",
+        "number the environments from 0",
+    )
+    if not distinct:
+        return ids
+    expected = f"`{where}`: `env_ids` expected"
+    if len(ids.shape) != 1 or ids.shape[0] == 0:
+        raise ValueError(
+            f"{expected} shape [B], B > 0; got {list(ids.shape)}; pass a list"
+        )
+    if tf.is_symbolic_tensor(ids):
+        return ids
+    ordered = np.sort(ids)
+    if (ordered[1:] == ordered[:-1]).any():
+        raise ValueError(
+            f"{expected} each id once; got {np.asarray(ids).tolist()}; use one "
+            "call per step of an environment"
+        )
+    return ids
 
 
 def ensured(holds: Any, value: Any, expected: str, remedy: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.replay import _indices, locking, ring_buffer
 from tfrl.replay.sampling import _draws
 
@@ -53,7 +53,7 @@ class DataBuffer(ring_buffer.RingBuffer):
         checks.check_whole_number("DataBuffer", "capacity", capacity, low=1)
         super().__init__(data_spec, 1, max_length=capacity, device=device, name=name)
         self._draws: Any
-        if self._layout.on_host:
+        if self._on_host:
             self._draws = _draws.Draws(seed)
         else:
             with tf.device(device):
@@ -92,20 +92,31 @@ class DataBuffer(ring_buffer.RingBuffer):
                 `B`; the buffer is unchanged.
         """
         with self._lock:
-            if not self._layout.on_host or not self._add_arrays(batch):
+            arrays = self._storage.layout.fitting(batch) if self._on_host else None
+            count = len(arrays[0]) if arrays else 0
+            if not arrays or not 0 < count <= self._length:
                 self._add_any(batch)
+                return
+            position, size = self._positions.first()
+            start, grown = position % self._length, min(size + count, self._length)
+            rows: Any = slice(start, start + count)
+            if start + count > self._length:
+                rows = np.arange(start, start + count) % self._length
+            self._storage.write(rows, arrays)
+            self._positions.set(0, (position + count, grown))
 
     def _add_any(self, batch: Any) -> None:
-        count: Any = self._layout.batch_size("DataBuffer.add_batch", batch)
+        count: Any = self._batch_size("DataBuffer.add_batch", batch)
         if count is None:
             count = tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
-        if isinstance(count, tf.Tensor) or count > self.max_length:
-            batch = tf.nest.map_structure(lambda leaf: leaf[-self.max_length :], batch)
-            count = _indices.minimum(count, self.max_length)
+        if isinstance(count, tf.Tensor) or count > self._length:
+            batch = tf.nest.map_structure(lambda leaf: leaf[-self._length :], batch)
+            count = _indices.minimum(count, self._length)
         position, size = self._standing()
-        self._storage.set(self._layout.circular(position + _count_up(count)), batch)
-        grown = _indices.minimum(size + count, self.max_length)
-        self._positions.set(self._everyone, ((position + count), grown))
+        rows = (position + _count_up(count)) % self._length
+        self._storage.set(rows, batch)
+        grown = _indices.minimum(size + count, self._length)
+        self._positions.set(self._everyone, (position + count, grown))
 
     @locking.atomic
     def get_batch(self, batch_size: int, out: Any = None) -> Any:
@@ -133,12 +144,12 @@ class DataBuffer(ring_buffer.RingBuffer):
             "`DataBuffer.get_batch`: expected a buffer that holds rows, in number",
             "add some first",
         )
-        if self._layout.on_host:
+        if self._on_host:
             rows = self._drawn(int(batch_size), int(position[0]), int(size[0]))
-            return self._read(rows, out)
-        offsets = self._draws.uniform([batch_size], 0, size[0], tf.int64)
-        rows = self._layout.circular(position - size + offsets)
-        return self._storage.get(rows, out)
+        else:
+            offsets = self._draws.uniform([batch_size], 0, size[0], tf.int64)
+            rows = (position - size + offsets) % self._length
+        return self._read(rows, out)
 
     @locking.atomic
     def get_batch_by_indices(self, indices: Any, out: Any = None) -> Any:
@@ -159,8 +170,8 @@ class DataBuffer(ring_buffer.RingBuffer):
         """
         where = "DataBuffer.get_batch_by_indices"
         position, size = self._standing()
-        offsets = self._layout.integers(where, "indices", indices)
-        there = (offsets >= 0) & (offsets < size) | (size == self.max_length)
+        offsets = self._integers(where, "indices", indices)
+        there = (offsets >= 0) & (offsets < size) | (size == self._length)
         offsets = _indices.ensured(
             _indices.every(there),
             offsets,
@@ -168,8 +179,7 @@ class DataBuffer(ring_buffer.RingBuffer):
             "size, as the buffer is not full",
             "ask `current_size`",
         )
-        rows = self._layout.circular(position - size + offsets)
-        return self._storage.get(rows, out)
+        return self._read((position - size + offsets) % self._length, out)
 
     @locking.atomic
     def get_all(self) -> Any:
@@ -183,43 +193,14 @@ class DataBuffer(ring_buffer.RingBuffer):
         """
         position, size = self._standing()
         offsets = position - size + _count_up(size[0])
-        return self._storage.get(self._layout.circular(offsets))
-
-    def _add_arrays(self, batch: Any) -> bool:
-        """Adds arrays that fit as they are, else nothing; returns whether they do."""
-        storage, capacity = self._storage, self._layout.max_length
-        arrays = storage.layout.fitting(batch)
-        count = len(arrays[0]) if arrays else 0
-        if not 0 < count <= capacity:
-            return False
-        position, size = self._positions.first()
-        start = position % capacity
-        stop = start + count
-        if stop > capacity:
-            left = capacity - start
-            storage.write(slice(0, count - left), [array[left:] for array in arrays])
-            arrays = [array[:left] for array in arrays]
-        storage.write(slice(start, stop), arrays)
-        self._positions.set(0, (position + count, min(size + count, capacity)))
-        return True
+        return self._read(offsets % self._length)
 
     def _drawn(self, batch_size: int, position: int, size: int) -> np.ndarray:
         """Returns rows drawn from those there are."""
-        random, capacity = self._draws.generator, self.max_length
-        if size == capacity:
-            return random.integers(0, capacity, batch_size)
-        start = (position - size) % capacity
+        random, capacity = self._draws.generator, self._length
+        start = 0 if size == capacity else (position - size) % capacity
         rows = random.integers(start, start + size, batch_size)
-        return rows if start + size <= capacity else self._layout.circular(rows)
-
-    def _read(self, rows: np.ndarray, out: Any) -> Any:
-        """Returns rows that exist, as `NumpyStorage.get` does."""
-        layout, arrays = self._storage.layout, self._storage.arrays
-        if out is None:
-            return layout.pack([array.take(rows, 0, None, "clip") for array in arrays])
-        for array, target in zip(arrays, layout.targets(out, rows.shape), strict=True):
-            array.take(rows, 0, target, "clip")
-        return out
+        return rows if start + size <= capacity else rows % capacity
 
     def _standing(self) -> tuple[Any, Any]:
         """Returns position and size, each `[1]`."""

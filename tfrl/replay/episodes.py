@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, durable
+from tfrl._internal import checks
+from tfrl.core import durable
 from tfrl.replay import (
     _episode_rows,
     _indices,
     _positions,
-    _ring_parts,
-    _row_layout,
     locking,
-    numpy_storage,
 )
+from tfrl.replay.memory import _homes, _row_layout, numpy_storage
 
 
 class Step(NamedTuple):
@@ -120,21 +119,18 @@ class EpisodeStore(tf.Module):
         reward = tf.TensorSpec([], tf.float32)
         step = Step(observation_spec, action_spec, reward, flag, flag, extra_spec)
         rows = environments * length
-        parts = (
-            ("rows", step, rows),
-            ("marks", (number, number, number), rows),
-            ("environments", (number,), environments),
+
+        def made(part: str, spec: Any, count: int) -> numpy_storage.NumpyStorage:
+            folder = None if path is None else pathlib.Path(path) / part
+            return numpy_storage.NumpyStorage(spec, count, path=folder, shared=shared)
+
+        steps = _episode_rows.EpisodeRows(
+            environments,
+            length,
+            made("rows", step, rows),
+            made("marks", (number, number, number), rows),
+            made("environments", (number,), environments),
         )
-        storages = [
-            numpy_storage.NumpyStorage(
-                spec,
-                count,
-                path=None if path is None else pathlib.Path(path) / part,
-                shared=shared,
-            )
-            for part, spec, count in parts
-        ]
-        steps = _episode_rows.EpisodeRows(environments, length, *storages)
         steps.begin()
         self._furnish(steps, _positions.shared(0) if shared else None, name)
 
@@ -148,10 +144,7 @@ class EpisodeStore(tf.Module):
         self._steps, self._parts_of_lock = steps, parts
         self._lock: Any = threading.RLock()
         if parts is not None:
-            # The last word says who holds the lock.
-            self._lock = _positions.ProcessLock(
-                parts.lock, np.frombuffer(parts.words, np.int64)[-1:]
-            )
+            self._lock = _positions.ProcessLock(parts)
         self._arguments = _Arguments(steps)
         # Checkpoints restore in this order; one of another layout changes nothing.
         self._contents = steps.contents
@@ -164,7 +157,7 @@ class EpisodeStore(tf.Module):
                 "`EpisodeStore`: expected shared=True to be pickled; got a store of "
                 "this process; make it so, or use tf.train.Checkpoint"
             )
-        return _opened, (type(self), self._steps, self._parts_of_lock, self.name)
+        return _homes.opened, (type(self), self._steps, self._parts_of_lock, self.name)
 
     @property
     def num_environments(self) -> int:
@@ -226,8 +219,7 @@ class EpisodeStore(tf.Module):
             ValueError: if a nest, a shape or the ids do not fit, or an episode goes on
                 from another observation; the store is unchanged.
         """
-        if not tf.executing_eagerly():
-            raise _episode_rows.traced("EpisodeStore.add")
+        _indices.check_eager("EpisodeStore.add", "use tf.numpy_function")
         steps = self._steps
         ids = steps.everyone
         if env_ids is not None:
@@ -294,9 +286,8 @@ class EpisodeStore(tf.Module):
     def _ids(self, where: str, env_ids: Any) -> np.ndarray:
         if env_ids is None:
             return self._steps.everyone
-        environments, length = self.num_environments, self._steps.length
-        layout = _ring_parts.Layout(environments, length, (), on_host=True)
-        return layout.distinct_ids(where, env_ids)
+        ids = _indices.int64_array(where, "env_ids", env_ids)
+        return _indices.checked_ids(where, ids, self.num_environments, distinct=True)
 
 
 class _Arguments:
@@ -323,23 +314,5 @@ class _Arguments:
             # Gymnasium's spaces and lists of numbers are no nests here.
             is_list = isinstance(value, list) and not nested
             given = np.asarray(value) if is_list else value
-            arrays = layout.values(given, (count,), where, name)
-            for array, leaf in zip(arrays, layout.leaves, strict=True):
-                if array.shape != (count, *leaf.shape):
-                    raise ValueError(
-                        f"`{where}`: `{name}` expected shape {[count, *leaf.shape]}; "
-                        f"got {list(array.shape)}; add the axis of environments"
-                    )
-            found += arrays
+            found += layout.values(given, (count,), where, name, one_for_all=False)
         return found
-
-
-def _opened(
-    kind: type[EpisodeStore],
-    steps: _episode_rows.EpisodeRows,
-    parts: _positions.Shared,
-    name: str,
-) -> EpisodeStore:
-    store = kind.__new__(kind)
-    store._furnish(steps, parts, name)
-    return store

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.replay import _indices, _ring_parts, locking
+from tfrl._internal import checks
+from tfrl.replay import _indices, _positions, locking
+from tfrl.replay.memory import _homes, numpy_storage, variable_storage
 
 
 class RingBuffer(tf.Module):
@@ -76,45 +77,69 @@ class RingBuffer(tf.Module):
         allow_multiprocess: bool = False,
         name: str = "RingBuffer",
     ) -> None:
-        layout, positions, storage = _ring_parts.parts(
-            type(self).__name__,
-            data_spec,
-            num_environments,
-            max_length,
-            device,
-            shared=allow_multiprocess,
+        where = type(self).__name__
+        count = checks.check_whole_number(
+            where, "num_environments", num_environments, low=1
         )
-        self._furnish(layout, positions, storage, device, name)
+        length = checks.check_whole_number(where, "max_length", max_length, low=1)
+        on_host = device == "cpu"
+        if not on_host and (allow_multiprocess or not str(device).startswith("/")):
+            raise ValueError(
+                f"`{where}`: `device` expected 'cpu', or without allow_multiprocess a "
+                f"TensorFlow device, which begins with '/'; got {device!r}; pass for "
+                "example '/GPU:0'"
+            )
+        positions: Any
+        storage: Any
+        if on_host:
+            storage = numpy_storage.NumpyStorage(
+                data_spec, count * length, shared=allow_multiprocess
+            )
+            contents = f"{count} environments, {storage.layout.contents}"
+            shared = _positions.shared(count) if allow_multiprocess else None
+            positions = _positions.Positions(contents, count, shared)
+        else:
+            number = tf.TensorSpec([], tf.int64)
+            storage = variable_storage.VariableStorage(
+                data_spec, count * length, device
+            )
+            positions = variable_storage.VariableStorage(
+                (number, number), count, device
+            )
+        self._furnish(count, length, positions, storage, device, name)
 
     def _furnish(
         self,
-        layout: _ring_parts.Layout,
+        count: int,
+        length: int,
         positions: Any,
         storage: Any,
         device: str,
         name: str,
     ) -> None:
         super().__init__(name=name)
-        self._layout, self._device = layout, device
-        everyone = np.arange(layout.num_environments)
-        self._everyone = layout.integers("RingBuffer", "num_environments", everyone)
-        self._lock = positions.lock if layout.on_host else threading.RLock()
+        self._count, self._length, self._device = count, length, device
+        self._on_host = device == "cpu"
+        everyone = np.arange(count)
+        self._everyone = self._integers("RingBuffer", "num_environments", everyone)
+        self._lock = positions.lock if self._on_host else threading.RLock()
         # Positions first: a checkpoint of another layout then changes nothing.
         self._positions, self._storage = positions, storage
 
     def __reduce__(self) -> tuple:
-        parts = self._layout, self._positions, self._storage, self._device, self.name
-        return _furnished, (type(self), *parts)
+        counts = self._count, self._length
+        parts = self._positions, self._storage, self._device, self.name
+        return _homes.opened, (type(self), *counts, *parts)
 
     @property
     def num_environments(self) -> int:
         """Number of environments."""
-        return self._layout.num_environments
+        return self._count
 
     @property
     def max_length(self) -> int:
         """How many steps are kept of each environment."""
-        return self._layout.max_length
+        return self._length
 
     @property
     def device(self) -> str:
@@ -156,19 +181,16 @@ class RingBuffer(tf.Module):
                 unchanged.
         """
         if not blocking:
-            self._append(batch, env_ids)
-            return True
+            return self._append(batch, env_ids)
         self._check_can_block("enqueue")
         ids = self.check_convert_env_ids(env_ids)
-        self._layout.check_batch("RingBuffer.enqueue", batch, ids)
-
-        def attempt() -> bool | None:
-            if not self.has_space(ids):
-                return None
-            self._append(batch, ids)
-            return True
-
-        return self._positions.wait_for(attempt) is not None
+        self._check_batch("RingBuffer.enqueue", batch, ids)
+        stored = self._positions.wait_for(
+            ids,
+            lambda sizes: (sizes < self._length).all(),
+            lambda: self._append(batch, ids),
+        )
+        return stored is not None
 
     def dequeue(self, env_ids: Any = None, n: int = 1, blocking: bool = False) -> Any:
         """Takes off the `n` oldest steps of each environment given.
@@ -195,7 +217,7 @@ class RingBuffer(tf.Module):
         self._check_can_block("dequeue")
         ids = self.check_convert_env_ids(env_ids)
         return self._positions.wait_for(
-            lambda: self._take(ids, n) if self.has_data(ids, n) else None
+            ids, lambda sizes: (sizes >= n).all(), lambda: self._take(ids, n)
         )
 
     @locking.atomic
@@ -215,17 +237,13 @@ class RingBuffer(tf.Module):
             TypeError: if ids or positions are not integers.
             ValueError: if an environment does not exist or a step is not there.
         """
-        ids = self._layout.ids("RingBuffer.get", env_ids)
-        steps = self._layout.integers("RingBuffer.get", "positions", positions)
+        ids = self._ids("RingBuffer.get", env_ids)
+        steps = self._integers("RingBuffer.get", "positions", positions)
         current, sizes = self._positions.get(ids)
         there = _indices.every((steps >= current - sizes) & (steps < current))
         text = "`RingBuffer.get`: `positions` expected steps that are stored"
         steps = _indices.ensured(there, steps, text, "ask `get_earliest_position`")
-        rows, on_host = self._layout.rows(ids, steps), self._layout.on_host
-        if on_host and out is None and not np.ndim(rows):  # by its number it is a view
-            row = self._storage.get(np.reshape(rows, 1))
-            return tf.nest.map_structure(lambda leaf: leaf[0], row)
-        return self._storage.get(rows, out)
+        return self._read(self._rows(ids, steps), out)
 
     @locking.atomic
     def clear(self, env_ids: Any = None) -> None:
@@ -254,12 +272,12 @@ class RingBuffer(tf.Module):
             ValueError: if `n` is negative or the ids do not fit; the buffer is
                 unchanged.
         """
-        count = self._layout.integers("RingBuffer.remove_up_to", "n", n)
+        count = self._integers("RingBuffer.remove_up_to", "n", n)
         count = _indices.ensured(
             _indices.every(count >= 0),
             count,
             "`RingBuffer.remove_up_to`: `n` expected an int >= 0",
-            "correct it",
+            "pass how many steps to take off",
         )
         ids = self.check_convert_env_ids(env_ids)
         positions, sizes = self._positions.get(ids)
@@ -308,13 +326,13 @@ class RingBuffer(tf.Module):
         Raises:
             ValueError: if an environment does not exist.
         """
-        ids = self._layout.ids("RingBuffer.get_earliest_position", env_ids)
+        ids = self._ids("RingBuffer.get_earliest_position", env_ids)
         positions, sizes = self._positions.get(ids)
         return positions - sizes
 
     def circular(self, pos: Any) -> Any:
         """Returns `pos mod max_length`, where a position lies in its environment."""
-        return self._layout.circular(pos)
+        return pos % self._length
 
     def check_convert_env_ids(self, env_ids: Any) -> Any:
         """Returns environment ids as int64 `[B]`, checked.
@@ -332,7 +350,8 @@ class RingBuffer(tf.Module):
         """
         if env_ids is None:
             return self._everyone
-        return self._layout.distinct_ids("RingBuffer.check_convert_env_ids", env_ids)
+        where = "RingBuffer.check_convert_env_ids"
+        return self._ids(where, env_ids, distinct=True)
 
     def stop(self) -> None:
         """Ends the waiting of all calls that block, in all threads and processes.
@@ -340,29 +359,35 @@ class RingBuffer(tf.Module):
         They return False or None, and so do later ones until `revive`. Calls that do
         not block do not care.
         """
-        if self._layout.on_host:
+        if self._on_host:
             self._positions.stop(True)
 
     def revive(self) -> None:
         """Lets calls block again after `stop`."""
-        if self._layout.on_host:
+        if self._on_host:
             self._positions.stop(False)
 
     @locking.atomic
-    def _append(self, batch: Any, env_ids: Any) -> None:
+    def _append(self, batch: Any, env_ids: Any) -> bool:
         ids, storage = self.check_convert_env_ids(env_ids), self._storage
-        on_host = self._layout.on_host
-        arrays = storage.layout.fitting(batch, ids.shape) if on_host else None
+        arrays = storage.layout.fitting(batch, ids.shape) if self._on_host else None
         if not arrays:
-            self._layout.check_batch("RingBuffer.enqueue", batch, ids)
+            self._check_batch("RingBuffer.enqueue", batch, ids)
         positions, sizes = self._positions.get(ids)
-        rows = self._layout.next_rows(ids, positions, everyone=env_ids is None)
+        rows: Any = None
+        if self._on_host and env_ids is None:
+            first = int(positions[0])
+            if not np.count_nonzero(positions != first):  # all stand alike
+                rows = slice(first % self._length, None, self._length)
+        if rows is None:
+            rows = self._rows(ids, positions)
         if arrays:
             storage.write(rows, arrays)
         else:
             storage.set(rows, batch)
-        grown = _indices.minimum(sizes + 1, self.max_length)
+        grown = _indices.minimum(sizes + 1, self._length)
         self._positions.set(ids, (positions + 1, grown))
+        return True
 
     @locking.atomic
     def _take(self, env_ids: Any, n: int) -> Any:
@@ -375,7 +400,7 @@ class RingBuffer(tf.Module):
             "enqueue more, or block",
         )
         steps = (positions - sizes)[:, None] + np.arange(n)
-        taken = self._storage.get(self._layout.rows(ids[:, None], steps))
+        taken = self._read(self._rows(ids[:, None], steps))
         self._positions.set(ids, (positions, sizes - _indices.minimum(sizes, n)))
         return taken
 
@@ -383,16 +408,60 @@ class RingBuffer(tf.Module):
     def _positions_and_sizes(self, env_ids: Any = None) -> tuple[Any, Any]:
         return self._positions.get(self.check_convert_env_ids(env_ids))
 
+    def _integers(self, where: str, name: str, value: Any) -> Any:
+        """Returns integers of any shape as an int64 array or tensor."""
+        convert = _indices.int64_array if self._on_host else _indices.int64_tensor
+        return convert(where, name, value)
+
+    def _ids(self, where: str, env_ids: Any, distinct: bool = False) -> Any:
+        ids = self._integers(where, "env_ids", env_ids)
+        return _indices.checked_ids(where, ids, self._count, distinct)
+
+    def _rows(self, ids: Any, positions: Any) -> Any:
+        """Returns the rows of positions of environments."""
+        return ids * self._length + positions % self._length
+
+    def _read(self, rows: Any, out: Any = None) -> Any:
+        """Returns copies of rows that exist."""
+        storage = self._storage
+        return (storage.read if self._on_host else storage.get)(rows, out)
+
+    def _batch_size(self, where: str, batch: Any) -> int | None:
+        """Returns how many rows all leaves of a batch have, None if tracing hides it.
+
+        Raises unless all leaves have one axis before those of the spec, of one size. A
+        storage is less strict: it takes one row for all too.
+        """
+        specs = tf.nest.flatten(self._storage.data_spec)
+        shapes = [getattr(leaf, "shape", ()) for leaf in tf.nest.flatten(batch)]
+        fits = len(shapes) == len(specs)
+        sizes: set[Any] = set()
+        for shape, spec in zip(shapes, specs, strict=fits):
+            if getattr(shape, "rank", 0) is not None:
+                fits = fits and len(shape) == len(spec.shape) + 1
+                sizes.update(shape[:1])
+        sizes.discard(None)
+        if not fits or len(sizes) > 1:
+            raise ValueError(
+                f"`{where}`: `batch` expected the nest of the spec, its arrays "
+                f"[B, *shape] of one B; got shapes {[str(shape) for shape in shapes]}; "
+                "add the axis, or cut them"
+            )
+        return sizes.pop() if sizes else None
+
+    def _check_batch(self, where: str, batch: Any, ids: Any) -> None:
+        """Raises unless a batch has a row for each of `ids`, as far as is known."""
+        size, count = self._batch_size(where, batch), ids.shape[0]
+        if None not in (size, count) and size != count:
+            raise ValueError(
+                f"`{where}`: `batch` expected one row for each of {count} "
+                f"environments; got {size}; give as many, or `env_ids`"
+            )
+
     def _check_can_block(self, method: str) -> None:
-        if not (self._layout.on_host and self._positions.can_wait):
+        if not (self._on_host and self._positions.can_wait):
             raise ValueError(
                 f"`RingBuffer.{method}`: `blocking` expected a buffer with "
                 "allow_multiprocess=True, for threads and processes alike; got "
                 "blocking=True; make the buffer so, or ask `has_space` and `has_data`"
             )
-
-
-def _furnished(kind: type[RingBuffer], *parts: Any) -> RingBuffer:
-    buffer = kind.__new__(kind)
-    buffer._furnish(*parts)
-    return buffer

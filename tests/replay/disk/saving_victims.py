@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 import victims
 
-from tfrl.replay.disk import _changes, _saved_folder
+from tfrl.replay.disk import _saved_folder
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
+from tfrl.replay.memory import _changes
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 
 CAPACITY, WIDTH = 600, 64
@@ -72,11 +73,14 @@ class Disk:
         return call
 
     @contextlib.contextmanager
-    def opened(self, path, mode, buffering):
-        with open(path, mode, buffering) as file:
+    def opened(self, path, mode):
+        with open(path, mode, buffering=0) as file:
             write = self.counting(file.write)
             yield types.SimpleNamespace(
-                write=lambda data: write(data[: self.piece]), fileno=lambda: 1 << 30
+                write=lambda data: [
+                    write(data[k : k + self.piece])
+                    for k in range(0, len(data), self.piece)
+                ]
             )
 
 

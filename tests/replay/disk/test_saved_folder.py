@@ -1,11 +1,7 @@
 """Tests of `tfrl.replay.disk._saved_folder`."""
 
-import errno
-import fcntl
-import io
 import itertools
 import json
-import os
 
 import numpy as np
 import pytest
@@ -22,14 +18,13 @@ def part(segments):
 
 def filled(folder, *numbers, old=None):
     """Saves a part of segments of one number each; returns manifest and bytes."""
-    with _saved_folder.Writer(folder, old, STEP) as writer:
+    with _saved_folder.Writer(folder, old) as writer:
         known = [] if old is None else old.parts[0].segments
-        found = []
-        for number, segment in itertools.zip_longest(numbers, known):
-            buffer = writer.buffer()
-            buffer[:90] = number
-            found.append(writer.write(buffer, 90, segment))
-        manifest = writer.finish([part(_saved_folder.results(found))])
+        found = [
+            writer.write(bytes([number]) * 90, segment)
+            for number, segment in itertools.zip_longest(numbers, known)
+        ]
+        manifest = writer.finish([part(found)])
     return manifest, writer.written
 
 
@@ -37,11 +32,9 @@ def names(folder):
     return sorted(entry.name for entry in folder.iterdir())
 
 
-def read(folder, segment, size=90):
-    target = np.zeros(size, np.uint8)
-    pieces = [target[:40], target[40:40], target[40:]]
-    _saved_folder.read_segment("load", folder, segment, pieces)
-    return target
+def read(folder, segment):
+    data = _saved_folder.read_segment("load", folder, segment)
+    return np.frombuffer(data, np.uint8)
 
 
 def test_manifests_come_back(tmp_path):
@@ -69,46 +62,6 @@ def test_equal_bytes_are_not_written_again(tmp_path):
     assert names(tmp_path) == ["manifest.json", "mine.segment"]
 
 
-def test_more_segments_than_buffers(tmp_path):
-    numbers = [k % 251 + 1 for k in range(40)]
-    manifest, _ = filled(tmp_path, *numbers)
-    for number, segment in zip(numbers, manifest.parts[0].segments, strict=True):
-        assert (read(tmp_path, segment) == number).all()
-
-
-@pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 12288, 16384])
-def test_segments_are_written_whole(size, tmp_path):
-    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
-    with _saved_folder.Writer(tmp_path, None, 1 << 14) as writer:
-        buffer = writer.buffer()
-        buffer[:size], buffer[size:] = data, 7
-        segment = writer.write(buffer, size, None).result()
-    assert (tmp_path / segment.file).read_bytes() == data.tobytes()
-
-
-@pytest.mark.parametrize("trouble", [errno.EINVAL, errno.ENOSPC])
-def test_disks_that_cannot_write_past_the_cache(trouble, tmp_path):
-    class File(io.FileIO):
-        def write(self, data):
-            if fcntl.fcntl(self, fcntl.F_GETFL) & os.O_DIRECT:
-                raise OSError(trouble, "refused")
-            return super().write(data[:3000])
-
-    data = np.random.default_rng(0).integers(0, 256, 10_000, np.uint8)
-    with File(tmp_path / "a", "wb") as file:
-        if trouble == errno.EINVAL:
-            _saved_folder._write_all(file, data.data)
-            assert (tmp_path / "a").read_bytes() == data.tobytes()
-        else:
-            with pytest.raises(OSError, match="refused"):
-                _saved_folder._write_all(file, data.data)
-
-
-def test_large_segments_have_one_buffer():
-    writer = _saved_folder.Writer(None, None, 1 << 26)
-    assert writer._buffers.qsize() == 1
-
-
 @pytest.mark.parametrize("block", ["raises", "disk"])
 def test_failures_leave_what_was_there(tmp_path, monkeypatch, block):
     old, _ = filled(tmp_path, 1, 2)
@@ -119,8 +72,8 @@ def test_failures_leave_what_was_there(tmp_path, monkeypatch, block):
 
     if block == "raises":
         with pytest.raises(KeyError):
-            with _saved_folder.Writer(tmp_path, old, STEP) as writer:
-                writer.write(np.ones(9, np.uint8), 9, None).result()
+            with _saved_folder.Writer(tmp_path, old) as writer:
+                writer.write(bytes(range(9)), None)
                 assert names(tmp_path) != before
                 raise KeyError
     else:
@@ -156,21 +109,11 @@ def test_damaged_segments(tmp_path):
         (b"\x03" + data[1:], "is not as it was written"),
     ]:
         path.write_bytes(wrong)
-        for targets in (None, [np.zeros(90, np.uint8)]):
-            with pytest.raises(ValueError, match=f"{segment.file}, which {trouble}"):
-                _saved_folder.read_segment("load", tmp_path, segment, targets)
+        with pytest.raises(ValueError, match=f"{segment.file}, which {trouble}"):
+            _saved_folder.read_segment("load", tmp_path, segment)
     path.unlink()
     with pytest.raises(ValueError, match="is missing; restore it from a copy"):
         _saved_folder.read_segment("load", tmp_path, segment)
-
-
-def test_large_segments_are_compared_in_pages(tmp_path, monkeypatch):
-    monkeypatch.setattr(_saved_folder, "_PAGE_BYTES", 40)
-    segment = filled(tmp_path, 1)[0].parts[0].segments[0]
-    _saved_folder.read_segment("load", tmp_path, segment)
-    with pytest.raises(ValueError, match="is not as"):
-        wrong = segment._replace(digest="0" * 64)
-        _saved_folder.read_segment("load", tmp_path, wrong)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[" * 100_000, b"3", b"null", b"\xff"])

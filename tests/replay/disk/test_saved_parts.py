@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrl.replay.data_buffer import DataBuffer
 from tfrl.replay.disk import _saved_parts
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.uniform import UniformReplay
@@ -104,14 +104,10 @@ def moved(part, other):
     size = 0
     other.thaw(part.size, part.step)
     for k in range(part.count):
-        pieces, places = part.pieces(k), other.place(k)
-        data = b"".join(piece.tobytes() for piece in pieces)
-        for place in places:
-            place[:] = np.frombuffer(data[: place.size], np.uint8)
-            data = data[place.size :]
-        assert not data and size == k * part.step
-        size += sum(place.size for place in places)
-        other.placed(k, places)
+        data = part.read(k)
+        assert size == k * part.step
+        size += len(data)
+        other.write(k, data)
     other.finish()
     assert size == part.size
     return size
@@ -130,7 +126,7 @@ def test_variables(shape, dtype, monkeypatch):
     assert size == numbers.shape.num_elements() * dtype.size
     np.testing.assert_array_equal(other.numpy(), one.numpy())
     for k in range(parts[1].count):
-        parts[1].clear(k)
+        parts[1].write(k, None)
     assert not other.numpy().astype(bool).any()
 
 
@@ -145,20 +141,10 @@ class Words(tf.train.experimental.PythonState):
         self.words = string_value
 
 
-class Piecewise(Words):
-    def pieces(self):
-        halves = self.words[:33], self.words[33:]
-        return [np.frombuffer(half, np.uint8) for half in halves]
-
-    def serialize(self):
-        raise AssertionError
-
-
-@pytest.mark.parametrize("kind", [Words, Piecewise])
 @pytest.mark.parametrize("length", [1, 20, 70])
-def test_states(kind, length, monkeypatch):
+def test_states(length, monkeypatch):
     monkeypatch.setattr(_saved_parts, "_PIECE_BYTES", 20)
-    one, other = kind(bytes(range(length))), kind(b"")
+    one, other = Words(bytes(range(length))), Words(b"")
     assert moved(_saved_parts.State(one), _saved_parts.State(other)) == length
     assert other.words == one.words
 
@@ -190,9 +176,9 @@ def test_contents():
 def test_zeros_are_cleared_without_taking_memory():
     storage = NumpyStorage(tf.TensorSpec([1 << 20], tf.uint8), 1 << 12)  # 4 GiB
     part = _saved_parts.Rows(storage)
-    part.clear(0)
+    part.write(0, None)
     assert not storage.exists
     storage.set([0], np.ones([1, 1 << 20], np.uint8))
     for k in range(part.count):
-        part.clear(k)
+        part.write(k, None)
     assert not storage.get([0]).any()

@@ -9,10 +9,11 @@ import replay_episodes
 import tensorflow as tf
 
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.disk import _changes, _saved_parts
+from tfrl.replay.disk import _saved_parts
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory import _changes
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.transitions import Sequences, Transitions

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.replay.disk import _changes, _saved_folder
+from tfrl.core import durable
+from tfrl.replay.disk import _saved_folder
 from tfrl.replay.disk.saving import DamageError, load, save
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory import _changes
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +128,7 @@ def test_a_save_that_fails_leaves_the_base(tmp_path, rows, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_saved_folder, "_write_all", refuse)
+        patch.setattr(durable, "flush_to_disk", refuse)
         with pytest.raises(OSError, match="got No space left"):
             save(tmp_path / "two", {"rows": rows}, base=tmp_path / "one")
     after = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}

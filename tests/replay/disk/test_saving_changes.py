@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from tfrl.core import durable
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.disk import _changes, _saved_parts
+from tfrl.replay.disk import _saved_parts
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory import _changes
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.uniform import UniformReplay
@@ -53,10 +54,8 @@ def every_array(objects):
     parts, _ = _saved_parts.found("load", objects)
     for part in parts:
         part.freeze()
-        nothing = [np.zeros(part.size, np.uint8)]
-        yield np.concatenate(
-            [piece for k in range(part.count) for piece in part.pieces(k)] or nothing
-        )
+        data = b"".join(part.read(k) for k in range(part.count))
+        yield np.frombuffer(data or bytes(part.size), np.uint8)
 
 
 @pytest.mark.parametrize("kind", ["memory", "path", "shared"])

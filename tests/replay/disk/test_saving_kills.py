@@ -12,8 +12,9 @@ import pytest
 from replay.disk import saving_victims
 from victims import start
 
-from tfrl.replay.disk import _changes, _saved_folder
+from tfrl.replay.disk import _saved_folder
 from tfrl.replay.disk.saving import load, save
+from tfrl.replay.memory import _changes
 
 
 @pytest.fixture(scope="module")

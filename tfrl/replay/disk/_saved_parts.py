@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.replay import _row_layout, numpy_storage
+from tfrl.replay.memory import numpy_storage
 
 _PIECE_BYTES = 1 << 22
 # Zeros of a state, which are on no disk; more than the priorities of any replay.
@@ -25,19 +25,18 @@ class Part:
 
     Attributes:
         paths: the ways in which it was reached.
-        lock: what keeps others from changing it.
+        lock: what keeps others from changing it, re-entrant.
         contents: what it is, as a line of text; equal texts fit each other.
         size: how many bytes there are; of a state, only after `freeze`.
         step: how many bytes a segment has; the last one may have fewer.
-        unit: how many bytes there are of each row.
     """
 
-    unit = 1
-
-    def __init__(self, contents: str, size: int, step: int) -> None:
+    def __init__(self, contents: str, row: int, rows: int, step: int) -> None:
         self.paths: list[str] = []
         self.lock: Any = contextlib.nullcontext()
-        self.contents, self.size, self.step = contents, size, max(step, 1)
+        self.contents, self.size = contents, row * rows
+        self._row = max(row, 1)  # bytes of what is in one segment as a whole
+        self.step = max(step // self._row, 1) * self._row
 
     @property
     def count(self) -> int:
@@ -47,84 +46,78 @@ class Part:
     def freeze(self) -> Any:
         """Gets ready to be read; returns the versions of all segments, if known."""
 
-    def pieces(self, k: int) -> list[np.ndarray]:
-        """Returns a segment as arrays of bytes, one behind the other."""
+    def read(self, k: int) -> bytes:
+        """Returns a segment."""
         raise NotImplementedError
 
     def takes(self, size: int, step: int, zeros: int) -> bool:  # noqa: ARG002
         """Whether so many bytes fit, in such segments, of which some are zeros."""
-        return size == self.size and step % self.unit == 0
+        return size == self.size and step % self._row == 0
 
     def thaw(self, size: int, step: int) -> None:
         """Gets ready to be written, in segments of `step` bytes."""
         self.size, self.step = size, step
 
-    def place(self, k: int) -> list[np.ndarray]:
-        """Returns arrays for the bytes of a segment."""
+    def write(self, k: int, data: bytes | None) -> None:
+        """Replaces a segment; None for zeros."""
         raise NotImplementedError
-
-    def placed(self, k: int, pieces: list[np.ndarray]) -> None:
-        """Takes note of what was written to `place`."""
-
-    def clear(self, k: int) -> None:
-        """Writes zeros."""
-        pieces = self.place(k)
-        for piece in pieces:
-            piece[:] = 0
-        self.placed(k, pieces)
 
     def finish(self) -> None:
         """Takes over what was written, when all is."""
+
+    def _rows(self, k: int) -> slice:
+        """Returns the rows of a segment."""
+        rows = self.step // self._row
+        return slice(k * rows, min((k + 1) * rows, self.size // self._row))
 
 
 class Rows(Part):
     """The rows of a `NumpyStorage`, whose changes are counted."""
 
     def __init__(self, storage: numpy_storage.NumpyStorage) -> None:
-        self._storage, self._changes = storage, storage.changes
-        layout = _row_layout.RowLayout(storage.data_spec, storage.capacity)
-        self._row = self._changes.segments.row_bytes
-        self.unit = max(self._row, 1)
-        step = self._changes.segments.rows * self._row
-        super().__init__(layout.contents, layout.capacity * self._row, step)
+        self._storage, layout = storage, storage.layout
+        segments = storage.changes.segments
+        step = segments.rows * segments.row_bytes
+        super().__init__(layout.contents, segments.row_bytes, layout.capacity, step)
 
     def freeze(self) -> np.ndarray:
         """Gets ready to be read; returns the versions of all segments."""
         if not self._storage.exists:
             return np.zeros(self.count, np.int64)
-        return self._changes.gather()[: self.count]
+        return self._storage.changes.gather()[: self.count]
 
     def saved(self, key: str) -> Any:
         """Returns the versions that were saved under a key, None if unknown."""
-        return self._changes.saved(key)
+        return self._storage.changes.saved(key)
 
     def remember(self, key: str, versions: np.ndarray) -> None:
         """Notes under which key the segments of these versions are saved."""
-        self._changes.remember(key, versions)
+        self._storage.changes.remember(key, versions)
 
-    def pieces(self, k: int) -> list[np.ndarray]:
-        """Returns a segment as arrays of bytes, or none if there are no rows yet."""
-        return self._pieces(k) if self._storage.exists else []
+    def read(self, k: int) -> bytes:
+        """Returns a segment, or nothing if there are no rows yet."""
+        return b"".join(self._places(k)) if self._storage.exists else b""
 
     def thaw(self, size: int, step: int) -> None:
         """Gets ready to be written, in segments of `step` bytes."""
         super().thaw(size, step)
-        self._changes.touch_all()
+        self._storage.changes.touch_all()
 
-    def place(self, k: int) -> list[np.ndarray]:
-        """Returns where the bytes of a segment go."""
-        return self._pieces(k)
+    def write(self, k: int, data: bytes | None) -> None:
+        """Replaces a segment; None for zeros."""
+        if data is None and not self._storage.exists:
+            return
+        start = 0
+        for place in self._places(k):
+            if data is not None:
+                place[:] = np.frombuffer(data, np.uint8, place.size, start)
+                start += place.size
+            elif place.any():  # what was never written to takes no memory
+                place[:] = 0
 
-    def clear(self, k: int) -> None:
-        """Writes zeros."""
-        for piece in self.pieces(k):
-            if piece.any():  # what was never written to takes no memory
-                piece[:] = 0
-
-    def _pieces(self, k: int) -> list[np.ndarray]:
-        rows = self.step // self._row
-        part = slice(k * rows, (k + 1) * rows)
-        return [_bytes_of(array[part]) for array in self._storage.arrays]
+    def _places(self, k: int) -> list[np.ndarray]:
+        arrays = [array[self._rows(k)] for array in self._storage.arrays]
+        return [array.reshape(-1).view(np.uint8) for array in arrays]
 
 
 class Values(Part):
@@ -132,69 +125,47 @@ class Values(Part):
 
     def __init__(self, variable: tf.Variable) -> None:
         self._variable = variable
-        self._scalar = variable.shape.rank == 0
         self._dtype = np.dtype(variable.dtype.as_numpy_dtype)
-        shape = [1] if self._scalar else variable.shape.as_list()
+        shape = variable.shape.as_list() or [1]
         self._shape = shape[1:]
-        self._row = math.prod(self._shape) * self._dtype.itemsize
-        self.unit = max(self._row, 1)
-        super().__init__(
-            f"a variable {variable.dtype.name}{variable.shape.as_list()}",
-            shape[0] * self._row,
-            max(_PIECE_BYTES // max(self._row, 1), 1) * self._row,
-        )
+        row = math.prod(self._shape) * self._dtype.itemsize
+        name = f"a variable {variable.dtype.name}{variable.shape.as_list()}"
+        super().__init__(name, row, shape[0], _PIECE_BYTES)
 
-    def pieces(self, k: int) -> list[np.ndarray]:
-        """Returns a segment as arrays of bytes."""
-        variable, part = self._variable, self._part(k)
-        value = variable.numpy() if self._scalar else variable[part].numpy()
-        return [_bytes_of(np.ascontiguousarray(value))]
+    def read(self, k: int) -> bytes:
+        """Returns a segment."""
+        value = self._variable
+        return (value[self._rows(k)] if value.shape.rank else value).numpy().tobytes()
 
-    def place(self, k: int) -> list[np.ndarray]:
-        """Returns where the bytes of a segment go."""
-        part = self._part(k)
-        rows = min(part.stop, self.size // self._row) - part.start
-        return [np.empty(rows * self._row, np.uint8)]
-
-    def placed(self, k: int, pieces: list[np.ndarray]) -> None:
-        """Takes note of what was written to `place`."""
-        value = pieces[0].view(self._dtype).reshape([-1, *self._shape])
-        if self._scalar:
-            self._variable.assign(value[0])
+    def write(self, k: int, data: bytes | None) -> None:
+        """Replaces a segment; None for zeros."""
+        rows = self._rows(k)
+        shape = [rows.stop - rows.start, *self._shape]
+        value = np.zeros(shape, self._dtype)
+        if data is not None:
+            value = np.frombuffer(data, self._dtype).reshape(shape)
+        if self._variable.shape.rank:
+            self._variable[rows].assign(value)
         else:
-            self._variable[self._part(k)].assign(value)
-
-    def _part(self, k: int) -> slice:
-        rows = self.step // self._row
-        return slice(k * rows, (k + 1) * rows)
+            self._variable.assign(value[0])
 
 
 class State(Part):
-    """What a `PythonState` says of itself; of a large one by its method `pieces`."""
+    """What a `PythonState` says of itself."""
 
     def __init__(self, state: tf.train.experimental.PythonState) -> None:
-        self._state: Any = state
-        self._data: list[np.ndarray] = []
+        self._state, self._data = state, bytearray()
         name = type(state).__name__.strip("_")
-        super().__init__(getattr(state, "contents", name), 0, _PIECE_BYTES)
+        super().__init__(getattr(state, "contents", name), 1, 0, _PIECE_BYTES)
 
     def freeze(self) -> None:
         """Gets ready to be read."""
-        if hasattr(self._state, "pieces"):
-            data = self._state.pieces()
-        else:
-            text = tf.compat.as_bytes(self._state.serialize())
-            data = [np.frombuffer(text, np.uint8)]
-        self._data = [_bytes_of(piece) for piece in data]
-        self.size = sum(piece.size for piece in self._data)
+        self._data = bytearray(tf.compat.as_bytes(self._state.serialize()))
+        self.size = len(self._data)
 
-    def pieces(self, k: int) -> list[np.ndarray]:
-        """Returns a segment as arrays of bytes, one behind the other."""
-        found, start, stop = [], k * self.step, (k + 1) * self.step
-        for piece in self._data:
-            found.append(piece[max(start, 0) : max(stop, 0)])
-            start, stop = start - piece.size, stop - piece.size
-        return found
+    def read(self, k: int) -> bytes:
+        """Returns a segment."""
+        return bytes(self._data[self._rows(k)])
 
     def takes(self, size: int, step: int, zeros: int) -> bool:  # noqa: ARG002
         """Whether so many bytes fit, in such segments, of which some are zeros."""
@@ -203,16 +174,17 @@ class State(Part):
     def thaw(self, size: int, step: int) -> None:
         """Gets ready to be written, in segments of `step` bytes."""
         super().thaw(size, step)
-        self._data = [np.zeros(size, np.uint8)]
+        self._data = bytearray(size)
 
-    def place(self, k: int) -> list[np.ndarray]:
-        """Returns where the bytes of a segment go."""
-        return self.pieces(k)
+    def write(self, k: int, data: bytes | None) -> None:
+        """Replaces a segment; None for zeros."""
+        if data is not None:
+            self._data[self._rows(k)] = data
 
     def finish(self) -> None:
         """Takes over what was written."""
-        data, self._data = self._data, []
-        self._state.deserialize(data[0].tobytes())
+        data, self._data = self._data, bytearray()
+        self._state.deserialize(bytes(data))
 
 
 def found(where: str, objects: Any) -> tuple[list[Part], list[Any]]:
@@ -274,10 +246,6 @@ class _Search:
         for name, child in tf.train.TrackableView.children(value).items():
             self.visit(f"{path}/{name}", child, lock)
         self._above.remove(id(value))
-
-
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
 
 
 _KINDS: tuple[tuple[type, Callable[[Any], Part]], ...] = (

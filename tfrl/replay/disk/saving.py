@@ -3,17 +3,19 @@
 import contextlib
 import errno
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfrl.core import durable
-from tfrl.replay.disk import _changes, _saved_folder, _saved_parts
+from tfrl.replay import _indices
+from tfrl.replay.disk import _saved_folder, _saved_parts
+from tfrl.replay.memory import _changes
 
-_READERS = 2
+_READERS, _WRITERS = 2, 3
 # Of the errors of `load`, that with which an older copy may help.
 DamageError = _saved_folder.DamageError
 
@@ -73,18 +75,17 @@ def save(
         >>> int(other.current_size)
         10
     """
-    _check_eager("save")
+    _indices.check_eager("save", "call it from plain Python")
     parts, locks = _saved_parts.found("save", objects)
     path = pathlib.Path(folder)
-    with _explained(path):
+    with durable.explain_refusals("save", "folder", path):
         path.mkdir(parents=True, exist_ok=True)
         with durable.shared_folder(path):
             old = _saved_folder.read_manifest("save", path)
             _saved_folder.remove_others(path, old)
             if old is None and base is not None:
                 old = _saved_folder.link(pathlib.Path(base), path)
-            step = max(part.step for part in parts)
-            with _saved_folder.Writer(path, old, step) as writer:
+            with _saved_folder.Writer(path, old) as writer:
                 saved, versions = _write(parts, locks, old, writer)
                 new = writer.finish(saved)
             for part, now in zip(parts, versions, strict=True):
@@ -134,7 +135,7 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
         >>> rows.get([0, 1, 2])
         array([1., 2., 3.], dtype=float32)
     """
-    _check_eager("load")
+    _indices.check_eager("load", "call it from plain Python")
     parts, locks = _saved_parts.found("load", objects)
     path = pathlib.Path(folder)
     with durable.shared_folder(path, reading=True):
@@ -188,29 +189,25 @@ def _write(
     writer: _saved_folder.Writer,
 ) -> tuple[list[_saved_folder.Part], list[Any]]:
     """Writes what changed; returns what is saved then, and its versions."""
-    known = _by_path([] if old is None else old.parts)
+    known = {} if old is None else old.by_path()
     segments, versions = [], []
-    for part in parts:
-        before, key, now = known.get(part.paths[0]), "", None
-        found: list[Any] = [None] * part.count
-        if old is not None and before is not None and _is_like(part, before):
-            found, key = before.segments, old.key
-        if isinstance(part, _saved_parts.Rows):
-            found, now = _written(part, found, part.saved(key), writer)
-            found = _saved_folder.results(found)
-        segments.append(found)
-        versions.append(now)
-    with _held(locks):
-        for k, part in enumerate(parts):
-            segments[k], versions[k] = _written(part, segments[k], versions[k], writer)
+    with ThreadPoolExecutor(_WRITERS, "tfrl-save") as pool:
+        for part in parts:
+            before, key, now = known.get(part.paths[0]), "", None
+            found: list[Any] = []
+            if before is not None and old is not None and _is_like(part, before):
+                found, key = before.segments, old.key
+            if isinstance(part, _saved_parts.Rows):
+                now = part.saved(key)
+                found, now = _written(part, found, now, writer, pool)
+            segments.append(found)
+            versions.append(now)
+        with _held(locks):
+            for k, part in enumerate(parts):
+                found, now = segments[k], versions[k]
+                segments[k], versions[k] = _written(part, found, now, writer, pool)
     saved = [
-        _saved_folder.Part(
-            part.paths,
-            part.contents,
-            part.size,
-            part.step,
-            _saved_folder.results(found),
-        )
+        _saved_folder.Part(part.paths, part.contents, part.size, part.step, found)
         for part, found in zip(parts, segments, strict=True)
     ]
     return saved, versions
@@ -218,40 +215,43 @@ def _write(
 
 def _written(
     part: _saved_parts.Part,
-    segments: list[Any],
+    segments: list[_saved_folder.Segment | None],
     versions: Any,
     writer: _saved_folder.Writer,
-) -> tuple[list[Any], Any]:
-    """Begins to write what differs from some segments of some versions."""
+    pool: ThreadPoolExecutor,
+) -> tuple[list[_saved_folder.Segment | None], Any]:
+    """Writes what differs from some segments of some versions; returns those now."""
     with part.lock:
         now = part.freeze()
-    known = [*segments, *[None] * part.count][: part.count]
+    found = [*segments, *[None] * part.count][: part.count]
     kept = np.zeros(part.count, bool)
     if now is not None:
         kept = _changes.unchanged(now, versions)
+    at_work: dict[int, Future] = {}
     for k in np.flatnonzero(~kept).tolist():
-        buffer = writer.buffer()
+        if len(at_work) > _WRITERS:  # the first of them, lest all be in memory
+            first = next(iter(at_work))
+            found[first] = at_work.pop(first).result()
         with part.lock:
-            size = 0
-            for piece in part.pieces(k):
-                buffer[size : size + piece.size] = piece
-                size += piece.size
-        known[k] = writer.write(buffer, size, known[k])
-    return known, now
+            data = part.read(k)
+        at_work[k] = pool.submit(writer.write, data, found[k])
+    for k, future in at_work.items():
+        found[k] = future.result()
+    return found, now
 
 
 def _matched(
     parts: list[_saved_parts.Part], manifest: _saved_folder.Manifest, names: list[str]
 ) -> list[tuple[_saved_parts.Part, _saved_folder.Part]]:
     """Returns each part with what is saved of it; raises unless they fit."""
-    where, known = "`load`: `objects` expected", _by_path(manifest.parts)
+    where, known = "`load`: `objects` expected", manifest.by_path()
     pairs, left = [], {path for path in known if path.split("/")[0] in names}
     for part in parts:
         for path in part.paths:
             if path not in known:
                 raise ValueError(
-                    f"{where} what was saved, {_outline(known)}; got {path!r} of "
-                    f"{part.contents}; make the objects as they were saved"
+                    f"{where} what was saved, {', '.join(sorted(known))}; got "
+                    f"{path!r} of {part.contents}; make the objects as they were saved"
                 )
             if known[path] is not known[part.paths[0]]:
                 raise ValueError(
@@ -266,10 +266,7 @@ def _matched(
                 f"{part.contents}; make the objects as they were saved"
             )
         zeros = saved.segments.count(None)
-        takes = _saved_folder.is_whole(saved) and part.takes(
-            saved.size, saved.step, zeros
-        )
-        if not takes:
+        if not (saved.is_whole() and part.takes(saved.size, saved.step, zeros)):
             raise ValueError(
                 f"{where} {part.paths[0]!r} of the size that {saved.contents} has; got "
                 f"{saved.size} bytes on the disk; take another copy"
@@ -305,18 +302,16 @@ def _read(
     for part, saved in reversed(pairs):
         part.thaw(saved.size, saved.step)
         for k, segment in enumerate(saved.segments):
-            if segment is None:
-                part.clear(k)
-                continue
-            pieces = part.place(k)
+            data = None
             try:
-                _saved_folder.read_segment("load", folder, segment, pieces)
+                if segment is not None:
+                    data = _saved_folder.read_segment("load", folder, segment)
             except (OSError, ValueError) as error:
                 raise RuntimeError(
                     f"`load`: `folder` expected to stay as it was; got {error}; load "
                     "the objects again, as only a part of them is loaded"
                 ) from error
-            part.placed(k, pieces)
+            part.write(k, data)
     for part, _ in pairs:
         try:
             part.finish()
@@ -336,42 +331,9 @@ def _is_like(part: _saved_parts.Part, saved: _saved_folder.Part) -> bool:
     return (part.contents, part.step) == (saved.contents, saved.step)
 
 
-def _by_path(parts: list[_saved_folder.Part]) -> dict[str, _saved_folder.Part]:
-    return {path: part for part in parts for path in part.paths}
-
-
-def _outline(paths: Iterable[str]) -> str:
-    return ", ".join(sorted(paths))
-
-
 @contextlib.contextmanager
 def _held(locks: list[Any]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for lock in locks:
             stack.enter_context(lock)
         yield
-
-
-@contextlib.contextmanager
-def _explained(folder: pathlib.Path) -> Iterator[None]:
-    """Says in the words of the house what the disk refuses."""
-    try:
-        yield
-    except TimeoutError:  # of a lock
-        raise
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            "`save`: `folder` expected a disk that takes what is saved; got "
-            f"{error.strerror}; make room or choose another folder; what was saved "
-            "before is still there",
-            str(folder),
-        ) from error
-
-
-def _check_eager(where: str) -> None:
-    if not tf.executing_eagerly():
-        raise ValueError(
-            f"`{where}`: expected to be called outside of tf.function, where it would "
-            "run once, while tracing; got a call inside; call it from plain Python"
-        )

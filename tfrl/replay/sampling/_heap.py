@@ -7,11 +7,31 @@ import numpy as np
 
 Reducer = Callable[[Any, Any], Any]
 
+_INFINITY = np.float64(np.inf).view(np.uint64)
+
 # Levels no wider than this are not walked: it is cheaper to compute all of them anew,
 # once somebody looks.
 _TOP_WIDTH = 1024
 # A level is computed wholly, too, when this many times the updated leaves cover it.
 _DENSE = 4
+
+
+def highest_weight(where: str, name: str, values: np.ndarray) -> np.float64:
+    """Returns the highest of some weights, 0 if there are none.
+
+    Raises `ValueError` unless they are finite and at least 0.
+    """
+    # Read as whole numbers, those of a sign and NaN are above inf, too.
+    highest = values.view(np.uint64).max(initial=0)
+    if highest < _INFINITY:
+        return highest.view(np.float64)
+    wrong = values[~((values >= 0) & (values < np.inf))]
+    if wrong.size:
+        raise ValueError(
+            f"`{where}`: `{name}` expected finite numbers >= 0; got {wrong[0]}; clip "
+            "them"
+        )
+    return values.max()
 
 
 class Heap:

@@ -4,7 +4,7 @@ Readers are prepared once for a store and work on flat lists of leaves. `rows` a
 of steps that can be drawn; targets are arrays to read into, or None for new ones.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,12 @@ class Frames:
         self,
         columns: _episode_rows.Columns,
         rows: np.ndarray,
-        targets: list[np.ndarray | None],
+        out: Iterator[Any],
     ) -> list[np.ndarray]:
         """Returns the leaves `[*rows.shape, *shape]` or `[*rows.shape, *shape, k]`."""
-        leaves = zip(columns.observations, targets, strict=True)
+        seen = columns.observations
         if self._count is None:
-            return [array.take(rows, 0, out, "clip") for array, out in leaves]
+            return [array.take(rows, 0, next(out), "clip") for array in seen]
         stride, capacity = self._steps.num_environments, self._steps.capacity
         age = columns.indices.take(rows) - columns.first.take(rows)
         frames = [
@@ -45,19 +45,15 @@ class Frames:
             for back in range(self._count - 1, -1, -1)
         ]
         found = []
-        for array, out in leaves:
-            if out is None:
+        for array in seen:
+            target = next(out)
+            if target is None:
                 shape = (*rows.shape, *array.shape[1:], self._count)
-                out = np.empty(shape, array.dtype)
+                target = np.empty(shape, array.dtype)
             for k, frame in enumerate(frames):
-                out[..., k] = array.take(frame, 0, mode="clip")
-            found.append(out)
+                target[..., k] = array.take(frame, 0, mode="clip")
+            found.append(target)
         return found
-
-    def specs(self) -> list[tuple[tuple[int, ...], Any]]:
-        """Returns shape and dtype of each leaf of one observation."""
-        last = () if self._count is None else (self._count,)
-        return [(shape + last, dtype) for shape, dtype in _specs(self._steps, 0)]
 
 
 class Goals:
@@ -170,14 +166,7 @@ class TransitionReader:
         self._bootstrap = np.array([kind.discount, 0.0], np.float32)
         self._powers = float(kind.discount) ** np.arange(kind.n_step + 1)
         self._offsets = steps.num_environments * np.arange(kind.n_step)
-        self.record: Callable[..., Any] = records.Transition
-
-    def specs(self) -> records.Transition:
-        """Returns for each field shape and dtype of the leaves of a step."""
-        number = [((), np.dtype(np.float32))]
-        observations = self._frames.specs()
-        actions = _specs(self._steps, 1)
-        return records.Transition(observations, actions, number, number, observations)
+        self.record: Any = records.Transition
 
     def outer(self, batch: int) -> tuple[int, ...]:
         """Returns the shape of the steps of a sample."""
@@ -189,9 +178,8 @@ class TransitionReader:
 
     def read(self, rows: np.ndarray, random: Any, targets: Targets) -> list[np.ndarray]:
         """Returns the leaves of a `Transition`, `[B, ...]`."""
-        columns, capacity = self._steps.columns(), self._steps.capacity
-        out = _cursor(targets)
-        seen = [next(out) for _ in columns.observations]
+        columns, out = self._steps.columns(), _cursor(targets)
+        before = self._frames.read(columns, rows, out)
         actions = [array.take(rows, 0, next(out), "clip") for array in columns.actions]
         reward_out, discount_out = next(out), next(out)
         changed = None
@@ -201,32 +189,25 @@ class TransitionReader:
             ended = columns.terminated.take(rows, 0, None, "clip").view(np.int8)
             discounts = self._bootstrap.take(ended, 0, discount_out, "clip")
         else:
-            ahead, taken, along = self._ahead(columns, rows)
+            stride, capacity = self._steps.num_environments, self._steps.capacity
+            ahead = self._steps.ends(rows) - columns.indices.take(rows)
+            ahead = np.minimum(ahead, stride * len(self._offsets))
+            along = (rows[:, None] + self._offsets) % capacity
+            taken = self._offsets < ahead[:, None]
             each = np.where(taken, columns.rewards.take(along), 0.0)
             if self._goals is not None:
                 steps = along, taken, each
                 changed = self._goals.relabel(columns, rows, random, steps)
             after = (rows + ahead) % capacity
-            last = (after - self._steps.num_environments) % capacity
-            powers = self._powers.take(ahead // self._steps.num_environments)
-            powers[columns.terminated.take(last)] = 0.0
+            powers = self._powers.take(ahead // stride)
+            powers[columns.terminated.take((after - stride) % capacity)] = 0.0
             rewards = _into(reward_out, each @ self._powers[:-1])
             discounts = _into(discount_out, powers)
-        before = self._frames.read(columns, rows, seen)
-        then = self._frames.read(columns, after, [next(out) for _ in seen])
+        then = self._frames.read(columns, after, out)
         if self._goals is not None and changed is not None:
             self._goals.replace(before, *changed)
             self._goals.replace(then, *changed)
         return [*before, *actions, rewards, discounts, *then]
-
-    def _ahead(
-        self, columns: _episode_rows.Columns, rows: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns how far samples go, which of the next steps that is, their rows."""
-        ahead = self._steps.ends(rows) - columns.indices.take(rows)
-        ahead = np.minimum(ahead, self._steps.num_environments * len(self._offsets))
-        along = (rows[:, None] + self._offsets) % self._steps.capacity
-        return ahead, self._offsets < ahead[:, None], along
 
 
 class SequenceReader:
@@ -254,15 +235,7 @@ class SequenceReader:
         self._steps, self._time_major = steps, kind.time_major
         self._frames = Frames(steps, kind.frame_stack)
         self._offsets = steps.num_environments * np.arange(-kind.burn_in, kind.length)
-        self.record: Callable[..., Any] = records.Trajectory
-
-    def specs(self) -> records.Trajectory:
-        """Returns for each field shape and dtype of the leaves of a step."""
-        number, flag = [((), np.dtype(np.float32))], [((), np.dtype(bool))]
-        observations = self._frames.specs()
-        actions = _specs(self._steps, 1)
-        fields = (observations, actions, number, flag, flag, observations, flag)
-        return records.Trajectory(*fields)
+        self.record: Any = records.Trajectory
 
     def outer(self, batch: int) -> tuple[int, ...]:
         """Returns the shape of the steps of a sample."""
@@ -278,17 +251,11 @@ class SequenceReader:
         del random
         columns, out = self._steps.columns(), _cursor(targets)
         along, valid = self._along(rows)
-        after = self._steps.following(along)
-        seen = [next(out) for _ in columns.observations]
-        flat = [
-            *columns.actions,
-            columns.rewards,
-            columns.terminated,
-            columns.truncated,
-        ]
+        before = self._frames.read(columns, along, out)
+        flags = columns.terminated, columns.truncated
+        flat = [*columns.actions, columns.rewards, *flags]
         middle = [array.take(along, 0, next(out), "clip") for array in flat]
-        before = self._frames.read(columns, along, seen)
-        then = self._frames.read(columns, after, [next(out) for _ in seen])
+        then = self._frames.read(columns, self._steps.following(along), out)
         return [*before, *middle, *then, _into(next(out), valid)]
 
     def _along(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -300,13 +267,6 @@ class SequenceReader:
         along = (rows[:, None] + offsets) % capacity
         valid = self._offsets >= youth[:, None]
         return (along.T, valid.T) if self._time_major else (along, valid)
-
-
-def _specs(steps: _episode_rows.EpisodeRows, field: int) -> list[tuple[Any, Any]]:
-    """Returns shape and dtype of the leaves of a field of `Step`."""
-    columns = steps.columns()
-    arrays = (columns.observations, columns.actions)[field]
-    return [(array.shape[1:], array.dtype) for array in arrays]
 
 
 def _cursor(targets: Targets) -> Iterator[Any]:

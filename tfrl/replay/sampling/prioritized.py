@@ -7,15 +7,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.replay import _indices, episodes, locking
-from tfrl.replay.sampling import _draws, _source, segment_tree, transitions
+from tfrl._internal import checks
+from tfrl.replay import _episode_rows, _indices, episodes, locking
+from tfrl.replay.sampling import (
+    _draws,
+    _eligibility,
+    _heap,
+    _sampler,
+    segment_tree,
+    transitions,
+)
 
-_INFINITY = np.float64(np.inf).view(np.uint64)
 _INDEX = np.dtype(np.int64)
 
 
-class PrioritizedReplay(tf.Module):
+class PrioritizedReplay(_sampler.Sampler):
     """Draws steps of an episode store in proportion to their priorities.
 
         mass_i = (priority_i + epsilon)^alpha
@@ -75,42 +81,17 @@ class PrioritizedReplay(tf.Module):
             checks.check_within(where, "beta", beta, 0, 1)
         checks.check_positive(where, "epsilon", epsilon)
         checks.check_finite(where, "epsilon", epsilon)
-        kind = transitions.Transitions() if kind is None else kind
-        source = _source.Source(where, store, kind)
-        super().__init__(name=name)
-        self._source, self._beta = source, beta
-        self._store, self._lock = store, store.lock
-        # Checkpoints restore in this order; one of something else changes nothing.
-        self._contents = store.steps.contents
-        self._masses = _Masses(source, float(alpha), float(epsilon))
+        super().__init__(store, kind, name)
+        self._beta = beta
+        reader = self._reader
+        samples = (
+            f"samples of {reader.reach} steps, with {reader.behind} before them, from "
+            f"{store.steps.contents.contents}"
+        )
+        self._masses = _Masses(
+            samples, self._steps, self._eligible, float(alpha), float(epsilon)
+        )
         self._random = _draws.Draws(seed)
-
-    @property
-    def store(self) -> episodes.EpisodeStore:
-        """Where the steps are."""
-        return self._store
-
-    @property
-    @locking.atomic
-    def size(self) -> int:
-        """How many steps can be drawn."""
-        self._masses.catch_up()
-        return self._source.eligible.count
-
-    def sample_spec(self, batch_size: int) -> transitions.Sample:
-        """Returns specs of what `sample` returns.
-
-        Args:
-            batch_size: how many steps, at least 1.
-
-        Returns:
-            A `Sample` of `tf.TensorSpec`.
-
-        Raises:
-            TypeError: if `batch_size` is not an integer.
-            ValueError: if it is less than 1.
-        """
-        return self._source.spec(batch_size)
 
     @locking.atomic
     def sample(self, batch_size: int, out: Any = None) -> transitions.Sample:
@@ -129,24 +110,16 @@ class PrioritizedReplay(tf.Module):
             ValueError: if `batch_size` is less than 1, `out` does not fit, nothing
                 can be drawn yet, or what `beta` returns is not in [0, 1].
         """
-        targets = self._source.targets(batch_size, out)
         beta = self._beta() if callable(self._beta) else self._beta
         if type(beta) is not float or not 0.0 <= beta <= 1.0:
             checks.check_within("PrioritizedReplay.sample", "beta", beta, 0, 1)
-        self._masses.catch_up()
-        self._source.check_any()
+        targets = self._ready(batch_size, out)
         random, tree = self._random.generator, self._masses.tree
         rows = tree.inverse_cdf(random.random(batch_size))
         shares = tree.values.take(rows) / tree.heap.running_sums()[-1]
         weights = (shares.min() / shares) ** float(beta)
-        data, indices, extra = self._source.read(rows, random, targets)
-        return transitions.Sample(
-            data,
-            indices,
-            weights.astype(np.float32),
-            shares.astype(np.float32),
-            extra,
-        )
+        weights, shares = weights.astype(np.float32), shares.astype(np.float32)
+        return self._sampled(rows, random, targets, weights, shares)
 
     @locking.atomic
     def update_priorities(self, indices: Any, priorities: Any) -> None:
@@ -177,17 +150,11 @@ class PrioritizedReplay(tf.Module):
         if not given.size:
             return
         values = given.astype(np.float64)
-        # Read as whole numbers, those of a sign and NaN are above inf, too.
-        highest = values.view(np.uint64).max()
-        if highest >= _INFINITY:
-            wrong = values[~((values >= 0) & (values < np.inf))]
-            if wrong.size:
-                raise ValueError(
-                    f"`{where}`: `priorities` expected finite numbers >= 0; got "
-                    f"{wrong[0]}; correct it"
-                )
-            highest = values.max().view(np.uint64)
-        self._masses.set(where, index, values, highest.view(np.float64))
+        highest = _heap.highest_weight(where, "priorities", values)
+        self._masses.set(where, index, values, highest)
+
+    def _catch_up(self) -> None:
+        self._masses.catch_up()
 
 
 class _Masses(tf.train.experimental.PythonState):
@@ -196,17 +163,23 @@ class _Masses(tf.train.experimental.PythonState):
     `contents` says what they belong to, and has to be the same where they are restored.
     """
 
-    def __init__(self, source: _source.Source, alpha: float, epsilon: float) -> None:
-        self._source = source
+    def __init__(
+        self,
+        samples: str,
+        steps: _episode_rows.EpisodeRows,
+        eligible: _eligibility.Eligibility,
+        alpha: float,
+        epsilon: float,
+    ) -> None:
+        self.contents, self._steps, self._eligible = samples, steps, eligible
         self._alpha, self._epsilon = np.array(alpha), np.array(epsilon)
-        self.contents = source.samples
         self._highest = 1.0
-        self.tree = segment_tree.SumTree(source.steps.capacity)
-        self._modulus = np.array(source.steps.capacity)
+        self.tree = segment_tree.SumTree(steps.capacity)
+        self._modulus = np.array(steps.capacity)
 
     def catch_up(self) -> None:
         """Gives new steps the highest priority so far, and those gone none."""
-        change = self._source.eligible.update()
+        change = self._eligible.update()
         if change is not None and change.rows.size:
             new = (self._highest + self._epsilon) ** self._alpha
             self.tree.heap.set_leaves(change.rows, change.eligible * new)
@@ -219,8 +192,8 @@ class _Masses(tf.train.experimental.PythonState):
         The priorities are overwritten. Raises `ValueError` if a step was never added.
         """
         self.catch_up()
-        rows, steps = index % self._modulus, self._source.steps
-        there = self._source.eligible.indices.take(rows)
+        rows, steps = index % self._modulus, self._steps
+        there = self._eligible.indices.take(rows)
         if there.tobytes() != index.tobytes():
             known = steps.upcoming[index % steps.num_environments] > index
             _indices.ensured(
@@ -239,31 +212,24 @@ class _Masses(tf.train.experimental.PythonState):
 
     def serialize(self) -> bytes:
         """Returns what a checkpoint keeps."""
-        return b"".join(piece.tobytes() for piece in self.pieces())
-
-    def pieces(self) -> list[np.ndarray]:
-        """Returns what a checkpoint keeps, one piece behind the other, without a copy.
-
-        There are many masses if rows are small.
-        """
         header = {
-            "samples": self._source.samples,
+            "samples": self.contents,
             "highest": self._highest,
-            "checked": self._source.eligible.checked.tolist(),
+            "checked": self._eligible.checked.tolist(),
         }
-        text = np.frombuffer(json.dumps(header).encode() + b"\n", np.uint8)
-        return [text, self.tree.values.astype("<f8", copy=False)]
+        masses = self.tree.values.astype("<f8", copy=False)
+        return json.dumps(header).encode() + b"\n" + masses.tobytes()
 
     def deserialize(self, string_value: bytes) -> None:
         """Takes back what a checkpoint kept, of samples from an equal store."""
         text, _, rest = string_value.partition(b"\n")
-        header, samples = json.loads(text), self._source.samples
-        if header["samples"] != samples:
+        header = json.loads(text)
+        if header["samples"] != self.contents:
             raise ValueError(
                 f"`PrioritizedReplay`: the checkpoint expected {header['samples']}; "
-                f"got {samples}; make the sampler like the one saved"
+                f"got {self.contents}; make the sampler like the one saved"
             )
         masses = np.frombuffer(rest, "<f8")
         self.tree.set_values(..., masses)
         self._highest = header["highest"]
-        self._source.eligible.restore(masses > 0, np.array(header["checked"], np.int64))
+        self._eligible.restore(masses > 0, np.array(header["checked"], np.int64))

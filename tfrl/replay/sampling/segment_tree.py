@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.replay import _indices
 from tfrl.replay.sampling import _heap
-
-_INFINITY = np.float64(np.inf).view(np.uint64)
 
 
 class SegmentTree:
@@ -297,15 +295,7 @@ class SumTree(SegmentTree):
         return self._heap.find(self._random.rand(n), sums)
 
     def _check_new(self, values: np.ndarray) -> None:
-        # Read as whole numbers, those of a sign and NaN are above inf, too.
-        if not values.size or values.view(np.uint64).max() < _INFINITY:
-            return
-        wrong = values[~((values >= 0) & (values < np.inf))]
-        if wrong.size:
-            raise ValueError(
-                "`set_values`: `values` expected finite numbers >= 0; "
-                f"got {wrong[0]}; correct it"
-            )
+        _heap.highest_weight("set_values", "values", values)
 
     def _sums(self, where: str) -> np.ndarray:
         """Returns the running sums of a tree from which something can be drawn."""

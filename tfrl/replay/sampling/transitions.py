@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.replay import _episode_rows
 from tfrl.replay.sampling import _reading
 

@@ -4,16 +4,15 @@ import math
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfrl.replay import episodes, locking
-from tfrl.replay.sampling import _draws, _source, transitions
+from tfrl.replay.sampling import _draws, _sampler, transitions
 
 # Fewer than this share of rows: they are listed rather than found by trying.
 _RARE = 0.125
 
 
-class UniformReplay(tf.Module):
+class UniformReplay(_sampler.Sampler):
     """Draws steps of an episode store, each equally likely, independently.
 
         probability = 1 / size
@@ -49,43 +48,10 @@ class UniformReplay(tf.Module):
         seed: int | np.random.Generator | None = None,
         name: str = "UniformReplay",
     ) -> None:
-        kind = transitions.Transitions() if kind is None else kind
-        source = _source.Source("UniformReplay", store, kind)
-        super().__init__(name=name)
-        self._source = source
-        self._store, self._lock = store, store.lock
-        # Checkpoints restore in this order; one of something else changes nothing.
-        self._contents = store.steps.contents
+        super().__init__(store, kind, name)
         self._random = _draws.Draws(seed)
         self._filled = 1
         self._listed: np.ndarray | None = None
-
-    @property
-    def store(self) -> episodes.EpisodeStore:
-        """Where the steps are."""
-        return self._store
-
-    @property
-    @locking.atomic
-    def size(self) -> int:
-        """How many steps can be drawn."""
-        self._catch_up()
-        return self._source.eligible.count
-
-    def sample_spec(self, batch_size: int) -> transitions.Sample:
-        """Returns specs of what `sample` returns.
-
-        Args:
-            batch_size: how many steps, at least 1.
-
-        Returns:
-            A `Sample` of `tf.TensorSpec`.
-
-        Raises:
-            TypeError: if `batch_size` is not an integer.
-            ValueError: if it is less than 1.
-        """
-        return self._source.spec(batch_size)
 
     @locking.atomic
     def sample(self, batch_size: int, out: Any = None) -> transitions.Sample:
@@ -104,30 +70,25 @@ class UniformReplay(tf.Module):
             ValueError: if `batch_size` is less than 1, `out` does not fit, or nothing
                 can be drawn yet.
         """
-        source = self._source
-        targets = source.targets(batch_size, out)
-        self._catch_up()
-        source.check_any()
+        targets = self._ready(batch_size, out)
         random = self._random.generator
         rows = self._drawn(batch_size, random)
-        data, indices, extra = source.read(rows, random, targets)
         weights = np.empty(batch_size, np.float32)
         probabilities = np.empty(batch_size, np.float32)
         weights.fill(1.0)
-        probabilities.fill(1.0 / source.eligible.count)
-        return transitions.Sample(data, indices, weights, probabilities, extra)
+        probabilities.fill(1.0 / self._eligible.count)
+        return self._sampled(rows, random, targets, weights, probabilities)
 
     def _catch_up(self) -> None:
-        eligible, steps = self._source.eligible, self._source.steps
-        if eligible.update() is None:
+        if self._eligible.update() is None:
             return
         # Rows are filled in their order, those of all environments in turns.
-        self._filled = min(int(steps.upcoming.max()) + 1, steps.capacity)
+        self._filled = min(int(self._steps.upcoming.max()) + 1, self._steps.capacity)
         self._listed = None
 
     def _drawn(self, batch_size: int, random: np.random.Generator) -> np.ndarray:
         """Returns rows drawn from all that are eligible."""
-        eligible, filled = self._source.eligible, self._filled
+        eligible, filled = self._eligible, self._filled
         share = eligible.count / filled
         if share < _RARE:
             if self._listed is None:

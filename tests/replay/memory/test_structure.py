@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl.core import pytree
-from tfrl.replay import _structure
+from tfrl.replay.memory import _structure
 
 
 class Pair(NamedTuple):
@@ -40,7 +40,7 @@ OTHERS = {
 @pytest.mark.parametrize("nest", [*NESTS.values(), *OTHERS.values()], ids=str)
 def test_packs_as_tf_does(nest):
     leaves = [10 * leaf for leaf in range(len(tf.nest.flatten(nest)))]
-    found = _structure.Structure(nest).pack(leaves)
+    found = _structure.structure_of(nest).pack(iter(leaves))
     tf.nest.assert_same_structure(found, nest)
     assert tf.nest.flatten(found) == leaves
     assert type(found) is (type(nest) if tf.nest.is_nested(nest) else int)
@@ -50,12 +50,12 @@ def test_packs_as_tf_does(nest):
 
 @pytest.mark.parametrize("nest", NESTS.values(), ids=str)
 def test_splits_as_tf_does(nest):
-    assert _structure.Structure(nest).split(nest) == tf.nest.flatten(nest)
+    assert _structure.structure_of(nest).split(nest) == tf.nest.flatten(nest)
 
 
 @pytest.mark.parametrize("nest", OTHERS.values(), ids=str)
 def test_leaves_to_tf_what_is_seldom(nest):
-    assert _structure.Structure(nest).split(nest) is None
+    assert _structure.structure_of(nest).split(nest) is None
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_leaves_to_tf_what_is_seldom(nest):
     ids=str,
 )
 def test_others_take_a_closer_look(nest, other):
-    assert _structure.Structure(nest).split(other) is None
+    assert _structure.structure_of(nest).split(other) is None
 
 
 def test_nests_in_place_of_leaves_are_not_opened():
-    assert _structure.Structure((1, 2)).split(([3, 4], 5)) == [[3, 4], 5]
+    assert _structure.structure_of((1, 2)).split(([3, 4], 5)) == [[3, 4], 5]

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from tfrl.core import shapes
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 KINDS = ("memory", "files", "shared")
 CAPACITY = 7
@@ -136,16 +136,6 @@ class Model(RuleBasedStateMachine):
             self.storage.set(slice(None), rows)
         equal(self.storage.get(slice(None)), self.plain)
 
-    @rule(size=st.integers(1, 50), start=st.integers(0, CAPACITY))
-    def chunks(self, size, start):
-        got = [[array[:0]] for array in self.plain]
-        for k, _, rows in self.storage.chunks(start, max_bytes=size):
-            got[k].append(rows)
-        for parts, array in zip(got, self.plain, strict=True):
-            rows = np.concatenate(parts)
-            np.testing.assert_array_equal(rows, array[start:][: len(rows)])
-            assert len(rows) == CAPACITY - start or not array.any()
-
     @rule()
     def save(self):
         checkpoint = tf.train.Checkpoint(s=self.storage)
@@ -205,4 +195,4 @@ def test_round_trip(source, target, filling, tmp_path):
         fresh = make("memory", None, LARGE, 12)
         tf.train.Checkpoint(s=fresh).restore(path).assert_consumed()
         if kept_empty:
-            assert list(fresh.chunks()) == []
+            assert not fresh.exists

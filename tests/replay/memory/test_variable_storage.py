@@ -201,6 +201,13 @@ def test_graph_of_unknown_sizes():
         add(steps(np.array(numbers, np.int64)))
     assert_same(buffer.get_all()["t"], np.array([5, 6, 7, 8]))
     assert int(buffer.current_pos) == 7
+    # Of one leaf not even the rank is known: the other tells the size.
+    hidden = {
+        "x": tf.TensorSpec([2, 2], tf.float32),
+        "t": tf.TensorSpec(None, tf.int64),
+    }
+    tf.function(buffer.add_batch, input_signature=[hidden])(steps([9, 10]))
+    assert_same(buffer.get_all()["t"], np.array([7, 8, 9, 10]))
     environments = ring()
     ids = tf.TensorSpec([None], tf.int64)
     tf.function(environments.enqueue, input_signature=[unknown, ids])(

@@ -1,13 +1,16 @@
 """Which rows a storage has, and which values they take."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, shapes
-from tfrl.replay import _structure
+from tfrl._internal import checks
+from tfrl.core import shapes
+from tfrl.replay import _indices
+from tfrl.replay.memory import _structure
 
 # Numbers go into their own kind and into those after it.
 _NUMBERS = ("bool", "integers", "floating-point numbers", "complex numbers")
@@ -40,9 +43,13 @@ class RowLayout:
         )
         self._spec = _text(texts)
         self.contents = f"{self.capacity} rows of {self._spec}"
-        self._structure = _structure.Structure(self.data_spec)
+        self._structure = _structure.structure_of(self.data_spec)
         self._dtypes = [leaf.dtype for leaf in self.leaves]
-        self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        # The shapes of the leaves of rows of some shape, for the last so many shapes.
+        leaves = self.leaves
+        self._shapes = functools.lru_cache(_REMEMBERED)(
+            lambda outer: [outer + leaf.shape for leaf in leaves]
+        )
 
     def __reduce__(self) -> tuple:
         return RowLayout, (self.data_spec, self.capacity)
@@ -58,12 +65,7 @@ class RowLayout:
             An int, a slice or an array of ints >= 0; and what comes before the shape
             of a row in the values of these rows.
         """
-        if not tf.executing_eagerly():
-            raise ValueError(
-                f"`{where}`: expected to be called outside of tf.function, where it "
-                "would run once, while tracing; got a call inside; wrap it in "
-                "tf.numpy_function"
-            )
+        _indices.check_eager(where, "wrap it in tf.numpy_function")
         if isinstance(idx, slice):
             return idx, (len(range(*idx.indices(self.capacity))),)
         rows = self._integers(where, idx)
@@ -102,9 +104,8 @@ class RowLayout:
             if type(first) is not _ARRAY or not first.ndim:
                 return None
             outer = first.shape[:1]
-        shapes = self._shapes.get(outer) or self._remember(outer)
         # As many: checks and comparisons of dtypes would take longer than all the rest.
-        for array, shape, wanted in zip(arrays, shapes, self._dtypes):  # noqa: B905
+        for array, shape, wanted in zip(arrays, self._shapes(outer), self._dtypes):  # noqa: B905
             if type(array) is not _ARRAY or array.shape != shape:
                 return None
             dtype = array.dtype
@@ -118,6 +119,7 @@ class RowLayout:
         outer: tuple[int, ...],
         where: str = "NumpyStorage.set",
         name: str = "value",
+        one_for_all: bool = True,
     ) -> list[np.ndarray]:
         """Returns the leaves of `value` as arrays of the leaves' dtypes.
 
@@ -126,6 +128,7 @@ class RowLayout:
             outer: shape of the rows to be set.
             where: name of the function that asks.
             name: name of its argument.
+            one_for_all: whether one row for all fits, too.
 
         Returns:
             Arrays that can be assigned to these rows.
@@ -135,9 +138,11 @@ class RowLayout:
             return fitting
         arrays = [_array(where, leaf) for leaf in self._flat(where, name, value)]
         for k, (array, leaf) in enumerate(zip(arrays, self.leaves, strict=True)):
-            if array.shape != outer + leaf.shape and array.shape != leaf.shape:
+            wanted = outer + leaf.shape
+            fits = array.shape == wanted or one_for_all and array.shape == leaf.shape
+            if not fits:
                 raise ValueError(
-                    f"`{where}`: `{name}` expected shape {list(outer + leaf.shape)} in "
+                    f"`{where}`: `{name}` expected shape {list(wanted)} in "
                     f"{self._place(k)}; got {list(array.shape)}; reshape it"
                 )
             if array.dtype != leaf.dtype:
@@ -168,13 +173,7 @@ class RowLayout:
 
     def pack(self, leaves: list[Any]) -> Any:
         """Returns leaves in the structure of `data_spec`."""
-        return self._structure.pack(leaves)
-
-    def _remember(self, outer: tuple[int, ...]) -> list[tuple[int, ...]]:
-        if len(self._shapes) >= _REMEMBERED:
-            self._shapes.clear()
-        found = self._shapes[outer] = [outer + leaf.shape for leaf in self.leaves]
-        return found
+        return self._structure.pack(iter(leaves))
 
     def _integers(self, where: str, idx: Any) -> np.ndarray:
         array = idx

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl.core import pytree
-from tfrl.replay import _row_layout
+from tfrl.replay.memory import _row_layout
 
 
 class Pair(NamedTuple):

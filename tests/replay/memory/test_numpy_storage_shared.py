@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 pytestmark = pytest.mark.skipif(
     not os.path.isdir("/dev/shm"), reason="shared rows need /dev/shm"
@@ -36,7 +36,7 @@ def started(action, folder):
     script = pathlib.Path(__file__).with_name("storage_processes.py")
     process = subprocess.Popen(
         [sys.executable, script, action, folder],
-        cwd=script.parents[2],
+        cwd=script.parents[3],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -16,7 +16,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 SPEC = {"x": tf.TensorSpec([1000]), "n": tf.TensorSpec([], tf.int64)}
 

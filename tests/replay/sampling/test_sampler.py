@@ -6,7 +6,6 @@ import replay_episodes
 import tensorflow as tf
 
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.sampling import _source
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.transitions import Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
@@ -112,8 +111,7 @@ def test_other_kinds_can_be_written():
             return Transitions().reader(steps)
 
     both = replay_episodes.Stream(1, 4).run(0, 3, ends=0.0)
-    source = _source.Source("here", both.store, Newest())
-    source.eligible.update()
-    data, index, extra = source.read(np.array([1]), None, None)
-    assert index == [1]
-    np.testing.assert_array_equal(extra["n"], data.actions)
+    sample = UniformReplay(both.store, Newest(), seed=0).sample(4)
+    steps = both.store.get(sample.indices)
+    np.testing.assert_array_equal(sample.data.observations, steps.observations)
+    np.testing.assert_array_equal(sample.extra["n"], sample.data.actions)

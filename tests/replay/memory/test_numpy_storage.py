@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 CASES = {case["id"]: case for case in golden_io.load("numpy_storage/numpy_storage")}
 

@@ -7,18 +7,15 @@ rows share them too.
 """
 
 import math
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tfrl.core import shapes
-from tfrl.replay import _row_layout
+from tfrl.replay.memory import _row_layout
 
 _SEGMENT_BYTES = 1 << 23
 _WORD = 8
-# Of segments of which somebody has views, who writes without telling.
+# The version of segments of which somebody has views, and so writes without telling.
 _EXPOSED = -1
 # How many folders a storage is saved to in turns without reading all of it.
 _REMEMBERED = 8
@@ -31,7 +28,7 @@ class Segments:
         row_bytes: how many bytes a row has.
         rows: how many rows a segment has; the last one may have fewer.
         count: how many segments there are.
-        memory: what `Changes` needs, as a leaf and how many rows of it.
+        memory_bytes: how many bytes `Changes` needs.
     """
 
     def __init__(self, layout: _row_layout.RowLayout) -> None:
@@ -40,8 +37,7 @@ class Segments:
         rows = max(_SEGMENT_BYTES // max(self.row_bytes, 1), 1)
         self.rows = min(rows, layout.capacity)
         self.count = -(-layout.capacity // self.rows)
-        size = _WORD * self.count + layout.capacity
-        self.memory = shapes.ShapeDtype((), np.uint8), size
+        self.memory_bytes = _WORD * self.count + layout.capacity
 
 
 class Changes:
@@ -51,23 +47,15 @@ class Changes:
         segments: how the rows are divided.
 
     Args:
-        segments: the same.
-        block: where to keep it, see `_blocks`.
-        fresh: whether all rows are zeros now.
+        home: where the rows live, and this too, see `_homes`.
     """
 
-    def __init__(self, segments: Segments, block: Any, fresh: bool) -> None:
-        self.segments = segments
-        self._block = block
+    def __init__(self, home: Any) -> None:
+        self.segments, self._home = home.segments, home
         self._flags: np.ndarray | None = None
         self._versions = np.zeros(0, np.int64)
-        self._ask: Callable[[], Callable[[], None] | None] = lambda: None
         # The key of nothing saved, which is as good as zeros.
-        self._saved: dict[str, Any] = {"": 0} if fresh else {}
-
-    def ask(self, method: Callable[[], None]) -> None:
-        """Sets a method, held weakly, that touches what was written without a word."""
-        self._ask = weakref.WeakMethod(method)
+        self._saved: dict[str, Any] = {"": 0} if home.fresh else {}
 
     def touch(self, rows: Any) -> None:
         """Notes that rows, an int, a slice or an array of ints, are written."""
@@ -76,18 +64,12 @@ class Changes:
 
     def touch_all(self) -> None:
         """Notes that all rows are written."""
-        if self._exists():
-            self._made()
-            self._versions += self._versions != _EXPOSED
-        else:
-            self._saved.clear()
+        self._made()[:] = True
 
     def expose(self, rows: int | slice) -> None:
         """Notes that somebody has views of rows, and may write at any time."""
-        flags = self._made()
-        touched = range(len(flags))[rows]
-        if isinstance(touched, int):
-            touched = range(touched, touched + 1)
+        part = rows if isinstance(rows, slice) else slice(rows, rows + 1)
+        touched = range(len(self._made()))[part]
         if touched:
             low, high = sorted((touched[0], touched[-1]))
             length = self.segments.rows
@@ -95,10 +77,7 @@ class Changes:
 
     def gather(self) -> np.ndarray:
         """Returns the versions of all segments now, a copy."""
-        tell = self._ask()
-        if tell is not None:
-            tell()
-        if not self._exists():
+        if self._flags is None and not self._home.exists(-1):
             return np.zeros(self.segments.count, np.int64)
         flags, length = self._made(), self.segments.rows
         for k in range(self.segments.count):
@@ -119,12 +98,9 @@ class Changes:
         for oldest in list(self._saved)[:-_REMEMBERED]:
             del self._saved[oldest]
 
-    def _exists(self) -> bool:
-        return self._flags is not None or self._block.exists()
-
     def _made(self) -> np.ndarray:
         if self._flags is None:
-            memory, size = self._block.array(), _WORD * self.segments.count
+            memory, size = self._home.array(-1), _WORD * self.segments.count
             self._versions = memory[:size].view(np.int64)
             self._flags = memory[size:].view(bool)
         return self._flags

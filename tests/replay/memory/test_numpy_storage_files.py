@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.replay.numpy_storage import NumpyStorage
+from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 SPEC = {"x": tf.TensorSpec([3]), "n": tf.TensorSpec([], tf.int64)}
 
@@ -132,7 +132,7 @@ def test_no_room_at_all(tmp_path):
         storage.set(2, row(5))
     assert contents(tmp_path)["leaf-0.bin"] == b""
     # The storage is as it was: also for the next one who opens it.
-    assert list(NumpyStorage(SPEC, 1 << 46, path=tmp_path).chunks()) == []
+    assert not NumpyStorage(SPEC, 1 << 46, path=tmp_path).exists
 
 
 def test_room_that_ends(tmp_path, monkeypatch):
@@ -163,22 +163,3 @@ def test_restoring_writes_into_the_files(tmp_path):
         status.assert_consumed()
         assert (storage.get(slice(None)) == value).all()
         assert (other.get(slice(None)) == value).all()
-
-
-def test_files_are_checked_on_demand(tmp_path):
-    storage = NumpyStorage(tf.TensorSpec([100]), 30, path=tmp_path)
-    with pytest.raises(ValueError, match="got none in .*seal it while"):
-        storage.verify()
-    storage.set(slice(None), np.ones([30, 100], np.float32))
-    storage.seal()
-    storage.verify()
-    other = NumpyStorage(tf.TensorSpec([100]), 30, path=tmp_path)
-    other.verify()
-    path = tmp_path / "leaf-0.bin"
-    data = bytearray(path.read_bytes())
-    data[7000] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(ValueError, match="leaf-0.bin, which is damaged or was written"):
-        other.verify()
-    with pytest.raises(ValueError, match="expected a storage with path="):
-        NumpyStorage(tf.TensorSpec([]), 3).verify()

@@ -1,15 +1,13 @@
 """Rows of nests in preallocated numpy arrays."""
 
 import weakref
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, durable
-from tfrl.replay import _row_layout
-from tfrl.replay.disk import _blocks, _changes, _saved_rows
+from tfrl.core import durable
+from tfrl.replay.memory import _changes, _homes, _row_layout, _rows
 
 
 class NumpyStorage(tf.Module):
@@ -21,7 +19,7 @@ class NumpyStorage(tf.Module):
     - in the memory of this process;
     - with `path`, in files that outlive it, as a folder of one file per leaf and a
       header. Opening the folder again finds the rows. The operating system writes
-      them when it likes; `flush` waits for it. `verify` checks them on demand.
+      them when it likes; `flush` waits for it.
     - with `shared`, in a segment of shared memory, taken at once. Processes that get
       the storage as an argument, or unpickle it, open the same rows. The process that
       made it removes the segment: in `close`, at the end of a `with` block, or when
@@ -30,11 +28,12 @@ class NumpyStorage(tf.Module):
     Rows have no locks: who shares them between threads or processes sees to it that
     nobody reads a row that another is writing.
 
-    `tf.train.Checkpoint` saves and restores a storage, also one of another kind, with
-    a few MiB of extra memory. Restoring gives rows in the memory of this process new
-    arrays and leaves what `get` returned before as it is. With
-    `CheckpointOptions(enable_async=True)` the rows are those at the time of writing,
-    so call `checkpoint.sync()` before changing them.
+    `tf.train.Checkpoint` saves and restores a storage, also one of another kind. It
+    copies all rows in memory, several times over, and warns above 1 GiB: `save` of
+    this room does not, and writes what changed alone. Restoring gives rows in the
+    memory of this process new arrays and leaves what `get` returned before as it is.
+    With `CheckpointOptions(enable_async=True)` the rows are those at the time of
+    writing, so call `checkpoint.sync()` before changing them.
 
     Args:
         data_spec: nest of specs of one row: anything with `shape` and `dtype`, such as
@@ -73,28 +72,22 @@ class NumpyStorage(tf.Module):
                 "`NumpyStorage`: `shared` expected False with a `path`, whose files "
                 f"processes share anyway; got path={path!r}; leave one out"
             )
-        home = _blocks.Memory(layout)
+        home = _homes.Memory(layout)
         if shared:
-            home = _blocks.Segment(layout)
+            home = _homes.Segment(layout)
         elif path is not None:
-            home = _blocks.Folder(layout, path)
-        self._furnish(layout, home, name)
+            home = _homes.Folder(layout, path)
+        self._furnish(home, name)
 
-    def _furnish(
-        self, layout: _row_layout.RowLayout, home: _blocks.Memory, name: str | None
-    ) -> None:
+    def _furnish(self, home: _homes.Memory, name: str | None) -> None:
         # Before anything can fail: a segment must not be left behind.
         self._removal = weakref.finalize(self, home.release)
         super().__init__(name)
-        self._layout, self._home = layout, home
-        self._changes = home.changes
-        self._leaves = _saved_rows.Leaves(
-            home.blocks, layout.contents, self._changes.touch_all
-        )
-        self._np_state = self._leaves.state
+        self._layout, self._rows = home.layout, _rows.Rows(home)
+        self._np_state = self._rows.state
 
     def __reduce__(self) -> tuple:
-        return _opened, (type(self), self._layout, self._home.others_open(), self.name)
+        return _homes.opened, (type(self), self._rows.home, self.name)
 
     def __enter__(self) -> Self:
         return self
@@ -124,17 +117,17 @@ class NumpyStorage(tf.Module):
         They show and take what is written; who writes to them says so with `touch`.
         Restoring a checkpoint may replace them.
         """
-        return self._leaves.arrays()
+        return self._rows.arrays()
 
     @property
     def exists(self) -> bool:
         """Whether rows were ever read or written; if not, they are zeros somewhere."""
-        return any(leaf.exists for leaf in self._leaves.each)
+        return self._rows.exist()
 
     @property
     def changes(self) -> _changes.Changes:
         """What was written, for `save`."""
-        return self._changes
+        return self._rows.changes
 
     def touch(self, rows: Any) -> None:
         """Notes that rows are written by way of `arrays`: `save` saves them again.
@@ -144,7 +137,7 @@ class NumpyStorage(tf.Module):
         Args:
             rows: int, slice, or array of ints or of one bool per row.
         """
-        self._changes.touch(rows)
+        self._rows.changes.touch(rows)
 
     def get(self, idx: Any, out: Any = None) -> Any:
         """Returns rows.
@@ -169,21 +162,39 @@ class NumpyStorage(tf.Module):
                 not match, or the storage is closed.
         """
         rows, outer = self._layout.rows("NumpyStorage.get", idx)
-        targets = None if out is None else self._layout.targets(out, outer)
-        arrays = self._leaves.arrays()
-        if targets is None:
-            if isinstance(rows, np.ndarray):
-                found = [array.take(rows, 0, None, "clip") for array in arrays]
-            else:
-                found = [array[rows] for array in arrays]
-                self._changes.expose(rows)
-            return self._layout.pack(found)
+        if isinstance(rows, np.ndarray):
+            return self.read(rows, out)
+        arrays = self._rows.arrays()
+        if out is None:
+            self._rows.changes.expose(rows)
+            return self._layout.pack([array[rows] for array in arrays])
+        targets = self._layout.targets(out, outer)
         for array, target in zip(arrays, targets, strict=True):
-            if isinstance(rows, np.ndarray):
-                # The rows exist; a mode that checks again would make a copy first.
-                array.take(rows, 0, target, "clip")
-            else:
-                np.copyto(target, array[rows])
+            np.copyto(target, array[rows])
+        return out
+
+    def read(self, rows: np.ndarray, out: Any = None) -> Any:
+        """Returns copies of rows whose numbers nobody checks, unlike `get`.
+
+        Args:
+            rows: ints of any shape, of rows that exist.
+            out: as of `get`.
+
+        Returns:
+            As `get`.
+
+        Raises:
+            TypeError: if a leaf of `out` is no writeable array.
+            ValueError: if `out` does not fit, or the storage is closed.
+        """
+        arrays = self._rows.arrays()
+        if out is None:
+            found = [array.take(rows, 0, None, "clip") for array in arrays]
+            return self._layout.pack(found)
+        targets = self._layout.targets(out, rows.shape)
+        for array, target in zip(arrays, targets, strict=True):
+            # The rows exist; a mode that checks again would make a copy first.
+            array.take(rows, 0, target, "clip")
         return out
 
     def set(self, table_idx: Any, value: Any) -> None:
@@ -214,53 +225,10 @@ class NumpyStorage(tf.Module):
             rows: what `layout` makes of an index.
             values: array of each leaf in the order of `tf.nest`.
         """
-        arrays = self._leaves.arrays()
-        self._changes.touch(rows)
+        arrays = self._rows.arrays()
+        self._rows.changes.touch(rows)
         for array, leaf in zip(arrays, values):  # noqa: B905, as many
             array[rows] = leaf
-
-    def chunks(
-        self, start: int = 0, stop: int | None = None, max_bytes: int = 1 << 22
-    ) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Goes through the rows in pieces, one leaf after the other.
-
-        Args:
-            start: first row.
-            stop: row after the last one, None for all.
-            max_bytes: size of the largest piece, unless a single row is larger.
-
-        Yields:
-            Number of the leaf in the order of `tf.nest`, number of the first row, and
-            a view of the rows `[n, *shape]`. Leaves that were never read or written,
-            whose rows are zeros, are left out; `get(0)` makes them.
-
-        Raises:
-            ValueError: if the storage has no such rows, or `max_bytes` is below 1.
-
-        Example:
-            >>> storage = NumpyStorage(tf.TensorSpec([2], tf.float32), capacity=5)
-            >>> storage.set(4, np.array([1, 2]))
-            >>> for leaf, first, rows in storage.chunks(start=2, max_bytes=16):
-            ...     print(leaf, first, rows.tolist())
-            0 2 [[0.0, 0.0], [0.0, 0.0]]
-            0 4 [[1.0, 2.0]]
-        """
-        where, last = "NumpyStorage.chunks", self.capacity if stop is None else stop
-        checks.check_within(where, "start", start, 0, self.capacity)
-        checks.check_within(where, "stop", last, start, self.capacity)
-        checks.check_positive(where, "max_bytes", max_bytes)
-        return self._pieces(start, last, max_bytes)
-
-    def _pieces(
-        self, start: int, stop: int, max_bytes: int
-    ) -> Iterator[tuple[int, int, np.ndarray]]:
-        for k, leaf in enumerate(self._leaves.each):
-            array = leaf.array
-            if array is not None:
-                self._changes.expose(slice(start, stop))
-                step = max(1, max_bytes // max(1, array[0].nbytes))
-                for first in range(start, stop, step):
-                    yield k, first, array[first : min(first + step, stop)]
 
     def flush(self) -> None:
         """Waits until the rows are on the disk, if that is where they live.
@@ -269,40 +237,7 @@ class NumpyStorage(tf.Module):
             OSError: if the disk refuses.
             ValueError: if the storage is closed.
         """
-        for leaf in self._leaves.each:
-            leaf.flush()
-
-    def seal(self) -> None:
-        """Writes down SHA-256 digests of the files of rows, for `verify`.
-
-        Opening a folder checks no digests, as rows change all the time. Whoever has
-        finished a set of rows, or stops for a while, seals it.
-
-        Raises:
-            OSError: if the disk refuses.
-            ValueError: if the storage has no `path`, or is closed.
-        """
-        self.flush()
-        self._home.seal()
-
-    def verify(self) -> None:
-        """Compares the files of rows with the digests of the last `seal`.
-
-        Raises:
-            OSError: if the disk refuses.
-            ValueError: if a file is damaged or was written to since, nothing was
-                sealed, the storage has no `path`, or is closed.
-
-        Example:
-            >>> import tempfile
-            >>> folder = tempfile.mkdtemp()
-            >>> storage = NumpyStorage(tf.TensorSpec([]), capacity=3, path=folder)
-            >>> storage.set(0, np.array(7.0))
-            >>> storage.seal()
-            >>> NumpyStorage(tf.TensorSpec([]), capacity=3, path=folder).verify()
-        """
-        self.flush()
-        self._home.verify()
+        self._rows.flush()
 
     def close(self) -> None:
         """Lets go of the rows; removes the shared memory if it was made here.
@@ -310,18 +245,5 @@ class NumpyStorage(tf.Module):
         Files are flushed and stay. Views that `get` returned stay valid. A closed
         storage can be closed again, and nothing else.
         """
-        for leaf in self._leaves.each:
-            leaf.close()
+        self._rows.close()
         self._removal()
-
-
-def _opened(
-    kind: type[NumpyStorage],
-    layout: _row_layout.RowLayout,
-    home: tuple[_blocks.Opener, Any],
-    name: str,
-) -> NumpyStorage:
-    storage = kind.__new__(kind)
-    make, place = home
-    storage._furnish(layout, make(layout, place), name)
-    return storage

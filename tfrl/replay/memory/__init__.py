@@ -1,0 +1,1 @@
+"""Rows of nests that live in host memory or in variables: storages and their parts."""

@@ -1,0 +1,277 @@
+"""Where the arrays of a storage live: in memory, in files, in shared memory.
+
+A home makes one array for each leaf, and at last one of bytes for `Changes`, when they
+are asked for. What is reserved for them is there, so that writing to them cannot fail.
+"""
+
+import contextlib
+import errno
+import json
+import math
+import mmap
+import os
+import pathlib
+import secrets
+import shutil
+from multiprocessing import shared_memory
+from typing import Any
+
+import numpy as np
+
+from tfrl.core import durable, file_locks, regular_files
+from tfrl.replay.memory import _changes, _row_layout
+
+_HEADER = "storage.json"
+_CHANGES = "changes.bin"
+_FORMAT = 1
+_SHARED = pathlib.Path("/dev/shm")
+
+
+class Memory:
+    """Arrays in the memory of this process, gone with it.
+
+    Attributes:
+        layout: which rows there are.
+        segments: how they are divided.
+        specs: shape and dtype of each array.
+        lasting: whether an array that is made again holds what the last one held.
+        fresh: whether all rows are zeros now.
+    """
+
+    lasting, fresh = False, True
+
+    def __init__(self, layout: _row_layout.RowLayout) -> None:
+        self.layout, self.segments = layout, _changes.Segments(layout)
+        self.specs: list[tuple[tuple[int, ...], np.dtype]] = [
+            ((layout.capacity, *leaf.shape), leaf.dtype) for leaf in layout.leaves
+        ]
+        self.specs.append(((self.segments.memory_bytes,), np.dtype(np.uint8)))
+
+    def exists(self, k: int) -> bool:  # noqa: ARG002
+        """Whether there is an array already, made earlier or elsewhere."""
+        return False
+
+    def array(self, k: int) -> np.ndarray:
+        """Returns an array, zeros if it is made by this call."""
+        return np.zeros(*self.specs[k])
+
+    def flush(self) -> None:
+        """Returns when what was written survives a power cut, as far as it can."""
+
+    def __reduce__(self) -> tuple:
+        raise TypeError(
+            "`NumpyStorage`: expected shared=True or path= to be pickled; got rows in "
+            "the memory of this process; make it so, or use tf.train.Checkpoint"
+        )
+
+    def release(self) -> None:
+        """Gives up what this process alone would give up."""
+
+    def _size(self, k: int) -> int:
+        shape, dtype = self.specs[k]
+        return math.prod(shape) * dtype.itemsize
+
+
+class Folder(Memory):
+    """Arrays in a folder of files, and a header that names them."""
+
+    lasting, fresh = True, False
+
+    def __init__(self, layout: _row_layout.RowLayout, path: durable.Path) -> None:
+        super().__init__(layout)
+        self._path = pathlib.Path(path).absolute()
+        self._path.mkdir(parents=True, exist_ok=True)
+        _check_header(self._path, layout.contents)
+        names = [*(f"leaf-{k}.bin" for k in range(len(layout.leaves))), _CHANGES]
+        self._files = [self._path / name for name in names]
+        self._mappings: list[mmap.mmap] = []
+
+    def exists(self, k: int) -> bool:
+        """Whether there is an array already, made earlier or elsewhere."""
+        # An empty file is what an attempt left for which there was no room.
+        path = self._files[k]
+        return path.exists() and path.stat().st_size > 0
+
+    def array(self, k: int) -> np.ndarray:
+        """Returns an array, zeros if it is made by this call."""
+        path, size = self._files[k], self._size(k)
+        if not size:
+            return super().array(k)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+        file = os.open(path, flags, 0o644)
+        try:
+            _complete(file, path, size)
+            mapping = mmap.mmap(file, size)
+        finally:
+            os.close(file)
+        self._mappings.append(mapping)
+        return np.ndarray(*self.specs[k], mapping)
+
+    def flush(self) -> None:
+        """Returns when what was written survives a power cut, as far as it can."""
+        for mapping in self._mappings:
+            mapping.flush()
+
+    def __reduce__(self) -> tuple:
+        return Folder, (self.layout, self._path)
+
+
+class Segment(Memory):
+    """Arrays in one segment of shared memory.
+
+    Args:
+        layout: layout of the storage.
+        name: name of an existing segment; None makes one.
+    """
+
+    lasting = True
+
+    def __init__(self, layout: _row_layout.RowLayout, name: str | None = None) -> None:
+        super().__init__(layout)
+        page, end = mmap.ALLOCATIONGRANULARITY, 0
+        self._offsets = []
+        for k in range(len(self.specs)):
+            self._offsets.append(end)
+            end += -(-self._size(k) // page) * page
+        if not _SHARED.is_dir():
+            raise ValueError(
+                f"`NumpyStorage`: `shared` expected shared memory in {_SHARED}; got a "
+                "system without; pass path= to share a file"
+            )
+        self._owned, self._owner = None, os.getpid()
+        self.fresh = name is None
+        if name is None:
+            # The standard library's object is made for its name alone: its resource
+            # tracker removes the segment should this process be killed.
+            name = f"tfrl-{os.getpid()}-{secrets.token_hex(4)}"
+            _check_space(_SHARED, end)
+            self._owned = shared_memory.SharedMemory(name, create=True, size=end)
+            self._owned.close()
+        self._name = name
+        try:
+            self._mapping = _mapped_segment(_SHARED / name, end, reserve=self.fresh)
+        except BaseException:
+            self.release()
+            raise
+
+    def exists(self, k: int) -> bool:  # noqa: ARG002
+        """Whether there is an array already, made earlier or elsewhere."""
+        return True
+
+    def array(self, k: int) -> np.ndarray:
+        """Returns an array, zeros if it is made by this call."""
+        if not self._size(k):
+            return super().array(k)
+        return np.ndarray(*self.specs[k], self._mapping, self._offsets[k])
+
+    def __reduce__(self) -> tuple:
+        return Segment, (self.layout, self._name)
+
+    def release(self) -> None:
+        """Removes the segment's name, once, in the process that made it."""
+        owned, self._owned = self._owned, None
+        if owned is not None and os.getpid() == self._owner:
+            with contextlib.suppress(FileNotFoundError):
+                owned.unlink()
+
+
+def opened(kind: type, *parts: Any) -> Any:
+    """Returns an object of parts that were pickled, by its method `_furnish`."""
+    made = kind.__new__(kind)
+    made._furnish(*parts)
+    return made
+
+
+def _mapped_segment(path: pathlib.Path, size: int, reserve: bool) -> mmap.mmap:
+    # Opened as the file that it is: the standard library would have every process
+    # that opens the segment remove it on exit (until Python 3.13).
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "`NumpyStorage`: expected the shared rows to exist; got them removed; open "
+            "them while the process that made them keeps its storage",
+            str(path),
+        ) from None
+    try:
+        if reserve:
+            _reserve(file, size, path)
+        return mmap.mmap(file, size)
+    finally:
+        os.close(file)
+
+
+def _complete(file: int, path: pathlib.Path, size: int) -> None:
+    """Makes an open file as large as it has to be, if it is new; else checks that."""
+    file_locks.lock_file(file)  # against a process in the midst of this
+    try:
+        found = os.fstat(file).st_size
+        if not path.is_file():
+            raise ValueError(
+                f"`NumpyStorage`: `path` expected files of rows; got {path}, which is "
+                "none; remove it"
+            )
+        if found == 0:
+            _reserve(file, size, path)
+            durable.flush_to_disk(path, path.parent)
+        elif found != size:
+            raise ValueError(
+                f"`NumpyStorage`: `path` expected {size} bytes in {path}; got {found}; "
+                "restore the file from a copy"
+            )
+    finally:
+        # Closing would not do: a mapping keeps a copy of the descriptor.
+        file_locks.unlock_file(file)
+
+
+def _reserve(file: int, size: int, path: pathlib.Path) -> None:
+    """Makes sure that writing to the memory of a file cannot fail: it would kill."""
+    _check_space(path, size)
+    if not hasattr(os, "posix_fallocate"):
+        os.ftruncate(file, size)
+        return
+    before = os.fstat(file).st_size
+    try:
+        os.posix_fallocate(file, 0, size)
+    except OSError:
+        os.ftruncate(file, before)
+        raise
+
+
+def _check_space(path: pathlib.Path, size: int) -> None:
+    free = shutil.disk_usage(path).free
+    if size > free:
+        raise OSError(
+            errno.ENOSPC,
+            f"`NumpyStorage`: `capacity` expected to fit into the {free} bytes that "
+            f"are free; got {size} bytes; make room or lower the capacity",
+            str(path),
+        )
+
+
+def _check_header(folder: pathlib.Path, contents: str) -> None:
+    """Raises unless the folder is a storage of `contents`, or empty: it becomes one."""
+    expected = {"format": _FORMAT, "contents": contents}
+    file = folder / _HEADER
+    if not file.exists():
+        others = [entry.name for entry in folder.iterdir() if entry.name[0] != "."]
+        if others:
+            raise ValueError(
+                "`NumpyStorage`: `path` expected a storage or an empty folder; got "
+                f"{folder} with {sorted(others)[:3]}; choose another"
+            )
+        durable.replace_file(file, json.dumps(expected).encode())
+        durable.flush_to_disk(folder.parent)
+        return
+    try:
+        header = json.loads(regular_files.read_file(file))
+    except (OSError, RecursionError, ValueError):
+        header = None
+    if header != expected:
+        got = header.get("contents") if isinstance(header, dict) else None
+        same = " in another format" if got == contents else ""
+        raise ValueError(
+            f"`NumpyStorage`: `path` expected to hold {contents}; got {folder} of "
+            f"{got or 'damaged files'}{same}; open it as what it is or choose another"
+        )
