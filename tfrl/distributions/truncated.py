@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.distributions import _draws, _parameters, _truncation, inverse_transform
 
 
@@ -194,7 +194,38 @@ class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
         return [tf.debugging.Assert(inside, ["values must lie within the bounds"])]
 
 
-class TruncatedNormal(TruncatedDistribution):
+class _Standard(TruncatedDistribution):
+    """A truncated distribution whose class names the standard distribution."""
+
+    _standard: type[inverse_transform.InverseTransformSampling]
+
+    def __init__(
+        self,
+        loc: Any,
+        scale: Any,
+        lower_bound: Any,
+        upper_bound: Any,
+        mass_floor: float = 1e-30,
+        validate_args: bool = False,
+        name: str | None = None,
+    ) -> None:
+        parameters = dict(locals())
+        super().__init__(
+            loc,
+            scale,
+            lower_bound,
+            upper_bound,
+            self._standard,
+            mass_floor,
+            validate_args,
+            name or type(self).__name__,
+        )
+        _parameters.keep(self, parameters)
+
+    _parameter_properties = TruncatedDistribution._parameter_properties
+
+
+class TruncatedNormal(_Standard):
     """A normal distribution between two bounds.
 
     `TruncatedDistribution` with `NormalITS`. Kullback-Leibler divergences between two
@@ -207,7 +238,7 @@ class TruncatedNormal(TruncatedDistribution):
         upper_bound: upper bounds, above the lower ones, of event shape; inf for none.
         mass_floor: what is added to the mass between the bounds.
         validate_args: whether to check values while running.
-        name: name of the distribution.
+        name: name of the distribution; that of the class by default.
 
     Raises:
         TypeError: if a parameter is not floating.
@@ -220,26 +251,10 @@ class TruncatedNormal(TruncatedDistribution):
         array([0.354, 0.   ], dtype=float32)
     """
 
-    def __init__(
-        self,
-        loc: Any,
-        scale: Any,
-        lower_bound: Any,
-        upper_bound: Any,
-        mass_floor: float = 1e-30,
-        validate_args: bool = False,
-        name: str = "TruncatedNormal",
-    ) -> None:
-        parameters = dict(locals())
-        its = inverse_transform.NormalITS
-        bounds = lower_bound, upper_bound
-        super().__init__(loc, scale, *bounds, its, mass_floor, validate_args, name)
-        self._parameters = parameters
-
-    _parameter_properties = TruncatedDistribution._parameter_properties
+    _standard = inverse_transform.NormalITS
 
 
-class TruncatedCauchy(TruncatedDistribution):
+class TruncatedCauchy(_Standard):
     """A Cauchy distribution between two bounds.
 
     `TruncatedDistribution` with `CauchyITS`, whose heavy tails keep all actions likely.
@@ -264,26 +279,10 @@ class TruncatedCauchy(TruncatedDistribution):
         array([0.637, 0.48 ], dtype=float32)
     """
 
-    def __init__(
-        self,
-        loc: Any,
-        scale: Any,
-        lower_bound: Any,
-        upper_bound: Any,
-        mass_floor: float = 1e-30,
-        validate_args: bool = False,
-        name: str = "TruncatedCauchy",
-    ) -> None:
-        parameters = dict(locals())
-        its = inverse_transform.CauchyITS
-        bounds = lower_bound, upper_bound
-        super().__init__(loc, scale, *bounds, its, mass_floor, validate_args, name)
-        self._parameters = parameters
-
-    _parameter_properties = TruncatedDistribution._parameter_properties
+    _standard = inverse_transform.CauchyITS
 
 
-class TruncatedT2(TruncatedDistribution):
+class TruncatedT2(_Standard):
     """Student's t distribution with 2 degrees of freedom between two bounds.
 
     `TruncatedDistribution` with `T2ITS`: between the normal and the Cauchy in the
@@ -309,23 +308,7 @@ class TruncatedT2(TruncatedDistribution):
         array([0.707, 0.461], dtype=float32)
     """
 
-    def __init__(
-        self,
-        loc: Any,
-        scale: Any,
-        lower_bound: Any,
-        upper_bound: Any,
-        mass_floor: float = 1e-30,
-        validate_args: bool = False,
-        name: str = "TruncatedT2",
-    ) -> None:
-        parameters = dict(locals())
-        its = inverse_transform.T2ITS
-        bounds = lower_bound, upper_bound
-        super().__init__(loc, scale, *bounds, its, mass_floor, validate_args, name)
-        self._parameters = parameters
-
-    _parameter_properties = TruncatedDistribution._parameter_properties
+    _standard = inverse_transform.T2ITS
 
 
 @tfp.distributions.RegisterKL(TruncatedNormal, TruncatedNormal)
