@@ -27,6 +27,8 @@ from source_tree import (
 
 FLOORS = {
     **dict.fromkeys(["core", "entry", "host"], 0),
+    # Imports floor 0, and is imported by every room.
+    **dict.fromkeys(["_internal"], 1),
     **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 1),
     **dict.fromkeys(["bijectors", "stats", "environments"], 2),
     **dict.fromkeys(["distributions"], 3),
@@ -103,7 +105,7 @@ def _fault_of_import(
     if not is_file:
         return "not a file of that room"
     other = folders[0] if folders else file
-    if other == room:
+    if other in (room, "_internal"):
         return ""
     if file.startswith("_"):
         return "a file private to its room"
@@ -340,12 +342,14 @@ def names_say_something(root: Path) -> Iterator[str]:
 def tests_mirror_the_package(root: Path) -> Iterator[str]:
     """`tfrl/room/file.py` is tested by `tests/room/test_file.py`.
 
-    Private modules are tested through the public ones that they serve.
+    Private modules, and those of `_internal`, are tested through the public ones that
+    they serve.
     """
     for name, path in modules(root, "tfrl"):
         folder = path.relative_to(root / "tfrl").parent
         test = root / "tests" / folder / f"test_{path.stem.strip('_')}.py"
-        if not path.name.startswith("_") and not test.is_file():
+        private = any(part.startswith("_") for part in name.split("/"))
+        if not private and not test.is_file():
             yield f"{name}: no {test.relative_to(root).as_posix()}"
 
 
@@ -370,7 +374,7 @@ def rooms_are_registered(root: Path) -> Iterator[str]:
     value = assigned_value(root / "tfrl" / "__init__.py", "_ROOMS")
     listed = list(ast.literal_eval(value)) if value else []
     found = {name.split("/")[1] for name, _ in modules(root, "tfrl")}
-    found = {name.removesuffix(".py") for name in found} - {"__init__", "__main__"}
+    found = {name.removesuffix(".py") for name in found if not name.startswith("_")}
     if listed != sorted(listed):
         yield "tfrl/__init__.py: _ROOMS is not sorted"
     for room in sorted(set(listed) ^ found):

@@ -35,10 +35,10 @@ def modules(root: Path, *folders: str) -> Iterator[tuple[str, Path]]:
 
 
 def rooms(root: Path) -> dict[str, list[Path]]:
-    """Returns the files of every room, doors left out."""
+    """Returns the files of every room, doors left out; `_internal` is none."""
     found: dict[str, list[Path]] = {}
     for name, path in modules(root, "tfrl"):
-        if len(name.split("/")) > 2:
+        if len(name.split("/")) > 2 and not name.split("/")[1].startswith("_"):
             files = found.setdefault(name.split("/")[1], [])
             if path.name != "__init__.py":
                 files.append(path)

@@ -64,7 +64,9 @@ GOOD_TREE = {
     "tfrl.egg-info/PKG-INFO": "built\n",
     "tfrl/__init__.py": '_ROOMS = ("core", "losses", "ops", "replay", "rl_trainer")\n',
     "tfrl/core/__init__.py": '"""Data."""\n\n__all__ = []\n',
-    "tfrl/core/nest.py": '"""Walks."""\n',
+    "tfrl/_internal/__init__.py": '"""Not public."""\n',
+    "tfrl/_internal/checks.py": '"""Checks."""\n\n\ndef f(): ...\n',
+    "tfrl/core/nest.py": '"""Walks."""\n\nfrom tfrl._internal import checks\n',
     "tfrl/losses/__init__.py": '"""Losses."""\n\n__all__ = []\n',
     "tfrl/losses/policy.py": '"""Policy."""\n\nfrom tfrl.ops import value\n',
     "tfrl/ops/__init__.py": DOOR,
@@ -96,6 +98,12 @@ METHODS = '''class Mean{base}:
 # Each row: the rule, the file that breaks it, its text, and what the rule then says.
 PLANTED = {
     "upwards": ("imports_go_down", IN_OPS, "from tfrl.losses import policy", "lower"),
+    "upwards_of_internal": (
+        "imports_go_down",
+        "tfrl/_internal/checks.py",
+        "from tfrl.ops import value",
+        "not on a lower floor",
+    ),
     "sideways": (
         "imports_go_down",
         "tfrl/exploration/noise.py",

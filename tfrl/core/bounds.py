@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, specs
+from tfrl._internal import checks
+from tfrl.core import specs
 
 
 def clip_to_spec(value: Any, spec: specs.BoundedTensorSpec) -> tf.Tensor:

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 _KERAS_OWNERS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
 

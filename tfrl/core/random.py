@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 
 def set_random_seed(seed: int | None) -> int:

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from tfrl.core import checks, specs
+from tfrl._internal import checks
+from tfrl.core import specs
 
 
 def spec_from_space(space: spaces.Space) -> Any:

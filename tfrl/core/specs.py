@@ -5,7 +5,8 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, random
+from tfrl._internal import checks
+from tfrl.core import random
 
 
 def zeros_from_spec(nested_spec: Any, batch_size: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 _NUMERIC = (
     tf.Tensor,

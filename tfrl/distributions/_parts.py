@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 
 def check_distribution(where: str, name: str, value: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.distributions import _truncation
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike

@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, random
+from tfrl._internal import checks
+from tfrl.core import random
 from tfrl.distributions import _parameters
 
 

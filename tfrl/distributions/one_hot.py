@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.distributions import _draws, _parameters
 
 tfd = tfp.distributions

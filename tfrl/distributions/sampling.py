@@ -10,7 +10,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, random
+from tfrl._internal import checks
+from tfrl.core import random
 from tfrl.distributions import _parts, _squash, modes, normal, product, squashed
 
 tfd = tfp.distributions

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, specs
+from tfrl._internal import checks
+from tfrl.core import specs
 from tfrl.distributions import _recipe
 
 tfd = tfp.distributions

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.core import shapes as core_shapes
 from tfrl.layers import (
     _foreign_config,

@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, spaces, specs
+from tfrl._internal import checks
+from tfrl.core import spaces, specs
 from tfrl.distributions import action_heads, product
 
 # What to do with floats that have bounds, by the name of the family.

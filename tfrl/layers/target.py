@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks, nest
+from tfrl._internal import checks
+from tfrl.core import nest
 from tfrl.schedules import schedulers
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, records
+from tfrl._internal import checks
+from tfrl.core import records
 
 _REDUCTIONS = ("mean", "sum", "none")
 # XLA and the callback's own errors name the node: the name says what is the matter.

@@ -6,7 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks, initializers
+from tfrl._internal import checks
+from tfrl.core import initializers
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 _WHERE = "AsymmetricSimSiamLoss"

@@ -5,7 +5,8 @@ Unlike the other losses of the room these sum over the whole batch.
 
 import tensorflow as tf
 
-from tfrl.core import checks, compile, records
+from tfrl._internal import checks
+from tfrl.core import compile, records
 
 
 def classification_loss(output: tf.Tensor, target: tf.Tensor) -> records.LossInfo:

@@ -11,7 +11,8 @@ import numbers
 from collections.abc import Iterator
 from typing import Any
 
-from tfrl.core import checks, context
+from tfrl._internal import checks
+from tfrl.core import context
 
 
 @dataclasses.dataclass(frozen=True)

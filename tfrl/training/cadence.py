@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 
 @dataclasses.dataclass(frozen=True)

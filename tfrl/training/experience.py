@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfrl.core import checks
+from tfrl._internal import checks
 
 _SAMPLERS = ("uniform", "prioritized")
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
+from tfrl.core import arrays
 
 
 @pytest.mark.parametrize(
@@ -15,15 +16,15 @@ from tfrl.core import checks
 def test_check_numerics_golden(case):
     if case["kind"] == "raises":
         with pytest.raises(ValueError, match="`check_numerics`: `nested` expected"):
-            checks.check_numerics(*case["args"])
+            arrays.check_numerics(*case["args"])
     else:
-        assert checks.check_numerics(*case["args"]) is None
+        assert arrays.check_numerics(*case["args"]) is None
 
 
 def test_check_numerics_names_the_leaf():
     nest = {"a": tf.ones([2]), "b": [tf.constant([[1.0, np.nan, -np.inf]]), None]}
     with pytest.raises(ValueError, match=r"2 of 3 not finite in leaf 1 .*\[1, 3\]"):
-        checks.check_numerics(nest)
+        arrays.check_numerics(nest)
 
 
 @pytest.mark.parametrize(
@@ -41,14 +42,14 @@ def test_check_numerics_names_the_leaf():
     ids=str,
 )
 def test_check_numerics_passes(nest):
-    checks.check_numerics(nest)
+    arrays.check_numerics(nest)
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_check_numerics_in_graph(value):
     @tf.function
     def checked(x):
-        checks.check_numerics({"x": x})
+        arrays.check_numerics({"x": x})
         return x + 1.0
 
     assert float(checked(tf.constant(1.0))) == 2.0
@@ -58,7 +59,7 @@ def test_check_numerics_in_graph(value):
 
 def test_check_numerics_of_complex_numbers():
     with pytest.raises(ValueError, match="1 of 2 not finite"):
-        checks.check_numerics(np.array([1j, complex(0, np.inf)]))
+        arrays.check_numerics(np.array([1j, complex(0, np.inf)]))
 
 
 def traced(check, *specs):
