@@ -192,7 +192,11 @@ def test_position_without_rows_keeps_the_header(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "change", "message"),
     [
-        (COLUMNS, {"csv_bytes": 10_000}, "byte 10000 of a file with"),
+        (
+            COLUMNS,
+            {"csv_bytes": 10_000},
+            "up to byte 10000, the end of a row .*; got .* bytes",
+        ),
         (COLUMNS, {"csv_bytes": 40}, "end of a row"),
         (["train/loss"], {}, "`columns` expected those of"),
         (COLUMNS + ["c"], {}, "`columns` expected those of"),
@@ -238,7 +242,7 @@ def test_a_changed_row_is_refused(tmp_path):
 
 def test_resume_without_the_file_is_refused(tmp_path):
     position = run_log.RunLog.START | {"csv_bytes": 38}
-    with pytest.raises(ValueError, match="a file with 0 bytes"):
+    with pytest.raises(ValueError, match="end of a row .*; got 0 bytes up to there"):
         run_log.RunLog(tmp_path / "gone", COLUMNS, resume_at=position)
     assert not (tmp_path / "gone").exists()
 

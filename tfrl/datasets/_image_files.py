@@ -1,4 +1,4 @@
-"""Files of images and labels, read without executing anything of them."""
+"""Reads files of images and labels (.npz, IDX, binary CIFAR-10); nothing is executed."""
 
 import gzip
 import math

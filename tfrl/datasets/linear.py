@@ -1,4 +1,4 @@
-"""A linear problem with known noise, to try learners on."""
+"""A linear regression problem with known noise, to try learners on."""
 
 from typing import Any
 

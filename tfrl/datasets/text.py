@@ -1,4 +1,4 @@
-"""Texts of the field as numbered words."""
+"""WikiText as columns of word numbers."""
 
 import collections
 import contextlib

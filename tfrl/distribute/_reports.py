@@ -1,4 +1,4 @@
-"""The first exception of several processes, on its way to one of them."""
+"""Sends the first exception of several processes to the one that coordinates them."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Python processes that import nothing but what they are told to."""
+"""Python processes that do not import the main script."""
 
 import multiprocessing
 import os

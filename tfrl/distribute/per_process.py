@@ -1,4 +1,4 @@
-"""What one of several processes knows of itself."""
+"""The rank of this process among those that train together."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Attributes of environments, wherever in their wrappers they lie."""
+"""Attributes of environments, looked up through their wrappers."""
 
 from typing import Any
 

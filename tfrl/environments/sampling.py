@@ -1,4 +1,4 @@
-"""Made-up elements of spaces and made-up transitions, for shapes and for tests."""
+"""Random elements of spaces and random transitions, for shapes and for tests."""
 
 import copy
 from typing import Any, NamedTuple

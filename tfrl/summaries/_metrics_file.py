@@ -1,4 +1,4 @@
-"""Where a `metrics.csv` stands: its columns, and what of it a resumed run keeps."""
+"""Positions in a `metrics.csv`: its columns, and the rows that a resumed run keeps."""
 
 import hashlib
 import itertools
@@ -57,16 +57,12 @@ def checked_position(
     offset = operator.index(resume_at["csv_bytes"])
     text = path.read_bytes() if path.exists() else b""
     kept = kept_of(text, resume_at)
-    if not _ends_a_row(kept, offset):
-        raise ValueError(
-            f"`RunLog`: `resume_at` expected the end of a row in {path}; got byte "
-            f"{offset} of a file with {len(kept)} bytes up to there; restore it from "
-            "a copy, or see by `tfrl doctor` which earlier checkpoint it agrees with"
-        )
     if not is_as_written(kept, resume_at):
+        short = not _ends_a_row(kept, offset)
+        found = f"{len(kept)} bytes up to there" if short else "something else"
         raise ValueError(
             f"`RunLog`: `resume_at` expected {path} as it was written up to byte "
-            f"{offset}, the row of {resume_at[STEPS]} {STEPS}; got something else; "
+            f"{offset}, the end of a row ({STEPS} {resume_at[STEPS]}); got {found}; "
             "restore it from a copy, or see by `tfrl doctor` which earlier checkpoint "
             "it agrees with"
         )

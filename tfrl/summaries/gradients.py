@@ -1,4 +1,4 @@
-"""How large weights and gradients are, also of gradients halfway back."""
+"""Summaries of the sizes of weights and gradients, also of intermediate gradients."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Histograms of numbers, of actions and of what distributions draw from."""
+"""Histogram summaries of numbers, actions and the parameters of distributions."""
 
 from typing import Any
 

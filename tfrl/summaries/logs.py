@@ -1,4 +1,4 @@
-"""What a run says: messages in colour, said once, to the terminal and to a file."""
+"""Logging: messages in colour, messages logged once, log files."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""How far a run has come, on the terminal."""
+"""The progress of a run on the terminal."""
 
 import datetime
 import time
@@ -9,9 +9,8 @@ import rich.console
 import rich.progress
 import rich.text
 
-_REFRESH_SECONDS = 0.25
-_LINE_SECONDS = 5.0
-_LINE_SHARE = 0.1
+# Seconds from one showing to the next, and what part of the run.
+_BAR_PACE, _LINE_PACE = (0.25, 0.0), (5.0, 0.1)
 
 
 class Progress:
@@ -97,17 +96,14 @@ class Progress:
         self._line = f"{self._description}  {report}"
         seconds, steps = now - self._shown_at[0], env_steps - self._shown_at[1]
         done = env_steps >= self._total
+        wait, share = _BAR_PACE if self._bar is not None else _LINE_PACE
+        due = done or (seconds >= wait and steps >= share * self._total)
         if self._bar is not None:
-            due = done or seconds >= _REFRESH_SECONDS
             self._bar.update(
                 self._task, completed=env_steps, report=report, refresh=due
             )
-        else:
-            due = done or (
-                seconds >= _LINE_SECONDS and steps >= _LINE_SHARE * self._total
-            )
-            if due:
-                self._show_line()
+        elif due:
+            self._show_line()
         if due:
             self._shown_at = (now, env_steps)
 

@@ -1,4 +1,4 @@
-"""Means of what is learned from, losses and their parts, and when to record them.
+"""Scalar summaries of batches, losses and their parts, and when they are recorded.
 
 XLA cannot write summaries: record outside what a compiled function returns.
 """

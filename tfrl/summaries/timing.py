@@ -1,4 +1,4 @@
-"""How long parts of a run take."""
+"""Summaries of how long parts of a program take."""
 
 import contextlib
 import dataclasses

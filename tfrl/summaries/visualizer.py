@@ -1,4 +1,4 @@
-"""What a critic says of a plane of actions."""
+"""The values of a critic over a grid of actions."""
 
 from collections.abc import Callable
 from typing import Any

@@ -48,11 +48,15 @@ def test_regions_by_hand():
 @pytest.mark.parametrize(
     ("x", "ys", "message"),
     [
-        ([0, 1], [[1.0, 2.0], [1.0]], r"expected 2 points.*got \[2, 1\]"),
-        ([0, 1], [[1.0]], r"expected 2 points.*got \[1\]"),
+        (
+            [0, 1],
+            [[1.0, 2.0], [1.0]],
+            r"as long as `x`.*got shapes \[\(2,\), \(1,\)\] and \(2,\)",
+        ),
+        ([0, 1], [[1.0]], r"as long as `x`.*got shapes \[\(1,\)\] and \(2,\)"),
         ([0, 1], [], "leave empty runs out"),
         ([], [[]], "leave empty runs out"),
-        ([0], [[[1.0]]], r"expected curves of one axis.*\[\[1, 1\]\]"),
+        ([0], [[[1.0]]], r"expected curves of one axis.*\(1, 1\)"),
     ],
     ids=["unequal", "short", "none", "empty", "matrix"],
 )

@@ -1,1 +1,1 @@
-"""Moving pictures of episodes, and what is shown beside them."""
+"""Videos of episodes, and charts beside the frames."""

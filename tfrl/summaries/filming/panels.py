@@ -1,4 +1,4 @@
-"""Small pictures of numbers, to stand beside the frames of a video."""
+"""Charts of numbers, to stand beside the frames of a video."""
 
 from collections.abc import Sequence
 from typing import Any

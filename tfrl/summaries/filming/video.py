@@ -1,4 +1,4 @@
-"""Episodes as moving pictures."""
+"""Records episodes as videos or animated GIFs."""
 
 import os
 import time
@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from tfrl._internal import checks, gym_checks
-from tfrl.summaries.filming import _film
+from tfrl.summaries.filming import _encoding
 
 
 def record_episode(
@@ -59,8 +59,8 @@ def record_episode(
     """
     where = "record_episode"
     gym_checks.check_renders(where, env)
-    speed = _film.checked_speed(where, env, frames_per_sec)
-    checked = _film.checked_path(where, "path", path)
+    speed = _encoding.checked_speed(where, env, frames_per_sec)
+    checked = _encoding.checked_path(where, "path", path)
     _record(where, env, checked, policy, resize_to, speed, max_episode_steps, seed)
 
 
@@ -108,7 +108,7 @@ def generate_gif(
     where = "generate_gif"
     gym_checks.check_renders(where, env)
     checks.check_within(where, "duration", duration, 10, np.inf)
-    path = _film.checked_path(where, "filepath", filepath, [".gif"])
+    path = _encoding.checked_path(where, "filepath", filepath, [".gif"])
     _record(
         where, env, path, policy, resize_to, 1000 / duration, max_episode_steps, seed
     )
@@ -152,7 +152,7 @@ def _record(
     max_steps: int | None,
     seed: int | None,
 ) -> None:
-    pillow = _film.imported_pillow(where)
+    pillow = _encoding.imported_pillow(where)
     if max_steps is not None:
         checks.check_whole_number(where, "max_episode_steps", max_steps, low=1)
     if resize_to is not None:
@@ -163,7 +163,7 @@ def _record(
     def pictures() -> Iterator[Any]:
         shape = None
         for _ in _played(env, policy, max_steps, seed):
-            frame = _film.checked_frame(where, "env", env.render())
+            frame = _encoding.checked_frame(where, "env", env.render())
             if resize_to is not None:
                 frame = np.asarray(pillow.fromarray(frame).resize(resize_to))
             shape = frame.shape if shape is None else shape
@@ -175,7 +175,7 @@ def _record(
             yield pillow.fromarray(frame)
 
     name = "filepath" if where == "generate_gif" else "path"
-    _film.write(path, pictures(), frames_per_sec, where, name)
+    _encoding.write(path, pictures(), frames_per_sec, where, name)
 
 
 def _played(

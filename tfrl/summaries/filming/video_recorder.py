@@ -1,6 +1,7 @@
-"""Episodes as moving pictures, frame by frame, with what the agent thought beside."""
+"""Records episodes frame by frame, with what the agent predicted beside."""
 
 import io
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any, Self
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, gym_checks
-from tfrl.summaries.filming import _film, panels
+from tfrl.summaries.filming import _encoding, panels
 
 
 class VideoRecorder:
@@ -73,15 +74,15 @@ class VideoRecorder:
     ) -> None:
         where = "VideoRecorder"
         check = checks.check_whole_number
-        self._image = _film.imported_pillow(where)
+        self._image = _encoding.imported_pillow(where)
         self._env = env
         self._max_width = check(where, "frame_max_width", frame_max_width, low=1)
         self._repeats = check(where, "last_step_repeats", last_step_repeats, low=0)
         blanks = check(where, "append_blank_frames", append_blank_frames, low=-(2**31))
         self._blanks = max(blanks, 0)
         gym_checks.check_renders(where, env)
-        self._frames_per_sec = _film.checked_speed(where, env, frames_per_sec)
-        self.path = _film.checked_path(where, "path", path)
+        self._frames_per_sec = _encoding.checked_speed(where, env, frames_per_sec)
+        self.path = _encoding.checked_path(where, "path", path)
         # Compressed pictures; None is a black one.
         self._frames: list[bytes | None] = []
         self._cache: list[bytes | None] = []
@@ -96,7 +97,7 @@ class VideoRecorder:
         Raises:
             ValueError: if the environment renders anything else.
         """
-        return _film.checked_frame(
+        return _encoding.checked_frame(
             "VideoRecorder.capture_env_frame", "env", self._env.render()
         )
 
@@ -131,7 +132,7 @@ class VideoRecorder:
         """
         self._check_open("cache_frame_and_pred_info")
         where = "VideoRecorder.cache_frame_and_pred_info"
-        frame = _film.checked_frame(where, "frame", frame)
+        frame = _encoding.checked_frame(where, "frame", frame)
         self._cache.append(self._composed(frame, pred_info))
 
     def clear_cache(self) -> None:
@@ -171,7 +172,7 @@ class VideoRecorder:
         sizes = [self._opened(frame).size for frame in self._frames if frame]
         size = tuple(max(lengths) for lengths in zip(*sizes, strict=True))
         frames, speed = self._framed(size), self._frames_per_sec
-        _film.write(self.path, frames, speed, "VideoRecorder.close")
+        _encoding.write(self.path, frames, speed, "VideoRecorder.close")
         self._is_open, self._frames = False, []
         self.clear_cache()
 
@@ -234,9 +235,7 @@ def _layout(
     beside = width + max(widths), max(height, sum(heights))
     below = max(width, sum(widths)), height + max(heights)
     if beside[0] * beside[1] <= below[0] * below[1]:
-        return beside, [(0, 0), *((width, y) for y in _starts(heights))]
-    return below, [(0, 0), *((x, height) for x in _starts(widths))]
-
-
-def _starts(lengths: tuple[int, ...]) -> list[int]:
-    return [sum(lengths[:i]) for i in range(len(lengths))]
+        tops = itertools.accumulate(heights[:-1], initial=0)
+        return beside, [(0, 0), *((width, top) for top in tops)]
+    lefts = itertools.accumulate(widths[:-1], initial=0)
+    return below, [(0, 0), *((left, height) for left in lefts)]

@@ -1,4 +1,4 @@
-"""Learning curves as pictures."""
+"""Plots of learning curves."""
 
 import io
 import os

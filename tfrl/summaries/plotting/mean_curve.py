@@ -1,4 +1,4 @@
-"""Several curves as one: smoothing, means, and how sure they are."""
+"""Means of several curves with intervals, and smoothing."""
 
 import math
 from collections.abc import Sequence
@@ -81,16 +81,12 @@ class MeanCurve(NamedTuple):
         where = "MeanCurve.from_curves"
         checks.check_one_of(where, "interval_mode", interval_mode, INTERVAL_MODES)
         x, curves = np.asarray(x), [np.asarray(y, np.float64) for y in ys]
-        lengths = [list(curve.shape) for curve in curves]
-        if x.ndim != 1 or not x.size or not curves or set(map(len, lengths)) != {1}:
+        shapes = [curve.shape for curve in curves]
+        if x.ndim != 1 or not x.size or set(shapes) != {x.shape}:
             raise ValueError(
-                f"`{where}`: `ys` expected curves of one axis, as `x`, with a point at "
-                f"least; got shapes {lengths} and {list(x.shape)}; leave empty runs out"
-            )
-        if any(len(curve) != len(x) for curve in curves):
-            raise ValueError(
-                f"`{where}`: `ys` expected {len(x)} points in each curve, as in `x`; "
-                f"got {[len(curve) for curve in curves]}; interpolate or cut them first"
+                f"`{where}`: `ys` expected curves of one axis, as long as `x`, with a "
+                f"point at least; got shapes {shapes} and {x.shape}; leave empty runs "
+                "out, interpolate or cut the others"
             )
         points = np.stack(curves)
         return cls(

@@ -1,4 +1,4 @@
-"""Pictures one after the other as a file: an animated GIF, or a video in H.264."""
+"""Writes frames as an animated GIF, or as a video in H.264."""
 
 import fractions
 import io
@@ -76,7 +76,7 @@ def write(
     where: str = "write",
     name: str = "path",
 ) -> None:
-    """Writes a film in one step, when the last picture came.
+    """Writes a video or GIF in one step, when the last picture came.
 
     Args:
         path: what `checked_path` returned.
@@ -117,9 +117,9 @@ def _encoded_gif(pictures: Iterator[Any], frames_per_sec: float) -> bytes:
 
 def _encoded_video(pictures: Iterator[Any], frames_per_sec: float) -> bytes:
     av, data = _imported_av("write"), io.BytesIO()
-    with av.open(data, "w", format="mp4") as film:
+    with av.open(data, "w", format="mp4") as video:
         rate = fractions.Fraction(frames_per_sec).limit_denominator(1000)
-        stream = film.add_stream(
+        stream = video.add_stream(
             "libx264", rate=rate, options={"crf": _CONSTANT_RATE_FACTOR}
         )
         # What all players show: one colour for 2x2 pixels, thus an even size.
@@ -130,6 +130,6 @@ def _encoded_video(pictures: Iterator[Any], frames_per_sec: float) -> bytes:
             array = np.pad(array, [(0, height % 2), (0, width % 2), (0, 0)])
             if number == 0:
                 stream.height, stream.width = array.shape[:2]
-            film.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
-        film.mux(stream.encode(None))
+            video.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
+        video.mux(stream.encode(None))
     return data.getvalue()

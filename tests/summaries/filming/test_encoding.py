@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfrl.summaries.filming import _film
+from tfrl.summaries.filming import _encoding
 
 
 def grey(*levels, size=(8, 6)):
@@ -24,7 +24,7 @@ def decoded(path):
 @pytest.mark.parametrize("speed", [20.0, 100 / 3, 29.97])
 def test_a_video_shows_every_picture(speed, tmp_path):
     path, levels = tmp_path / "a.mp4", [0, 60, 120, 120, 240]
-    _film.write(str(path), grey(*levels), speed)
+    _encoding.write(str(path), grey(*levels), speed)
     rate, frames = decoded(path)
     assert float(rate) == pytest.approx(speed, rel=1e-3)
     assert [frame.shape for frame in frames] == [(6, 8, 3)] * 5
@@ -33,7 +33,7 @@ def test_a_video_shows_every_picture(speed, tmp_path):
 
 
 def test_pictures_of_an_odd_size_get_a_black_margin(tmp_path):
-    _film.write(str(tmp_path / "a.MP4"), grey(200, size=(33, 17)), 10)
+    _encoding.write(str(tmp_path / "a.MP4"), grey(200, size=(33, 17)), 10)
     _, [frame] = decoded(tmp_path / "a.MP4")
     assert frame.shape == (18, 34, 3)
     np.testing.assert_allclose(frame[:16, :32], 200, atol=3)
@@ -49,34 +49,34 @@ def test_a_failure_leaves_the_old_file(ending, tmp_path):
     path = tmp_path / f"a{ending}"
     path.write_bytes(b"old")
     with pytest.raises(KeyError):
-        _film.write(str(path), failing(), 10)
+        _encoding.write(str(path), failing(), 10)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(("module", "found"), [("PIL", "pillow"), ("av", "av")])
 def test_what_is_missing_is_asked_for(module, found, monkeypatch):
-    assert callable(_film.imported_pillow("film").fromarray)
+    assert callable(_encoding.imported_pillow("film").fromarray)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
         ImportError, match=rf"`film`: expected the library {found}; found none; run"
     ):
-        _film.imported_pillow("film")
-        _film.checked_path("film", "path", "a.mp4")
-    assert _film.checked_path("film", "path", "a.gif") == "a.gif"
+        _encoding.imported_pillow("film")
+        _encoding.checked_path("film", "path", "a.mp4")
+    assert _encoding.checked_path("film", "path", "a.gif") == "a.gif"
 
 
 def test_paths(tmp_path):
     for path in (tmp_path / "a.gif", pathlib.Path("B.GIF"), "c.mp4"):
-        assert _film.checked_path("film", "path", path) == str(path)
+        assert _encoding.checked_path("film", "path", path) == str(path)
     with pytest.raises(
         ValueError, match=r"`path` expected to end in .gif or .mp4; got"
     ):
-        _film.checked_path("film", "path", "a.png")
+        _encoding.checked_path("film", "path", "a.png")
     with pytest.raises(ValueError, match=r"`path` expected to end in .gif; got a.mp4"):
-        _film.checked_path("film", "path", "a.mp4", [".gif"])
+        _encoding.checked_path("film", "path", "a.mp4", [".gif"])
     with pytest.raises(ValueError, match="`path` expected a file in a folder that exi"):
-        _film.checked_path("film", "path", tmp_path / "absent" / "a.gif")
+        _encoding.checked_path("film", "path", tmp_path / "absent" / "a.gif")
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_paths(tmp_path):
 )
 def test_speed(of_env, given, speed):
     env = types.SimpleNamespace(metadata={"render_fps": of_env})
-    assert _film.checked_speed("film", env, given) == speed
+    assert _encoding.checked_speed("film", env, given) == speed
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 101, np.nan])
 def test_wrong_speeds(wrong):
     env = types.SimpleNamespace(metadata={})
     with pytest.raises(ValueError, match="`film`: `frames_per_sec` expected"):
-        _film.checked_speed("film", env, wrong)
+        _encoding.checked_speed("film", env, wrong)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ def test_other_arrays_are_no_frames(frame):
     with pytest.raises(
         ValueError, match=r"`film`: `env` expected a frame \[height, wid"
     ):
-        _film.checked_frame("film", "env", frame)
+        _encoding.checked_frame("film", "env", frame)
