@@ -48,7 +48,11 @@ def trained(observation_space, action_space, **kwargs):
         policy.state.params,
     )
     policy = policy.replace(state=policy.state.apply_gradients(grads=grads))
-    return types.SimpleNamespace(policy=policy, sample_actions=policy.sample_actions)
+
+    def sample_actions(observations, **options):
+        return policy.act(observations, **options).actions
+
+    return types.SimpleNamespace(policy=policy, sample_actions=sample_actions)
 
 
 def named(observations):

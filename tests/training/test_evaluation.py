@@ -106,3 +106,29 @@ def test_errors(n_episodes):
 def test_arguments_of_other_types(act, envs, message):
     with pytest.raises(TypeError, match=f"`evaluate`: {message}"):
         evaluation.evaluate(act, envs, 1, seed=0)
+
+
+PARTS = gym.spaces.Dict(
+    press=gym.spaces.Discrete(3), steer=gym.spaces.Box(-1.0, 1.0, (2,))
+)
+WRONG = {
+    "one for all": (gym.spaces.Discrete(2), np.int64(1), r"shape \[3\] .*; got \[\]"),
+    "a column": (gym.spaces.Discrete(2), np.ones([3, 1]), r"\[3\] .*; got \[3, 1\]"),
+    "too wide": (PARTS["steer"], np.ones([3, 4]), r"\[3, 2\] .*; got \[3, 4\]"),
+    "nan": (PARTS["steer"], np.full([3, 2], np.nan), "finite numbers; got .*nan nan"),
+    "no dict": (PARTS, np.ones(3), "a part 'press' for Dict.*; got array"),
+    "a part": (PARTS, {"press": np.ones(3, int), "steer": np.ones(3)}, r"\[3, 2\]"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_actions_that_no_environment_takes(kind):
+    space, actions, match = WRONG[kind]
+
+    class Open(Walk):
+        action_space = space
+
+    envs = gym.vector.SyncVectorEnv([Open] * 3)
+    message = f"(?s)`evaluate`: `policy` expected to return actions .*{match}"
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(lambda observations: actions, envs, 3, seed=0)

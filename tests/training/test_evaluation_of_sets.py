@@ -100,8 +100,13 @@ def test_score_takes_tensors_of_any_shape():
         ([], [1.0], ValueError, "`inliers` expected scores, none of them NaN"),
         ([1.0], [], ValueError, "`outliers` expected scores, none of them NaN"),
         ([1.0, np.nan], [1.0], ValueError, "`inliers` expected scores"),
-        (["a"], [1.0], TypeError, "`inliers` expected numbers; got <U1"),
-        ([1.0], [None], TypeError, "`outliers` expected numbers; got object"),
+        (
+            ["a"],
+            [1.0],
+            TypeError,
+            "`inliers` expected a tensor, an array or numbers; got",
+        ),
+        ([1.0], [None], TypeError, "`outliers` expected a tensor, an array or numb"),
     ],
     ids=["no_inliers", "no_outliers", "nan", "text", "none"],
 )
@@ -117,7 +122,12 @@ def test_bad_scores(inliers, outliers, error, message):
         (abs, None, TypeError, "`testset` expected batches; got None"),
         (abs, [()], ValueError, r"`testset` expected parts; got \(\)"),
         (lambda x: (), [np.ones([2, 3])], ValueError, "`model` expected parts"),
-        (lambda x: None, [np.ones([2, 3])], TypeError, "expected to return numbers"),
+        (
+            lambda x: None,
+            [np.ones([2, 3])],
+            TypeError,
+            "`model` expected a tensor, an array or numbers; got None",
+        ),
         (
             abs,
             [np.ones([2, 3]), np.ones([2, 3], np.float32)],
@@ -133,5 +143,7 @@ def test_bad_predictors(model, batches, error, message):
 
 
 def test_scores_that_are_no_array():
-    with pytest.raises(TypeError, match="`inliers` expected an array of scores"):
+    with pytest.raises(
+        TypeError, match="`auc_score`: `inliers` expected a tensor, an arr"
+    ):
         evaluation.auc_score([[1.0], [1.0, 2.0]], [3.0])

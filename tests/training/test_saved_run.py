@@ -1,5 +1,6 @@
 import functools
 import pathlib
+import types
 
 import full_disks
 import gymnasium as gym
@@ -11,7 +12,7 @@ from PIL import Image
 
 from tfrl.agents import policy_gradient
 from tfrl.environments import vector
-from tfrl.policies import host_policy, policy
+from tfrl.policies import policy
 from tfrl.summaries.filming import panels
 from tfrl.training import cadence, experience, saved_run, trainer
 
@@ -88,11 +89,12 @@ def test_it_plays_as_the_trainer_did(folder):
         expected = resumed.evaluate()
         seed = resumed.seed + 1_000_003 * (resumed.epoch + 1)
         inputs = np.ones([4, 2], np.float32)
-        actions = resumed.agent.sample_actions(inputs, temperature=0.0)
+        actions = resumed.agent.policy.act(inputs, temperature=0.0).actions
         # Meanwhile the run holds its lock.
         with saved_run.SavedRun(build(folder)) as run:
             played = run.evaluate(3, seed=seed)
-            np.testing.assert_array_equal(run.act(inputs), actions)
+            acted = run.policy.act(inputs, temperature=0.0)
+            np.testing.assert_array_equal(acted.actions, actions)
             assert run.step == resumed.env_steps
             for one, other in zip(
                 tf.nest.flatten(run.agent), tf.nest.flatten(resumed.agent), strict=True
@@ -110,40 +112,35 @@ def test_an_earlier_step(folder):
     with saved_run.SavedRun(build(folder)) as run:
         late = tf.nest.flatten(run.agent)
     assert not all(np.array_equal(a, b) for a, b in zip(early, late, strict=True))
-    with pytest.raises(ValueError, match=r"`step` expected one of \[8, "):
+    with pytest.raises(ValueError, match=r"one of \[8, "):
         saved_run.SavedRun(build(folder), step=3)
 
 
-def test_a_policy_that_answers_nan_does_not_play(folder, monkeypatch):
+def test_a_policy_of_nan_does_not_play(folder):
     with saved_run.SavedRun(build(folder)) as run:
         saved = run.agent.policy
         params = tf.nest.map_structure(lambda x: x * np.nan, saved.state.params)
         broken = saved.replace(state=saved.state.replace(params=params))
-        monkeypatch.setattr(run, "_host", host_policy.HostPolicy(broken))
-        for play in (run.evaluate, run.act):
+        run.agent = run.agent.replace(policy=broken)
+        for play in (run.evaluate, run.record, lambda _: run.policy):
             with pytest.raises(
                 ValueError, match="finite weights at step 16; got one w"
             ):
-                play(1)
+                play("film.gif" if play == run.record else 1)
 
 
-def chooser(choose):
-    def act(rows, state=(), **_):
-        return policy.Acted(choose(rows), None, None, state)
-
-    return act
+def choosing(choose):
+    return types.SimpleNamespace(policy=policy.FunctionPolicy(choose))
 
 
-def test_a_film_shows_the_environment_of_the_run(folder, tmp_path, monkeypatch):
+def test_a_film_shows_the_environment_of_the_run(folder, tmp_path):
     path = tmp_path / "episode.gif"
     with saved_run.SavedRun(build(folder)) as run:
-        act = chooser(lambda rows: np.ones(len(rows), np.int64))
-        monkeypatch.setattr(run._host, "act", act)
+        run.agent = choosing(lambda rows: np.ones(len(rows), np.int64))
         run.record(path, seed=3, resize_to=(32, 32))
         with Image.open(path) as film:
             assert (film.n_frames, film.size) == (1 + 5, (32, 32))
-        act = chooser(lambda rows: rows[:, 0].astype(int) % 2)
-        monkeypatch.setattr(run._host, "act", act)
+        run.agent = choosing(lambda rows: rows[:, 0].astype(int) % 2)
         run.record(path, frames_per_sec=20)
         with Image.open(path) as film:
             assert film.info["duration"] == 8 * 50
@@ -206,13 +203,13 @@ def test_the_critic_on_a_plane(folder, tmp_path, monkeypatch):
     with saved_run.SavedRun(build(folder)) as run:
         run.draw_critic(path, (1, -2.0, 2.0), (0, 3.0, 0.0), cells=4, size=(30, 20))
         rows = np.array([[3, -2], [3, 2], [0, -2]], np.float32)
-        corners = run.values(rows).numpy()
+        corners = run.policy.values(rows).numpy()
         for bad, match in (
             ({"path": "critic.jpg"}, r"expected to end in \.png"),
             ({"across": (2, 0.0, 1.0)}, "`across` expected"),
             ({"down": (-1, 0.0, 1.0)}, "`down` expected"),
             ({"down": (0, 0.0, 1.0)}, "`down` expected another component than `acr"),
-            ({"cells": 0}, "`H` expected"),
+            ({"cells": 0}, "`cells` expected"),
         ):
             given = {"path": path, "across": (0, 0.0, 1.0), "down": (1, 0.0, 1.0)}
             with pytest.raises(ValueError, match=match):
@@ -245,7 +242,7 @@ def test_the_exported_policy_acts_alike(folder, tmp_path):
         with pytest.raises(ValueError, match="overwrite"):
             run.export(tmp_path / "policy")
         rows = np.random.default_rng(0).normal(size=[50, 2]).astype(np.float32)
-        expected = run.act(rows)
+        expected = run.policy.act(rows, temperature=0.0).actions
     model = tf.saved_model.load(tmp_path / "policy")
     served = model.signatures["serving_default"](observations=tf.constant(rows))
     np.testing.assert_array_equal(served["actions"], expected)

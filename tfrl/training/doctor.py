@@ -1,6 +1,6 @@
-"""What went wrong in a run first: its earliest number that is none."""
+"""Where a run went wrong: its first NaN or infinity, and files that are damaged."""
 
-import hashlib
+import contextlib
 import itertools
 import math
 import os
@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import message
-from tensorboard.compat.proto import event_pb2
 
+from tfrl._internal import event_files
 from tfrl.replay.disk import saving
 from tfrl.summaries import run_log
 from tfrl.training import _run_record
@@ -22,6 +21,11 @@ from tfrl.training.serializing import _typed_json
 # No episode has ended yet: then there is no mean length, and no mean return.
 _NO_EPISODES = {"train/length_mean", "train/return_mean"}
 _LOOK_AGAIN = "remove it and look again"
+# What readers of many kinds make of bytes that nobody wrote.
+_DAMAGE = (
+    *(_sealed_folder.DamageError, tf.errors.OpError, OSError, ValueError),
+    *(TypeError, RuntimeError, IndexError),
+)
 
 
 class NonFinite(NamedTuple):
@@ -111,13 +115,16 @@ checkpoints/step-512
             "correct the path"
         )
     _run_record.read("find_nonfinite", folder)
-    _check_digests(folder, steps)
-    todo = "resume the run, which writes its last rows anew" if steps else _LOOK_AGAIN
-    sources = [_in_rows(rows, todo)] if rows.is_file() else []
-    sources += [_in_events(path, folder) for path in events]
-    sources += [_in_checkpoint(folder, "", step) for step in steps]
+    saved = [folder / f"checkpoints/step-{step}" for step in steps]
     best = checkpoints.list_steps(folder / "best")
-    sources += [_in_checkpoint(folder, "best/", step) for step in best]
+    saved += [folder / f"best/checkpoints/step-{step}" for step in best]
+    _check_digests(folder, saved, steps)
+    sources = []
+    if rows.is_file():
+        todo = "resume the run, which writes its last rows anew"
+        sources.append(_in_rows(rows, todo if steps else _LOOK_AGAIN))
+    sources += [_in_events(path, folder) for path in events]
+    sources += [_in_checkpoint(path, folder) for path in saved]
     earliest: dict[str, NonFinite] = {}
     for found in itertools.chain(*sources):
         known = earliest.get(found.tensor)
@@ -146,29 +153,30 @@ def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
     return [] if record is None else [*map(_run_record.told, record.overrides)]
 
 
-def _check_digests(folder: pathlib.Path, steps: list[int]) -> None:
+def _check_digests(
+    folder: pathlib.Path, saved: list[pathlib.Path], steps: list[int]
+) -> None:
     """Raises for the first file that is not as it was written."""
-    folders = [folder / f"checkpoints/step-{step}" for step in steps]
-    best = checkpoints.list_steps(folder / "best")
-    folders += [folder / f"best/checkpoints/step-{step}" for step in best]
-    for saved in folders:
-        try:
-            manifest = _sealed_folder.unseal(saved, "manifest.json")
-            _sealed_folder.compare_files(saved, manifest)
-        except _sealed_folder.DamageError as damage:
-            raise _damaged(saved, damage) from damage
+    for path in saved:
+        with _damage_named(path):
+            manifest = _sealed_folder.unseal(path, "manifest.json")
+            _sealed_folder.compare_files(path, manifest)
     # A kill may have left folders that no checkpoint goes with; they are not read.
     for replay in [folder / f"replay/step-{step}" for step in steps]:
         if replay.is_dir():
-            try:
+            with _damage_named(replay):
                 saving.check_saved(replay)
-            except (OSError, ValueError) as damage:
-                raise _damaged(replay, damage) from damage
     rows = folder / "metrics.csv"
     if not steps or not rows.is_file():
         return
-    data = rows.read_bytes()
-    fitting = [step for step in steps if _fits(folder, step, data)]
+    data, fitting = rows.read_bytes(), []
+    for step in steps:
+        metadata = (folder / f"checkpoints/step-{step}/metadata.json").read_bytes()
+        position = _typed_json.from_json(metadata).get("log")
+        # Of old there was no digest.
+        has_digest = isinstance(position, dict) and "csv_sha256" in position
+        if not has_digest or run_log.RunLog.fits(data, position):
+            fitting.append(step)
     if steps[-1] not in fitting:
         reason = f"rows that step-{steps[-1]} goes with are not as they were written"
         todo = "restore it from a copy"
@@ -179,60 +187,27 @@ def _check_digests(folder: pathlib.Path, steps: list[int]) -> None:
         raise _damaged(rows, reason, todo)
 
 
-def _fits(folder: pathlib.Path, step: int, rows: bytes) -> bool:
-    """Whether `metrics.csv` up to a checkpoint is as it was written."""
-    saved = folder / f"checkpoints/step-{step}"
-    metadata = _typed_json.from_json((saved / "metadata.json").read_bytes())
-    position = metadata.get("log")
-    # Positions of old have no digest.
-    if not isinstance(position, dict) or "csv_sha256" not in position:
-        return True
-    kept = rows[: position["csv_bytes"]]
-    return hashlib.sha256(kept).hexdigest() == position["csv_sha256"]
-
-
 def _in_rows(path: pathlib.Path, todo: str) -> Iterator[NonFinite]:
-    try:
+    with _damage_named(path, todo):
         run_log.read_metrics(path)
         text = path.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error, todo) from error
-    header, *rows = text[: text.rfind("\n") + 1].splitlines()
-    names = header.split(",")
-    for row in rows:
-        cells = dict(zip(names, row.split(","), strict=True))
-        values = {name: float(cell) for name, cell in cells.items() if cell}
-        step = values.pop("env_steps", math.nan)
-        if not math.isfinite(step):
-            raise _damaged(path, f"a row without env_steps, {row!r}", todo)
-        yield from _of_row(int(step), values, path.name)
+        header, *rows = text[: text.rfind("\n") + 1].splitlines()
+        names = header.split(",")
+        for row in rows:
+            cells = dict(zip(names, row.split(","), strict=True))
+            values = {name: float(cell) for name, cell in cells.items() if cell}
+            step = values.pop("env_steps", math.nan)
+            if not math.isfinite(step):
+                raise ValueError(f"a row without env_steps, {row!r}")
+            yield from _of_row(int(step), values, path.name)
 
 
 def _in_events(path: pathlib.Path, folder: pathlib.Path) -> Iterator[NonFinite]:
     name = path.relative_to(folder).as_posix()
-    for record in _records(path):
-        try:
-            event = event_pb2.Event.FromString(record)
+    with _damage_named(path):
+        for event in event_files.read_events(path):
             values = {part.tag: _content(part) for part in event.summary.value}
-        except (ValueError, TypeError, message.DecodeError) as error:
-            raise _damaged(path, error) from error
-        yield from _of_row(event.step, values, name)
-
-
-def _records(path: pathlib.Path) -> Iterator[bytes]:
-    records = iter(tf.data.TFRecordDataset(os.fspath(path)).as_numpy_iterator())
-    while True:
-        try:
-            record = next(records, None)
-        except tf.errors.DataLossError as error:
-            if "truncated record" in error.message:
-                return
-            raise _damaged(path, error.message) from error
-        except tf.errors.OpError as error:
-            raise _damaged(path, error.message) from error
-        if record is None:
-            return
-        yield record
+            yield from _of_row(event.step, values, name)
 
 
 def _content(part: Any) -> Any:
@@ -249,14 +224,12 @@ def _of_row(step: int, values: dict[str, Any], file: str) -> Iterator[NonFinite]
             yield from _of_tensor(step, name, value, file)
 
 
-def _in_checkpoint(folder: pathlib.Path, within: str, step: int) -> Iterator[NonFinite]:
-    name = f"{within}checkpoints/step-{step}"
-    try:
-        reader = tf.train.load_checkpoint(os.fspath(folder / name / "state"))
+def _in_checkpoint(path: pathlib.Path, folder: pathlib.Path) -> Iterator[NonFinite]:
+    name, step = path.relative_to(folder).as_posix(), int(path.name.split("-")[1])
+    with _damage_named(path):
+        reader = tf.train.load_checkpoint(os.fspath(path / "state"))
         for tensor in sorted(reader.get_variable_to_dtype_map()):
             yield from _of_tensor(step, tensor, reader.get_tensor(tensor), name)
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-        raise _damaged(folder / name, error) from error
 
 
 def _of_tensor(step: int, name: str, content: Any, file: str) -> Iterator[NonFinite]:
@@ -268,6 +241,16 @@ def _of_tensor(step: int, name: str, content: Any, file: str) -> Iterator[NonFin
             place = tuple(int(index) for index in np.argwhere(bad)[0])
             n_bad, value = int(bad.sum()), values[place].item()
             yield NonFinite(step, name, place, value, n_bad, values.size, file)
+
+
+@contextlib.contextmanager
+def _damage_named(path: pathlib.Path, todo: str = _LOOK_AGAIN) -> Iterator[None]:
+    """Names the file or folder in which a block meets damage."""
+    try:
+        yield
+    except _DAMAGE as damage:
+        told = getattr(damage, "message", damage)
+        raise _damaged(path, told, todo) from damage
 
 
 def _damaged(path: pathlib.Path, reason: Any, todo: str = _LOOK_AGAIN) -> ValueError:

@@ -1,4 +1,4 @@
-"""Policies judged by whole episodes, models by whole sets."""
+"""Policies judged by whole episodes, models by whole data sets."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl.core import checks
-from tfrl.environments import stepping
+from tfrl._internal import arguments, checks
+from tfrl.host import stepping
 from tfrl.policies import policy as policies
-from tfrl.training.collecting import _memory
+from tfrl.training.collecting import _acting
 
 
 class Evaluation(NamedTuple):
@@ -73,7 +73,7 @@ def evaluate(
             f"`{where}`: `envs` expected a Gymnasium vector environment; got {envs!r}; "
             "make one by tfrl.environments.make_vec"
         )
-    checks.check_whole_number(where, "n_episodes", n_episodes, low=1)
+    arguments.check_whole_number(where, "n_episodes", n_episodes, low=1)
     n_envs = envs.num_envs
     quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
     returns: list[list[float]] = [[] for _ in range(n_envs)]
@@ -86,6 +86,7 @@ def evaluate(
         acted = acting.act(
             stepper.observations, memory, seed=rng, temperature=temperature
         )
+        _acting.check_actions(where, acted.actions, envs)
         outcome = stepper.step(acted.actions)
         running += np.where(outcome.valid, outcome.rewards, 0.0)
         steps += outcome.valid
@@ -95,7 +96,7 @@ def evaluate(
                 f"{outcome.rewards}"
             )
         ended = outcome.terminated | outcome.truncated
-        memory = _memory.remembered(acted.state, initial, ended)
+        memory = _acting.remembered(acted.state, initial, ended)
         if not ended.any():
             continue
         for index in np.flatnonzero(ended):
@@ -134,7 +135,8 @@ def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.T
         TensorShape([1, 5, 3])
     """
     where = "predict_dataset"
-    _check_callable(where, "model", model)
+    if not callable(model):
+        raise TypeError(f"`{where}`: `model` expected a function; got {model!r}")
     if not isinstance(testset, Iterable):
         raise TypeError(
             f"`{where}`: `testset` expected batches; got {testset!r}; pass a "
@@ -185,24 +187,16 @@ def auc_score(inliers: Any, outliers: Any) -> float:
     References:
         Fawcett, "An introduction to ROC analysis", 2006, section 7.
     """
-    scores = {}
+    where, scores = "auc_score", {}
     for name, given in (("inliers", inliers), ("outliers", outliers)):
         try:
-            array = np.ravel(given)
+            tensor = checks.as_tensor(where, name, given, dtype_hint=tf.float64)
         except ValueError as error:
-            raise TypeError(
-                f"`auc_score`: `{name}` expected an array of scores; got {given!r}; "
-                "pass them side by side"
-            ) from error
-        if array.dtype.kind not in "biuf" and not tf.as_dtype(array.dtype).is_floating:
-            raise TypeError(
-                f"`auc_score`: `{name}` expected numbers; got {array.dtype}; pass the "
-                "scores"
-            )
-        array = array.astype(np.float64)
+            raise TypeError(str(error)) from error
+        array = np.ravel(tf.cast(tensor, tf.float64))
         if not array.size or np.isnan(array).any():
             raise ValueError(
-                f"`auc_score`: `{name}` expected scores, none of them NaN; got "
+                f"`{where}`: `{name}` expected scores, none of them NaN; got "
                 f"{given!r}; leave out what has no score"
             )
         scores[name] = np.sort(array)
@@ -211,13 +205,6 @@ def auc_score(inliers: Any, outliers: Any) -> float:
         for side in ("left", "right")
     )
     return float((left + right).mean() / (2.0 * scores["inliers"].size))
-
-
-def _check_callable(where: str, name: str, value: Any) -> None:
-    if not callable(value):
-        raise TypeError(
-            f"`{where}`: `{name}` expected a function; got {value!r}; pass one"
-        )
 
 
 def _first(where: str, name: str, value: Any) -> Any:
@@ -233,13 +220,7 @@ def _first(where: str, name: str, value: Any) -> Any:
 
 def _output(where: str, told: Any) -> tf.Tensor:
     """What a model returned, `[B, N, D]`."""
-    told = _first(where, "model", told)
-    try:
-        output = tf.convert_to_tensor(told)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`{where}`: `model` expected to return numbers; got {told!r}; mend it"
-        ) from error
+    output = checks.as_tensor(where, "model", _first(where, "model", told))
     if output.shape.rank == 2:
         output = output[:, tf.newaxis]
     if output.shape.rank != 3:

@@ -1,4 +1,4 @@
-"""A run seen from outside, over or going on: played, filmed, exported."""
+"""Saved runs, over or going on: their policies played, filmed, exported."""
 
 import contextlib
 import copy
@@ -11,12 +11,13 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, durable
+from tfrl._internal import arguments
+from tfrl.core import durable
 from tfrl.policies import host_policy, network_policy
-from tfrl.summaries import visualizer
 from tfrl.summaries.filming import panels, video
 from tfrl.training import _run_record, evaluation, trainer
 from tfrl.training.checkpointing import checkpoints
+from tfrl.training.collecting import _acting
 from tfrl.training.exporting import export
 
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
@@ -62,8 +63,6 @@ class SavedRun:
         if isinstance(step, str):
             directory, step = _best_of(directory, step), None
         self.agent, _, self.step = checkpoints.load_run(directory, like.agent, step)
-        self._host = host_policy.HostPolicy(self.agent.policy)
-        self._is_finite = False
 
     @classmethod
     def reopen(
@@ -96,40 +95,29 @@ class SavedRun:
     def __exit__(self, *error: object) -> None:
         self._like.close()
 
-    def act(self, observations: Any) -> np.ndarray:
-        """Returns the most probable actions for observations `[B, *shape]`.
+    @property
+    def policy(self) -> Any:
+        """The policy of the agent, to act by: `run.policy.act(observations)`.
 
         Raises:
-            ValueError: if the policy answers NaN.
+            ValueError: if one of its weights is NaN or infinite.
         """
-        self._check_finite()
-        state = self._host.initial_state(len(tf.nest.flatten(observations)[0]))
-        return self._host.act(observations, state, temperature=0.0).actions
-
-    def _check_finite(self) -> None:
-        if not self._is_finite:
-            policy = self._host.policy
-            if isinstance(policy, network_policy.NetworkPolicy):
-                policy = policy.without_optimizer()
-            numbers = filter(tf.is_tensor, tf.nest.flatten(policy))
-            self._is_finite = all(
-                bool(tf.reduce_all(tf.math.is_finite(x)))
-                for x in numbers
-                if x.dtype.is_floating
-            )
-        if not self._is_finite:
+        policy = self.agent.policy
+        is_network = isinstance(policy, network_policy.NetworkPolicy)
+        leaves = tf.nest.flatten(policy.without_optimizer() if is_network else policy)
+        weights = [x for x in leaves if tf.is_tensor(x) and x.dtype.is_floating]
+        if not all(np.isfinite(tf.cast(x, tf.float64)).all() for x in weights):
             raise ValueError(
-                f"`SavedRun.act`: expected a policy of finite weights at step "
-                f"{self.step}; got one with NaN or infinity; see `find_nonfinite`, and "
-                "take an earlier step"
+                f"`SavedRun.policy`: expected finite weights at step {self.step}; got "
+                "one with NaN or infinity; see `find_nonfinite`, and take an earlier "
+                "step"
             )
+        return policy
 
     def evaluate(self, n_episodes: int = 20, *, seed: int = 0) -> evaluation.Evaluation:
         """Plays greedy episodes; see `tfrl.training.evaluate`."""
-        self._check_finite()
-        return evaluation.evaluate(
-            self._host, self._like.eval_envs, n_episodes, seed=seed
-        )
+        acting = host_policy.HostPolicy(self.policy)
+        return evaluation.evaluate(acting, self._like.eval_envs, n_episodes, seed=seed)
 
     def record(
         self, path: str | os.PathLike[str], *, seed: int = 0, **options: Any
@@ -145,19 +133,10 @@ class SavedRun:
             ImportError: if a library to draw with is missing (extra `tfrl[video]`).
             ValueError: if the environment cannot be drawn, or an argument is off.
         """
-        self._check_finite()
-        memory = self._host.initial_state(1)
-
-        def policy(observation: Any) -> Any:
-            nonlocal memory
-            row = tf.nest.map_structure(lambda x: np.asarray(x)[None], observation)
-            acted = self._host.act(row, memory, temperature=0.0)
-            memory = acted.state
-            return tf.nest.map_structure(lambda x: x[0], acted.actions)
-
+        act = _acting.of_one(host_policy.HostPolicy(self.policy))
         try:
             with contextlib.closing(self._drawable()) as env:
-                video.record_episode(env, path, policy, seed=seed, **options)
+                video.record_episode(env, path, act, seed=seed, **options)
         except gym.error.DependencyNotInstalled as error:
             raise ImportError(
                 "`SavedRun.record`: `path` expected an environment that can draw; got "
@@ -169,16 +148,6 @@ class SavedRun:
         """Writes the policy as a SavedModel; see `tfrl.training.export_policy`."""
         spaces = self._like.observation_space, self._like.action_space
         export.export_policy(self.agent, path, *spaces, overwrite=overwrite)
-
-    def values(self, observations: Any) -> tf.Tensor:
-        """Returns what the critic expects of observations `[B, *shape]`, `[B]`."""
-        policy = self.agent.policy
-        if not hasattr(policy, "values"):
-            raise ValueError(
-                "`SavedRun.values`: expected a policy that values states, such as an "
-                f"ActorCriticPolicy; got {type(policy).__name__}"
-            )
-        return policy.values(observations)
 
     def draw_critic(
         self,
@@ -202,37 +171,37 @@ class SavedRun:
 
         Raises:
             ImportError: if matplotlib or Pillow is missing.
-            ValueError: if observations are no vectors, they have no such components,
-                or an argument is off.
+            ValueError: if the policy values no states, observations are no vectors,
+                they have no such components, or an argument is off.
         """
-        where = "SavedRun.draw_critic"
+        where, policy = "SavedRun.draw_critic", self.policy
         durable.check_output_file(where, "path", path, [".png"])
+        if not hasattr(policy, "values"):
+            raise ValueError(
+                f"`{where}`: expected a policy that values states, such as an "
+                f"ActorCriticPolicy; got {type(policy).__name__}"
+            )
         shape = self._like.observation_space.shape
         if shape is None or len(shape) != 1:
             raise ValueError(
                 f"`{where}`: `across` expected observations that are vectors; got "
-                f"{self._like.observation_space}; draw by `values`"
+                f"{self._like.observation_space}; draw by `run.policy.values`"
             )
         if across[0] == down[0]:
             raise ValueError(
                 f"`{where}`: `down` expected another component than `across`; got "
                 f"{down[0]} twice; correct it"
             )
-        corners = np.zeros([3, *shape], np.float32)
-        for row, (name, (part, start, end)) in enumerate(
-            [("across", across), ("down", down)], start=1
-        ):
-            checks.check_whole_number(where, name, part, low=0, high=shape[0] - 1)
-            corners[:, part] = start
-            corners[row, part] = end
-        image = visualizer.critic_network_visualizer(
-            lambda pair: self.values(pair[1]),
-            tf.zeros([1, 1]),
-            *(corners[0], corners[1], corners[2], cells, cells),
-        )
+        arguments.check_whole_number(where, "cells", cells, low=1)
+        rows = np.zeros([cells, cells, *shape], np.float32)
+        for name, (part, start, end) in (("across", across), ("down", down)):
+            arguments.check_whole_number(where, name, part, low=0, high=shape[0] - 1)
+            varied = np.linspace(start, end, cells)
+            rows[..., part] = varied if name == "across" else varied[:, np.newaxis]
+        values = np.reshape(policy.values(rows.reshape(-1, *shape)), [cells, cells])
         title = "value of observations: [{}] from {:g} to {:g} across, ".format(*across)
         title += "[{}] from {:g} to {:g} down".format(*down)
-        picture = panels.render_heatmap(title, image[0, 0], size=size)
+        picture = panels.render_heatmap(title, values, size=size)
         data = io.BytesIO()
         picture.save(data, "PNG")
         with durable.explain_refusals(where, "path", path):
@@ -260,7 +229,7 @@ class SavedRun:
         raise ValueError(
             f"{where} environments that can be made one at a time, by `gym.make` of "
             f"their spec; got {envs.spec}; use `tfrl.summaries.record_episode` "
-            "with an environment of your own and `act`"
+            "with an environment of your own and `run.policy`"
         )
 
 

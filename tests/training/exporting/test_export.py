@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from export_examples import BOX, NAMED, batch_of, named, trained
 
-from tfrl.training.exporting import export
+from tfrl.training.exporting import export, policies
 
 S = gym.spaces
 SIGNATURES = ["log_prob", "sample", "serving_default"]
@@ -40,7 +40,7 @@ def test_signatures_do_what_the_agent_does(tmp_path, space, kind):
         observations = batch_of(space, n_rows, seed=n_rows)
         found = greedy(**named(observations))
         assert list(found) == ["actions"]
-        expected = agent.sample_actions(observations, temperature=0.0)
+        expected = agent.policy.act(observations, temperature=0.0).actions
         np.testing.assert_allclose(found["actions"], expected, rtol=1e-5, atol=1e-6)
         assert found["actions"].dtype == actions.dtype
 
@@ -49,7 +49,7 @@ def test_signatures_do_what_the_agent_does(tmp_path, space, kind):
         assert sorted(drawn) == ["actions", "log_probs"]
         # Of tensors: NumPy draws other numbers by one seed.
         rows = tf.nest.map_structure(tf.constant, observations)
-        expected = agent.sample_actions(rows, seed=seed)
+        expected = agent.policy.act(rows, seed=seed).actions
         np.testing.assert_allclose(drawn["actions"], expected, rtol=1e-5, atol=1e-5)
         again = sample(**named(observations), seed=seed)["actions"]
         np.testing.assert_array_equal(again, drawn["actions"])
@@ -72,7 +72,7 @@ def test_signatures_do_what_the_agent_does(tmp_path, space, kind):
 @pytest.mark.parametrize("space", [BOX, NAMED], ids=["box", "dict"])
 def test_values(tmp_path, space):
     agent = trained(space, S.Discrete(2))
-    content = {"value": export.value_endpoint(agent, space)}
+    content = {"value": policies.value_endpoint(agent, space)}
     export.export_model(content, tmp_path / "value")
     model = tf.saved_model.load(str(tmp_path / "value"))
     observations = batch_of(space, 7)
@@ -177,13 +177,13 @@ def test_masks_that_do_not_fit(tmp_path):
     actions = S.Box(-1.0, 1.0, (2,))
     agent = trained(BOX, actions)
     with pytest.raises(ValueError, match="`with_mask` expected actions that are choic"):
-        export.policy_endpoints(agent, BOX, actions, with_mask=True)
+        policies.policy_endpoints(agent, BOX, actions, with_mask=True)
     space = S.Dict(action_mask=S.MultiBinary(2), x=BOX)
     agent = trained(space, S.Discrete(2))
-    found = export.policy_endpoints(agent, space, S.Discrete(2))
+    found = policies.policy_endpoints(agent, space, S.Discrete(2))
     assert list(found["log_prob"].inputs) == ["action_mask", "x", "actions"]
     with pytest.raises(ValueError, match="expected no part 'action_mask' beside"):
-        export.policy_endpoints(agent, space, S.Discrete(2), with_mask=True)
+        policies.policy_endpoints(agent, space, S.Discrete(2), with_mask=True)
 
 
 def test_a_dict_with_the_single_part_observations(tmp_path):
@@ -194,13 +194,13 @@ def test_a_dict_with_the_single_part_observations(tmp_path):
     observations = batch_of(space, 7)
     found = model.signatures["serving_default"](**named(observations))["actions"]
     np.testing.assert_array_equal(
-        found, agent.sample_actions(observations, temperature=0.0)
+        found, agent.policy.act(observations, temperature=0.0).actions
     )
 
 
 def test_nested_parts_have_joined_names(tmp_path):
     space = S.Tuple((BOX, S.Dict(b=S.Discrete(3), a=BOX)))
-    assert list(export.policy_inputs(space)) == [
+    assert list(policies.policy_inputs(space)) == [
         "observations_0",
         "observations_1_a",
         "observations_1_b",
@@ -215,7 +215,7 @@ def test_nested_parts_have_joined_names(tmp_path):
         observations_1_b=tf.constant(second["b"]),
     )["actions"]
     np.testing.assert_array_equal(
-        found, agent.sample_actions(observations, temperature=0.0)
+        found, agent.policy.act(observations, temperature=0.0).actions
     )
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from export_examples import BOX, NAMED, batch_of, trained
 
 from tfrl import training
-from tfrl.training.exporting import export
+from tfrl.training.exporting import export, policies
 
 S = gym.spaces
 ELSEWHERE = """
@@ -66,9 +66,9 @@ def test_dict_observations_several_inputs_and_one(tmp_path):
         agent, observations = trained(space, S.Discrete(4)), batch_of(space, 7)
         export.export_policy(agent, tmp_path / name, space, S.Discrete(4))
         given[name] = observations
-        actions = agent.sample_actions(observations, temperature=0.0)
+        actions = agent.policy.act(observations, temperature=0.0).actions
         wanted[name] = {"actions": actions}
-        endpoint = export.value_endpoint(agent, space)
+        endpoint = policies.value_endpoint(agent, space)
         export.export_model({"value": endpoint}, tmp_path / f"{name} value")
         given[f"{name} value"] = observations
         policy = agent.policy

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfrl
 from tfrl.agents import train_state
 from tfrl.policies import (
     action_value,
@@ -16,7 +17,7 @@ from tfrl.policies import (
     policy,
     recurrent,
 )
-from tfrl.training.exporting import export
+from tfrl.training.exporting import export, policies
 
 S = gym.spaces
 BOX = S.Box(-2.0, 2.0, (3,))
@@ -134,7 +135,7 @@ def test_an_observation_named_as_the_memory():
     )
     agent = types.SimpleNamespace(policy=acting)
     with pytest.raises(ValueError, match="no part 'state' beside the input of that"):
-        export.policy_endpoints(agent, space, S.Discrete(2))
+        policies.policy_endpoints(agent, space, S.Discrete(2))
 
 
 COMPOSITE = S.Dict(
@@ -166,9 +167,9 @@ def test_composite_actions(tmp_path, squash):
     np.testing.assert_allclose(told, log_probs, atol=1e-4)
     agent = types.SimpleNamespace(policy=acting)
     with pytest.raises(ValueError, match="`action_space` expected that of the policy"):
-        export.policy_endpoints(agent, BOX, S.Dict(press=S.Discrete(3)))
+        policies.policy_endpoints(agent, BOX, S.Dict(press=S.Discrete(3)))
     with pytest.raises(ValueError, match="`action_space` expected that of the policy"):
-        export.policy_endpoints(agent, BOX, S.Discrete(3))
+        policies.policy_endpoints(agent, BOX, S.Discrete(3))
 
 
 def test_a_recurrent_policy_as_a_file(tmp_path):
@@ -186,8 +187,61 @@ def test_policies_of_others_are_no_matter_of_export_policy(tmp_path):
     with pytest.raises(TypeError, match=match):
         export.export_policy(agent, tmp_path / "policy", BOX, S.Discrete(2))
     with pytest.raises(TypeError, match=match):
-        export.policy_endpoints(agent, BOX, S.Discrete(2))
+        policies.policy_endpoints(agent, BOX, S.Discrete(2))
     agent = types.SimpleNamespace(policy=action_values())
     with pytest.raises(TypeError, match="whose policy values states.*ActionValuePol"):
-        export.value_endpoint(agent, BOX)
+        policies.value_endpoint(agent, BOX)
     assert not (tmp_path / "policy").exists()
+
+
+def test_policies_agents_and_models_are_exported_alike(tmp_path):
+    acting, space = action_values(), S.Discrete(4, start=2)
+    models = types.SimpleNamespace(agent=types.SimpleNamespace(policy=acting))
+    for name, given in (("policy", acting), ("model", models), ("agent", models.agent)):
+        export.export_policy(given, tmp_path / name, BOX, space)
+    found = [
+        {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in tmp_path.iterdir()
+    ]
+    assert found[0] == found[1] == found[2]
+    assert list(policies.policy_endpoints(acting, BOX, space)) == [
+        *("serving_default", "sample", "log_prob")
+    ]
+    with pytest.raises(
+        TypeError, match="`agent` expected a policy.* got None; for oth"
+    ):
+        export.export_policy(None, tmp_path / "none", BOX, space)
+
+
+def model_of(**options):
+    found = tfrl.training.AgentModel.create(
+        tfrl.agents.PPO(hidden_units=(4,)), BOX, S.Discrete(3), **options
+    )
+    found.compile()
+    return found
+
+
+def test_an_agent_model_exports_its_policy_as_keras_models_are(tmp_path):
+    model = model_of()
+    model.export(tmp_path / "policy", verbose=False)
+    model.export(tmp_path / "policy", "tf_saved_model", overwrite=True)
+    model.export(str(tmp_path / "policy.tflite"), format="litert")
+    for name in ("policy", "policy.tflite"):
+        assert max(export.verify(tmp_path / name).values()) <= 1e-5
+    loaded = tf.saved_model.load(tmp_path / "policy")
+    found = loaded.signatures["serving_default"](observations=tf.constant(ROWS))
+    acted = model.agent.policy.act(ROWS, temperature=0.0)
+    np.testing.assert_array_equal(found["actions"], acted.actions)
+
+
+def test_what_an_agent_model_cannot_export(tmp_path):
+    with pytest.raises(
+        ValueError, match="`AgentModel.export`: `format` expected 'tf_s"
+    ):
+        model_of().export(tmp_path / "policy", "onnx")
+    made_before = tfrl.training.AgentModel(model_of().agent)
+    with pytest.raises(ValueError, match="`AgentModel.export`: `observation_space` ex"):
+        made_before.export(tmp_path / "policy")
+    spaces = {"observation_space": BOX, "action_space": S.Discrete(3)}
+    made_before.export(tmp_path / "policy", **spaces)
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]

@@ -16,7 +16,7 @@ from tfrl.distributions import spec
 from tfrl.layers import as_keras, distribution, normalization
 from tfrl.policies import actor_critic
 from tfrl.stats import normalizers
-from tfrl.training.exporting import endpoints, export
+from tfrl.training.exporting import endpoints, export, policies
 
 N, BATCHES = 1000, (256, 7, 1)
 RNG = np.random.default_rng(0)
@@ -113,7 +113,11 @@ def trained(observation_space, observations, action_space, **kwargs):
         policy.state.params,
     )
     policy = policy.replace(state=policy.state.apply_gradients(grads=grads))
-    return types.SimpleNamespace(policy=policy, sample_actions=policy.sample_actions)
+
+    def sample_actions(observations, **options):
+        return policy.act(observations, **options).actions
+
+    return types.SimpleNamespace(policy=policy, sample_actions=sample_actions)
 
 
 def in_batches(function, rows):
@@ -132,7 +136,7 @@ def steering():
     head, policy = agent.policy.head, agent.policy
 
     def sampled(rows):
-        drawn = agent.sample_actions(tf.constant(rows), seed=SEED)
+        drawn = agent.policy.act(tf.constant(rows), seed=SEED).actions
         parameters = policy.parameters(rows)
         log_probs = head.log_prob(parameters, head.from_env(drawn))
         return {"actions": drawn, "log_probs": log_probs}
@@ -143,7 +147,7 @@ def steering():
     wanted = {
         "serving_default": (
             given,
-            {"actions": agent.sample_actions(rows, temperature=0.0)},
+            {"actions": agent.policy.act(rows, temperature=0.0).actions},
         ),
         "sample": ({**given, "seed": SEED}, in_batches(sampled, rows)),
         "log_prob": (
@@ -155,8 +159,8 @@ def steering():
             {"values": policy.state(policy.normalize(rows), method="critic")},
         ),
     }
-    content = export.policy_endpoints(agent, BOX, actions)
-    return {**content, "value": export.value_endpoint(agent, BOX)}, wanted
+    content = policies.policy_endpoints(agent, BOX, actions)
+    return {**content, "value": policies.value_endpoint(agent, BOX)}, wanted
 
 
 def choosing():
@@ -170,7 +174,7 @@ def choosing():
     mask = masks(5)
     logits = np.where(mask, agent.policy.parameters(rows), -np.inf)
     greedy = {"actions": logits.argmax(-1).astype(np.int64) - 1}
-    found = export.policy_endpoints(
+    found = policies.policy_endpoints(
         agent, NAMED, S.Discrete(5, start=-1), with_mask=True
     )
     given = {**rows, "action_mask": mask}

@@ -137,11 +137,11 @@ def test_record_round_trip(tmp_path, kind):
     path = files(tmp_path)[kind]
     before = _golden.digests(path)
     assert list(before) == [PARTS[kind]]
-    _golden.write(path, GOLDENS, 1e-4, ["XlaCallModule"])
+    _golden.write(path, GOLDENS, 1e-4)
     assert _golden.digests(path) == before
     record = _golden.read("verify", path)
     assert record["digests"] == before
-    assert record["tolerance"] == 1e-4 and record["xla_ops"] == ["XlaCallModule"]
+    assert record["tolerance"] == 1e-4
     assert record["versions"]["tensorflow"] == tf.__version__
     assert {"python", "keras", "numpy"} <= set(record["versions"])
     for part in ("inputs", "outputs"):
@@ -172,7 +172,7 @@ def test_damaged_and_later_records(tmp_path):
     text = member.read_text()
     assert json.loads(text)["format"] == 1
     member.write_text(text[:-9])
-    with pytest.raises(ValueError, match="`path` expected undamaged golden outputs"):
+    with pytest.raises(ValueError, match="with undamaged golden outputs of form"):
         _golden.read("verify", path)
     for record in ({**_typed_json.from_json(text), "format": 2}, [1]):
         member.write_text(_typed_json.to_json(record))
@@ -186,7 +186,7 @@ def test_damaged_and_later_records(tmp_path):
 def test_endpoints_of_a_record_are_arrays(tmp_path, golden):
     path = files(tmp_path)["folder"]
     _golden.write(path, {"act": golden}, 1e-5)
-    with pytest.raises(ValueError, match="`path` expected golden inputs and outputs"):
+    with pytest.raises(ValueError, match="with undamaged golden outputs of form"):
         _golden.read("verify", path)
 
 
@@ -227,5 +227,7 @@ def test_hostile_records(write, tmp_path, monkeypatch):
     monkeypatch.setattr(_golden, "_MOST_BYTES", 2000)
     path = tmp_path / "m.keras"
     path.write_bytes(write(path))
-    with pytest.raises(ValueError, match="`verify`: `path` expected .*export it again"):
+    with pytest.raises(
+        ValueError, match="(?s)`verify`: `path` expected .*export it again"
+    ):
         _golden.read("verify", path)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from export_examples import BOX, NAMED, batch_of, named, trained
 
-from tfrl.training.exporting import endpoints, export
+from tfrl.training.exporting import endpoints, export, policies
 
 S = gym.spaces
 CASES = {
@@ -30,7 +30,7 @@ assert "tfrl" not in sys.modules
 
 
 def flat(space, observations):
-    names = export.policy_inputs(space)
+    names = policies.policy_inputs(space)
     return dict(zip(names, tf.nest.flatten(observations), strict=True))
 
 
@@ -47,7 +47,7 @@ def test_policies_in_a_process_without_tfrl(tmp_path, kind):
     command = [sys.executable, "-I", "-c", ELSEWHERE, *files]
     subprocess.run(command, check=True, cwd=tmp_path)
     found = np.load(files[2])
-    wanted = agent.sample_actions(observations, temperature=0.0)
+    wanted = agent.policy.act(observations, temperature=0.0).actions
     assert found.dtype == actions.dtype and found.shape == (7, *actions.shape)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -89,7 +89,7 @@ def test_several_endpoints(tmp_path):
 
 def test_what_draws_or_keeps_a_state_is_told(tmp_path):
     agent = trained(BOX, S.Discrete(2))
-    found = export.policy_endpoints(agent, BOX, S.Discrete(2))
+    found = policies.policy_endpoints(agent, BOX, S.Discrete(2))
     with pytest.raises(ValueError, match="got 'sample', which draws .*leave it out"):
         export.export_model(found, tmp_path / "m.tflite")
     count = tf.Variable(0.0)

@@ -1,6 +1,7 @@
 """Tests of `tfrl.training.exporting._verified`."""
 
 import json
+import pathlib
 import shutil
 import zipfile
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.training.exporting import _verified, _written
+from tfrl.training.exporting import _verified, export
 from tfrl.training.serializing import _typed_json
 
 KINDS = {"folder": "model", "keras": "model.keras", "litert": "model.tflite"}
@@ -24,9 +25,7 @@ def models(tmp_path_factory):
     scores = keras.layers.Dense(2)(inputs)
     model = keras.Model({"x": inputs}, {"scores": scores, "sums": inputs[:, 0] + 1})
     for name in KINDS.values():
-        suffix = name[5:]
-        writer = _written.WRITERS.get(suffix, _written.saved_model_writer)
-        writer("export", model)(folder / name)
+        export.export_model(model, folder / name)
     return folder
 
 
@@ -158,7 +157,7 @@ def test_absent():
     with pytest.raises(
         ValueError, match="`verify`: `path` expected what `export_model`"
     ):
-        _verified.check("verify", _written.pathlib.Path("absent"))
+        _verified.check("verify", pathlib.Path("absent"))
 
 
 def gap(found, wanted, tolerance=1e-5):

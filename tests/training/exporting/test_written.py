@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training.exporting._written`."""
+"""Tests of `tfrl.training.exporting._written` and `_contents`: what is exported."""
 
 import gymnasium as gym
 import keras
@@ -10,16 +10,15 @@ from tfrl.core import modes, random
 from tfrl.layers import as_keras, distribution, normalization
 from tfrl.policies import networks
 from tfrl.stats import normalizers
-from tfrl.training.exporting import _verified, _written, endpoints
+from tfrl.training.exporting import endpoints, export
 
 ROWS = tf.TensorSpec([None, 3])
 BATCH = np.random.default_rng(0).normal(1.0, 2.0, [7, 3]).astype(np.float32)
 
 
 def written(path, content, *args, **kwargs):
-    writer = _written.WRITERS.get(path.suffix, _written.saved_model_writer)
-    writer("export", content, *args, **kwargs)(path)
-    return _verified.check("verify", path)
+    export.export_model(content, path, *args, **kwargs)
+    return export.verify(path)
 
 
 def served(path, content, *args, **kwargs):
@@ -227,7 +226,7 @@ def test_layers_that_change_when_called(tmp_path):
     before = float(model.layers[0].count)
     for name in ("model", "model.keras"):
         written(tmp_path / name, model)
-        assert _verified.check("verify", tmp_path / name)
+        assert export.verify(tmp_path / name)
     assert float(model.layers[0].count) == before
     loaded = tf.saved_model.load(str(tmp_path / "model"))
     for step in (1, 2):
@@ -265,20 +264,27 @@ def test_what_litert_cannot_do(tmp_path, capfd):
         written(tmp_path / "model.tflite", model)
 
 
-@pytest.mark.parametrize("name", ["model.keras", "model.tflite"])
 @pytest.mark.parametrize(
-    "content", [tf.abs, keras.layers.Dense(2)], ids=["function", "layer"]
+    "make", [lambda: tf.abs, lambda: keras.layers.Dense(2)], ids=["function", "layer"]
 )
-def test_files_are_for_models(tmp_path, name, content):
-    with pytest.raises(TypeError, match="`export`: `content` expected a Keras model"):
-        written(tmp_path / name, content, ROWS)
+def test_keras_files_are_for_models_and_those_of_litert_for_all(tmp_path, make):
+    content = make()
+    content(BATCH)
+    message = "`export_model`: `content` expected a Keras model"
+    with pytest.raises(TypeError, match=message):
+        written(tmp_path / "model.keras", content, ROWS)
+    assert written(tmp_path / "model.tflite", content, ROWS)["serving_default"] < 1e-5
+    found = litert_runner(tmp_path / "model.tflite")(inputs=BATCH)["output_0"]
+    np.testing.assert_allclose(found, content(BATCH), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["model", "model.keras", "model.tflite"])
 @pytest.mark.parametrize("with_inputs", [True, False], ids=["inputs", "no inputs"])
 def test_unbuilt(tmp_path, name, with_inputs):
     model = keras.Sequential([keras.layers.Dense(2)], name="mine")
-    message = "`export`: `content` expected a built layer; got 'mine', which has no"
+    message = (
+        "`export_model`: `content` expected a built layer; got 'mine', which has no"
+    )
     with pytest.raises(ValueError, match=message):
         written(tmp_path / name, model, ROWS if with_inputs else None)
     assert not (tmp_path / name).exists()
@@ -289,14 +295,16 @@ def test_unbuilt(tmp_path, name, with_inputs):
 )
 def test_unknown_inputs(tmp_path, make):
     content = make()
-    with pytest.raises(ValueError, match="`export`: `inputs` expected the specs of"):
+    with pytest.raises(
+        ValueError, match="`export_model`: `inputs` expected the specs of"
+    ):
         written(tmp_path / "model", content)
 
 
 def test_endpoints_and_examples(tmp_path):
     lone = endpoints.Endpoint(lambda x: {"y": 1.0 / x}, {"x": tf.TensorSpec([])})
     with pytest.raises(
-        ValueError, match="`export`: `examples` expected .*NaN alone as 'y'"
+        ValueError, match="`export_model`: `examples` expected .*NaN alone as 'y'"
     ):
         written(tmp_path / "model", lone._replace(function=lambda x: {"y": x * np.nan}))
     examples = {"x": np.float32(4.0)}
@@ -330,7 +338,7 @@ CONTENT_ERRORS = {
 @pytest.mark.parametrize("kind", CONTENT_ERRORS)
 def test_other_contents_are_errors(tmp_path, kind):
     content, options, error, message = CONTENT_ERRORS[kind]
-    with pytest.raises(error, match=f"`export`: .*{message}"):
+    with pytest.raises(error, match=f"`export_model`: .*{message}"):
         written(tmp_path / "model", content, **options)
 
 
@@ -342,5 +350,5 @@ def test_inputs_that_cannot_be_answered_are_told(tmp_path):
     rows = np.full([4, 3], 99.0, np.float32)
     message = r"endpoint 'serving_default' can answer; got indices\[0\] = 99 is not in"
     with pytest.raises(ValueError, match=message):
-        written(tmp_path / "model", pick, ROWS, {"inputs": rows})
+        written(tmp_path / "model", pick, ROWS, examples={"inputs": rows})
     assert not list(tmp_path.iterdir())

@@ -81,3 +81,29 @@ def test_lines_of_libraries_are_passed_over():
     operations = found(lambda x: dense(x), tf.TensorSpec([4, 3]))  # dense
     (product,) = [x for x in operations if x.kind == "MatMul"]
     assert product.place == place_of("dense")
+
+
+def test_what_tensorflow_prints_is_still_understood():
+    """The text is for people: where TensorFlow changes it, this says what changed."""
+    made = tf.function(lambda x: tf.exp(x), autograph=False)
+    concrete = made.get_concrete_function(tf.TensorSpec([2, None]))
+    text = tf.mlir.experimental.convert_function(
+        concrete, pass_pipeline="tf-standard-pipeline", show_debug_info=True
+    )
+    assert '"tf.Exp"(' in text, 'operations are no longer printed as "tf.Kind"('
+    (line,) = [line for line in text.splitlines() if '"tf.Exp"(' in line]
+    assert " : (" in line and ") -> " in line, "types no longer follow as : (..) -> .."
+    assert "tensor<2x?xf32>" in line, "shapes are no longer printed as tensor<2x?xf32>"
+    assert " loc(#loc" in line, "places are no longer references to a table, loc(#loc"
+    assert "\n#loc" in text, "the table of places no longer has lines of #loc = loc(.."
+    frame = f'"{FILE}":'
+    assert frame in text, 'frames are no longer printed as "file":line:column'
+    (exp,) = [x for x in _operations.operations(concrete) if x.kind == "Exp"]
+    assert exp.place.startswith(str(FILE.name)) or FILE.name in exp.place
+    assert (exp.inputs, exp.outputs) == (("2x?xf32",), ("2x?xf32",))
+
+
+def test_complex_numbers_are_read():
+    operations = found(tf.math.conj, tf.TensorSpec([2], tf.complex128))
+    (conj,) = [x for x in operations if x.kind == "Conj"]
+    assert conj.outputs == ("2xcomplex<f64>",)

@@ -196,3 +196,12 @@ def test_rounding_that_grows_is_a_warning():
     (text,) = report.checks[-1].details
     assert report.checks[-1].verdict == "warned" and report.passed
     assert "rounding error in each weight grows to" in text
+
+
+def test_graphs_that_cannot_be_read_are_told(monkeypatch):
+    monkeypatch.setattr(rehearsal._operations, "operations", lambda concrete: [])
+    agent = Faulty(weight=tf.constant(0.5), fault=tf.reduce_mean)
+    report = rehearsal.rehearse(agent, ROWS, ROWS[:2])
+    found = [(check.name, check.verdict) for check in report.checks]
+    assert found == [("operations read", "warned"), ("compiled by XLA", "passed")] * 3
+    assert "prints graphs otherwise" in shown(report)

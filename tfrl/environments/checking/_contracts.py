@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from tfrl.environments import _elements
+from tfrl._internal import gym_checks
 
 Fault = tuple[str, str]
 _IMAGE_SIDE = 16
@@ -31,16 +31,14 @@ def faults_of_spaces(env: Any) -> Iterator[Fault]:
 def faults_of_signature(env: Any) -> Iterator[Fault]:
     """Yields what `reset` does not take."""
     given = inspect.signature(env.unwrapped.reset)
-    taken = given.parameters.values()
-    if "seed" in given.parameters:
-        default = given.parameters["seed"].default
-        if default not in (None, inspect.Parameter.empty):
-            yield "seed_default", f"`reset{given}` takes {default!r} for no seed"
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken):
-        return
-    missing = {"seed", "options"} - {parameter.name for parameter in taken}
-    if missing:
-        lacking = " and ".join(f"`{name}`" for name in sorted(missing))
+    taken = given.parameters
+    default = taken["seed"].default if "seed" in taken else None
+    if default not in (None, inspect.Parameter.empty):
+        yield "seed_default", f"`reset{given}` takes {default!r} for no seed"
+    missing = sorted({"seed", "options"} - set(taken))
+    has_rest = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    if missing and not has_rest:
+        lacking = " and ".join(f"`{name}`" for name in missing)
         yield "reset_arguments", f"`reset{given}` takes no {lacking}"
 
 
@@ -48,12 +46,12 @@ def faults_of_metadata(env: Any) -> Iterator[Fault]:
     """Yields what is missing in `metadata`."""
     metadata = env.unwrapped.metadata
     modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+    mode = getattr(env, "render_mode", None)
     if modes is None:
         yield "render_modes", f"`metadata` names no 'render_modes': {metadata!r}"
     elif modes and not isinstance(metadata.get("render_fps"), numbers.Real):
         yield "render_modes", f"`metadata` names no 'render_fps' beside modes {modes}"
-    mode = getattr(env, "render_mode", None)
-    if modes is not None and mode is not None and mode not in modes:
+    elif mode is not None and mode not in modes:
         yield "render_modes", f"`render_mode` {mode!r} is none of {list(modes)}"
 
 
@@ -62,12 +60,10 @@ def faults_of_returns(env: Any, seed: int) -> Iterator[Fault]:
     inner = env.unwrapped
     found = inner.reset(seed=seed)
     if not isinstance(found, tuple) or len(found) != 2:
-        told = _elements.described(found)
+        told = gym_checks.described(found)
         yield "reset_return", f"`reset` returned {told}, not (observation, info)"
         return
-    if not isinstance(found[1], Mapping):
-        told = _elements.described(found[1])
-        yield "info_type", f"`reset` returned an info that is no dict: {told}"
+    yield from faults_of_info(found[1], "`reset`")
     if inner.np_random_seed != seed:
         told = f"after `reset(seed={seed})` that of `np_random` is another"
         yield "seed_not_kept", told
@@ -75,14 +71,21 @@ def faults_of_returns(env: Any, seed: int) -> Iterator[Fault]:
     space.seed(seed)
     found = inner.step(space.sample())
     if not isinstance(found, tuple) or len(found) != 5:
-        told = _elements.described(found)
+        told = gym_checks.described(found)
         expected = "(observation, reward, terminated, truncated, info)"
         yield "step_return", f"`step` returned {told}, not {expected}"
 
 
+def faults_of_info(info: Any, source: str) -> Iterator[Fault]:
+    """Yields that an info is no dict."""
+    if not isinstance(info, Mapping):
+        told = gym_checks.described(info)
+        yield "info_type", f"the info of {source} is no dict: {told}"
+
+
 def fault_of_observation(space: gym.Space, observation: Any, step: int) -> Fault | None:
     """Returns what is wrong with an observation; `step` is 0 for one of `reset`."""
-    fault = _elements.misfit(space, observation)
+    fault = gym_checks.misfit(space, observation)
     if fault is None:
         return None
     name = {
@@ -104,17 +107,15 @@ def faults_of_outcome(
 ) -> Iterator[Fault]:
     """Yields what is wrong with the rest of what `step` returned."""
     if not isinstance(reward, numbers.Real | np.bool_):
-        told = _elements.described(reward)
+        told = gym_checks.described(reward)
         yield "reward_type", f"the reward of step {step} is no number: {told}"
     elif not np.isfinite(float(reward)):
         yield "reward_not_finite", f"the reward of step {step} is {reward}"
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, bool | np.bool_):
-            told = _elements.described(flag)
+            told = gym_checks.described(flag)
             yield "end_type", f"`{name}` of step {step} is no bool: {told}"
-    if not isinstance(info, Mapping):
-        told = _elements.described(info)
-        yield "info_type", f"the info of step {step} is no dict: {told}"
+    yield from faults_of_info(info, f"step {step}")
 
 
 def _leaves(space: gym.Space, place: str) -> Iterator[tuple[gym.Space, str]]:
@@ -130,7 +131,7 @@ def _faults_of_part(space: gym.Space, place: str, is_action: bool) -> Iterator[F
     start = getattr(space, "start", 0)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(start):
         yield "start", f"`{place}` counts from {start}, not from 0"
-    if not isinstance(space, _elements.ARRAYS):
+    if not isinstance(space, gym_checks.ARRAYS):
         yield "space_kind", f"`{place}` is a {type(space).__name__}"
     if isinstance(space, spaces.Box):
         yield from _faults_of_box(space, place, is_action)

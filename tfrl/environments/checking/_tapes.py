@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from tfrl._internal import gym_checks
+
 _LONG = 64
 _ACTION_SEED = 7
 
@@ -33,9 +35,7 @@ def play(
     env: Any,
     seed: int | None,
     n_steps: int,
-    *,
-    watch: Any = None,
-    between: Callable[[Any], Any] | None = None,
+    between: Callable[[Any], Any] = lambda _: None,
 ) -> Tape:
     """Plays actions that are the same each time, through as many episodes as they last.
 
@@ -43,34 +43,24 @@ def play(
         env: the environment.
         seed: of its first reset.
         n_steps: how many actions.
-        watch: told of all that happens, by its methods `reset` and `step`.
         between: called with each observation when it has been recorded.
     """
     rows: list[Any] = []
     ends: list[tuple[int, bool]] = []
     length = 0
     try:
-        observation, info = env.reset(seed=seed)
+        observation, _ = env.reset(seed=seed)
         rows.append((frozen(observation),))
-        if watch is not None:
-            watch.reset(observation, info)
         for action in _actions(env.action_space, n_steps):
-            if between is not None:
-                between(observation)
-            before = frozen(action)
-            answer = env.step(action)
-            observation, reward, terminated, truncated, info = answer
+            between(observation)
+            observation, reward, terminated, truncated, _ = env.step(action)
             rows.append((frozen(observation), frozen(reward), terminated, truncated))
             length += 1
-            if watch is not None:
-                watch.step(answer, is_changed=frozen(action) != before)
             if terminated or truncated:
                 ends.append((length, bool(truncated)))
                 length = 0
-                observation, info = env.reset()
+                observation, _ = env.reset()
                 rows.append((frozen(observation),))
-                if watch is not None:
-                    watch.reset(observation, info)
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
         return Tape(rows, ends, f"after {len(rows)} observations: {told}")
@@ -105,16 +95,12 @@ def frozen(nest: Any) -> Any:
 
 def scribble(nest: Any) -> None:
     """Writes other numbers into all arrays of a nest that can be written to."""
-    if isinstance(nest, dict):
-        nest = tuple(nest.values())
-    if isinstance(nest, tuple | list):
-        for part in nest:
-            scribble(part)
-    elif isinstance(nest, np.ndarray) and nest.flags.writeable:
-        if nest.dtype.kind == "b":
-            np.logical_not(nest, out=nest)
-        elif nest.dtype.kind in "iuf":
-            np.add(nest, 1, out=nest, casting="unsafe")
+    for leaf in gym_checks.leaves_of(nest):
+        if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
+            if leaf.dtype.kind == "b":
+                np.logical_not(leaf, out=leaf)
+            elif leaf.dtype.kind in "iuf":
+                np.add(leaf, 1, out=leaf, casting="unsafe")
 
 
 @contextlib.contextmanager

@@ -3,17 +3,17 @@
 import contextlib
 import copy
 import math
-import numbers
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from tfrl.environments import _elements, snapshots
+from tfrl._internal import arguments, gym_checks
+from tfrl.environments import snapshots
 from tfrl.environments.checking import (
     _comparisons,
     _contracts,
@@ -24,7 +24,7 @@ from tfrl.environments.checking import (
 
 _SHORT = 200
 _SLOW = 100.0
-_SUSPICIOUS = 3, 10
+_MANY, _LONG = 3, 10  # episodes of one length, and their steps, are no chance
 
 
 class EnvFinding(NamedTuple):
@@ -86,11 +86,9 @@ class EnvReport(NamedTuple):
         ]
         lines = [f"{self.env}: {', '.join(counts)}"]
         if math.isfinite(self.steps_per_second):
-            digits = 1 - math.floor(math.log10(max(self.steps_per_second, 1.0)))
-            lines[0] += f"; about {round(self.steps_per_second, digits):,.0f} steps a"
-            lines[0] += " second"
-        for found in self.findings:
-            lines.append(f"  {found.level} {found.name}: {found.what}; {found.remedy}")
+            speed = float(f"{self.steps_per_second:.2g}")
+            lines[0] += f"; about {speed:,.0f} steps a second"
+        lines += [f"  {x.level} {x.name}: {x.what}; {x.remedy}" for x in self.findings]
         lines += [f"  not looked at: {reason}" for reason in self.skipped]
         return "\n".join(lines)
 
@@ -151,9 +149,9 @@ def check_env(
         (['observation_choice'], 'the observation of step 1 is 3 (int), not an int in \
 [0, 2] as `observation_space` says')
     """
-    _check_number("n_steps", n_steps, 1)
-    _check_number("seed", seed, 0)
-    examination = _Examination(env, int(n_steps), int(seed), render)
+    n_steps = arguments.check_whole_number("check_env", "n_steps", n_steps, 1)
+    seed = arguments.check_whole_number("check_env", "seed", seed, 0)
+    examination = _Examination(env, n_steps, seed, render)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         examination.run()
@@ -189,20 +187,24 @@ class _Examination:
 
     def run(self) -> None:
         """Looks from the outside in; what breaks the basic rules is not played."""
-        env = self._env
+        env, faults = self._env, self._faults
         self._add(_contracts.faults_of_spaces(env))
         spaces: Any = ()
-        if "no_space" not in self._faults:
+        if "no_space" not in faults:
             spaces = copy.deepcopy((env.observation_space, env.action_space))
             self._add(_contracts.faults_of_signature(env))
             self._add(_contracts.faults_of_metadata(env))
-        if not {"no_space", "bounds", "reset_arguments"} & set(self._faults):
+        basic = {"no_space", "bounds", "reset_arguments"}
+        if not basic & set(faults):
             self._add(_contracts.faults_of_returns(env, self._seed))
-        basic = {"no_space", "bounds", "reset_arguments", "reset_return", "step_return"}
-        if not (basic | {"raises"}) & set(self._faults):
-            self._watch(spaces)
+        if not (basic | {"reset_return", "step_return", "raises"}) & set(faults):
+            self._add(self._played(*spaces))
             self._compare()
-            self._leave()
+            self._add(self._left_behind())
+            if self._is_drawn:
+                self._add(self._drawn())
+            if env is not self._given:
+                self._add(self._closed())
         else:
             self._skipped.append("episodes, as long as the errors above stand")
         if env is not self._given:
@@ -211,62 +213,52 @@ class _Examination:
 
     def report(self) -> EnvReport:
         """Returns what was found."""
+        tables = (("error", _remedies.ERRORS), ("warning", _remedies.WARNINGS))
         findings = [
             EnvFinding(level, name, self._faults[name], remedies[name])
-            for level, remedies in (
-                ("error", _remedies.ERRORS),
-                ("warning", _remedies.WARNINGS),
-            )
+            for level, remedies in tables
             for name in remedies
             if name in self._faults
         ]
         skipped = tuple(self._skipped)
         return EnvReport(self._name, tuple(findings), skipped, self._speed)
 
-    def _add(self, faults: Iterator[_contracts.Fault]) -> None:
+    def _add(self, faults: Iterable[_contracts.Fault]) -> None:
         try:
             for name, told in faults:
                 self._faults.setdefault(name, told)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            self._faults.setdefault("raises", told)
+            self._faults.setdefault("raises", _in_words(error))
 
-    def _watch(self, spaces: Any) -> None:
+    def _played(self, *spaces: gym.Space) -> Iterator[_contracts.Fault]:
         env = self._env
-        watch = _watch.Watch(spaces[0])
+        watch = _watch.Watch(env, *spaces)
         start = time.perf_counter()
-        tape = _tapes.play(env, self._seed, self._n_steps, watch=watch)
+        tape = _tapes.play(watch, self._seed, self._n_steps)
         seconds = time.perf_counter() - start
-        self._add(iter(watch.faults.items()))
+        yield from watch.faults.items()
         if tape.raised is not None:
-            self._faults["raises"] = tape.raised
-        if spaces != (env.observation_space, env.action_space):
-            now = env.observation_space, env.action_space
+            yield "raises", tape.raised
+        now = env.observation_space, env.action_space
+        if spaces != now:
             told = f"{spaces[0]}, {spaces[1]} became {now[0]}, {now[1]}"
-            self._faults["space_changes"] = told
+            yield "space_changes", told
         if watch.n_steps:
             self._speed = watch.n_steps / max(seconds, 1e-9)
-            if self._speed < _SLOW:
-                told = f"about {self._speed:.3g} steps a second"
-                self._faults["slow"] = told
+        if self._speed < _SLOW:
+            yield "slow", f"about {self._speed:.3g} steps a second"
         if watch.n_steps >= 20 and watch.is_constant():
             told = f"all observations of {watch.n_steps} steps are the same"
-            self._faults["observation_constant"] = told
-        self._look_at_ends(tape, watch.n_steps)
-
-    def _look_at_ends(self, tape: _tapes.Tape, n_steps: int) -> None:
+            yield "observation_constant", told
         lengths = {length for length, _ in tape.ends}
         is_true = not any(truncated for _, truncated in tape.ends)
-        many, long = _SUSPICIOUS
-        if is_true and len(tape.ends) >= many and len(lengths) == 1:
+        if is_true and len(tape.ends) >= _MANY and len(lengths) == 1:
             (length,) = lengths
-            if length >= long:
-                told = (
-                    f"all {len(tape.ends)} episodes were terminated, and not truncated"
-                )
-                self._faults["time_limit"] = f"{told}, after {length} steps"
-        if not tape.ends and n_steps >= 1000 and not _has_time_limit(self._env):
-            self._faults["endless"] = f"no episode ended within {n_steps} steps"
+            told = f"all {len(tape.ends)} episodes were terminated, and not truncated"
+            if length >= _LONG:
+                yield "time_limit", f"{told}, after {length} steps"
+        if not tape.ends and watch.n_steps >= 1000 and not _has_time_limit(env):
+            yield "endless", f"no episode ended within {watch.n_steps} steps"
 
     def _compare(self) -> None:
         if self._make is None:
@@ -275,36 +267,33 @@ class _Examination:
                 "function that makes it"
             )
             return
-        told = (self._make, self._seed, min(self._n_steps, _SHORT))
-        self._add(_comparisons.faults_of_sharing(*told))
+        n_steps = min(self._n_steps, _SHORT)
+        compared = _comparisons.Comparisons(self._make, self._seed, n_steps)
+        self._add(compared.faults_of_sharing())
         if getattr(self._env.spec, "nondeterministic", False):
             self._skipped.append("whether episodes repeat: it is registered as not so")
         elif "shared_state" not in self._faults:
-            self._add(_comparisons.faults_of_repeating(*told))
-            self._add(_comparisons.faults_of_reseeding(*told))
-        self._add(_comparisons.faults_of_ends(*told))
+            self._add(compared.faults_of_repeating())
+            self._add(compared.faults_of_reseeding())
 
-    def _leave(self) -> None:
-        env = self._env
-        reason = snapshots.uncapturable(env)
+    def _left_behind(self) -> Iterator[_contracts.Fault]:
+        reason = snapshots.uncapturable(self._env)
         if reason is not None:
-            self._faults["not_capturable"] = reason
+            yield "not_capturable", reason
         if callable(self._given):
             try:
                 cloudpickle.dumps(self._given)
             except Exception as error:
-                self._faults["not_sendable"] = f"{type(error).__name__}: {error}"
-        if self._is_drawn:
-            self._draw()
-        if env is self._given:
-            return
-        try:
-            env.close()
-            env.close()
-        except Exception as error:
-            self._faults["close_fails"] = f"{type(error).__name__}: {error}"
+                yield "not_sendable", _in_words(error)
 
-    def _draw(self) -> None:
+    def _closed(self) -> Iterator[_contracts.Fault]:
+        try:
+            self._env.close()
+            self._env.close()
+        except Exception as error:
+            yield "close_fails", _in_words(error)
+
+    def _drawn(self) -> Iterator[_contracts.Fault]:
         modes, env = self._env.metadata.get("render_modes") or (), self._env
         if env.render_mode != "rgb_array":
             if not isinstance(self._given, str) or "rgb_array" not in modes:
@@ -315,12 +304,16 @@ class _Examination:
             env.reset(seed=self._seed)
             image = env.render()
         except Exception as error:
-            self._faults["render"] = f"{type(error).__name__}: {error}"
+            yield "render", _in_words(error)
             return
         is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8
         if not is_image or image.ndim != 3 or image.shape[-1] != 3:
-            told = _elements.described(image)
-            self._faults["render"] = f"in mode 'rgb_array' it returned {told}"
+            told = gym_checks.described(image)
+            yield "render", f"in mode 'rgb_array' it returned {told}"
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _maker(env: Any) -> Callable[[], Any] | None:
@@ -343,17 +336,14 @@ def _made(env_id: str, **kwargs: Any) -> gym.Env:
         return gym.make(env_id, disable_env_checker=True, **kwargs)
     except (gym.error.Error, ImportError) as error:
         module, _, name = env_id.rpartition(":")
-        told = f"{error}".rstrip(".")
-        advice = (
-            "check the spelling, or install or import what it needs ('module:Name-v0' "
-            "imports a module)"
-        )
+        told, advice = f"{error}".rstrip("."), "install or import what it needs"
         if module and isinstance(error, gym.error.UnregisteredEnv):
             told = f"{module!r} was imported, and registers no {name!r}"
-            advice = f"check the spelling, or call `gymnasium.register` in {module!r}"
+            advice = f"call `gymnasium.register` in {module!r}"
         raise ValueError(
             "`check_env`: `env` expected an environment that can be made; got "
-            f"{env_id!r}: {told}; {advice}"
+            f"{env_id!r}: {told}; check the spelling, or {advice} ('module:Name-v0' "
+            "imports a module)"
         ) from error
 
 
@@ -363,12 +353,3 @@ def _has_time_limit(env: Any) -> bool:
             return True
         env = env.env
     return False
-
-
-def _check_number(name: str, value: Any, low: int) -> None:
-    # Not by `tfrl.core.checks`: this room works without TensorFlow.
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or int(value) < low:
-        raise (ValueError if whole else TypeError)(
-            f"`check_env`: `{name}` expected an int of at least {low}; got {value!r}"
-        )

@@ -14,6 +14,17 @@ Steps = Mapping[int, tuple[int, float]]
 _FINAL_VALUES = {_known_chain.TRUE_END: 11.0, _known_chain.TIME_LIMIT: 7.0}
 _TWICE, _MISSING = ("once more", "n times more", "twice"), ("once", "never")
 _ENDS = ("nothing", "last", "next")
+# Before what is bootstrapped from after m of up to n steps stands gamma to the power
+# of a * m + b * n + c, for these a, b and c.
+_EXPONENTS = {
+    "right": (1, 0, 0),
+    "once more": (1, 0, 1),
+    "n times more": (1, 1, 0),
+    "twice": (2, 0, 0),
+    "n": (0, 1, 0),
+    "once": (0, 0, 1),
+    "never": (0, 0, 0),
+}
 _REWARDS = ("previous", "previous or 0", "next", "next or 0")
 
 
@@ -22,7 +33,7 @@ class Rule(NamedTuple):
 
     Attributes:
         n_steps: the most steps whose rewards are summed.
-        exponent: of gamma before what is bootstrapped from, see `_exponent`.
+        exponent: of gamma before what is bootstrapped from, see `_EXPONENTS`.
         at_true_end: what is bootstrapped from: nothing, the last or the next state.
         at_time_limit: the same.
         through_resets: whether the last state leads on to the next episode's first.
@@ -69,13 +80,8 @@ def _rules() -> Iterator[Rule]:
     right = ("nothing", "last")
     for rewards, mask in itertools.product(_REWARDS, (right, ("nothing", "nothing"))):
         yield Rule(1, "right", *mask, rewards=rewards)
-    masks = (
-        right,
-        ("last", "last"),
-        ("nothing", "nothing"),
-        ("nothing", "next"),
-        ("next", "next"),
-    )
+    wrong_masks = (("last",) * 2, ("nothing",) * 2, ("nothing", "next"), ("next",) * 2)
+    masks = (right, *wrong_masks)
     wrong = (*_TWICE, *_MISSING, "n")
     for n_steps in range(2, _known_chain.LENGTH + 1):
         for exponent, mask in itertools.product(wrong, masks):
@@ -119,7 +125,7 @@ def values(
             onward[state, target] = factor
     for end, value in _FINAL_VALUES.items():
         if rule.through_resets:
-            factor = gamma ** _exponent(rule, 1)
+            factor = _discount(rule, gamma, 1)
             onward[end, _known_chain.first_after(end)] = factor
         else:
             constant[end] = value * scale(steps)
@@ -144,21 +150,12 @@ def _window(rule: Rule, gamma: float, steps: Steps, state: int) -> Any:
                 break
             target = first
         state = target
-    return total, gamma ** _exponent(rule, m), target
+    return total, _discount(rule, gamma, m), target
 
 
-def _exponent(rule: Rule, m: int) -> int:
-    """That of gamma before what is bootstrapped from after m steps."""
-    exponents = {
-        "right": m,
-        "once more": m + 1,
-        "n times more": m + rule.n_steps,
-        "twice": 2 * m,
-        "n": rule.n_steps,
-        "once": 1,
-        "never": 0,
-    }
-    return exponents[rule.exponent]
+def _discount(rule: Rule, gamma: float, m: int) -> float:
+    of_m, of_n, more = _EXPONENTS[rule.exponent]
+    return gamma ** (of_m * m + of_n * rule.n_steps + more)
 
 
 def _reward(rule: Rule, steps: Steps, state: int) -> float:
@@ -166,9 +163,9 @@ def _reward(rule: Rule, steps: Steps, state: int) -> float:
         return steps[state][1]
     ends = {end: _known_chain.first_after(end) for end in _FINAL_VALUES}
     follower = {s: ends.get(after, after) for s, (after, _) in steps.items()}
-    crosses = {s: after in ends for s, (after, _) in steps.items()}
-    other, crossed = follower[state], crosses[state]
     if rule.rewards.startswith("previous"):
-        other = {after: s for s, after in follower.items()}[state]
-        crossed = crosses[other]
+        before = {after: s for s, after in follower.items()}[state]
+        other, crossed = before, steps[before][0] in ends
+    else:
+        other, crossed = follower[state], steps[state][0] in ends
     return 0.0 if crossed and rule.rewards.endswith("0") else steps[other][1]

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.training.checking import _chain_rules, _known_chain
 
 _BATCH_SIZE = 256
@@ -29,11 +29,11 @@ _ADVICE = {
     "done_only_mask": "a time limit is taken for a true end: mask by `terminated`, "
     "never by `terminated | truncated`",
     "reset_observation": "after a time limit the next observation is a reset's: keep "
-    "the last one, as `tfrl.environments.Stepper` does",
+    "the last one, as `tfrl.host.Stepper` does",
     "leak_across_episodes": "what follows an end is taken from the next episode: stop "
     "there, and mask it by `terminated`",
     "reset_rows": "steps in which the environment only reset itself are learned from: "
-    "leave them out, as `tfrl.environments.Stepper` marks them in `valid`",
+    "leave them out, as `tfrl.host.Stepper` marks them in `valid`",
     "reward_off_by_one": "rewards are those of the step before or after: keep with an "
     "action the reward that `step` returned for it",
     "short_windows": "what is bootstrapped from is discounted by gamma ** n even after "
@@ -168,15 +168,9 @@ def check_learner(
 
 
 def _buffer(where: str, buffer: Any, played: Any) -> Any:
-    def keeps(value: Any) -> bool:
-        return hasattr(value, "add") and hasattr(value, "sample")
-
-    made = buffer
-    if not isinstance(buffer, type) and keeps(buffer):
-        return buffer
-    if callable(buffer):
-        made = buffer(played)
-    if not keeps(made):
+    is_made = hasattr(buffer, "sample") and not isinstance(buffer, type)
+    made = buffer if is_made or not callable(buffer) else buffer(played)
+    if not (hasattr(made, "add") and hasattr(made, "sample")):
         raise TypeError(
             f"`{where}`: `buffer` expected the methods `add` and `sample`, or a "
             f"function that makes what has them; got {made!r}; write a class of both"
@@ -242,10 +236,10 @@ class _Judge:
         tried = set()
         for rule in _chain_rules.RULES:
             values = _chain_rules.values(rule, self._gamma, self._steps)
-            key = (
-                None if values is None else np.round(values / self._scale, 9).tobytes()
-            )
-            if key not in tried and self._vanishes(rule, {}):
+            if values is None:
+                continue
+            key = np.round(values / self._scale, 9).tobytes()
+            if key not in tried and self._at(values) <= _ZERO * self._unit:
                 return rule
             tried.add(key)
         return None
@@ -256,11 +250,17 @@ class _Judge:
         Those of episodes that end truly, and the last before a time limit.
         """
         values = _chain_rules.values(rule, self._gamma, self._steps)
+
+        def vanishes(state: int) -> bool:
+            free = {state: values[state] + self._scale}
+            moved = _chain_rules.values(rule, self._gamma, self._steps, free)
+            return moved is not None and self._at(moved) <= _ZERO * self._unit
+
         return {
             state
             for state, (after, _) in self._steps.items()
             if state < _known_chain.TRUE_END or after == _known_chain.TIME_LIMIT
-            if self._vanishes(rule, {state: values[state] + self._scale})
+            if vanishes(state)
         }
 
     def mixes_episodes(self, rule: _chain_rules.Rule) -> bool:
@@ -291,10 +291,6 @@ class _Judge:
         """Tells whether losses depend on observations that were never shown."""
         far = 1000.0 * self._scale
         return self._at(self._right, unknown=0.0) != self._at(self._right, far)
-
-    def _vanishes(self, rule: _chain_rules.Rule, free: dict[int, float]) -> bool:
-        values = _chain_rules.values(rule, self._gamma, self._steps, free)
-        return values is not None and self._at(values) <= _ZERO * self._unit
 
     def _at(self, values: np.ndarray, unknown: float = 0.0) -> float:
         self._table.assign(np.append(values, unknown))

@@ -126,23 +126,19 @@ def _check_alike(where: str, target: pathlib.Path, fresh: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
-    if not file_locks.has_posix_files():
-        # Folders cannot be opened there. Names keep apart; what is left stays.
-        if not wait:
-            raise BlockingIOError
-        yield
-        return
-    held = os.open(folder, os.O_RDONLY)
-    try:
+    """Holds a folder's lock; where there is none, the names alone keep apart."""
+    with contextlib.ExitStack() as held:
         try:
-            file_locks.lock_file(held, wait=wait)
+            if not file_locks.has_posix_files():
+                raise BlockingIOError  # Folders cannot be opened there.
+            file = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, file)
+            file_locks.lock_file(file, wait=wait)
         except OSError:
-            # Some network disks know no locks: there only the names keep apart.
+            # Some network disks know no locks.
             if not wait:
                 raise
         yield
-    finally:
-        os.close(held)
 
 
 def _clear(target: pathlib.Path) -> None:

@@ -6,11 +6,12 @@ import pathlib
 import platform
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfrl.core import specs
 from tfrl.training.serializing import _typed_json
@@ -19,8 +20,6 @@ _FORMAT = 1
 _MEMBER = "tfrl_golden.json"
 _ROWS, _STEPS = 8, 5
 _MOST_BYTES = 1 << 28
-_KINDS = {"tolerance": float, "xla_ops": list, "digests": dict, "endpoints": dict}
-_PACKAGES = ("tfrl", "keras", "tensorflow_probability", "numpy")
 
 
 def example(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
@@ -40,27 +39,23 @@ def example(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
         >>> array.shape, array.min(), array.max()
         ((8, 2), np.int64(3), np.int64(4))
     """
-    free = [_ROWS, *[_STEPS] * spec.shape.rank]
     shape = [
-        free[axis] if size is None else size for axis, size in enumerate(spec.shape)
+        (_ROWS, _STEPS)[axis > 0] if size is None else size
+        for axis, size in enumerate(spec.shape)
     ]
-    dtype = spec.dtype.as_numpy_dtype
-    low: Any = np.float64(-np.inf)
-    high: Any = np.float64(np.inf)
-    if not spec.dtype.is_floating:
-        low, high = np.int64(0), np.int64(1)
+    is_float, dtype = spec.dtype.is_floating, spec.dtype.as_numpy_dtype
+    low, high = (-np.inf, np.inf) if is_float else (0, 1)
     if isinstance(spec, specs.BoundedTensorSpec):
         low, high = spec.minimum, spec.maximum
-    if not spec.dtype.is_floating:
-        first, last = (x.astype(object) for x in (low, high))
-        counts = np.minimum(last - first, 1000).astype(np.int64) + 1
-        offsets = rng.integers(0, np.broadcast_to(counts, shape))
-        return np.asarray(np.broadcast_to(first, shape) + offsets).astype(dtype)
+    if not is_float:
+        first, last = (np.asarray(x).astype(object) for x in (low, high))
+        counts = np.asarray(np.minimum(last - first, 1000), np.int64) + 1
+        drawn = first + rng.integers(0, np.broadcast_to(counts, shape))
+        return np.asarray(drawn).astype(dtype)
     low, high = (np.broadcast_to(x, shape).astype(np.float64) for x in (low, high))
     with np.errstate(all="ignore"):
-        is_narrow = high - low < 1e3
         uniform = low + (high - low) * rng.random(shape)
-    drawn = np.where(is_narrow, uniform, rng.standard_normal(shape))
+        drawn = np.where(high - low < 1e3, uniform, rng.standard_normal(shape))
     if spec.shape.rank and spec.shape[0] is None:
         drawn[0] = 0.0
     return np.clip(drawn, low, high).astype(dtype)
@@ -90,25 +85,21 @@ def examples(
     """
     if given is None:
         rng = np.random.default_rng(0)
-        found = {}
+        drawn = {}
         for name, spec in specifications.items():
             if name == "seed" and spec.dtype == tf.int32:
-                bound = 2**31
-                spec = specs.BoundedTensorSpec(
-                    spec.shape, spec.dtype, -bound, bound - 1
-                )
-            found[name] = example(spec, rng)
-        return found
+                bounds = -(2**31), 2**31 - 1
+                spec = specs.BoundedTensorSpec(spec.shape, spec.dtype, *bounds)
+            drawn[name] = example(spec, rng)
+        return drawn
     if set(given) != set(specifications):
         raise ValueError(
             f"`{where}`: `examples` expected an array for each of "
             f"{sorted(specifications)}; got {sorted(given)}; give all, or none"
         )
-    arrays = {
-        name: np.asarray(given[name], spec.dtype.as_numpy_dtype)
-        for name, spec in specifications.items()
-    }
+    arrays = {}
     for name, spec in specifications.items():
+        arrays[name] = np.asarray(given[name], spec.dtype.as_numpy_dtype)
         if not spec.shape.is_compatible_with(arrays[name].shape):
             raise ValueError(
                 f"`{where}`: `examples` expected shape {spec.shape} of {name!r}; got "
@@ -150,11 +141,52 @@ def answers(
                 variable.assign(value)
 
 
+def recorded(
+    where: str,
+    name: str,
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    variables: Sequence[Any],
+) -> dict[str, Any]:
+    """Returns what is kept of an endpoint: golden inputs and outputs.
+
+    Args:
+        where: name of the function that exports.
+        name: of the endpoint.
+        function: as of `answers`.
+        given: as of `answers`.
+        variables: as of `answers`.
+
+    Raises:
+        ValueError: if it cannot answer, or by NaN alone.
+
+    Example:
+        >>> given = {"x": np.float32(2)}
+        >>> recorded("export", "call", lambda x: {"y": 2 * x}, given, [])["outputs"]
+        {'y': array(4., dtype=float32)}
+    """
+    fault = f"`{where}`: `examples` expected inputs"
+    try:
+        outputs = answers(function, given, variables)
+    except tf.errors.OpError as error:
+        # The last lines of the message tell what happened, and in which node.
+        lines = error.message.split("\t [[")[0].split("\n\n")
+        raise ValueError(
+            f"{fault} that endpoint {name!r} can answer; got "
+            f"{' '.join(lines[-1].split())[:300]}; give others, and look whether all "
+            "weights are finite"
+        ) from error
+    for output, value in outputs.items():
+        if value.size and np.all(value != value):
+            raise ValueError(
+                f"{fault} to which endpoint {name!r} has an answer; got NaN alone as "
+                f"{output!r}; give others"
+            )
+    return {"inputs": given, "outputs": outputs}
+
+
 def write(
-    path: pathlib.Path,
-    goldens: Mapping[str, Mapping[str, Any]],
-    tolerance: float,
-    xla_ops: Sequence[str] = (),
+    path: pathlib.Path, goldens: Mapping[str, Mapping[str, Any]], tolerance: float
 ) -> None:
     """Puts inputs and outputs into an exported model, with digests of what is there.
 
@@ -163,9 +195,8 @@ def write(
 
     Args:
         path: folder or file.
-        goldens: `inputs` and `outputs`, arrays by name, by endpoint.
+        goldens: by endpoint what `recorded` returned.
         tolerance: that belongs to them.
-        xla_ops: what only runs where XLA does.
 
     Raises:
         OSError: if the disk refuses.
@@ -177,14 +208,14 @@ def write(
         >>> read("verify", folder)["tolerance"]
         1e-05
     """
+    versions = {each.__name__: each.__version__ for each in (keras, np, tf, tfp)}
     text = _typed_json.to_json(
         {
             "format": _FORMAT,
-            "versions": _versions(),
+            "versions": {"python": platform.python_version(), **versions},
             "tolerance": float(tolerance),
-            "xla_ops": list(xla_ops),
             "digests": digests(path),
-            "endpoints": {name: dict(golden) for name, golden in goldens.items()},
+            "endpoints": dict(goldens),
         }
     )
     if path.is_dir():
@@ -195,15 +226,6 @@ def write(
             # Of the year 1980: no two exports differ by their time.
             member = zipfile.ZipInfo(_MEMBER)
             archive.writestr(member, text, zipfile.ZIP_DEFLATED)
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "tensorflow": tf.__version__}
-    for package in _PACKAGES:
-        # A checkout on the path has no metadata.
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
 
 
 def read(where: str, path: pathlib.Path) -> dict[str, Any]:
@@ -227,61 +249,45 @@ def read(where: str, path: pathlib.Path) -> dict[str, Any]:
         ...
     """
     try:
-        if path.is_dir():
-            file = path / "assets.extra" / _MEMBER
-            _check_size(file.stat().st_size)
-            text = file.read_bytes()
-        else:
-            with zipfile.ZipFile(path) as archive:
-                _check_size(archive.getinfo(_MEMBER).file_size)
-                text = archive.read(_MEMBER)
+        record = _typed_json.from_json(_text_of(path))
+        _check_record(record)
     except Exception as error:
         # Of a hostile file, anything may go wrong in any way.
         raise ValueError(
-            f"`{where}`: `path` expected what `export_model` wrote; got {str(path)!r}; "
-            f"export it again: {error}"
+            f"`{where}`: `path` expected what `export_model` wrote, with undamaged "
+            f"golden outputs of format {_FORMAT}; got {str(path)!r} ({error}); export "
+            "it again, or use the version of tfrl that wrote it"
         ) from error
-    try:
-        record = _typed_json.from_json(text)
-    except ValueError as error:
-        raise ValueError(
-            f"`{where}`: `path` expected undamaged golden outputs; got those of "
-            f"{str(path)!r}, damaged ({error}); export it again"
-        ) from error
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
-        raise ValueError(
-            f"`{where}`: `path` expected golden outputs of format {_FORMAT}; got those "
-            f"of {str(path)!r}; verify it by the version of tfrl that wrote it"
-        )
-    if not all(isinstance(record.get(key), kind) for key, kind in _KINDS.items()):
-        raise ValueError(
-            f"`{where}`: `path` expected golden outputs with {list(_KINDS)}; got "
-            f"{list(record)} in {str(path)!r}; export it again"
-        )
-    for name, golden in record["endpoints"].items():
-        if not all(_is_arrays(golden, key) for key in ("inputs", "outputs")):
-            raise ValueError(
-                f"`{where}`: `path` expected golden inputs and outputs, by name, "
-                f"of endpoint {name!r} in {str(path)!r}; got something else; export it "
-                "again"
-            )
     return record
 
 
-def _is_arrays(golden: Any, key: str) -> bool:
-    """Whether there is a mapping of arrays; an input may be a nest of them."""
-    arrays = golden.get(key) if isinstance(golden, Mapping) else None
-    if not isinstance(arrays, Mapping):
-        return False
-    leaves = list(arrays.values())
-    if key == "inputs":
-        leaves = tf.nest.flatten(leaves)
-    return all(isinstance(leaf, np.ndarray | np.generic) for leaf in leaves)
+def _text_of(path: pathlib.Path) -> bytes:
+    with contextlib.ExitStack() as opened:
+        if path.is_dir():
+            file: Any = opened.enter_context(
+                (path / "assets.extra" / _MEMBER).open("rb")
+            )
+        else:
+            archive = opened.enter_context(zipfile.ZipFile(path))
+            file = opened.enter_context(archive.open(_MEMBER))
+        text = file.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"golden outputs of more than {_MOST_BYTES} bytes")
+    return text
 
 
-def _check_size(size: int) -> None:
-    if size > _MOST_BYTES:
-        raise ValueError(f"golden outputs of {size} bytes")
+def _check_record(record: Any) -> None:
+    """Raises unless a record is as `write` writes it; an input may be a nest."""
+    if record["format"] != _FORMAT:
+        raise ValueError(f"they are of format {record['format']}")
+    is_whole = isinstance(record["digests"], dict)
+    is_whole &= isinstance(record["tolerance"], float)
+    for golden in record["endpoints"].values():
+        arrays = tf.nest.flatten(dict(golden["inputs"]))
+        arrays += dict(golden["outputs"]).values()
+        is_whole &= all(isinstance(each, np.ndarray | np.generic) for each in arrays)
+    if not is_whole:
+        raise ValueError("they hold something else")
 
 
 def digests(path: pathlib.Path) -> dict[str, str]:
@@ -303,19 +309,11 @@ def digests(path: pathlib.Path) -> dict[str, str]:
     """
     if path.is_dir():
         files = sorted(x for x in path.rglob("*") if x.is_file() and x.name != _MEMBER)
-        found = {}
-        for file in files:
-            with file.open("rb") as opened:
-                found[file.relative_to(path).as_posix()] = _digest(opened)
-        return found
+        return {x.relative_to(path).as_posix(): _digest(x.open("rb")) for x in files}
     if path.suffix == ".keras":
         with zipfile.ZipFile(path) as archive:
-            found = {}
-            for name in archive.namelist():
-                if name != _MEMBER:
-                    with archive.open(name) as member:
-                        found[name] = _digest(member)
-            return found
+            names = [name for name in archive.namelist() if name != _MEMBER]
+            return {name: _digest(archive.open(name)) for name in names}
     data = path.read_bytes()
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -324,4 +322,5 @@ def digests(path: pathlib.Path) -> dict[str, str]:
 
 
 def _digest(file: Any) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()
+    with file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

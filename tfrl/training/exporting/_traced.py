@@ -2,13 +2,13 @@
 
 import itertools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
 
-from tfrl.training.exporting import _reproducible
+from tfrl.training.exporting import _saved_graph
 
 # Ops that call Python: they are saved, and die when they are served.
 _HOST_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
@@ -28,13 +28,13 @@ def named_leaves(nest: Any, name: str) -> Iterator[tuple[str, Any]]:
         >>> list(named_leaves({"b": (1, 2), "a": 3}, "x"))
         [('x_a', 3), ('x_b_0', 1), ('x_b_1', 2)]
     """
-    parts: list[tuple[Any, Any]]
+    parts: Iterable[tuple[Any, Any]]
     if isinstance(nest, Mapping):
-        parts = [(key, nest[key]) for key in sorted(nest)]
+        parts = sorted(nest.items(), key=lambda pair: pair[0])
     elif isinstance(nest, tuple) and hasattr(nest, "_fields"):
-        parts = list(zip(nest._fields, nest, strict=True))
+        parts = zip(nest._fields, nest, strict=True)
     elif isinstance(nest, tuple | list):
-        parts = list(enumerate(nest))
+        parts = enumerate(nest)
     else:
         yield name, nest
         return
@@ -43,14 +43,11 @@ def named_leaves(nest: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def input_specs(where: str, inputs: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
-    """Returns the specs of an endpoint's tensors by name, each with its name in it.
+    """Returns the specs of an endpoint's tensors by name, bounds kept.
 
     Args:
         where: name of the function that exports.
         inputs: nests of specs by argument.
-
-    Returns:
-        The specs, bounds kept.
 
     Raises:
         TypeError: if a leaf is no spec of numbers.
@@ -82,14 +79,7 @@ def _is_numeric(dtype: tf.DType) -> bool:
 
 
 def packed(inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns named leaves as the nests of the arguments.
-
-    Args:
-        inputs: nests by argument.
-        given: leaves by joined name.
-
-    Returns:
-        Nests of the leaves by argument.
+    """Returns leaves by joined name as the nests of the arguments, like `inputs`.
 
     Example:
         >>> packed({"x": (0, 0)}, {"x_0": 3, "x_1": 4})
@@ -103,67 +93,11 @@ def packed(inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def trace(
-    where: str, name: str, function: Callable[..., Any], inputs: Mapping[str, Any]
-) -> Any:
-    """Returns an endpoint as a concrete function of flat named tensors.
-
-    Args:
-        where: name of the function that exports.
-        name: of the endpoint.
-        function: takes `inputs` by their names.
-        inputs: nests of specs by argument.
-
-    Returns:
-        A concrete function that returns a dictionary of tensors.
-
-    Raises:
-        TypeError: if an output is no tensor, or as `input_specs`.
-        ValueError: if the function makes variables or calls Python when it runs, or as
-            `input_specs`.
-
-    Example:
-        >>> traced = trace("export", "exp", tf.exp, {"x": tf.TensorSpec([None])})
-        >>> traced(x=tf.zeros([2]))["output_0"].numpy()
-        array([1., 1.], dtype=float32)
-    """
-    fault = f"`{where}`: endpoint {name!r} expected"
-    specs = input_specs(where, inputs)
-
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise ValueError(
-            f"{fault} a function whose layers and modules are built; got one that "
-            "makes variables when it is called; call it once before"
-        )
-
-    @tf.function(autograph=False)
-    def serve(**given: tf.Tensor) -> dict[str, tf.Tensor]:
-        with tf.variable_creator_scope(refuse):
-            outputs = function(**packed(inputs, given))
-        return _tensors(fault, outputs)
-
-    # Keras makes variables outside the graph.
-    with tf.variable_creator_scope(refuse):
-        traced = serve.get_concrete_function(
-            **{x: tf.TensorSpec(s.shape, s.dtype, x) for x, s in specs.items()}
-        )
-    calls = sorted(_HOST_OPS & _ops(traced.graph.as_graph_def()))
-    if calls:
-        raise ValueError(
-            f"{fault} TensorFlow ops alone; got {calls}, which call Python where there "
-            "will be none; write it without tf.numpy_function and tf.py_function"
-        )
-    return traced
-
-
 def output_leaves(outputs: Any) -> list[tuple[str, Any]]:
     """Returns the leaves of what a function returned under the names of outputs.
 
     Args:
         outputs: a dictionary, whose keys are names, or another nest.
-
-    Returns:
-        Pairs of names and leaves.
 
     Example:
         >>> output_leaves((1, {"a": 2})), output_leaves({"a": 2})
@@ -175,8 +109,72 @@ def output_leaves(outputs: Any) -> list[tuple[str, Any]]:
     return list(named_leaves(nest, "output"))
 
 
+def trace(
+    where: str, name: str, function: Callable[..., Any], inputs: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """Returns an endpoint as a concrete function of flat named tensors.
+
+    Args:
+        where: name of the function that exports.
+        name: of the endpoint.
+        function: takes `inputs` by their names.
+        inputs: nests of specs by argument.
+
+    Returns:
+        A concrete function that returns a dictionary of tensors, and a nest like that
+        which the endpoint returned.
+
+    Raises:
+        TypeError: if an output is no tensor, or as `input_specs`.
+        ValueError: if the function makes variables or calls Python when it runs, or as
+            `input_specs`.
+
+    Example:
+        >>> traced, _ = trace("export", "exp", tf.exp, {"x": tf.TensorSpec([None])})
+        >>> traced(x=tf.zeros([2]))["output_0"].numpy()
+        array([1., 1.], dtype=float32)
+    """
+    fault, structure = f"`{where}`: endpoint {name!r} expected", None
+    specs = input_specs(where, inputs)
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise ValueError(
+            f"{fault} a function whose layers and modules are built; got one that "
+            "makes variables when it is called; call it once before"
+        )
+
+    @tf.function(autograph=False)
+    def serve(**given: tf.Tensor) -> dict[str, tf.Tensor]:
+        nonlocal structure
+        with tf.variable_creator_scope(refuse):
+            outputs = function(**packed(inputs, given))
+        tensors = _tensors(fault, outputs)
+        structure = tf.nest.map_structure(lambda _: 0, outputs)
+        return tensors
+
+    # Keras makes variables outside the graph.
+    with tf.variable_creator_scope(refuse):
+        traced = serve.get_concrete_function(
+            **{x: tf.TensorSpec(s.shape, s.dtype, x) for x, s in specs.items()}
+        )
+    calls = sorted(_HOST_OPS & ops_of(traced))
+    if calls:
+        raise ValueError(
+            f"{fault} TensorFlow ops alone; got {calls}, which call Python where there "
+            "will be none; write it without tf.numpy_function and tf.py_function"
+        )
+    return traced, structure
+
+
+def ops_of(traced: Any) -> set[str]:
+    """Returns the types of the operations in a concrete function and all it calls."""
+    graph = traced.graph.as_graph_def()
+    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
+    return {node.op for nodes in bodies for node in nodes}
+
+
 def nested(traced: Any, inputs: Mapping[str, Any], outputs: Any) -> Any:
-    """Returns an endpoint as a function of one nest, as Keras calls layers.
+    """Returns an endpoint as a traced `tf.function` of one nest, as Keras calls layers.
 
     Args:
         traced: the endpoint as `trace` returned it.
@@ -184,13 +182,10 @@ def nested(traced: Any, inputs: Mapping[str, Any], outputs: Any) -> Any:
             nest as well as the dictionary.
         outputs: nest like what the endpoint returns.
 
-    Returns:
-        A `tf.function`, traced.
-
     Example:
         >>> inputs = {"x": (tf.TensorSpec([]), tf.TensorSpec([]))}
-        >>> traced = trace("export", "sum", lambda x: sum(x), inputs)
-        >>> serve = nested(traced, inputs, 0)
+        >>> traced, outputs = trace("export", "sum", lambda x: sum(x), inputs)
+        >>> serve = nested(traced, inputs, outputs)
         >>> serve((1.0, 2.0)).numpy(), serve({"x": (1.0, 2.0)}).numpy()
         (np.float32(3.0), np.float32(3.0))
     """
@@ -234,22 +229,16 @@ def _tensors(fault: str, outputs: Any) -> dict[str, tf.Tensor]:
     return found
 
 
-def _ops(graph: Any) -> set[str]:
-    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
-    return {node.op for nodes in bodies for node in nodes}
-
-
 def save(
     where: str,
     functions: Mapping[str, Any],
     resources: list[Any],
     folder: pathlib.Path,
     serve: Any = None,
-) -> list[str]:
+) -> None:
     """Writes concrete functions as a SavedModel with a signature for each.
 
-    All variables that they use are saved with it. What is written is settled by
-    `_reproducible.settle`.
+    All variables that they use are saved with it.
 
     Args:
         where: name of the function that exports.
@@ -258,21 +247,19 @@ def save(
         folder: to create.
         serve: a `tf.function` of `nested`, the attribute of that name.
 
-    Returns:
-        The ops in it that only XLA knows, whose makers have no other form of them.
-
     Raises:
         ValueError: if a function uses something else that has a state.
 
     Example:
         >>> import tempfile
-        >>> traced = trace("export", "exp", tf.exp, {"x": tf.TensorSpec([None])})
+        >>> traced, _ = trace("export", "exp", tf.exp, {"x": tf.TensorSpec([None])})
         >>> folder = pathlib.Path(tempfile.mkdtemp(), "model")
         >>> save("export", {"exp": traced}, [], folder)
-        []
+        >>> list(tf.saved_model.load(folder).signatures)
+        ['exp']
     """
     module = tf.Module()
-    variables = map(_reproducible.variables_of, functions.values())
+    variables = map(_saved_graph.variables_of, functions.values())
     used = {id(x): x for x in itertools.chain.from_iterable(variables)}
     module.kept = list(used.values())
     module.resources = list(resources)
@@ -285,4 +272,4 @@ def save(
             f"`{where}`: `resources` expected all that endpoints use besides variables;"
             f" got {resources!r:.80}; add what holds it: {error}"
         ) from error
-    return _reproducible.settle(folder)
+    _saved_graph.settle(folder)

@@ -3,9 +3,9 @@
 import contextlib
 import contextvars
 import pathlib
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import keras
@@ -49,32 +49,14 @@ def check(
                 f"{state} in {str(path)!r}; export it again"
             )
     limit = record["tolerance"] if tolerance is None else tolerance
-    return _outside_strategies(
-        lambda: _compared(where, path, record["endpoints"], limit)
-    )
-
-
-def _outside_strategies(function: Callable[[], Any]) -> Any:
-    """Calls a function where no strategy is active.
-
-    What is loaded within one cannot be called there. Strategies belong to threads.
-    """
+    arguments = where, path, record["endpoints"], limit
     if not tf.distribute.has_strategy():
-        return function()
-    context, results, errors = contextvars.copy_context(), [], []
-
-    def run() -> None:
-        try:
-            results.append(context.run(function))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+        return _compared(*arguments)
+    # What is loaded within a strategy cannot be called there. Strategies belong to
+    # threads: another one has this one's settings, and no strategy.
+    with futures.ThreadPoolExecutor(1) as thread:
+        context = contextvars.copy_context()
+        return thread.submit(context.run, _compared, *arguments).result()
 
 
 def _compared(
@@ -183,13 +165,7 @@ def _opened(path: pathlib.Path) -> Iterator[dict[str, tuple[Any, Sequence[Any]]]
 
 
 def layer_answer(layer: Any) -> Callable[..., dict[str, Any]]:
-    """Returns the function from `inputs` of a layer to its named outputs.
-
-    Args:
-        layer: a built one.
-
-    Returns:
-        The function, of the layer outside training.
+    """Returns the function from `inputs` of a layer, outside training, to outputs.
 
     Example:
         >>> list(layer_answer(keras.layers.ReLU())(np.ones([1], "f")))

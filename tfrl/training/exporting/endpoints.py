@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfrl.core import specs
 from tfrl.distributions import modes, spec
 from tfrl.training.exporting import _golden, _traced
 
-_METHODS = ("sample", "log_prob", "mode", "mean", "entropy")
 _RESERVED = ("seed", "values")
 
 
@@ -105,31 +103,58 @@ def distribution_endpoints(
             "check the spelling"
         )
     parameters = _parameter_inputs(dist_spec)
-    seed = {"seed": tf.TensorSpec([2], tf.int32)}
     given = _golden.examples(where, _traced.input_specs(where, parameters), None)
     nests = _traced.packed(parameters, given)
-    values = _sample(dist_spec, tf.constant([0, 0]), **nests)["values"]
-    drawn = dict(_traced.named_leaves(values, "values"))
-    found = {
-        "sample": Endpoint(functools.partial(_sample, dist_spec), parameters | seed),
-        "log_prob": Endpoint(
-            functools.partial(_log_prob, dist_spec),
-            parameters | {"values": tf.nest.map_structure(_batched, values)},
-            {**given, **{name: np.asarray(value) for name, value in drawn.items()}},
-        ),
+    values = _ask(dist_spec, "sample", **nests, seed=tf.constant([0, 0]))["values"]
+    batches = tf.nest.map_structure(
+        lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), values
+    )
+    inputs = {
+        "sample": parameters | {"seed": tf.TensorSpec([2], tf.int32)},
+        "log_prob": parameters | {"values": batches},
     }
-    for name in _METHODS[2:]:
-        function = functools.partial(_FUNCTIONS[name], dist_spec)
-        wanted = name in (methods or ())
+    drawn = {x: np.asarray(y) for x, y in _traced.named_leaves(values, "values")}
+    examples = {"log_prob": {**given, **drawn}}
+    found = {}
+    for name in _METHODS if methods is None else methods:
+        ask = functools.partial(_ask, dist_spec, name)
+        if name in inputs:
+            found[name] = Endpoint(ask, inputs[name], examples.get(name))
+            continue
         try:
-            (told,) = function(**nests).values()
+            (told,) = ask(**nests).values()
         except (NotImplementedError, ValueError):
-            if wanted:
+            if methods is not None:
                 raise
             continue
-        if wanted or not _is_undefined(told):
-            found[name] = Endpoint(function, parameters)
-    return found if methods is None else {name: found[name] for name in methods}
+        if methods is not None or not _is_undefined(told):
+            found[name] = Endpoint(ask, parameters)
+    return found
+
+
+_METHODS: dict[str, Callable[..., dict[str, Any]]] = {
+    "sample": lambda dist, seed: dict(
+        zip(
+            ("values", "log_probs"),
+            dist.experimental_sample_and_log_prob(seed=seed),
+            strict=True,
+        )
+    ),
+    "log_prob": lambda dist, values: {"log_probs": dist.log_prob(values)},
+    "mode": lambda dist: {"values": modes.get_mode(dist)},
+    "mean": lambda dist: {"values": dist.mean()},
+    "entropy": lambda dist: {"entropies": dist.entropy()},
+}
+
+
+def _ask(
+    dist_spec: spec.DistributionSpec, method: str, /, **given: Any
+) -> dict[str, Any]:
+    """What a distribution of parameters tells, by the names of endpoints' outputs."""
+    more = {name: given.pop(name) for name in _RESERVED if name in given}
+    is_named = isinstance(dist_spec.input_params_spec, Mapping)
+    dist = dist_spec.build_distribution(given if is_named else given["parameters"])
+    return _METHODS[method](dist, **more)
 
 
 def _is_undefined(told: Any) -> bool:
@@ -138,21 +163,17 @@ def _is_undefined(told: Any) -> bool:
     return any(bool(tf.reduce_all(leaf != leaf)) for leaf in leaves)
 
 
-def _batched(leaf: Any) -> tf.TensorSpec:
-    return tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
-
-
-def _parameter(name: str, leaf: tf.TensorSpec) -> tf.TensorSpec:
-    """The spec of a batch, within bounds where nearly all parameters make sense."""
-    low, high = (0.1, 2.0) if leaf.dtype.is_floating else (1, 1)
-    if leaf.dtype.is_floating and name.endswith("probs"):
-        high = 0.9
-    return specs.BoundedTensorSpec([None, *leaf.shape], leaf.dtype, low, high)
-
-
 def _parameter_inputs(dist_spec: spec.DistributionSpec) -> dict[str, Any]:
+    """Specs of batches, within bounds where nearly all parameters make sense."""
+
+    def batched(name: str, leaf: tf.TensorSpec) -> tf.TensorSpec:
+        low, high = (0.1, 2.0) if leaf.dtype.is_floating else (1, 1)
+        if leaf.dtype.is_floating and name.endswith("probs"):
+            high = 0.9
+        return specs.BoundedTensorSpec([None, *leaf.shape], leaf.dtype, low, high)
+
     given = dist_spec.input_params_spec
-    leaves = [_parameter(*pair) for pair in _traced.named_leaves(given, "parameters")]
+    leaves = [batched(*pair) for pair in _traced.named_leaves(given, "parameters")]
     nest = tf.nest.pack_sequence_as(given, leaves)
     if not isinstance(nest, Mapping):
         nest = {"parameters": nest}
@@ -164,42 +185,3 @@ def _parameter_inputs(dist_spec: spec.DistributionSpec) -> dict[str, Any]:
             "them otherwise"
         )
     return dict(nest)
-
-
-def _built(dist_spec: spec.DistributionSpec, parameters: Mapping[str, Any]) -> Any:
-    if isinstance(dist_spec.input_params_spec, Mapping):
-        return dist_spec.build_distribution(parameters)
-    return dist_spec.build_distribution(parameters["parameters"])
-
-
-def _sample(
-    dist_spec: spec.DistributionSpec, seed: tf.Tensor, **parameters: Any
-) -> dict[str, Any]:
-    dist: tfp.distributions.Distribution = _built(dist_spec, parameters)
-    values, log_probs = dist.experimental_sample_and_log_prob(seed=seed)
-    return {"values": values, "log_probs": log_probs}
-
-
-def _log_prob(
-    dist_spec: spec.DistributionSpec, values: Any, **parameters: Any
-) -> dict[str, Any]:
-    return {"log_probs": _built(dist_spec, parameters).log_prob(values)}
-
-
-def _mode(dist_spec: spec.DistributionSpec, **parameters: Any) -> dict[str, Any]:
-    return {"values": modes.get_mode(_built(dist_spec, parameters))}
-
-
-def _mean(dist_spec: spec.DistributionSpec, **parameters: Any) -> dict[str, Any]:
-    return {"values": _built(dist_spec, parameters).mean()}
-
-
-def _entropy(dist_spec: spec.DistributionSpec, **parameters: Any) -> dict[str, Any]:
-    return {"entropies": _built(dist_spec, parameters).entropy()}
-
-
-_FUNCTIONS: dict[str, Callable[..., dict[str, Any]]] = {
-    "mode": _mode,
-    "mean": _mean,
-    "entropy": _entropy,
-}

@@ -2,7 +2,9 @@
 
 TensorFlow prints a concrete function and all that it calls as one module, of which
 shapes are inferred throughout. Every operation is a line there, and a table of
-locations holds the Python frames in which it was made.
+locations holds the Python frames in which it was made. That text is for people, not
+for programs: what is read of it is the best that can be had, and nothing if TensorFlow
+comes to print it otherwise.
 """
 
 import functools
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-_OPERATION = re.compile(r'"tf\.(\w+)"\(')
+_OPERATION = re.compile(r'"tf\.(\w+)"\(.* : \((.*)\) -> (.*) loc\((?:#loc(\d*))?')
 _LOCATION = re.compile(r"^#loc(\d*) = loc\((.*)\)$", re.MULTILINE)
 _FRAME = re.compile(r'^"([^"]*)":(\d+):\d+$')
 _REFERENCE = re.compile(r"#loc(\d*)")
@@ -23,7 +25,7 @@ _REFERENCE = re.compile(r"#loc(\d*)")
 _HANDLE = re.compile(
     r"tensor<[^<>]*!tf_type\.(?:variant|resource)<(?:tensor<[^<>]*>(?:, )?)*>>"
 )
-_TENSOR = re.compile(r"tensor<([^<>]*)>")
+_TENSOR = re.compile(r"tensor<([^<>]*(?:<[^<>]*>)?)>")
 # Frames of these say how TensorFlow works, not what was asked of it.
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 _INSTALLED = pathlib.Path(tf.__file__).parents[1]
@@ -60,24 +62,19 @@ def operations(concrete: Any) -> list[Operation]:
 
     Args:
         concrete: what `tf.function(...).get_concrete_function` returned.
+
+    Returns:
+        The operations; none if the text of TensorFlow is not understood.
     """
     text = tf.mlir.experimental.convert_function(
         concrete, pass_pipeline="tf-standard-pipeline", show_debug_info=True
     )
     locations = dict(_LOCATION.findall(text))
     place_of = functools.cache(functools.partial(_place, locations))
-    found = []
-    for line in text.splitlines():
-        match = _OPERATION.search(line)
-        arrow = line.rfind(") -> ")
-        if match is None or arrow < 0:
-            continue
-        types, _, location = line[arrow + 5 :].rpartition(" loc(")
-        inputs = line[line.rfind(" : (", 0, arrow) + 4 : arrow]
-        reference = _REFERENCE.match(location)
-        place = UNKNOWN_PLACE if reference is None else place_of(reference[1])
-        found.append(Operation(match[1], place, _tensors(inputs), _tensors(types)))
-    return found
+    return [
+        Operation(kind, place_of(location), _tensors(inputs), _tensors(outputs))
+        for kind, inputs, outputs, location in _OPERATION.findall(text)
+    ]
 
 
 def _tensors(types: str) -> tuple[str, ...]:
@@ -85,29 +82,21 @@ def _tensors(types: str) -> tuple[str, ...]:
 
 
 def _place(locations: dict[str, str], reference: str) -> str:
-    frames = _frames(locations, reference)
-    for file, line in reversed(frames):
-        if not _is_library(file):
-            return f"{_short(file)}:{line}"
-    return UNKNOWN_PLACE
+    """The innermost frame of a location that is no library's."""
+    place, rest = UNKNOWN_PLACE, [reference]
+    while rest:
+        text = locations.get(rest.pop(), "")
+        frame = _FRAME.match(text)
+        if frame is not None and not _is_library(frame[1]):
+            place = f"{_short(frame[1])}:{frame[2]}"
+        rest += reversed(_REFERENCE.findall(text))
+    return place
 
 
 def _is_library(file: str) -> bool:
     if file.startswith(_PYTHON) and not file.startswith(str(_INSTALLED)):
         return True
     return file.startswith(_LIBRARIES) or "__autograph_generated" in file
-
-
-def _frames(locations: dict[str, str], reference: str) -> list[tuple[str, int]]:
-    """Returns the frames of a location, the innermost last."""
-    frames, rest = [], [reference]
-    while rest:
-        text = locations.get(rest.pop(), "")
-        frame = _FRAME.match(text)
-        if frame is not None:
-            frames.append((frame[1], int(frame[2])))
-        rest += reversed(_REFERENCE.findall(text))
-    return frames
 
 
 def _short(file: str) -> str:

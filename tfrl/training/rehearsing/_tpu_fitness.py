@@ -5,6 +5,7 @@ Google's documentation of Cloud TPUs says of the operations; no TPU has confirme
 """
 
 import collections
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -13,15 +14,13 @@ from tfrl.training.rehearsing import _operations
 
 _MOST_NAMED = 3
 
+# Patterns of whole names, the first that fits: what is the matter, what to do.
 _HOST_CALLBACKS = {
-    "PyFunc": "calls Python on the host, which a compiled TPU program cannot",
-    "PyFuncStateless": "calls Python on the host, which a compiled TPU program cannot",
-    "EagerPyFunc": "calls Python on the host, which a compiled TPU program cannot",
+    "(Eager)?PyFunc(Stateless)?": "calls Python on the host, which a compiled TPU "
+    "program cannot",
     "IteratorGetNext": "reads a dataset on the host; take the batch as an argument",
     "OptionalFromValue": "handles a dataset's element, on the host",
 }
-
-# Patterns of whole names, the first that fits: what is the matter, what to do.
 _LACKING = {
     "Where": "has a row for each true value, so a size that depends on values; use "
     "tf.where(x, y, z) or weights of 0 where this is boolean_mask",
@@ -93,47 +92,37 @@ def _is_dynamic(tensor: str) -> bool:
     return tensor.startswith("*") or "?" in tensor
 
 
-def host_callbacks(found: Iterable[_operations.Operation]) -> list[Finding]:
-    """Operations that leave the device for Python or a dataset."""
-    return _matching(found, _HOST_CALLBACKS)
+def matching(
+    reasons: dict[str, str], found: Iterable[_operations.Operation]
+) -> list[Finding]:
+    """Operations whose kind is one of some patterns, the first that fits."""
+    findings = []
+    for kind, place, *_ in found:
+        for pattern, reason in reasons.items():
+            if re.fullmatch(pattern, kind):
+                findings.append(Finding(reason, kind, place))
+                break
+    return findings
 
 
-def lacking(found: Iterable[_operations.Operation]) -> list[Finding]:
-    """Operations that a TPU does not have."""
-    return _matching(found, _LACKING)
-
-
-def dropped(found: Iterable[_operations.Operation]) -> list[Finding]:
-    """Operations that are compiled to nothing."""
-    return _matching(found, _DROPPED)
+# Leave the device for Python or a dataset; are not there; are compiled to nothing.
+host_callbacks = functools.partial(matching, _HOST_CALLBACKS)
+lacking = functools.partial(matching, _LACKING)
+dropped = functools.partial(matching, _DROPPED)
 
 
 def unfit_numbers(found: Iterable[_operations.Operation]) -> list[Finding]:
     """Operations that compute in dtypes for which TPUs have no units."""
-    findings = []
-    for operation in found:
-        if operation.kind in _CARRIERS:
-            continue
-        tensors = (*operation.inputs, *operation.outputs)
-        dtypes = {re.sub(r"^(\*x|([\d?]+x)*)", "", tensor) for tensor in tensors}
-        findings += [
-            Finding(reason, *operation[:2])
-            for dtype, reason in _NUMBERS.items()
-            if dtype in dtypes
-        ]
-    return findings
-
-
-def _matching(
-    found: Iterable[_operations.Operation], reasons: dict[str, str]
-) -> list[Finding]:
-    findings = []
-    for operation in found:
-        for pattern, reason in reasons.items():
-            if re.fullmatch(pattern, operation.kind):
-                findings.append(Finding(reason, operation.kind, operation.place))
-                break
-    return findings
+    return [
+        Finding(reason, operation.kind, operation.place)
+        for operation in found
+        if operation.kind not in _CARRIERS
+        for dtype, reason in _NUMBERS.items()
+        if any(
+            re.fullmatch(rf"(\*x|([\d?]+x)*){dtype}", tensor)
+            for tensor in (*operation.inputs, *operation.outputs)
+        )
+    ]
 
 
 def described(findings: Sequence[Finding]) -> tuple[str, ...]:

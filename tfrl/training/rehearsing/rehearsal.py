@@ -1,5 +1,6 @@
 """Rehearsals on a CPU for TPUs: what can be proven without one, and what not."""
 
+import collections
 import dataclasses
 import re
 import time
@@ -12,7 +13,7 @@ import rich.markup
 import rich.table
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import arguments
 from tfrl.training.rehearsing import _operations, _tpu_fitness
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
@@ -23,6 +24,7 @@ _MOST_DISTANCE = 1e-6
 _MOST_ROUNDINGS = 10.0
 _LAST_BIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23}
 _LAST_BIT["float64"] = 2.0**-52
+_UNREAD = "this TensorFlow prints graphs otherwise: only the compiler was asked"
 _NOT_PROVEN = (
     "that it runs at all: XLA compiled for this CPU, and our list of what TPUs lack is "
     "drawn from their documentation",
@@ -90,28 +92,29 @@ class Rehearsal:
         console.print(f"[bold]Rehearsal for TPUs, on a CPU:[/] {self.title}")
         for step in dict.fromkeys(check.step for check in self.checks):
             console.print(f"\n[bold]{step}[/]")
-            table = rich.table.Table.grid(padding=(0, 2))
-            for width in (6, 28, None):
-                table.add_column(width=width)
+            table = _table(6, 28, None)
             for check in self.checks:
                 if check.step == step:
-                    table.add_row(
-                        f"[{_COLOURS[check.verdict]}]{check.verdict}[/]",
-                        check.name,
-                        rich.markup.escape("\n".join(check.details)),
-                    )
+                    verdict = f"[{_COLOURS[check.verdict]}]{check.verdict}[/]"
+                    details = rich.markup.escape("\n".join(check.details))
+                    table.add_row(verdict, check.name, details)
             console.print(table)
         console.print("\n[bold]Not proven without a TPU[/]")
-        table = rich.table.Table.grid(padding=(0, 1))
+        table = _table(1, None)
         for text in self.not_proven:
             table.add_row("-", text)
         console.print(table)
-        counts = [
-            f"{sum(check.verdict == verdict for check in self.checks)} {verdict}"
-            for verdict in (PASSED, WARNED, FAILED)
-        ]
+        verdicts = collections.Counter(check.verdict for check in self.checks)
+        counts = [f"{verdicts[each]} {each}" for each in _COLOURS]
         colour = _COLOURS[PASSED if self.passed else FAILED]
         console.print(f"\n[{colour}]{', '.join(counts)}[/]")
+
+
+def _table(*widths: int | None) -> rich.table.Table:
+    table = rich.table.Table.grid(padding=(0, 2))
+    for width in widths:
+        table.add_column(width=width)
+    return table
 
 
 def rehearse(
@@ -160,7 +163,7 @@ def rehearse(
         >>> report.passed, len(report.checks)
         (True, 18)
     """
-    checks.check_whole_number("rehearse", "n_updates", n_updates, low=1)
+    arguments.check_whole_number("rehearse", "n_updates", n_updates, low=1)
     if not hasattr(agent, "policy") or not hasattr(agent, "update"):
         raise TypeError(
             "`rehearse`: `agent` expected one with `update` and `policy`; got "
@@ -207,7 +210,9 @@ def _checked_step(step: str, compiled: Any, *nests: Any) -> Iterator[RehearsalCh
         yield RehearsalCheck(step, "traced as a graph", FAILED, (_brief(error),))
         return
     found = _operations.operations(concrete)
-    for name, required, findings_of in _tpu_fitness.CHECKS:
+    if not found:
+        yield RehearsalCheck(step, "operations read", WARNED, (_UNREAD,))
+    for name, required, findings_of in _tpu_fitness.CHECKS if found else ():
         findings = findings_of(found)
         bad = FAILED if required else WARNED
         details = _tpu_fitness.described(findings)

@@ -1,10 +1,10 @@
-"""Tests of `tfrl.training.exporting._policy_parts`: what does not fit is refused."""
+"""Tests of `tfrl.training.exporting.policies`: what does not fit is refused."""
 
 import gymnasium as gym
 import pytest
 
 from tfrl.agents import ppo
-from tfrl.training.exporting import export
+from tfrl.training.exporting import export, policies
 
 S = gym.spaces
 BOX = S.Box(-1.0, 1.0, (3,))
@@ -21,11 +21,11 @@ def agent_of(observation_space, action_space, **settings):
     "agent", [None, "agent", ppo.PPO()], ids=["none", "text", "ppo"]
 )
 def test_agents_without_a_policy(agent, tmp_path):
-    match = "`agent` expected an agent with a policy.*; for other"
+    match = "`agent` expected a policy of `tfrl.policies`, or an agent.*; for other"
     with pytest.raises(TypeError, match=f"`policy_endpoints`: {match}"):
         export.export_policy(agent, tmp_path / "policy", BOX, S.Discrete(2))
     with pytest.raises(TypeError, match=f"`value_endpoint`: {match}"):
-        export.value_endpoint(agent, BOX)
+        policies.value_endpoint(agent, BOX)
     assert not (tmp_path / "policy").exists()
 
 
@@ -64,4 +64,4 @@ def test_observations_of_another_policy(right, wrong, tmp_path):
 def test_actions_of_another_policy(right, wrong, settings):
     agent = agent_of(BOX, right, **settings)
     with pytest.raises(ValueError, match="`action_space` expected that of the policy"):
-        export.policy_endpoints(agent, BOX, wrong)
+        policies.policy_endpoints(agent, BOX, wrong)
