@@ -235,7 +235,7 @@ def test_what_is_no_exception_is_refused(ex):
 
 def test_bad_arguments():
     coord = processes.Coordinator()
-    with pytest.raises(ValueError, match=r"`stop_grace_period_secs` .*>= 0; got -1"):
+    with pytest.raises(ValueError, match="`stop_grace_period_secs` .*least 0; got -1"):
         coord.join(stop_grace_period_secs=-1)
     with pytest.raises(TypeError, match="`Process`: `coord` expected a Coordinator"):
         processes.Process(None, time.sleep)

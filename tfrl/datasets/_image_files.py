@@ -1,4 +1,4 @@
-"""Reads files of images and labels (.npz, IDX, binary CIFAR-10); nothing is executed."""
+"""Reads images and labels (.npz, IDX, binary CIFAR-10) and executes nothing of them."""
 
 import gzip
 import math

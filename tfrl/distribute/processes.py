@@ -14,6 +14,7 @@ from multiprocessing import connection, context, process, resource_tracker
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+from tfrl._internal import arguments
 from tfrl.distribute import _reports
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -165,11 +166,8 @@ class Coordinator:
             RuntimeError: if a process had to be killed, or died; a reported exception
                 is raised instead.
         """
-        if not stop_grace_period_secs >= 0:
-            raise ValueError(
-                "`Coordinator.join`: `stop_grace_period_secs` expected a number >= 0; "
-                f"got {stop_grace_period_secs!r}; correct it"
-            )
+        where, name = "Coordinator.join", "stop_grace_period_secs"
+        arguments.check_number(where, name, stop_grace_period_secs, low=0)
         for one in () if processes is None else processes:
             self.register_process(one)
         try:

@@ -53,11 +53,7 @@ def make_vec(
         >>> envs.close()
     """
     arguments.check_whole_number("make_vec", "n_envs", n_envs, low=1)
-    if vectorization not in _VECTORIZATIONS:
-        raise ValueError(
-            f"`make_vec`: `vectorization` expected one of {list(_VECTORIZATIONS)}; got "
-            f"{vectorization!r}; check the spelling"
-        )
+    arguments.check_one_of("make_vec", "vectorization", vectorization, _VECTORIZATIONS)
     if not isinstance(env_id, str):
         raise TypeError(
             f"`make_vec`: `env_id` expected the id of an environment; got {env_id!r}; "

@@ -320,9 +320,8 @@ def summarize_per_category_loss(
                 f"`{where}`: `batch_label` expected integers; got "
                 f"{numbers.dtype.name}; cast it"
             )
-        order = tf.argsort(numbers, stable=True)
-        found, indices, counts = tf.unique_with_counts(tf.gather(numbers, order))
-        means = tf.math.segment_mean(tf.gather(losses, order), indices)
+        found, indices, counts = tf.unique_with_counts(numbers)
+        means = tf.math.unsorted_segment_mean(losses, indices, tf.size(found))
         names = _category_names(where, found, label_names)
         _recording.write_each("loss/loss_for_category_" + names, means)
         if summarize_count:

@@ -1,7 +1,6 @@
 """Summaries of how long parts of a program take."""
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Hashable
@@ -11,15 +10,8 @@ import tensorflow as tf
 from tfrl.summaries import _recording
 
 
-@dataclasses.dataclass
-class _Interval:
-    """What was measured since the step of the last point."""
-
-    step: int
-    seconds: float = 0.0
-
-
-_INTERVALS: dict[Hashable, _Interval] = {}
+# By place in the program: the step of the last point, and seconds measured since.
+_INTERVALS: dict[Hashable, tuple[int, float]] = {}
 _LOCK = threading.Lock()
 
 
@@ -91,17 +83,17 @@ def _begin(key: Hashable, step: int) -> None:
     with _LOCK:
         known = _INTERVALS.get(key)
         # A step that went back belongs to another run.
-        if known is None or step < known.step:
-            _INTERVALS[key] = _Interval(step)
+        if known is None or step < known[0]:
+            _INTERVALS[key] = step, 0.0
 
 
 def _end(tag: str, key: Hashable, seconds: float) -> None:
     step = int(_recording.current_step("record_time"))
     with _LOCK:
-        interval = _INTERVALS[key]
-        interval.seconds += seconds
-        if step <= interval.step or not _recording.is_recording():
+        first, before = _INTERVALS[key]
+        seconds += before
+        if step <= first or not _recording.is_recording():
+            _INTERVALS[key] = first, seconds
             return
-        mean = interval.seconds / (step - interval.step)
-        _INTERVALS[key] = _Interval(step)
-    tf.summary.scalar(tag, mean)
+        _INTERVALS[key] = step, 0.0
+    tf.summary.scalar(tag, seconds / (step - first))

@@ -270,7 +270,7 @@ class MeanCurveGroupReader(_CurveReader):
             for curve, ends in zip(curves, ranges, strict=True)
         ]
         fields = [np.mean(field, axis=0) for field in zip(*scaled, strict=True)]
-        self._curve = mean_curve.MeanCurve(x, *fields, name)
+        self._curve = mean_curve.MeanCurve(x, *fields)._replace(name=name)
         self._x_label = mean_curve_readers[0].x_label
         self._y_label = mean_curve_readers[0].y_label
         if task_performance_ranges is not None:
