@@ -106,15 +106,15 @@ class EpisodeRows:
         text = f"{num_environments} environments, {rows.layout.contents}"
         self.contents = Contents(text)
         self.everyone = np.arange(num_environments)
-        self.specs = [tf.nest.flatten(part) for part in step]
-        self._actions = len(self.specs[0])
+        counts = [len(tf.nest.flatten(part)) for part in step]
+        self._actions = counts[0]
         seen = rows.layout.leaves[: self._actions]
         self._steps = [max(math.prod(x.shape) // _LOOKED_AT, 1) for x in seen]
-        self._numbers = self._actions + len(self.specs[1])
-        self._after = sum(map(len, self.specs))
+        self._numbers = self._actions + counts[1]
+        self._after = sum(counts)
         self.stride = np.array(num_environments)
         self.modulus = np.array(self.capacity)
-        self._touch = rows.changes.touch
+        self._written = rows.changes.all_flags()
         # Of these somebody has views, so that a save compares them; they are small.
         for storage in (marks, environments):
             storage.get(slice(None))
@@ -197,8 +197,8 @@ class EpisodeRows:
         strangers = self._strangers(ids, rows, goes_on, leaves)
         if strangers.size:
             return strangers
-        self._touch(rows)
-        self._touch(heads)
+        self._written[rows] = True
+        self._written[heads] = True
         # The marks of what is overwritten go first, and the next index comes last: who
         # is killed in between leaves nothing that is torn and counts.
         indices[heads] = head
@@ -264,7 +264,7 @@ class EpisodeRows:
         ids = ids[self.running()[ids]]
         ends = self.upcoming[ids]
         last = (ends - self.num_environments) % self.capacity
-        self._touch(last)
+        self._written[last] = True
         columns.truncated[last] = True
         self._mark_ends(columns.first[ends % self.capacity], ends)
         # Whoever was killed while adding may have begun to make a step of the head.
@@ -285,12 +285,10 @@ class EpisodeRows:
                 marks[start % stride : start + length - capacity : stride] = end
 
 
-def spans(
-    starts: np.ndarray, stops: np.ndarray, step: int | np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all `range(start, stop, step)` one after the other, and their lengths."""
+def spans(starts: np.ndarray, stops: np.ndarray, step: int | np.ndarray) -> np.ndarray:
+    """Returns all `range(start, stop, step)` one after the other."""
     counts = np.maximum(stops - starts, _NONE) // step
     after = counts.cumsum()
     total = int(after[-1]) if after.size else 0
     firsts = starts - step * (after - counts)
-    return firsts.repeat(counts) + step * np.arange(total), counts
+    return firsts.repeat(counts) + step * np.arange(total)

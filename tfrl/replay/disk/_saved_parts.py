@@ -29,11 +29,18 @@ class Part:
         contents: what it is, as a line of text; equal texts fit each other.
         size: how many bytes there are; of a state, only after `freeze`.
         step: how many bytes a segment has; the last one may have fewer.
+        changes: what counts the changes of its segments, if anything does.
+        segments: what is saved of it so far.
+        versions: those of the segments when they were saved, if known.
     """
+
+    changes: Any = None
 
     def __init__(self, contents: str, row: int, rows: int, step: int) -> None:
         self.paths: list[str] = []
         self.lock: Any = contextlib.nullcontext()
+        self.segments: list[Any] = []
+        self.versions: Any = None
         self.contents, self.size = contents, row * rows
         self._row = max(row, 1)  # bytes of what is in one segment as a whole
         self.step = max(step // self._row, 1) * self._row
@@ -75,8 +82,8 @@ class Rows(Part):
     """The rows of a `NumpyStorage`, whose changes are counted."""
 
     def __init__(self, storage: numpy_storage.NumpyStorage) -> None:
-        self._storage, layout = storage, storage.layout
-        segments = storage.changes.segments
+        self._storage, self.changes = storage, storage.changes
+        layout, segments = storage.layout, storage.changes.segments
         step = segments.rows * segments.row_bytes
         super().__init__(layout.contents, segments.row_bytes, layout.capacity, step)
 
@@ -84,24 +91,18 @@ class Rows(Part):
         """Gets ready to be read; returns the versions of all segments."""
         if not self._storage.exists:
             return np.zeros(self.count, np.int64)
-        return self._storage.changes.gather()[: self.count]
-
-    def saved(self, key: str) -> Any:
-        """Returns the versions that were saved under a key, None if unknown."""
-        return self._storage.changes.saved(key)
-
-    def remember(self, key: str, versions: np.ndarray) -> None:
-        """Notes under which key the segments of these versions are saved."""
-        self._storage.changes.remember(key, versions)
+        return self.changes.gather()[: self.count]
 
     def read(self, k: int) -> bytes:
         """Returns a segment, or nothing if there are no rows yet."""
-        return b"".join(self._places(k)) if self._storage.exists else b""
+        if not self._storage.exists:
+            return b""
+        return b"".join([place.data for place in self._places(k)])
 
     def thaw(self, size: int, step: int) -> None:
         """Gets ready to be written, in segments of `step` bytes."""
         super().thaw(size, step)
-        self._storage.changes.touch_all()
+        self.changes.touch_all()
 
     def write(self, k: int, data: bytes | None) -> None:
         """Replaces a segment; None for zeros."""

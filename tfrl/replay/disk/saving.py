@@ -86,11 +86,10 @@ def save(
             if old is None and base is not None:
                 old = _saved_folder.link(pathlib.Path(base), path)
             with _saved_folder.Writer(path, old) as writer:
-                saved, versions = _write(parts, locks, old, writer)
-                new = writer.finish(saved)
-            for part, now in zip(parts, versions, strict=True):
-                if isinstance(part, _saved_parts.Rows):
-                    part.remember(new.key, now)
+                new = writer.finish(_write(parts, locks, old, writer))
+            for part in parts:
+                if part.changes is not None:
+                    part.changes.remember(new.key, part.versions)
             _saved_folder.remove_others(path, new)
     return writer.written
 
@@ -187,46 +186,39 @@ def _write(
     locks: list[Any],
     old: _saved_folder.Manifest | None,
     writer: _saved_folder.Writer,
-) -> tuple[list[_saved_folder.Part], list[Any]]:
-    """Writes what changed; returns what is saved then, and its versions."""
+) -> list[_saved_folder.Part]:
+    """Writes what changed; returns what is saved then."""
     known = {} if old is None else old.by_path()
-    segments, versions = [], []
     with ThreadPoolExecutor(_WRITERS, "tfrl-save") as pool:
         for part in parts:
-            before, key, now = known.get(part.paths[0]), "", None
-            found: list[Any] = []
-            if before is not None and old is not None and _is_like(part, before):
-                found, key = before.segments, old.key
-            if isinstance(part, _saved_parts.Rows):
-                now = part.saved(key)
-                found, now = _written(part, found, now, writer, pool)
-            segments.append(found)
-            versions.append(now)
+            key, before = "", known.get(part.paths[0])
+            like = before and (before.contents, before.step)
+            if old and before and like == (part.contents, part.step):
+                part.segments, key = list(before.segments), old.key
+            if part.changes is not None:
+                part.versions = part.changes.saved(key)
+                _write_changed(part, writer, pool)
         with _held(locks):
-            for k, part in enumerate(parts):
-                found, now = segments[k], versions[k]
-                segments[k], versions[k] = _written(part, found, now, writer, pool)
-    saved = [
-        _saved_folder.Part(part.paths, part.contents, part.size, part.step, found)
-        for part, found in zip(parts, segments, strict=True)
+            for part in parts:
+                _write_changed(part, writer, pool)
+    return [
+        _saved_folder.Part(
+            part.paths, part.contents, part.size, part.step, part.segments
+        )
+        for part in parts
     ]
-    return saved, versions
 
 
-def _written(
-    part: _saved_parts.Part,
-    segments: list[_saved_folder.Segment | None],
-    versions: Any,
-    writer: _saved_folder.Writer,
-    pool: ThreadPoolExecutor,
-) -> tuple[list[_saved_folder.Segment | None], Any]:
-    """Writes what differs from some segments of some versions; returns those now."""
+def _write_changed(
+    part: _saved_parts.Part, writer: _saved_folder.Writer, pool: ThreadPoolExecutor
+) -> None:
+    """Writes those segments that are not of the versions they were saved with."""
     with part.lock:
         now = part.freeze()
-    found = [*segments, *[None] * part.count][: part.count]
     kept = np.zeros(part.count, bool)
     if now is not None:
-        kept = _changes.unchanged(now, versions)
+        kept = _changes.unchanged(now, part.versions)
+    found = [*part.segments, *[None] * part.count][: part.count]
     at_work: dict[int, Future] = {}
     for k in np.flatnonzero(~kept).tolist():
         if len(at_work) > _WRITERS:  # the first of them, lest all be in memory
@@ -237,7 +229,7 @@ def _written(
         at_work[k] = pool.submit(writer.write, data, found[k])
     for k, future in at_work.items():
         found[k] = future.result()
-    return found, now
+    part.segments, part.versions = found, now
 
 
 def _matched(
@@ -323,12 +315,8 @@ def _read(
                 "copy, as only a part of them is loaded"
             ) from error
     for part, _ in pairs:
-        if isinstance(part, _saved_parts.Rows):
-            part.remember(key, part.freeze())
-
-
-def _is_like(part: _saved_parts.Part, saved: _saved_folder.Part) -> bool:
-    return (part.contents, part.step) == (saved.contents, saved.step)
+        if part.changes is not None:
+            part.changes.remember(key, part.freeze())
 
 
 @contextlib.contextmanager

@@ -60,16 +60,16 @@ class Changes:
     def touch(self, rows: Any) -> None:
         """Notes that rows, an int, a slice or an array of ints, are written."""
         flags = self._flags
-        (self._made() if flags is None else flags)[rows] = True
+        (self.all_flags() if flags is None else flags)[rows] = True
 
     def touch_all(self) -> None:
         """Notes that all rows are written."""
-        self._made()[:] = True
+        self.all_flags()[:] = True
 
     def expose(self, rows: int | slice) -> None:
         """Notes that somebody has views of rows, and may write at any time."""
         part = rows if isinstance(rows, slice) else slice(rows, rows + 1)
-        touched = range(len(self._made()))[part]
+        touched = range(len(self.all_flags()))[part]
         if touched:
             low, high = sorted((touched[0], touched[-1]))
             length = self.segments.rows
@@ -79,7 +79,7 @@ class Changes:
         """Returns the versions of all segments now, a copy."""
         if self._flags is None and not self._home.exists(-1):
             return np.zeros(self.segments.count, np.int64)
-        flags, length = self._made(), self.segments.rows
+        flags, length = self.all_flags(), self.segments.rows
         for k in range(self.segments.count):
             part = flags[k * length : (k + 1) * length]
             if part.any():
@@ -98,7 +98,8 @@ class Changes:
         for oldest in list(self._saved)[:-_REMEMBERED]:
             del self._saved[oldest]
 
-    def _made(self) -> np.ndarray:
+    def all_flags(self) -> np.ndarray:
+        """Returns the flag of each row, to be set by who is in a hurry."""
         if self._flags is None:
             memory, size = self._home.array(-1), _WORD * self.segments.count
             self._versions = memory[:size].view(np.int64)

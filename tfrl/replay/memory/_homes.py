@@ -175,7 +175,7 @@ class Segment(Memory):
                 owned.unlink()
 
 
-def opened(kind: type, *parts: Any) -> Any:
+def opened(kind: Any, *parts: Any) -> Any:
     """Returns an object of parts that were pickled, by its method `_furnish`."""
     made = kind.__new__(kind)
     made._furnish(*parts)

@@ -52,7 +52,9 @@ class Container(Leaf):
         self._parts = [structure_of(value) for value in values]
         self._count = len(self._parts)
         self._is_flat = all(type(part) is Leaf for part in self._parts)
-        self._order = dict.fromkeys(nest) if self._type is dict else {}
+        # Dicts come back in the order of the one that they are made like.
+        ordered = self._keys is None or self._keys == list(nest)
+        self._order = {} if ordered else dict.fromkeys(nest)
 
     def split(self, nest: Any) -> list[Any] | None:
         """Returns the leaves of a nest of just these types, else None."""
@@ -79,8 +81,8 @@ class Container(Leaf):
             values = [part.pack(leaves) for part in self._parts]
         if self._keys is None:
             return self._make(values)
-        # In the order of the dict that it was made of.
-        return {**self._order, **dict(zip(self._keys, values, strict=True))}
+        found = dict(zip(self._keys, values, strict=True))
+        return {**self._order, **found} if self._order else found
 
 
 def structure_of(nest: Any) -> Leaf:

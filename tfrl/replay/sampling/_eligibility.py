@@ -55,23 +55,16 @@ class Eligibility:
         self._seen = checked - 1
         self._is_restored = True
 
-    def is_current(self) -> bool:
-        """Whether nothing has changed in the store."""
-        steps = self._steps
-        if self._is_restored or steps.contents.restores != self._restores:
-            return False
-        return steps.upcoming.tobytes() == self._seen.tobytes()
-
     def update(self) -> Change | None:
         """Catches up with the store; returns what changed, None if it did not.
 
         A row that is eligible in a change holds a step that never was before.
         """
-        if self.is_current():
-            return None
-        steps = self._steps
+        steps, is_restored = self._steps, self._is_restored
         restores, upcoming = steps.contents.restores, steps.upcoming
-        is_restored = self._is_restored
+        if not is_restored and restores == self._restores:
+            if upcoming.tobytes() == self._seen.tobytes():
+                return None
         afresh = restores != self._restores and not is_restored
         self._restores, self._is_restored = restores, False
         if afresh:
@@ -93,14 +86,21 @@ class Eligibility:
         indices, first, _ = steps.marks.arrays
         oldest, upcoming = steps.oldest(top), steps.upcoming
         starts = np.maximum(self.checked, oldest)
-        index, _ = _episode_rows.spans(starts, top, steps.stride)
+        index = _episode_rows.spans(starts, top, steps.stride)
         rows = index % steps.modulus
         eligible = steps.ends(rows) - index >= self._reach
         eligible &= indices.take(rows) == index
         if self._behind:
             begin = np.maximum(first.take(rows), index - self._behind)
             eligible &= begin >= oldest.take(index % steps.stride)
-            rows, eligible = self._with_lost(rows, eligible, starts, oldest)
+            # And of those decided before, those whose past has been overwritten.
+            early = np.minimum(oldest + self._behind, starts)
+            index = _episode_rows.spans(oldest, early, steps.stride)
+            near = index % steps.modulus
+            gone = first.take(near) < oldest.take(index % steps.stride)
+            rows = np.concatenate([rows, near[gone]])
+            never = np.zeros(rows.size - eligible.size, bool)
+            eligible = np.concatenate([eligible, never])
         self.count += int(np.count_nonzero(eligible))
         self.count -= int(np.count_nonzero(self.flags.take(rows)))
         self.flags[rows] = eligible
@@ -112,21 +112,3 @@ class Eligibility:
             undecided = np.maximum(heads, upcoming - self._later)
             self.checked = np.where(steps.running(), undecided, upcoming)
         return Change(rows, eligible)
-
-    def _with_lost(
-        self,
-        rows: np.ndarray,
-        eligible: np.ndarray,
-        starts: np.ndarray,
-        oldest: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Adds the rows of steps decided before whose past has been overwritten."""
-        steps, stride = self._steps, self._steps.stride
-        early = np.minimum(oldest + self._behind, starts)
-        index, _ = _episode_rows.spans(oldest, early, stride)
-        near = index % steps.modulus
-        lost = near[steps.marks.arrays[1].take(near) < oldest.take(index % stride)]
-        return (
-            np.concatenate([rows, lost]),
-            np.concatenate([eligible, np.zeros(lost.size, bool)]),
-        )

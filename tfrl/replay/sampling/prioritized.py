@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.replay import _episode_rows, _indices, episodes, locking
+from tfrl.replay import _indices, episodes, locking
 from tfrl.replay.sampling import (
     _draws,
     _eligibility,
@@ -82,15 +82,14 @@ class PrioritizedReplay(_sampler.Sampler):
         checks.check_positive(where, "epsilon", epsilon)
         checks.check_finite(where, "epsilon", epsilon)
         super().__init__(store, kind, name)
-        self._beta = beta
+        self._beta, self._modulus = beta, np.array(store.capacity)
+        self._alpha, self._epsilon = np.array(float(alpha)), np.array(float(epsilon))
         reader = self._reader
         samples = (
             f"samples of {reader.reach} steps, with {reader.behind} before them, from "
             f"{store.steps.contents.contents}"
         )
-        self._masses = _Masses(
-            samples, self._steps, self._eligible, float(alpha), float(epsilon)
-        )
+        self._masses = _Masses(samples, self._eligible, store.capacity)
         self._random = _draws.Draws(seed)
 
     @locking.atomic
@@ -151,70 +150,50 @@ class PrioritizedReplay(_sampler.Sampler):
             return
         values = given.astype(np.float64)
         highest = _heap.highest_weight(where, "priorities", values)
-        self._masses.set(where, index, values, highest)
-
-    def _catch_up(self) -> None:
-        self._masses.catch_up()
-
-
-class _Masses(tf.train.experimental.PythonState):
-    """The tree of masses, one for each row; a checkpoint keeps them.
-
-    `contents` says what they belong to, and has to be the same where they are restored.
-    """
-
-    def __init__(
-        self,
-        samples: str,
-        steps: _episode_rows.EpisodeRows,
-        eligible: _eligibility.Eligibility,
-        alpha: float,
-        epsilon: float,
-    ) -> None:
-        self.contents, self._steps, self._eligible = samples, steps, eligible
-        self._alpha, self._epsilon = np.array(alpha), np.array(epsilon)
-        self._highest = 1.0
-        self.tree = segment_tree.SumTree(steps.capacity)
-        self._modulus = np.array(steps.capacity)
-
-    def catch_up(self) -> None:
-        """Gives new steps the highest priority so far, and those gone none."""
-        change = self._eligible.update()
-        if change is not None and change.rows.size:
-            new = (self._highest + self._epsilon) ** self._alpha
-            self.tree.heap.set_leaves(change.rows, change.eligible * new)
-
-    def set(
-        self, where: str, index: np.ndarray, priorities: np.ndarray, highest: np.float64
-    ) -> None:
-        """Sets the priorities of those steps that can still be drawn.
-
-        The priorities are overwritten. Raises `ValueError` if a step was never added.
-        """
-        self.catch_up()
-        rows, steps = index % self._modulus, self._steps
+        self._catch_up()
+        rows = index % self._modulus
         there = self._eligible.indices.take(rows)
         if there.tobytes() != index.tobytes():
-            known = steps.upcoming[index % steps.num_environments] > index
+            upcoming = self._steps.upcoming[index % self._steps.num_environments]
             _indices.ensured(
-                np.all(known & (index >= 0)),
+                np.all((upcoming > index) & (index >= 0)),
                 index,
                 f"`{where}`: `indices` expected steps that were added",
                 "pass those of a sample",
             )
             same = there == index
-            rows, priorities = rows[same], priorities[same]
-            highest = priorities.max(initial=0.0)
-        self._highest = max(self._highest, float(highest))
-        priorities += self._epsilon
-        np.power(priorities, self._alpha, out=priorities)
-        self.tree.heap.set_leaves(rows, priorities)
+            rows, values = rows[same], values[same]
+            highest = values.max(initial=0.0)
+        self._masses.highest = max(self._masses.highest, float(highest))
+        values += self._epsilon
+        np.power(values, self._alpha, out=values)
+        self._masses.tree.heap.set_leaves(rows, values)
+
+    def _catch_up(self) -> None:
+        """Gives new steps the highest priority so far, and those gone none."""
+        change, masses = self._eligible.update(), self._masses
+        if change is not None and change.rows.size:
+            new = (masses.highest + self._epsilon) ** self._alpha
+            masses.tree.heap.set_leaves(change.rows, change.eligible * new)
+
+
+class _Masses(tf.train.experimental.PythonState):
+    """The tree of masses, one for each row, and the highest priority so far.
+
+    `contents` says what they belong to, and has to be the same where they are restored.
+    """
+
+    def __init__(
+        self, samples: str, eligible: _eligibility.Eligibility, capacity: int
+    ) -> None:
+        self.contents, self._eligible = samples, eligible
+        self.tree, self.highest = segment_tree.SumTree(capacity), 1.0
 
     def serialize(self) -> bytes:
         """Returns what a checkpoint keeps."""
         header = {
             "samples": self.contents,
-            "highest": self._highest,
+            "highest": self.highest,
             "checked": self._eligible.checked.tolist(),
         }
         masses = self.tree.values.astype("<f8", copy=False)
@@ -231,5 +210,5 @@ class _Masses(tf.train.experimental.PythonState):
             )
         masses = np.frombuffer(rest, "<f8")
         self.tree.set_values(..., masses)
-        self._highest = header["highest"]
+        self.highest = header["highest"]
         self._eligible.restore(masses > 0, np.array(header["checked"], np.int64))
