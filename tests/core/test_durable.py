@@ -1,7 +1,9 @@
 """Tests of `tfrl.core.durable`."""
 
 import concurrent.futures
+import errno
 import os
+import pathlib
 import threading
 import time
 
@@ -51,6 +53,24 @@ def test_check_output_file(tmp_path):
     for path in (tmp_path / "absent" / "a.png", tmp_path / "folder.png"):
         with pytest.raises(ValueError, match="`path` expected a file in a folder that"):
             durable.check_output_file("plot", "path", path, [".png"])
+
+
+def test_what_the_disk_refuses_is_explained():
+    with pytest.raises(
+        PermissionError, match=r"13\] `save`: `folder` expected .* got No; .*: 'run'"
+    ):
+        with durable.explain_refusals("save", "folder", pathlib.Path("run")):
+            raise OSError(errno.EACCES, "No")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("`write`: no"), OSError(28, "`save`: no"), KeyError("a")]
+)
+def test_what_is_explained_stays(error):
+    with pytest.raises(type(error)) as found:
+        with durable.explain_refusals("save", "folder", "run"):
+            raise error
+    assert found.value is error
 
 
 @pytest.mark.parametrize(("call", "number"), [("fsync", 0), ("rename", 0)])

@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import dataclasses
+import types
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
@@ -60,18 +61,6 @@ def key(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return _Same(value)
+        # Equal to another one that is bound to the very same object.
+        return types.MethodType(id, value)
     return value
-
-
-class _Same:
-    """Equal to itself around the very same object."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)

@@ -77,12 +77,12 @@ def check_output_file(
 
 @contextlib.contextmanager
 def explain_refusals(where: str, name: str, path: Path) -> Iterator[None]:
-    """Says what the disk refuses in a block that replaces a file.
+    """Says what the disk refuses in a block that writes a file or folder.
 
     Args:
         where: name of the asking function, for the error message.
-        name: of the argument that names the file.
-        path: the file.
+        name: of the argument that names the file or folder.
+        path: the file or folder.
 
     Yields:
         Nothing.
@@ -95,7 +95,7 @@ def explain_refusals(where: str, name: str, path: Path) -> Iterator[None]:
         ...     raise OSError(errno.ENOSPC, "No space left on device")
         Traceback (most recent call last):
         ...
-        OSError: [Errno 28] `plot`: `path` expected a disk that takes the file; got No
+        OSError: [Errno 28] `plot`: `path` expected a disk that takes the files; got No
         space left on device; make room or choose another; what was there stays: 'a.png'
     """
     try:
@@ -105,7 +105,7 @@ def explain_refusals(where: str, name: str, path: Path) -> Iterator[None]:
             raise
         raise OSError(
             error.errno,
-            f"`{where}`: `{name}` expected a disk that takes the file; got "
+            f"`{where}`: `{name}` expected a disk that takes the files; got "
             f"{error.strerror}; make room or choose another; what was there stays",
             os.fspath(path),
         ) from error

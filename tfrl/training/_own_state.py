@@ -36,14 +36,14 @@ def restore(
     """
     rng.bit_generator.state = state["rng"]
     snapshot = state["environments"]
-    if snapshot is not None:
-        snapshots.restore(collector.envs, snapshot)
-    else:
+    if snapshot is None:
         collector.reset(seed)
-    collector.set_state(state["collector"], same_episodes=snapshot is not None)
-    if snapshot is not None:
-        return None
-    return f"resumed with new episodes: {lacking(collector)}"
+        notice = f"resumed with new episodes: {lacking(collector)}"
+    else:
+        snapshots.restore(collector.envs, snapshot)
+        notice = None
+    collector.set_state(state["collector"], same_episodes=notice is None)
+    return notice
 
 
 def forewarning(collector: collection.Collector) -> str | None:
@@ -55,6 +55,4 @@ def forewarning(collector: collection.Collector) -> str | None:
 def lacking(collector: collection.Collector) -> str | None:
     """Tells what `captured` cannot capture, if there is anything."""
     reason = snapshots.uncapturable(collector.envs)
-    if reason is None:
-        return None
-    return f"the state of these environments cannot be captured ({reason})"
+    return reason and f"the state of these environments cannot be captured ({reason})"

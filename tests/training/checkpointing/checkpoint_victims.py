@@ -8,7 +8,7 @@ import tensorflow as tf
 import victims
 
 from tfrl import replay
-from tfrl.replay.disk import _changes
+from tfrl.replay.memory import _changes
 from tfrl.training.checkpointing import checkpointer, checkpoints
 
 ROWS = 400

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tfrl import agents
 from tfrl.core import pytree
-from tfrl.training.checkpointing import _checkpointed
+from tfrl.training.checkpointing import _checkpointed, _keras_names, _layer_paths
 
 
 def names(item):
-    return _checkpointed.search("test", "x", item).names()
+    return list(_checkpointed.Parts("test", {"x": item}).paths)
 
 
 def dense(name=None):
@@ -54,11 +54,12 @@ def test_nodes_keep_the_order_of_layers_whose_numbers_get_longer():
     assert "counted_9" in str(nodes[1].params) and "counted_10" in str(nodes[1].params)
     expected = {"x.params.counted.kernel": 0.0, "x.params.counted_1.kernel": 1.0}
     for each in nodes:
-        found = _checkpointed.search("test", "x", each)
-        assert found.immutable
+        found = _checkpointed.Parts("test", {"x": each})
+        assert list(found.immutable) == ["x"]
         values = {k: x for k, x in found.arrays.items() if "kernel" in k}
         assert {k: float(v[0, 0]) for k, v in values.items()} == expected
-        old = [found.old[name].split(".")[3] for name in expected]
+        names_before, _ = _keras_names.of_parts(found)
+        old = [names_before[name].split(".")[3] for name in expected]
         assert old == ["counted", "counted_1"]
 
 
@@ -141,7 +142,7 @@ def test_special_kinds(name, kind):
 
 def test_equal_names_are_an_error():
     node = {"a": {"b": tf.constant(1.0)}, "a/b": tf.constant(2.0)}
-    with pytest.raises(ValueError, match="names, joined by dots, differ"):
+    with pytest.raises(ValueError, match=r"two of 'x\.a\.b'"):
         names(node)
     with pytest.raises(ValueError, match=r"two of 'x\.a\.b'"):
         names({"a": {"b": tf.Variable(1.0)}, "a.b": tf.Variable(2.0)})
@@ -162,5 +163,53 @@ def test_parts_of_several_items():
     parts = _checkpointed.Parts(
         "test", {"a": tf.Variable(1.0), "opt": keras.optimizers.SGD(), "r": rng}
     )
-    assert parts.names()[0] == "a" and parts.generators == {"r": rng}
+    assert list(parts.paths)[0] == "a" and parts.generators == {"r": rng}
     assert set(parts.kinds.values()) == {"optimizer"}
+
+
+class Pair(pytree.PyTreeNode):
+    state: agents.TrainState
+    other: dict
+
+
+def test_keys_of_a_node_stand_for_places_in_its_layer():
+    for _ in range(3):
+        keras.layers.Dense(1)
+    layers = [keras.layers.Dense(1), keras.layers.Dense(1, name="fc")]
+    state = agents.TrainState.create(
+        keras.Sequential([keras.Input([1]), *layers]), tx=agents.sgd(0.1, momentum=0.9)
+    )
+    (key, *_) = state.params
+    node = Pair(state, {key: tf.zeros(1)})
+    found = names(node)
+    assert len(found) == len(tf.nest.flatten(node)) == len(set(found))
+    assert {"x.state.params.dense.kernel", "x.state.params.fc.bias"} <= set(found)
+    assert any("opt_state" in name and "fc.kernel" in name for name in found)
+    # Outside of the node that holds the layer a key is a key.
+    assert f"x.other.{key.replace('/', '.')}" in found
+
+
+def test_disabled_layers_in_tuples_of_keras_objects():
+    class Held(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.held = (dense(), {"a": dense()})
+            self.built = True
+
+    layer = Held()
+    assert len(names(layer)) == 4
+    setattr(layer.held[1]["a"], _layer_paths.SWITCH, False)
+    assert names(layer) == ["x.held.0.kernel", "x.held.0.bias"]
+    assert not _layer_paths.is_enabled(layer.held[1]["a"])
+
+
+def test_parts_of_objects():
+    point = collections.namedtuple("point", "x y")(1, 2)
+    assert list(_checkpointed.parts_of(point)) == [("x", 1), ("y", 2)]
+    assert list(_checkpointed.parts_of(np)) == list(_checkpointed.parts_of(3)) == []
+
+
+def test_a_name_of_one_item_is_not_one_in_another():
+    items = {"a": {"b": tf.Variable(1.0)}, "a.b": tf.Variable(2.0)}
+    with pytest.raises(ValueError, match=r"two of 'a\.b'"):
+        _checkpointed.Parts("test", items)

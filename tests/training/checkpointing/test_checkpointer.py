@@ -371,6 +371,7 @@ def test_a_part_of_a_checkpoint(tmp_path):
         "s",
     ]
     assert extract("s", str(path)) == {"s": 4.0}
+    assert sorted(extract("net.fc.", path)) == ["bias", "kernel"]
     with pytest.raises(ValueError, match=r"got 'net.f'; its items are \['net', 's'\]"):
         extract("net.f", path)
     with pytest.raises(ValueError, match="damaged .structure.json cannot be read"):

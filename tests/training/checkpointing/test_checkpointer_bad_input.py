@@ -104,7 +104,7 @@ def more_bad_inputs(folder):
         "unwritable": (
             lambda: made("/proc/self", a=tf.Variable(1.0)).save(1),
             OSError,
-            "`Checkpointer.save`: `ckpt_dir` expected a folder that can be written",
+            "`Checkpointer.save`: `ckpt_dir` expected a disk that takes the files",
         ),
         "save in a function": (
             tf.function(lambda: [manager.save(6), 1][1]),

@@ -1,5 +1,6 @@
 """Tests of `tfrl.training.checkpointing.checkpoints`."""
 
+import dataclasses
 import itertools
 import os
 import random
@@ -143,7 +144,7 @@ def test_every_flipped_bit_is_found(tmp_path, name):
         path.write_bytes(changed)
         with pytest.warns(UserWarning, match=rf"step-2 is damaged \({name} is not as"):
             assert load(tmp_path) == 1
-        with pytest.raises(ValueError, match=rf"got 2 of .*damaged \({name} is not as"):
+        with pytest.raises(ValueError, match=rf"step-2, damaged \({name} is not as"):
             load(tmp_path, 2)
     path.write_bytes(data)
     assert load(tmp_path) == 2
@@ -175,6 +176,10 @@ def test_only_damaged_steps_are_an_error(tmp_path):
     save(tmp_path, 1)
     (folder_of(tmp_path, 1) / "manifest.json").unlink()
     assert checkpoints.latest_step(tmp_path) is None
+    with pytest.raises(ValueError, match="damaged .manifest.json cannot be read"):
+        load(tmp_path)
+    save(tmp_path, 2)
+    (folder_of(tmp_path, 2) / "manifest.json").unlink()
     with pytest.warns(UserWarning, match="manifest.json cannot be read"):
         with pytest.raises(ValueError, match="got only damaged ones"):
             load(tmp_path)
@@ -182,7 +187,8 @@ def test_only_damaged_steps_are_an_error(tmp_path):
 
 def test_a_newer_format_is_an_error(tmp_path, monkeypatch):
     save(tmp_path, 1)
-    monkeypatch.setattr(checkpoints, "_FORMAT", 2)
+    newer = dataclasses.replace(checkpoints._FOLDERS, likes={2: {}})
+    monkeypatch.setattr(checkpoints, "_FOLDERS", newer)
     save(tmp_path, 2)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="got format 2"):
@@ -193,7 +199,8 @@ def test_a_newer_format_is_an_error(tmp_path, monkeypatch):
 def test_a_missing_step_is_an_error(tmp_path, step):
     if step is not None:
         save(tmp_path, 1)
-    with pytest.raises(ValueError, match=r"got none|expected one of \[1\]; got 3"):
+    steps = r"`directory` .* one of \[\]; got None|`step` .* one of \[1\]; got 3"
+    with pytest.raises(ValueError, match=steps):
         load(tmp_path, step)
 
 
@@ -320,7 +327,7 @@ def test_other_bad_arguments_write_nothing(tmp_path):
         (
             lambda: checkpoints.save_run("/proc/self/x", 1, {}, {}),
             OSError,
-            "`save_run`: `directory` expected a folder that can be written; got",
+            "`save_run`: `directory` expected a disk that takes the files; got",
         ),
     ]:
         with pytest.raises(error, match=message):

@@ -2,8 +2,9 @@
 
 import keras
 import pytest
+import tensorflow as tf
 
-from tfrl.training.checkpointing import _keras_names
+from tfrl.training.checkpointing import _checkpointed, _keras_names
 
 
 @pytest.mark.parametrize(
@@ -32,10 +33,21 @@ def test_classes_of_users():
     assert _keras_names.renumbered([f"{name}_9"]) == ["my_odd_layer"]
 
 
-def test_lost_numbers():
-    lost = _keras_names.lost
-    assert lost("a.dense_3.b_2", "a.dense.b_2", {"dense_3", "b_2"}) == ["dense_3"]
-    assert lost("a.dense_3", "a.dense", {"dense"}) == []
+def test_names_of_parts_and_what_they_lost():
+    layers = [keras.layers.Dense(1, name=f"dense_{k}") for k in (7_001, 7_003)]
+    layers += [keras.layers.Dense(1, name="head_2")]
+    for layer in layers:
+        layer.build((None, 1))
+    model = keras.Sequential([keras.Input([1]), *layers])
+    parts = _checkpointed.Parts("test", {"a": {"b": [tf.Variable(1.0), model]}})
+    old, lost = _keras_names.of_parts(parts)
+    assert list(old.values()) == [
+        *("a.b.1.dense.kernel", "a.b.1.dense.bias"),
+        *("a.b.1.dense_1.kernel", "a.b.1.dense_1.bias"),
+        *("a.b.1.head_2.kernel", "a.b.1.head_2.bias", "a.b.0"),
+    ] or list(old.values())[:1] == ["a.b.0"]
+    assert set(lost.values()) == {"dense_7001", "dense_7003"}
+    assert {name.split(".")[3] for name in lost} == {"dense_7001", "dense_7003"}
 
 
 def test_matched_names_are_not_those_of_more_or_fewer_layers():

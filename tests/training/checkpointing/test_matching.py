@@ -15,8 +15,3 @@ def test_states_of_generators_fit_or_are_damage():
     for bad in ("", "3", "{}", '{"bit_generator":"PCG64"}'):
         with pytest.raises(_sealed_folder.DamageError, match="generator|no such state"):
             _matching.generator_states({"generators": {"r": bad}}, {"r": rng})
-
-
-def test_arrays_of_unknown_dtypes_are_left_out():
-    arrays = {"a": ["float32", [1]], "b": ["no dtype", [1]], "c": None}
-    assert list(_matching.known_arrays({"arrays": arrays})) == ["a"]

@@ -1,6 +1,5 @@
 """Tests of `tfrl.training.checkpointing._refusals`."""
 
-import errno
 import pathlib
 
 import pytest
@@ -15,24 +14,6 @@ def test_paths():
     for wrong in (None, 3, b"run", ["run"]):
         with pytest.raises(TypeError, match="`save`: `folder` expected a path; got"):
             _refusals.as_path("save", "folder", wrong)
-
-
-def test_what_the_disk_says_is_explained():
-    with pytest.raises(
-        PermissionError, match=r"13\] `save`: `folder` expected .* got No; .*: 'run'"
-    ):
-        with _refusals.explained("save", "folder", pathlib.Path("run")):
-            raise OSError(errno.EACCES, "No")
-
-
-@pytest.mark.parametrize(
-    "error", [OSError("`write`: no"), OSError(28, "`save`: no"), KeyError("a")]
-)
-def test_what_is_explained_stays(error):
-    with pytest.raises(type(error)) as found:
-        with _refusals.explained("save", "folder", pathlib.Path("run")):
-            raise error
-    assert found.value is error
 
 
 def test_eager():

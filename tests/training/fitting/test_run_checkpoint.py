@@ -1,6 +1,7 @@
 """A run of `fit` that was broken off goes on as if it had not been."""
 
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import pytest
 import tensorflow as tf
 
 from tfrl import replay, training
-from tfrl.training.checkpointing import _checkpointed
+
+OLD = pathlib.Path(__file__).parents[2] / "golden" / "old_runs"
 
 
 def run_q(folder, epochs, broken=None, kind=replay.UniformReplay, **options):
@@ -23,7 +25,7 @@ def run_q(folder, epochs, broken=None, kind=replay.UniformReplay, **options):
     store = examples.store(capacity=90)  # wraps around
     source = kind(store, seed=3)
     collect = training.Collect(
-        examples.walks(), store, examples.drawn, warm_up_steps=30, seed=5
+        examples.walks(), store, examples.acting(model), warm_up_steps=30, seed=5
     )
     checkpoint = training.RunCheckpoint(
         folder, {"collect": collect, "source": source}, keep=2
@@ -40,31 +42,26 @@ def run_q(folder, epochs, broken=None, kind=replay.UniformReplay, **options):
     return model, history, store
 
 
-def run_rollouts(folder, epochs, broken=None):
+def run_data(folder, epochs, broken=None):
     network = keras.Sequential(
         [examples.network(), keras.layers.Dropout(0.2, seed=1), keras.layers.Dense(3)]
     )
     network.layers[-1].kernel.assign(np.eye(3, dtype=np.float32))
 
-    def loss_fn(model, sample, training):
-        logits = model.network(sample.data["seen"], training=training)
-        return -sample.data["paid"] * tf.nn.log_softmax(logits)[:, 0]
-
-    def prepare(model, trajectory):
-        return {"seen": trajectory.observations, "paid": trajectory.rewards}
+    def loss_fn(model, batch, training):
+        logits = model.network(batch["x"], training=training)
+        return -batch["y"] * tf.nn.log_softmax(logits)[:, 0]
 
     model = training.FitModel(network, loss_fn)
     model.compile(keras.optimizers.Adam(0.01, clipnorm=1.0))
-    rollouts = training.Rollouts(examples.walks(), examples.drawn, prepare, 4, 6)
     rng = np.random.default_rng(0)
     drawn = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: logs.update(draw=rng.random())
     )
-    checkpoint = training.RunCheckpoint(folder, {"rollouts": rollouts, "rng": rng})
+    checkpoint = training.RunCheckpoint(folder, {"rng": rng})
     callbacks = [drawn, checkpoint, *([] if broken is None else [broken])]
-    history = model.fit(
-        rollouts, steps_per_epoch=4, epochs=epochs, callbacks=callbacks, verbose=0
-    )
+    data = examples.data(24, 6)
+    history = model.fit(data, epochs=epochs, callbacks=callbacks, verbose=0)
     return model, history, None
 
 
@@ -73,9 +70,9 @@ def run_rollouts(folder, epochs, broken=None):
     [
         (run_q, {}),
         (run_q, {"kind": replay.PrioritizedReplay, "steps_per_execution": 2}),
-        (run_rollouts, {}),
+        (run_data, {}),
     ],
-    ids=["uniform", "prioritized", "rollouts"],
+    ids=["uniform", "prioritized", "data"],
 )
 def test_the_same_weights_as_without_interruption(tmp_path, run, options):
     right, history, store = run(tmp_path / "right", 5, **options)
@@ -106,8 +103,8 @@ def test_a_run_that_is_done_stays_as_it_is(tmp_path):
     longer, history, _ = run_q(tmp_path, 4)
     assert history.epoch == [2, 3]
     assert training.list_steps(tmp_path) == [3, 4]
-    parts = sorted(path.name for path in (tmp_path / "parts").glob("step-*"))
-    assert parts == ["step-3", "step-4"]
+    parts = sorted(path.name for path in (tmp_path / "parts").glob("*-*"))
+    assert parts == ["ckpt-3", "ckpt-4"]
 
 
 def test_saves_at_intervals_and_at_the_end(tmp_path):
@@ -197,17 +194,31 @@ def test_two_runs_in_one_folder(tmp_path):
 
 def test_damaged_parts(tmp_path):
     run_q(tmp_path, 2)
-    folder = tmp_path / "parts" / "step-2" / "replay"
+    folder = tmp_path / "parts" / "ckpt-2" / "replay"
     path = min(folder.glob("*.segment"), key=lambda each: each.stat().st_nlink)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(
-        ValueError, match="expected the parts of epoch 2 as they .*step-2 to go on"
+        ValueError, match="`parts` expected .* with .*step-2; got others .*damaged"
     ):
         run_q(tmp_path, 3)
+    shutil.rmtree(tmp_path / "parts" / "ckpt-2")
+    with pytest.warns(UserWarning, match="none in"):
+        with pytest.raises(
+            ValueError, match="`parts` expected .*; got others .*there are"
+        ):
+            run_q(tmp_path, 3)
     shutil.rmtree(tmp_path / "checkpoints" / "step-2")
     assert run_q(tmp_path, 3)[1].epoch == [1, 2]
+
+
+def test_damaged_checkpoints(tmp_path):
+    run_q(tmp_path, 2)
+    (tmp_path / "checkpoints" / "step-2" / "metadata.json").write_bytes(b"{}")
+    with pytest.warns(UserWarning, match="step-2 is damaged"):
+        assert run_q(tmp_path, 3)[1].epoch == [1, 2]
+    assert training.list_steps(tmp_path) == [2, 3]
 
 
 def fitted(folder, epochs=1, **parts):
@@ -223,29 +234,62 @@ def test_saves_share_the_rows_of_a_replay_that_stay(tmp_path):
     fitted(tmp_path, 3, rows=rows, plain=tf.Variable(1.0))
     files = [
         {file.stat().st_ino for file in folder.glob("replay/*.segment")}
-        for folder in (tmp_path / "parts").glob("step-*")
+        for folder in (tmp_path / "parts").glob("ckpt-*")
     ]
     assert len(files) == 3 and set.intersection(*files)
 
 
-@pytest.mark.slow
-def test_runs_saved_before_replays_were_apart(tmp_path, monkeypatch):
-    right, history, _ = run_q(tmp_path / "right", 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(_checkpointed, "REPLAYS", ())
-        run_q(tmp_path / "run", 2)
-    assert not (tmp_path / "run" / "parts" / "step-2" / "replay").exists()
-    model, rest, _ = run_q(tmp_path / "run", 3)
-    assert rest.epoch == [2] and rest.history["loss"] == history.history["loss"][2:]
-    examples.assert_same(examples.weights_of(right), examples.weights_of(model))
+def run_of_many_parts(folder, epochs):
+    """As the runs in `golden/old_runs/fit_*` were made, for one epoch."""
+    rows = replay.DataBuffer(tf.TensorSpec([4]), capacity=16, seed=0)
+    plain, rng = [tf.Variable(1.0), tf.Variable([2.0])], np.random.default_rng(0)
+    model = examples.fit_model()
+    data = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: (
+            rows.add_batch(rng.random([3, 4], np.float32)),
+            plain[0].assign_add(1.0),
+        )
+    )
+    parts = {"rows": rows, "plain": plain, "rng": rng}
+    callbacks = [data, training.RunCheckpoint(folder, parts)]
+    options = {"epochs": epochs, "verbose": 0, "shuffle": False}
+    history = model.fit(examples.data(8, 4), callbacks=callbacks, **options)
+    state = [rows.get_all(), float(plain[0]), rng.random()]
+    return history.epoch, state, examples.weights_of(model)
+
+
+@pytest.mark.parametrize("name", ["fit_apart", "fit_together"])
+def test_runs_of_earlier_versions(tmp_path, name):
+    folder = tmp_path / "run"
+    shutil.copytree(OLD / name, folder)
+    epochs, state, weights = run_of_many_parts(folder, 2)
+    assert epochs == [1]
+    right, expected, others = run_of_many_parts(tmp_path / "right", 2)
+    assert right == [0, 1]
+    examples.assert_same(state, expected)
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    parts = sorted(path.name for path in folder.glob("parts/*-*"))
+    assert parts == ["ckpt-2", "step-1"]
+    segment = next(folder.glob("parts/ckpt-2/replay/*.segment"))
+    segment.write_bytes(b"")
+    with pytest.raises(ValueError, match="`parts` expected .*step-2; got others"):
+        run_of_many_parts(folder, 3)
+
+
+def test_damaged_parts_of_earlier_versions(tmp_path):
+    folder = shutil.copytree(OLD / "fit_apart", tmp_path / "run")
+    (folder / "parts" / "step-1" / "parts.index").write_bytes(b"")
+    with pytest.raises(ValueError, match="`parts` .*parts.index is not as it was"):
+        run_of_many_parts(folder, 2)
 
 
 @pytest.mark.parametrize(
     ("saved", "now", "match"),
     [
-        ([1.0], [2.0, 3.0], "not bound to checkpointed values"),
-        ([1.0, 2.0], [3.0], "Unresolved object in checkpoint"),
-        ([[1.0]], [[1.0, 2.0]], "incompatible tensor with shape"),
+        ([1.0], [2.0, 3.0], "missing there: part.1"),
+        ([1.0, 2.0], [3.0], "unexpected there: part.1"),
+        ([[1.0]], [[1.0, 2.0]], r"part.0 is float32 \[1\] on disk"),
     ],
     ids=["shorter", "longer", "shape"],
 )
@@ -255,15 +299,28 @@ def test_parts_of_another_make(tmp_path, saved, now, match):
         fitted(tmp_path, part=list(map(tf.Variable, now)))
 
 
-def test_parts_of_which_something_would_be_lost(tmp_path):
-    module = tf.Module()
-    module.noise = [keras.layers.Dropout(0.1, seed=1)]
-    with pytest.raises(TypeError, match=r"lose m\.noise\.0\.seed_generator\.seed_gen"):
-        training.RunCheckpoint(tmp_path, {"m": module})
-    module = tf.Module()
-    module.rng, module.v = np.random.default_rng(0), tf.Variable(1.0)
-    with pytest.raises(TypeError, match=r"would lose m\.rng; pass"):
-        training.RunCheckpoint(tmp_path, {"m": module})
+def test_all_that_is_in_a_part_comes_back(tmp_path):
+    def made():
+        module = tf.Module()
+        module.noise = [keras.layers.Dropout(0.1, seed=1)]
+        module.rng, module.v = np.random.default_rng(0), tf.Variable(1.0)
+        layer = keras.layers.Dense(1)
+        layer.build((None, 1))
+        return {"m": module, "layer": layer}
+
+    parts = made()
+    parts["m"].v.assign(2.0)
+    parts["m"].noise[0](np.ones([3]), training=True)
+    parts["m"].rng.random(3)
+    fitted(tmp_path, **parts)
+    others = made()
+    fitted(tmp_path, 1, **others)
+    assert float(others["m"].v) == 2.0
+    seeds = [each["m"].noise[0].seed_generator.state for each in (parts, others)]
+    np.testing.assert_array_equal(*seeds)
+    np.testing.assert_array_equal(others["layer"].kernel, parts["layer"].kernel)
+    generators = [each["m"].rng.bit_generator.state for each in (parts, others)]
+    assert generators[0] == generators[1]
 
 
 def test_environments_that_cannot_be_captured_start_anew(tmp_path):
@@ -271,7 +328,7 @@ def test_environments_that_cannot_be_captured_start_anew(tmp_path):
         model, store = examples.q_model(), examples.store()
         envs = examples.walks()
         envs.envs[0].unwrapped.engine = memoryview(b"")
-        collect = training.Collect(envs, store, examples.drawn, warm_up_steps=9)
+        collect = training.Collect(envs, store, examples.acting(model), warm_up_steps=9)
         source = replay.UniformReplay(store, seed=0)
         checkpoint = training.RunCheckpoint(
             tmp_path, {"collect": collect, "source": source}
@@ -307,18 +364,18 @@ def test_only_a_fit_model_can_resume(tmp_path):
     [
         ({"parts": {"a b": tf.Variable(0)}}, ValueError, "`parts` expected names like"),
         (
-            {"parts": {"layer": keras.layers.Dense(1)}},
+            {"parts": {"array": np.ones(2)}},
             TypeError,
-            "`parts` expected call",
+            "`parts` expected what can be loaded in place; got ndarray as 'array'",
         ),
-        ({"parts": {"number": 3}}, TypeError, "`parts` expected callbacks"),
+        ({"parts": {"number": 3}}, TypeError, "`number` expected modules.*got int"),
         ({"parts": {"self": tf.Variable(0)}}, ValueError, "`parts` expected names lik"),
         ({"parts": {3: tf.Variable(0)}}, TypeError, "`parts` expected a list of text"),
         ({"parts": [tf.Variable(0)]}, TypeError, "`parts` expected a dictionary"),
         ({"every_epochs": 0}, ValueError, "`every_epochs` expected"),
         ({"keep": 0}, ValueError, "`keep` expected"),
     ],
-    ids=["name", "layer", "number", "taken", "key", "list", "interval", "keep"],
+    ids=["name", "array", "number", "taken", "key", "list", "interval", "keep"],
 )
 def test_bad_arguments(tmp_path, options, error, match):
     with pytest.raises(error, match=f"`RunCheckpoint`: {match}"):

@@ -1,13 +1,12 @@
-"""What a checkpoint takes from an object: variables, arrays, buffers and generators.
+"""What a checkpoint takes from objects: variables, arrays, buffers and generators.
 
 Objects are searched by attributes, keys and indices, as `core.nest.get_all_parameters`
 does; `tf.train.Checkpoint` would lose Keras layers in lists and in dictionaries.
 """
 
 import collections
-import dataclasses
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -15,15 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import pytree
-from tfrl.replay import episodes, numpy_storage, ring_buffer, variable_buffer
+from tfrl.replay import episodes, ring_buffer
+from tfrl.replay.memory import numpy_storage, variable_storage
 from tfrl.replay.sampling import prioritized, uniform
-from tfrl.training.checkpointing import (
-    _keras_names,
-    _layer_paths,
-    _named_arrays,
-    _nest_paths,
-    _object_parts,
-)
+from tfrl.training.checkpointing import _layer_paths, _named_arrays
 
 # What `tfrl.replay.save` saves.
 REPLAYS = (
@@ -32,7 +26,7 @@ REPLAYS = (
     prioritized.PrioritizedReplay,
     ring_buffer.RingBuffer,
     uniform.UniformReplay,
-    variable_buffer.VariableStorage,
+    variable_storage.VariableStorage,
 )
 # What `tf.train.Checkpoint` saves and a search for variables does not find.
 _LOST = (
@@ -42,96 +36,15 @@ _LOST = (
     tf.train.experimental.PythonState,
 )
 _KERAS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
+_GENERATORS = tf.random.Generator | np.random.Generator
 _SPECIAL = ("optimizer", "opt_state", "replay_buffer", "data_transformer")
-
-
-@dataclasses.dataclass
-class Contents:
-    """What was found in an item.
-
-    Attributes:
-        arrays: variables, and the leaves of an immutable item, by name.
-        replays: buffers, stores and samplers of `tfrl.replay`, by name.
-        generators: of NumPy, by name.
-        paths: of all of these, by name.
-        old: their names in checkpoints of format 1.
-        lost: of names in these that do not tell which layer was meant, the layer.
-        slots: names of the variables of optimizers.
-        immutable: whether the item is a nest of arrays, which a load replaces.
-    """
-
-    arrays: dict[str, Any] = dataclasses.field(default_factory=dict)
-    replays: dict[str, tf.Module] = dataclasses.field(default_factory=dict)
-    generators: dict[str, np.random.Generator] = dataclasses.field(default_factory=dict)
-    paths: dict[str, _layer_paths.Path] = dataclasses.field(default_factory=dict)
-    old: dict[str, str] = dataclasses.field(default_factory=dict)
-    lost: dict[str, str] = dataclasses.field(default_factory=dict)
-    slots: set[str] = dataclasses.field(default_factory=set)
-    immutable: bool = False
-
-    def names(self) -> list[str]:
-        """Returns all names."""
-        return [*self.arrays, *self.replays, *self.generators]
-
-
-def search(where: str, name: str, item: Any) -> Contents:
-    """Finds what a checkpoint takes from an item.
-
-    Args:
-        where: name of the function that asks.
-        name: of the item; the names of what is in it begin with it.
-        item: module, layer, optimizer, buffer, generator, variable, `PyTreeNode`, or
-            dictionary, list or tuple of these.
-
-    Returns:
-        What was found.
-
-    Raises:
-        TypeError: if nothing can be saved of it, or something in it would be lost.
-        ValueError: if a layer is not built, two names are equal, or a list holds
-            itself.
-
-    Example:
-        >>> layer = keras.layers.Dense(2)
-        >>> layer.build((None, 3))
-        >>> list(search("save", "net", {"critics": [layer]}).arrays)
-        ['net.critics.0.kernel', 'net.critics.0.bias']
-    """
-    try:
-        return _found(where, name, item)
-    except RecursionError as error:
-        raise ValueError(
-            f"`{where}`: `{name}` expected objects nested some hundred times at most; "
-            f"got a {type(item).__name__} nested deeper, or that holds itself; pass "
-            "its parts as items of their own"
-        ) from error
-
-
-def _found(where: str, name: str, item: Any) -> Contents:
-    path = (_layer_paths.Step(name),)
-    walk = _Search(where)
-    if _is_nest_of_arrays(item):
-        walk.add_nest(path, item)
-        return walk.found
-    _check_no_arrays(where, name, item)
-    walk.visit(path, name, item)
-    known = isinstance(item, tf.Module | Mapping | list | tuple) or isinstance(
-        item, _KERAS
-    )
-    if not walk.found.names() and not known and _object_parts.is_enabled(item):
-        raise TypeError(
-            f"`{where}`: `{name}` expected modules, layers, optimizers, buffers, "
-            f"generators, variables or `PyTreeNode`s; got {type(item).__name__}, in "
-            "which there is none; leave it out"
-        )
-    return walk.found
 
 
 def special_kind(name: str, item: Any = None) -> str | None:
     """Tells whether a name belongs to a part that loads may leave out.
 
     Args:
-        name: a name in `Contents`.
+        name: a name in `Parts`.
         item: the item it is of, if known.
 
     Returns:
@@ -152,120 +65,126 @@ def special_kind(name: str, item: Any = None) -> str | None:
 
 
 class Parts:
-    """What items consist of, all together.
+    """What items consist of.
 
     Attributes:
-        found: contents by the item's name.
-        arrays: as in `Contents`, of all items.
-        replays: likewise.
-        generators: likewise.
+        arrays: variables, and the leaves of immutable items, by name.
+        replays: buffers, stores and samplers of `tfrl.replay`, by name.
+        generators: of NumPy, by name.
+        paths: of all of these, by name; those of what an optimizer keeps of a variable
+            tell the variable.
         kinds: the `special_kind` of names that have one.
-        paths: as in `Contents`; those of what an optimizer keeps of a variable tell
-            the variable.
-        old: likewise.
-        lost: likewise.
+        immutable: names of the leaves, by item, of items that are nests of arrays,
+            which a load replaces.
+        keras_names: of objects of Keras and of nests their paths, what Keras calls
+            their variables, and the paths to these.
 
     Args:
-        where: as for `search`, which see for errors.
-        items: by name.
+        where: name of the function that asks.
+        items: by name: module, layer, optimizer, buffer, generator, variable,
+            `PyTreeNode`, or dictionary, list or tuple of these.
+
+    Raises:
+        TypeError: if nothing can be saved of one, or something in it would be lost.
+        ValueError: if a layer is not built, two names are equal, or a list holds
+            itself.
 
     Example:
-        >>> Parts("save", {"scale": tf.Variable(1.0)}).names()
-        ['scale']
+        >>> layer = keras.layers.Dense(2)
+        >>> layer.build((None, 3))
+        >>> list(Parts("save", {"net": {"critics": [layer]}}).arrays)
+        ['net.critics.0.kernel', 'net.critics.0.bias']
     """
 
     def __init__(self, where: str, items: Mapping[str, Any]) -> None:
-        self.found = {name: search(where, name, items[name]) for name in items}
         self.arrays: dict[str, Any] = {}
         self.replays: dict[str, tf.Module] = {}
         self.generators: dict[str, np.random.Generator] = {}
-        self.kinds: dict[str, str] = {}
         self.paths: dict[str, _layer_paths.Path] = {}
-        self.old: dict[str, str] = {}
-        self.lost: dict[str, str] = {}
-        for item, contents in self.found.items():
-            self.arrays.update(contents.arrays)
-            self.replays.update(contents.replays)
-            self.generators.update(contents.generators)
-            self.paths.update(contents.paths)
-            self.old.update(contents.old)
-            self.lost.update(contents.lost)
-            for name in contents.names():
-                kind = special_kind(name, items[item])
+        self.kinds: dict[str, str] = {}
+        self.immutable: dict[str, list[str]] = {}
+        self.keras_names: list[
+            tuple[_layer_paths.Path, list[str], list[_layer_paths.Path]]
+        ] = []
+        self._where, self._slots = where, set[str]()
+        for name, item in items.items():
+            self._seen: set[int] = set()
+            before = len(self.paths)
+            try:
+                self._add_item(name, item)
+            except RecursionError as error:
+                raise ValueError(
+                    f"`{where}`: `{name}` expected objects nested some hundred times "
+                    f"at most; got a {type(item).__name__} nested deeper, or that "
+                    "holds itself; pass its parts as items of their own"
+                ) from error
+            for found in list(self.paths)[before:]:
+                kind = special_kind(found, item)
                 if kind is not None:
-                    self.kinds[name] = kind
+                    self.kinds[found] = kind
         self.kinds.update(dict.fromkeys(self.replays, "replay_buffer"))
-        slots = {name for each in self.found.values() for name in each.slots}
-        self.paths.update(_layer_paths.of_slots(self.arrays, self.paths, slots))
+        self.paths.update(_layer_paths.of_slots(self.arrays, self.paths, self._slots))
 
-    def names(self) -> list[str]:
-        """Returns all names."""
-        return [*self.arrays, *self.replays, *self.generators]
+    def _add_item(self, name: str, item: Any) -> None:
+        path, before = (_layer_paths.Step(name),), len(self.paths)
+        if _is_nest_of_arrays(item):
+            self._add_nest(path, item)
+            return
+        self._check_no_arrays(name, item)
+        self._visit(path, item)
+        known = (tf.Module, Mapping, list, tuple, *_KERAS)
+        is_known = isinstance(item, known) or not _layer_paths.is_enabled(item)
+        if len(self.paths) == before and not is_known:
+            raise TypeError(
+                f"`{self._where}`: `{name}` expected modules, layers, optimizers, "
+                "buffers, generators, variables or `PyTreeNode`s; got "
+                f"{type(item).__name__}, in which there is none"
+            )
 
+    def _add_nest(self, path: _layer_paths.Path, nest: Any) -> None:
+        """Adds the leaves of an immutable item."""
+        leaves = _named_arrays.name_arrays(nest, path[0].token)
+        paths = list(_leaf_paths(path, nest, {}))
+        # A slash in a key is one in the path of a Keras variable.
+        names = [
+            key.replace("/", ".").replace("~1", ".").replace("~0", "~")
+            for key in leaves
+        ]
+        self.keras_names.append(((), names, paths))
+        for each, leaf in zip(paths, leaves.values(), strict=True):
+            self._add(self.arrays, each, leaf)
+        self.immutable[path[0].token] = list(map(_layer_paths.joined, paths))
 
-class _Search:
-    """A walk through an item; `old` is the name of a part in format 1."""
-
-    def __init__(self, where: str) -> None:
-        self.found = Contents()
-        self._where = where
-        self._seen: set[int] = set()
-
-    def visit(self, path: _layer_paths.Path, old: str, item: Any) -> None:
-        if id(item) in self._seen or not _object_parts.is_enabled(item):
+    def _visit(self, path: _layer_paths.Path, item: Any) -> None:
+        if id(item) in self._seen or not _layer_paths.is_enabled(item):
             return
         self._seen.add(id(item))
-        name = _layer_paths.joined(path)
         if isinstance(item, tf.Variable | keras.Variable):
-            self._add(self.found.arrays, path, old, item)
+            self._add(self.arrays, path, item)
         elif isinstance(item, REPLAYS):
-            self._add(self.found.replays, path, old, item)
+            self._add(self.replays, path, item)
         elif isinstance(item, np.random.Generator):
-            self._add(self.found.generators, path, old, item)
+            self._add(self.generators, path, item)
         elif isinstance(item, tf.random.Generator):
-            inner = (*path, _layer_paths.Step("state"))
-            self.visit(inner, f"{old}.state", item.state)
+            self._visit((*path, _layer_paths.Step("state")), item.state)
         elif isinstance(item, _LOST):
             raise TypeError(
-                f"`{self._where}`: `{name}` expected what can be saved; got a "
-                f"{type(item).__name__}; keep its content in variables, or call "
-                "enable_checkpoint with it and False"
+                f"`{self._where}`: `{_layer_paths.joined(path)}` expected what can be "
+                f"saved; got a {type(item).__name__}; keep its content in variables, "
+                "or call enable_checkpoint with it and False"
             )
         elif isinstance(item, pytree.PyTreeNode):
-            raise _immutable(self._where, name, item)
-        elif isinstance(item, _KERAS):
-            self._visit_keras(path, old, item)
+            raise self._immutable(_layer_paths.joined(path), item)
         else:
-            self._visit_parts(path, old, item, list(_object_parts.parts(item)))
+            if isinstance(item, _KERAS):
+                self._add_variables(path, item)
+            listed = isinstance(item, list | tuple | collections.deque)
+            listed = listed and not hasattr(item, "_fields")
+            for step, part in _layer_paths.steps(parts_of(item), listed):
+                self._visit((*path, step), part)
 
-    def add_nest(self, path: _layer_paths.Path, nest: Any) -> None:
-        """Adds the leaves of an immutable item."""
-        self.found.immutable = True
-        (item,) = path
-        leaves = _named_arrays.name_arrays(nest, item.token)
-        # A slash in a key is one in the path of a Keras variable.
-        names = [re.sub("/|~1", ".", key).replace("~0", "~") for key in leaves]
-        paths = list(_nest_paths.leaf_paths(path, nest))
-        if len({*map(_layer_paths.joined, paths)}) < len(paths):
-            raise ValueError(
-                f"`{self._where}`: `{item.token}` expected keys whose names, joined by "
-                f"dots, differ; got {list(leaves)}; rename one"
-            )
-        self._add_arrays("", names, paths, leaves.values())
-
-    def _visit_parts(
-        self,
-        path: _layer_paths.Path,
-        old: str,
-        item: Any,
-        parts: list[tuple[Any, Any]],
-    ) -> None:
-        listed = isinstance(item, list | tuple | collections.deque)
-        steps = _layer_paths.steps(parts, listed and not hasattr(item, "_fields"))
-        for (key, _), (step, part) in zip(parts, steps, strict=True):
-            self.visit((*path, step), f"{old}.{key}", part)
-
-    def _visit_keras(self, path: _layer_paths.Path, old: str, item: Any) -> None:
+    def _add_variables(self, path: _layer_paths.Path, item: Any) -> None:
+        """Adds the variables of a Keras object."""
         if isinstance(item, keras.layers.Layer) and not item.built:
             raise ValueError(
                 f"`{self._where}`: `{_layer_paths.joined(path)}` expected built "
@@ -275,99 +194,148 @@ class _Search:
         own = f"{getattr(item, 'path', item.name)}/"
         variables = item.variables
         names = [each.path.removeprefix(own).replace("/", ".") for each in variables]
-        if isinstance(item, keras.optimizers.Optimizer):
+        is_optimizer = isinstance(item, keras.optimizers.Optimizer)
+        inner: dict[int, _layer_paths.Path | None]
+        if is_optimizer:
             # Their names depend on how many layers there were before.
-            names = [str(i) for i in range(len(names))]
-            paths = [(*path, _layer_paths.Step(name)) for name in names]
-            self.found.slots.update(map(_layer_paths.joined, paths))
+            names = [str(k) for k in range(len(variables))]
+            steps = map(_layer_paths.Step, names)
+            inner = {id(x): (step,) for x, step in zip(variables, steps, strict=True)}
         else:
-            inner = _layer_paths.variable_paths(item)
-            paths = [(*path, *inner[id(each)]) for each in variables]
-        hidden = {
-            id(v)
-            for layer in _object_parts.disabled_layers(item)
-            for v in layer.variables
-        }
-        self._add_arrays(f"{old}.", names, paths, variables, self._seen | hidden)
-        self._seen.update(map(id, variables))
-        parts = [
-            (key, part)
-            for key, part in vars(item).items()
-            if not key.startswith("_")
-            or not key.startswith("_self_")
-            and _object_parts.is_foreign(part)
-        ]
-        self._visit_parts(path, old, item, parts)
+            inner = _layer_paths.variable_paths(item, disabled=False)
+        places = [(*path, *(inner[id(each)] or ())) for each in variables]
+        self.keras_names.append((path, names, places))
+        for variable, place in zip(variables, places, strict=True):
+            if inner[id(variable)] is not None and id(variable) not in self._seen:
+                self._add(self.arrays, place, variable)
+                if is_optimizer:
+                    self._slots.add(_layer_paths.joined(place))
+            self._seen.add(id(variable))
 
-    def _add_arrays(
-        self,
-        old: str,
-        names: Sequence[str],
-        paths: Sequence[_layer_paths.Path],
-        arrays: Iterable[Any],
-        hidden: Collection[int] = (),
-    ) -> None:
-        """Adds arrays under their paths; `names` are those before any counting."""
-        given = {str(step.layer) for path in paths for step in path if step.given}
-        counts: collections.Counter = collections.Counter()
-        for name, new, path, array in zip(
-            names, _keras_names.renumbered(names), paths, arrays, strict=True
-        ):
-            same = f":{counts[new]}" if counts[new] else ""
-            counts[new] += 1
-            if id(array) not in hidden:
-                self._add(self.found.arrays, path, f"{old}{new}{same}", array)
-                for layer in _keras_names.lost(name, new, given):
-                    self.found.lost[_layer_paths.joined(path)] = layer
-
-    def _add(
-        self, group: dict[str, Any], path: _layer_paths.Path, old: str, item: Any
-    ) -> None:
+    def _add(self, group: dict[str, Any], path: _layer_paths.Path, item: Any) -> None:
         name = _layer_paths.joined(path)
         _named_arrays.check_name(self._where, path[0].token, name)
-        if name in group:
+        if name in self.paths:
             raise ValueError(
                 f"`{self._where}`: expected every part under a name of its own; got "
                 f"two of {name!r}; rename one"
             )
-        group[name] = item
-        self.found.paths[name], self.found.old[name] = path, old
+        group[name], self.paths[name] = item, path
 
+    def _check_no_arrays(self, name: str, item: Any) -> None:
+        """Raises if an array lies in a dictionary or list beside what is assigned to.
 
-def _check_no_arrays(where: str, name: str, item: Any) -> None:
-    """Raises if an array lies in a dictionary or list beside what is assigned to.
+        Those in modules are constants.
+        """
+        if isinstance(item, Mapping | list | tuple):
+            for key, part in parts_of(item):
+                self._check_no_arrays(f"{name}.{key}", part)
+        elif _is_array(item):
+            raise self._immutable(name, item)
 
-    Those in modules are constants.
-    """
-    if isinstance(item, Mapping | list | tuple):
-        for key, part in _object_parts.parts(item):
-            _check_no_arrays(where, f"{name}.{key}", part)
-    elif _is_array(item):
-        raise _immutable(where, name, item)
-
-
-def _immutable(where: str, name: str, item: Any) -> TypeError:
-    return TypeError(
-        f"`{where}`: `{name}` expected nothing immutable inside of what is loaded in "
-        f"place; got a {type(item).__name__}; pass it as an item of its own"
-    )
+    def _immutable(self, name: str, item: Any) -> TypeError:
+        return TypeError(
+            f"`{self._where}`: `{name}` expected nothing immutable inside of what is "
+            f"loaded in place; got a {type(item).__name__}; pass it as an item of its "
+            "own"
+        )
 
 
 def _is_nest_of_arrays(item: Any) -> bool:
     """Whether a load must replace the item, as nothing in it can be changed."""
-    if isinstance(item, pytree.PyTreeNode):
-        return True
-    if isinstance(item, Mapping):
-        parts = list(item.values())
-    elif isinstance(item, list | tuple):
-        parts = list(item)
-    else:
-        return _is_array(item)
-    return bool(parts) and all(map(_is_nest_of_arrays, parts))
+    if isinstance(item, Mapping | list | tuple):
+        parts = [part for _, part in parts_of(item)]
+        return bool(parts) and all(map(_is_nest_of_arrays, parts))
+    return isinstance(item, pytree.PyTreeNode) or _is_array(item)
 
 
 def _is_array(item: Any) -> bool:
     is_variable = isinstance(item, tf.Variable | keras.Variable)
-    return isinstance(item, np.ndarray | np.generic) or (
-        tf.is_tensor(item) and not is_variable
-    )
+    is_tensor = tf.is_tensor(item) and not is_variable
+    return is_tensor or isinstance(item, np.ndarray | np.generic)
+
+
+def _leaf_paths(
+    path: _layer_paths.Path, nest: Any, known: Mapping[str, _layer_paths.Path]
+) -> Iterator[_layer_paths.Path]:
+    """Yields the paths to the leaves of a nest, in the order of `tf.nest`.
+
+    Where a node holds a layer, the paths of its variables are keys, and stand for
+    their places in the layer, which `known` has by these keys.
+    """
+    parts = _named_arrays.children(_layer_paths.joined(path), nest)
+    if parts is None:
+        yield path
+        return
+    if isinstance(nest, pytree.PyTreeNode):
+        for value in vars(nest).values():
+            known = {**known, **_places_by_key(value)}
+    for key, part in parts:
+        step = _layer_paths.Step(str(key).replace("/", "."))
+        steps = known.get(key, (step,)) if isinstance(key, str) else (step,)
+        yield from _leaf_paths((*path, *steps), part, known)
+
+
+def _places_by_key(value: Any) -> dict[str, Any]:
+    """Returns the paths of a layer's variables by the keys of `TrainState`."""
+    layer, keys = value, None
+    if not isinstance(layer, keras.layers.Layer):
+        # Keys are of the time when the state was made, and Keras may change paths.
+        layer, keys = getattr(value, "layer", None), getattr(value, "names", None)
+    if not isinstance(layer, keras.layers.Layer):
+        return {}
+    paths = _layer_paths.variable_paths(layer)
+    variables = list({id(each): each for each in layer.variables}.values())
+    if keys is None:
+        keys = _layer_paths.told_apart([each.path for each in variables])
+    return {key: paths[id(each)] for key, each in zip(keys, variables, strict=False)}
+
+
+def parts_of(item: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields keys, indices or attributes of an object, and what is there.
+
+    Of Keras' objects private attributes count only if Keras does not know of them.
+
+    Example:
+        >>> list(parts_of({"a": [1]})), list(parts_of([2]))
+        ([('a', [1])], [(0, 2)])
+    """
+    if isinstance(item, Mapping):
+        yield from item.items()
+    elif isinstance(item, tuple) and hasattr(item, "_fields"):
+        yield from zip(item._fields, item, strict=True)
+    elif isinstance(item, list | tuple | collections.deque):
+        yield from enumerate(item)
+    elif _is_entered(item):
+        for key, part in _attributes(item).items():
+            is_known = isinstance(item, _KERAS) and not _is_foreign(part)
+            # The last ones are of TensorFlow's own bookkeeping.
+            hidden = ("_",) if is_known else ("_self_", "__")
+            if not key.startswith(hidden):
+                yield key, part
+
+
+def _is_foreign(part: Any) -> bool:
+    """Whether Keras would not know of what a layer keeps under a private name."""
+    if isinstance(part, list | tuple | Mapping):
+        values = part.values() if isinstance(part, Mapping) else part
+        return bool(values) and all(map(_is_foreign, values))
+    return isinstance(part, tf.Module | tf.Variable | pytree.PyTreeNode | _GENERATORS)
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    found = dict(getattr(item, "__dict__", {}))
+    for cls in type(item).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for key in [slots] if isinstance(slots, str) else slots:
+            if not key.startswith("__") and hasattr(item, key):
+                found[key] = getattr(item, key)
+    return found
+
+
+def _is_entered(item: Any) -> bool:
+    if isinstance(item, type | ModuleType):
+        return False
+    # TensorFlow's own objects (functions, strategies, tensors) hold half the process.
+    home = type(item).__module__.partition(".")[0]
+    return isinstance(item, tf.Module) or home not in ("tensorflow", "builtins")

@@ -6,15 +6,14 @@ gave. So those names do not always tell which of several layers was meant.
 
 import collections
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 
-from tfrl.training.checkpointing import _layer_paths
+from tfrl.training.checkpointing import _checkpointed, _layer_paths
 
 _COUNT = re.compile(r"_[0-9]+(?=\.|$)")
-_NUMBERED = re.compile(r"(.+?)_([0-9]+)")
 
 
 def renumbered(names: Sequence[str], *, own: bool = True) -> list[str]:
@@ -34,43 +33,64 @@ def renumbered(names: Sequence[str], *, own: bool = True) -> list[str]:
         >>> renumbered(["net.dense_7.kernel", "net.dense_10.kernel"])
         ['net.dense.kernel', 'net.dense_1.kernel']
     """
-    automatic = _automatic_names(own)
-    numbers: dict[tuple[str, str], set[int]] = collections.defaultdict(set)
+    bases = "|".join(sorted(_automatic_names(own), reverse=True))
+    pattern = re.compile(f"({bases})(?:_([0-9]+))?")
     split = [name.split(".") for name in names]
+    numbers: dict[tuple[str, ...], set[int]] = collections.defaultdict(set)
     for parts in split:
-        for k, part in enumerate(parts):
-            base, number = _counted(part, automatic)
-            if base:
-                numbers[".".join(parts[:k]), base].add(number)
-    renamed = []
-    for parts in split:
-        new = list(parts)
-        for k, part in enumerate(parts):
-            base, number = _counted(part, automatic)
-            if base:
-                rank = sorted(numbers[".".join(parts[:k]), base]).index(number)
-                new[k] = f"{base}_{rank}" if rank else base
-        renamed.append(".".join(new))
-    return renamed
+        for k, match in enumerate(map(pattern.fullmatch, parts)):
+            if match:
+                numbers[*parts[:k], match[1]].add(int(match[2] or 0))
+
+    def renamed(parts: Sequence[str]) -> Iterator[str]:
+        for k, match in enumerate(map(pattern.fullmatch, parts)):
+            if match:
+                known = sorted(numbers[*parts[:k], match[1]])
+                rank = known.index(int(match[2] or 0))
+                yield f"{match[1]}_{rank}" if rank else match[1]
+            else:
+                yield parts[k]
+
+    return [".".join(renamed(parts)) for parts in split]
 
 
-def lost(old: str, new: str, given: Collection[str]) -> list[str]:
-    """Lists the names given by the user of which `renumbered` changed the number.
+def of_parts(parts: _checkpointed.Parts) -> tuple[dict[str, str], dict[str, str]]:
+    """Tells what parts are called in format 1.
 
     Args:
-        old: words joined by dots.
-        new: what `renumbered` made of it.
-        given: names of layers that the user gave.
+        parts: of objects.
 
     Returns:
-        Those among them.
+        The old names by the names; and the layers that the user named, by the names of
+        parts whose old names do not tell which of these was meant.
 
     Example:
-        >>> lost("net.critic_2.dense_7", "net.critic.dense", {"critic_2"})
-        ['critic_2']
+        >>> layer = keras.layers.Dense(1, name="critic_2")
+        >>> layer.build((None, 1))
+        >>> of_parts(_checkpointed.Parts("load", {"net": [layer]}))[0]
+        {'net.critic_2.kernel': 'net.0.kernel', 'net.critic_2.bias': 'net.0.bias'}
     """
-    pairs = zip(old.split("."), new.split("."), strict=True)
-    return [one for one, other in pairs if one != other and one in given]
+    old: dict[str, str] = {}
+    lost: dict[str, str] = {}
+    for path, names, places in parts.keras_names:
+        given = {step.layer for place in places for step in place if step.given}
+        start = [_place(step) for step in path]
+        found = renumbered(names)
+        pairs = zip(names, found, strict=True)
+        for place, (one, other), new in zip(
+            places, pairs, _layer_paths.told_apart(found), strict=True
+        ):
+            name = _layer_paths.joined(place)
+            if name not in old:
+                old[name] = ".".join([*start, new])
+                words = zip(one.split("."), other.split("."), strict=True)
+                lost.update((name, x) for x, y in words if x != y and x in given)
+    others = {n: ".".join(map(_place, path)) for n, path in parts.paths.items()}
+    return {**others, **old}, lost
+
+
+def _place(step: _layer_paths.Step) -> str:
+    return step.token if step.index is None else str(step.index)
 
 
 def matched(here: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
@@ -102,23 +122,13 @@ def matched(here: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
     }
 
 
-def _counted(part: str, automatic: set[str]) -> tuple[str, int]:
-    """Splits `dense_7` into `dense` and 7; returns "" for other names."""
-    if part in automatic:
-        return part, 0
-    match = _NUMBERED.fullmatch(part)
-    if match and match[1] in automatic:
-        return match[1], int(match[2])
-    return "", 0
-
-
 def _automatic_names(own: bool = True) -> set[str]:
     """Returns what Keras calls things that were given no name."""
-    found: set[str] = set()
     classes: list[Any] = [keras.layers.Layer, keras.random.SeedGenerator]
-    while classes:
-        cls = classes.pop()
+    for cls in classes:
         classes += cls.__subclasses__()
-        if own or cls.__module__.partition(".")[0] == "keras":
-            found.add(_layer_paths.snake_case(cls.__name__))
-    return found
+    return {
+        _layer_paths.snake_case(cls.__name__)
+        for cls in classes
+        if own or cls.__module__.partition(".")[0] == "keras"
+    }

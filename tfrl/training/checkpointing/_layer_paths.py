@@ -9,6 +9,7 @@ All other layers are known by their place alone.
 import collections
 import dataclasses
 import functools
+import itertools
 import re
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,11 +17,16 @@ from typing import Any
 
 import keras
 
-_NUMBERED = re.compile(r"(.+?)_([0-9]+)")
+# Says of an object that checkpoints are not to look into it.
+SWITCH = "_checkpoint_enabled"
 _UNNAMED = re.compile(r"variable(_[0-9]+)?")
 _OWN = "tfrl_checkpoint"
 _SHOWN = 5
 _KERAS = (keras.layers.Layer, keras.metrics.Metric, keras.random.SeedGenerator)
+# Which numbers Keras gave to names, the first that is not known, and what was told.
+_made: dict[str, set[int]] = collections.defaultdict(set)
+_next: collections.Counter = collections.Counter()
+_told: weakref.WeakKeyDictionary[Any, tuple[str, bool]] = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,10 +135,19 @@ def named(paths: Iterable[Path]) -> str:
         " (of layers named 'left')"
     """
     # The last step leads to an array.
-    layers = {step.layer: None for path in paths for step in path[:-1] if step.given}
-    shown = ", ".join(map(repr, list(layers)[:_SHOWN]))
-    more = f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else ""
-    return f" (of layers named {shown}{more})" if layers else ""
+    layers = {repr(x.layer): None for path in paths for x in path[:-1] if x.given}
+    return f" (of layers named {listed(list(layers))})" if layers else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Lists the first names for an error message.
+
+    Example:
+        >>> listed(["a", "b", "c", "d", "e", "f"]), listed([])
+        ('a, b, c, d, e and 1 more', 'nothing')
+    """
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (", ".join(names[:_SHOWN]) or "nothing") + more
 
 
 def _letters(path: Path) -> tuple[str, ...]:
@@ -193,11 +208,13 @@ def steps(
         yield Step(token, part.name, given, k if listed else None), part
 
 
-def variable_paths(item: Any) -> dict[int, Path]:
+def variable_paths(item: Any, disabled: bool = True) -> dict[int, Path | None]:
     """Finds the paths of the variables of a Keras layer or metric.
 
     Args:
         item: which is built.
+        disabled: whether also those in layers that a checkpoint is not to look into;
+            else they have None.
 
     Returns:
         Paths from the item by the `id` of its variables.
@@ -208,8 +225,26 @@ def variable_paths(item: Any) -> dict[int, Path]:
         >>> [joined(paths[id(variable)]) for variable in model.variables]
         ['dense.kernel', 'dense.bias']
     """
-    found: dict[int, Path] = {}
-    _enter(item, (), found, set())
+    found: dict[int, Path | None] = {}
+    seen: set[int] = set()
+
+    def enter(item: Any, path: Path) -> None:
+        if id(item) in seen:
+            return
+        seen.add(id(item))
+        is_seed = isinstance(item, keras.random.SeedGenerator)
+        variables = [item.state] if is_seed else item.variables
+        if not (disabled or is_enabled(item)):
+            for variable in variables:
+                found.setdefault(id(variable))
+            return
+        for inner, part in _children(item):
+            enter(part, (*path, *inner))
+        own = [each for each in variables if id(each) not in found]
+        for name, variable in zip(_variable_names(item, own), own, strict=True):
+            found.setdefault(id(variable), (*path, Step(name)))
+
+    enter(item, ())
     return found
 
 
@@ -253,19 +288,6 @@ def of_slots(
     return found
 
 
-def _enter(item: Any, path: Path, found: dict[int, Path], seen: set[int]) -> None:
-    if id(item) in seen:
-        return
-    seen.add(id(item))
-    for inner, part in _children(item):
-        _enter(part, (*path, *inner), found, seen)
-    is_seed = isinstance(item, keras.random.SeedGenerator)
-    variables = [item.state] if is_seed else item.variables
-    own = [each for each in variables if id(each) not in found]
-    for name, variable in zip(_variable_names(item, own), own, strict=True):
-        found.setdefault(id(variable), (*path, Step(name)))
-
-
 def _children(item: Any) -> Iterator[tuple[Path, Any]]:
     """Yields the paths to the layers, metrics and seed generators of one, and these."""
     attributes = [pair for pair in vars(item).items() if pair[0] not in _bookkeeping()]
@@ -280,16 +302,15 @@ def _children(item: Any) -> Iterator[tuple[Path, Any]]:
 
 def _places(layers: Sequence[Any]) -> list[str]:
     """Names layers after their classes, as Keras would if it counted from here."""
-    given = {layer.name for layer in layers if is_given(layer)}
-    counts: collections.Counter = collections.Counter()
+    taken = {layer.name for layer in layers if is_given(layer)}
     places = []
     for layer in layers:
-        base = snake_case(type(layer).__name__)
-        numbers = range(counts[base], counts[base] + len(given) + 1)
-        names = {k: f"{base}_{k}" if k else base for k in numbers}
-        number = next(k for k, name in names.items() if name not in given)
-        counts[base] = number + (not is_given(layer))
-        places.append(names[number])
+        base, place = snake_case(type(layer).__name__), layer.name
+        if not is_given(layer):
+            names = (f"{base}_{k}" if k else base for k in itertools.count())
+            place = next(name for name in names if name not in taken)
+            taken.add(place)
+        places.append(place)
     return places
 
 
@@ -313,6 +334,26 @@ def _variable_names(item: Any, own: Sequence[Any]) -> list[str]:
         keys.get(id(each), "variable") if _UNNAMED.fullmatch(each.name) else each.name
         for each in own
     ]
+    return told_apart(names)
+
+
+def is_enabled(item: Any) -> bool:
+    """Tells what `enable_checkpoint` said of an object; True if nothing.
+
+    Example:
+        >>> is_enabled([])
+        True
+    """
+    return bool(getattr(item, SWITCH, True))
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Adds a number to names that were there before.
+
+    Example:
+        >>> told_apart(["a", "b", "a"])
+        ['a', 'b', 'a:1']
+    """
     before = [names[:k].count(name) for k, name in enumerate(names)]
     pairs = zip(names, before, strict=True)
     return [f"{name}:{k}" if k else name for name, k in pairs]
@@ -357,43 +398,22 @@ def is_given(layer: Any) -> bool:
     name, told = _told.get(layer, ("", False))
     if name != layer.name:
         base = snake_case(type(layer).__name__)
-        match = _NUMBERED.fullmatch(layer.name)
-        if layer.name == base:
-            told = not _counts.may_have_made(base, 0)
-        elif match and match[1] == base:
-            told = not _counts.may_have_made(base, int(match[2]))
-        else:
-            told = True
+        match = re.fullmatch(f"{base}(?:_([0-9]+))?", layer.name)
+        told = match is None or not _may_have_made(base, int(match[1] or 0))
         _told[layer] = (layer.name, told)
     return told
 
 
-class _Counts:
-    """Which numbers Keras has given to names, asked of its own counters.
+def _may_have_made(base: str, number: int) -> bool:
+    """Whether Keras has given a number to a name, asked of its own counter.
 
     Asking uses up a number. `keras.utils.clear_session` lets Keras count anew.
     """
-
-    def __init__(self) -> None:
-        self._asked: dict[str, set[int]] = collections.defaultdict(set)
-        self._known: collections.Counter = collections.Counter()
-        self._before: dict[str, set[int]] = collections.defaultdict(set)
-        keras.backend.get_uid(_OWN)
-
-    def may_have_made(self, base: str, number: int) -> bool:
-        if keras.backend.get_uid(_OWN) == 1:
-            for name, known in self._known.items():
-                self._before[name] |= set(range(known)) - self._asked[name]
-            self._known.clear()
-            self._asked.clear()
-        if number >= self._known[base]:
-            # Keras counts from 0, `get_uid` from 1.
-            asked = keras.backend.get_uid(base) - 1
-            self._asked[base].add(asked)
-            self._known[base] = asked
-        made = number < self._known[base] and number not in self._asked[base]
-        return made or number in self._before[base]
-
-
-_counts = _Counts()
-_told: weakref.WeakKeyDictionary[Any, tuple[str, bool]] = weakref.WeakKeyDictionary()
+    if keras.backend.get_uid(_OWN) == 1:
+        _next.clear()
+    if number >= _next[base]:
+        # Keras counts from 0, `get_uid` from 1.
+        asked = keras.backend.get_uid(base) - 1
+        _made[base].update(range(_next[base], asked))
+        _next[base] = asked + 1
+    return number in _made[base]

@@ -1,11 +1,11 @@
 """What is to be loaded, compared with what a checkpoint holds."""
 
+import contextlib
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfrl.training.checkpointing import (
     _checkpointed,
@@ -15,46 +15,6 @@ from tfrl.training.checkpointing import (
     _sealed_folder,
 )
 from tfrl.training.serializing import _typed_json
-
-_SHOWN = 5
-
-
-def names(body: Mapping[str, Any]) -> list[str]:
-    """Returns the names of all parts of a checkpoint.
-
-    Args:
-        body: the structure of one.
-
-    Returns:
-        The names.
-
-    Example:
-        >>> names({"arrays": {"w": None}, "replays": [], "generators": {}})
-        ['w']
-    """
-    return [*body["arrays"], *body["replays"], *body["generators"]]
-
-
-def known_arrays(body: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Returns dtypes and shapes of arrays, of dtypes that TensorFlow knows.
-
-    Args:
-        body: the structure of a checkpoint.
-
-    Returns:
-        `[dtype name, sizes]` by name.
-
-    Example:
-        >>> known_arrays({"arrays": {"w": ["float32", [2]], "v": None}})
-        {'w': ['float32', [2]]}
-    """
-    dtypes = {each.name for each in vars(tf.dtypes).values() if _is_dtype(each)}
-    arrays = {name: facts for name, facts in body["arrays"].items() if facts}
-    return {name: facts for name, facts in arrays.items() if facts[0] in dtypes}
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, tf.DType)
 
 
 def match(
@@ -80,36 +40,41 @@ def match(
         disk; those only there.
 
     Raises:
+        DamageError: if the structure contradicts itself.
         ValueError: if names differ and should not, or if something has another kind,
             dtype or shape on the disk; it names them.
     """
     kinds = {**body["kinds"], **parts.kinds}
+    saved = [*body["arrays"], *body["replays"], *body["generators"]]
     here, there = (
         dict.fromkeys(name for name in each if is_wanted(name, kinds.get(name)))
-        for each in (parts.names(), names(body))
+        for each in (parts.paths, saved)
     )
     if "paths" in body:
-        saved = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
-        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, saved)
+        if {*saved} - body["paths"].keys():
+            raise _sealed_folder.DamageError("it lacks paths")
+        paths = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
+        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, paths)
     else:
-        lost = {n: parts.lost[n] for n in here if n in parts.lost}
-        if lost:
+        old, lost = _keras_names.of_parts(parts)
+        doubtful = sorted({lost[name] for name in here if name in lost})
+        if doubtful:
             raise ValueError(
                 f"`{where}`: `global_step` expected a checkpoint that tells the layers "
-                f"named {sorted(set(lost.values()))} apart; got {folder}, of a version "
-                "of tfrl that did not keep the numbers in such names; if they are "
-                "these layers in this order, load it into layers made without `name`, "
-                "and save again"
+                f"named {doubtful} apart; got {folder}, of a version of tfrl that did "
+                "not keep the numbers in such names; if they are these layers in this "
+                "order, load it into layers made without `name`, and save again"
             )
-        chosen = _keras_names.matched({n: parts.old[n] for n in here}, there)
+        chosen = _keras_names.matched({n: old[n] for n in here}, there)
     missing = tuple(name for name in here if name not in chosen)
     found = set(chosen.values())
     unexpected = tuple(name for name in there if name not in found)
     if strict and (missing or unexpected):
         layers = _layer_paths.named(parts.paths[n] for n in missing)
+        more = _layer_paths.listed(unexpected)
         raise ValueError(
             f"`{where}`: `strict` expected the names of {folder}; got missing there: "
-            f"{_listed(missing)}{layers}; unexpected there: {_listed(unexpected)}"
+            f"{_layer_paths.listed(missing)}{layers}; unexpected there: {more}"
             "; build the objects as they were saved, or pass strict=False"
         )
     _compare(where, folder, parts, body, chosen)
@@ -144,13 +109,11 @@ def _compare(
 
 
 def _generator_state(text: str) -> dict[str, Any]:
-    try:
-        state = _typed_json.from_json(text)
-    except ValueError as error:
-        raise _sealed_folder.DamageError("a generator cannot be read") from error
-    if not isinstance(state, dict) or not isinstance(state.get("bit_generator"), str):
-        raise _sealed_folder.DamageError("a generator has no state")
-    return state
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        state: dict[str, Any] = _typed_json.from_json(text)
+        if isinstance(state["bit_generator"], str):
+            return state
+    raise _sealed_folder.DamageError("a generator cannot be read")
 
 
 def generator_states(
@@ -180,8 +143,3 @@ def generator_states(
             # What NumPy makes of a wrong state can be any error.
             raise _sealed_folder.DamageError(f"{name} has no such state") from error
     return states
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) or "nothing") + more

@@ -70,8 +70,7 @@ def check_name(where: str, item: str, name: str) -> None:
         name.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"`{where}`: `{item}` expected names of whole characters; got {name!r}; "
-            "rename it"
+            f"`{where}`: `{item}` expected names of whole characters; got {name!r}"
         ) from error
 
 
@@ -141,9 +140,8 @@ def write_arrays(prefix: str, leaves: Mapping[str, Any]) -> None:
     """
     # TensorFlow refuses an empty checkpoint.
     tensors = {".format": tf.constant(1, tf.int64)}
-    for name, leaf in leaves.items():
-        if leaf is not None:
-            tensors[name] = tf.convert_to_tensor(leaf)
+    arrays = {name: leaf for name, leaf in leaves.items() if leaf is not None}
+    tensors |= {name: tf.convert_to_tensor(leaf) for name, leaf in arrays.items()}
     try:
         with tf.device("CPU:0"):
             tf.raw_ops.SaveV2(
@@ -155,7 +153,7 @@ def write_arrays(prefix: str, leaves: Mapping[str, Any]) -> None:
     except tf.errors.OpError as error:
         raise OSError(
             f"`write_arrays`: `prefix` expected a place that can be written; got "
-            f"{prefix} ({error.message}); free space or choose another disk"
+            f"{prefix} ({error.message})"
         ) from error
 
 
@@ -184,8 +182,8 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
     arrays = {name: leaf for name, leaf in leaves.items() if leaf is not None}
     if not arrays:
         return dict(leaves)
-    _check_sizes(prefix, arrays)
     try:
+        _check_sizes(prefix, arrays)
         with tf.device("CPU:0"):
             tensors = tf.raw_ops.RestoreV2(
                 prefix=prefix,
@@ -193,10 +191,10 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
                 shape_and_slices=[""] * len(arrays),
                 dtypes=[tf.as_dtype(leaf.dtype) for leaf in arrays.values()],
             )
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, SystemError) as error:
         raise OSError(
             f"`read_arrays`: `prefix` expected a TensorFlow checkpoint with these "
-            f"entries; got {prefix} ({error.message}); read it as it was written"
+            f"entries; got {prefix} ({error})"
         ) from error
     values = map(_like, arrays.values(), tensors)
     return {**leaves, **dict(zip(arrays, values, strict=True))}
@@ -204,28 +202,19 @@ def read_arrays(prefix: str, leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_sizes(prefix: str, arrays: Mapping[str, Any]) -> None:
     """Raises before TensorFlow takes memory for what is no array of the checkpoint."""
-    where = f"`read_arrays`: `prefix` expected a TensorFlow checkpoint; got {prefix}"
-    try:
-        shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    except (tf.errors.OpError, ValueError, RuntimeError, SystemError) as error:
-        raise OSError(f"{where} ({error}); read it as it was written") from error
+    shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     count = 0
     for name, leaf in arrays.items():
         shape = tf.TensorShape(leaf.shape)
         if name not in shapes or not shape.is_compatible_with(shapes[name]):
             found = shapes.get(name, "none")
-            raise OSError(
-                f"{where} with {found} as the shape of {name!r} instead of {shape}; "
-                "read it as it was written"
-            )
+            raise ValueError(f"{found} as the shape of {name!r} instead of {shape}")
         count += math.prod(shapes[name]) * tf.as_dtype(leaf.dtype).size
     folder, _, start = prefix.rpartition("/")
     files = pathlib.Path(folder).glob(f"{glob.escape(start)}.data-*")
     size = sum(file.stat().st_size for file in files)
     if count > size:
-        raise OSError(
-            f"{where} of {size} bytes for arrays of {count}; read it as it was written"
-        )
+        raise ValueError(f"{size} bytes for arrays of {count}")
 
 
 def _sizes(leaf: Any) -> list[int | None] | None:

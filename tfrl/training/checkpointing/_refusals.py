@@ -1,9 +1,8 @@
-"""What those who save and load refuse, in the words of the house."""
+"""Checks of the arguments of functions that save and load."""
 
-import contextlib
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -34,55 +33,16 @@ def as_path(where: str, name: str, path: durable.Path) -> pathlib.Path:
             f"`{where}`: `{name}` expected a path; got {path!r}; pass a text or a "
             "pathlib.Path"
         )
-    found = pathlib.Path(path)
     try:
-        is_name = b"\0" not in os.fsencode(found)
+        is_name = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
         is_name = False
     if not is_name:
         raise ValueError(
-            f"`{where}`: `{name}` expected a path; got {os.fspath(found)!r}, which no "
-            "file can have; choose another"
+            f"`{where}`: `{name}` expected a path; got {os.fspath(path)!r}, which no "
+            "file can have"
         )
-    return found
-
-
-@contextlib.contextmanager
-def explained(where: str, name: str, folder: pathlib.Path) -> Iterator[None]:
-    """Says in the words of the house what the disk refuses in a block.
-
-    Args:
-        where: name of the function that asks.
-        name: of the argument that names the folder.
-        folder: the folder.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        OSError: of the same number.
-
-    Example:
-        >>> with explained("save", "folder", pathlib.Path("no")):
-        ...     open("no/such")
-        Traceback (most recent call last):
-        ...
-        FileNotFoundError: [Errno 2] `save`: `folder` expected a folder that can be
-        written; got No such file or directory; make room or choose another; what was
-        saved before is as it was: 'no'
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None or str(error.strerror).startswith("`"):
-            raise
-        raise OSError(
-            error.errno,
-            f"`{where}`: `{name}` expected a folder that can be written; got "
-            f"{error.strerror}; make room or choose another; what was saved "
-            "before is as it was",
-            str(folder),
-        ) from error
+    return pathlib.Path(path)
 
 
 def check_eager(where: str) -> None:
@@ -120,7 +80,4 @@ def check_texts(where: str, name: str, texts: Sequence[str]) -> None:
     """
     is_list = isinstance(texts, list | tuple | set | frozenset)
     if not is_list or not all(isinstance(text, str) for text in texts):
-        raise TypeError(
-            f"`{where}`: `{name}` expected a list of texts; got {texts!r}; put texts "
-            "into a list"
-        )
+        raise TypeError(f"`{where}`: `{name}` expected a list of texts; got {texts!r}")

@@ -1,7 +1,15 @@
 """Objects of any kind, saved under the number of a step and loaded in place.
 
-A checkpoint is a folder `ckpt-<N>` that appears when it is complete; its
-`structure.json` tells what is in it. For a whole training run see `checkpoints`.
+A checkpoint is a folder that appears when it is complete:
+
+    <ckpt_dir>/ckpt-<N>/arrays.index, arrays.data-00000-of-00001   as TensorFlow writes
+                        replay/                                    of `tfrl.replay.save`
+                        structure.json
+
+`structure.json` names every part, its path through layers, every array with dtype and
+shape, and holds the SHA-256 of the files beside it, of the manifest of `replay` and its
+own. The bytes of `replay` that did not change since the checkpoint before are shared
+with it. For a whole training run see `checkpoints`.
 """
 
 import pathlib
@@ -12,14 +20,32 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, durable
+from tfrl._internal import checks
+from tfrl.core import durable
 from tfrl.training.checkpointing import (
-    _checkpoint_folder,
     _checkpointed,
+    _layer_paths,
     _matching,
-    _object_parts,
+    _named_arrays,
     _refusals,
+    _sealed_folder,
     checkpoints,
+)
+from tfrl.training.serializing import _typed_json
+
+_ARRAYS = "arrays"
+# Format 1 has no paths, and names that only `_keras_names` knows.
+_LIKE = {
+    "step": int,
+    "score": (float, None),
+    "arrays": {str: ([str, [int]], [str, [(int, None)]], [str, None], None)},
+    "replays": [str],
+    "generators": {str: str},
+    "kinds": {str: str},
+}
+_PATH_LIKE = [(str, [str, str, bool, (int, None)])]
+_FOLDERS = _sealed_folder.StepFolders(
+    "ckpt-", "structure.json", {1: _LIKE, 2: {**_LIKE, "paths": {str: _PATH_LIKE}}}
 )
 
 
@@ -87,7 +113,7 @@ class Checkpointer:
         self._items = dict(kwargs)
         _checkpointed.Parts(where, self._items)
         self._folder = _refusals.as_path(where, "ckpt_dir", ckpt_dir)
-        self._damaged: list[int] = []
+        self._damaged: dict[pathlib.Path, str] = {}
         self.missing: tuple[str, ...] = ()
         self.unexpected: tuple[str, ...] = ()
         try:
@@ -112,8 +138,7 @@ class Checkpointer:
         Returns:
             Whether there is one.
         """
-        where = "Checkpointer.has_checkpoint"
-        meant = _checkpoint_folder.meant(where, self._folder, global_step)
+        meant = self._meant("Checkpointer.has_checkpoint", global_step)
         return bool(meant or self._steps_of_run(global_step))
 
     def save(
@@ -155,30 +180,40 @@ class Checkpointer:
             checks.check_rank(where, "score", score, exact=0)
             checks.check_finite(where, "score", score)
             score = float(score)
-        items = self._present(where, kwargs)
+        items = {**self._items, **kwargs}
         parts = _checkpointed.Parts(where, items)
-        with (
-            _refusals.explained(where, "ckpt_dir", self._folder),
-            durable.shared_folder(self._folder),
-        ):
-            self._remove_damaged(where, step)
-            steps = _checkpoint_folder.steps(self._folder)
-            newest = max(steps, default=-1)
-            if step <= newest:
-                raise ValueError(
-                    f"`{where}`: `global_step` expected a step after {newest}, which "
-                    f"is in {self._folder}; got {step}; remove that one first, or "
-                    "choose another folder"
-                )
-            path = self._folder / f"ckpt-{step}"
-            before = self._folder / f"ckpt-{newest}" if steps else None
-            with durable.new_folder(path) as temporary:
-                _checkpoint_folder.write(temporary, step, score, parts, before)
-            if keep is not None:
-                best = _checkpoint_folder.best(self._folder)
-                for old in _checkpoint_folder.steps(self._folder)[:-keep]:
-                    if old != best:
-                        durable.remove_folder(self._folder / f"ckpt-{old}")
+        immutable = sorted(self._items.keys() & parts.immutable.keys())
+        if sorted(kwargs) != immutable:
+            example = ", ".join(["step", *(f"{name}={name}" for name in immutable)])
+            raise ValueError(
+                f"`{where}`: `kwargs` expected the present values of {immutable}, "
+                f"which are replaced by new ones as they learn; got {sorted(kwargs)}; "
+                f"call save({example})"
+            )
+
+        def write(
+            path: pathlib.Path, before: pathlib.Path | None
+        ) -> tuple[dict[str, Any], list[str]]:
+            _named_arrays.write_arrays(str(path / _ARRAYS), parts.arrays)
+            inner = _sealed_folder.write_replays(path, parts.replays, before)
+            generators = {
+                name: _typed_json.to_json(generator.bit_generator.state)
+                for name, generator in parts.generators.items()
+            }
+            paths = {n: _layer_paths.to_json(path) for n, path in parts.paths.items()}
+            body = {
+                "score": score,
+                "arrays": _named_arrays.describe_arrays(parts.arrays),
+                "replays": list(parts.replays),
+                "generators": generators,
+                "kinds": parts.kinds,
+                "paths": paths,
+            }
+            return body, inner
+
+        with durable.explain_refusals(where, "ckpt_dir", self._folder):
+            known = self._damaged
+            path = _FOLDERS.save(where, self._folder, step, keep, known, write)
         self._items = items
         return path
 
@@ -227,17 +262,11 @@ class Checkpointer:
         }
         parts = _checkpointed.Parts(where, self._items)
         if self._steps_of_run(global_step):
-            if ignored or not all(included.values()):
-                raise ValueError(
-                    f"`{where}`: `ckpt_dir` expected checkpoints, of which parts can "
-                    f"be left out; got {self._folder}, a run; load all of it"
-                )
-            return self._load_run(where, global_step, parts)
+            is_whole = all(included.values()) and not ignored
+            return self._load_run(where, global_step, parts, is_whole)
 
         def is_wanted(name: str, kind: str | None) -> bool:
-            return included[kind] and not any(
-                _checkpoint_folder.is_part(name, prefix) for prefix in ignored
-            )
+            return included[kind] and not any(_is_part(name, x) for x in ignored)
 
         def read(path: pathlib.Path, body: dict[str, Any]) -> None:
             chosen, *rest = _matching.match(where, path, parts, body, is_wanted, strict)
@@ -245,11 +274,11 @@ class Checkpointer:
             self.missing, self.unexpected = rest
 
         with durable.shared_folder(self._folder, reading=True):
-            steps = _checkpoint_folder.meant(where, self._folder, global_step)
-            if steps:
-                folders = [self._folder / f"ckpt-{step}" for step in steps]
-                loaded = int(_checkpoint_folder.use(where, folders, read)["step"])
-                self._damaged = steps[: steps.index(loaded)]
+            paths = self._meant(where, global_step)
+            if paths:
+                loaded = int(_FOLDERS.use(where, paths, read)["step"])
+                passed = paths[: paths.index(_FOLDERS.path(self._folder, loaded))]
+                self._damaged = dict.fromkeys(passed, "as the last load found")
                 return loaded
         warnings.warn(
             f"`{where}`: `global_step` expected a checkpoint; got {global_step!r}, "
@@ -258,23 +287,40 @@ class Checkpointer:
         )
         return -1
 
+    def _meant(self, where: str, global_step: int | str) -> list[pathlib.Path]:
+        """Returns the checkpoints of which the first undamaged one is meant."""
+        steps = _FOLDERS.steps(self._folder)[::-1]
+        if not isinstance(global_step, str):
+            step = checks.check_whole_number(where, "global_step", global_step, low=0)
+            steps = [each for each in steps if each == step]
+        elif global_step != "latest":
+            checks.check_one_of(where, "global_step", global_step, ("latest", "best"))
+            best = _FOLDERS.best(self._folder)
+            steps = [] if best is None else [best]
+        return [_FOLDERS.path(self._folder, step) for step in steps]
+
     def _steps_of_run(self, global_step: int | str) -> list[int]:
         """Returns the steps meant of a run of `Trainer` or `fit` in the folder."""
-        if _checkpoint_folder.steps(self._folder):
+        if _FOLDERS.steps(self._folder):
             return []
         folder = self._folder / "best" if global_step == "best" else self._folder
         steps = checkpoints.list_steps(folder)
         return [x for x in steps if isinstance(global_step, str) or x == global_step]
 
     def _load_run(
-        self, where: str, global_step: int | str, parts: _checkpointed.Parts
+        self,
+        where: str,
+        global_step: int | str,
+        parts: _checkpointed.Parts,
+        is_whole: bool,
     ) -> int:
         """Loads the agent of a run."""
         name, *others = self._items
-        if others or not parts.found[name].immutable:
+        if others or name not in parts.immutable or not is_whole:
             raise ValueError(
-                f"`{where}`: `kwargs` expected the agent alone, to load the run in "
-                f"{self._folder}; got {sorted(self._items)}; give `agent=` the agent"
+                f"`{where}`: `kwargs` expected the agent alone, and nothing left out, "
+                f"as {self._folder} is a run; load all of it; got "
+                f"{sorted(self._items)}; give `agent=` the agent"
             )
         folder = self._folder / "best" if global_step == "best" else self._folder
         step = None if isinstance(global_step, str) else global_step
@@ -282,32 +328,6 @@ class Checkpointer:
         self._items[name] = agent
         self.missing = self.unexpected = ()
         return found
-
-    def _present(self, where: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the items, the immutable ones as they are given."""
-        found = _checkpointed.Parts(where, self._items).found
-        immutable = sorted(name for name in found if found[name].immutable)
-        if sorted(given) != immutable:
-            example = ", ".join(["step", *(f"{name}={name}" for name in immutable)])
-            raise ValueError(
-                f"`{where}`: `kwargs` expected the present values of {immutable}, "
-                f"which are replaced by new ones as they learn; got {sorted(given)}; "
-                f"call save({example})"
-            )
-        return {**self._items, **given}
-
-    def _remove_damaged(self, where: str, step: int) -> None:
-        """Makes room for a step before those that `load` passed over."""
-        found = _checkpoint_folder.steps(self._folder)
-        for late in set(self._damaged).intersection(found):
-            if late >= step:
-                path = self._folder / f"ckpt-{late}"
-                warnings.warn(
-                    f"`{where}`: {path} is damaged and not older than step {step}; "
-                    "removing it",
-                    stacklevel=3,
-                )
-                durable.remove_folder(path)
 
     def _read(
         self,
@@ -321,21 +341,20 @@ class Checkpointer:
         def those_chosen(group: Mapping[str, Any]) -> dict[str, Any]:
             return {saved: group[n] for n, saved in chosen.items() if n in group}
 
-        read = _checkpoint_folder.read_arrays(path, those_chosen(parts.arrays))
+        arrays = those_chosen(parts.arrays)
+        read = _named_arrays.read_arrays(str(path / _ARRAYS), arrays)
         values = {name: read[saved] for name, saved in chosen.items() if saved in read}
         generators = those_chosen(parts.generators)
         states = _matching.generator_states(body, generators)
         # If it raises, nothing was changed; what follows does not raise.
-        _checkpoint_folder.read_replays(path, those_chosen(parts.replays))
-        for item, found in parts.found.items():
-            if found.immutable:
-                leaves = [values.get(name, leaf) for name, leaf in found.arrays.items()]
-                new = tf.nest.pack_sequence_as(self._items[item], leaves)
-                self._items[item] = new
-                continue
-            for name, variable in found.arrays.items():
-                if name in values:
-                    variable.assign(values[name])
+        _sealed_folder.read_replays(path, those_chosen(parts.replays))
+        new = {**parts.arrays, **values}
+        for item, names in parts.immutable.items():
+            leaves = [new[name] for name in names]
+            self._items[item] = tf.nest.pack_sequence_as(self._items[item], leaves)
+        replaced = {name for names in parts.immutable.values() for name in names}
+        for name in values.keys() - replaced:
+            parts.arrays[name].assign(values[name])
         for name, state in states.items():
             generators[name].bit_generator.state = state
 
@@ -357,7 +376,7 @@ def enable_checkpoint(module: Any, flag: bool = True) -> None:
         False
     """
     try:
-        _object_parts.enable(module, flag)
+        setattr(module, _layer_paths.SWITCH, flag)
     except AttributeError as error:
         raise TypeError(
             "`enable_checkpoint`: `module` expected an object that takes attributes; "
@@ -378,7 +397,7 @@ def is_checkpoint_enabled(module: Any) -> bool:
         >>> is_checkpoint_enabled(tf.Module())
         True
     """
-    return _object_parts.is_enabled(module)
+    return _layer_paths.is_enabled(module)
 
 
 def extract_sub_state_dict_from_checkpoint(
@@ -408,26 +427,30 @@ def extract_sub_state_dict_from_checkpoint(
     where = "extract_sub_state_dict_from_checkpoint"
     _refusals.check_texts(where, "checkpoint_prefix", [checkpoint_prefix])
     path = _refusals.as_path(where, "checkpoint_path", checkpoint_path)
-    body = _checkpoint_folder.use(where, [path], lambda *_: None)
-    found = {
-        name: tf.TensorSpec(facts[1], facts[0])
-        for name, facts in _matching.known_arrays(body).items()
-        if _checkpoint_folder.is_part(name, checkpoint_prefix)
-    }
-    if not found:
-        tops = sorted({name.split(".")[0] for name in body["arrays"]})
-        raise ValueError(
-            f"`{where}`: `checkpoint_prefix` expected a part of {path}; got "
-            f"{checkpoint_prefix!r}; its items are {tops}"
-        )
-    prefix = checkpoint_prefix.removesuffix(".")
     values: dict[str, Any] = {}
-    _checkpoint_folder.use(
-        where,
-        [path],
-        lambda *_: values.update(_checkpoint_folder.read_arrays(path, found)),
-    )
+
+    def read(path: pathlib.Path, body: dict[str, Any]) -> None:
+        found = {
+            name: tf.TensorSpec(facts[1], facts[0])
+            for name, facts in body["arrays"].items()
+            if facts and _is_part(name, checkpoint_prefix)
+        }
+        if not found:
+            tops = sorted({name.split(".")[0] for name in body["arrays"]})
+            raise ValueError(
+                f"`{where}`: `checkpoint_prefix` expected a part of {path}; got "
+                f"{checkpoint_prefix!r}; its items are {tops}"
+            )
+        values.update(_named_arrays.read_arrays(str(path / _ARRAYS), found))
+
+    _FOLDERS.use(where, [path], read)
+    prefix = checkpoint_prefix.removesuffix(".")
     return {
         name.removeprefix(prefix).removeprefix(".") or prefix.split(".")[-1]: x.numpy()
         for name, x in values.items()
     }
+
+
+def _is_part(name: str, prefix: str) -> bool:
+    """Tells whether a name begins with the words of a prefix."""
+    return not prefix or f"{name}.".startswith(f"{prefix.removesuffix('.')}.")

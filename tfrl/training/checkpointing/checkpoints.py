@@ -13,18 +13,17 @@ name, flushed to disk and then renamed (`tfrl.core.durable`), so that a process 
 at any moment leaves the steps that were complete before.
 """
 
-import contextlib
 import os
 import pathlib
 import re
 import socket
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.core import checks, durable, file_locks, regular_files
+from tfrl._internal import checks
+from tfrl.core import durable, file_locks, regular_files
 from tfrl.training.checkpointing import (
     _keras_names,
     _named_arrays,
@@ -33,13 +32,10 @@ from tfrl.training.checkpointing import (
 )
 from tfrl.training.serializing import _typed_json
 
-_FORMAT = 1
-_MANIFEST = "manifest.json"
 _METADATA = "metadata.json"
 _STATE = "state"
 _LIKE = {"step": int, "arrays": {str: ([str, [(int, None)]], [str, None], None)}}
-_PART = re.compile(r"/|~1")
-_STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
+_FOLDERS = _sealed_folder.StepFolders("step-", "manifest.json", {1: _LIKE})
 
 
 def save_run(
@@ -80,24 +76,29 @@ def save_run(
         >>> load_run(folder, {"w": tf.zeros([2])})[1:]
         ({'episodes': 3}, 10)
     """
-    step = checks.check_whole_number("save_run", "step", step, low=0)
-    checks.check_whole_number("save_run", "keep", keep, low=1)
-    _refusals.check_eager("save_run")
+    where = "save_run"
+    step = checks.check_whole_number(where, "step", step, low=0)
+    checks.check_whole_number(where, "keep", keep, low=1)
+    _refusals.check_eager(where)
     if not isinstance(metadata, Mapping):
         raise TypeError(
-            f"`save_run`: `metadata` expected a dictionary; got {metadata!r}; put it "
-            "into one"
+            f"`{where}`: `metadata` expected a dictionary; got {metadata!r}"
         )
     leaves = _named_arrays.name_arrays(state)
     text = _typed_json.to_json(dict(metadata))
-    run = _refusals.as_path("save_run", "directory", directory)
+    run = _refusals.as_path(where, "directory", directory)
     folder = run / "checkpoints"
-    with _refusals.explained("save_run", "directory", run):
+
+    def write(path: pathlib.Path, _: object) -> tuple[dict[str, Any], Sequence[str]]:
+        _named_arrays.write_arrays(str(path / _STATE), leaves)
+        (path / _METADATA).write_bytes(text.encode("ascii"))
+        return {"arrays": _named_arrays.describe_arrays(leaves)}, ()
+
+    with durable.explain_refusals(where, "directory", run):
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             durable.flush_to_disk(folder.parent)
-        _save_step(folder, step, leaves, text, keep)
-    return folder / f"step-{step}"
+        return _FOLDERS.save(where, folder, step, keep, None, write)
 
 
 def save_best(
@@ -124,21 +125,10 @@ def save_best(
         'step-10'
     """
     folder = pathlib.Path(directory) / "checkpoints"
-    for old in _steps_in(folder) if folder.is_dir() else []:
+    for old in _FOLDERS.steps(folder):
         if old >= step:
-            durable.remove_folder(folder / f"step-{old}")
+            durable.remove_folder(_FOLDERS.path(folder, old))
     return save_run(directory, step, state, metadata, keep=1)
-
-
-def _save_step(
-    folder: pathlib.Path, step: int, leaves: dict[str, Any], text: str, keep: int
-) -> None:
-    with durable.shared_folder(folder):
-        _make_newest(folder, step)
-        with durable.new_folder(folder / f"step-{step}") as temporary:
-            _write_step(temporary, step, leaves, text)
-        for old in _steps_in(folder)[:-keep]:
-            durable.remove_folder(folder / f"step-{old}")
 
 
 def load_run(
@@ -171,31 +161,43 @@ def load_run(
         >>> load_run(folder, (np.zeros(3, int),))
         ((array([0, 1, 2]),), {}, 1)
     """
+    where = "load_run"
     if step is not None:
-        step = checks.check_whole_number("load_run", "step", step, low=0)
-    _refusals.check_eager("load_run")
+        step = checks.check_whole_number(where, "step", step, low=0)
+    _refusals.check_eager(where)
     leaves = _named_arrays.name_arrays(template)
-    folder = _refusals.as_path("load_run", "directory", directory) / "checkpoints"
-    with durable.shared_folder(folder, reading=True):
-        if step is None:
-            step, manifest = _newest_undamaged(folder)
-        else:
-            manifest = _requested(folder, step)
-        chosen = folder / f"step-{step}"
-        leaves = _as_saved(leaves, manifest["arrays"])
+    folder = _refusals.as_path(where, "directory", directory) / "checkpoints"
+    values: list[Any] = []
+    metadata: dict[str, Any] = {}
+
+    def read(path: pathlib.Path, body: Mapping[str, Any]) -> None:
+        named = _as_saved(leaves, body["arrays"])
         found = _named_arrays.array_differences(
-            manifest["arrays"], _named_arrays.describe_arrays(leaves)
+            body["arrays"], _named_arrays.describe_arrays(named)
         )
         if found:
             raise ValueError(
-                f"`load_run`: `template` expected the arrays saved in {chosen}; got a "
+                f"`{where}`: `template` expected the arrays saved in {path}; got a "
                 f"checkpoint of another agent or shape: {found}; build the agent as "
                 "it was when it was saved"
             )
-        values = _named_arrays.read_arrays(str(chosen / _STATE), leaves)
-        text = regular_files.read_file(chosen / _METADATA)
-    state = tf.nest.pack_sequence_as(template, list(values.values()))
-    return state, _metadata(chosen, text), step
+        values[:] = _named_arrays.read_arrays(str(path / _STATE), named).values()
+        metadata.update(
+            _typed_json.from_json(regular_files.read_file(path / _METADATA))
+        )
+
+    with durable.shared_folder(folder, reading=True):
+        steps = _FOLDERS.steps(folder)
+        chosen = steps[::-1] if step is None else [x for x in steps if x == step]
+        if not chosen:
+            name = "directory" if step is None else "step"
+            raise ValueError(
+                f"`{where}`: `{name}` expected a step that is in {folder}, one of "
+                f"{steps}; got {step}"
+            )
+        paths = [_FOLDERS.path(folder, each) for each in chosen]
+        step = _FOLDERS.use(where, paths, read)["step"]
+    return tf.nest.pack_sequence_as(template, values), metadata, step
 
 
 def _as_saved(leaves: dict[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,14 +205,12 @@ def _as_saved(leaves: dict[str, Any], saved: Mapping[str, Any]) -> dict[str, Any
 
     Keras numbers layers that were given no name, through all that a process makes.
     """
-    if leaves.keys() == saved.keys():
-        return leaves
     here, there = (
-        _keras_names.renumbered([_PART.sub(".", name) for name in names], own=False)
+        _keras_names.renumbered([re.sub("/|~1", ".", x) for x in names], own=False)
         for names in (leaves, saved)
     )
     known = dict(zip(there, saved, strict=True))
-    if {*here} != {*there} or len(known) < max(len(leaves), len(saved)):
+    if leaves.keys() == saved.keys() or {*here} != {*there} or len(known) < len(leaves):
         return leaves
     return {known[name]: leaf for name, leaf in zip(here, leaves.values(), strict=True)}
 
@@ -233,8 +233,8 @@ def list_steps(directory: durable.Path) -> list[int]:
     folder = pathlib.Path(directory) / "checkpoints"
     return [
         step
-        for step in _steps_in(folder)
-        if (folder / f"step-{step}" / _MANIFEST).is_file()
+        for step in _FOLDERS.steps(folder)
+        if (_FOLDERS.path(folder, step) / _FOLDERS.manifest).is_file()
     ]
 
 
@@ -324,99 +324,3 @@ class RunLock:
 
 
 file_locks.call_in_forked_children(RunLock._leave_to_parent)
-
-
-def _steps_in(folder: pathlib.Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    matches = (_STEP_FOLDER.fullmatch(entry.name) for entry in folder.iterdir())
-    return sorted(int(match[1]) for match in matches if match)
-
-
-def _make_newest(folder: pathlib.Path, step: int) -> None:
-    """Makes sure that no step as late as `step` is in the way."""
-    for later in [saved for saved in reversed(_steps_in(folder)) if saved >= step]:
-        try:
-            _checked_manifest(folder / f"step-{later}")
-        except _sealed_folder.DamageError as damage:
-            warnings.warn(
-                f"`save_run`: {folder / f'step-{later}'} is damaged ({damage}) and "
-                f"not older than step {step}; removing it",
-                stacklevel=4,
-            )
-            durable.remove_folder(folder / f"step-{later}")
-        else:
-            raise ValueError(
-                f"`save_run`: `step` expected a step after {later}, which is saved in "
-                f"{folder}; got {step}; resume from step {later} or remove its folder"
-            )
-
-
-def _write_step(
-    folder: pathlib.Path, step: int, leaves: dict[str, Any], metadata: str
-) -> None:
-    _named_arrays.write_arrays(str(folder / _STATE), leaves)
-    (folder / _METADATA).write_bytes(metadata.encode("ascii"))
-    body = {
-        "format": _FORMAT,
-        "step": step,
-        "arrays": _named_arrays.describe_arrays(leaves),
-    }
-    _sealed_folder.seal(folder, _MANIFEST, body)
-
-
-def _checked_manifest(folder: pathlib.Path) -> dict[str, Any]:
-    """Reads a step's manifest and compares every file with it."""
-    body = _sealed_folder.unseal(folder, _MANIFEST, {_FORMAT: _LIKE})
-    if body["format"] != _FORMAT:
-        raise ValueError(
-            f"`load_run`: `directory` expected checkpoints of format {_FORMAT}; got "
-            f"format {body['format']} in {folder}; use the tfrl that wrote it"
-        )
-    if folder.name != f"step-{body['step']}":
-        raise _sealed_folder.DamageError(f"it holds step {body['step']}")
-    _sealed_folder.compare_files(folder, body)
-    return body
-
-
-def _metadata(folder: pathlib.Path, text: bytes) -> dict[str, Any]:
-    with contextlib.suppress(ValueError):
-        metadata = _typed_json.from_json(text)
-        if isinstance(metadata, dict):
-            return metadata
-    raise ValueError(
-        f"`load_run`: `directory` expected metadata as `save_run` writes them; got "
-        f"others in {folder / _METADATA}; pass another step"
-    )
-
-
-def _newest_undamaged(folder: pathlib.Path) -> tuple[int, dict[str, Any]]:
-    steps = _steps_in(folder)
-    for step in reversed(steps):
-        try:
-            return step, _checked_manifest(folder / f"step-{step}")
-        except _sealed_folder.DamageError as damage:
-            warnings.warn(
-                f"`load_run`: {folder / f'step-{step}'} is damaged ({damage}); "
-                "trying the next older step",
-                stacklevel=3,
-            )
-    raise ValueError(
-        f"`load_run`: `directory` expected an undamaged checkpoint; got "
-        f"{'only damaged ones' if steps else 'none'} in {folder}; start the run anew"
-    )
-
-
-def _requested(folder: pathlib.Path, step: int) -> dict[str, Any]:
-    if step not in _steps_in(folder):
-        raise ValueError(
-            f"`load_run`: `step` expected one of {_steps_in(folder)}; got {step!r}; "
-            f"these are the steps in {folder}"
-        )
-    try:
-        return _checked_manifest(folder / f"step-{step}")
-    except _sealed_folder.DamageError as damage:
-        raise ValueError(
-            f"`load_run`: `step` expected an undamaged checkpoint; got {step} of "
-            f"{folder}, damaged ({damage}); pass another step, or None for the newest"
-        ) from damage

@@ -1,6 +1,6 @@
 """A whole run of `fit` on disk, from which it goes on as if it had never stopped."""
 
-import pathlib
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,18 +8,28 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, durable
+from tfrl._internal import checks
+from tfrl.core import durable
 from tfrl.training.checkpointing import (
-    _checkpoint_folder,
     _checkpointed,
     _refusals,
     _sealed_folder,
+    checkpointer,
     checkpoints,
 )
 from tfrl.training.fitting import _fit_run, agent_model
 
-# By `tf.train.Checkpoint`.
-_TAKEN = ("save_counter", "self")
+# By `Checkpointer`.
+_TAKEN = ("ckpt_dir", "global_step", "keep", "score", "self")
+# What can go wrong with the state of a part, be it damaged or of another part.
+_ERRORS = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    *_sealed_folder.DAMAGE,
+)
 
 
 class RunCheckpoint(keras.callbacks.Callback):
@@ -49,8 +59,8 @@ class RunCheckpoint(keras.callbacks.Callback):
         directory: folder of the run; created if missing.
         parts: names to what has a state beside the model: `Collect`, `Rollouts`,
             replays (with their stores; what did not change is shared by the saves),
-            `np.random.Generator`s, `tf.Module`s and what else `tf.train.Checkpoint`
-            saves.
+            `np.random.Generator`s, `tf.Module`s, layers and what else a `Checkpointer`
+            loads in place.
         every_epochs: epochs between saves; the last epoch is saved in any case.
         keep: how many saves stay.
         make_envs: of an `AgentModel`: maps `n_envs=` to environments in which others
@@ -94,14 +104,23 @@ class RunCheckpoint(keras.callbacks.Callback):
                 "part a name"
             )
         self._parts = {} if parts is None else dict(parts)
-        for name, part in self._parts.items():
-            _refusals.check_texts(where, "parts", [name])
+        _refusals.check_texts(where, "parts", list(self._parts))
+        for name in self._parts:
             if not name.isidentifier() or name in _TAKEN:
                 raise ValueError(
                     f"`{where}`: `parts` expected names like variables; got {name!r}; "
                     "rename it"
                 )
-            _kind(name, part)
+        self._stated = {n: x for n, x in self._parts.items() if _has_state(x)}
+        self._held = {n: x for n, x in self._parts.items() if n not in self._stated}
+        # Layers may be built later.
+        with contextlib.suppress(ValueError):
+            for name in _checkpointed.Parts(where, self._held).immutable:
+                raise TypeError(
+                    f"`{where}`: `parts` expected what can be loaded in place; got "
+                    f"{type(self._held[name]).__name__} as {name!r}; put it into "
+                    "variables"
+                )
         if make_envs is not None and not callable(make_envs):
             raise TypeError(
                 f"`{where}`: `make_envs` expected a function of `n_envs`; got "
@@ -132,34 +151,25 @@ class RunCheckpoint(keras.callbacks.Callback):
                 self._run.begin()
         if is_new:
             return 0
-        state, metadata, step = checkpoints.load_run(
-            self.directory, self._template(model)
-        )
+        template = _variables(model) if self._run is None else model.agent
+        state, metadata, step = checkpoints.load_run(self.directory, template)
         self._check_parts(metadata, step)
         if self._run is not None:
             self._run.resume(state, metadata, step)
         else:
-            for variable, value in zip(
-                tf.nest.flatten(_variables(model)), tf.nest.flatten(state), strict=True
-            ):
+            pairs = zip(*map(tf.nest.flatten, (template, state)), strict=True)
+            for variable, value in pairs:
                 variable.assign(value)
-        epoch = step if self._run is None else metadata["fit"]["epoch"]
-        self._restore_tracked(metadata, step)
-        for name, value in metadata["states"].items():
-            part = self._parts[name]
-            try:
-                if isinstance(part, np.random.Generator):
-                    part.bit_generator.state = value
-                else:
-                    part.set_state(value)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                if str(error).startswith("`"):
-                    raise
-                raise ValueError(
-                    f"`RunCheckpoint`: `parts` expected {name!r} as it was in epoch "
-                    f"{epoch}; got another state ({type(error).__name__}: {error}); "
-                    "make it as it was saved"
-                ) from error
+        try:
+            self._restore_parts(metadata, step)
+        except _ERRORS as error:
+            raise ValueError(
+                f"`RunCheckpoint`: `parts` expected {sorted(self._parts)} as they were "
+                f"saved with {self.directory / 'checkpoints' / f'step-{step}'}; got "
+                f"others ({type(error).__name__}: {error}); make them as they were, or "
+                "remove that folder to go on from the save before"
+            ) from error
+        epoch: int = step if self._run is None else metadata["fit"]["epoch"]
         return epoch
 
     def after_fit(self) -> None:
@@ -187,151 +197,82 @@ class RunCheckpoint(keras.callbacks.Callback):
         last = done == self.params.get("epochs") or self.model.stop_training
         if done % self._every_epochs and not last:
             return
-        states = {}
-        for name, part in self._parts.items():
-            if isinstance(part, np.random.Generator):
-                states[name] = part.bit_generator.state
-            elif _kind(name, part) == "callback":
-                states[name] = part.state()
-        step = done if self._run is None else self._run.step
-        metadata = {"states": states, "tracked": self._save_tracked(step)}
-        if self._run is not None:
-            state, metadata["fit"] = self.model.agent, self._run.state(done)
-            metadata["log"] = metadata["fit"].pop("log")
+        states = {
+            name: part.bit_generator.state
+            if isinstance(part, np.random.Generator)
+            else part.state()
+            for name, part in self._stated.items()
+        }
+        metadata: dict[str, Any] = {"states": states, "parts": sorted(self._held)}
+        if self._run is None:
+            step, state = done, _variables(self.model)
         else:
-            state = tf.nest.map_structure(tf.convert_to_tensor, _variables(self.model))
+            step, state = self._run.step, self.model.agent
+            metadata["fit"] = self._run.state(done)
+            metadata["log"] = metadata["fit"].pop("log")
+        # Also those of a save that was killed before it counted.
+        self._remove_parts(step)
+        if self._held:
+            self._checkpointer().save(step)
         checkpoints.save_run(self.directory, step, state, metadata, keep=self._keep)
-        folder = self._tracked_folder(step).parent
-        kept = {f"step-{step}" for step in checkpoints.list_steps(self.directory)}
-        for old in folder.glob("step-*"):
+        self._remove_parts(step + 1)
+
+    def _checkpointer(self) -> checkpointer.Checkpointer:
+        return checkpointer.Checkpointer(self.directory / "parts", **self._held)
+
+    def _remove_parts(self, below: int) -> None:
+        """Removes parts that belong to none of the steps below one."""
+        steps = [x for x in checkpoints.list_steps(self.directory) if x < below]
+        kept = {f"{kind}-{step}" for kind in ("ckpt", "step") for step in steps}
+        for old in self.directory.glob("parts/*-*"):
             if old.name not in kept:
                 durable.remove_folder(old)
 
-    def _template(self, model: Any) -> Any:
-        if self._run is not None:
-            return model.agent
-        return tf.nest.map_structure(
-            lambda variable: tf.TensorSpec(variable.shape, variable.dtype),
-            _variables(model),
-        )
+    def _restore_parts(self, metadata: Mapping[str, Any], step: int) -> None:
+        if "tracked" in metadata:
+            self._restore_tracked(metadata["tracked"], step)
+        elif self._held and self._checkpointer().load(step) < 0:
+            raise _sealed_folder.DamageError("there are none")
+        for name, value in metadata["states"].items():
+            part = self._parts[name]
+            if isinstance(part, np.random.Generator):
+                part.bit_generator.state = value
+            else:
+                part.set_state(value)
 
-    def _of_kind(self, kind: str) -> dict[str, Any]:
-        parts = self._parts.items()
-        return {name: part for name, part in parts if _kind(name, part) == kind}
-
-    def _tracked_folder(self, step: int) -> pathlib.Path:
-        return self.directory / "parts" / f"step-{step}"
-
-    def _save_tracked(self, step: int) -> dict[str, Any]:
-        """Saves parts beside the step that will name them; returns what it says."""
-        tracked, replays = self._of_kind("trackable"), self._of_kind("replay")
-        digests: dict[str, str] = {}
-        folder = self._tracked_folder(step)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with durable.shared_folder(folder.parent):
-            # Of a save that was killed before it counted.
-            if folder.exists():
-                durable.remove_folder(folder)
-            saved = checkpoints.latest_step(self.directory)
-            before = None if saved is None else self._tracked_folder(saved)
-            if tracked or replays:
-                with durable.new_folder(folder) as temporary:
-                    inner = _checkpoint_folder.write_replays(temporary, replays, before)
-                    if tracked:
-                        tf.train.Checkpoint(**tracked).write(str(temporary / "parts"))
-                    digests = _sealed_folder.digests(temporary, inner)
-        names = sorted([*tracked, *replays])
-        return {"names": names, "replays": sorted(replays), "digests": digests}
-
-    def _restore_tracked(self, metadata: Mapping[str, Any], step: int) -> None:
-        saved, folder = metadata["tracked"], self._tracked_folder(step)
-        # Runs of earlier versions have replays among the others.
+    def _restore_tracked(self, saved: Mapping[str, Any], step: int) -> None:
+        """Restores parts that an earlier version saved."""
+        folder = self.directory / "parts" / f"step-{step}"
+        # Still earlier ones have replays among the others.
         apart = saved.get("replays", [])
         tracked = {n: self._parts[n] for n in saved["names"] if n not in apart}
-        try:
-            _sealed_folder.compare_files(folder, {"files": saved["digests"]})
-            replays = {name: self._parts[name] for name in apart}
-            _checkpoint_folder.read_replays(folder, replays)
-        except _sealed_folder.DamageError as damage:
-            raise ValueError(
-                f"`RunCheckpoint`: `directory` expected the parts of epoch {step} as "
-                f"they were saved; got {folder}, damaged ({damage}); remove "
-                f"{self.directory / 'checkpoints' / folder.name} to go on from the "
-                "save before"
-            ) from damage
-        if not tracked:
-            return
-        try:
+        _sealed_folder.compare_files(folder, {"files": saved["digests"]})
+        _sealed_folder.read_replays(folder, {n: self._parts[n] for n in apart})
+        if tracked:
             status = tf.train.Checkpoint(**tracked).read(str(folder / "parts"))
             status.assert_existing_objects_matched().assert_consumed()
-        except (AssertionError, ValueError) as error:
-            raise ValueError(
-                f"`RunCheckpoint`: `parts` expected {sorted(tracked)} as they were in "
-                f"epoch {step}; got others: {error}; make them as they were saved"
-            ) from error
 
     def _check_parts(self, metadata: Mapping[str, Any], step: int) -> None:
-        of_agent = self._run is not None
-        if not _is_of_fit(metadata) or of_agent != ("fit" in metadata):
+        names = None
+        with contextlib.suppress(KeyError, TypeError):
+            tracked = metadata.get("tracked") or {"names": metadata["parts"]}
+            names = {*metadata["states"], *tracked["names"]}
+        if names is None or (self._run is None) == ("fit" in metadata):
             raise ValueError(
                 "`RunCheckpoint`: `directory` expected a run of `fit`; got something "
                 f"else in epoch {step} of {self.directory}; choose another folder"
             )
-        saved = {*metadata["states"], *metadata["tracked"]["names"]}
-        if saved != set(self._parts):
+        if names != set(self._parts):
             raise ValueError(
-                f"`RunCheckpoint`: `parts` expected {sorted(saved)}, with which epoch "
+                f"`RunCheckpoint`: `parts` expected {sorted(names)}, with which epoch "
                 f"{step} was saved in {self.directory}; got {sorted(self._parts)}; "
                 "name the same"
             )
 
 
-def _kind(name: str, part: Any) -> str:
-    if isinstance(part, np.random.Generator):
-        return "generator"
-    if hasattr(part, "state") and hasattr(part, "set_state"):
-        return "callback"
-    if isinstance(part, _checkpointed.REPLAYS):
-        return "replay"
-    # Keras' own objects lose state in `tf.train.Checkpoint` without a word.
-    foreign = isinstance(part, keras.layers.Layer | keras.optimizers.Optimizer)
-    try:
-        if foreign:
-            raise ValueError
-        lost = _lost(name, part, tf.train.Checkpoint(part=part))
-    except ValueError:
-        lost = [name]
-    if lost:
-        raise TypeError(
-            f"`RunCheckpoint`: `parts` expected callbacks, generators and what "
-            f"`tf.train.Checkpoint` saves whole; got {type(part).__name__} as "
-            f"{name!r}, of which it would lose {', '.join(lost)}; pass a list of its "
-            "variables, and generators of NumPy as parts of their own"
-        )
-    return "trackable"
-
-
-def _lost(name: str, part: Any, checkpoint: tf.train.Checkpoint) -> list[str]:
-    """Lists what a checkpoint passes over in a part, as far as is known."""
-    try:
-        found = _checkpointed.search("RunCheckpoint", name, part)
-    except (TypeError, ValueError):  # of what it does not know, or not yet
-        return []
-    reached = {id(each) for each in tf.train.TrackableView(checkpoint).descendants()}
-    arrays = [each for each, array in found.arrays.items() if id(array) not in reached]
-    return arrays + list(found.generators)
-
-
-def _is_of_fit(metadata: Mapping[str, Any]) -> bool:
-    states, tracked = metadata.get("states"), metadata.get("tracked")
-    if not isinstance(states, dict) or not isinstance(tracked, dict):
-        return False
-    names, replays = tracked.get("names"), tracked.get("replays", [])
-    digests = tracked.get("digests")
-    if not (isinstance(names, list) and isinstance(replays, list)):
-        return False
-    keys = [*states, *names, *replays, *(digests if isinstance(digests, dict) else [0])]
-    return all(isinstance(key, str) for key in keys) and {*replays} <= {*names}
+def _has_state(part: Any) -> bool:
+    is_callback = hasattr(part, "state") and hasattr(part, "set_state")
+    return is_callback or isinstance(part, np.random.Generator)
 
 
 def _variables(model: Any) -> dict[str, list[Any]]:
