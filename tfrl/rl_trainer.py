@@ -8,6 +8,7 @@ A gin file is code: what it imports runs. Train only what you would execute.
 import sys
 
 from tfrl import entry
+from tfrl._internal import checks
 
 if __name__ == "__main__":
     # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
@@ -29,7 +30,6 @@ import gin
 import tensorflow as tf
 
 from tfrl.agents import bc, dqn, policy_gradient, ppo
-from tfrl.core import checks
 from tfrl.distribute import strategies
 from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
@@ -39,7 +39,7 @@ from tfrl.summaries.plotting import curves
 from tfrl.training import cadence, evaluation, experience, saved_run, trainer
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.configuring import configs
-from tfrl.training.exporting import export
+from tfrl.training.exporting import export, policies
 from tfrl.training.rehearsing import rehearsal
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
@@ -143,7 +143,7 @@ def train_rl(
     try:
         configs.check_all_used()
         config = "" if rehearsal_strategy else _config_of(running)
-        export.policy_inputs(running.observation_space)
+        policies.policy_inputs(running.observation_space)
     except BaseException:
         running.close()
         raise
