@@ -66,13 +66,11 @@ from tfrl.training.evaluation import (
 )
 from tfrl.training.experience import FromDataset, Replayed, Trajectories
 from tfrl.training.exporting.endpoints import Endpoint, distribution_endpoints
-from tfrl.training.exporting.export import (
-    export_model,
-    export_policy,
+from tfrl.training.exporting.export import export_model, export_policy, verify
+from tfrl.training.exporting.policies import (
     policy_endpoints,
     policy_inputs,
     value_endpoint,
-    verify,
 )
 from tfrl.training.fitting.agent_model import AgentModel
 from tfrl.training.fitting.fit import FitModel
