@@ -46,6 +46,7 @@ DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {
     "tfrl/rl_trainer.py",
     "tfrl/training/configuring/_gin_calls.py",
+    "tfrl/training/configuring/_gin_hooks.py",
     "tfrl/training/configuring/_gin_text.py",
     "tfrl/training/configuring/configs.py",
 }

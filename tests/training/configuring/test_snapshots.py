@@ -235,21 +235,13 @@ def test_a_bad_archive_is_named_and_restores_nothing(harm, run):
 def test_a_pipe_and_an_endless_file_are_no_archives(run):
     with (run / "more.tar.gz").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ValueError, match=r"more.tar.gz', .* 1099511627776 bytes long"):
+    with pytest.raises(ValueError, match=r"more.tar.gz', .*[Nn]ot a gzipped file"):
         snapshots.unzip_snapshot(run)
     (run / "more.tar.gz").unlink()
     (run / "tfrl.tar.gz").unlink()
     os.mkfifo(run / "tfrl.tar.gz")
     with pytest.raises(ValueError, match=r"expected a folder with 'tfrl\.tar\.gz'"):
         snapshots.unzip_snapshot(run)
-
-
-def test_what_could_not_be_restored_is_not_written(tmp_path):
-    root = package(tmp_path / "code", "tfrl")
-    (tmp_path / "code" / "tfrl" / "a\n.json").write_text("{}")
-    with pytest.raises(ValueError, match="`tfrl` expected of files that a snapshot"):
-        snapshots.generate_snapshot(root, None, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_without_a_snapshot_is_refused(tmp_path):

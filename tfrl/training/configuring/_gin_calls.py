@@ -1,14 +1,15 @@
 """Calls in gin's words: what it binds to a function, and calls written as bindings."""
 
-import ast
 import inspect
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import gin
 
-_IMPORT = re.compile(r"^(?:from (\S+) )?import (\S+)", re.MULTILINE)
+from tfrl.training.configuring import _gin_hooks
+
+# What stands for something to be called; all else of `_kept_arguments` is no name.
+_MARKS = ("=call", "=partial", "=name")
 
 
 def bound(target: Any) -> tuple[Any, dict[str, Any]] | None:
@@ -32,8 +33,8 @@ def bound(target: Any) -> tuple[Any, dict[str, Any]] | None:
 
 def imported() -> list[str]:
     """Returns the modules that the configuration imports."""
-    found = _IMPORT.findall(gin.config_str())
-    return [".".join(filter(None, names)) for names in found]
+    found = (each for _, each in _gin_hooks.statements(gin.config_str()))
+    return [each.module for each in found if isinstance(each, _gin_hooks.Import)]
 
 
 def written(
@@ -54,27 +55,21 @@ def written(
     while waiting:
         name = waiting.pop(0)
         for parameter, value in calls[name].items():
-            text = _literal(value)
-            if text is None and isinstance(value, dict):
-                kind, *_ = [key for key in value if key.startswith("=")] or [""]
-                inner = names.get(value.get(kind, ""))
+            text = repr(value)
+            marks = (
+                {key for key in value if key in _MARKS} if type(value) is dict else ()
+            )
+            if marks:
+                (kind,) = marks
+                inner = names.get(value[kind])
                 given = {key: item for key, item in value.items() if key != kind}
                 # One name has one set of bindings.
                 if inner is None or calls.setdefault(inner, given) is not given:
                     return None
                 waiting.append(inner)
                 text = f"@{inner}()" if kind == "=call" else f"@{inner}"
-            if text is None:
+            elif "'=" in text or not _gin_hooks.is_writable(value):
+                # Marks that are further inside would be read as text.
                 return None
             lines.append(f"{name}.{parameter} = {text}")
     return lines
-
-
-def _literal(value: Any) -> str | None:
-    """The text of what gin reads as it is, if it is that."""
-    text = repr(value)
-    try:
-        alike = ast.literal_eval(text) == value
-    except (ValueError, SyntaxError):
-        return None
-    return text if alike and "'=" not in text else None

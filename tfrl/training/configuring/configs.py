@@ -1,7 +1,7 @@
 """Gin configurations of a run: read strictly, recorded completely.
 
 A gin file is code: what it `import`s runs, and what it refers to (`@name()`) is
-called. Read only files that you would also execute, or parse them with `safe=True`.
+called. Read only files that you would also execute.
 
 Stricter than gin itself: a binding with an unknown name, a misspelled parameter, a
 value of the wrong type or an undefined macro is an error before anything runs, told
@@ -18,13 +18,13 @@ from typing import Any
 
 import gin
 import tensorflow as tf
-from gin import config_parser
 
-from tfrl.core import checks, durable
+from tfrl._internal import checks
+from tfrl.core import durable
 from tfrl.environments import current
-from tfrl.training.configuring import _digested, _gin_checks, _gin_text
+from tfrl.training.configuring import _digested, _gin_checks, _gin_hooks, _gin_text
 
-_parsed: list[_gin_text.Binding] = []
+_parsed: list[_gin_hooks.Binding] = []
 
 
 def register(
@@ -56,39 +56,37 @@ def register(
         6.0
         >>> clear()
     """
+    full_names = {name: f"{module}.{name}" for name in objects}
     for name, target in objects.items():
-        known, _ = _gin_text.registered.get(f"{module}.{name}", (None, None))
-        is_name = config_parser.MODULE_RE.match(f"{module}.{name}")
-        if not is_name or not callable(target):
+        full_name = full_names[name]
+        if not _gin_hooks.is_name(full_name) or not callable(target):
             raise TypeError(
                 "`register`: `objects` expected functions and classes by names; got "
-                f"{target!r:.80} as {f'{module}.{name}'!r:.80}; correct it"
+                f"{target!r:.80} as {full_name!r:.80}; correct it"
             )
-        if known is not None and _origin(known) != _origin(target):
+        known, _ = _gin_text.registered.get(full_name, (target, None))
+        if _origin(known) != _origin(target):
             raise ValueError(
-                f"`register`: `objects` expected new names; got '{module}.{name}' for "
+                f"`register`: `objects` expected new names; got {full_name!r} for "
                 f"{_origin(target)}, which {_origin(known)} has; choose another"
             )
-    configurable = {}
     for name, target in objects.items():
-        full_name = f"{module}.{name}"
-        known, wrapper = _gin_text.registered.get(full_name, (None, None))
-        if known is not target:
-            with gin.unlock_config():
-                if known is not None:
-                    gin.enter_interactive_mode()
-                wrapper = gin.external_configurable(target, name=name, module=module)
-                if known is not None:
-                    gin.exit_interactive_mode()
-            _gin_text.registered[full_name] = target, wrapper
-        configurable[name] = wrapper
-    return configurable
+        known, _ = _gin_text.registered.get(full_names[name], (None, None))
+        if known is target:
+            continue
+        with gin.unlock_config():
+            if known is not None:
+                gin.enter_interactive_mode()
+            wrapper = gin.external_configurable(target, name=name, module=module)
+            if known is not None:
+                gin.exit_interactive_mode()
+        _gin_text.registered[full_names[name]] = target, wrapper
+    return {name: _gin_text.registered[full][1] for name, full in full_names.items()}
 
 
 def parse(
     config_files: Sequence[durable.Path] = (),
     bindings: Sequence[str] = (),
-    safe: bool = False,
 ) -> None:
     """Replaces the configuration by the given files and bindings.
 
@@ -101,10 +99,6 @@ def parse(
         config_files: paths of gin files.
         bindings: single lines of gin, such as `"PPO.discount = 0.99"`; messages call
             the first one `bindings:1`.
-        safe: admit only literals, macros and references to what is configurable
-            already: no import, no include from outside the folder of the first file,
-            and no more than 50,000 characters in 250 plain files. References with `()`
-            still call what they name, when it is built.
 
     Raises:
         ValueError: if a file is missing or cannot be parsed; if a configurable, a
@@ -121,13 +115,16 @@ def parse(
         ValueError: `parse`: bindings:1: expected a defined macro; got `%fast`; define \
 it as `fast = ...`
     """
-    given = _gin_text.read_all(config_files, bindings, safe)
+    given = _gin_text.read_all(config_files, bindings)
     statements = [now for each in given for now in _as_now(each)]
-    parsed = [each for each in statements if isinstance(each, _gin_text.Binding)]
+    parsed = [each for each in statements if isinstance(each, _gin_hooks.Binding)]
+    imports = [each.text for each in statements if isinstance(each, _gin_hooks.Import)]
     _gin_checks.check(parsed)
     clear()
     try:
-        gin.parse_config([str(each) for each in statements])
+        gin.parse_config(imports)
+        for each in parsed:
+            gin.bind_parameter(_gin_hooks.key(each), each.value)
         gin.finalize()
     except Exception as error:
         clear()
@@ -250,9 +247,7 @@ def inoperative_config_str(
     width = checks.check_whole_number(
         where, "max_line_length", max_line_length, low=indent + 1
     )
-    statements = _gin_text.read(configured(), "configured", ())
-    bindings = [each for each in statements if isinstance(each, _gin_text.Binding)]
-    unused = sorted(_unused(bindings), key=lambda each: each.name.lower())
+    unused = sorted(_unused(_bindings(configured())), key=lambda x: x.name.lower())
     return "".join(
         _formatted(each.name, each.value, width, indent) + "\n" for each in unused
     )
@@ -363,44 +358,33 @@ def _summarize(prefix: str) -> None:
             tf.summary.text(tag, text, step=0 if step is None else step)
 
 
-def _unused(bindings: Sequence[_gin_text.Binding]) -> list[_gin_text.Binding]:
+def _bindings(text: str) -> list[_gin_hooks.Binding]:
+    statements = _gin_text.read(text, "configured")
+    return [each for each in statements if isinstance(each, _gin_hooks.Binding)]
+
+
+def _unused(bindings: Sequence[_gin_hooks.Binding]) -> list[_gin_hooks.Binding]:
     """Returns the last bindings of each name that nothing took."""
-    called: dict[Any, list[_gin_text.Scope]] = {}
-    for used in _gin_text.read(operative(), "operative", ()):
-        if isinstance(used, _gin_text.Binding):
-            scope, *what = used.key
-            called.setdefault(tuple(what), []).append(scope)
-    last = {binding.key: binding for binding in bindings}
-    bound: dict[Any, list[_gin_text.Scope]] = {}
-    for scope, *what in last:
-        bound.setdefault(tuple(what), []).append(scope)
-    unused = []
-    for (scope, *what), binding in last.items():
+    last = {_gin_hooks.key(each): each for each in bindings}
+    used = set()
+    for scope, *what in map(_gin_hooks.key, _bindings(operative())):
         # The innermost scope that has a binding gives a call its value.
-        givers = (
-            max((s for s in bound[tuple(what)] if s == call[: len(s)]), key=len)
-            for call in called.get(tuple(what), ())
-            if scope == call[: len(scope)]
-        )
-        if scope not in givers:
-            unused.append(binding)
-    return unused
+        keys = ((outer, *what) for outer in reversed(_gin_hooks.scopes(scope)))
+        used.add(next((key for key in keys if key in last), None))
+    return [binding for key, binding in last.items() if key not in used]
 
 
-def _as_now(statement: Any) -> list[Any]:
+def _as_now(statement: Any) -> list[_gin_text.Statement]:
     """Returns what a statement of a run of old says today.
 
     Trainers took a number of steps themselves before there were kinds of experience.
     """
     trainer, _ = _gin_text.registered.get("tfrl.Trainer", (None, None))
-    names = ("Trainer", "tfrl.Trainer")
-    is_old = isinstance(statement, _gin_text.Binding) and (
-        statement.selector in names and statement.parameter == "n_steps"
-    )
-    taken = inspect.signature(trainer).parameters if is_old and trainer else {}
-    if "experience" not in taken or "n_steps" in taken:
+    name = getattr(statement, "selector", "").removeprefix("tfrl.")
+    is_old = name == "Trainer" and statement.parameter == "n_steps"
+    if not (is_old and trainer) or "n_steps" in inspect.signature(trainer).parameters:
         return [statement]
-    made = _gin_text.Symbol("@Trajectories()")
+    made = _gin_hooks.Reference("Trajectories", True)
     return [
         statement._replace(parameter="experience", value=made),
         statement._replace(selector="Trajectories"),

@@ -6,17 +6,23 @@ folder, but importing what was restored does what its author wrote.
 """
 
 import contextlib
+import gzip
+import io
 import os
 import pathlib
 import subprocess
+import tarfile
 import tempfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 
 from tfrl.core import durable
-from tfrl.training.configuring import _source_archive
 
 _PACKAGE = __name__.split(".")[0]
 _FOLDER = "snapshot"
+_SUFFIX = ".tar.gz"
+_SOURCES = (".py", ".gin", ".json", ".so")
+_MOST_BYTES = 2**28
 # Further packages. The second name is the one that existing launch scripts export.
 _VARIABLES = ("TFRL_SNAPSHOT_REPO_ROOTS", "ALF_SNAPSHOT_REPO_ROOTS")
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
@@ -109,7 +115,7 @@ def generate_snapshot(
     Raises:
         OSError: if a file cannot be read or written.
         ValueError: if a folder does not hold its package, `dest_path` is inside of a
-            package, or a package is one that `unzip_snapshot` would refuse.
+            package, or a package is larger than `unzip_snapshot` takes.
 
     Example:
         >>> folder = tempfile.mkdtemp()
@@ -137,30 +143,52 @@ def generate_snapshot(
             f"`{where}`: `conf_file` expected a file or None; got {str(conf_file)!r}; "
             "correct the path"
         )
-    archives = {}
-    for name, root in roots.items():
-        try:
-            data = _source_archive.packed(root, name)
-        except ValueError as error:
-            raise ValueError(
-                f"`{where}`: `{name}` expected of files that a snapshot restores; got "
-                f"{str(root)!r}, whose archive would be refused: {error}; correct it"
-            ) from error
-        archives[f"{name}{_source_archive.SUFFIX}"] = data
+    files = {f"{name}{_SUFFIX}": _packed(root, name) for name, root in roots.items()}
     if conf_file is not None:
-        conf = pathlib.Path(conf_file)
-        archives[conf.name] = conf.read_bytes()
+        files[pathlib.Path(conf_file).name] = pathlib.Path(conf_file).read_bytes()
     target.mkdir(parents=True, exist_ok=True)
-    for name, data in archives.items():
+    for name, data in files.items():
         durable.replace_file(target / name, data)
+
+
+def _packed(root: durable.Path, package: str) -> bytes:
+    """An archive of the source; links are kept as the files that they lead to."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(_sources(pathlib.Path(root, package), ())):
+            data = path.read_bytes()
+            # Times and owners are left at their defaults: they are not source.
+            member = tarfile.TarInfo(path.relative_to(root).as_posix())
+            member.size, member.mode = len(data), 0o644
+            archive.addfile(member, io.BytesIO(data))
+    if content.tell() > _MOST_BYTES:
+        raise ValueError(
+            f"`generate_snapshot`: `{package}` expected at most {_MOST_BYTES} bytes of "
+            f"source; got {content.tell()} in {str(root)!r}; move data elsewhere"
+        )
+    return gzip.compress(content.getvalue(), mtime=0)
+
+
+def _sources(
+    folder: pathlib.Path, above: tuple[pathlib.Path, ...]
+) -> Iterator[pathlib.Path]:
+    real = folder.resolve()
+    # A link may lead to a folder that it is in.
+    if real in above:
+        return
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _sources(path, (*above, real))
+        elif path.suffix in _SOURCES and path.is_file():
+            yield path
 
 
 def unzip_snapshot(root_dir: durable.Path) -> None:
     """Restores a snapshot: the packages appear in `root_dir/snapshot`.
 
     Every `<package>.tar.gz` in `root_dir` is restored. Nothing changes if all is there
-    already, as in the archives. Archives with paths
-    that lead elsewhere, links, devices, or more than 256 MiB are refused.
+    already, as in the archives. Archives with links, devices, paths that lead
+    elsewhere, or more than 256 MiB are refused.
 
     Args:
         root_dir: the folder of the run, where `generate_snapshot` put the archives.
@@ -220,25 +248,21 @@ def get_snapshot_env_vars(root_dir: durable.Path) -> dict[str, str]:
 
 def _restore(where: str, root: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
     """Returns the folder of the packages, and their names."""
-    suffix = _source_archive.SUFFIX
-    names = sorted(
-        path.name.removesuffix(suffix)
-        for path in root.glob(f"*{suffix}")
-        if path.name.removesuffix(suffix).isidentifier() and path.is_file()
-    )
-    if _PACKAGE not in names:
+    paths = {
+        path.name.removesuffix(_SUFFIX): path
+        for path in sorted(root.glob(f"*{_SUFFIX}"))
+        if path.is_file() and path.name.removesuffix(_SUFFIX).isidentifier()
+    }
+    if _PACKAGE not in paths:
         raise ValueError(
-            f"`{where}`: `root_dir` expected a folder with '{_PACKAGE}{suffix}'; got "
+            f"`{where}`: `root_dir` expected a folder with '{_PACKAGE}{_SUFFIX}'; got "
             f"{str(root)!r}; give the folder of a run that `generate_snapshot` wrote to"
         )
     files: dict[str, bytes] = {}
-    for name in names:
-        path = root / f"{name}{suffix}"
+    for name, path in paths.items():
         try:
-            if path.stat().st_size > _source_archive.MOST_BYTES:
-                raise ValueError(f"it is {path.stat().st_size} bytes long")
-            files.update(_source_archive.unpacked(path.read_bytes(), name))
-        except ValueError as error:
+            files |= _unpacked(path, name)
+        except (ValueError, OSError, EOFError, tarfile.TarError, zlib.error) as error:
             raise ValueError(
                 f"`{where}`: `root_dir` expected archives by `generate_snapshot`; got "
                 f"{str(path)!r}, in which this is wrong: {error}; take another copy"
@@ -246,7 +270,28 @@ def _restore(where: str, root: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
     folder = root.absolute() / _FOLDER
     if not _holds(folder, files):
         _put(folder, files)
-    return folder, names
+    return folder, [*paths]
+
+
+def _unpacked(path: pathlib.Path, package: str) -> dict[str, bytes]:
+    # All of it first, for the headers of an archive may ask for any amount of memory.
+    with gzip.open(path) as packed:
+        content = packed.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it holds more than {_MOST_BYTES} bytes")
+    files: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+        for member in archive:
+            first, *parts = member.name.split("/")
+            if first != package or {"", ".", ".."} & set(parts):
+                raise ValueError(f"{member.name!r} is no path in {package!r}")
+            if member.isreg() and not member.issparse():
+                files[member.name] = archive.extractfile(member).read()
+            elif not member.isdir():
+                raise ValueError(f"{member.name!r} is no ordinary file")
+    if f"{package}/__init__.py" not in files:
+        raise ValueError(f"it holds no package {package!r}")
+    return files
 
 
 def _holds(folder: pathlib.Path, files: Mapping[str, bytes]) -> bool:

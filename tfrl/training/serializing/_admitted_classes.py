@@ -10,6 +10,8 @@ import dataclasses
 import enum
 import functools
 import sys
+import types
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -103,8 +105,8 @@ def parts_of(value: Any) -> tuple[str, Any, list[Any]] | None:
         value: any object.
 
     Returns:
-        Its kind ("enum", "config", "named_tuple" or "record"), what identifies it, and
-        the objects it consists of; None if its class is not admitted.
+        Its kind, one of `MAKERS`, what identifies it, and the objects it consists of;
+        None if its class is not admitted, or itself if it is a class or function.
 
     Raises:
         TypeError: if it has more than would come back.
@@ -114,10 +116,13 @@ def parts_of(value: Any) -> tuple[str, Any, list[Any]] | None:
         >>> parts_of(records.LossInfo(1.0, ()))
         ('named_tuple', ['tfrl.core.LossInfo', ['loss', 'extra']], [1.0, ()])
     """
-    cls = type(value)
+    is_named = isinstance(value, type | types.FunctionType)
+    cls = value if is_named else type(value)
     name = name_of(cls)
     if name is None:
         return None
+    if is_named:
+        return "named", name, []
     if isinstance(value, enum.Enum):
         known = cls.__members__.get(value.name) is value
         return ("enum", [name, value.name], []) if known else None
@@ -167,60 +172,26 @@ def _check_config(name: str, config: Any) -> None:
     """Refuses configurations that Keras' own, open deserializer would read on."""
     if type(config) is not dict:
         raise TypeError(f"the configuration of {name!r} is no dict")
-    waiting, seen = [config], {id(config)}
-    while waiting:
-        value = waiting.pop()
+    waiting, seen = [config], set()
+    for value in waiting:
         if isinstance(value, dict) and "class_name" in value:
             raise TypeError(f"the configuration of {name!r} holds another Keras object")
-        if isinstance(value, dict | list | tuple):
-            inner = value.values() if isinstance(value, dict) else value
-            fresh = [x for x in inner if id(x) not in seen]
-            seen.update(map(id, fresh))
-            waiting.extend(fresh)
+        if isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            waiting.extend(value.values() if isinstance(value, dict) else value)
 
 
-def make_enum(name: str, member: str) -> Any:
-    """Returns a member of an enum.
-
-    Args:
-        name: what `name_of` calls the enum.
-        member: the member's name.
-
-    Returns:
-        The member.
-
-    Raises:
-        TypeError: if the class is no enum.
-        KeyError: if it has no such member.
-
-    Example:
-        >>> int(make_enum("tfrl.core.StepType", "LAST"))
-        2
-    """
+def _make_enum(static: list[str], _: list[Any]) -> Any:
+    name, member = static
     cls = named(name)
     if not isinstance(cls, enum.EnumMeta):
         raise TypeError(f"{name!r} is no enum")
     return cls.__members__[member]
 
 
-def make_configured(name: str, config: Any) -> Any:
-    """Makes an object of its configuration, which runs its class' `from_config`.
-
-    Args:
-        name: what `name_of` calls the class.
-        config: the configuration.
-
-    Returns:
-        The object.
-
-    Raises:
-        TypeError: if the class has variables or no `from_config`, or the configuration
-            is none, or holds another object in the form that Keras gives it.
-
-    Example:
-        >>> make_configured("tfrl>ConstantScheduler", {"value": 0.5})(0)
-        0.5
-    """
+def _make_configured(name: str, items: list[Any]) -> Any:
+    """Makes an object of its configuration, which runs its class' `from_config`."""
+    (config,) = items
     cls = named(name)
     _check_class(name, cls)
     if not _has_config(cls):
@@ -229,83 +200,35 @@ def make_configured(name: str, config: Any) -> Any:
     return cls.from_config(dict(config))
 
 
-def make_named_tuple(name: str, fields: list[str], values: list[Any]) -> Any:
-    """Makes a named tuple.
-
-    Args:
-        name: what `name_of` calls the class.
-        fields: the names of its fields when it was taken apart.
-        values: what they hold.
-
-    Returns:
-        The tuple.
-
-    Raises:
-        TypeError: if the class is no named tuple.
-        ValueError: if its fields are others, or as many values are missing.
-
-    Example:
-        >>> make_named_tuple("tfrl.core.LossInfo", ["loss", "extra"], [1.0, ()])
-        LossInfo(loss=1.0, extra=())
-    """
-    cls = _record_class(name, fields)
-    _check_count(fields, values)
-    return tuple.__new__(cls, values)
+def _make_named_tuple(static: list[Any], values: list[Any]) -> Any:
+    return tuple.__new__(_record_class(*static, values), values)
 
 
-def new_record(name: str, fields: list[str]) -> Any:
-    """Makes a dataclass' object without any of its fields; its `__init__` does not run.
-
-    Args:
-        name: what `name_of` calls the class.
-        fields: the names of its fields when it was taken apart.
-
-    Returns:
-        The object, for `fill_record`.
-
-    Raises:
-        TypeError: if the class is no dataclass.
-        ValueError: if its fields are others.
-
-    Example:
-        >>> type(new_record("tfrl.core.ShapeDtype", ["shape", "dtype"])).__name__
-        'ShapeDtype'
-    """
-    return object.__new__(_record_class(name, fields))
-
-
-def fill_record(record: Any, fields: list[str], values: list[Any]) -> None:
-    """Gives a dataclass' object its fields.
-
-    Args:
-        record: the object.
-        fields: the names of its fields.
-        values: what they hold.
-
-    Raises:
-        ValueError: if there are not as many of both.
-
-    Example:
-        >>> shape = new_record("tfrl.core.ShapeDtype", ["shape", "dtype"])
-        >>> fill_record(shape, ["shape", "dtype"], [(2,), np.dtype("int8")])
-        >>> shape.shape
-        (2,)
-    """
-    _check_count(fields, values)
-    for name, value in zip(fields, values, strict=True):
+def _make_record(static: list[Any], values: list[Any]) -> Any:
+    """Makes a dataclass' object; its `__init__` does not run."""
+    record = object.__new__(_record_class(*static, values))
+    for name, value in zip(static[1], values, strict=True):
         object.__setattr__(record, name, value)
+    return record
 
 
-def _record_class(name: str, fields: list[str]) -> Any:
+def _record_class(name: str, fields: list[str], values: list[Any]) -> Any:
     cls = named(name)
     _check_class(name, cls)
     if fields_of(cls) != tuple(fields):
         raise ValueError(
             f"{name!r} had the fields {fields} and now has {fields_of(cls)}"
         )
+    if len(fields) != len(values):
+        raise ValueError(f"{len(values)} values are for the fields {fields}")
     return cls
 
 
-def _check_count(fields: list[str], values: list[Any]) -> None:
-    if len(fields) != len(values):
-        raise ValueError(f"{len(values)} values are for the fields {fields}")
+# By kind: what makes an object of what identifies it and of what it consists of.
+MAKERS: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "named": lambda name, _: named(name),
+    "enum": _make_enum,
+    "config": _make_configured,
+    "named_tuple": _make_named_tuple,
+    "record": _make_record,
+}

@@ -4,10 +4,12 @@ Every block of the frame carries a checksum, and so does the whole, so that a ch
 bit shows before a byte of its block is used.
 """
 
+import io
 from collections.abc import Iterable
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import lz4.frame
+import numpy as np
 
 _MAGIC = b"\x04\x22\x4d\x18"
 STEP = 1 << 20
@@ -49,24 +51,23 @@ class Unpacked:
 
     Raises:
         ValueError: if the file does not begin with an LZ4 frame. Every method raises
-            it for a frame that is cut off or damaged.
+            an error of lz4 for a frame that is cut off or damaged.
 
     Example:
-        >>> import io
         >>> content = Unpacked(io.BytesIO(packed([b"abc", b"de"])), limit=100)
-        >>> content.take(3), content.take(9)
+        >>> content.take(3), content.read(2).tobytes()
         (b'abc', b'de')
         >>> content.finish()
     """
 
     def __init__(self, file: BinaryIO, limit: int | None) -> None:
-        self._file = file
+        start = file.read(len(_MAGIC))
+        if start != _MAGIC:
+            raise ValueError(f"it begins with {start!r}, which no frame does")
+        file.seek(-len(start), io.SEEK_CUR)
+        self._content = lz4.frame.LZ4FrameFile(file)
         self._limit = limit
         self._reserved = 0
-        self._decompressor = lz4.frame.LZ4FrameDecompressor()
-        self._input = file.read(STEP)
-        if not self._input.startswith(_MAGIC):
-            raise ValueError(f"it begins with {self._input[:8]!r}, which no frame does")
 
     def reserve(self, count: int) -> None:
         """Accounts for memory before it is taken.
@@ -96,51 +97,33 @@ class Unpacked:
             That many bytes, fewer where the content ends.
         """
         pieces = []
-        while count and (piece := self._next(count)):
+        while count and (piece := self._content.read(min(count, STEP))):
             pieces.append(piece)
             count -= len(piece)
         return b"".join(pieces)
 
-    def fill(self, memory: memoryview) -> None:
-        """Fills memory with the next bytes.
+    def read(self, count: int) -> np.ndarray:
+        """Returns the next bytes in new memory, for which it accounts.
 
         Args:
-            memory: writable bytes.
+            count: how many.
 
         Raises:
             ValueError: if the content ends before.
         """
-        start = 0
-        while start < len(memory):
-            piece = self._next(len(memory) - start)
-            if not piece:
+        self.reserve(count)
+        memory = np.empty(count, np.uint8)
+        for start in range(0, count, STEP):
+            part = memory[start : start + STEP]
+            if self._content.readinto(part.data) != len(part):
                 raise ValueError("its content ends early")
-            memory[start : start + len(piece)] = piece
-            start += len(piece)
+        return memory
 
     def finish(self) -> None:
         """Compares the checksum of the whole.
 
         Raises:
-            ValueError: if something follows, in the content or after the frame.
+            ValueError: if something follows.
         """
-        if self._next(1):
+        if self._content.read(1):
             raise ValueError("its content goes on after its end")
-        if self._decompressor.unused_data or self._input or self._file.read(1):
-            raise ValueError("bytes follow its frame")
-
-    def _next(self, most: int) -> bytes:
-        """Returns up to `most` bytes; none only at the end of the frame."""
-        while not self._decompressor.eof:
-            given, self._input = self._input, b""
-            try:
-                piece = self._decompressor.decompress(given, min(most, STEP))
-            except RuntimeError as error:
-                raise ValueError(f"its frame is damaged ({error})") from error
-            if piece:
-                return cast(bytes, piece)
-            if self._decompressor.needs_input and not self._decompressor.eof:
-                self._input = self._file.read(STEP)
-                if not self._input:
-                    raise ValueError("its frame is cut off")
-        return b""

@@ -9,23 +9,32 @@ The text is JSON, a list of the root and a table of nodes. A node is
 `[kind, static, items]` with the kinds of `_object_kinds`; the place of a node in the
 table is its number. The root and every item are either a number, text, bool or null
 that stands for itself, or `[n]`, node n. So an object that several others refer to is
-one node, an object may refer to itself, and depth costs nothing. Children come before
-what refers to them, where they do not refer to each other.
+one node, and depth costs nothing. A node refers to those before it alone: objects that
+contain themselves are refused.
 """
 
+import itertools
 import json
 import reprlib
 import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tfrl.training.serializing import _lz4_frame, _object_costs, _object_kinds
+from tfrl.training.serializing import _lz4_frame, _object_kinds
 
 MAGIC = b"tfrl objects 1\n"
 _LENGTH = struct.Struct("<Q")
 # What Python takes for text such as `[],[],[]`, per byte.
 _MEMORY_OF_TEXT = 32
+# What these take beyond that.
+_MEMORY = {"set": 512, "frozenset": 512, "deque": 1024}
 _MOST_LABELS = 12
+# Python's own hashes and removal of deeper objects end the process.
+_MOST_DEPTH = 1000
+_CHANGEABLE = frozenset({"list", "set", "deque", "dict", "ordered_dict"})
+# Of what is hashed, so many objects in each other take about a second.
+_MOST_HASHED = 2**26
+_HASHED = {"set": 1, "frozenset": 1, "dict": 2, "ordered_dict": 2}
 
 
 def encode(value: Any) -> Iterator[Any]:
@@ -38,118 +47,85 @@ def encode(value: Any) -> Iterator[Any]:
         Bytes-like pieces; `decode` reads them one after the other.
 
     Raises:
-        TypeError: if something inside is of no known kind; the message names its place.
-        ValueError: if a configuration contains the object it is of, tuples are too
-            deep in each other, or keys cannot be hashed when read.
+        TypeError: if something inside is of no known kind or contains itself; the
+            message names its place.
+        ValueError: if tuples are too deep in each other, or keys too large to hash.
 
     Example:
         >>> b"".join(encode([1, (2,)]))[len(MAGIC) + 8 :]
         b'[[1],[["tuple",null,[2]],["list",null,[1,[0]]]]]'
     """
-    root, nodes, stretches = _Table().fill(value)
-    text = json.dumps([root, nodes], separators=(",", ":"), allow_nan=False).encode()
-    return iter([MAGIC, _LENGTH.pack(len(text)), text, *stretches])
+    nodes: list[Any] = []
+    stretches: list[Any] = []
+    limits = _Limits()
+    # Objects are kept, since the number of one that is gone is given away again.
+    known: dict[int, tuple[list[int], Any]] = {}
+    # What is being looked at: each is in the one before.
+    path: dict[int, tuple[Any, _object_kinds.Parts]] = {}
+
+    def item(child: Any) -> Any:
+        return child if _object_kinds.is_leaf(child) else known[id(child)][0]
+
+    waiting = [value]
+    while waiting:
+        now = waiting[-1]
+        if id(now) in path:
+            _, (kind, static, children, data) = path.pop(id(now))
+            items = [item(child) for child in children]
+            limits.add(kind, items)
+            known[id(now)] = [len(nodes)], now
+            nodes.append([kind, static, items])
+            if data is not None:
+                stretches.append(data)
+        elif not (_object_kinds.is_leaf(now) or id(now) in known):
+            parts = _taken_apart(now, path)
+            path[id(now)] = now, parts
+            waiting.extend(reversed(parts.children))
+            continue
+        waiting.pop()
+    text = json.dumps([item(value), nodes], separators=(",", ":"), allow_nan=False)
+    return iter([MAGIC, _LENGTH.pack(len(text)), text.encode(), *stretches])
 
 
-class _Frame:
-    """An object whose children are being looked at."""
-
-    def __init__(self, value: Any, parts: _object_kinds.Parts) -> None:
-        self.value = value
-        self.parts = parts
-        self.items: list[Any] = []
-
-    def label(self) -> str:
-        """Where the child that is being looked at stands."""
-        kind, static, children, _ = self.parts
-        place = len(self.items) - 1
-        if kind in ("list", "tuple", "deque"):
-            return f"[{place}]"
-        if kind in ("dict", "ordered_dict"):
-            return f"[{reprlib.repr(children[place - place % 2]):.40}]"
-        if kind in ("record", "named_tuple"):
-            return f".{static[1][place]}"
-        return f".{kind}"
+def _taken_apart(
+    value: Any, path: dict[int, tuple[Any, _object_kinds.Parts]]
+) -> _object_kinds.Parts:
+    """Raises the error for an object that cannot be, with its place."""
+    try:
+        parts = _object_kinds.taken_apart(value)
+    except Exception as error:
+        # A configuration or field that cannot be had raises whatever it likes.
+        reason = str(error) or type(error).__name__
+        raise TypeError(f"`{_place(path, value)}`: {reason}") from error
+    got = f"is of {type(value).__name__}"
+    if parts is None:
+        raise TypeError(f"`{_place(path, value)}` {got} ({type(value).__module__})")
+    if any(id(child) in path or child is value for child in parts.children):
+        raise TypeError(f"`{_place(path, value)}` {got} and is inside of itself")
+    return parts
 
 
-class _Table:
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        # An object stands for itself as the list that all who refer to it hold.
-        self.costs = _object_costs.Costs()
-        self.stretches: list[Any] = []
-        # Objects are kept, since the number of one that is gone is given away again.
-        self.known: dict[int, tuple[Any, list[int]]] = {}
-        self.path: list[_Frame] = []
-
-    def fill(self, value: Any) -> tuple[Any, list[Any], list[Any]]:
-        root = self.item(value)
-        while self.path:
-            frame = self.path[-1]
-            if len(frame.items) == len(frame.parts.children):
-                self.finish(self.path.pop())
-                continue
-            child = frame.parts.children[len(frame.items)]
-            frame.items.append(None)  # What is being looked at is the last one.
-            frame.items[-1] = self.item(child)
-        return root, self.nodes, self.stretches
-
-    def item(self, value: Any) -> Any:
-        """Returns what stands for `value`; a new object goes onto the path."""
-        if _object_kinds.is_leaf(value):
-            return value
-        if id(value) in self.known:
-            reference = self.known[id(value)][1]
-            if not reference:
-                self.check_cycle(value)
-            return reference
-        try:
-            parts = _object_kinds.taken_apart(value)
-        except Exception as error:
-            # A configuration or field that cannot be had raises whatever it likes.
-            reason = str(error) or type(error).__name__
-            raise TypeError(f"`{self.place()}`: {reason}") from error
-        if parts is None:
-            raise TypeError(
-                f"`{self.place()}` is of {type(value).__name__} "
-                f"({type(value).__module__})"
-            )
-        reference = []
-        self.known[id(value)] = (value, reference)
-        self.costs.begin(id(reference), parts.kind, value)
-        self.path.append(_Frame(value, parts))
-        return reference
-
-    def check_cycle(self, value: Any) -> None:
-        """Refuses configurations that would be read before they are complete."""
-        start = next(i for i, frame in enumerate(self.path) if frame.value is value)
-        if any(frame.parts.kind == "config" for frame in self.path[start:]):
-            raise ValueError(
-                f"`{self.place()}` expected what does not contain the object that it "
-                f"configures; got {type(value).__name__} that does; break the cycle"
-            )
-
-    def finish(self, frame: _Frame) -> None:
-        kind, static, children, data = frame.parts
-        marks = [id(item) if type(item) is list else None for item in frame.items]
-        reference = self.known[id(frame.value)][1]
-        if _object_costs.is_hashed(kind):
-            self.costs.check_keys(kind, marks, children)
-        self.costs.finish(id(reference), kind, frame.value, _objects(marks), len(marks))
-        reference.append(len(self.nodes))
-        self.nodes.append([kind, static, frame.items])
-        if data is not None:
-            self.stretches.append(data)
-
-    def place(self) -> str:
-        labels = [frame.label() for frame in self.path]
-        if len(labels) > _MOST_LABELS:
-            labels[:-_MOST_LABELS] = ["..."]
-        return "obj" + "".join(labels)
+def _place(path: dict[int, tuple[Any, _object_kinds.Parts]], value: Any) -> str:
+    steps = [*path.values(), (value, None)]
+    labels = [
+        _label(parts, inner) for (_, parts), (inner, _) in itertools.pairwise(steps)
+    ]
+    if len(labels) > _MOST_LABELS:
+        labels[:-_MOST_LABELS] = ["..."]
+    return "obj" + "".join(labels)
 
 
-def _objects(marks: list[int | None]) -> list[int]:
-    return [mark for mark in marks if mark is not None]
+def _label(parts: Any, inner: Any) -> str:
+    """Where an object stands in the one that has these parts."""
+    kind, static, children, _ = parts
+    place = next(i for i, child in enumerate(children) if child is inner)
+    if kind in ("list", "tuple", "deque"):
+        return f"[{place}]"
+    if kind in ("dict", "ordered_dict"):
+        return f"[{reprlib.repr(children[place - place % 2]):.40}]"
+    if kind in ("record", "named_tuple"):
+        return f".{static[1][place]}"
+    return f".{kind}"
 
 
 def decode(source: _lz4_frame.Unpacked) -> Any:
@@ -177,119 +153,67 @@ def decode(source: _lz4_frame.Unpacked) -> Any:
     text = source.take(length)
     if len(text) != length:
         raise ValueError("its text ends early")
-    root, nodes = json.loads(
-        text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_object
-    )
-    making = _Making([*nodes, ["tuple", None, [root]]])
-    making.run(source)
+    refuse = _object_kinds.refuse
+    root, nodes = json.loads(text, parse_constant=refuse, object_pairs_hook=refuse)
+    values: list[Any] = []
+    limits = _Limits()
+    for kind, static, items in [*nodes, ["tuple", None, [root]]]:
+        if type(items) is not list:
+            _object_kinds.refuse(items)
+        inner = [_meant(item, values) for item in items]
+        limits.add(kind, items)
+        source.reserve(_MEMORY.get(kind, 0))
+        values.append(_object_kinds.made(kind, static, inner, source.read))
     source.finish()
-    return making.values[-1][0]
+    return values[-1][0]
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"its text holds the bare constant {name}")
+def _meant(item: Any, values: list[Any]) -> Any:
+    if type(item) is not list:
+        return item
+    (number,) = item
+    if type(number) is not int or not 0 <= number < len(values):
+        raise ValueError(
+            f"its text refers to {number!r:.40}, which is no object before; one that "
+            "contains itself cannot be read"
+        )
+    return values[number]
 
 
-def _refuse_object(pairs: list[Any]) -> Any:
-    raise ValueError(f"its text holds a JSON object of {len(pairs)} pairs")
+class _Limits:
+    """How deep nodes are in each other, and how much there is to hash in keys.
 
-
-class _Making:
-    """Nodes that become objects.
-
-    Shells exist from the start and are filled in the order of their numbers; all else
-    is made in that order. A shell that refers to what does not exist yet, as happens
-    where objects contain themselves, waits until it does.
+    Python follows tuples and records as deep, and as often, as they refer to each
+    other: the hash of a few hundred bytes can take years, or end the process. So both
+    are counted before anything is hashed, alike when objects are written and read.
     """
 
-    def __init__(self, nodes: list[Any]) -> None:
-        self.nodes = nodes
-        self.values: list[Any] = [None] * len(nodes)
-        self.costs = _object_costs.Costs()
-        self.exists = bytearray(len(nodes))
-        self.complete = bytearray(len(nodes))
-        # By the last number that a shell waits for, when all others exist.
-        self.waiting: dict[int, list[int]] = {}
-        # Whatever these refer to, however far, is complete.
-        self.sound: set[int] = set()
+    def __init__(self) -> None:
+        self._depths: list[int] = []
+        self._sizes: list[int] = []
+        self._hashed = 0
 
-    def run(self, source: _lz4_frame.Unpacked) -> None:
-        for number, node in enumerate(self.nodes):
-            self.check(node)
-            if node[0] in _object_kinds.SHELLS:
-                new, _ = _object_kinds.SHELLS[node[0]]
-                self.values[number] = new(node[1], source)
-                self.exists[number] = True
-                self.costs.begin(number, node[0], self.values[number])
-        for number, (kind, static, items) in enumerate(self.nodes):
-            if kind in _object_kinds.SHELLS:
-                self.fill(number)
-                continue
-            content = self.objects(items)
-            marks = self.check_keys(kind, items, content)
-            if kind == "config":
-                self.check_sound(number)
-            make = _object_kinds.MAKERS[kind]
-            value = self.values[number] = make(static, content, source)
-            self.costs.finish(number, kind, value, _objects(marks), len(marks))
-            self.exists[number] = self.complete[number] = True
-            for shell in self.waiting.pop(number, ()):
-                self.fill(shell)
+    def add(self, kind: str, items: list[Any]) -> None:
+        """Notes the next node.
 
-    def check(self, node: Any) -> None:
-        kind, _, items = node
-        if type(items) is not list:
-            raise TypeError(f"its text holds {items!r:.40} as items")
-        if kind not in _object_kinds.SHELLS and kind not in _object_kinds.MAKERS:
-            raise ValueError(f"its text holds the unknown kind {kind!r:.40}")
-        for item in items:
-            if type(item) is list:
-                self.check_number(*item)
-
-    def check_number(self, number: Any) -> None:
-        if type(number) is not int or not 0 <= number < len(self.values):
-            raise ValueError(f"its text refers to {number!r:.40}, which is no object")
-
-    def fill(self, number: int) -> None:
-        kind, static, items = self.nodes[number]
-        late = [item[0] for item in items if type(item) is list]
-        late = [other for other in late if not self.exists[other]]
-        if late:
-            self.waiting.setdefault(max(late), []).append(number)
-            return
-        _, fill = _object_kinds.SHELLS[kind]
-        value, content = self.values[number], self.objects(items)
-        marks = self.check_keys(kind, items, content)
-        fill(value, static, content)
-        self.costs.finish(number, kind, value, _objects(marks), len(marks))
-        self.complete[number] = True
-
-    def check_keys(
-        self, kind: str, items: list[Any], content: list[Any]
-    ) -> list[int | None]:
-        """Returns what stands for the items, all of which may be hashed now."""
-        marks = [item[0] if type(item) is list else None for item in items]
-        if _object_costs.is_hashed(kind):
-            self.costs.check_keys(kind, marks, content)
-        return marks
-
-    def check_sound(self, number: int) -> None:
-        """Refuses what `from_config` would read before it is complete."""
-        ahead = [number]
-        while ahead:
-            for item in self.nodes[ahead.pop()][2]:
-                if type(item) is not list or item[0] in self.sound:
-                    continue
-                if not self.complete[item[0]]:
-                    raise ValueError(f"its text uses object {item[0]} incomplete")
-                self.sound.add(item[0])
-                ahead.append(item[0])
-
-    def objects(self, items: list[Any]) -> list[Any]:
-        """Returns what stands for each item."""
-        return [self.of(item[0]) if type(item) is list else item for item in items]
-
-    def of(self, number: int) -> Any:
-        if not self.exists[number]:
-            raise ValueError(f"its text refers to object {number} before it can exist")
-        return self.values[number]
+        Raises:
+            ValueError: if it is too deep, or takes too long to make.
+        """
+        inner = [item[0] for item in items if type(item) is list]
+        if kind in _HASHED:
+            keys = [item[0] for item in items[:: _HASHED[kind]] if type(item) is list]
+            self._hashed += sum(self._sizes[key] for key in keys)
+        if self._hashed > _MOST_HASHED:
+            raise ValueError(
+                "keys and items of sets expected that are quick to hash; got larger "
+                "ones; take a list"
+            )
+        depth = 1 + max((self._depths[number] for number in inner), default=0)
+        if depth > _MOST_DEPTH and kind not in _CHANGEABLE:
+            raise ValueError(
+                f"at most {_MOST_DEPTH} tuples expected in each other; got more; put a "
+                "list in between"
+            )
+        self._depths.append(0 if kind in _CHANGEABLE else depth)
+        size = len(items) + sum(self._sizes[number] for number in inner)
+        self._sizes.append(min(size, _MOST_HASHED + 1))

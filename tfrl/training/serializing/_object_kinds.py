@@ -2,25 +2,36 @@
 
 The table is closed. A kind is a word; an object of it is a static part, which JSON can
 hold, a list of other objects, and at most one stretch of bytes. Nothing is made but
-what stands here, and classes come from `_admitted_classes` alone.
+what stands here, and classes come from `_admitted_classes` alone. Two formats are made
+of the kinds: `_object_graph` (with shared references) and `_typed_json` (to be read).
 """
 
 import collections
-import contextlib
+import itertools
+import json
 import math
-import types
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
 
 from tfrl.core import specs
-from tfrl.training.serializing import _admitted_classes, _lz4_frame, _typed_json
+from tfrl.training.serializing import _admitted_classes
 
 _LONG_TEXT = 64
 _LARGEST_NUMBER = 2**63
 _MOST_CHARACTER = 0x10FFFF
+_MOST_WITHOUT_WIDTH = 2**20
+_BITS = "bits:"
+_BYTE = np.dtype(np.uint8)
+# Between the halves of a pair of surrogates, which JSON would join to one character.
+_PAIRS = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
+
+# Returns as many bytes as it is asked for, in new memory.
+Read = Callable[[int], np.ndarray]
 
 
 class Parts(NamedTuple):
@@ -30,13 +41,27 @@ class Parts(NamedTuple):
         kind: the word for it.
         static: what JSON can hold.
         children: objects it refers to.
-        data: one-dimensional array of bytes, or None.
+        data: bytes, or None.
     """
 
     kind: str
-    static: Any
-    children: list[Any]
-    data: np.ndarray | None = None
+    static: Any = None
+    children: Sequence[Any] = ()
+    data: Any = None
+
+
+class _Kind(NamedTuple):
+    """How objects of a kind are taken apart and made.
+
+    Attributes:
+        apart: from an object to the `Parts` behind the kind.
+        make: from the static part, the children and `Read` to an object.
+        cls: the class of such objects, if that alone tells the kind.
+    """
+
+    apart: Callable[[Any], tuple[Any, ...]]
+    make: Callable[[Any, list[Any], Read], Any]
+    cls: type | None = None
 
 
 def is_leaf(value: Any) -> bool:
@@ -58,8 +83,31 @@ def is_leaf(value: Any) -> bool:
     if kind is int:
         return abs(value) < _LARGEST_NUMBER
     if kind is str:
-        return len(value) <= _LONG_TEXT and len(_typed_json.split_text(value)) == 1
+        return len(value) <= _LONG_TEXT and _text(value) is value
     return value is None or kind is bool
+
+
+def plain_kind(value: Any) -> str | None:
+    """Returns the kind of an object that no class of others is needed for.
+
+    Args:
+        value: anything that is no leaf.
+
+    Returns:
+        The kind; None for functions, classes and objects of admitted classes, and for
+        what is of no known kind.
+
+    Example:
+        >>> plain_kind((1, 2)), plain_kind(np.float32(1)), plain_kind(print)
+        ('tuple', 'scalar', None)
+    """
+    if type(value) in _EXACT:
+        return _EXACT[type(value)]
+    if isinstance(value, type):
+        return "scalar_type" if issubclass(value, np.generic) else None
+    if isinstance(value, tf.Tensor) and value.dtype == tf.string:
+        return "text_tensor"
+    return next((kind for base, kind in _DERIVED if isinstance(value, base)), None)
 
 
 def taken_apart(value: Any) -> Parts | None:
@@ -78,156 +126,120 @@ def taken_apart(value: Any) -> Parts | None:
         >>> taken_apart({"a": [1]})
         Parts(kind='dict', static=None, children=['a', [1]], data=None)
     """
-    kind = type(value)
-    if kind in _PLAIN:
-        return _PLAIN[kind](value)
-    if kind is np.bytes_:
-        # An array would take zeros at its end for filling.
-        return _of_bytes("byte_scalar")(value)
-    if isinstance(value, np.generic):
-        return _of_array("scalar", np.asarray(value))
-    if isinstance(value, np.dtype):
-        return Parts("dtype", _token(value), [])
-    if isinstance(value, tf.DType):
-        return Parts("tf_dtype", value.name, [])
-    if isinstance(value, tf.Tensor):
-        return _of_tensor(value)
-    if isinstance(value, type) and issubclass(value, np.generic):
-        token = _typed_json.dtype_token(np.dtype(value))
-        return None if token is None else Parts("scalar_type", token, [])
-    if isinstance(value, type | types.FunctionType):
-        name = _admitted_classes.name_of(value)
-        return None if name is None else Parts("named", name, [])
+    kind = plain_kind(value)
+    if kind is not None:
+        return Parts(kind, *_KINDS[kind].apart(value))
     found = _admitted_classes.parts_of(value)
     return None if found is None else Parts(*found)
 
 
-def _of_array(kind: str, array: np.ndarray) -> Parts:
-    static: list[Any] = [_token(array.dtype)]
-    if kind == "array":
-        static.append(list(array.shape))
-    return Parts(kind, static, [], _bytes_of(array))
+def made(kind: str, static: Any, items: list[Any], read: Read) -> Any:
+    """Makes an object of its parts.
+
+    Args:
+        kind: the word for it.
+        static: what JSON held.
+        items: the objects that it refers to.
+        read: returns its bytes.
+
+    Returns:
+        The object.
+
+    Raises:
+        Exception: of many kinds, if the parts do not go together.
+
+    Example:
+        >>> made("tuple", None, [1, 2], np.zeros)
+        (1, 2)
+    """
+    if kind in _KINDS:
+        return _KINDS[kind].make(static, items, read)
+    if kind in _admitted_classes.MAKERS:
+        return _admitted_classes.MAKERS[kind](static, items)
+    raise ValueError(f"its text holds the unknown kind {kind!r:.40}")
 
 
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    if not array.nbytes:
-        return np.zeros(0, np.uint8)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def refuse(found: Any) -> NoReturn:
+    """Raises the error for what text of JSON holds and none of ours does."""
+    raise ValueError(f"its text holds {found!r:.40}")
 
 
-def _of_tensor(tensor: tf.Tensor) -> Parts:
-    if tf.is_symbolic_tensor(tensor) or not hasattr(tensor, "numpy"):
-        raise TypeError("a tensor of a graph has no value; pass an eager one")
-    shape = tensor.shape.as_list()
-    if tensor.dtype == tf.string:
-        return Parts("text_tensor", shape, np.ravel(tensor.numpy()).tolist())
-    array = np.asarray(tensor.numpy())
-    if array.dtype.hasobject or _typed_json.dtype_token(array.dtype) is None:
-        raise TypeError(f"a tensor of dtype {tensor.dtype.name} has no bytes")
-    return Parts("tensor", [tensor.dtype.name, shape], [], _bytes_of(array))
+def _float_text(value: float) -> str:
+    """Text of which `_float_of` makes the same bits, those of a NaN too."""
+    return repr(value) if value == value else _BITS + struct.pack(">d", value).hex()
+
+
+def _float_of(text: str) -> float:
+    if text.startswith(_BITS):
+        return float(struct.unpack(">d", bytes.fromhex(text[len(_BITS) :]))[0])
+    return float(text)
+
+
+def _text(text: str) -> str | list[str]:
+    """The text, or its parts if JSON would join some of its characters."""
+    return text if text.isascii() or not _PAIRS.search(text) else _PAIRS.split(text)
 
 
 def _token(dtype: np.dtype) -> Any:
-    token: Any = _typed_json.dtype_token(dtype)
-    known = token
-    with contextlib.suppress(TypeError, ValueError):
-        if token is None and dtype.names is not None and not dtype.hasobject:
-            token = _as_lists(np.lib.format.dtype_to_descr(dtype))
-            copy = _dtype(token)
-            known = copy == dtype and copy.type is dtype.type
-    if not known:
-        raise TypeError(f"dtype {dtype} is none of numbers, bools, text or times")
-    return token
+    """What JSON can hold of a dtype, for `_dtype_of`."""
+    # Types beyond numpy's own (bfloat16) have a name but no type string.
+    tokens = [dtype.str, dtype.name]
+    if dtype.names is not None:
+        descr = np.lib.format.dtype_to_descr(dtype)
+        tokens = [json.loads(json.dumps(descr))]
+    for token in tokens:
+        try:
+            again = _dtype_of(token)
+        except (TypeError, ValueError):
+            continue
+        if again == dtype and again.type is dtype.type:
+            return token
+    raise TypeError(f"dtype {dtype} is none of numbers, bools, text or times")
 
 
-def _as_lists(descr: Any) -> Any:
-    if isinstance(descr, list | tuple):
-        return [_as_lists(part) for part in descr]
-    return descr
-
-
-def _dtype(token: Any) -> np.dtype:
+def _dtype_of(token: Any) -> np.dtype:
     if isinstance(token, str):
-        dtype = _typed_json.dtype_of(token)
+        try:
+            dtype = np.dtype(token)
+        except TypeError:
+            dtype = np.dtype(tf.as_dtype(token).as_numpy_dtype)
     else:
-        dtype = np.lib.format.descr_to_dtype(_as_fields(token))
+        dtype = np.lib.format.descr_to_dtype(_fields(token))
     if dtype.hasobject:
         raise TypeError(f"dtype {dtype} holds objects")
     return dtype
 
 
-def _as_fields(token: Any) -> Any:
+def _fields(token: Any) -> Any:
     return [
-        (name, _as_fields(form) if isinstance(form, list) else form, *map(tuple, shape))
+        (name, _fields(form) if isinstance(form, list) else form, *map(tuple, shape))
         for name, form, *shape in token
     ]
 
 
-def _of_bounded_spec(spec: specs.BoundedTensorSpec) -> Parts:
-    return Parts("bounded_spec", _spec_static(spec), [spec.minimum, spec.maximum])
+def _array_apart(array: Any) -> tuple[Any, ...]:
+    array = np.asarray(array)
+    static = [_token(array.dtype), list(array.shape)]
+    data = np.ascontiguousarray(array).reshape(-1)
+    # What has no bytes cannot be looked at as bytes.
+    return static, [], data.view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
 
 
-def _spec_static(spec: tf.TensorSpec) -> list[Any]:
-    return [_dims(spec.shape), spec.dtype.name, spec.name]
+def _scalar_apart(scalar: np.generic) -> tuple[Any, ...]:
+    (token, _), *rest = _array_apart(scalar)
+    return [token], *rest
 
 
-def _dims(shape: tf.TensorShape) -> list[int | None] | None:
-    return None if shape.rank is None else shape.as_list()
-
-
-def _of_bytes(kind: str) -> Callable[[Any], Parts]:
-    return lambda x: Parts(kind, len(x), [], np.frombuffer(x, np.uint8))
-
-
-def _of_text(text: str) -> Parts:
-    parts = _typed_json.split_text(text)
-    return Parts("str", parts if len(parts) > 1 else text, [])
-
-
-def _of_items(kind: str) -> Callable[[Any], Parts]:
-    return lambda x: Parts(kind, None, list(x))
-
-
-def _of_mapping(kind: str) -> Callable[[Any], Parts]:
-    return lambda x: Parts(kind, None, [part for pair in x.items() for part in pair])
-
-
-_PLAIN: dict[type, Callable[[Any], Parts | None]] = {
-    int: lambda x: Parts("int", hex(x), []),
-    float: lambda x: Parts("float", _typed_json.float_text(x), []),
-    complex: lambda x: Parts(
-        "complex", [_typed_json.float_text(part) for part in (x.real, x.imag)], []
-    ),
-    str: _of_text,
-    bytes: _of_bytes("bytes"),
-    bytearray: _of_bytes("bytearray"),
-    list: _of_items("list"),
-    tuple: _of_items("tuple"),
-    set: _of_items("set"),
-    frozenset: _of_items("frozenset"),
-    collections.deque: lambda x: Parts("deque", x.maxlen, list(x)),
-    dict: _of_mapping("dict"),
-    collections.OrderedDict: _of_mapping("ordered_dict"),
-    slice: lambda x: Parts("slice", None, [x.start, x.stop, x.step]),
-    range: lambda x: Parts("range", None, [x.start, x.stop, x.step]),
-    np.ndarray: lambda x: _of_array("array", x),
-    tf.TensorShape: lambda x: Parts("shape", _dims(x), []),
-    tf.TensorSpec: lambda x: Parts("spec", _spec_static(x), []),
-    specs.BoundedTensorSpec: _of_bounded_spec,
-}
-
-
-def _read(source: _lz4_frame.Unpacked, dtype: np.dtype, shape: Any) -> np.ndarray:
+def _make_array(dtype: np.dtype, shape: Any, read: Read) -> np.ndarray:
     if not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"{shape} is no shape")
     count = math.prod(shape)
-    source.reserve(count * max(dtype.itemsize, 1))
-    memory = np.empty(count * dtype.itemsize, np.uint8)
-    source.fill(memory.data)
-    if not memory.size:
-        # `np.empty` widens text of no width.
-        return np.ndarray(shape, dtype, memory)
-    array = memory.view(dtype).reshape(shape)
+    if not dtype.itemsize and count > _MOST_WITHOUT_WIDTH:
+        raise ValueError(f"{count} elements have no width")
+    memory = read(count * dtype.itemsize)
+    if memory.size != count * dtype.itemsize:
+        raise ValueError(f"{memory.size} bytes are for {dtype} {shape}")
+    array = np.ndarray(shape, dtype, memory)
     _check_content(array)
     return array
 
@@ -239,106 +251,138 @@ def _check_content(array: np.ndarray) -> None:
         _check_content(array[name])
     if dtype.kind == "b" and np.any(array.view(np.uint8) > 1):
         raise ValueError("a bool is neither 0 nor 1")
-    if dtype.kind == "U" and dtype.itemsize:
+    if dtype.kind == "U" and array.nbytes:
         flat = np.ascontiguousarray(array).reshape(-1)
         if np.any(flat.view(f"{dtype.str[0]}u4") > _MOST_CHARACTER):
             raise ValueError("text holds what is no character")
 
 
-def _make_bytes(static: Any, source: _lz4_frame.Unpacked) -> np.ndarray:
-    return _read(source, np.dtype(np.uint8), [static])
+def _tensor_apart(tensor: tf.Tensor) -> tuple[Any, ...]:
+    if tf.is_symbolic_tensor(tensor) or not hasattr(tensor, "numpy"):
+        raise TypeError("a tensor of a graph has no value; pass an eager one")
+    shape = tensor.shape.as_list()
+    if tensor.dtype == tf.string:
+        return shape, np.ravel(tensor.numpy()).tolist()
+    _, *rest = _array_apart(tensor.numpy())
+    return [tensor.dtype.name, shape], *rest
 
 
-def _make_tensor(static: Any, source: _lz4_frame.Unpacked) -> tf.Tensor:
+def _make_tensor(static: Any, _: list[Any], read: Read) -> tf.Tensor:
     name, shape = static
     dtype = tf.as_dtype(name)
-    array = _read(source, np.dtype(dtype.as_numpy_dtype), shape)
-    source.reserve(array.nbytes)
-    return tf.constant(array, dtype)
+    return tf.constant(_make_array(np.dtype(dtype.as_numpy_dtype), shape, read), dtype)
 
 
-def _make_text_tensor(static: Any, items: list[Any]) -> tf.Tensor:
+def _make_text_tensor(static: Any, items: list[Any], _: Read) -> tf.Tensor:
     if math.prod(static) != len(items) or not all(type(x) is bytes for x in items):
         raise ValueError(f"{len(items)} pieces of text do not fill {static}")
     return tf.constant(items, tf.string, shape=static)
 
 
-def _make_bounded_spec(
-    static: Any, items: list[Any], source: _lz4_frame.Unpacked
-) -> specs.BoundedTensorSpec:
+def _dims(shape: tf.TensorShape) -> list[int | None] | None:
+    return None if shape.rank is None else shape.as_list()
+
+
+def _spec_static(spec: tf.TensorSpec) -> list[Any]:
+    return [_dims(spec.shape), spec.dtype.name, spec.name]
+
+
+def _make_bounded_spec(static: Any, items: list[Any], _: Read) -> tf.TensorSpec:
     shape, dtype, name = static
-    sizes = [1 if size is None else size for size in shape or ()]
-    size = math.prod(sizes)
-    source.reserve(8 * size)
-    minimum, maximum = items
-    if not all(type(bound) is np.ndarray and bound.size <= size for bound in items):
+    sizes = tuple(1 if size is None else size for size in shape or ())
+    # Others would be widened to the shape, be it however large.
+    if not all(type(x) is np.ndarray and x.shape == sizes for x in items):
         raise ValueError("bounds of a spec are no arrays of its shape")
-    return specs.BoundedTensorSpec(shape, tf.as_dtype(dtype), minimum, maximum, name)
+    return specs.BoundedTensorSpec(shape, tf.as_dtype(dtype), *items, name)
 
 
-_Maker = Callable[[Any, list[Any], _lz4_frame.Unpacked], Any]
-# Objects that are complete once made: what they refer to exists before.
-MAKERS: dict[str, _Maker] = {
-    "int": lambda static, _, __: int(static, 16),
-    "float": lambda static, _, __: _typed_json.float_of(static),
-    "complex": lambda static, _, __: complex(*map(_typed_json.float_of, static)),
-    "str": lambda static, _, __: "".join(static),
-    "bytes": lambda static, _, source: _make_bytes(static, source).tobytes(),
-    "byte_scalar": lambda static, _, source: np.bytes_(
-        _make_bytes(static, source).tobytes()
+def _static(apart: Callable[[Any], Any], make: Any, cls: type | None = None) -> _Kind:
+    """Objects that JSON can hold, in a way."""
+    return _Kind(lambda x: (apart(x),), lambda static, *_: make(static), cls)
+
+
+def _of_bytes(cls: type) -> _Kind:
+    return _Kind(
+        lambda x: (len(x), [], np.frombuffer(x, np.uint8)),
+        lambda static, _, read: cls(_make_array(_BYTE, [static], read).tobytes()),
+        cls,
+    )
+
+
+def _of_items(cls: type) -> _Kind:
+    return _Kind(lambda x: (None, list(x)), lambda _, items, __: cls(items), cls)
+
+
+def _of_pairs(cls: type) -> _Kind:
+    return _Kind(
+        lambda x: (None, list(itertools.chain.from_iterable(x.items()))),
+        lambda _, items, __: cls(zip(items[::2], items[1::2], strict=True)),
+        cls,
+    )
+
+
+def _of_numbers(cls: type) -> _Kind:
+    return _Kind(
+        lambda x: (None, [x.start, x.stop, x.step]),
+        lambda _, items, __: cls(*items),
+        cls,
+    )
+
+
+_KINDS: dict[str, _Kind] = {
+    "int": _static(hex, lambda text: int(text, 16), int),
+    "float": _static(_float_text, _float_of, float),
+    "complex": _static(
+        lambda x: [_float_text(x.real), _float_text(x.imag)],
+        lambda parts: complex(*map(_float_of, parts)),
+        complex,
     ),
-    "bytearray": lambda static, _, source: bytearray(_make_bytes(static, source)),
-    "tuple": lambda _, items, __: tuple(items),
-    "frozenset": lambda _, items, __: frozenset(items),
-    "slice": lambda _, items, __: slice(*items),
-    "range": lambda _, items, __: range(*items),
-    "array": lambda static, _, source: _read(source, _dtype(static[0]), static[1]),
-    "scalar": lambda static, _, source: _read(source, _dtype(static[0]), [])[()],
-    "scalar_type": lambda static, _, __: _dtype(static).type,
-    "dtype": lambda static, _, __: _dtype(static),
-    "tf_dtype": lambda static, _, __: tf.as_dtype(static),
-    "tensor": lambda static, _, source: _make_tensor(static, source),
-    "text_tensor": lambda static, items, __: _make_text_tensor(static, items),
-    "shape": lambda static, _, __: tf.TensorShape(static),
-    "spec": lambda static, _, __: tf.TensorSpec(static[0], *static[1:]),
-    "bounded_spec": _make_bounded_spec,
-    "named": lambda static, _, __: _admitted_classes.named(static),
-    "enum": lambda static, _, __: _admitted_classes.make_enum(*static),
-    "config": lambda static, items, __: _admitted_classes.make_configured(
-        static, *items
+    "str": _static(_text, "".join, str),
+    "bytes": _of_bytes(bytes),
+    "byte_scalar": _of_bytes(np.bytes_),
+    "bytearray": _of_bytes(bytearray),
+    "list": _of_items(list),
+    "tuple": _of_items(tuple),
+    "set": _of_items(set),
+    "frozenset": _of_items(frozenset),
+    "deque": _Kind(
+        lambda x: (x.maxlen, list(x)),
+        lambda static, items, _: collections.deque(items, static),
+        collections.deque,
     ),
-    "named_tuple": lambda static, items, __: _admitted_classes.make_named_tuple(
-        static[0], static[1], items
+    "dict": _of_pairs(dict),
+    "ordered_dict": _of_pairs(collections.OrderedDict),
+    "slice": _of_numbers(slice),
+    "range": _of_numbers(range),
+    "array": _Kind(
+        _array_apart,
+        lambda static, _, read: _make_array(_dtype_of(static[0]), static[1], read),
+        np.ndarray,
+    ),
+    "scalar": _Kind(
+        _scalar_apart,
+        lambda static, _, read: _make_array(_dtype_of(static[0]), [], read)[()],
+    ),
+    "scalar_type": _static(
+        lambda x: _token(np.dtype(x)), lambda token: _dtype_of(token).type
+    ),
+    "dtype": _static(_token, _dtype_of),
+    "tf_dtype": _static(lambda x: x.name, tf.as_dtype),
+    "tensor": _Kind(_tensor_apart, _make_tensor),
+    "text_tensor": _Kind(_tensor_apart, _make_text_tensor),
+    "shape": _static(_dims, tf.TensorShape, tf.TensorShape),
+    "spec": _static(_spec_static, lambda x: tf.TensorSpec(*x), tf.TensorSpec),
+    "bounded_spec": _Kind(
+        lambda x: (_spec_static(x), [x.minimum, x.maximum]),
+        _make_bounded_spec,
+        specs.BoundedTensorSpec,
     ),
 }
-
-
-def _new_deque(static: Any, source: _lz4_frame.Unpacked) -> collections.deque[Any]:
-    source.reserve(1024)
-    return collections.deque(maxlen=static)
-
-
-def _new_set(_: Any, source: _lz4_frame.Unpacked) -> set[Any]:
-    source.reserve(512)
-    return set()
-
-
-def _fill_dict(mapping: dict[Any, Any], _: Any, items: list[Any]) -> None:
-    mapping.update(zip(items[::2], items[1::2], strict=True))
-
-
-_New = Callable[[Any, _lz4_frame.Unpacked], Any]
-# Objects that can exist before what they refer to: how they begin, how they are filled.
-SHELLS: dict[str, tuple[_New, Callable[[Any, Any, list[Any]], None]]] = {
-    "list": (lambda _, __: [], lambda shell, _, items: shell.extend(items)),
-    "set": (_new_set, lambda shell, _, items: shell.update(items)),
-    "deque": (_new_deque, lambda shell, _, items: shell.extend(items)),
-    "dict": (lambda _, __: {}, _fill_dict),
-    "ordered_dict": (lambda _, __: collections.OrderedDict(), _fill_dict),
-    "record": (
-        lambda static, _: _admitted_classes.new_record(*static),
-        lambda shell, static, items: _admitted_classes.fill_record(
-            shell, static[1], items
-        ),
-    ),
-}
+# Classes, whose derived ones are of other kinds; and those whose are of the same.
+_EXACT = {kind.cls: name for name, kind in _KINDS.items() if kind.cls is not None}
+_DERIVED = (
+    (np.generic, "scalar"),
+    (np.dtype, "dtype"),
+    (tf.DType, "tf_dtype"),
+    (tf.Tensor, "tensor"),
+)

@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 import cloudpickle
 
-from tfrl.core import checks, durable
+from tfrl._internal import checks
+from tfrl.core import durable
 from tfrl.training.serializing import _lz4_frame, _object_graph
 
 _PICKLE = b"\x80"
@@ -36,26 +37,25 @@ def dumps(obj: Any, *, trusted: bool = False) -> bytes:
     Classes derived from the known ones are others, and what has variables (layers,
     models, optimizers) belongs into a checkpoint.
 
-    What is referred to several times inside of `obj` is one object again after `loads`,
-    and may contain itself. So save together what belongs together: references between
-    objects that are written by different calls are lost. Arrays that share memory come
-    back apart, in C order.
+    What is referred to several times inside of `obj` is one object again after `loads`.
+    So save together what belongs together: references between objects that are written
+    by different calls are lost. Arrays that share memory come back apart, in C order.
+    What contains itself needs a pickle.
 
     Args:
         obj: the object.
         trusted: whether to write a pickle (of cloudpickle) if something inside is of
-            another kind. Reading a pickle can run anything, so it has to be trusted
-            too.
+            another kind, or contains itself. Reading a pickle can run anything, so it
+            has to be trusted too.
 
     Returns:
         An LZ4 frame.
 
     Raises:
-        TypeError: if something inside is of another kind, or, trusted, cannot be
-            pickled; the message names its place.
-        ValueError: if the configuration of an object contains that object, there are
-            more than 1000 tuples in each other, or a key, or item of a set, contains
-            itself or takes too long to hash.
+        TypeError: if something inside is of another kind or contains itself, or,
+            trusted, cannot be pickled; the message names its place.
+        ValueError: if there are more than 1000 tuples in each other, or a key, or item
+            of a set, takes too long to hash.
 
     Example:
         >>> a = [13]
@@ -100,14 +100,9 @@ def loads(s: bytes, *, trusted: bool = False, max_bytes: int | None = None) -> A
             f"`loads`: `s` expected bytes; got {type(s).__name__}; for a file take "
             "`load`"
         )
-    view = memoryview(s)
-    limit = _limit("loads", view.nbytes, trusted, max_bytes)
-    return _loaded(
-        "`loads`: `s` expected what `dumps` wrote; got bytes",
-        io.BytesIO(view if view.c_contiguous else view.tobytes()),
-        trusted,
-        limit,
-    )
+    data = bytes(s)
+    what = "`s` expected what `dumps` wrote; got bytes"
+    return _loaded("loads", what, io.BytesIO(data), len(data), trusted, max_bytes)
 
 
 def dump(obj: Any, filepath: durable.Path, *, trusted: bool = False) -> None:
@@ -178,23 +173,19 @@ def load(
             f"`load`: `filepath` expected a file; got {str(path)!r}, which is none; "
             "give what `dump` wrote"
         )
+    what = f"`filepath` expected what `dump` wrote; got {str(path)!r}"
     with path.open("rb") as file:
-        return _loaded(
-            f"`load`: `filepath` expected what `dump` wrote; got {str(path)!r}",
-            file,
-            trusted,
-            _limit("load", path.stat().st_size, trusted, max_bytes),
-        )
+        size = path.stat().st_size
+        return _loaded("load", what, file, size, trusted, max_bytes)
 
 
 def _path(where: str, filepath: durable.Path) -> pathlib.Path:
-    text = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else None
-    if not isinstance(text, str):
+    if not isinstance(filepath, str | os.PathLike):
         raise TypeError(
             f"`{where}`: `filepath` expected a path; got {filepath!r}; give the name "
             "of a file"
         )
-    path = pathlib.Path(text)
+    path, text = pathlib.Path(filepath), os.fspath(filepath)
     if not path.name or "\0" in text or "://" in text:
         raise ValueError(
             f"`{where}`: `filepath` expected a file of this machine; got {text!r}, "
@@ -209,15 +200,6 @@ def _check_trusted(where: str, trusted: bool) -> None:
         raise TypeError(
             f"`{where}`: `trusted` expected True or False; got {trusted!r}; choose one"
         )
-
-
-def _limit(where: str, size: int, trusted: bool, max_bytes: int | None) -> int | None:
-    _check_trusted(where, trusted)
-    if max_bytes is not None:
-        return checks.check_whole_number(where, "max_bytes", max_bytes, low=0)
-    if trusted:
-        return None
-    return max(_LEAST_LIMIT, _LIMIT_PER_BYTE * size)
 
 
 def _dumped(where: str, obj: Any, trusted: bool) -> bytes:
@@ -242,9 +224,21 @@ def _dumped(where: str, obj: Any, trusted: bool) -> bytes:
         ) from error
 
 
-def _loaded(where: str, file: BinaryIO, trusted: bool, limit: int | None) -> Any:
+def _loaded(
+    where: str,
+    what: str,
+    file: BinaryIO,
+    size: int,
+    trusted: bool,
+    max_bytes: int | None,
+) -> Any:
+    _check_trusted(where, trusted)
+    if max_bytes is not None:
+        max_bytes = checks.check_whole_number(where, "max_bytes", max_bytes, low=0)
+    elif not trusted:
+        max_bytes = max(_LEAST_LIMIT, _LIMIT_PER_BYTE * size)
     try:
-        source = _lz4_frame.Unpacked(file, limit)
+        source = _lz4_frame.Unpacked(file, max_bytes)
         start = source.take(len(_object_graph.MAGIC))
         if start == _object_graph.MAGIC:
             return _object_graph.decode(source)
@@ -256,12 +250,12 @@ def _loaded(where: str, file: BinaryIO, trusted: bool, limit: int | None) -> Any
         # Of a hostile file, anything may go wrong in any way.
         reason = str(error) or type(error).__name__
         raise ValueError(
-            f"{where}, in which this is wrong: {reason}; take another copy, or the "
-            "versions of tfrl and of your code that wrote it"
+            f"`{where}`: {what}, in which this is wrong: {reason}; take another copy, "
+            "or the versions of tfrl and of your code that wrote it"
         ) from error
     raise ValueError(
-        f"{where}, which is a pickle: to read it can run anything; give trusted=True "
-        "if you trust its author as you trust the author of a program"
+        f"`{where}`: {what}, which is a pickle: to read it can run anything; give "
+        "trusted=True if you trust its author as you trust the author of a program"
     )
 
 

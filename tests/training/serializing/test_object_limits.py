@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training.serializing._object_costs`."""
+"""Tests of what loading refuses as too deep, or too much to hash."""
 
 import dataclasses
 import json
@@ -10,13 +10,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tfrl.core import specs
-from tfrl.training.serializing import (
-    _lz4_frame,
-    _object_costs,
-    _object_graph,
-    serialization,
-)
+from tfrl.training.serializing import _lz4_frame, _object_graph, serialization
 
 # Multiples of it have the same hash.
 SAME = sys.hash_info.modulus
@@ -60,18 +54,10 @@ HOSTILE = {
     "dict": keyed("dict", doubled("tuple", 60), [1]),
     "ordered_dict": keyed("ordered_dict", doubled("tuple", 60), [1]),
     "frozensets": keyed("set", doubled("frozenset", 60)),
+    "many": objects(
+        [*doubled("tuple", 24), *[["set", None, [[24]]] for _ in range(8)]]
+    ),
     "deep": keyed("set", in_each_other(3, 990)),
-    "same_hash": objects([["set", None, [SAME * i for i in range(1, 60_001)]]]),
-    "same_hash_keys": objects(
-        [["dict", None, [x for i in range(1, 60_001) for x in (SAME * i, 0)]]]
-    ),
-    "same_hash_tuples": objects(
-        [
-            ["tuple", None, [0] * 10**5],
-            *[["tuple", None, [[0], SAME * i]] for i in range(1, 300)],
-            ["set", None, [[i] for i in range(1, 300)]],
-        ]
-    ),
     "often": objects(
         [
             ["tuple", None, [0] * 10**5],
@@ -83,7 +69,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_keys_that_take_too_long_are_refused(case):
-    with pytest.raises(ValueError, match="keys and items of sets expected"):
+    with pytest.raises(ValueError, match="items of sets expected|at most 1000 tuples"):
         serialization.loads(HOSTILE[case])
 
 
@@ -100,7 +86,7 @@ for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
     try:
         serialization.load(path)
     except ValueError as error:
-        if "keys and items of sets expected" in str(error):
+        if "of sets expected" in str(error) or "1000 tuples" in str(error):
             print(path.name)
 """
     done = subprocess.run(
@@ -114,7 +100,8 @@ def test_what_cannot_be_read_is_not_written():
     for _ in range(60):
         key = (key, key)
     assert len(copied([key])[0]) == 2
-    with known(Named), pytest.raises(ValueError, match="`dumps`: in `obj` .*quick to"):
+    known = keras.saving.custom_object_scope({"Named": Named})
+    with known, pytest.raises(ValueError, match="`dumps`: in `obj` .*quick to hash"):
         serialization.dumps({Named("a", key)})
 
 
@@ -132,38 +119,6 @@ class Named:
         return self.name == other.name
 
 
-@dataclasses.dataclass(eq=False)
-class Vertex:
-    edges: set
-
-
-def known(*classes):
-    return keras.saving.custom_object_scope({cls.__name__: cls for cls in classes})
-
-
-@pytest.mark.parametrize("kind", [set, dict])
-def test_keys_that_contain_themselves_are_not_written(kind):
-    # They were put into the wrong place when read, or could not be read at all.
-    first = Named("a", kind())
-    second = Named("b", {first} if kind is set else {first: 1})
-    first.peers.update({second} if kind is set else {second: 2})
-    with known(Named):
-        with pytest.raises(ValueError, match="`dumps`: in `obj` keys.*themselves"):
-            serialization.dumps(first)
-        assert copied({Named("a", [1]): 2}) == {Named("a"): 2}
-
-
-def test_what_is_hashed_by_identity_may_contain_itself():
-    first, second = Vertex(set()), Vertex(set())
-    first.edges.update({first, second, (second, 1)})
-    second.edges.add((first, second))
-    with known(Vertex):
-        copy = copied(first)
-    assert copy in copy.edges and len(copy.edges) == 3
-    (other,) = (x for x in copy.edges if type(x) is Vertex and x is not copy)
-    assert (other, 1) in copy.edges and (copy, other) in other.edges
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -178,21 +133,3 @@ def test_what_is_hashed_by_identity_may_contain_itself():
 )
 def test_ordinary_keys_come_back(value):
     assert copied(value) == value
-
-
-def test_the_work_of_keys_is_counted_by_their_size():
-    bounded = specs.BoundedTensorSpec([100, 100], tf.float32, 0, 1)
-    values = [2**6400, tf.TensorShape([1] * 100), tf.TensorSpec([1] * 50), bounded, 1.5]
-    assert [_object_costs._own_work(value) for value in values] == [
-        100,
-        100,
-        50,
-        10_000,
-        0,
-    ]
-    costs = _object_costs.Costs()
-    costs.begin("spec", "bounded_spec", bounded)
-    costs.finish("spec", "bounded_spec", bounded, [], 0)
-    with pytest.raises(ValueError, match="quick to hash"):
-        for _ in range(10_000):
-            costs.check_keys("set", ["spec"], [bounded])
