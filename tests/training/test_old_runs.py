@@ -39,7 +39,7 @@ def test_an_old_run_opens_and_is_exported(run, tmp_path):
         assert opened.step == 96
         assert len(opened.evaluate(2).returns) == 2
         opened.export(tmp_path / "policy")
-        assert opened.act(ROWS).shape == (5,)
+        assert opened.policy.act(ROWS).actions.shape == (5,)
     assert max(export.verify(tmp_path / "policy").values()) <= 1e-5
     assert doctor.find_nonfinite(run) == []
     with pytest.raises(ValueError, match="has kept no best policy"):

@@ -86,7 +86,7 @@ def test_it_is_opened_evaluated_exported_and_verified(whole, tmp_path):
         assert len(run.evaluate(3).returns) == 3
         run.export(tmp_path / "policy")
         rows = np.random.default_rng(0).normal(size=[9, 4]).astype(np.float32)
-        expected = run.act(rows)
+        expected = run.policy.act(rows, temperature=0.0).actions
     assert max(tfrl.training.verify(tmp_path / "policy").values()) <= 1e-5
     model = tf.saved_model.load(tmp_path / "policy")
     found = model.signatures["serving_default"](observations=tf.constant(rows))

@@ -153,7 +153,8 @@ def test_a_run_with_it(tmp_path, name):
             with pytest.raises(TypeError, match="of `tfrl.policies`.*`export_model`"):
                 run.export(tmp_path / "policy")
             return
-        acted = run.act(np.zeros([4, 2], np.float32))
+        rows, state = np.zeros([4, 2], np.float32), run.policy.initial_state(4)
+        acted = run.policy.act(rows, state, temperature=0.0).actions
         assert all(len(leaf) == 4 for leaf in tf.nest.flatten(acted))
         run.export(tmp_path / "policy")
     assert max(tfrl.training.verify(tmp_path / "policy").values()) <= 1e-5

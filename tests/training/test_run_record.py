@@ -72,7 +72,8 @@ def test_no_environment_is_made_unless_it_plays(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(vector, "make_vec", None)
     with saved_run.SavedRun.reopen(folder) as run:
         run.export(tmp_path / "policy")
-        assert run.act(np.zeros([2, 4], np.float32)).shape == (2,)
+        acted = run.policy.act(np.zeros([2, 4], np.float32))
+        assert acted.actions.shape == (2,)
         run.draw_critic(tmp_path / "critic.png", (0, -1, 1), (1, -1, 1), cells=2)
         with pytest.raises(TypeError):
             run.evaluate(1)
@@ -141,7 +142,8 @@ def test_what_cannot_be_kept_is_told_and_all_else_is_kept(tmp_path, capsys):
     what = "make_envs = function test_what_cannot_be_kept_is_told_and_all_else_is_kept."
     assert what in " ".join(capsys.readouterr().out.split())
     with saved_run.SavedRun.reopen(tmp_path) as run:
-        assert run.act(np.zeros([2, 4], np.float32)).shape == (2,)
+        acted = run.policy.act(np.zeros([2, 4], np.float32))
+        assert acted.actions.shape == (2,)
         with pytest.raises(
             ValueError, match=r"whose `make_envs` could be kept; got fu"
         ):
