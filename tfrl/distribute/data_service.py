@@ -96,18 +96,13 @@ def serve_data(
 
 
 def _dispatch_server(port: int) -> Any:
-    # TensorFlow says no more than that it could not.
-    if port:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError as error:
-                raise OSError(
-                    f"`serve_data`: `port` expected one that is free; got {port} "
-                    f"({error.strerror}); pass 0, or see `get_unused_port`"
-                ) from error
-    return _service.DispatchServer(_service.DispatcherConfig(port=port))
+    try:
+        return _service.DispatchServer(_service.DispatcherConfig(port=port))
+    except RuntimeError as error:  # TensorFlow does not say of what
+        raise OSError(
+            f"`serve_data`: `port` expected one that is free; got {port} ({error}); "
+            "pass 0, or see `get_unused_port`"
+        ) from error
 
 
 def _check_host(host: str) -> None:
