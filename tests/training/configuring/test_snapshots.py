@@ -132,7 +132,7 @@ def test_no_repository_is_an_error(name, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="`module_root` expected"):
         ask(tmp_path)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ValueError, match="there is no program `git`"):
+    with pytest.raises(ValueError, match="No such file or directory: 'git'"):
         ask(tmp_path)
 
 

@@ -12,7 +12,7 @@ from tfrl.training.serializing import _lz4_frame, _object_graph
 
 def read(data):
     source = _lz4_frame.Unpacked(io.BytesIO(_lz4_frame.packed([data])), 10**8)
-    assert source.take(len(_object_graph.MAGIC)) == _object_graph.MAGIC
+    assert source.read(len(_object_graph.MAGIC)).tobytes() == _object_graph.MAGIC
     return _object_graph.decode(source)
 
 
@@ -195,5 +195,5 @@ def test_more_or_less_bytes_are_refused():
         decoded([0], [["bytes", 2, []]], b"abc")
     with pytest.raises(ValueError, match="content ends early"):
         decoded([0], [["bytes", 2, []]], b"a")
-    with pytest.raises(ValueError, match="text ends early"):
+    with pytest.raises(ValueError, match="content ends early"):
         read(_object_graph.MAGIC + (9).to_bytes(8, "little") + b"[1,[]]")

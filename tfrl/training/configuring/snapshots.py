@@ -380,28 +380,24 @@ def _git(where: str, root: durable.Path, *arguments: str) -> str:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     # A monitor of file changes is a program that the repository names.
     settings = ["-c", "core.fileMode=false", "-c", "core.fsmonitor=false"]
-    reason = ""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             ["git", *settings, "-C", os.fspath(root), *arguments],
             env={**inherited, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_GIT_SECONDS,
             check=True,
-        )
-    except FileNotFoundError:
-        reason = "there is no program `git`"
-    except subprocess.TimeoutExpired:
-        reason = f"git did not answer within {_GIT_SECONDS} seconds"
-    except subprocess.CalledProcessError as error:
-        reason = error.stderr.decode(errors="replace").strip()
-    if reason:
+            text=True,
+            errors="replace",
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        # What git itself says, or that there is no git, or that it took too long.
+        reason = (getattr(error, "stderr", None) or str(error)).strip()
         raise ValueError(
             f"`{where}`: `module_root` expected a folder of a git repository; got "
             f"{str(root)!r}: {reason}; correct the path"
-        )
-    return done.stdout.decode(errors="replace")
+        ) from error
 
 
 def is_inside_docker_container() -> bool:

@@ -12,7 +12,7 @@ import lz4.frame
 import numpy as np
 
 _MAGIC = b"\x04\x22\x4d\x18"
-STEP = 1 << 20
+_STEP = 1 << 20
 
 
 def packed(parts: Iterable[Any]) -> bytes:
@@ -36,8 +36,8 @@ def packed(parts: Iterable[Any]) -> bytes:
     pieces = [compressor.begin()]
     for part in parts:
         view = memoryview(part).cast("B")
-        for start in range(0, len(view), STEP):
-            pieces.append(compressor.compress(view[start : start + STEP]))
+        for start in range(0, len(view), _STEP):
+            pieces.append(compressor.compress(view[start : start + _STEP]))
     pieces.append(compressor.flush())
     return b"".join(pieces)
 
@@ -55,7 +55,7 @@ class Unpacked:
 
     Example:
         >>> content = Unpacked(io.BytesIO(packed([b"abc", b"de"])), limit=100)
-        >>> content.take(3), content.read(2).tobytes()
+        >>> content.read(3).tobytes(), content.rest()
         (b'abc', b'de')
         >>> content.finish()
     """
@@ -87,21 +87,6 @@ class Unpacked:
                 f"`max_bytes` {self._limit}, which you may raise"
             )
 
-    def take(self, count: int) -> bytes:
-        """Returns the next bytes.
-
-        Args:
-            count: how many; memory is taken as they come, not before.
-
-        Returns:
-            That many bytes, fewer where the content ends.
-        """
-        pieces = []
-        while count and (piece := self._content.read(min(count, STEP))):
-            pieces.append(piece)
-            count -= len(piece)
-        return b"".join(pieces)
-
     def read(self, count: int) -> np.ndarray:
         """Returns the next bytes in new memory, for which it accounts.
 
@@ -113,11 +98,19 @@ class Unpacked:
         """
         self.reserve(count)
         memory = np.empty(count, np.uint8)
-        for start in range(0, count, STEP):
-            part = memory[start : start + STEP]
+        for start in range(0, count, _STEP):
+            part = memory[start : start + _STEP]
             if self._content.readinto(part.data) != len(part):
                 raise ValueError("its content ends early")
         return memory
+
+    def rest(self) -> bytes:
+        """Returns all further bytes, and accounts for them."""
+        pieces = []
+        while piece := self._content.read(_STEP):
+            self.reserve(len(piece))
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def finish(self) -> None:
         """Compares the checksum of the whole.

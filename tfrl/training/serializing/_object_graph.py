@@ -97,11 +97,12 @@ def _taken_apart(
         # A configuration or field that cannot be had raises whatever it likes.
         reason = str(error) or type(error).__name__
         raise TypeError(f"`{_place(path, value)}`: {reason}") from error
-    got = f"is of {type(value).__name__}"
-    if parts is None:
-        raise TypeError(f"`{_place(path, value)}` {got} ({type(value).__module__})")
-    if any(id(child) in path or child is value for child in parts.children):
-        raise TypeError(f"`{_place(path, value)}` {got} and is inside of itself")
+    cls = type(value)
+    fault = f"({cls.__module__})" if parts is None else None
+    if parts and any(id(child) in path or child is value for child in parts.children):
+        fault = "and is inside of itself"
+    if fault is not None:
+        raise TypeError(f"`{_place(path, value)}` is of {cls.__name__} {fault}")
     return parts
 
 
@@ -145,14 +146,12 @@ def decode(source: _lz4_frame.Unpacked) -> Any:
         >>> import io
         >>> frame = _lz4_frame.packed(encode([1, (2,)]))
         >>> source = _lz4_frame.Unpacked(io.BytesIO(frame), limit=10_000)
-        >>> source.take(len(MAGIC)) == MAGIC, decode(source)
+        >>> source.read(len(MAGIC)).tobytes() == MAGIC, decode(source)
         (True, [1, (2,)])
     """
-    (length,) = _LENGTH.unpack(source.take(_LENGTH.size))
+    (length,) = _LENGTH.unpack(source.read(_LENGTH.size))
     source.reserve(_MEMORY_OF_TEXT * length)
-    text = source.take(length)
-    if len(text) != length:
-        raise ValueError("its text ends early")
+    text = source.read(length).tobytes()
     refuse = _object_kinds.refuse
     root, nodes = json.loads(text, parse_constant=refuse, object_pairs_hook=refuse)
     values: list[Any] = []

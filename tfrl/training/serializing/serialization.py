@@ -130,16 +130,9 @@ def dump(obj: Any, filepath: durable.Path, *, trusted: bool = False) -> None:
     """
     path = _path("dump", filepath)
     data = _dumped("dump", obj, trusted)
-    try:
+    with durable.explain_refusals("dump", "filepath", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.replace_file(path, data)
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"`dump`: `filepath` expected a file that can be written; got "
-            f"{error.strerror}; choose another",
-            str(path),
-        ) from error
 
 
 def load(
@@ -239,13 +232,14 @@ def _loaded(
         max_bytes = max(_LEAST_LIMIT, _LIMIT_PER_BYTE * size)
     try:
         source = _lz4_frame.Unpacked(file, max_bytes)
-        start = source.take(len(_object_graph.MAGIC))
-        if start == _object_graph.MAGIC:
+        start = source.read(len(_PICKLE)).tobytes()
+        if start != _PICKLE:
+            start += source.read(len(_object_graph.MAGIC) - len(start)).tobytes()
+            if start != _object_graph.MAGIC:
+                raise ValueError(f"its content begins with {start!r}")
             return _object_graph.decode(source)
-        if not start.startswith(_PICKLE):
-            raise ValueError(f"its content begins with {start!r}")
         if trusted:
-            return _unpickled(start, source)
+            return pickle.loads(start + source.rest())
     except Exception as error:
         # Of a hostile file, anything may go wrong in any way.
         reason = str(error) or type(error).__name__
@@ -257,12 +251,3 @@ def _loaded(
         f"`{where}`: {what}, which is a pickle: to read it can run anything; give "
         "trusted=True if you trust its author as you trust the author of a program"
     )
-
-
-def _unpickled(start: bytes, source: _lz4_frame.Unpacked) -> Any:
-    pieces = [start]
-    while piece := source.take(_lz4_frame.STEP):
-        source.reserve(len(piece))
-        pieces.append(piece)
-    source.finish()
-    return pickle.loads(b"".join(pieces))
