@@ -53,7 +53,7 @@ def connect(where: str, worker: str, protocol: str | None) -> tuple[Any, bool]:
             f"`{where}`: `protocol` expected a string or None; got {protocol!r}; None "
             "is 'grpc'"
         )
-    place = worker or _place_in_environment(where)
+    place, origin = (worker, "") if worker else _place_in_environment(where)
     is_local = place in ("", "local")
     endpoints = _endpoints(where, place) if "://" in place else []
     try:
@@ -67,24 +67,25 @@ def connect(where: str, worker: str, protocol: str | None) -> tuple[Any, bool]:
             )
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
-        raise _absent(where, worker, place, error) from error
+        raise _absent(where, repr(worker) + origin, place, error) from error
     return resolver, is_local
 
 
-def _place_in_environment(where: str) -> str:
+def _place_in_environment(where: str) -> tuple[str, str]:
+    """Where a variable says the TPU is, and which one, in words; empty if none does."""
     for name in _NAMING:
         text = os.environ.get(name, "")
         if text and name == "TPU_CONFIG":
             try:
-                return str(json.loads(text)["tpu_node_name"])
+                text = str(json.loads(text)["tpu_node_name"])
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(
                     f"`{where}`: `TPU_CONFIG` expected JSON with a tpu_node_name; got "
                     f"{text!r:.80}; unset it, or pass `worker`"
                 ) from error
         if text:
-            return text
-    return ""
+            return text, f" (from {name})"
+    return "", ""
 
 
 def _endpoints(where: str, place: str) -> list[tuple[str, int]]:
@@ -156,7 +157,7 @@ def _within(seconds: float, function: Callable[[], Any]) -> Any:
     return done.result()
 
 
-def _absent(where: str, worker: str, place: str, error: Exception) -> ValueError:
+def _absent(where: str, got: str, place: str, error: Exception) -> ValueError:
     if place in ("", "local"):
         looked = (
             f"on this host ({_DEVICE_FILES}: "
@@ -170,21 +171,16 @@ def _absent(where: str, worker: str, place: str, error: Exception) -> ValueError
             f"for a Cloud TPU named {place!r}, which Google's metadata server knows "
             "inside Google Cloud only (an address begins with grpc://)"
         )
-    origin = "" if place == worker else f" (from {_origin(place)})"
     lines = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
     return ValueError(
-        f"`{where}`: `worker` expected a TPU; got {worker!r}{origin}, but looked "
+        f"`{where}`: `worker` expected a TPU; got {got}, but looked "
         f"{looked} and found none ({reason:.200}); TPUs need the wheel tensorflow-tpu, "
         "at most 2.20 (the extra `tfrl[tpu]`; see the README), and here is "
         f"{_installed()}; for a TPU runtime choose Runtime > Change runtime type > TPU "
         "in Colab, or create a TPU VM in Google Cloud and pass 'local' there; without "
         "one, rehearse: `tfrl.distribute.strategy('rehearsal:8')`"
     )
-
-
-def _origin(place: str) -> str:
-    return next((name for name in _NAMING if place in os.environ.get(name, "")), "")
 
 
 def _installed() -> str:
