@@ -1,5 +1,6 @@
 """What went wrong inside a vector environment, and in which of its environments."""
 
+import re
 import traceback
 import types
 from multiprocessing import connection
@@ -12,6 +13,26 @@ from tfrl._internal import gym_checks
 # Frames of these lie between a vector and the environments that a user wrote.
 _BETWEEN = {"gymnasium", "numpy", "tfrl", "functools", "copy", "contextlib"}
 _ADVICE = "see what `tfrl.environments.check_env` says of one"
+_RETURNED = {
+    "reset": "`reset` to return (observation, info)",
+    "step": "`step` to return (observation, reward, terminated, truncated, info)",
+}
+_NUMBERS = "rewards that are numbers, and ends that are bools"
+# Error message, what was expected (nothing: what is returned), what came instead.
+_FAULTS = (
+    (
+        r"TypeError: (.*reset\(\) got an unexpected keyword.*)",
+        "`reset` to be as `reset(self, *, seed=None, options=None)`",
+        "{}",
+    ),
+    (r"AttributeError: (.*'items'.*)", "", "an info that is no dict: {}"),
+    (r"float\(\) argument .*'([\w.]+)'$", _NUMBERS, "one that is a {}"),
+    (r"setting an array element", _NUMBERS, "one that is a sequence"),
+    (r"TypeError: .*unpack non-iterable ([\w.]+)", "", "an object of type {}"),
+    (r"ValueError: not enough values to unpack .* (\d+)\)", "", "{} values"),
+    (r"ValueError: too many values to unpack", "", "more values"),
+)
+_Told = tuple[int | None, str, str]  # which environment, what was expected, what came
 
 
 def explain(envs: Any, error: Exception, step: int) -> None:
@@ -80,9 +101,7 @@ def _module(frame: types.FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).split(".")[0]
 
 
-def _observation_fault(
-    frames: list[types.FrameType],
-) -> tuple[int | None, str, str] | None:
+def _observation_fault(frames: list[types.FrameType]) -> _Told | None:
     """Looks at what Gymnasium's `concatenate(space, items, out)` was given."""
     for frame in frames:
         space, items = (frame.f_locals.get(name) for name in ("space", "items"))
@@ -96,32 +115,16 @@ def _observation_fault(
     return None
 
 
-def _tuple_fault(
-    frames: list[types.FrameType], error: Exception
-) -> tuple[int | None, str, str] | None:
-    got = str(error)
-    words = got.replace("'", " ").rstrip(")").split()
-    if isinstance(error, TypeError) and "reset() got an unexpected keyword" in got:
-        return None, "`reset` to be as `reset(self, *, seed=None, options=None)`", got
-    is_reset = frames[-1].f_code.co_name == "reset" or "expected 2" in got
-    if isinstance(error, AttributeError) and "'items'" in got:
-        got = f"an info that is no dict: {got}"
-    elif "setting an array element" in got or "float() argument" in got:
-        kind = words[-1] if "float() argument" in got else "sequence"
-        expected = "rewards that are numbers, and ends that are bools"
-        return None, expected, f"one that is a {kind}"
-    elif not (isinstance(error, ValueError | TypeError) and "unpack" in got):
-        return None
-    elif "non-iterable" in got:
-        got = f"an object of type {words[words.index('non-iterable') + 1]}"
-    elif "not enough" in got:
-        got = f"{words[-1]} values"
-    elif "too many" in got:
-        got = "more values"
-    if is_reset or any(frame.f_code.co_name == "reset" for frame in frames[1:]):
-        return None, "`reset` to return (observation, info)", got
-    expected = "(observation, reward, terminated, truncated, info)"
-    return None, f"`step` to return {expected}", got
+def _tuple_fault(frames: list[types.FrameType], error: Exception) -> _Told | None:
+    """Reads off Python's own words what was returned in the place of what."""
+    text = f"{type(error).__name__}: {error}"
+    is_reset = any(frame.f_code.co_name == "reset" for frame in frames[1:])
+    returned = _RETURNED["reset" if is_reset or "expected 2" in text else "step"]
+    for pattern, expected, got in _FAULTS:
+        match = re.search(pattern, text)
+        if match:
+            return None, expected or returned, got.format(*match.groups())
+    return None
 
 
 def _number(vector: Any, frames: list[types.FrameType]) -> int | None:
