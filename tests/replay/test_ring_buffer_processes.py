@@ -24,7 +24,7 @@ spawned = multiprocessing.get_context("spawn")
 def shared_files(buffer):
     """Returns what is in shared memory on behalf of this process and the buffer."""
     parts = buffer._positions._parts
-    semaphores = {f"sem{lock._semlock.name}" for lock in (parts.lock, *parts.bells)}
+    semaphores = {f"sem{parts.lock._semlock.name}"}
     mine = f"tfrl-{os.getpid()}-"
     return {
         name
