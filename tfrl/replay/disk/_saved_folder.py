@@ -114,8 +114,8 @@ def read_manifest(where: str, folder: pathlib.Path) -> Manifest | None:
             f"{body['format']} in {folder}; use the tfrl that wrote it"
         )
     parts = [
-        Part(*known, [segment and Segment(*segment) for segment in segments])
-        for *known, segments in body["parts"]
+        Part(paths, contents, size, step, [each and Segment(*each) for each in files])
+        for paths, contents, size, step, files in body["parts"]
     ]
     manifest = Manifest(body["key"], body["generation"], parts)
     if not all(map(_NAME.fullmatch, manifest.files())):
