@@ -22,7 +22,7 @@ def agent_of(observation_space, action_space, **settings):
 )
 def test_agents_without_a_policy(agent, tmp_path):
     match = "`agent` expected a policy of `tfrl.policies`, or an agent.*; for other"
-    with pytest.raises(TypeError, match=f"`policy_endpoints`: {match}"):
+    with pytest.raises(TypeError, match=f"`export_policy`: {match}"):
         export.export_policy(agent, tmp_path / "policy", BOX, S.Discrete(2))
     with pytest.raises(TypeError, match=f"`value_endpoint`: {match}"):
         policies.value_endpoint(agent, BOX)

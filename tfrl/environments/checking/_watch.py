@@ -50,15 +50,17 @@ class Watch:
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Steps the environment."""
         before = _tapes.frozen(action)
-        answer = observation, *outcome = self._env.step(action)
+        answer = self._env.step(action)
+        observation, reward, terminated, truncated, info = answer
         self.n_steps += 1
-        self._add(*_contracts.faults_of_outcome(*outcome, self.n_steps))
+        outcome = (reward, terminated, truncated, info, self.n_steps)
+        self._add(*_contracts.faults_of_outcome(*outcome))
         if _tapes.frozen(action) != before:
             told = f"step {self.n_steps} changed the array of its action"
             self._add(("action_changed", told))
-        self._look_at_info(outcome[-1])
+        self._look_at_info(info)
         self._look(observation, self.n_steps)
-        self._is_over = bool(outcome[1]) and not outcome[2]
+        self._is_over = bool(terminated) and not truncated
         return answer
 
     def is_constant(self) -> bool:

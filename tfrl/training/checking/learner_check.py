@@ -335,13 +335,8 @@ class _Judge:
             if rank >= 0 and own == [tf.TensorShape(x) for x in self._shapes]:
                 lead = rank
         leading = tf.shape(leaves[0])[:lead]
-        known = leaves[0].shape[:lead].num_elements()
-        self._asked = max(self._asked, known if known is not None else 0)
-        count = [tf.reduce_prod(leading)]
-        flat = [
-            tf.reshape(x, tf.concat([count, [np.prod(x.shape[lead:], dtype=int)]], 0))
-            for x in leaves
-        ]
+        self._asked = max(self._asked, leaves[0].shape[:lead].num_elements() or 0)
+        flat = [tf.reshape(x, [-1, np.prod(x.shape[lead:], dtype=int)]) for x in leaves]
         rows = tf.concat([tf.cast(x, tf.float32) for x in flat], axis=1)
         if not rows.shape[1:].is_compatible_with(self._known.shape[1:]):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 import pathlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,14 +50,13 @@ def check(
                 f"{state} in {str(path)!r}; export it again"
             )
     limit = record["tolerance"] if tolerance is None else tolerance
-    arguments = where, path, record["endpoints"], limit
+    compare = functools.partial(_compared, where, path, record["endpoints"], limit)
     if not tf.distribute.has_strategy():
-        return _compared(*arguments)
+        return compare()
     # What is loaded within a strategy cannot be called there. Strategies belong to
     # threads: another one has this one's settings, and no strategy.
     with futures.ThreadPoolExecutor(1) as thread:
-        context = contextvars.copy_context()
-        return thread.submit(context.run, _compared, *arguments).result()
+        return thread.submit(contextvars.copy_context().run, compare).result()
 
 
 def _compared(

@@ -149,14 +149,16 @@ def export_policy(
     """
     where = "export_policy"
     suffix = _checked_suffix(where, path, (".tflite",), overwrite)
-    spaces = observation_space, action_space
-    if suffix == ".tflite":
-        policy = _litert.narrowed(_contents.policy_of(where, agent))
-        found = policies.policy_endpoints(policy, *spaces, with_mask=with_mask)
+    policy, litert = _contents.policy_of(where, agent), suffix == ".tflite"
+    found = policies.policy_endpoints(
+        _litert.narrowed(policy) if litert else policy,
+        observation_space,
+        action_space,
+        with_mask=with_mask,
+    )
+    if litert:
         found = {_contents.DEFAULT: found[_contents.DEFAULT]}
-    else:
-        found = policies.policy_endpoints(agent, *spaces, with_mask=with_mask)
-    prepared = _written.prepare_endpoints(where, found, litert=suffix == ".tflite")
+    prepared = _written.prepare_endpoints(where, found, litert=litert)
     _write(where, path, prepared, 1e-5, overwrite)
 
 
