@@ -1,38 +1,16 @@
 """Sends the first exception of several processes to the one that coordinates them."""
 
 import contextlib
-import errno
 import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import traceback
 from typing import Any
 
 _MAX_BYTES = 2**16
 _MAX_TRACEBACK_CHARACTERS = 2**13
 _spawn = multiprocessing.get_context("spawn")
-
-
-def check_posix(where: str) -> None:
-    """Raises on systems without process groups and signals that can wait.
-
-    Args:
-        where: name of the class that needs them.
-
-    Raises:
-        OSError: there.
-
-    Example:
-        >>> check_posix("Process")
-    """
-    if not (hasattr(os, "killpg") and hasattr(signal, "pthread_sigmask")):
-        raise OSError(
-            errno.ENOSYS,
-            f"`{where}`: expected a POSIX system, where a process can end with the one "
-            f"that started it; got {sys.platform}; use `multiprocessing` there",
-        )
 
 
 class Report:

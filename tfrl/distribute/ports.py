@@ -5,12 +5,12 @@ import errno
 import importlib
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from tfrl._internal import arguments
+from tfrl.distribute import _posix
 
 
 @contextlib.contextmanager
@@ -39,6 +39,8 @@ def get_unused_port(start: int, end: int = 65536, n: int = 1) -> Iterator:
         ...     len({one, *three})
         4
     """
+    locks = "processes keep each other off a port by file locks"
+    _posix.check_posix("get_unused_port", locks, "choose a port there")
     check = arguments.check_whole_number
     start = check("get_unused_port", "start", start, 1, 65535)
     end = check("get_unused_port", "end", end, start + 1, 65536)
@@ -99,7 +101,7 @@ def _lock_folder() -> str:
 @contextlib.contextmanager
 def _locked(folder: str, name: str, wait: bool) -> Iterator[None]:
     """Locks a file, which stays: the lock of a process that dies ends with it."""
-    fcntl = _posix_locks()
+    fcntl: Any = importlib.import_module("fcntl")  # which not all systems have
     path = os.path.join(folder, f"{name}.lock")
     try:
         file = os.open(path, os.O_RDONLY)
@@ -112,14 +114,3 @@ def _locked(folder: str, name: str, wait: bool) -> Iterator[None]:
         # A forked process may hold a copy of the file, so closing may not unlock it.
         fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
-
-
-def _posix_locks() -> Any:
-    try:
-        return importlib.import_module("fcntl")
-    except ImportError as error:
-        raise OSError(
-            errno.ENOSYS,
-            "`get_unused_port`: expected a POSIX system, where processes keep each "
-            f"other off a port by file locks; got {sys.platform}; choose a port there",
-        ) from error

@@ -15,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from tfrl._internal import arguments
-from tfrl.distribute import _reports
+from tfrl.distribute import _posix, _reports
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
@@ -271,7 +271,7 @@ class Process(context.SpawnProcess):
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        _reports.check_posix("Process")
+        _posix.check_posix("Process")
         if not isinstance(coord, Coordinator):
             raise TypeError(
                 f"`Process`: `coord` expected a Coordinator; got {coord!r}; make one"
