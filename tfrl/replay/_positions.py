@@ -67,6 +67,11 @@ class Positions(tf.train.experimental.PythonState):
     `get` and `set` are those of a storage of `(positions, sizes)`; whoever calls them
     holds `lock`. A checkpoint keeps the numbers; `contents` says what they belong to,
     and has to be the same where they are restored.
+
+    Attributes:
+        contents: what the numbers belong to.
+        lock: to be held while they are read or written.
+        can_wait: whether calls can wait here, and processes share the numbers.
     """
 
     def __init__(
@@ -77,14 +82,9 @@ class Positions(tf.train.experimental.PythonState):
         if parts is not None:
             words = np.frombuffer(parts.words, np.int64)
             self.lock = ProcessLock(parts)
-        self.contents, self._parts = contents, parts
+        self.contents, self._parts, self.can_wait = contents, parts, parts is not None
         self._positions, self._sizes = words[:n], words[n : 2 * n]
         self._stopped = words[2 * n :]
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether calls can wait here, and processes share the numbers."""
-        return self._parts is not None
 
     def get(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns copies of positions and sizes of some environments."""

@@ -82,7 +82,7 @@ class RingBuffer(tf.Module):
             where, "num_environments", num_environments, low=1
         )
         length = checks.check_whole_number(where, "max_length", max_length, low=1)
-        on_host = device == "cpu"
+        rows, on_host = count * length, device == "cpu"
         if not on_host and (allow_multiprocess or not str(device).startswith("/")):
             raise ValueError(
                 f"`{where}`: `device` expected 'cpu', or without allow_multiprocess a "
@@ -93,19 +93,15 @@ class RingBuffer(tf.Module):
         storage: Any
         if on_host:
             storage = numpy_storage.NumpyStorage(
-                data_spec, count * length, shared=allow_multiprocess
+                data_spec, rows, shared=allow_multiprocess
             )
             contents = f"{count} environments, {storage.layout.contents}"
             shared = _positions.shared(count) if allow_multiprocess else None
             positions = _positions.Positions(contents, count, shared)
         else:
             number = tf.TensorSpec([], tf.int64)
-            storage = variable_storage.VariableStorage(
-                data_spec, count * length, device
-            )
-            positions = variable_storage.VariableStorage(
-                (number, number), count, device
-            )
+            storage = variable_storage.VariableStorage(data_spec, rows, device)
+            positions = variable_storage.VariableStorage((number,) * 2, count, device)
         self._furnish(count, length, positions, storage, device, name)
 
     def _furnish(

@@ -34,6 +34,7 @@ class Memory:
         layout: which rows there are.
         segments: how they are divided.
         specs: shape and dtype of each array.
+        sizes: how many bytes each takes.
         lasting: whether an array that is made again holds what the last one held.
         fresh: whether all rows are zeros now.
     """
@@ -46,6 +47,7 @@ class Memory:
             ((layout.capacity, *leaf.shape), leaf.dtype) for leaf in layout.leaves
         ]
         self.specs.append(((self.segments.memory_bytes,), np.dtype(np.uint8)))
+        self.sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in self.specs]
 
     def exists(self, k: int) -> bool:  # noqa: ARG002
         """Whether there is an array already, made earlier or elsewhere."""
@@ -66,10 +68,6 @@ class Memory:
 
     def release(self) -> None:
         """Gives up what this process alone would give up."""
-
-    def _size(self, k: int) -> int:
-        shape, dtype = self.specs[k]
-        return math.prod(shape) * dtype.itemsize
 
 
 class Folder(Memory):
@@ -94,7 +92,7 @@ class Folder(Memory):
 
     def array(self, k: int) -> np.ndarray:
         """Returns an array, zeros if it is made by this call."""
-        path, size = self._files[k], self._size(k)
+        path, size = self._files[k], self.sizes[k]
         if not size:
             return super().array(k)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
@@ -130,9 +128,9 @@ class Segment(Memory):
         super().__init__(layout)
         page, end = mmap.ALLOCATIONGRANULARITY, 0
         self._offsets = []
-        for k in range(len(self.specs)):
+        for size in self.sizes:
             self._offsets.append(end)
-            end += -(-self._size(k) // page) * page
+            end += -(-size // page) * page
         if not _SHARED.is_dir():
             raise ValueError(
                 f"`NumpyStorage`: `shared` expected shared memory in {_SHARED}; got a "
@@ -160,7 +158,7 @@ class Segment(Memory):
 
     def array(self, k: int) -> np.ndarray:
         """Returns an array, zeros if it is made by this call."""
-        if not self._size(k):
+        if not self.sizes[k]:
             return super().array(k)
         return np.ndarray(*self.specs[k], self._mapping, self._offsets[k])
 

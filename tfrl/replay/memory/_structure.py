@@ -49,9 +49,10 @@ class Container(Leaf):
         self._type, self._make = type(nest), make
         self._keys = sorted(nest) if self._type is dict else None
         values = nest if self._keys is None else [nest[key] for key in self._keys]
-        self._parts = [structure_of(value) for value in values]
-        self._count = len(self._parts)
-        self._is_flat = all(type(part) is Leaf for part in self._parts)
+        parts = [structure_of(value) for value in values]
+        # None for leaves: to ask each of them would take most of the time.
+        self._parts = [None if type(part) is Leaf else part for part in parts]
+        self._count, self._is_flat = len(parts), not any(self._parts)
         # Dicts come back in the order of the one that they are made like.
         ordered = self._keys is None or self._keys == list(nest)
         self._order = {} if ordered else dict.fromkeys(nest)
@@ -67,7 +68,10 @@ class Container(Leaf):
         if self._is_flat:
             return list(values)
         found: list[Any] = []
-        for part, value in zip(self._parts, values, strict=True):
+        for part, value in zip(self._parts, values):  # noqa: B905, as many
+            if part is None:
+                found.append(value)
+                continue
             leaves = part.split(value)
             if leaves is None:
                 return None
@@ -76,12 +80,15 @@ class Container(Leaf):
 
     def pack(self, leaves: Iterator[Any]) -> Any:
         """Returns as many leaves as there are as a nest."""
-        values: Any = itertools.islice(leaves, self._count)
+        values: Any = leaves
         if not self._is_flat:
-            values = [part.pack(leaves) for part in self._parts]
+            values = [
+                next(leaves) if part is None else part.pack(leaves)
+                for part in self._parts
+            ]
         if self._keys is None:
-            return self._make(values)
-        found = dict(zip(self._keys, values, strict=True))
+            return self._make(itertools.islice(values, self._count))
+        found = dict(zip(self._keys, values))  # noqa: B905, of the leaves as many
         return {**self._order, **found} if self._order else found
 
 
