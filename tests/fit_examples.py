@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 import toy_envs
 
-from tfrl import layers, losses, replay, training
+from tfrl import layers, losses, policies, replay, training
 
 
 def strategy_of_two():
@@ -97,6 +97,12 @@ def greedy(outputs, rng):
     return outputs.argmax(-1)
 
 
+def acting(model, function=drawn):
+    """A policy that plays the network of a model, as it is then."""
+    network = getattr(model, "network", model)
+    return policies.FunctionPolicy(function, network=network)
+
+
 def weights_of(model):
     return [variable.numpy() for variable in model.variables]
 
@@ -109,7 +115,8 @@ def assert_same(first, second):
 def filled_store(model):
     """60 steps of walks, as the model plays them."""
     found = store()
-    training.Collect(walks(), found, drawn, warm_up_steps=60).before_fit(model)
+    collect = training.Collect(walks(), found, acting(model), warm_up_steps=60)
+    collect.before_fit(model)
     return found
 
 

@@ -56,10 +56,11 @@ def fit_with_xla() -> None:
         tf.TensorSpec([4]), tf.TensorSpec([], tf.int64), 500, num_environments=2
     )
     replay = tfrl.replay.UniformReplay(store, tfrl.replay.Transitions(), seed=0)
-    collect = tfrl.training.Collect(
-        envs, store, lambda values, _: values.argmax(-1), warm_up_steps=64
-    )
     online = network()
+    greedy = tfrl.policies.FunctionPolicy(
+        lambda values, _: values.argmax(-1), network=online
+    )
+    collect = tfrl.training.Collect(envs, store, greedy, warm_up_steps=64)
     updater = tfrl.layers.TargetUpdater(online, network(), tau=0.1)
     model = tfrl.training.FitModel(online, loss, updater)
     # TensorFlow's wheel for TPUs has no XLA for the CPU.

@@ -1,5 +1,6 @@
 """Tests of `tfrl.policies.policy`."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -26,6 +27,59 @@ def test_a_function_is_a_policy():
     assert made.initial_state(7) == ()
     pair = policy.FunctionPolicy(lambda x: x, to_env=lambda raw: raw + 1)
     assert pair.act(np.zeros(1)).raw_actions == 0 and pair.act(np.zeros(1)).actions == 1
+
+
+def outputs_of(network, observations):
+    """What a function is given of a network."""
+    found = []
+
+    def keep(outputs, rng):
+        found.append(outputs)
+        return np.zeros(len(tf.nest.flatten(outputs)[0]), int)
+
+    policy.FunctionPolicy(keep, network=network).act(observations)
+    return found[0]
+
+
+def test_a_function_of_a_network_follows_its_weights():
+    network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    found = []
+    played = policy.FunctionPolicy(
+        lambda outputs, rng: found.append(outputs) or outputs.argmax(-1),
+        lambda raw: raw + 1,
+        network,
+    )
+    for batch in (2, 5):
+        x = np.ones([batch, 3], np.float32) * batch
+        acted = played.act(x)
+        np.testing.assert_allclose(found[-1], network(x), rtol=1e-5)
+        np.testing.assert_array_equal(acted.actions, acted.raw_actions + 1)
+        network.weights[0].assign(network.weights[0] * -2.0)
+
+
+def test_a_function_of_a_network_draws_by_the_seed():
+    network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    played = policy.FunctionPolicy(lambda _, rng: rng.random(4), network=network)
+    x, rng = np.ones([4, 3], np.float32), np.random.default_rng(3)
+    first, second = (played.act(x, seed=rng).actions for _ in range(2))
+    assert (first != second).all()
+    np.testing.assert_array_equal(played.act(x, seed=3).actions, first)
+
+
+def test_networks_of_nests_and_with_dropout():
+    inputs = {"a": keras.Input([2], name="a"), "b": keras.Input([1], name="b")}
+    both = keras.layers.Concatenate()([inputs["a"], inputs["b"]])
+    network = keras.Model(inputs, {"sum": both, "last": [both]})
+    given = {"a": np.ones([4, 2], np.float32), "b": np.zeros([4, 1], np.float32)}
+    got = outputs_of(network, given)
+    assert sorted(got) == ["last", "sum"]
+    assert isinstance(got["last"][0], np.ndarray)
+    np.testing.assert_array_equal(got["sum"], [[1.0, 1.0, 0.0]] * 4)
+    dropout = keras.Sequential([keras.Input([3]), keras.layers.Dropout(0.9)])
+    x = np.ones([4, 3], np.float32)
+    np.testing.assert_array_equal(outputs_of(dropout, x), x)
+    with pytest.raises(TypeError, match="`network` expected a Keras layer or model"):
+        policy.FunctionPolicy(print, network=3)
 
 
 def test_a_policy_stays_what_it_is():

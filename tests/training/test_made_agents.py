@@ -128,3 +128,45 @@ def test_schedules_of_keras_are_kept(tmp_path):
         pass
     with made(1e-3, resume=True):
         pass
+
+
+def q_network(activation="tanh"):
+    return keras.Sequential(
+        [
+            keras.Input([4]),
+            keras.layers.Dense(8, activation),
+            keras.layers.Dense(2),
+        ]
+    )
+
+
+def test_networks_are_kept(tmp_path):
+    def made(network, **options):
+        return trainer.Trainer(
+            tmp_path,
+            n_epochs=1,
+            agent=dqn.DQN(),
+            network=network,
+            make_envs=functools.partial(vector.make_vec, "CartPole-v1"),
+            experience=experience.Replayed(
+                capacity=100, batch_size=4, n_steps=4, learning_starts=4
+            ),
+            n_envs=2,
+            intervals=cadence.Intervals(eval_episodes=1),
+            **options,
+        )
+
+    with made(q_network()) as running:
+        running.run(quiet=True)
+    with saved_run.SavedRun.reopen(tmp_path) as run:
+        params = (x.policy.state.params for x in (run.agent, running.agent))
+        for left, right in zip(*map(tf.nest.flatten, params), strict=True):
+            np.testing.assert_array_equal(left, right)
+    # Keras has counted on; it is the same network.
+    with made(q_network(), resume=True):
+        pass
+    with (
+        pytest.raises(ValueError, match=r"activation = 'relu' \(was 'tanh'\)"),
+        made(q_network("relu"), resume=True),
+    ):
+        pass

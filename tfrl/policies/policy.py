@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import keras
+import numpy as np
+import tensorflow as tf
+
 
 class Acted(NamedTuple):
     """What a policy does.
@@ -67,32 +71,52 @@ class Policy(Protocol):
 
 
 class FunctionPolicy:
-    """A function from observations to actions as a policy without memory.
+    """A function as a policy without memory.
+
+        actions = function(observations)
+        actions = function(network(observations), rng)    # with a network
+
+    A network may be in training: its weights of now count. Its outputs are NumPy
+    arrays, computed by one compiled function without dropout; the generator is made of
+    the seed, and is that of callbacks and collectors, saved with their state.
 
     Args:
         function: from a nest of observations `[B, *shape]` to actions `[B, ...]`.
         to_env: from these to what environments take; they are that by default.
+        network: a built Keras layer or model, or None.
 
     Raises:
-        TypeError: if one of both is no function.
+        TypeError: if one of them is something else.
 
     Example:
         >>> left = FunctionPolicy(lambda observations: np.zeros(len(observations), int))
         >>> left.act(np.ones((2, 3))).actions.tolist()
         [0, 0]
+        >>> q_values = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> greedy = FunctionPolicy(lambda q, rng: q.argmax(-1), network=q_values)
+        >>> greedy.act(np.ones((2, 3), np.float32)).actions.shape
+        (2,)
     """
 
     def __init__(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[..., Any],
         to_env: Callable[[Any], Any] = lambda raw: raw,
+        network: Any = None,
     ) -> None:
         if not callable(function) or not callable(to_env):
             raise TypeError(
                 "`FunctionPolicy`: `function` expected a function of observations; got "
                 f"{function!r:.80}"
             )
+        if not isinstance(network, keras.layers.Layer | None):
+            raise TypeError(
+                "`FunctionPolicy`: `network` expected a Keras layer or model, or None; "
+                f"got {network!r:.80}"
+            )
         self._function, self._to_env = function, to_env
+        self._network: Any = network
+        self._compiled: Any = None
 
     def initial_state(self, batch_size: int) -> Any:  # noqa: ARG002
         """Returns `()`."""
@@ -102,11 +126,32 @@ class FunctionPolicy:
         self,
         observations: Any,
         state: Any = (),
+        *,
+        seed: Any = None,
         **_: Any,
     ) -> Acted:
-        """Chooses actions; neither seed, nor temperature, nor mask is looked at."""
-        raw = self._function(observations)
+        """Chooses actions; neither temperature nor mask is looked at."""
+        if self._network is None:
+            raw = self._function(observations)
+        else:
+            rng = np.random.default_rng(seed)
+            raw = np.asarray(self._function(self._outputs(observations), rng))
         return Acted(self._to_env(raw), raw, None, state)
+
+    def _outputs(self, observations: Any) -> Any:
+        flat = [np.asarray(leaf) for leaf in tf.nest.flatten(observations)]
+        if self._compiled is None:
+            structure = tf.nest.map_structure(lambda _: 0, observations)
+
+            def call(*leaves: tf.Tensor) -> Any:
+                nest = tf.nest.pack_sequence_as(structure, leaves)
+                return self._network(nest, training=False)
+
+            specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in flat]
+            function = tf.function(call, autograph=False)
+            self._compiled = function.get_concrete_function(*specs)
+        outputs = self._compiled(*map(tf.constant, flat))
+        return tf.nest.map_structure(np.asarray, outputs)
 
 
 def as_policy(where: str, name: str, acting: Any) -> Any:

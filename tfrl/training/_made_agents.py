@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from tfrl.agents import agent as agents
-from tfrl.agents import ppo, replicated
+from tfrl.agents import ppo
 from tfrl.training import experience as experiences
 
 _KINDS = {
@@ -17,8 +17,15 @@ _KINDS = {
 }
 
 
-def checked(config: agents.AgentConfig | None) -> agents.AgentConfig:
+def checked(
+    config: agents.AgentConfig | None, where: str = "Trainer", name: str = "agent"
+) -> agents.AgentConfig:
     """Returns hyper-parameters, those of PPO for None.
+
+    Args:
+        config: the hyper-parameters.
+        where: function that asks, for the messages.
+        name: of its argument.
 
     Raises:
         TypeError: if they make no agent.
@@ -28,14 +35,14 @@ def checked(config: agents.AgentConfig | None) -> agents.AgentConfig:
     create = getattr(config, "create", None)
     if isinstance(config, type) or not callable(create):
         raise TypeError(
-            "`Trainer`: `agent` expected hyper-parameters with a `create` method, such "
-            f"as PPO(); got {config!r}; give an instance (in gin: @PPO())"
+            f"`{where}`: `{name}` expected hyper-parameters with a `create` method, "
+            f"such as PPO(); got {config!r:.200}; give an instance (in gin: @PPO())"
         )
     try:
         inspect.signature(create).bind(None, None, seed=0)
     except TypeError as error:
         raise TypeError(
-            "`Trainer`: `agent` expected hyper-parameters whose `create` takes two "
+            f"`{where}`: `{name}` expected hyper-parameters whose `create` takes two "
             f"spaces and seed; got {type(config).__name__}, whose `create` takes "
             f"{inspect.signature(create)}"
         ) from error
@@ -74,20 +81,6 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
     return experience
 
 
-def check_shared(experience: Any) -> None:
-    """Raises if the replicas in scope cannot share batches evenly.
-
-    Args:
-        experience: that was `checked_experience`.
-
-    Raises:
-        ValueError: if so; of trajectories the agent knows itself.
-    """
-    if not isinstance(experience, experiences.Trajectories):
-        name = f"{type(experience).__name__}.batch_size"
-        replicated.check_rows("Trainer", name, experience.batch_size)
-
-
 def made(
     config: agents.AgentConfig,
     observation_space: gym.Space,
@@ -109,11 +102,9 @@ def made(
         ValueError: if hyper-parameters or spaces fit no agent.
     """
     known = inspect.signature(config.create).parameters
-    given = {
-        name: value
-        for name, value in numbers.items()
-        if name == "seed" or (name in known and name != "n_updates")
-    }
+    # Old runs have kept numbers that no agent asks for any more.
+    asked = {"seed", *known} - {"n_updates"}
+    given: dict[str, Any] = {k: x for k, x in numbers.items() if k in asked}
     if network is not None:
         if "network" not in known:
             raise TypeError(

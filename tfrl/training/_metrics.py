@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -67,7 +67,7 @@ def judged(played: evaluation.Evaluation) -> dict[str, float]:
 
 
 def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
-    numbers = {f"train/{name}": _number(name, value) for name, value in info.items()}
+    numbers = {f"train/{k}": number("Trainer", k, x) for k, x in info.items()}
     taken = [name.removeprefix("train/") for name in numbers if name in COLUMNS]
     if taken:
         raise ValueError(
@@ -77,7 +77,8 @@ def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
     return numbers
 
 
-def _number(name: str, value: Any) -> float:
+def number(where: str, name: str, value: Any) -> float:
+    """Returns a scalar of an info; raises a TypeError if it is none."""
     # NumPy does not convert a bfloat16 tensor, nor lists of unequal lengths.
     value = value.numpy() if hasattr(value, "numpy") else value
     try:
@@ -86,23 +87,10 @@ def _number(name: str, value: Any) -> float:
         array = np.asarray(value, object)
     if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
         raise TypeError(
-            "`Trainer`: `agent` expected an `update` whose info holds scalars; got "
+            f"`{where}`: `agent` expected an `update` whose info holds scalars; got "
             f"{array.dtype} of shape {list(array.shape)} for {name!r}; reduce it"
         )
     return float(array)
-
-
-def bar(total_env_steps: int, name: str, env_steps: int) -> progress.Progress:
-    """Returns what shows the progress of a run.
-
-    Args:
-        total_env_steps: of the whole run.
-        name: of the run.
-        env_steps: where it begins.
-    """
-    return progress.Progress(
-        total_env_steps, description=name, start_env_steps=env_steps
-    )
 
 
 class Report:
@@ -131,12 +119,12 @@ class Report:
     def __enter__(self) -> Self:
         """Opens the files that a resumed run has."""
         with contextlib.ExitStack() as undo:
-            if self._directory is not None and self._resume_at["csv_bytes"]:
-                columns = _columns_of(self._directory / "metrics.csv")
-                self._log = undo.enter_context(self._opened(columns))
+            undo.push(self._open)
+            if self._resume_at["csv_bytes"]:
+                self._log_with([])
             if self._bar is not None:
-                undo.enter_context(self._bar)
-            self._open = undo.pop_all()
+                self._open.enter_context(self._bar)
+            undo.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -150,19 +138,20 @@ class Report:
             TypeError: if something in `info` is no scalar.
             ValueError: if something in `info` has the name of another column.
         """
-        self._make_columns(_numbers(info))
+        self._log_with([*_numbers(info)])
 
-    def _make_columns(self, names: Iterable[str]) -> None:
+    def _log_with(self, names: list[str]) -> run_log.RunLog | None:
+        """Returns the log, made if there is none, with columns of these names."""
         if self._directory is None:
-            return
+            return None
         if self._log is None:
-            columns = dict.fromkeys([*COLUMNS, *names])
-            self._log = self._open.enter_context(self._opened([*columns]))
-        else:
-            self._log.widen([*names])
-
-    def _opened(self, columns: Sequence[str]) -> run_log.RunLog:
-        return run_log.RunLog(self._directory or "", columns, self._resume_at)
+            columns: Sequence[str] = [*dict.fromkeys([*COLUMNS, *names])]
+            if self._resume_at["csv_bytes"]:
+                columns = _columns_of(self._directory / "metrics.csv")
+            log = run_log.RunLog(self._directory, columns, self._resume_at)
+            self._log = self._open.enter_context(log)
+        self._log.widen(names)
+        return self._log
 
     def say(self, *notices: str | None) -> None:
         """Shows lines to who looks on; None is none."""
@@ -172,16 +161,16 @@ class Report:
 
     def write(self, env_steps: int, values: dict[str, float], done: int) -> None:
         """Writes one row, and shows how much is done."""
-        self._make_columns(values)
-        if self._log is not None:
-            self._log.write(env_steps, values)
+        log = self._log_with([*values])
+        if log is not None:
+            log.write(env_steps, values)
         if self._bar is not None:
             self._bar.update(done, values["train/return_mean"])
 
     def position(self) -> Any:
         """Where a resumed run is to go on; see `RunLog`."""
-        self._make_columns([])
-        return None if self._log is None else self._log.position()
+        log = self._log_with([])
+        return None if log is None else log.position()
 
 
 def _columns_of(path: pathlib.Path) -> Sequence[str]:

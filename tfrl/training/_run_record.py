@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import keras
 from gymnasium.vector import VectorEnv
 
 from tfrl.core import durable
 from tfrl.training import _made_agents, experience
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.configuring import _digested, _gin_calls, _kept_arguments
+from tfrl.training.fitting import _recipe
 from tfrl.training.serializing import _typed_json
 
 # What a run may go on with as it likes: how long, how often, in which processes.
@@ -81,12 +83,6 @@ class RunRecord(NamedTuple):
     def common(self) -> dict[str, Any]:
         """Arguments that all workers have in common."""
         return {k: v for k, v in self.arguments.items() if k != "make_envs"}
-
-    @property
-    def env_id(self) -> str | None:
-        """Name of the environment, if it is told."""
-        make_envs = self.arguments["make_envs"]
-        return make_envs.get("env_id") if isinstance(make_envs, dict) else None
 
     def as_gin(self, configurables: Mapping[str, Any]) -> str | None:
         """Returns the arguments as a configuration of `train_rl`, if gin can say it.
@@ -172,6 +168,9 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
     for name, value in new.arguments.items():
         if name in old.arguments and name not in _FREE:
             before = _own(_kept_arguments.completed(old.arguments[name]))
+            told_of = [*_kept_arguments.lost(before, "").values()]
+            if name == "network" and told_of and "digest" not in told_of[0]:
+                continue  # earlier versions kept no networks
             changes |= _kept_arguments.differences(before, value, name)
     changes = {place: pair for place, pair in changes.items() if place not in _FREE}
     apart = None if override else _apart(old.spaces, new.spaces)
@@ -339,17 +338,16 @@ class RecordedRun:
         self.directory = pathlib.Path(directory)
         self._record = record
         self._envs: VectorEnv | None = None
-        self._check_kept("agent")
+        config = _made_agents.checked(self._made("agent"))
         if any(_kept_arguments.lost(space, "") for space in record.spaces):
             spaces = self._opened()
         else:
             observations, actions = map(_kept_arguments.made, record.spaces)
             spaces = (observations, actions)
         self.observation_space, self.action_space = spaces
-        config = _made_agents.checked(self._made("agent"))
-        if "network" in record.arguments:
-            self._check_kept("network")
         network = self._made("network") if "network" in record.arguments else None
+        if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
+            network = _recipe.as_from_a_file(network)  # as `AgentModel.create` does
         self.agent = _made_agents.made(config, *spaces, record.numbers, network)
 
     @property
@@ -378,19 +376,16 @@ class RecordedRun:
 
     def _opened(self) -> tuple[gym.Space, gym.Space]:
         """Makes the environments, and returns their spaces."""
-        self._check_kept("make_envs")
+        make_envs = self._made("make_envs")
         n_episodes = self._made("intervals").eval_episodes
         for needed in self._record.environment:
             _kept_arguments.made(
                 {"=name": needed} if isinstance(needed, str) else needed
             )
-        envs = self._envs = self._made("make_envs")(n_envs=n_episodes)
+        envs = self._envs = make_envs(n_envs=n_episodes)
         return envs.single_observation_space, envs.single_action_space
 
     def _made(self, name: str) -> Any:
-        return _kept_arguments.made(self._record.arguments[name])
-
-    def _check_kept(self, name: str) -> None:
         lost = self._record.lost
         for place in [x for x in lost if x.startswith(name)]:
             raise ValueError(
@@ -398,3 +393,4 @@ class RecordedRun:
                 f"kept; got {lost[place]} in {str(self.directory)!r}; open it by "
                 "`SavedRun` of a `Trainer` made with the same arguments"
             )
+        return _kept_arguments.made(self._record.arguments[name])

@@ -20,9 +20,6 @@ from tfrl.training.collecting import _stored, collection
 class Latest:
     """The trajectory that was just collected."""
 
-    def add(self, trajectory: records.Trajectory) -> None:
-        self._trajectory = trajectory
-
     def gathered(
         self, collect: Callable[[], records.Trajectory], env_steps: int
     ) -> tuple[Any, int]:
@@ -36,13 +33,7 @@ class Latest:
             What the agent is to learn from, None if it is too early; and the steps.
         """
         trajectory = collect()
-        env_steps += int(trajectory.valid.sum())
-        self.add(trajectory)
-        return self.drawn(env_steps), env_steps
-
-    def drawn(self, env_steps: int) -> Any:  # noqa: ARG002
-        """Returns what the agent is to learn from; None if it is too early."""
-        return self._trajectory
+        return trajectory, env_steps + int(trajectory.valid.sum())
 
     def learned(self, priorities: Any) -> None:
         """Takes the priorities that an agent gave to what was drawn."""
@@ -86,7 +77,8 @@ class Replay(Latest):
         n_envs: int,
         seed: int,
     ) -> None:
-        self._config, self._count = config, config.n_gradient_steps(n_envs)
+        self._starts = config.learning_starts
+        self._count = config.n_gradient_steps(n_envs)
         actions = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape[1:], x.dtype), raw_actions
         )
@@ -101,31 +93,22 @@ class Replay(Latest):
             self._replay = prioritized.PrioritizedReplay(
                 store, kind, config.alpha, config.beta, seed=draws
             )
-        self._indices: Any = None
+        self._minibatches = _stored.Minibatches(
+            "`Trainer`: `experience`", self._replay, config.batch_size
+        )
         self._base: pathlib.Path | None = None
 
-    def add(self, trajectory: records.Trajectory) -> None:
+    def gathered(
+        self, collect: Callable[[], records.Trajectory], env_steps: int
+    ) -> tuple[Any, int]:
+        trajectory, env_steps = super().gathered(collect, env_steps)
         _stored.add(self._replay.store, trajectory)
-
-    def drawn(self, env_steps: int) -> Any:
-        if env_steps < self._config.learning_starts or not self._replay.size:
-            return None
-        size = self._config.batch_size
-        sample = self._replay.sample(self._count * size)
-        self._indices = sample.indices
-        return tf.nest.map_structure(
-            lambda x: x.reshape(self._count, size, *x.shape[1:]), sample
-        )
+        if env_steps < self._starts or not self._replay.size:
+            return None, env_steps
+        return self._minibatches.drawn(self._count), env_steps
 
     def learned(self, priorities: Any) -> None:
-        if self._config.sampler != "prioritized":
-            return
-        if priorities is None:
-            raise ValueError(
-                "`Trainer`: `experience` expected an agent whose info has `priorities` "
-                "[K, B], as its sampler is 'prioritized'; got none; take 'uniform'"
-            )
-        self._replay.update_priorities(self._indices, np.ravel(np.asarray(priorities)))
+        self._minibatches.learned(priorities)
 
     def cut(self) -> None:
         self._replay.store.cut()
@@ -178,24 +161,19 @@ class Batches(Latest):
     ) -> tuple[Any, int]:
         del collect  # nothing is played
         config = self._config
-        rows = config.n_batches * config.batch_size
-        return self.drawn(env_steps), env_steps + rows
-
-    def drawn(self, env_steps: int) -> Any:  # noqa: ARG002
-        config = self._config
         per_pass = self._n_rows // config.batch_size
         picked: list[np.ndarray] = []
         for _ in range(config.n_batches):
             number, place = divmod(self._n_drawn, per_pass)
             if not picked or not place:
-                order = np.random.default_rng([self._seed, number]).permutation(
-                    self._n_rows
-                )
+                chance = np.random.default_rng([self._seed, number])
+                order = chance.permutation(self._n_rows)
             start = place * config.batch_size
             picked.append(order[start : start + config.batch_size])
             self._n_drawn += 1
         rows = np.stack(picked)
-        return tf.nest.map_structure(lambda x: x[rows], self._data)
+        given = tf.nest.map_structure(lambda x: x[rows], self._data)
+        return given, env_steps + rows.size
 
     def state(self) -> Any:
         return self._n_drawn

@@ -16,11 +16,10 @@ from tfrl.agents import agent as agents
 from tfrl.environments import vector
 from tfrl.policies import host_policy
 from tfrl.schedules import progress as schedule_progress
+from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
 from tfrl.training import (
-    _long_epochs,
     _made_agents,
-    _made_envs,
     _metrics,
     _own_state,
     _plan,
@@ -34,6 +33,9 @@ from tfrl.training import (
 )
 from tfrl.training.checkpointing import checkpoints
 from tfrl.training.collecting import collection
+
+# An epoch that is shorter is not worth what it costs to know the way back.
+_LONG_SECONDS = 1.0
 
 
 class Trainer:
@@ -129,26 +131,37 @@ class Trainer:
         network: Any = None,
     ) -> None:
         self._workers = _workers.Workers(strategy)
-        plan = _plan.planned(
-            *(agent, experience, self._workers, callbacks, intervals, n_epochs),
-            *(n_envs, total_env_steps, seed, stop_at_return),
-        )
+        given: dict[str, Any] = {
+            "agent": agent,
+            "make_envs": make_envs,
+            "n_envs": n_envs,
+        }
+        given |= {"experience": experience, "seed": seed, "n_epochs": n_epochs}
+        given |= {"total_env_steps": total_env_steps, "network": network}
+        given |= {"intervals": intervals, "stop_at_return": stop_at_return}
+        plan = _plan.planned(given, self._workers, callbacks)
         self.directory, self.seed = pathlib.Path(output_dir), seed
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
-        self.intervals = cadence.Intervals() if intervals is None else intervals
+        learned, self.intervals = (
+            plan.arguments[x] for x in ("experience", "intervals")
+        )
         self.epoch = self.env_steps = 0
         self._resume, self._override = resume, override
         self._is_open, self._open = False, contextlib.ExitStack()
         self.notice: str | None = None
         self._unrecorded: str | None = None
         self.stop_training, self._stop_at = False, stop_at_return
-        self._best, self._is_played = float("-inf"), plan.is_played
-        envs, self.eval_envs = self._made_envs(make_envs, n_envs)
+        self._best = float("-inf")
+        # Where nothing is played, those to evaluate in show the spaces.
+        counts = [*([n_envs] if plan.is_played else []), self.intervals.eval_episodes]
+        found = _plan.made_envs(make_envs, counts, self._open)
+        envs, self.eval_envs = found[0], found[-1]
         spaces = envs.single_observation_space, envs.single_action_space
         self.observation_space, self.action_space = spaces
         numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
         with self._workers.scope():
-            self.agent = _made_agents.made(plan.config, *spaces, numbers, network)
+            config = plan.arguments["agent"]
+            self.agent = _made_agents.made(config, *spaces, numbers, network)
         self._host = host_policy.HostPolicy(self.agent.policy)
         rank = self._workers.rank
         # The chief draws what one worker alone would.
@@ -156,42 +169,24 @@ class Trainer:
         self._rng = np.random.default_rng(streams)
         self._collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
         self._source = _sources.made(
-            plan.experience, self._host, self._collector, plan.n_envs, seed
+            learned, self._host, self._collector, plan.n_envs, seed
         )
-        own = self._rng, self._collector, seed
-        self._long_epochs = _long_epochs.LongEpochs(
-            self._workers, *own, may_break_off=type(self._source) is _sources.Latest
-        )
+        # Workers wait for each other, and a replay knows no way back.
+        alone = self._workers.count == 1 and type(self._source) is _sources.Latest
+        self._may_break_off = self._is_long = alone
         self._checkpoints = _run_checkpoints.RunCheckpoints(
-            *(self.directory, self._workers, self._source, *own),
-            self.intervals.checkpoints_kept,
+            *(self.directory, self._workers, self._source, self._rng),
+            *(self._collector, seed, self.intervals.checkpoints_kept),
         )
         params = {"epochs": plan.n_epochs}
         self._callbacks = keras.callbacks.CallbackList([*callbacks], params=params)
         self._callbacks.set_model(self)
-        arguments = {"agent": plan.config, "make_envs": make_envs, "n_envs": n_envs}
-        arguments |= {"experience": _sources.recorded(plan.experience), "seed": seed}
-        arguments |= {"n_epochs": plan.n_epochs, "total_env_steps": total_env_steps}
-        arguments |= {"network": network, "intervals": self.intervals}
-        arguments["stop_at_return"] = stop_at_return
-        self.record = _run_record.of_trainer(arguments, numbers, envs)
+        kept = {**plan.arguments, "experience": _sources.recorded(learned)}
+        self.record = _run_record.of_trainer(kept, numbers, envs)
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
         # The row of an epoch whose evaluation has not been played to its end.
         self._unjudged: dict[str, float] | None = None
-
-    def _made_envs(
-        self, make_envs: Callable[..., VectorEnv], n_envs: int
-    ) -> tuple[VectorEnv, VectorEnv]:
-        """Makes environments to play, and to evaluate in: the same if none play."""
-        _made_envs.check_maker(make_envs)
-        n_judged = self.intervals.eval_episodes
-        found = []
-        for count in [n_envs, n_judged] if self._is_played else [n_judged]:
-            found.append(make_envs(n_envs=count))
-            vector.check_vector("Trainer", "make_envs", found[-1], count)
-            self._open.callback(found[-1].close)
-        return found[0], found[-1]
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -245,8 +240,9 @@ class Trainer:
             )
         bar = None
         if self.is_chief and not quiet:
-            bar = _metrics.bar(
-                self.total_env_steps, self.directory.name, self.env_steps
+            total, name = self.total_env_steps, self.directory.name
+            bar = progress_bar.Progress(
+                total, description=name, start_env_steps=self.env_steps
             )
         folder = self.directory if self.is_chief else None
         report = _metrics.Report(folder, self._log_position, bar)
@@ -319,7 +315,9 @@ class Trainer:
         played, since = None, (self.env_steps, self._seconds)
         if self._unjudged is not None:
             played = self._judge(report, interrupted)
-        while self.epoch < self.n_epochs and not self._is_stopped:
+        while self.epoch < self.n_epochs and not (
+            self.stop_training or self._workers.stopped
+        ):
             start = time.perf_counter()
             self._callbacks.on_epoch_begin(self.epoch)
             with schedule_progress.progress_context(self._done()):
@@ -373,36 +371,44 @@ class Trainer:
             self.stop_training = True
         return played
 
-    @property
-    def _is_stopped(self) -> bool:
-        return self.stop_training or self._workers.stopped
-
     def _played(self, interrupted: _process.Interruption) -> evaluation.Evaluation:
         """Evaluates, unless this or another worker is asked to end meanwhile."""
         return self._workers.unless_broken_off(lambda: self._evaluated(interrupted))
 
     def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
         acting = _process.Until(asked_to_end, self._host)
-        seed, count = (
-            self.seed + 1_000_003 * (self.epoch + 1),
-            self.intervals.eval_episodes,
-        )
+        seed = self.seed + 1_000_003 * (self.epoch + 1)
+        count = self.intervals.eval_episodes
         return evaluation.evaluate(acting, self.eval_envs, count, seed=seed)
 
     def _epoch(self, interrupted: _process.Interruption) -> dict[str, Any]:
+        """Gathers and learns; returns what the update informs about.
+
+        Raises:
+            Interrupted: if a long epoch was broken off; it has never been then.
+        """
+        own = self._rng, self._collector
+        start, info = time.perf_counter(), {}
+        before = _own_state.captured(*own) if self._is_long else None
         try:
-            with self._long_epochs.epoch(interrupted) as update:
-                given = self.gather()
-                info: dict[str, Any] = {}
-                if given is not None:
-                    self.agent, info = update(self.agent, given)
+            given = self.gather()
+            if given is not None:
+                with self._workers.scope():
+                    update = self.agent.update
+                    self.agent, info = (
+                        interrupted.call(update, given) if before else update(given)
+                    )
         except _process.Interrupted:
+            _own_state.restore(before or {}, *own, self.seed)
             self.env_steps = self._collector.env_steps
             raise
         info = dict(info)
         if given is not None:
             self._source.learned(info.pop("priorities", None))
             self._host.push(self.agent.policy, probe=self._collector.observations)
+        self._is_long = (
+            self._may_break_off and time.perf_counter() - start > _LONG_SECONDS
+        )
         self.epoch += 1
         return info
 

@@ -147,7 +147,7 @@ def test_the_newest_agent_acts():
     assert history["env_steps"] == [36.0, 72.0]
     assert seen == [1.0 + 4 * (i + 1) for i in range(6)]
     assert history["gradient_steps"] == [4.0, 4.0]
-    host = rollouts._player._acting._agent
+    host = rollouts._host
     x = np.ones([2, 3], np.float32)
     model.agent = agents.PPO(minibatch_size=6).create(*spaces(), seed=9)
     rollouts.trajectory(model)
@@ -343,6 +343,12 @@ def test_agents_bring_their_own_losses(name):
         model_of().compile(**{name: "sgd"})
 
 
+@pytest.mark.parametrize("count", [0, -1, True, 2.0])
+def test_steps_of_an_execution(count):
+    with pytest.raises((TypeError, ValueError), match="`steps_per_execution` expected"):
+        model_of().compile(steps_per_execution=count)
+
+
 def test_experience_of_another_kind():
     drawn = replay.UniformReplay(filled())
     rollouts = training.Rollouts(examples.walks(), n_steps=2)
@@ -391,10 +397,9 @@ def test_who_needs_an_agent():
     collect = training.Collect(examples.walks(), examples.store(), warm_up_steps=3)
     with pytest.raises(TypeError, match="got None beside a FitModel, which has no age"):
         collect.before_fit(examples.q_model())
-    with pytest.raises(TypeError, match="`network` expected None, as without `act`"):
-        training.Evaluate(examples.walks(), network=examples.network())
-    with pytest.raises(TypeError, match="Rollouts with `act`, `prepare`"):
-        training.Rollouts(examples.walks()).minibatches(examples.q_model())
+    agent = DQN.create(*spaces())
+    with pytest.raises(TypeError, match="`AgentModel.create`: `config` expected hyper"):
+        training.AgentModel.create(agent, *spaces())
 
 
 @pytest.mark.parametrize(
@@ -407,7 +412,9 @@ def test_who_needs_an_agent():
 )
 def test_callbacks_that_set_an_optimizer(callback):
     model = model_of(agents.BC())
-    with pytest.raises(TypeError, match="do without an optimizer of Keras, since the"):
+    with pytest.raises(
+        TypeError, match="none that sets the optimizer .* the agent has"
+    ):
         model.fit(batches(), callbacks=[callback], verbose=0)
     with pytest.raises(TypeError, match="`AgentModel.fit`: `callbacks` expected callb"):
         model.fit(batches(), callbacks=["plateau"], verbose=0)

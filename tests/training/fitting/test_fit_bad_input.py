@@ -187,7 +187,7 @@ def test_models_that_are_built_in_part():
 
 def test_an_empty_store_names_the_warm_up():
     model, store = examples.q_model(), examples.store()
-    collect = training.Collect(examples.walks(), store, examples.drawn)
+    collect = training.Collect(examples.walks(), store, examples.acting(model))
     for callbacks in ([collect], None):
         with pytest.raises(ValueError, match=r"`FitModel.fit`: .*Collect\(warm_up_ste"):
             model.fit(
@@ -206,18 +206,28 @@ def test_an_empty_store_cannot_be_evaluated():
 
 def test_the_shape_of_actions():
     model, store = examples.q_model(), examples.store()
-    collect = training.Collect(examples.walks(), store, lambda q, _: q, 1, 30)
-    message = r"`Collect`: `act` expected to return actions of shape \[3\] .*\[3, 3\]"
-    with pytest.raises(ValueError, match=message):
+    collect = training.Collect(examples.walks(), store, model.network, 1, 30)
+    message = r"`policy` expected to return actions of shape \[3\] .*\[3, 3\]"
+    with pytest.raises(ValueError, match=f"`Collector.collect`: {message}"):
         collect.before_fit(model)
-    evaluate = training.Evaluate(examples.walks(), lambda q, _: q.argmax(-1)[:2])
-    message = r"`Evaluate`: `act` .* of shape \[3\] .*; got \[2\]"
+    two = examples.acting(model, lambda q, _: q.argmax(-1)[:2])
+    message = r"`evaluate`: `policy` .* of shape \[3\] .*; got \[2\]"
     with pytest.raises(ValueError, match=message):
         model.fit(
             examples.sample_data(examples.filled_store(model)),
-            callbacks=[evaluate],
+            callbacks=[training.Evaluate(examples.walks(), two)],
             verbose=0,
         )
+
+
+def test_an_updater_of_other_models():
+    one, other = examples.network(), examples.network()
+    updater = layers.TargetUpdater(other, examples.network())
+    with pytest.raises(ValueError, match="`target_updater` expected one of models in"):
+        training.FitModel(one, examples.squares, updater)
+    training.FitModel({"a": one, "b": other}, examples.squares, updater)
+    with pytest.raises(ValueError, match="`steps_per_execution` expected"):
+        training.FitModel(one, examples.squares).compile(steps_per_execution=0)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

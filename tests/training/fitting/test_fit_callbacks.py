@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import toy_envs
 
-from tfrl import layers, replay, schedules, training
+from tfrl import layers, policies, replay, schedules, training
 
 
 class Actor:
@@ -21,8 +21,8 @@ class Actor:
         return examples.drawn(outputs, rng)
 
 
-def fitted(callbacks, source=None, steps=4, epochs=1, **options):
-    model = examples.q_model(**options)
+def fitted(callbacks, source=None, steps=4, epochs=1, model=None, **options):
+    model = examples.q_model(**options) if model is None else model
     source = examples.filled_store(model) if source is None else source
     history = model.fit(
         replay.UniformReplay(source, seed=0),
@@ -38,12 +38,12 @@ def fitted(callbacks, source=None, steps=4, epochs=1, **options):
 @pytest.mark.parametrize("steps_per_execution", [1, 3])
 def test_collect_plays_after_every_step(mode, steps_per_execution):
     store, act = examples.store(), Actor()
+    model = examples.q_model(steps_per_execution=steps_per_execution)
+    policy = examples.acting(model, act)
     collect = training.Collect(
-        examples.walks(mode), store, act, steps_per_batch=2, warm_up_steps=30
+        examples.walks(mode), store, policy, steps_per_batch=2, warm_up_steps=30
     )
-    model, logs = fitted(
-        [collect], store, epochs=2, steps_per_execution=steps_per_execution
-    )
+    _, logs = fitted([collect], store, epochs=2, model=model)
     # Rows in which environments only reset are no steps.
     assert collect.env_steps <= 30 + 2 * 4 * 2 * 3 + 3 * 2
     assert int(model.env_steps) == collect.env_steps == int(logs["env_steps"][-1])
@@ -52,17 +52,18 @@ def test_collect_plays_after_every_step(mode, steps_per_execution):
     resets = acted - collect.env_steps
     assert (resets > 0) == (mode.name == "NEXT_STEP")
     assert logs["return_mean"][-1] == pytest.approx(
-        np.mean(collect._player.collector.episode_returns)
+        np.mean(collect.collector.episode_returns)
     )
 
 
 def test_collect_plays_by_the_network_as_it_is():
-    store, act = examples.store(), Actor()
-    collect = training.Collect(examples.walks(), store, act, warm_up_steps=6)
-    model, _ = fitted([collect], store)
-    trained = model.network(collect._player.collector.observations).numpy()
+    store, act, model = examples.store(), Actor(), examples.q_model()
+    policy = examples.acting(model, act)
+    collect = training.Collect(examples.walks(), store, policy, warm_up_steps=6)
+    fitted([collect], store, model=model)
+    trained = model.network(collect.collector.observations).numpy()
     after = examples.weights_of(model)
-    collect._collect(model)
+    collect.trajectory(model)
     np.testing.assert_allclose(act.seen[-1], trained, rtol=1e-5)
     assert np.abs(act.seen[0] - trained).max() > 1e-3
     examples.assert_same(after, examples.weights_of(model))
@@ -72,14 +73,12 @@ def test_collect_follows_schedules_and_hands_out_trajectories():
     epsilon = schedules.LinearScheduler("env_steps", [(0, 1.0), (12, 0.0)])
     seen, taken = [], []
 
-    def act(outputs, rng):
+    def act(observations):
         seen.append(epsilon())
-        return np.zeros(len(outputs), np.float32)
+        return np.zeros(len(observations), np.float32)
 
-    collect = training.Collect(
-        examples.walks(), taken.append, act, to_env=lambda raw: raw.astype(np.int64)
-    )
-    fitted([collect])
+    policy = policies.FunctionPolicy(act, to_env=lambda raw: raw.astype(np.int64))
+    fitted([training.Collect(examples.walks(), taken.append, policy)])
     assert seen == [1.0, 0.75, 0.5, 0.25]
     assert all(type(value) is float for value in seen)
     assert [each.actions.dtype for each in taken] == [np.float32] * 4
@@ -89,9 +88,8 @@ def test_collect_follows_schedules_and_hands_out_trajectories():
 def test_collect_in_a_plain_keras_model():
     network, taken = examples.network(), []
     network.compile("sgd", "mse")
-    collect = training.Collect(
-        examples.walks(), taken.append, examples.drawn, warm_up_steps=9
-    )
+    policy = examples.acting(network)
+    collect = training.Collect(examples.walks(), taken.append, policy, warm_up_steps=9)
     x, y = np.ones([8, 3], np.float32), np.ones([8, 3], np.float32)
     network.fit(x, y, batch_size=4, callbacks=[collect], verbose=0)
     assert len(taken) == 3 + 2
@@ -100,26 +98,63 @@ def test_collect_in_a_plain_keras_model():
 
 def test_collect_is_reproducible():
     def run():
-        store = examples.store()
-        collect = training.Collect(
-            examples.walks(), store, examples.drawn, warm_up_steps=30
-        )
-        return fitted([collect], store, steps=6)
+        store, model = examples.store(), examples.q_model()
+        policy = examples.acting(model)
+        collect = training.Collect(examples.walks(), store, policy, warm_up_steps=30)
+        return fitted([collect], store, steps=6, model=model)
 
     (one, logs), (two, others) = run(), run()
     assert logs == others
     examples.assert_same(one.get_weights(), two.get_weights())
 
 
+def test_state_in_the_middle_of_episodes():
+    model = examples.q_model()
+
+    def made(seed):
+        policy = examples.acting(model)
+        return training.Rollouts(examples.walks(), 2, policy, seed=seed)
+
+    one, two = made(0), made(9)
+    for _ in range(3):
+        one.trajectory(model)
+    two.set_state(one.state())
+    for _ in range(3):
+        first, second = one.trajectory(model), two.trajectory(model)
+        examples.assert_same(tf.nest.flatten(first), tf.nest.flatten(second))
+    logs, others = {}, {}
+    one.on_epoch_end(0, logs)
+    two.on_epoch_end(0, others)
+    assert logs == others and logs["env_steps"] == 36.0
+    assert int(model.env_steps) == 36
+
+
+def test_logs_before_the_first_episode():
+    logs = {}
+    training.Rollouts(examples.walks()).on_epoch_end(0, logs)
+    assert np.isnan([logs["return_mean"], logs["length_mean"]]).all()
+    assert logs["env_steps"] == 0.0
+
+
+def test_rollouts_are_for_agents():
+    rollouts, model = training.Rollouts(examples.walks(), 4), examples.q_model()
+    with pytest.raises(TypeError, match="`FitModel.fit`: `x` .* in `AgentModel.fit`"):
+        model.fit(rollouts, steps_per_epoch=1)
+    with pytest.raises(ValueError, match="`Rollouts`: `n_steps` expected"):
+        training.Rollouts(examples.walks(), 0)
+
+
 def test_evaluate_logs_stops_and_can_be_monitored():
+    model = examples.q_model()
+    policy = examples.acting(model, examples.greedy)
     evaluate = training.Evaluate(
-        examples.walks(), examples.greedy, 6, every_epochs=2, stop_at=1e9
+        examples.walks(), policy, 6, every_epochs=2, stop_at=1e9
     )
     seen = []
     monitor = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: seen.append("val_return_mean" in logs)
     )
-    model, logs = fitted([evaluate, monitor], epochs=5, steps=1)
+    _, logs = fitted([evaluate, monitor], epochs=5, steps=1, model=model)
     # The first, every second and the last.
     assert seen == [True, True, False, True, True]
     assert len(logs["val_return_mean"]) == 4
@@ -132,12 +167,12 @@ def test_evaluate_logs_stops_and_can_be_monitored():
     )
     assert logs["val_return_mean"][-1] == pytest.approx(played.returns.mean())
     assert logs["val_length_mean"][-1] == pytest.approx(played.lengths.mean())
-    early = training.Evaluate(examples.walks(), examples.greedy, 2, stop_at=-1e9)
-    _, logs = fitted([early], epochs=5, steps=1)
+    early = training.Evaluate(examples.walks(), policy, 2, stop_at=-1e9)
+    _, logs = fitted([early], epochs=5, steps=1, model=model)
     assert len(logs["loss"]) == 1
 
 
-def test_callbacks_act_with_the_network_they_are_given():
+def test_callbacks_act_with_the_network_of_their_policy():
     networks = {"a": examples.network(), "b": examples.network(seed=5)}
     model = training.FitModel(
         networks,
@@ -145,11 +180,11 @@ def test_callbacks_act_with_the_network_they_are_given():
     )
     model.compile("sgd")
     act = Actor()
-    named = training.Evaluate(examples.walks(), act, 1, network=networks["b"])
+    named = training.Evaluate(examples.walks(), examples.acting(networks["b"], act), 1)
     model.fit(examples.data(8, 4), callbacks=[named], verbose=0)
     assert act.seen
-    unnamed = training.Evaluate(examples.walks(), act, 1)
-    with pytest.raises(ValueError, match="`Evaluate`: `network` expected the one that"):
+    unnamed = training.Evaluate(examples.walks(), None, 1)
+    with pytest.raises(TypeError, match="`Evaluate`: `policy` .* has no agent that co"):
         model.fit(examples.data(8, 4), callbacks=[unnamed], verbose=0)
 
 
@@ -195,14 +230,14 @@ def test_follow_schedule():
     ("make", "error", "match"),
     [
         (
-            lambda: training.Collect(examples.walks(), 3, examples.drawn),
+            lambda: training.Collect(examples.walks(), 3, print),
             TypeError,
             "`Collect`: `store` expected an EpisodeStore or a function",
         ),
         (
             lambda: training.Collect(examples.walks(), print, "drawn"),
             TypeError,
-            "`Collect`: `act` expected a function",
+            "`Collect`: `policy` expected a policy, or a function",
         ),
         (
             lambda: training.Collect(examples.walks(), print, print, 0),
@@ -220,11 +255,6 @@ def test_follow_schedule():
             "`Collect`: `envs` expected a vector environment; got None",
         ),
         (
-            lambda: training.Collect(examples.walks(), print, print, network=5),
-            TypeError,
-            "`Collect`: `network` expected a Keras layer or model, .*; got 5",
-        ),
-        (
             lambda: training.Collect(examples.walks(), print, print, seed="a"),
             TypeError,
             "`Collect`: `seed` expected an int .*; got 'a'",
@@ -235,11 +265,6 @@ def test_follow_schedule():
             "`Evaluate`: `envs` expected a vector environment; got None",
         ),
         (
-            lambda: training.Evaluate(examples.walks(), print, network=5),
-            TypeError,
-            "`Evaluate`: `network` expected a Keras layer",
-        ),
-        (
             lambda: training.Evaluate(examples.walks(), print, seed=None),
             TypeError,
             "`Evaluate`: `seed` expected an int",
@@ -247,7 +272,7 @@ def test_follow_schedule():
         (
             lambda: training.Evaluate(examples.walks(), 5),
             TypeError,
-            "`Evaluate`: `act` expected a function",
+            "`Evaluate`: `policy` expected a policy",
         ),
         (
             lambda: training.Evaluate(examples.walks(), print, 0),
@@ -276,9 +301,9 @@ def test_follow_schedule():
         ),
     ],
     ids=[
-        *["store", "act", "steps", "warm up", "no envs", "network", "seed"],
-        *["greedy envs", "greedy network", "greedy seed"],
-        *["greedy act", "episodes", "every"],
+        *["store", "policy", "steps", "warm up", "no envs", "seed"],
+        *["greedy envs", "greedy seed"],
+        *["greedy policy", "episodes", "every"],
         *["updater", "variable", "schedule"],
     ],
 )

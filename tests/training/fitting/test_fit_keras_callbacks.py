@@ -40,10 +40,10 @@ def fit(*callbacks, epochs=3, optimizer=None, model=None, verbose=0, **options):
     if optimizer is not None:
         model.compile(optimizer)
     store = examples.store()
-    collect = training.Collect(
-        examples.walks(), store, examples.drawn, warm_up_steps=30
-    )
-    evaluate = training.Evaluate(examples.walks(), examples.greedy, 3)
+    policy = examples.acting(model)
+    collect = training.Collect(examples.walks(), store, policy, warm_up_steps=30)
+    best = examples.acting(model, examples.greedy)
+    evaluate = training.Evaluate(examples.walks(), best, 3)
     history = model.fit(
         replay.UniformReplay(store, seed=0),
         steps_per_epoch=3,

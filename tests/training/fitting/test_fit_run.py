@@ -91,6 +91,38 @@ def test_it_opens_as_a_run(tmp_path, run):
     assert training.find_nonfinite(folder) == []
 
 
+def test_the_best_policy_is_kept(tmp_path):
+    for folder, broken in (("whole", None), ("cut", break_off_in(2, batch=3))):
+        if broken is not None:
+            with pytest.raises(BreakOffError):
+                run_dqn(tmp_path / folder, broken)
+        run_dqn(tmp_path / folder)
+        rows = rows_of(tmp_path / folder)
+        best = rows["env_steps"][np.nanargmax(rows["eval/return_mean"])]
+        with rl_trainer.open_run(tmp_path / folder, "best") as opened:
+            assert opened.step == int(best)
+
+
+def test_a_network_of_ones_own(tmp_path):
+    def run(activation, epochs):
+        inputs = keras.Input([4])
+        hidden = keras.layers.Dense(8, activation)(inputs)
+        value = keras.layers.Reshape([])(keras.layers.Dense(1)(hidden))
+        network = keras.Model(inputs, [keras.layers.Dense(2)(hidden), value])
+        model = model_of(agents.BC(), make_envs(), network=network)
+        rows = {"observations": np.zeros([8, 4], "f"), "actions": np.zeros(8, int)}
+        saved = training.RunCheckpoint(tmp_path)
+        model.fit(rows, epochs=epochs, callbacks=[saved], verbose=0)
+        return model
+
+    run("tanh", 1)
+    model = run("tanh", 2)
+    with rl_trainer.open_run(tmp_path) as opened:
+        assert_same(tf.nest.flatten(opened.agent), tf.nest.flatten(model.agent))
+    with pytest.raises(ValueError, match="activation from 'tanh' to 'relu'"):
+        run("relu", 3)
+
+
 def test_the_command_takes_it(tmp_path, capsys):
     folder = tmp_path / "run"
     run_dqn(folder)
@@ -132,7 +164,8 @@ def test_where_nothing_is_played_minibatches_count(tmp_path):
     assert training.list_steps(tmp_path) == [3, 6, 9]
     assert rows_of(tmp_path)["env_steps"].tolist() == [3.0, 6.0, 9.0]
     with rl_trainer.open_run(tmp_path, 6) as opened:
-        assert opened.act(np.zeros([2, 4], np.float32)).shape == (2,)
+        acted = opened.policy.act(np.zeros([2, 4], np.float32))
+        assert acted.actions.shape == (2,)
         assert len(opened.evaluate(n_episodes=2).returns) == 2
 
 
@@ -141,7 +174,7 @@ def test_environments_that_nobody_named(tmp_path):
     rows = {"observations": np.zeros([8, 4], "f"), "actions": np.zeros(8, int)}
     model.fit(rows, callbacks=[training.RunCheckpoint(tmp_path)], verbose=0)
     with rl_trainer.open_run(tmp_path) as opened:
-        opened.act(np.zeros([2, 4], np.float32))
+        opened.policy.act(np.zeros([2, 4], np.float32))
         with pytest.raises(ValueError, match="whose `make_envs` could be kept"):
             opened.evaluate()
 

@@ -97,9 +97,10 @@ def test_a_schedule_of_tau_comes_back():
     assert again.target_updater.tau == tau
 
 
-def test_a_foreign_updater_has_no_config():
-    other = layers.TargetUpdater(examples.network(), examples.network())
-    model = training.FitModel(examples.network(), examples.q_loss, other)
+def test_an_updater_of_a_part_has_no_config():
+    networks = {"a": examples.network(), "b": examples.network()}
+    part = layers.TargetUpdater({"a": networks["a"]}, {"a": examples.network()})
+    model = training.FitModel(networks, examples.q_loss, part)
     with pytest.raises(ValueError, match="`target_updater` expected to be of the netw"):
         model.get_config()
 

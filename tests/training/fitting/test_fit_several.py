@@ -213,3 +213,22 @@ def test_names_do_not_collide():
     model = model_of("sgd", {"actor": actor_loss, "critic": told})
     with pytest.raises(ValueError, match=r"got \['critic_loss'\]; rename them"):
         model.fit(examples.data(16, 4), verbose=0)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize(
+    "callback",
+    [
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
+        keras.callbacks.ReduceLROnPlateau("loss"),
+        training.FollowSchedule(0.5, "learning_rate"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_callbacks_that_set_one_optimizer(callback):
+    model = model_of("sgd")
+    with pytest.raises(TypeError, match="`FitModel.fit`: `callbacks` expected none th"):
+        model.fit(examples.data(16, 4), callbacks=[callback], verbose=0)
+    assert int(model.optimizer.iterations) == 0
+    alone = model_of("sgd", {"actor": actor_loss})
+    alone.fit(examples.data(16, 4), callbacks=[callback], verbose=0)

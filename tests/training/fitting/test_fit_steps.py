@@ -39,16 +39,25 @@ def test_unpacked(data, batch, weights):
     assert own is weights
 
 
+def told(result):
+    return _fit_steps.told(lambda model, batch: result, examples.network(), X, True)
+
+
+def part(losses, weights, batch, over_weights=False, network=()):
+    given = losses, "extra"
+    return _fit_steps.part(given, weights, batch, network, over_weights=over_weights)
+
+
 def test_checked_results():
     half = tf.ones([2], tf.float16)
     for result in (half, (half, {"a": 1}), core.LossInfo(half, {"a": 1})):
-        loss, extra = _fit_steps.checked(result)
+        loss, extra = told(result)
         assert loss.dtype == tf.float32
         assert extra in ((), {"a": 1})
-    assert _fit_steps.checked(tf.ones([2], tf.float64))[0].dtype == tf.float64
+    assert told(tf.ones([2], tf.float64))[0].dtype == tf.float64
     for wrong in (None, [half], (half, {}, 3), {"loss": half}):
         with pytest.raises(TypeError, match="`loss_fn` expected to return a loss per"):
-            _fit_steps.checked(wrong)
+            told(wrong)
 
 
 @pytest.mark.parametrize("over_weights", [False, True])
@@ -58,25 +67,24 @@ def test_weighted(shape, over_weights):
     full = np.broadcast_to(W.numpy().reshape([2] + [1] * (len(shape) - 1)), shape)
     right = np.sum(values * full) / (np.sum(full) if over_weights else values.size)
     for weights in (W, W[:, tf.newaxis]) if len(shape) == 1 else (W,):
-        mean = _fit_steps.Weighted(
-            tf.constant(values), weights, X, over_weights=over_weights
-        )
+        mean = part(tf.constant(values), weights, X, over_weights)
         np.testing.assert_allclose([mean.mean, mean.share], right, rtol=1e-6)
         np.testing.assert_array_equal(mean.weights, full)
+        assert mean.extra == "extra"
 
 
 def test_a_single_number_counts_for_the_batch():
-    mean = _fit_steps.Weighted(tf.constant(3.0), None, {"x": X}, over_weights=False)
+    mean = part(tf.constant(3.0), None, {"x": X})
     assert (float(mean.mean), float(mean.share), float(mean.total)) == (3.0, 3.0, 2.0)
     with pytest.raises(ValueError, match="a loss per element of a batch with weights"):
-        _fit_steps.Weighted(tf.constant(3.0), W, X, over_weights=False)
+        part(tf.constant(3.0), W, X)
 
 
 def test_weights_of_zero_and_of_another_shape():
-    mean = _fit_steps.Weighted(Y, 0 * W, X, over_weights=True)
+    mean = part(Y, 0 * W, X, over_weights=True)
     assert (float(mean.mean), float(mean.share)) == (0.0, 0.0)
     with pytest.raises(ValueError, match=r"begins with that of the weights, \(3,\)"):
-        _fit_steps.Weighted(Y, tf.ones([3]), X, over_weights=True)
+        part(Y, tf.ones([3]), X, over_weights=True)
 
 
 def test_priorities():
@@ -89,17 +97,17 @@ def test_priorities():
         _fit_steps.priorities(SAMPLE, ())
 
 
-def test_one_replica_outside_of_strategies():
-    assert _fit_steps.n_replicas() == 1
-    with examples.strategy_of_two().scope():
-        assert _fit_steps.n_replicas() == 1
+def test_shares_of_replicas():
     strategy = examples.strategy_of_two()
-    assert strategy.run(_fit_steps.n_replicas) == 2
+    with strategy.scope():
+        assert float(part(Y, None, X).share) == 1.0
+    shares = strategy.run(lambda: part(tf.ones([2]), None, X).share)
+    found = [float(x) for x in strategy.experimental_local_results(shares)]
+    assert found == [0.5, 0.5]
 
 
 def test_penalty():
     layer = keras.layers.Dense(1, kernel_regularizer=keras.regularizers.L1(2.0))
     layer.build([None, 1])
     layer.kernel.assign([[3.0]])
-    assert float(_fit_steps.penalty({"a": layer}, tf.float32)) == 6.0
-    assert float(_fit_steps.penalty(examples.network(), tf.float32)) == 0.0
+    assert float(part(Y, None, X, network={"a": layer}).mean) == 7.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfrl import training
+from tfrl import policies, training
 
 
 class Row(gym.Env):
@@ -43,27 +43,31 @@ def places(path):
         return found
 
 
-def fitted(record, epochs, bias):
-    """Fits a network that prefers action 1 in the epochs after the first."""
+def model():
     dense = keras.layers.Dense(2, kernel_initializer="zeros")
-    model = keras.Sequential([keras.Input([4]), dense])
-    model.compile(keras.optimizers.SGD(0.0), "mse")
+    made = keras.Sequential([keras.Input([4]), dense])
+    made.compile(keras.optimizers.SGD(0.0), "mse")
     dense.bias.assign([1.0, 0.0])
+    return made
+
+
+def fitted(model, record, epochs, bias):
+    """Fits a network that prefers action 1 in the epochs after the first."""
     prefer = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: dense.bias.assign(bias)
+        on_epoch_end=lambda epoch, logs: model.layers[-1].bias.assign(bias)
     )
     data = np.ones([2, 4], np.float32), np.ones([2, 2], np.float32)
     model.fit(*data, epochs=epochs, verbose=0, callbacks=[record, prefer])
 
 
-def greedy(outputs, rng):
-    return outputs.argmax(-1)
+def greedy(network):
+    return policies.FunctionPolicy(lambda q, rng: q.argmax(-1), network=network)
 
 
 def test_films_show_the_network_of_their_time(tmp_path):
-    folder = tmp_path / "films"
-    record = training.RecordVideo(Row(), greedy, folder, every_epochs=2)
-    fitted(record, epochs=5, bias=[0.0, 1.0])
+    folder, made = tmp_path / "films", model()
+    record = training.RecordVideo(Row(), greedy(made), folder, every_epochs=2)
+    fitted(made, record, epochs=5, bias=[0.0, 1.0])
     names = [f"epoch_{epoch:04d}.gif" for epoch in (1, 2, 4, 5)]
     assert sorted(path.name for path in folder.iterdir()) == names
     assert set(places(folder / names[0])) == {0}
@@ -78,31 +82,37 @@ def test_actions_are_translated_and_draws_repeat(tmp_path):
     drawn = []
 
     def to_env(raw):
-        drawn.append(float(raw))
-        return 1
+        drawn.append(float(raw[0]))
+        return np.array([1])
 
+    made = model()
+    policy = policies.FunctionPolicy(act, to_env, made)
     record = training.RecordVideo(
-        Row(), act, tmp_path, to_env=to_env, resize_to=(8, 8), max_episode_steps=2
+        Row(), policy, tmp_path, resize_to=(8, 8), max_episode_steps=2
     )
-    fitted(record, epochs=2, bias=[1.0, 0.0])
+    fitted(made, record, epochs=2, bias=[1.0, 0.0])
     assert len(drawn) == 4
     assert drawn[:2] == drawn[2:]
     assert places(tmp_path / "epoch_0002.gif")[-1] // 2 == 2
 
 
 def test_bad_arguments():
-    with pytest.raises(TypeError, match="`RecordVideo`: `act` expected a function"):
+    with pytest.raises(
+        TypeError, match="`RecordVideo`: `policy` expected a policy, or a f"
+    ):
         training.RecordVideo(Row(), 5, "films")
     with pytest.raises(ValueError, match="`every_epochs` expected an int of at least"):
-        training.RecordVideo(Row(), greedy, "films", every_epochs=0)
+        training.RecordVideo(Row(), print, "films", every_epochs=0)
     with pytest.raises(ValueError, match="`env` expected render_mode 'rgb_array'; got"):
-        training.RecordVideo(Row("human"), greedy, "films")
+        training.RecordVideo(Row("human"), print, "films")
     with pytest.raises(ValueError, match="`ending` expected one of"):
-        training.RecordVideo(Row(), greedy, "films", ending=".avi")
+        training.RecordVideo(Row(), print, "films", ending=".avi")
 
 
 def test_films_as_videos(tmp_path):
-    fitted(training.RecordVideo(Row(), greedy, tmp_path, ending=".mp4"), 1, [0.0, 1.0])
+    made = model()
+    record = training.RecordVideo(Row(), greedy(made), tmp_path, ending=".mp4")
+    fitted(made, record, 1, [0.0, 1.0])
     [path] = tmp_path.iterdir()
     assert path.name == "epoch_0001.mp4"
     assert path.read_bytes()[4:8] == b"ftyp"

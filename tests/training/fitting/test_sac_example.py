@@ -1,5 +1,6 @@
 """Soft actor-critic by `FitModel`: three losses, three optimizers, one `fit`."""
 
+import functools
 import inspect
 
 import keras
@@ -74,13 +75,13 @@ def train_sac(epochs, steps_per_epoch=1000, warm_up_steps=1000):
     )
     store = tfrl.replay.EpisodeStore(tf.TensorSpec([3]), tf.TensorSpec([1]), 50_000, 1)
     replay = tfrl.replay.UniformReplay(store, tfrl.replay.Transitions(1, 0.98), seed=0)
-    options = {"network": actor, "to_env": head.host_to_env}
+    acting = functools.partial(
+        tfrl.policies.FunctionPolicy, to_env=head.host_to_env, network=actor
+    )
     collect = training.Collect(
-        envs, store, head.host_sample, warm_up_steps=warm_up_steps, **options
+        envs, store, acting(head.host_sample), warm_up_steps=warm_up_steps
     )
-    evaluate = training.Evaluate(
-        eval_envs, lambda x, rng: head.host_to_env(head.host_mode(x)), network=actor
-    )
+    evaluate = training.Evaluate(eval_envs, acting(lambda x, rng: head.host_mode(x)))
     model = training.FitModel(networks, sac_losses(head), updater)
     model.compile({name: keras.optimizers.Adam(1e-3) for name in networks})
     options = {"batch_size": 128, "steps_per_epoch": steps_per_epoch, "verbose": 0}

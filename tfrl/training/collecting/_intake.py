@@ -1,17 +1,20 @@
 """What actors send becomes rows of a replay buffer, in a thread of the learner."""
 
+import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfrl._internal import acting, gym_checks
 from tfrl.core import records
-from tfrl.distribute import lone_process, shared_rows
-from tfrl.environments import acting, stepping
+from tfrl.distribute import lone_process
+from tfrl.host import shared_rows
 from tfrl.replay import data_buffer, episodes, ring_buffer
+from tfrl.training.collecting import _stored
 
 Deliver = Callable[[records.Trajectory, np.ndarray], None]
 
@@ -122,9 +125,9 @@ class Intake:
         self._fill = max(self._fill, count / source.ring.slots)
         rows = acting.Columns(*[x[first : first + count] for x in source.ring.arrays])
         where = f"Actors`: actor {number}: `make_env"
-        stepping.check_numbers(where, "next_observations", [rows.next_observations])
-        stepping.check_numbers(where, "observations", [rows.observations])
-        stepping.check_numbers(where, "rewards", [rows.rewards])
+        gym_checks.check_numbers(where, "next_observations", [rows.next_observations])
+        gym_checks.check_numbers(where, "observations", [rows.observations])
+        gym_checks.check_numbers(where, "rewards", [rows.rewards])
         fields = records.Trajectory._fields
         trajectory = records.Trajectory(*[getattr(rows, name) for name in fields])
         self._deliver(trajectory, source.env_ids)
@@ -161,94 +164,56 @@ def stop_all(sources: list[Source], patience: float = _PATIENCE) -> None:
 
 def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
     """Returns what puts rows of actors into a store; see `Actors`."""
-    if isinstance(store, data_buffer.DataBuffer):
-        return _add_batches(store, _Rows(store.storage.data_spec, gamma))
+    is_batch = isinstance(store, data_buffer.DataBuffer)
+    if not is_batch and not isinstance(
+        store, episodes.EpisodeStore | ring_buffer.RingBuffer
+    ):
+        return lambda trajectory, env_ids: store(
+            records.Trajectory(*map(np.array, trajectory)), env_ids
+        )
+    if not is_batch and store.num_environments != n_envs:
+        raise ValueError(
+            f"`Actors`: `store` expected {n_envs} environments, those of all actors; "
+            f"got {store.num_environments}; make it with num_environments={n_envs}"
+        )
     if isinstance(store, episodes.EpisodeStore):
-        _check_environments(store.num_environments, n_envs)
-        return _add_steps(store)
-    if isinstance(store, ring_buffer.RingBuffer):
-        _check_environments(store.num_environments, n_envs)
-        return _enqueue(store, _Rows(store.storage.data_spec, gamma))
-    return lambda trajectory, env_ids: store(
-        records.Trajectory(*map(np.array, trajectory)), env_ids
-    )
+        store.cut()
+        return functools.partial(_stored.add, store)
+    packed = _packing(store.storage.data_spec, gamma)
 
-
-class _Rows:
-    """Picks the columns that a spec names and packs them as it does."""
-
-    def __init__(self, spec: Any, gamma: float) -> None:
-        self._is_dict, self._gamma = isinstance(spec, dict), gamma
-        self._kind = type(spec)
-        self._names = tuple(spec) if self._is_dict else getattr(spec, "_fields", ())
-        known = (*records.Trajectory._fields, "discounts")
-        if not self._names or not {*self._names} <= {*known}:
-            raise ValueError(
-                f"`Actors`: `store` expected rows with names among {list(known)}, such "
-                f"as a tfrl.core.Transition; got {spec}; pass a function that adds to "
-                "the buffer"
-            )
-
-    def __call__(self, rows: records.Trajectory) -> Any:
-        found = rows._asdict()
-        if "discounts" in self._names:
-            found["discounts"] = (self._gamma * ~rows.terminated).astype(np.float32)
-        named = {name: found[name] for name in self._names}
-        return named if self._is_dict else self._kind(**named)
-
-
-def _add_batches(store: data_buffer.DataBuffer, packed: _Rows) -> Deliver:
-    def deliver(trajectory: records.Trajectory, _: np.ndarray) -> None:
+    def add_batch(trajectory: records.Trajectory, _: np.ndarray) -> None:
         valid = trajectory.valid
         if valid.all():
             flat = [x.reshape(-1, *x.shape[2:]) for x in trajectory]
         else:
             flat = [x[valid] for x in trajectory]
-        store.add_batch(packed(records.Trajectory(*flat)))
+        store.add_batch(packed(flat))
 
-    return deliver
+    def enqueue(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
+        for t, valid in enumerate(trajectory.valid):
+            rows = slice(None) if valid.all() else valid
+            if valid.any():
+                store.enqueue(packed([x[t][rows] for x in trajectory]), env_ids[rows])
 
-
-def _add_steps(store: episodes.EpisodeStore) -> Deliver:
-    store.cut()
-
-    def deliver(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
-        for row, ids in _steps(trajectory, env_ids):
-            store.add(
-                row.observations,
-                row.actions,
-                row.rewards,
-                row.terminated,
-                row.truncated,
-                row.next_observations,
-                env_ids=ids,
-            )
-
-    return deliver
+    return add_batch if is_batch else enqueue
 
 
-def _enqueue(store: ring_buffer.RingBuffer, packed: _Rows) -> Deliver:
-    def deliver(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
-        for row, ids in _steps(trajectory, env_ids):
-            store.enqueue(packed(row), ids)
-
-    return deliver
-
-
-def _steps(
-    trajectory: records.Trajectory, env_ids: np.ndarray
-) -> Iterator[tuple[records.Trajectory, np.ndarray]]:
-    """Yields valid rows of each step, and the environments they are of."""
-    for t, valid in enumerate(trajectory.valid):
-        if valid.all():
-            yield records.Trajectory(*[x[t] for x in trajectory]), env_ids
-        elif valid.any():
-            yield records.Trajectory(*[x[t][valid] for x in trajectory]), env_ids[valid]
-
-
-def _check_environments(number: int, expected: int) -> None:
-    if number != expected:
+def _packing(spec: Any, gamma: float) -> Callable[[list[np.ndarray]], Any]:
+    """Returns what picks the columns that a spec names and packs them as it does."""
+    names = tuple(spec) if isinstance(spec, dict) else getattr(spec, "_fields", ())
+    known = (*records.Trajectory._fields, "discounts")
+    if not names or not {*names} <= {*known}:
         raise ValueError(
-            f"`Actors`: `store` expected {expected} environments, those of all actors; "
-            f"got {number}; make it with num_environments={expected}"
+            f"`Actors`: `store` expected rows with names among {list(known)}, such "
+            f"as a tfrl.core.Transition; got {spec}; pass a function that adds to "
+            "the buffer"
         )
+    kind: Any = dict if isinstance(spec, dict) else type(spec)
+
+    def packed(columns: list[np.ndarray]) -> Any:
+        found = records.Trajectory(*columns)._asdict()
+        if "discounts" in names:
+            found["discounts"] = (gamma * ~found["terminated"]).astype(np.float32)
+        return kind(**{name: found[name] for name in names})
+
+    return packed

@@ -3,15 +3,17 @@
 from collections import deque
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl.core import checks, records
-from tfrl.environments import stepping
+from tfrl._internal import checks, gym_checks
+from tfrl.core import records
+from tfrl.host import stepping
 from tfrl.policies import policy as policies
-from tfrl.training.collecting import _memory
+from tfrl.training.collecting import _acting
+
+_FLAGS = "terminated", "truncated", "valid"
 
 
 class Collector:
@@ -138,20 +140,39 @@ class Collector:
         initial = policy.initial_state(self.envs.num_envs)
         memory = initial if self._memory is None else self._memory
         memory = tf.nest.pack_sequence_as(initial, tf.nest.flatten(memory))
-        rows = _Rows(self.n_steps, self.observations)
+        rows, shape = _Rows(self.n_steps), (self.n_steps, self.envs.num_envs)
+        rewards, flags = (
+            np.empty(shape),
+            {name: np.empty(shape, bool) for name in _FLAGS},
+        )
         for t in range(self.n_steps):
             acted = policy.act(
                 self.observations, memory, seed=seed, temperature=temperature
             )
             # Before the step, which may overwrite what an environment has shown.
-            rows.write_choice(t, self.observations, acted.raw_actions)
+            rows.write(t, "observations", self.observations)
+            rows.write(t, "actions", acted.raw_actions)
+            _acting.check_actions("Collector.collect", acted.actions, self.envs)
             outcome = self._stepper.step(acted.actions)
-            rows.write_outcome(t, outcome)
+            rows.write(t, "next_observations", outcome.next_observations)
+            rewards[t] = outcome.rewards
+            for name, column in flags.items():
+                column[t] = getattr(outcome, name)
             ended = outcome.terminated | outcome.truncated
-            memory = _memory.remembered(acted.state, initial, ended)
+            memory = _acting.remembered(acted.state, initial, ended)
         self._memory = memory
-        trajectory = rows.trajectory(self.envs.single_observation_space)
-        self._count(rows.rewards, trajectory)
+        trajectory = records.Trajectory(
+            rewards=rewards.astype(np.float32), **rows.nests(), **flags
+        )
+        # Rewards last: they are often the consequence.
+        for name in ("next_observations", "observations", "rewards"):
+            leaves = tf.nest.flatten(getattr(trajectory, name))
+            gym_checks.check_numbers("Collector.collect", name, leaves)
+        space = self.envs.single_observation_space
+        for name in ("next_observations", "observations"):
+            nest = getattr(trajectory, name)
+            gym_checks.check_choices("Collector.collect", name, space, nest)
+        self._count(rewards, trajectory)
         return trajectory
 
     def _count(self, rewards: np.ndarray, trajectory: records.Trajectory) -> None:
@@ -171,62 +192,22 @@ class Collector:
 
 
 class _Rows:
-    """Preallocated arrays of one trajectory."""
+    """Nests of arrays `[T, ...]` by name, made for the first rows that come."""
 
-    def __init__(self, n_steps: int, observations: Any) -> None:
-        self._structure = observations
-        leaves = tf.nest.flatten(observations)
-        n_envs = len(leaves[0])
-        shape = (n_steps, n_envs)
-        self._observations = [np.empty((n_steps, *x.shape), x.dtype) for x in leaves]
-        self._next = [np.empty_like(x) for x in self._observations]
-        self._actions: list[np.ndarray] | None = None
-        self._raw: Any = None
-        self.rewards = np.empty(shape)
-        self.valid = np.empty(shape, bool)
-        self._terminated = np.empty(shape, bool)
-        self._truncated = np.empty(shape, bool)
+    def __init__(self, n_steps: int) -> None:
+        self._n_steps = n_steps
+        self._columns: dict[str, tuple[Any, list[np.ndarray]]] = {}
 
-    def write_choice(self, t: int, observations: Any, actions: Any) -> None:
-        if self._actions is None:
-            self._raw = tf.nest.map_structure(lambda _: 0, actions)
-            leaves = [np.asarray(x) for x in tf.nest.flatten(actions)]
-            n_steps = len(self.rewards)
-            self._actions = [np.empty((n_steps, *x.shape), x.dtype) for x in leaves]
-        self._write(self._actions, t, actions)
-        self._write(self._observations, t, observations)
-
-    def write_outcome(self, t: int, outcome: stepping.Outcome) -> None:
-        self.rewards[t] = outcome.rewards
-        self._terminated[t] = outcome.terminated
-        self._truncated[t] = outcome.truncated
-        self.valid[t] = outcome.valid
-        self._write(self._next, t, outcome.next_observations)
-
-    @staticmethod
-    def _write(leaves: list[np.ndarray], t: int, observations: Any) -> None:
-        if isinstance(observations, np.ndarray):  # by far the most frequent nest
-            leaves[0][t] = observations
-            return
-        for leaf, value in zip(leaves, tf.nest.flatten(observations), strict=True):
+    def write(self, t: int, name: str, nest: Any) -> None:
+        # By far the most nests are arrays.
+        flat = [nest] if isinstance(nest, np.ndarray) else tf.nest.flatten(nest)
+        if name not in self._columns:
+            arrays = [np.asarray(x) for x in flat]
+            made = [np.empty((self._n_steps, *x.shape), x.dtype) for x in arrays]
+            self._columns[name] = nest, made
+        for leaf, value in zip(self._columns[name][1], flat, strict=True):
             leaf[t] = value
 
-    def trajectory(self, space: gym.Space) -> records.Trajectory:
-        pack = tf.nest.pack_sequence_as
-        trajectory = records.Trajectory(
-            observations=pack(self._structure, self._observations),
-            actions=pack(self._raw, self._actions),
-            rewards=self.rewards.astype(np.float32),
-            terminated=self._terminated,
-            truncated=self._truncated,
-            next_observations=pack(self._structure, self._next),
-            valid=self.valid,
-        )
-        # Rewards last: they are often the consequence.
-        where = "Collector.collect"
-        stepping.check_numbers(where, "next_observations", self._next)
-        stepping.check_numbers(where, "observations", self._observations)
-        stepping.check_numbers(where, "rewards", [trajectory.rewards])
-        for name in ("next_observations", "observations"):
-            stepping.check_choices(where, name, space, getattr(trajectory, name))
-        return trajectory
+    def nests(self) -> dict[str, Any]:
+        found = self._columns.items()
+        return {name: tf.nest.pack_sequence_as(*column) for name, column in found}

@@ -6,7 +6,7 @@ one key that begins with "=" says what it stands for:
     {"=call": "tfrl.agents.ppo:PPO", "gamma": 0.99, ...}     an object
     {"=partial": "tfrl.environments.vector:make_vec", ...}   a function, its arguments
     {"=name": "my_environments:make"}                        a function or class
-    {"=keras": "..."}                                        a schedule of Keras
+    {"=keras": ...}                                          a schedule or network
     {"=lost": "function <lambda> of __main__"}               what cannot be kept
 
 Arguments left to their defaults are kept too, so that a default that changes later
@@ -21,19 +21,20 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
 import keras
 import numpy as np
 
-from tfrl.training.configuring import _gin_calls
+from tfrl.training.configuring import _gin_calls, _kept_networks
 from tfrl.training.serializing import _typed_json
 
 _MARK = "="
 _CALL, _PARTIAL, _NAME, _LOST = "=call", "=partial", "=name", "=lost"
 _KERAS = "=keras"
+_OF_KERAS = keras.optimizers.schedules.LearningRateSchedule, keras.layers.Layer
 _DATA = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic)
 _ABSENT = object()
 _NESTED = (dict, list, tuple, np.ndarray)
@@ -44,7 +45,7 @@ def kept(value: Any) -> Any:
 
     Args:
         value: nest of plain values, of instances of dataclasses, Gymnasium spaces,
-            functions and classes that can be imported, and partials of these. A
+            functions and classes that can be imported, Keras networks, and partials. A
             function that gin configures is taken with what is bound to it now.
 
     Returns:
@@ -58,12 +59,13 @@ def kept(value: Any) -> Any:
         return {key: kept(item) for key, item in value.items()}
     if isinstance(value, functools.partial):
         return _kept_partial(value.func, value.args, value.keywords)
-    if isinstance(value, gym.Space):
-        return _kept_space(value)
+    if type(value) in _SPACES:
+        space = f"gymnasium.spaces:{type(value).__name__}"
+        return {_CALL: space, **_SPACES[type(value)](value)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _kept_instance(value)
-    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
-        return _kept_schedule(value)
+    if isinstance(value, _OF_KERAS):
+        return _kept_of_keras(value)
     if isinstance(value, enum.Enum) and importable(type(value)):
         return {_NAME: f"{importable(type(value))}.{value.name}"}
     function, bindings = _gin_calls.bound(value) or (value, {})
@@ -81,8 +83,13 @@ def _kept_instance(value: Any) -> Any:
     return {_CALL: named, **{name: kept(getattr(value, name)) for name in fields}}
 
 
-def _kept_schedule(value: Any) -> Any:
-    """The configuration of a schedule, from which Keras makes it again."""
+def _kept_of_keras(value: Any) -> Any:
+    """The configuration of a schedule or network, from which Keras makes it again."""
+    if isinstance(value, keras.layers.Layer):
+        try:
+            return {_KERAS: _kept_networks.config_of(value)}
+        except ValueError as error:
+            return {_LOST: str(error)}
     of_keras = type(value).__module__.partition(".")[0] == "keras"
     if not of_keras and importable(type(value)) is None:
         return {_LOST: _described(value)}
@@ -114,28 +121,6 @@ def _kept_partial(function: Any, args: Any, keywords: Any) -> Any:
     return {_PARTIAL: named, **{name: kept(item) for name, item in given.items()}}
 
 
-def _kept_space(space: gym.Space) -> Any:
-    named = f"gymnasium.spaces:{type(space).__name__}"
-    if type(space) is gym.spaces.Box:
-        return {_CALL: named, **_bounds(space), "dtype": space.dtype.name}
-    if type(space) is gym.spaces.Discrete:
-        return {_CALL: named, "n": int(space.n), "start": int(space.start)}
-    if type(space) is gym.spaces.MultiDiscrete:
-        dtype = np.dtype(space.dtype).name
-        given = {"nvec": space.nvec, "dtype": dtype, "start": space.start}
-        return {_CALL: named, **given}
-    if type(space) is gym.spaces.MultiBinary:
-        n = space.n if isinstance(space.n, int) else tuple(int(x) for x in space.n)
-        return {_CALL: named, "n": n}
-    if type(space) is gym.spaces.Dict:
-        # A dictionary is sorted by some versions, pairs are not.
-        pairs = [(name, kept(part)) for name, part in space.spaces.items()]
-        return {_CALL: named, "spaces": pairs}
-    if type(space) is gym.spaces.Tuple:
-        return {_CALL: named, "spaces": tuple(map(kept, space.spaces))}
-    return {_LOST: _described(space)}
-
-
 def _bounds(space: gym.spaces.Box) -> dict[str, Any]:
     """Low, high and shape: numbers where all are alike, as of pictures."""
     low, high = space.low, space.high
@@ -144,9 +129,27 @@ def _bounds(space: gym.spaces.Box) -> dict[str, Any]:
     return {"low": low, "high": high, "shape": tuple(space.shape)}
 
 
+# Of each kind of space, the arguments that make it again.
+_SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
+    gym.spaces.Box: lambda x: {**_bounds(x), "dtype": x.dtype.name},
+    gym.spaces.Discrete: lambda x: {"n": int(x.n), "start": int(x.start)},
+    gym.spaces.MultiDiscrete: lambda x: {
+        "nvec": x.nvec,
+        "dtype": np.dtype(x.dtype).name,
+        "start": x.start,
+    },
+    gym.spaces.MultiBinary: lambda x: {
+        "n": x.n if isinstance(x.n, int) else tuple(map(int, x.n))
+    },
+    # A dictionary is sorted by some versions, pairs are not.
+    gym.spaces.Dict: lambda x: {"spaces": [(k, kept(v)) for k, v in x.spaces.items()]},
+    gym.spaces.Tuple: lambda x: {"spaces": tuple(map(kept, x.spaces))},
+}
+
+
 def importable(value: Any) -> str | None:
     """Returns "module:name" of what another process can import, else None."""
-    module, name = getattr(value, "__module__", None), _qualified_name(value)
+    module, name = (getattr(value, x, None) for x in ("__module__", "__qualname__"))
     if module in (None, "__main__") or module not in sys.modules or name is None:
         return None
     found: Any = sys.modules[module]
@@ -156,13 +159,9 @@ def importable(value: Any) -> str | None:
     return f"{module}:{name}" if same else None
 
 
-def _qualified_name(value: Any) -> str | None:
-    return getattr(value, "__qualname__", None)
-
-
 def _described(value: Any) -> str:
     """Says what something is, in words that are the same in every process."""
-    name = _qualified_name(value)
+    name = getattr(value, "__qualname__", None)
     if name is None:
         return f"an object of {type(value).__module__}.{type(value).__qualname__}"
     kind = "class" if isinstance(value, type) else "function"
@@ -207,7 +206,12 @@ def made(data: Any) -> Any:
     if not marks:
         return arguments
     if marks == [_KERAS]:
-        return keras.saving.deserialize_keras_object(json.loads(data[_KERAS]))
+        config = data[_KERAS]
+        config = json.loads(config) if isinstance(config, str) else config
+        try:
+            return keras.saving.deserialize_keras_object(config)
+        except TypeError as error:
+            raise ValueError(f"`open_run`: `directory`: {error}") from error
     target = _imported(data[marks[0]])
     if marks == [_NAME]:
         return target

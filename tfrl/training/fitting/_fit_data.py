@@ -1,65 +1,51 @@
-"""How replays become data for `keras.Model.fit`, and what is done after its steps."""
+"""What both models do around `keras.Model.fit`: callbacks, replays as data, steps."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfrl.replay.sampling import dataset, prioritized, uniform
 
 Replay = uniform.UniformReplay | prioritized.PrioritizedReplay
 
+_OF_OPTIMIZERS = (
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+    keras.callbacks.SwapEMAWeights,
+)
+
+
+def check_replay(
+    where: str, name: str, replay: Any, steps_name: str, steps: int | None
+) -> None:
+    """Raises unless a replay has something to draw, and an end is told."""
+    if steps is None:
+        raise ValueError(
+            f"`{where}`: `{steps_name}` expected a number beside "
+            f"{type(replay).__name__}, which has no end; got None; say how many steps"
+        )
+    if isinstance(replay, Replay) and not replay.size:
+        remedy = "give `Collect(warm_up_steps=...)` at least a batch, or "
+        raise ValueError(
+            f"`{where}`: `{name}` expected a replay with something to draw before the "
+            f"first step; got nothing; {remedy if where.endswith('.fit') else ''}add "
+            "steps to the store"
+        )
+
 
 def drawn(
     where: str, replay: Any, batch_size: int | None, name: str, steps: int | None
 ) -> tf.data.Dataset:
     """Returns a replay as a dataset that draws each batch when a step asks for it."""
-    if steps is None:
-        raise ValueError(
-            f"`{where}`: `{name}` expected a number beside a replay, which has no end; "
-            "got None; say how many batches"
-        )
-    if not replay.size:
-        remedy = "give `Collect(warm_up_steps=...)` at least a batch, or "
-        raise ValueError(
-            f"`{where}`: a replay expected something to draw before the first step; "
-            f"got nothing; {remedy if where == 'FitModel.fit' else ''}add steps to the "
-            "store"
-        )
+    check_replay(where, "x", replay, name, steps)
     size = 32 if batch_size is None else batch_size
-    return in_step(dataset.as_dataset(replay, size, prefetch=0))
-
-
-def understood(
-    model: Any, x: Any, batch_size: int | None, options: dict[str, Any]
-) -> tuple[Any, int | None, dict[str, Any]]:
-    """Returns data, batch size and further arguments of `fit` as Keras takes them."""
-    where, options = "FitModel.fit", dict(options)
-    if isinstance(x, Replay):
-        steps = options.get("steps_per_epoch")
-        x, batch_size = drawn(where, x, batch_size, "steps_per_epoch", steps), None
-    elif hasattr(x, "minibatches"):
-        x = x.minibatches(model)
-    validation = options.get("validation_data")
-    if isinstance(validation, Replay):
-        size = options.pop("validation_batch_size", None)
-        steps = options.get("validation_steps")
-        validation = drawn(where, validation, size, "validation_steps", steps)
-        options["validation_data"] = validation
-    if isinstance(x, tf.data.Dataset):
-        check_spec(model, x)
-        options.setdefault("shuffle", False)  # Keras warns that it does not
-    return x, batch_size, options
-
-
-def in_step(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Keeps a dataset from reading ahead: what is drawn depends on what came before."""
+    # Nothing is read ahead: what is drawn depends on what came before.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
-    return data.with_options(options)
+    return dataset.as_dataset(replay, size, prefetch=0).with_options(options)
 
 
 def check_weights(where: str, y: Any, options: Mapping[str, Any]) -> None:
@@ -84,17 +70,18 @@ def check_strategy(strategy: tf.distribute.Strategy, where: str = "FitModel") ->
 
 def check_spec(model: keras.Model, data: tf.data.Dataset) -> None:
     """Raises if Keras cannot split what a dataset gives among replicas."""
+    where = f"{type(model).__name__}.fit"
     count = model.distribute_strategy.num_replicas_in_sync
     for spec in tf.nest.flatten(data.element_spec) if count > 1 else []:
         if spec.dtype == tf.bool:
             raise ValueError(
-                "`FitModel.fit`: `x` expected no bool beside a strategy, since Keras "
+                f"`{where}`: `x` expected no bool beside a strategy, since Keras "
                 f"averages a batch over replicas to look at it; got {spec}; cast it"
             )
         size = spec.shape[0] if spec.shape.rank else None
         if size is not None and size % count:
             raise ValueError(
-                f"`FitModel.fit`: `x` expected batches of a multiple of {count}, the "
+                f"`{where}`: `x` expected batches of a multiple of {count}, the "
                 f"number of replicas; got {size}; change the batch size"
             )
 
@@ -110,7 +97,7 @@ def listed(callbacks: Any) -> list[keras.callbacks.Callback]:
 
 @contextlib.contextmanager
 def prepared(
-    model: Any, callbacks: Any, options: dict[str, Any]
+    model: Any, callbacks: Any, options: dict[str, Any], optimizers: str | None
 ) -> Iterator[list[keras.callbacks.Callback]]:
     """Lets callbacks restore and play before data is read, and let go of it all after.
 
@@ -118,16 +105,25 @@ def prepared(
         model: that is to be trained.
         callbacks: as of `fit`.
         options: of `fit`, of which `initial_epoch` is set.
+        optimizers: why no callback may set the model's optimizer, and what to do
+            instead; None if it may.
 
     Yields:
         The callbacks.
     """
-    found = listed(callbacks)
+    found, where = listed(callbacks), f"{type(model).__name__}.fit"
     for callback in found:
         if not isinstance(callback, keras.callbacks.Callback):
             raise TypeError(
-                f"`{type(model).__name__}.fit`: `callbacks` expected callbacks of "
-                f"Keras; got {callback!r:.80}"
+                f"`{where}`: `callbacks` expected callbacks of Keras; got "
+                f"{callback!r:.80}"
+            )
+        sets = isinstance(callback, _OF_OPTIMIZERS)
+        if optimizers and (sets or getattr(callback, "sets_rate", False)):
+            why, remedy = optimizers.split("; ")
+            raise TypeError(
+                f"`{where}`: `callbacks` expected none that sets the optimizer of the "
+                f"model, since {why}; got {type(callback).__name__}; {remedy}"
             )
     try:
         for callback in found:
@@ -140,49 +136,25 @@ def prepared(
             getattr(callback, "after_fit", lambda: None)()
 
 
-class StepCounter:
-    """Tells how many steps a batch hook of a callback stands for.
+class StepCounter(keras.callbacks.Callback):
+    """A callback that knows how many steps each call after a batch stands for.
 
-    Keras calls the hooks once per execution of several steps, with the last one's
-    number.
+    Keras calls once per execution of several steps, with the last one's number.
     """
 
-    def __init__(self) -> None:
+    _last = -1
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Counts steps anew."""
         self._last = -1
 
-    def begin_epoch(self) -> None:
-        """An epoch begins."""
-        self._last = -1
-
-    def passed(self, batch: int, params: dict[str, Any] | None) -> int:
-        """Returns how many steps were taken since the hook was called before.
-
-        Args:
-            batch: the number Keras gives the hook.
-            params: of the callback.
-        """
-        steps = (params or {}).get("steps")
+    def _steps_passed(self, batch: int) -> int:
+        """Returns how many steps were taken since the call before."""
+        steps = self.params.get("steps")
         # The last execution of an epoch may be shorter than its number says.
         last = batch if steps is None else min(batch, steps - 1)
         count, self._last = last - self._last, last
         return count
-
-
-class EpochBeginning(keras.callbacks.Callback):
-    """Tells how far an epoch is in the training.
-
-    Args:
-        begin: called with the number of an epoch, that of all epochs, and the steps in
-            each, 0 where that is unknown.
-    """
-
-    def __init__(self, begin: Callable[[int, int, int], None]) -> None:
-        super().__init__()
-        self._begin = begin
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        steps = self.params["steps"]
-        self._begin(epoch, self.params["epochs"], 0 if steps is None else steps)
 
 
 class PriorityLedger(keras.callbacks.Callback):
@@ -208,7 +180,7 @@ class PriorityLedger(keras.callbacks.Callback):
                 "`FitModel.fit`: `x` expected to be no PrioritizedReplay on several "
                 "replicas; got one; use UniformReplay, or a loop of your own"
             )
-        self._replay, self._steps = replay, StepCounter()
+        self._replay = replay
         shape = [model.steps_per_execution, batch_size]
         self._indices = tf.Variable(tf.zeros(shape, tf.int64), trainable=False)
         self._priorities = tf.Variable(tf.zeros(shape), trainable=False)
@@ -216,17 +188,82 @@ class PriorityLedger(keras.callbacks.Callback):
 
     def write(self, indices: tf.Tensor, priorities: tf.Tensor) -> None:
         """Writes down what one step told; part of the step's graph."""
-        row = [[self._written % self._indices.shape[0]]]
+        row = [[self._written]]
         self._indices.scatter_nd_update(row, [tf.cast(indices, tf.int64)])
         self._priorities.scatter_nd_update(row, [tf.cast(priorities, tf.float32)])
         self._written.assign_add(1)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self._steps.begin_epoch()
-
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        indices, priorities = self._indices.numpy(), self._priorities.numpy()
-        written, count = int(self._written), self._steps.passed(batch, self.params)
         # The oldest first: of a step that comes twice the last one counts.
-        rows = np.arange(written - count, written) % len(indices)
-        self._replay.update_priorities(indices[rows].ravel(), priorities[rows].ravel())
+        count = int(self._written)
+        told = (x.numpy()[:count].ravel() for x in (self._indices, self._priorities))
+        self._replay.update_priorities(*told)
+        self._written.assign(0)
+
+
+class OwnFit(keras.Model):
+    """A model whose `fit` takes replays, and callbacks that restore what was saved."""
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        **options: Any,
+    ) -> keras.callbacks.History:
+        """Trains; see `keras.Model.fit`, of which these are the arguments.
+
+        Args:
+            x: data as Keras takes it, or as the class says.
+            y: as of Keras.
+            batch_size: as of Keras; of a replay too, 32 by default.
+            epochs: as of Keras.
+            verbose: as of Keras.
+            callbacks: as of Keras. What a `RunCheckpoint` among them saved is restored
+                before anything else.
+            **options: as of Keras: `steps_per_epoch`, `initial_epoch` and so on.
+
+        Returns:
+            Keras' record of the logs of all epochs.
+
+        Raises:
+            TypeError: if data or a callback are not for such a model.
+            ValueError: if a replay comes without `steps_per_epoch` or with nothing to
+                draw, an option is off, or the model is of a strategy under which Keras
+                cannot `fit`.
+        """
+        check_strategy(self.distribute_strategy, type(self).__name__)
+        self._check_fit(y, options)
+        begin: Any = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, _: self._begin_epoch(
+                epoch, epochs, begin.params["steps"] or 0
+            )
+        )
+        with prepared(self, callbacks, options, self._lone_optimizer) as listed:
+            read = self._reading(x, batch_size, options)
+            with read as (x, batch_size, own):
+                if isinstance(x, tf.data.Dataset):
+                    check_spec(self, x)
+                    options.setdefault("shuffle", False)  # Keras warns that it does not
+                every = [begin, *(each for each in own if each not in listed), *listed]
+                return super().fit(x, y, batch_size, epochs, verbose, every, **options)
+
+    # Why no callback may set the optimizer, and what to do instead; None if it may.
+    _lone_optimizer: str | None = None
+
+    def _check_fit(self, y: Any, options: Mapping[str, Any]) -> None:
+        """Raises for arguments of `fit` that do not go with the model."""
+        raise NotImplementedError
+
+    def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
+        """Takes note of how far the training is; 0 steps where they are unknown."""
+        raise NotImplementedError
+
+    def _reading(
+        self, x: Any, batch_size: int | None, options: dict[str, Any]
+    ) -> contextlib.AbstractContextManager[tuple[Any, int | None, list[Any]]]:
+        """Returns data and batch size for Keras, and callbacks that go with them."""
+        raise NotImplementedError

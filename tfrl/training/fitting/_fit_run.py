@@ -18,7 +18,7 @@ _OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
 
 
 class FitRun:
-    """Record, rows and steps of a run.
+    """Record, rows and best policy of a run.
 
     Args:
         directory: of the run, locked.
@@ -41,7 +41,8 @@ class FitRun:
         self._envs, self._make_envs = envs, make_envs
         self.step = self._iterations = 0
         self._seconds, self._since = 0.0, time.perf_counter()
-        self._report: _metrics.Report | None = None
+        self._best = float("-inf")
+        self._report: Any = None
 
     def begin(self) -> None:
         """Opens a new run."""
@@ -63,11 +64,11 @@ class FitRun:
         self._model.env_steps.assign(kept["env_steps"])
         self._model.iterations.assign(kept["iterations"])
         self.step, self._iterations = step, kept["iterations"]
-        self._seconds = kept["seconds"]
+        self._seconds, self._best = kept["seconds"], kept.get("best", self._best)
         self._open(metadata["log"])
 
     def write(self, epoch: int, logs: Mapping[str, Any]) -> None:
-        """Writes a row.
+        """Writes a row, and the agent to `best/` if none was evaluated as well.
 
         Args:
             epoch: epochs done.
@@ -87,8 +88,12 @@ class FitRun:
             "env_steps_per_second": (self.step - before) / max(seconds, 1e-9),
         }
         row |= {_column(name): float(x) for name, x in logs.items() if name != _STEPS}
-        if self._report is not None:
-            self._report.write(self.step, row, self.step)
+        self._report.write(self.step, row, self.step)
+        mean = row.get("eval/return_mean", float("-inf"))
+        if mean > self._best:
+            self._best, facts = mean, {"return_mean": mean}
+            best = self._directory / "best"
+            checkpoints.save_best(best, self.step, model.agent, facts)
 
     def state(self, epoch: int) -> dict[str, Any]:
         """Returns what `resume` needs, as plain data."""
@@ -97,7 +102,8 @@ class FitRun:
             "env_steps": int(self._model.env_steps.numpy()),
             "iterations": int(self._model.iterations.numpy()),
             "seconds": self._seconds,
-            "log": None if self._report is None else self._report.position(),
+            "best": self._best,
+            "log": self._report.position(),
         }
 
     def close(self) -> None:
@@ -109,25 +115,22 @@ class FitRun:
     def _open(self, position: Any) -> None:
         if self._model.recipe is not None:
             self._record()
-        self._report = _metrics.Report(self._directory, position, None)
-        self._report.__enter__()
+        report = _metrics.Report(self._directory, position, None)
+        self._report = report.__enter__()
         self._since = time.perf_counter()
 
     def _record(self) -> None:
         """Writes `run.json`."""
-        recipe = self._model.recipe
-        given = dict(recipe.arguments)
-        makers = [_maker_of(each) for each in self._envs]
-        made = self._make_envs or next((x for x in makers if x is not None), None)
-        numbers = {"seed": 0} | {
-            name: given[name] for name in ("seed", "n_envs", "n_steps") if name in given
-        }
+        recipe, envs = self._model.recipe, self._envs
+        given = {"seed": 0, **recipe.arguments}
+        makers = [*filter(None, map(_maker_of, envs))]
+        numbers = {k: given[k] for k in ("seed", "n_envs", "n_steps") if k in given}
         arguments = {
             "agent": recipe.config,
-            "make_envs": _Unknown() if made is None else made,
-            "n_envs": self._envs[0].num_envs if self._envs else None,
+            "make_envs": self._make_envs or (makers[0] if makers else _Unknown()),
+            "n_envs": envs[0].num_envs if envs else None,
             "experience": None,
-            "seed": numbers["seed"],
+            "seed": given["seed"],
             "n_epochs": None,
             "network": given.get("network"),
             "total_env_steps": None,
@@ -137,7 +140,7 @@ class FitRun:
         like: Any = types.SimpleNamespace(
             single_observation_space=recipe.observation_space,
             single_action_space=recipe.action_space,
-            spec=getattr(self._envs[0], "spec", None) if self._envs else None,
+            spec=getattr(envs[0], "spec", None) if envs else None,
         )
         record = _run_record.of_trainer(arguments, numbers, like)
         if checkpoints.latest_step(self._directory) is not None:

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import records
+from tfrl.layers import target
 from tfrl.ops import tensors
 from tfrl.replay.sampling import transitions
 
@@ -22,17 +23,28 @@ def check_network(network: Any) -> None:
             f"got {network!r}; make one"
         )
     for layer in layers:
-        if not layer.built:
+        if not layer.built or _is_hollow(layer):
             raise ValueError(
-                "`FitModel`: `network` expected a built one; got "
-                f"{layer.name!r} without its weights; give it a `keras.Input`, or call "
-                "it once"
+                "`FitModel`: `network` expected a built one, with weights; got "
+                f"{layer.name!r} without its weights, of which `build` makes none in a "
+                "subclassed model; give it a `keras.Input`, or call it once on a batch"
             )
-        if _is_hollow(layer):
+
+
+def check_updater(updater: Any, network: Any) -> None:
+    """Raises unless it is None, or updates targets of what is in the network."""
+    if not isinstance(updater, target.TargetUpdater | None):
+        raise TypeError(
+            "`FitModel`: `target_updater` expected a TargetUpdater or None; got "
+            f"{type(updater).__name__}; make one of network and target"
+        )
+    known = {id(x) for layer in tf.nest.flatten(network) for x in layer.variables}
+    for model in [] if updater is None else tf.nest.flatten(updater.models):
+        if not {id(x) for x in getattr(model, "variables", [model])} <= known:
             raise ValueError(
-                "`FitModel`: `network` expected one with weights; got "
-                f"{layer.name!r}, which has none, as `build` makes none within a "
-                "subclassed model; call it once on a batch"
+                "`FitModel`: `target_updater` expected one of models in `network`; got "
+                f"one of {getattr(model, 'name', model)!r}, which is not there and "
+                "would never move; make one of network and target"
             )
 
 
@@ -85,30 +97,26 @@ def _is_hollow(layer: Any) -> bool:
     return not layer.weights and any(not x.built or _is_hollow(x) for x in parts)
 
 
-def checked_optimizers(losses: Mapping[str, Any], given: Any) -> dict[str, Any]:
+def checked_optimizers(names: list[str], given: Any) -> dict[str, Any]:
     """Returns an optimizer, or what Keras makes one of, for each of the losses."""
-    where, names = "FitModel.compile", [*losses]
+    where = "FitModel.compile"
     if given is None:
         raise TypeError(
             f"`{where}`: `optimizer` expected a Keras optimizer or the name of one; "
             "got None; leave it out for the default"
         )
+    is_lone = names == [""]
     is_dict = isinstance(given, Mapping) and "class_name" not in given
-    if names == [""]:
-        if is_dict:
-            raise TypeError(
-                f"`{where}`: `optimizer` expected one for all networks; got a dict of "
-                f"{sorted(given)}; give one, or each network a loss of its own"
-            )
-        return {"": given}
-    if isinstance(given, str):
+    if not is_dict and (is_lone or isinstance(given, str)):
         return dict.fromkeys(names, given)
     found = [*given.values()] if is_dict else []
-    if not is_dict or {*given} != {*names} or len({*map(id, found)}) < len(found):
-        what = sorted(given) if is_dict else f"one {type(given).__name__}"
+    if {*names} != ({*given} if is_dict else {}) or len({*map(id, found)}) < len(found):
+        wanted = f"a dict with one of its own for each of {sorted(names)}"
+        wanted = "one for all networks" if is_lone else wanted
+        got = f"a dict of {sorted(given)}" if is_dict else f"one {type(given).__name__}"
         raise TypeError(
-            f"`{where}`: `optimizer` expected a dict with one of its own for each of "
-            f"{sorted(names)}; got {what}; give each loss its own"
+            f"`{where}`: `optimizer` expected {wanted}; got {got}; give each loss its "
+            "own"
         )
     return {name: given[name] for name in names}
 
@@ -130,9 +138,11 @@ def check_compilation(metrics: Any, others: Mapping[str, Any]) -> None:
         )
 
 
-def told(loss_fn: Any, model: Any, batch: Any, **options: bool) -> Any:
-    """Returns what a loss says; explains what mixed precision and new weights do."""
+def told(loss_fn: Any, model: Any, batch: Any, training: bool) -> tuple[Any, Any]:
+    """Returns losses, float32 at least, and reports, as a loss tells them."""
     before = len(model.trainable_variables)
+    takes_training = "training" in inspect.signature(loss_fn).parameters
+    options = {"training": training} if takes_training else {}
     try:
         result = loss_fn(model, batch, **options)
     except TypeError as error:
@@ -149,7 +159,23 @@ def told(loss_fn: Any, model: Any, batch: Any, **options: bool) -> Any:
             "`FitModel`: `network` expected one that has all its weights; got one "
             "that makes some when it is first called; call it once on a batch before"
         )
-    return result
+    is_pair = isinstance(result, records.LossInfo) or (
+        type(result) is tuple and len(result) == 2
+    )
+    losses, extra = result if is_pair else (result, ())
+    if isinstance(losses, records.LossInfo | tuple | list | dict) or losses is None:
+        raise TypeError(
+            "`FitModel`: `loss_fn` expected to return a loss per element, or it and a "
+            f"nest of reports; got {type(result).__name__}; return "
+            "LossInfo(loss, extra)"
+        )
+    losses = tf.convert_to_tensor(losses)
+    if not losses.dtype.is_floating:
+        raise TypeError(
+            f"`FitModel`: `loss_fn` expected floating losses; got {losses.dtype}; "
+            "convert them"
+        )
+    return losses if losses.dtype == tf.float64 else tf.cast(losses, tf.float32), extra
 
 
 def unpacked(data: Any) -> tuple[Any, Any]:
@@ -168,31 +194,6 @@ def unpacked(data: Any) -> tuple[Any, Any]:
     return (x if y is None else (x, y)), weights
 
 
-def checked(result: Any) -> tuple[tf.Tensor, Any]:
-    """Returns losses, float32 at least, and reports of what a loss returned."""
-    if isinstance(result, records.LossInfo):
-        losses, extra = result
-    elif type(result) is tuple and len(result) == 2:
-        losses, extra = result
-    else:
-        losses, extra = result, ()
-    if isinstance(losses, records.LossInfo | tuple | list | dict) or losses is None:
-        raise TypeError(
-            "`FitModel`: `loss_fn` expected to return a loss per element, or it and a "
-            f"nest of reports; got {type(result).__name__}; return "
-            "LossInfo(loss, extra)"
-        )
-    losses = tf.convert_to_tensor(losses)
-    if not losses.dtype.is_floating:
-        raise TypeError(
-            f"`FitModel`: `loss_fn` expected floating losses; got {losses.dtype}; "
-            "convert them"
-        )
-    return (
-        losses if losses.dtype == tf.float64 else tf.cast(losses, tf.float32)
-    ), extra
-
-
 def priorities(batch: Any, *told: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns indices and priorities that go from a step to a `PrioritizedReplay`."""
     for extra in told:
@@ -204,13 +205,6 @@ def priorities(batch: Any, *told: Any) -> tuple[tf.Tensor, tf.Tensor]:
         "`FitModel.fit`: `loss_fn` expected to report `priorities` [B] for a "
         f"PrioritizedReplay; got {told[0]!r:.200}; report them, as `td_loss` does"
     )
-
-
-def penalty(network: Any, dtype: tf.DType) -> tf.Tensor:
-    """Returns the sum of the losses that layers of a network add by themselves."""
-    layers = tf.nest.flatten(network)
-    found = [tf.cast(x, dtype) for layer in layers for x in layer.losses]
-    return tf.add_n(found) if found else tf.zeros([], dtype)
 
 
 def updater_config(updater: Any, network: Any) -> dict[str, Any] | None:
@@ -231,70 +225,65 @@ def updater_config(updater: Any, network: Any) -> dict[str, Any] | None:
     }
 
 
-class Weighted:
-    """Losses of a batch, their weights, and the mean over the global batch.
+class Part(NamedTuple):
+    """A loss of a batch on a replica.
 
     Attributes:
+        mean: `[]`, over the batch, with what the network's layers add by themselves.
+        share: `[]`, the part of the mean over the global batch: the sum over replicas
+            is that mean.
         weights: one for each loss.
-        total: `[]`, weight of this replica's batch in a mean over batches.
-        share: `[]`, this replica's part of the mean over the global batch: the sum over
-            replicas is that mean.
-        mean: `[]`, over the batch of this replica.
+        total: `[]`, weight of the batch in a mean over batches.
+        extra: what the loss reported.
     """
 
-    def __init__(
-        self, losses: tf.Tensor, weights: Any, batch: Any, *, over_weights: bool
-    ) -> None:
-        if losses.shape.rank == 0:
-            if weights is not None:
-                raise ValueError(
-                    "`FitModel`: `loss_fn` expected to return a loss per element of a "
-                    "batch with weights; got a single number; leave the mean to "
-                    "`FitModel`"
-                )
-            size = _batch_size(batch)
-            self.weights, self.total = tf.ones_like(losses), tf.cast(size, losses.dtype)
-            losses = losses * self.total
-        else:
-            self.weights = _weights_for(losses, weights)
-            losses = losses * self.weights
-            count = tf.cast(tf.size(losses), losses.dtype)
-            self.total = tf.reduce_sum(self.weights) if over_weights else count
-        total = tf.reduce_sum(losses)
-        self.mean = tf.math.divide_no_nan(total, self.total)
-        self.share = tf.math.divide_no_nan(total, _over_replicas(self.total))
-
-
-class Part(NamedTuple):
-    """A loss of a batch: its mean, the network's own losses, and what it reported."""
-
-    mean: Weighted
-    penalty: tf.Tensor
+    mean: tf.Tensor
+    share: tf.Tensor
+    weights: tf.Tensor
+    total: tf.Tensor
     extra: Any
-    batch: Any
-
-    @property
-    def share(self) -> tf.Tensor:
-        """This replica's part of what is to be minimised."""
-        return self.mean.share + self.penalty / n_replicas()
-
-    @property
-    def told(self) -> tuple[tf.Tensor, Any]:
-        """The loss and the reports."""
-        return self.mean.mean + self.penalty, self.extra
 
 
-def n_replicas() -> int:
-    """Returns over how many replicas the step runs that is being traced."""
+def part(
+    told: tuple[tf.Tensor, Any],
+    weights: Any,
+    batch: Any,
+    network: Any,
+    *,
+    over_weights: bool,
+) -> Part:
+    """Returns means of losses that were `told`, and their weights; see `FitModel`."""
+    losses, extra = told
+    dtype = losses.dtype
+    if losses.shape.rank == 0:
+        if weights is not None:
+            raise ValueError(
+                "`FitModel`: `loss_fn` expected to return a loss per element of a "
+                "batch with weights; got a single number; leave the mean to "
+                "`FitModel`"
+            )
+        weights, total = tf.ones_like(losses), tf.cast(_batch_size(batch), dtype)
+        summed = losses * total
+    else:
+        weights = _weights_for(losses, weights)
+        summed = tf.reduce_sum(losses * weights)
+        total = tf.cast(tf.size(losses), dtype)
+        total = tf.reduce_sum(weights) if over_weights else total
+    layers = tf.nest.flatten(network)
+    added = [tf.cast(x, dtype) for layer in layers for x in layer.losses]
+    penalty = tf.add_n(added) if added else tf.zeros([], dtype)
     context = tf.distribute.get_replica_context()
-    return 1 if context is None else context.num_replicas_in_sync
-
-
-def _over_replicas(value: tf.Tensor) -> tf.Tensor:
-    if n_replicas() == 1:
-        return value
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    n_replicas = 1 if context is None else context.num_replicas_in_sync
+    everywhere = total
+    if n_replicas > 1:
+        everywhere = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+    return Part(
+        tf.math.divide_no_nan(summed, total) + penalty,
+        tf.math.divide_no_nan(summed, everywhere) + penalty / n_replicas,
+        weights,
+        total,
+        extra,
+    )
 
 
 def _batch_size(batch: Any) -> tf.Tensor:

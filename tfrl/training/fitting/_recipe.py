@@ -8,7 +8,6 @@ import gymnasium as gym
 import keras
 
 from tfrl.agents import agent as agents
-from tfrl.training import _made_agents
 from tfrl.training.checkpointing import _named_arrays
 from tfrl.training.configuring import _kept_arguments
 from tfrl.training.fitting import _fit_saving
@@ -28,12 +27,11 @@ class Recipe:
 
     def made(self) -> Any:
         """Returns a new agent."""
-        config = _made_agents.checked(self.config)
         arguments = dict(self.arguments)
-        if isinstance(arguments.get("network"), keras.layers.Layer):
-            arguments["network"] = _as_from_a_file(arguments["network"])
         spaces = self.observation_space, self.action_space
-        return config.create(*spaces, **arguments)
+        if isinstance(arguments.get("network"), keras.layers.Layer):
+            arguments["network"] = as_from_a_file(arguments["network"])
+        return self.config.create(*spaces, **arguments)
 
     def described(self, agent: Any) -> dict[str, Any]:
         """Returns it in what JSON has.
@@ -55,7 +53,7 @@ class Recipe:
         kept = {name: _kept_arguments.kept(part) for name, part in parts.items()}
         for place, what in _kept_arguments.lost(kept, "").items():
             _refuse(place, what)
-        for what in _names(kept):
+        for what in _marked(kept, "=name", "=partial"):
             _refuse("config", f"the function {what}")
         found = {"kept": _typed_json.to_json(kept), **network}
         again = understood(found).made()
@@ -72,7 +70,7 @@ class Recipe:
 def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
     """Returns what `described` wrote down."""
     kept = _typed_json.from_json(data["kept"])
-    for named in _calls(kept):
+    for named in _marked(kept, "=call", "=name", "=partial"):
         kind = _kept_arguments.made({"=name": named})
         is_known = isinstance(kind, type) and (
             dataclasses.is_dataclass(kind) or issubclass(kind, gym.Space)
@@ -92,7 +90,7 @@ def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
     return Recipe(arguments=arguments, **parts)
 
 
-def _as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:
+def as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:
     """Returns a network like one of a file, where names of weights may be others.
 
     One that cannot be made again stays as it is; saving it is refused.
@@ -106,21 +104,14 @@ def _as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:
     return copy
 
 
-def _marked(data: Any, marks: tuple[str, ...]) -> list[str]:
+def _marked(data: Any, *marks: str) -> list[str]:
+    """Returns what is named by marks of `_kept_arguments`, anywhere within."""
     if isinstance(data, list | tuple):
-        return [x for part in data for x in _marked(part, marks)]
+        return [x for part in data for x in _marked(part, *marks)]
     if not isinstance(data, dict):
         return []
     own = [value for key, value in data.items() if key in marks]
-    return own + [x for part in data.values() for x in _marked(part, marks)]
-
-
-def _calls(data: Any) -> list[str]:
-    return _marked(data, ("=call", "=name", "=partial"))
-
-
-def _names(data: Any) -> list[str]:
-    return _marked(data, ("=name", "=partial"))
+    return own + [x for part in data.values() for x in _marked(part, *marks)]
 
 
 def _refuse(place: str, what: str) -> None:

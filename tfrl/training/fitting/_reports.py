@@ -1,7 +1,7 @@
 """Means and metrics of what a loss reports, in the logs of `keras.Model.fit`."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -26,8 +26,9 @@ class Reports:
         self.phase = TRAINING
         self.given = {} if given is None else dict(given)
         self._asked = {name: _metrics(name, each) for name, each in self.given.items()}
-        names = [each.name for some in self._asked.values() for each in some]
-        if len(set(names)) < len(names):
+        self._flat = [each for some in self._asked.values() for each in some]
+        names = [each.name for each in self._flat]
+        if len({*names}) < len(names):
             raise ValueError(
                 f"`FitModel.compile`: `metrics` expected different names; got {names}; "
                 "name the metrics"
@@ -37,12 +38,7 @@ class Reports:
     def active(self) -> list[keras.metrics.Metric]:
         """Returns the metrics of the phase in which the model is."""
         means = self._means.get(self.phase)
-        if means is None:
-            return []
-        return [
-            *means.values(),
-            *(each for some in self._asked.values() for each in some),
-        ]
+        return [] if means is None else [*means.values(), *self._flat]
 
     def update(
         self, phase: str, extra: Any, weights: tf.Tensor, total: tf.Tensor
@@ -55,22 +51,16 @@ class Reports:
             weights: `[B, ...]`, one per element, for values of that many axes.
             total: `[]`, weight of a value for all.
         """
-        asked = {}
-        if self._asked:
-            parts = _children(extra)
-            known = {} if parts is None else dict(parts)
-            for name in self._asked:
-                if name not in known:
-                    raise ValueError(
-                        f"`FitModel.compile`: `metrics` expected names among what the "
-                        f"loss reports, {sorted(known)}; got {name!r}; report it, or "
-                        "take it out"
-                    )
-                asked[name] = known.pop(name)
-            extra = known if isinstance(extra, Mapping) else _worth_reading(known)
-        elif hasattr(extra, "_fields"):
-            extra = _worth_reading(extra._asdict())
-        values = dict(_named("", extra))
+        known, asked = _parts(extra, self._asked), {}
+        for name in self._asked:
+            if name not in known:
+                raise ValueError(
+                    f"`FitModel.compile`: `metrics` expected names among what the "
+                    f"loss reports, {sorted(known)}; got {name!r}; report it, or "
+                    "take it out"
+                )
+            asked[name] = known.pop(name)
+        values = dict(_named("", known))
         means = self._made(phase, list(values))
         if list(means) != list(values):
             raise ValueError(
@@ -93,9 +83,7 @@ class Reports:
                 self._means[phase] = {name: keras.metrics.Mean(name) for name in names}
 
         if phase not in self._means:
-            taken = {"loss"} | {
-                each.name for some in self._asked.values() for each in some
-            }
+            taken = {"loss", *(each.name for each in self._flat)}
             for name in names:
                 if name in taken:
                     raise ValueError(
@@ -118,11 +106,7 @@ def joined(told: Mapping[str, tuple[tf.Tensor, Any]]) -> Any:
         return told[""][1]
     found: dict[str, Any] = {}
     for name, (loss, extra) in told.items():
-        if hasattr(extra, "_fields"):
-            extra = _worth_reading(extra._asdict())
-        if not isinstance(extra, Mapping):
-            extra = dict(_children(extra) or {"report": extra}.items())
-        further = {f"{name}_{key}": x for key, x in extra.items()}
+        further = {f"{name}_{key}": x for key, x in _parts(extra).items()}
         both = sorted({f"{name}_loss", *found} & {*further})
         if both:
             raise ValueError(
@@ -152,11 +136,18 @@ def _metrics(name: str, given: Any) -> list[keras.metrics.Metric]:
     return found
 
 
-def _worth_reading(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a named tuple for a replay, what is no tensor with a number per element."""
-    if "priorities" not in parts:
-        return dict(parts)
-    return {k: x for k, x in parts.items() if not (tf.is_tensor(x) and x.shape.rank)}
+def _parts(extra: Any, asked: Collection[str] = ()) -> dict[str, Any]:
+    """Returns reports by name.
+
+    Of a named tuple for a replay that is what is no tensor with a number per element,
+    or is asked for.
+    """
+    found = _children(extra)
+    parts = {"report": extra} if found is None else dict(found)
+    if isinstance(extra, Mapping) or "priorities" not in parts:
+        return parts
+    each = {k for k, x in parts.items() if tf.is_tensor(x) and x.shape.rank}
+    return {k: x for k, x in parts.items() if k not in each or k in asked}
 
 
 def _check_operands(name: str, metric: Any, count: int) -> None:

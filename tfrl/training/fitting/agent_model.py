@@ -1,5 +1,9 @@
 """An agent as a Keras model, trained by `fit`."""
 
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import gymnasium as gym
@@ -7,14 +11,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import checks
 from tfrl.agents import agent as agents
+from tfrl.core import records
+from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress
+from tfrl.training import _made_agents, _metrics
 from tfrl.training.checkpointing import _named_arrays
-from tfrl.training.fitting import _agent_data, _fit_data, _recipe
+from tfrl.training.collecting import _stored
+from tfrl.training.exporting import export
+from tfrl.training.fitting import _agent_data, _fit_data, _recipe, fit_callbacks
+
+_COUNTS = "env_steps", "iterations"
+_Source = Callable[[Any, int], Iterable[tuple[Any, int]]]
 
 
 @keras.saving.register_keras_serializable("tfrl")
-class AgentModel(keras.Model):
+class AgentModel(_fit_data.OwnFit):
     """A Keras model whose train step is the `update` of an agent.
 
         agent, info = agent.update(experience)
@@ -43,7 +56,7 @@ class AgentModel(keras.Model):
     The logs are means over the epoch of the scalars in the agent's info. Schedules
     follow the training: "iterations" are minibatches or trajectories, "percent" is the
     share of `epochs * steps_per_epoch`, "env_steps" what callbacks played. `Collect`,
-    `Rollouts`, `Evaluate` and `RecordVideo` need no `act`: the agent acts.
+    `Rollouts`, `Evaluate` and `RecordVideo` need no `policy`: the agent acts.
 
     Under a `MirroredStrategy` make agent and model in its scope; the replicas share
     each gradient step as they do in `update`.
@@ -56,6 +69,7 @@ class AgentModel(keras.Model):
     Attributes:
         env_steps: int64 weight, steps of experience so far; callbacks count them.
         iterations: int64 weight, minibatches or trajectories learned from so far.
+        recipe: what `create` was given; None of an agent that was made before.
 
     Raises:
         TypeError: if `agent` is none, or has something else than arrays in it.
@@ -88,18 +102,18 @@ class AgentModel(keras.Model):
         # Agents know their dtypes; a global policy of mixed precision does not.
         super().__init__(**{"dtype": "float32", "autocast": False, **kwargs})
         self._structure: Any = None
-        self._recipe: _recipe.Recipe | None = None
+        self.recipe: _recipe.Recipe | None = None
         self._named = {
             name.replace("/", "."): self._weight(name, np.asarray(leaf))
             for name, leaf in leaves.items()
             if leaf is not None
         }
-        self.env_steps = self._weight("env_steps", np.array(0, np.int64))
-        self.iterations = self._weight("iterations", np.array(0, np.int64))
-        self._named["env_steps"] = self.env_steps
-        self._named["iterations"] = self.iterations
+        for name in _COUNTS:
+            self._named[name] = self._weight(name, np.array(0, np.int64))
+        self.env_steps, self.iterations = (self._named[name] for name in _COUNTS)
         self.agent = agent
-        self._source: Any = None
+        self._source: _Source | None = None
+        self._drawn: _stored.Minibatches | None = None
         self._first, self._steps, self._total = 0, 0, 0
         self._sums: dict[str, float] = {}
         self._count = 0
@@ -133,9 +147,10 @@ class AgentModel(keras.Model):
             TypeError: if `config` makes no agent.
             ValueError: if spaces or arguments do not fit.
         """
+        config = _made_agents.checked(config, "AgentModel.create", "config")
         recipe = _recipe.Recipe(config, observation_space, action_space, arguments)
         model = cls(recipe.made(), name=name)
-        model._recipe = recipe
+        model.recipe = recipe
         return model
 
     @property
@@ -162,11 +177,6 @@ class AgentModel(keras.Model):
         self._structure = tf.nest.map_structure(
             lambda leaf: None if leaf is None else 0, agent
         )
-
-    @property
-    def recipe(self) -> Any:
-        """What `create` was given; None of a model of an agent that was made before."""
-        return self._recipe
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Returns what the policy's network says to observations `[B, *shape]`.
@@ -205,7 +215,10 @@ class AgentModel(keras.Model):
 
         Raises:
             TypeError: if there is another argument, such as `optimizer` or `loss`.
+            ValueError: if `steps_per_execution` is less than 1.
         """
+        names = "AgentModel.compile", "steps_per_execution"
+        checks.check_whole_number(*names, steps_per_execution, low=1)
         for name, value in {"optimizer": optimizer, "loss": loss, **others}.items():
             if value is None:
                 continue
@@ -219,51 +232,46 @@ class AgentModel(keras.Model):
             jit_compile=jit_compile,
         )
 
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        verbose: Any = "auto",
-        callbacks: Any = None,
-        **options: Any,
-    ) -> keras.callbacks.History:
-        """Trains; see `keras.Model.fit`, of which these are the arguments.
+    _lone_optimizer = (
+        "the agent has its own; give the agent's hyper-parameters schedules"
+    )
 
-        Args:
-            x: a replay, `Rollouts`, or data as Keras takes it.
-            y: actions beside observations, to imitate.
-            batch_size: as of Keras; of a replay too, 32 by default.
-            epochs: as of Keras.
-            verbose: as of Keras.
-            callbacks: as of Keras. What a `RunCheckpoint` among them saved is restored
-                before anything else.
-            **options: as of Keras: `steps_per_epoch`, `initial_epoch` and so on, but
-                for validation: `Evaluate` plays.
-
-        Returns:
-            Keras' record of the logs of all epochs.
-
-        Raises:
-            TypeError: if the agent does not learn from such data, or a callback is
-                none, or sets an optimizer, which the agent has to itself.
-            ValueError: if an argument is off.
-        """
+    def _check_fit(self, y: Any, options: Mapping[str, Any]) -> None:  # noqa: ARG002
         _agent_data.check_options(options)
-        _agent_data.check_callbacks(_fit_data.listed(callbacks))
-        with _fit_data.prepared(self, callbacks, options) as listed:
-            own: list[Any] = [_fit_data.EpochBeginning(self._begin_epoch)]
-            own += [x] if hasattr(x, "trajectory") and x not in listed else []
-            self._source, x, batch_size, options = _agent_data.source_of(
-                self, x, batch_size, options
+
+    @contextlib.contextmanager
+    def _reading(
+        self, x: Any, batch_size: int | None, options: dict[str, Any]
+    ) -> Iterator[tuple[Any, int | None, list[Any]]]:
+        where = "AgentModel.fit"
+        if isinstance(x, transitions.Sample | records.Trajectory):
+            raise TypeError(
+                f"`{where}`: `x` expected data of several steps; got one "
+                f"{type(x).__name__}; take `model.agent.update`, or put it into a "
+                "tf.data.Dataset"
             )
-            try:
-                return super().fit(
-                    x, y, batch_size, epochs, verbose, [*own, *listed], **options
+        self._source, own = functools.partial(_agent_data.read, self), []
+        if isinstance(x, _fit_data.Replay | fit_callbacks.Rollouts):
+            name, given = "steps_per_epoch", x
+            _fit_data.check_replay(where, "x", given, name, options.get(name))
+            if isinstance(given, _fit_data.Replay):
+                size = 32 if batch_size is None else batch_size
+                drawn = _stored.Minibatches(f"`{where}`: `x`", given, size)
+                self._source = lambda _, count: [(drawn.drawn(count), count)]
+                self._drawn = drawn
+            else:
+                self._source = lambda _, count: (
+                    (given.trajectory(self), 1) for _ in range(count)
                 )
-            finally:
-                self._source = None
+                own = [given]
+            # Keras counts steps by it, and reads none of it.
+            n_replicas = self.distribute_strategy.num_replicas_in_sync
+            x = tf.data.Dataset.from_tensors(tf.zeros([n_replicas])).repeat()
+            batch_size = None
+        try:
+            yield x, batch_size, own
+        finally:
+            self._source = self._drawn = None
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: agents are judged by playing.
@@ -311,9 +319,9 @@ class AgentModel(keras.Model):
             self.agent, info = self.agent.update(data)
         info = dict(info)
         priorities = info.pop("priorities", None)
-        if self._source is not None:
-            self._source.learned(priorities)
-        return {name: _number(name, value) for name, value in info.items()}
+        if self._drawn is not None:
+            self._drawn.learned(priorities)
+        return {k: _metrics.number("AgentModel", k, x) for k, x in info.items()}
 
     def progress(self) -> progress.Progress:
         """Returns how far training has come, in numbers.
@@ -367,6 +375,41 @@ class AgentModel(keras.Model):
         self.get_config()
         super().save(*args, **kwargs)
 
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str | None = None,  # noqa: A002
+        verbose: Any = None,  # noqa: ARG002
+        **options: Any,
+    ) -> None:
+        """Writes the policy to be served, as `tfrl.training.export_policy` does.
+
+        Args:
+            filepath: folder to create, or a file with the suffix `.tflite`.
+            format: "tf_saved_model", "litert", or None for what the path says.
+            verbose: as of Keras; nothing is printed.
+            **options: of `export_policy`; its spaces are those of `create` by default.
+
+        Raises:
+            ValueError: if the format is not that of the path, or a space is not known;
+                both, or a TypeError, as `export_policy`.
+        """
+        is_file = os.fspath(filepath).endswith(".tflite")
+        wanted = "litert" if is_file else "tf_saved_model"
+        if format not in (None, wanted):
+            raise ValueError(
+                f"`AgentModel.export`: `format` expected {wanted!r} of such a path, "
+                f"'litert' of a .tflite file; got {format!r}"
+            )
+        for name in ("observation_space", "action_space"):
+            options.setdefault(name, getattr(self.recipe, name, None))
+            if options[name] is None:
+                raise ValueError(
+                    f"`AgentModel.export`: `{name}` expected a space of a model that "
+                    "was not made by `AgentModel.create`; got None"
+                )
+        export.export_policy(self, filepath, **options)
+
     def get_config(self) -> dict[str, Any]:
         """Everything `from_config` needs.
 
@@ -374,13 +417,13 @@ class AgentModel(keras.Model):
             ValueError: if the model was not made by `create`, or what it was given
                 cannot be found again, or makes another agent.
         """
-        if self._recipe is None:
+        if self.recipe is None:
             raise ValueError(
                 "`AgentModel`: `agent` expected one that can be made again, to be "
                 "saved; got one that was made before; make the model by "
                 "`AgentModel.create`, or save the weights alone"
             )
-        return {"name": self.name, "recipe": self._recipe.described(self.agent)}
+        return {"name": self.name, "recipe": self.recipe.described(self.agent)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
@@ -408,13 +451,11 @@ class AgentModel(keras.Model):
         self.compile(**config)
 
     def _train(self, iterator: Any) -> dict[str, float]:
-        source = self._source
-        if source is None:
-            source = _agent_data.Read(iterator)
         is_over, most = True, self.steps_per_execution
         if self._steps:
             most = min(most, self._steps - self._count)
-        for experience, count in source.taken(self, most):
+        source: Any = self._source
+        for experience, count in source(iterator, most):
             for name, value in self.train_step(experience).items():
                 self._sums[name] = self._sums.get(name, 0.0) + count * value
             self.iterations.assign_add(count)
@@ -440,15 +481,4 @@ class AgentModel(keras.Model):
         )
 
     def _leaves(self) -> list[Any]:
-        own = ("env_steps", "iterations")
-        return [x for name, x in self._named.items() if name not in own]
-
-
-def _number(name: str, value: Any) -> float:
-    array = np.asarray(value)
-    if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
-        raise TypeError(
-            "`AgentModel`: `agent` expected an `update` whose info holds scalars; got "
-            f"{array.dtype} of shape {list(array.shape)} for {name!r}; reduce it"
-        )
-    return float(array)
+        return [x for name, x in self._named.items() if name not in _COUNTS]

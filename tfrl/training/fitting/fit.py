@@ -4,24 +4,30 @@
 data set comes as callbacks: `Collect`, `Rollouts`, `Evaluate`, `RunCheckpoint`.
 """
 
-import inspect
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.layers import target
 from tfrl.replay.sampling import prioritized
 from tfrl.schedules import progress
-from tfrl.training.fitting import _fit_data, _fit_saving, _fit_steps, _reports
+from tfrl.training.fitting import (
+    _fit_data,
+    _fit_saving,
+    _fit_steps,
+    _playing,
+    _reports,
+)
 
 _REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight")
 
 
 @keras.saving.register_keras_serializable("tfrl")
-class FitModel(keras.Model):
+class FitModel(_fit_data.OwnFit):
     """Trains a network by any loss of a batch, through `fit` as Keras has it.
 
         loss = mean over the batch of weights * loss_fn(model, batch)
@@ -111,11 +117,7 @@ class FitModel(keras.Model):
         _fit_data.check_strategy(tf.distribute.get_strategy())
         _fit_steps.check_network(network)
         losses = _fit_steps.checked_losses(network, loss_fn)
-        if not isinstance(target_updater, target.TargetUpdater | None):
-            raise TypeError(
-                "`FitModel`: `target_updater` expected a TargetUpdater or None; got "
-                f"{type(target_updater).__name__}; make one of network and target"
-            )
+        _fit_steps.check_updater(target_updater, network)
         checks.check_one_of("FitModel", "reduction", reduction, _REDUCTIONS)
         first = tf.nest.flatten(network)[0]
         # The network decides what is rounded; a loss scale goes by its policy.
@@ -187,8 +189,15 @@ class FitModel(keras.Model):
                 the losses need, or there is another argument, such as `loss`.
         """
         _fit_steps.check_compilation(metrics, others)
-        given = _fit_steps.checked_optimizers(self._loss_fns, optimizer)
+        names = "FitModel.compile", "steps_per_execution"
+        checks.check_whole_number(*names, steps_per_execution, low=1)
         first, *further = self._loss_fns
+        given = _fit_steps.checked_optimizers([first, *further], optimizer)
+        if further:
+            self._lone_optimizer = (
+                f"there is one for each of {[*self._loss_fns]}; give each optimizer a "
+                "schedule as its learning rate"
+            )
         super().compile(
             optimizer=given[first],
             run_eagerly=run_eagerly,
@@ -207,54 +216,37 @@ class FitModel(keras.Model):
             for name, each in self.optimizers.items():
                 each.build(self._trained(name).trainable_variables)
 
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        verbose: Any = "auto",
-        callbacks: Any = None,
-        **options: Any,
-    ) -> keras.callbacks.History:
-        """Trains; see `keras.Model.fit`, of which these are the arguments.
-
-        Args:
-            x: data as Keras takes it, or a replay, or `Rollouts`.
-            y: as of Keras.
-            batch_size: as of Keras; of a replay too, 32 by default.
-            epochs: as of Keras.
-            verbose: as of Keras.
-            callbacks: as of Keras. What a `RunCheckpoint` among them saved is restored
-                before anything else.
-            **options: as of Keras: `steps_per_epoch`, `validation_data`,
-                `validation_steps`, `initial_epoch` and so on.
-
-        Returns:
-            Keras' record of the logs of all epochs.
-
-        Raises:
-            ValueError: if a replay comes without `steps_per_epoch`, or the model is of
-                a strategy under which Keras cannot `fit`.
-        """
-        _fit_data.check_strategy(self.distribute_strategy)
+    def _check_fit(self, y: Any, options: Mapping[str, Any]) -> None:
         _fit_data.check_weights("FitModel.fit", y, options)
-        with _fit_data.prepared(self, callbacks, options) as listed:
-            own: list[Any] = [_fit_data.EpochBeginning(self._begin_epoch)]
-            own += [x] if hasattr(x, "minibatches") and x not in listed else []
-            if isinstance(x, prioritized.PrioritizedReplay):
-                size = 32 if batch_size is None else batch_size
-                own.append(_fit_data.PriorityLedger(self, x, size))
-                self._use(own[-1])
-            try:
-                x, batch_size, options = _fit_data.understood(
-                    self, x, batch_size, options
+
+    @contextlib.contextmanager
+    def _reading(
+        self, x: Any, batch_size: int | None, options: dict[str, Any]
+    ) -> Iterator[tuple[Any, int | None, list[Any]]]:
+        where, own = "FitModel.fit", []
+        if isinstance(x, _playing.Playing):
+            raise TypeError(
+                f"`{where}`: `x` expected data, or a replay; got {type(x).__name__}; "
+                "what learns from trajectories is an agent, in `AgentModel.fit`"
+            )
+        if isinstance(x, prioritized.PrioritizedReplay):
+            own = [_fit_data.PriorityLedger(self, x, batch_size or 32)]
+            self._use(own[0])
+        try:
+            if isinstance(x, _fit_data.Replay):
+                steps = options.get("steps_per_epoch")
+                x = _fit_data.drawn(where, x, batch_size, "steps_per_epoch", steps)
+                batch_size = None
+            validation = options.get("validation_data")
+            if isinstance(validation, _fit_data.Replay):
+                size = options.pop("validation_batch_size", None)
+                steps = options.get("validation_steps")
+                options["validation_data"] = _fit_data.drawn(
+                    where, validation, size, "validation_steps", steps
                 )
-                return super().fit(
-                    x, y, batch_size, epochs, verbose, [*own, *listed], **options
-                )
-            finally:
-                self._use(None)
+            yield x, batch_size, own
+        finally:
+            self._use(None)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Computes losses and reports without training; see `keras.Model.evaluate`.
@@ -284,14 +276,18 @@ class FitModel(keras.Model):
     def train_step(self, data: Any) -> dict[str, Any]:
         """Takes one step of the optimizer; `fit` compiles it."""
         with progress.progress_context(self.progress()):
+            batch = _fit_steps.unpacked(data)
             parts, gradients = {}, {}
             for name, optimizer in self.optimizers.items():
                 with tf.GradientTape() as tape:
-                    parts[name] = self._part(name, data, training=True)
+                    parts[name] = self._part(name, batch, training=True)
                     loss = optimizer.scale_loss(parts[name].share)
                 weights = self._trained(name).trainable_weights
                 gradients[name] = tape.gradient(loss, weights)
             self._tell(parts, _reports.TRAINING)
+            if self._ledger is not None:
+                told = [x.extra for x in parts.values()]
+                self._ledger.write(*_fit_steps.priorities(batch[0], *told))
             # Else one step in a few thousand takes the gradient of an early layer
             # through weights of a later one that were updated already.
             flat = [g for each in gradients.values() for g in each if g is not None]
@@ -307,7 +303,8 @@ class FitModel(keras.Model):
     def test_step(self, data: Any) -> dict[str, Any]:
         """Computes losses and reports of one batch; `evaluate` compiles it."""
         with progress.progress_context(self.progress()):
-            parts = {x: self._part(x, data, training=False) for x in self._loss_fns}
+            batch = _fit_steps.unpacked(data)
+            parts = {x: self._part(x, batch, training=False) for x in self._loss_fns}
             self._tell(parts, _reports.TESTING)
         return self.get_metrics_result()
 
@@ -332,31 +329,24 @@ class FitModel(keras.Model):
         """Returns the network that a loss trains."""
         return self.network[name] if name else self
 
-    def _part(self, name: str, data: Any, *, training: bool) -> _fit_steps.Part:
-        """Returns this replica's part of a loss."""
-        batch, weights = _fit_steps.unpacked(data)
-        loss_fn = self._loss_fns[name]
-        takes_training = "training" in inspect.signature(loss_fn).parameters
-        options = {"training": training} if takes_training else {}
-        result = _fit_steps.told(loss_fn, self, batch, **options)
-        losses, extra = _fit_steps.checked(result)
+    def _part(
+        self, name: str, batch: tuple[Any, Any], *, training: bool
+    ) -> _fit_steps.Part:
+        """Returns this replica's part of a loss of a batch with weights."""
+        data, weights = batch
+        told = _fit_steps.told(self._loss_fns[name], self, data, training)
+        network = self.network[name] if name else self.network
         over_weights = self.reduction == "mean_with_sample_weight"
-        mean = _fit_steps.Weighted(losses, weights, batch, over_weights=over_weights)
-        trained = self.network[name] if name else self.network
-        penalty = _fit_steps.penalty(trained, losses.dtype)
-        return _fit_steps.Part(mean, penalty, extra, batch)
+        return _fit_steps.part(told, weights, data, network, over_weights=over_weights)
 
     def _tell(self, parts: Mapping[str, _fit_steps.Part], phase: str) -> None:
-        """Puts what the losses told into logs and ledger."""
+        """Puts what the losses told into the logs."""
         first = next(iter(parts.values()))
-        total = tf.add_n([x.mean.mean + x.penalty for x in parts.values()])
+        total = tf.add_n([x.mean for x in parts.values()])
         tracker = next(each for each in self.metrics if each.name == "loss")
-        tracker.update_state(total, sample_weight=first.mean.total)
-        extra = _reports.joined({name: x.told for name, x in parts.items()})
-        self._reports.update(phase, extra, first.mean.weights, first.mean.total)
-        if phase == _reports.TRAINING and self._ledger is not None:
-            told = [x.extra for x in parts.values()]
-            self._ledger.write(*_fit_steps.priorities(first.batch, *told))
+        tracker.update_state(total, sample_weight=first.total)
+        extra = _reports.joined({n: (x.mean, x.extra) for n, x in parts.items()})
+        self._reports.update(phase, extra, first.weights, first.total)
 
     def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
         """Sets what share of the training an iteration is."""

@@ -19,9 +19,10 @@ those of other rooms, and Keras' own, go with them. What Keras' callbacks do wit
 | `SwapEMAWeights` | evaluates the averages if listed before `Evaluate`; `TargetUpdater` follows what trains |
 | `TerminateOnNaN` | looks at the mean loss of the epoch so far, as ever |
 
-They work in `AgentModel.fit` too, but for those that set an optimizer
-(`LearningRateScheduler`, `ReduceLROnPlateau`, `SwapEMAWeights`): agents have their own,
-and schedules for its learning rate. There `ModelCheckpoint` saves the whole agent.
+Those that set an optimizer (`LearningRateScheduler`, `ReduceLROnPlateau`,
+`SwapEMAWeights`) are refused by a `FitModel` of several and by an `AgentModel`, whose
+agent has its own: give the optimizers, or the agent, schedules. In an `AgentModel`
+`ModelCheckpoint` saves the whole agent.
 
 Order counts where one reads what another wrote: `Collect` or `Rollouts` first, then
 `Evaluate`, then what monitors, `RunCheckpoint` last.
@@ -32,10 +33,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 from gymnasium.vector import VectorEnv
 
-from tfrl.core import checks
+from tfrl._internal import checks, gym_checks
 from tfrl.layers import target
 from tfrl.replay import episodes
 from tfrl.schedules import progress, schedulers
@@ -44,11 +44,11 @@ from tfrl.training.collecting import _stored
 from tfrl.training.fitting import _fit_data, _playing
 
 
-class Collect(keras.callbacks.Callback):
+class Collect(_fit_data.StepCounter, _playing.Playing):
     """Plays environments between the steps of training and keeps what happened.
 
     After each step of the optimizer `steps_per_batch` steps are played in each
-    environment, by the network as it is then. With `steps_per_execution` of k they are
+    environment, by the policy as it is then. With `steps_per_execution` of k they are
     played k times after each execution.
 
     The logs of an epoch get `return_mean` and `length_mean` of the last 100 finished
@@ -58,30 +58,28 @@ class Collect(keras.callbacks.Callback):
         envs: vector environment.
         store: `EpisodeStore`, or a function that takes a `Trajectory` of NumPy arrays
             `[steps_per_batch, N, ...]`.
-        act: function of the network's outputs for the observations, as NumPy arrays
-            `[N, ...]`, and of a `np.random.Generator`, that returns actions `[N, ...]`.
-            Schedules called in it follow the training. None for an `AgentModel`, whose
-            agent knows how to act.
+        policy: a `tfrl.policies.Policy`, or a function from a nest of observations
+            `[N, *shape]` to actions; `FunctionPolicy(function, network=...)` acts by
+            the network that is trained. Schedules called in it follow the training.
+            None for an `AgentModel`, whose agent knows how to act.
         steps_per_batch: steps in each environment after each step of the optimizer.
         warm_up_steps: steps of experience, over all environments, to be played before
             the first batch is drawn.
-        network: what acts; that of the model by default.
-        to_env: from the actions that are kept to those that the environments take.
-        seed: of the environments and of the generator.
+        seed: of the environments and of what the policy draws.
         every_batches: plays after so many steps of the optimizer, instead of each.
 
     Raises:
-        TypeError: if `envs`, `store`, `act`, `network` or `seed` is something else.
+        TypeError: if `envs`, `store`, `policy` or `seed` is something else.
         ValueError: if a number is out of range.
 
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
         >>> store = tfrl.replay.EpisodeStore(
         ...     tf.TensorSpec([4]), tf.TensorSpec([], tf.int64), 1000, 2)
-        >>> collect = Collect(
-        ...     envs, store, lambda q_values, rng: rng.integers(2, size=len(q_values)),
-        ...     warm_up_steps=20)
         >>> network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+        >>> softmax = tfrl.policies.FunctionPolicy(
+        ...     lambda q, rng: (q + rng.gumbel(size=q.shape)).argmax(-1), network=network)
+        >>> collect = Collect(envs, store, softmax, warm_up_steps=20)
         >>> model = tfrl.training.FitModel(network, lambda model, sample: (
         ...     tf.reduce_sum(model(sample.data.observations) ** 2, axis=-1)))
         >>> model.compile("sgd")
@@ -96,15 +94,12 @@ class Collect(keras.callbacks.Callback):
         self,
         envs: VectorEnv,
         store: Any,
-        act: Callable[[Any, np.random.Generator], Any] | None = None,
+        policy: Any = None,
         steps_per_batch: int = 1,
         warm_up_steps: int = 0,
-        network: Any = None,
-        to_env: Callable[[Any], Any] | None = None,
         seed: int = 0,
         every_batches: int = 1,
     ) -> None:
-        super().__init__()
         if not (isinstance(store, episodes.EpisodeStore) or callable(store)):
             raise TypeError(
                 "`Collect`: `store` expected an EpisodeStore or a function of a "
@@ -112,111 +107,116 @@ class Collect(keras.callbacks.Callback):
             )
         checks.check_whole_number("Collect", "steps_per_batch", steps_per_batch, low=1)
         checks.check_whole_number("Collect", "warm_up_steps", warm_up_steps, low=0)
-        checks.check_whole_number("Collect", "every_batches", every_batches, low=1)
-        self._player = _playing.Player(
-            "Collect",
-            envs,
-            steps_per_batch,
-            act,
-            network=network,
-            to_env=to_env,
-            seed=seed,
+        super().__init__(
+            envs, steps_per_batch, policy, seed=seed, every_batches=every_batches
         )
         self._store, self._warm_up_steps = store, warm_up_steps
-        self._steps = _fit_data.StepCounter()
         self._every, self._batches = every_batches, 0
-
-    @property
-    def envs(self) -> VectorEnv:
-        """What is played in."""
-        return self._player.collector.envs
-
-    @property
-    def env_steps(self) -> int:
-        """Steps of experience so far, over all environments."""
-        return self._player.collector.env_steps
 
     def before_fit(self, model: Any) -> None:
         """Plays what has to be there before the first batch; `FitModel.fit` calls it.
 
         Args:
-            model: whose network acts.
+            model: that is trained.
         """
         while self.env_steps < self._warm_up_steps:
             self._collect(model)
-        self._player.tell(model)
+        self._tell_steps(model)
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """Plays what `before_fit` would have, in models without it."""
         self.before_fit(self.model)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Counts steps anew."""
-        self._steps.begin_epoch()
-
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Plays."""
-        self._batches += self._steps.passed(batch, self.params)
+        self._batches += self._steps_passed(batch)
         due, self._batches = divmod(self._batches, self._every)
         for _ in range(due):
             self._collect(self.model)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Reports."""
-        if logs is not None:
-            logs.update(self._player.logs())
-
     def state(self) -> dict[str, Any]:
-        """Returns what `RunCheckpoint` saves: environments and generators.
-
-        Returns:
-            Plain data; the store is saved for itself.
-        """
-        return {**self._player.state(), "batches": self._batches}
+        """As of `Rollouts`."""
+        return {**super().state(), "batches": self._batches}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes up where `state` was returned.
+        """As of `Rollouts`.
 
         Args:
             state: what `state()` returned.
         """
-        same = self._player.set_state(state)
+        super().set_state(state)
         self._batches = state.get("batches", 0)
-        if not same and isinstance(self._store, episodes.EpisodeStore):
+
+    def _begin_anew(self) -> None:
+        if isinstance(self._store, episodes.EpisodeStore):
             self._store.cut()
 
     def _collect(self, model: Any) -> None:
-        trajectory = self._player.play(model)
-        if not isinstance(self._store, episodes.EpisodeStore):
-            self._store(trajectory)
-            return
-        _stored.add(self._store, trajectory)
+        played = self.trajectory(model)
+        if isinstance(self._store, episodes.EpisodeStore):
+            _stored.add(self._store, played)
+        else:
+            self._store(played)
 
 
-class Evaluate(keras.callbacks.Callback):
-    """Plays whole episodes at the end of epochs to judge the network.
+class Rollouts(_playing.Playing):
+    """Plays a trajectory for every step of `AgentModel.fit`, of which it is the data.
+
+    Given to `fit` it is its own callback. The logs get what those of `Collect` get.
+
+    Args:
+        envs: vector environment of N.
+        n_steps: steps in each environment and trajectory, T.
+        policy: as of `Collect`; None for the agent, as it is then.
+        seed: of the environments and of what the policy draws.
+
+    Raises:
+        TypeError: if `envs`, `policy` or `seed` is something else.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
+        >>> model = tfrl.training.AgentModel.create(
+        ...     tfrl.agents.PPO(minibatch_size=8),
+        ...     envs.single_observation_space, envs.single_action_space)
+        >>> model.compile()
+        >>> rollouts = Rollouts(envs, n_steps=8)
+        >>> history = model.fit(rollouts, epochs=2, steps_per_epoch=2, verbose=0)
+        >>> history.history["env_steps"]
+        [32.0, 64.0]
+    """
+
+    def __init__(
+        self, envs: VectorEnv, n_steps: int = 128, policy: Any = None, seed: int = 0
+    ) -> None:
+        checks.check_whole_number("Rollouts", "n_steps", n_steps, low=1)
+        super().__init__(envs, n_steps, policy, seed=seed)
+
+
+class Evaluate(_playing.Acting):
+    """Plays whole episodes at the end of epochs to judge the policy.
 
     The logs get `val_return_mean`, `val_return_std` and `val_length_mean`, in the
     epochs in which it evaluates: the first, every `every_epochs`-th and the last.
 
     Args:
         envs: vector environment of its own.
-        act: as of `Collect`; for a greedy policy without use of the generator.
+        policy: as of `Collect`; asked for its best actions (temperature 0).
         n_episodes: how many to play.
         every_epochs: epochs between evaluations.
-        network: what acts; that of the model by default.
-        seed: of the environments and the generator, a new one for each epoch.
+        seed: of the environments and of draws, a new one for each epoch.
         stop_at: ends the training when the mean return is at least this; None does not.
 
     Raises:
-        TypeError: if `act` cannot be called, or `envs`, `network` or `seed` is
-            something else.
+        TypeError: if `envs`, `policy` or `seed` is something else.
         ValueError: if a number is out of range.
 
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
-        >>> evaluate = Evaluate(envs, lambda q_values, rng: q_values.argmax(-1), 4)
         >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+        >>> greedy = tfrl.policies.FunctionPolicy(
+        ...     lambda q_values, rng: q_values.argmax(-1), network=model)
+        >>> evaluate = Evaluate(envs, greedy, n_episodes=4)
         >>> model.compile("sgd", "mse")
         >>> history = model.fit(
         ...     np.ones([8, 4]), np.ones([8, 2]), callbacks=[evaluate], verbose=0)
@@ -227,37 +227,25 @@ class Evaluate(keras.callbacks.Callback):
     def __init__(
         self,
         envs: VectorEnv,
-        act: Callable[[Any, np.random.Generator], Any] | None = None,
+        policy: Any = None,
         n_episodes: int = 20,
         every_epochs: int = 1,
-        network: Any = None,
         seed: int = 0,
         stop_at: float | None = None,
     ) -> None:
-        super().__init__()
-        _playing.check_envs("Evaluate", envs)
-        self._acting = _playing.Acting("Evaluate", act, network)
-        checks.check_whole_number("Evaluate", "seed", seed, low=0)
-        checks.check_whole_number("Evaluate", "n_episodes", n_episodes, low=1)
-        checks.check_whole_number("Evaluate", "every_epochs", every_epochs, low=1)
+        super().__init__(
+            policy, seed=seed, n_episodes=n_episodes, every_epochs=every_epochs
+        )
+        gym_checks.check_vector("Evaluate", "envs", envs)
         self._envs, self._n_episodes = envs, n_episodes
-        self._every_epochs, self._seed = every_epochs, seed
-        self._stop_at = stop_at
+        self._every_epochs, self._stop_at = every_epochs, stop_at
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Evaluates and reports."""
-        last = epoch + 1 == self.params.get("epochs")
-        if epoch and not last and (epoch + 1) % self._every_epochs:
+        if not self._is_due(epoch, self._every_epochs):
             return
         seed = self._seed + 1_000_003 * (epoch + 1)
-        rng = np.random.default_rng(seed)
-
-        def chosen(observations: Any) -> np.ndarray:
-            actions = self._acting.chosen(self.model, observations, rng)
-            return _playing.checked_actions("Evaluate", actions, self._envs)
-
-        by_agent = self._acting.is_by_agent
-        policy: Any = self._acting.agent_of(self.model) if by_agent else chosen
+        policy = self._policy()
         played = evaluation.evaluate(policy, self._envs, self._n_episodes, seed=seed)
         if self._stop_at is not None and played.returns.mean() >= self._stop_at:
             self.model.stop_training = True
@@ -267,7 +255,7 @@ class Evaluate(keras.callbacks.Callback):
             logs["val_length_mean"] = float(played.lengths.mean())
 
 
-class UpdateTarget(keras.callbacks.Callback):
+class UpdateTarget(_fit_data.StepCounter):
     """Calls a `TargetUpdater` once for each step of the optimizer.
 
     For models that are no `FitModel`: that updates its targets itself, inside the
@@ -297,15 +285,11 @@ class UpdateTarget(keras.callbacks.Callback):
                 "`UpdateTarget`: `updater` expected a TargetUpdater; got "
                 f"{updater!r}; make one"
             )
-        self._updater, self._steps = updater, _fit_data.StepCounter()
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Counts steps anew."""
-        self._steps.begin_epoch()
+        self._updater = updater
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Updates."""
-        for _ in range(self._steps.passed(batch, self.params)):
+        for _ in range(self._steps_passed(batch)):
             self._updater()
 
 
@@ -338,35 +322,24 @@ class FollowSchedule(keras.callbacks.Callback):
     def __init__(self, schedule: Any, variable: Any, name: str | None = None) -> None:
         super().__init__()
         self._schedule = schedulers.as_scheduler(schedule)
-        known = (
-            variable == "learning_rate"
-            if isinstance(variable, str)
-            else (hasattr(variable, "assign") or callable(variable))
-        )
-        if not known:
+        self.sets_rate = isinstance(variable, str) and variable == "learning_rate"
+        self._set = getattr(variable, "assign", variable)
+        if not self.sets_rate and not callable(self._set):
             raise TypeError(
                 "`FollowSchedule`: `variable` expected a variable, a function or "
                 f'"learning_rate"; got {variable!r}; pass what is to be set'
             )
-        self._variable, self._name = variable, name
-        self._value: float = float("nan")
-
-    @property
-    def sets_rate(self) -> bool:
-        """Whether it sets the learning rate of the model's optimizer."""
-        return isinstance(self._variable, str)
+        self._name, self._value = name, float("nan")
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Sets the variable."""
         with progress.progress_context(_playing.progress_of(self.model, 0)):
             value = self._schedule()
         self._value = float(value)
-        if isinstance(self._variable, str):
+        if self.sets_rate:
             self.model.optimizer.learning_rate = value
-        elif hasattr(self._variable, "assign"):
-            self._variable.assign(value)
         else:
-            self._variable(value)
+            self._set(value)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Reports."""

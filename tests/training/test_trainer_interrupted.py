@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training._long_epochs`: signals while an agent learns."""
+"""Signals while the agent of a trainer learns."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfrl.agents import _pieces, ppo, replicated
 from tfrl.environments import vector
-from tfrl.training import _long_epochs, cadence, experience, trainer
+from tfrl.training import cadence, experience, trainer
 from tfrl.training.checkpointing import checkpoints
 
 AGENT = ppo.PPO(
@@ -68,7 +68,7 @@ def test_a_long_epoch_is_broken_off_and_repeated_to_the_bit(
 ):
     monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
     monkeypatch.setattr(_pieces, "_PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(_long_epochs, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(trainer, "_LONG_SECONDS", 0.0)
     with make_trainer(tmp_path / "whole") as whole:
         whole.run(quiet=True)
     with monkeypatch.context() as patched, make_trainer(tmp_path / "cut") as first:
@@ -85,7 +85,7 @@ def test_a_long_epoch_is_broken_off_and_repeated_to_the_bit(
 
 
 def test_a_short_epoch_is_finished(tmp_path, monkeypatch):
-    monkeypatch.setattr(_long_epochs, "_LONG_SECONDS", np.inf)
+    monkeypatch.setattr(trainer, "_LONG_SECONDS", np.inf)
     with make_trainer(tmp_path) as running:
         signal_in_piece(monkeypatch, 2)
         assert running.run(quiet=True) is None
