@@ -21,15 +21,6 @@ from tfrl.training.fitting import _fit_run, agent_model
 
 # By `Checkpointer`.
 _TAKEN = ("ckpt_dir", "global_step", "keep", "score", "self")
-# What can go wrong with the state of a part, be it damaged or of another part.
-_ERRORS = (
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    *_sealed_folder.DAMAGE,
-)
 
 
 class RunCheckpoint(keras.callbacks.Callback):
@@ -50,7 +41,9 @@ class RunCheckpoint(keras.callbacks.Callback):
     its environment steps (its minibatches, where nothing is played), and each epoch is
     a row of `metrics.csv`. Made by `AgentModel.create` the model leaves a `run.json`
     too, so that `tfrl evaluate`, `record`, `export`, `plot` and `doctor` and
-    `tfrl.rl_trainer.open_run` take the folder. `fit` resumes it, not `Trainer`.
+    `tfrl.rl_trainer.open_run` take the folder. With `Evaluate` listed before, the
+    policy of the highest mean return is kept in `best/`. `fit` resumes it, not
+    `Trainer`.
 
     A save is complete or not there, whenever the process is killed. While `fit` runs
     no other run may use the folder. List this callback last.
@@ -162,7 +155,8 @@ class RunCheckpoint(keras.callbacks.Callback):
                 variable.assign(value)
         try:
             self._restore_parts(metadata, step)
-        except _ERRORS as error:
+        except Exception as error:
+            # What parts make of a state that is damaged or not theirs can be any error.
             raise ValueError(
                 f"`RunCheckpoint`: `parts` expected {sorted(self._parts)} as they were "
                 f"saved with {self.directory / 'checkpoints' / f'step-{step}'}; got "
