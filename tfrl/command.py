@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given[0] == "train":
         return _load("rl_trainer").main(given[1:], prog="tfrl train")
     try:
-        return flags.run(flags)
+        return flags.run(flags) or 0
     except KeyboardInterrupt:
         print(f"tfrl {flags.command}: interrupted", file=sys.stderr)
         return 130
@@ -73,8 +73,12 @@ def _load(module: str) -> Any:
     return importlib.import_module(f"tfrl.{module}")
 
 
-def _evaluate(flags: argparse.Namespace) -> int:
-    with _load("rl_trainer").open_run(flags.run_dir, flags.step) as run:
+def _opened(flags: argparse.Namespace) -> Any:
+    return _load("rl_trainer").open_run(flags.run_dir, flags.step)
+
+
+def _evaluate(flags: argparse.Namespace) -> None:
+    with _opened(flags) as run:
         played = run.evaluate(flags.episodes, seed=flags.seed)
         print(
             f"after {run.step} environment steps: return {played.returns.mean():.1f} "
@@ -82,10 +86,9 @@ def _evaluate(flags: argparse.Namespace) -> int:
             f"{played.returns.min():.1f}, largest {played.returns.max():.1f}, "
             f"{len(played.returns)} episodes)"
         )
-    return 0
 
 
-def _record(flags: argparse.Namespace) -> int:
+def _record(flags: argparse.Namespace) -> None:
     path = flags.output
     if path is None:
         path = pathlib.Path(flags.run_dir) / "episode.mp4"
@@ -94,32 +97,27 @@ def _record(flags: argparse.Namespace) -> int:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     # The software renderer of Mesa that compiles by LLVM crashes beside TensorFlow's.
     os.environ.setdefault("GALLIUM_DRIVER", "softpipe")
-    with _load("rl_trainer").open_run(flags.run_dir, flags.step) as run:
+    with _opened(flags) as run:
         run.record(
             path, seed=flags.seed, max_episode_steps=flags.max_steps, resize_to=size
         )
     print(f"an episode is in {path}")
-    return 0
 
 
-def _plot(flags: argparse.Namespace) -> int:
+def _plot(flags: argparse.Namespace) -> None:
     folders = [pathlib.Path(folder) for folder in flags.run_dir]
     if flags.critic is not None:
-        return _plot_critic(flags, folders)
+        _plot_critic(flags, folders)
+        return
     # The curve of one run is that of its columns, unless something else is asked for.
     is_plain = len(folders) == 1 and flags.tag is None and flags.interval is None
     path = flags.output
     if path is None:
         path = folders[0] / ("learning_curve.png" if is_plain else "mean_curve.png")
     if is_plain:
-        metrics = folders[0] / "metrics.csv"
-        if not metrics.is_file():
-            raise ValueError(
-                "`plot`: RUN expected the folder of a run, with metrics.csv; got "
-                f"'{folders[0]}' without; correct the path"
-            )
-        _load("summaries").plot_learning_curve(
-            metrics,
+        summaries = _load("summaries")
+        summaries.plot_learning_curve(
+            summaries.read_metrics(folders[0] / "metrics.csv"),
             path,
             title=folders[0].resolve().name if flags.title is None else flags.title,
             target=flags.target,
@@ -127,7 +125,6 @@ def _plot(flags: argparse.Namespace) -> int:
     else:
         _plot_mean(flags, folders, path)
     print(f"the learning curve is in {path}")
-    return 0
 
 
 def _plot_mean(
@@ -170,7 +167,7 @@ def _environment(folder: pathlib.Path) -> str | None:
     return None if found is None else found[1]
 
 
-def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> int:
+def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> None:
     if len(folders) > 1:
         raise ValueError("`plot`: `--critic` expected one run; got more; name one")
     path = folders[0] / "critic.png" if flags.output is None else flags.output
@@ -183,22 +180,18 @@ def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> int:
     with _load("rl_trainer").open_run(folders[0]) as run:
         run.draw_critic(path, (int(i), left, right), (int(j), top, bottom))
     print(f"what the critic says is in {path}")
-    return 0
 
 
-def _export(flags: argparse.Namespace) -> int:
-    with _load("rl_trainer").open_run(flags.run_dir, flags.step) as run:
+def _export(flags: argparse.Namespace) -> None:
+    with _opened(flags) as run:
         run.export(flags.path, overwrite=flags.overwrite)
     print(f"the policy is in {flags.path}")
-    return 0
 
 
-def _verify(flags: argparse.Namespace) -> int:
-    for name, difference in (
-        _load("training").verify(flags.path, flags.tolerance).items()
-    ):
+def _verify(flags: argparse.Namespace) -> None:
+    found = _load("training").verify(flags.path, flags.tolerance)
+    for name, difference in found.items():
         print(f"{name}: as exported, within {difference:.3g}")
-    return 0
 
 
 def _doctor(flags: argparse.Namespace) -> int:
@@ -208,11 +201,8 @@ def _doctor(flags: argparse.Namespace) -> int:
     if not found:
         # A run that broke off early may have left nothing to find.
         rows = pathlib.Path(flags.run_dir) / "metrics.csv"
-        table = (
-            _load("summaries").read_metrics(rows)
-            if rows.is_file()
-            else {"env_steps": ()}
-        )
+        has_rows = rows.is_file()
+        table = _load("summaries").read_metrics(rows) if has_rows else {"env_steps": ()}
         n_steps = len(_load("training").list_steps(flags.run_dir))
         print(
             f"every number in {flags.run_dir} is finite, of events, "
@@ -248,7 +238,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("train", help="train what gin files describe")
 
-    def add(name: str, run: Callable[..., int], text: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, run: Callable[..., int | None], text: str
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False
         )

@@ -26,13 +26,18 @@ def value_of(text):
 
 def test_the_parser_tells_statements_apart():
     text = "import os\ninclude 'a.gin'\ns/hooked.a = 3\nx/m = 1\nhooked:\n  a = 2\n"
-    assert [*_gin_hooks.statements(text)] == [
-        (1, _gin_hooks.Import("os", "import os")),
-        (2, _gin_hooks.Include("a.gin")),
+    words = "`config_parser.ConfigParser` or its statements changed"
+    found = dict(_gin_hooks.statements(text))
+    assert found[1].format() == "import os" and found[1].module == "os", words
+    assert isinstance(found[1], _gin_hooks.Import), words
+    assert isinstance(found[2], _gin_hooks.Include), words
+    assert found[2].filename == "a.gin", words
+    bindings = [x for x in found.items() if isinstance(x[1], _gin_hooks.Binding)]
+    assert bindings == [
         (3, _gin_hooks.Binding("s", "hooked", "a", 3)),
         (4, _gin_hooks.Binding("x", "m", "", 1)),
         (6, _gin_hooks.Binding("", "hooked", "a", 2)),
-    ], "`config_parser.ConfigParser` or its statements changed"
+    ], words
 
 
 def test_errors_of_the_parser_tell_the_line():

@@ -18,6 +18,8 @@ _SYNTAX_ERRORS = (
 )
 
 Reference = gin.config.ConfigurableReference
+Import = config_parser.ImportStatement
+Include = config_parser.IncludeStatement
 # The scopes, joined by "/", and the full name of what is called.
 Called = tuple[str, str]
 
@@ -28,19 +30,6 @@ class GinSyntaxError(Exception):
 
 class _UnknownName(SyntaxError):
     """A reference to what nobody registered."""
-
-
-class Import(NamedTuple):
-    """A module, and the statement that imports it."""
-
-    module: str
-    text: str
-
-
-class Include(NamedTuple):
-    """A file whose statements follow."""
-
-    filename: str
 
 
 class Binding(NamedTuple):
@@ -71,14 +60,15 @@ class _Delegate(gin.config.ParserDelegate):
             raise _UnknownName(name.rpartition("/")[2]) from None
 
 
-def statements(text: str) -> Iterator[tuple[int, Import | Include | Binding]]:
+def statements(text: str) -> Iterator[tuple[int, Any]]:
     """Splits gin text.
 
     Args:
         text: gin text.
 
     Yields:
-        Numbers of lines, and what begins there.
+        Numbers of lines, and what begins there: `Import`, `Include`, `Binding`, or what
+        can be passed over.
 
     Raises:
         GinSyntaxError: if it is not of gin, or names what nobody registered.
@@ -87,13 +77,8 @@ def statements(text: str) -> Iterator[tuple[int, Import | Include | Binding]]:
     try:
         parser = config_parser.ConfigParser(text, _Delegate())
         while (found := parser.parse_statement()) is not None:
-            line = found.location.line_num
-            if isinstance(found, config_parser.ImportStatement):
-                yield line, Import(found.module, found.format())
-            elif isinstance(found, config_parser.IncludeStatement):
-                yield line, Include(found.filename)
-            elif isinstance(found, config_parser.BindingStatement):
-                yield line, Binding(*found[:4])
+            is_binding = isinstance(found, config_parser.BindingStatement)
+            yield found.location.line_num, Binding(*found[:4]) if is_binding else found
     except _SYNTAX_ERRORS as error:
         line = getattr(error, "lineno", None) or (
             1 if parser is None else parser.current_token.start[0]

@@ -113,7 +113,7 @@ def read(text: str, name: str, chain: tuple[str, ...] = ()) -> list[Statement]:
             elif isinstance(found, _gin_hooks.Import):
                 _run(found, place)
                 statements.append(found)
-            else:
+            elif isinstance(found, _gin_hooks.Binding):
                 statements.append(found._replace(place=place))
     except _gin_hooks.GinSyntaxError as error:
         reason, line, selector = error.args
@@ -132,7 +132,7 @@ def _run(statement: _gin_hooks.Import, place: str) -> None:
         with gin.unlock_config():
             importlib.import_module(statement.module)
     except ImportError as error:
-        got = f"`{statement.text}` ({' '.join(str(error).split())})"
+        got = f"`{statement.format()}` ({' '.join(str(error).split())})"
         todo = "correct the name or install it"
         raise error_at(place, "an import that works", got, todo) from error
 

@@ -118,11 +118,11 @@ it as `fast = ...`
     given = _gin_text.read_all(config_files, bindings)
     statements = [now for each in given for now in _as_now(each)]
     parsed = [each for each in statements if isinstance(each, _gin_hooks.Binding)]
-    imports = [each.text for each in statements if isinstance(each, _gin_hooks.Import)]
+    imports = [each for each in statements if isinstance(each, _gin_hooks.Import)]
     _gin_checks.check(parsed)
     clear()
     try:
-        gin.parse_config(imports)
+        gin.parse_config([each.format() for each in imports])
         for each in parsed:
             gin.bind_parameter(_gin_hooks.key(each), each.value)
         gin.finalize()

@@ -285,8 +285,10 @@ def _unpacked(path: pathlib.Path, package: str) -> dict[str, bytes]:
             first, *parts = member.name.split("/")
             if first != package or {"", ".", ".."} & set(parts):
                 raise ValueError(f"{member.name!r} is no path in {package!r}")
-            if member.isreg() and not member.issparse():
-                files[member.name] = archive.extractfile(member).read()
+            is_plain = member.isreg() and not member.issparse()
+            file = archive.extractfile(member) if is_plain else None
+            if file is not None:
+                files[member.name] = file.read()
             elif not member.isdir():
                 raise ValueError(f"{member.name!r} is no ordinary file")
     if f"{package}/__init__.py" not in files:

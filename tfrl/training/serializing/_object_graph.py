@@ -97,13 +97,12 @@ def _taken_apart(
         # A configuration or field that cannot be had raises whatever it likes.
         reason = str(error) or type(error).__name__
         raise TypeError(f"`{_place(path, value)}`: {reason}") from error
-    cls = type(value)
-    fault = f"({cls.__module__})" if parts is None else None
-    if parts and any(id(child) in path or child is value for child in parts.children):
+    fault = f"({type(value).__module__})"
+    if parts is not None:
+        if not any(id(x) in path or x is value for x in parts.children):
+            return parts
         fault = "and is inside of itself"
-    if fault is not None:
-        raise TypeError(f"`{_place(path, value)}` is of {cls.__name__} {fault}")
-    return parts
+    raise TypeError(f"`{_place(path, value)}` is of {type(value).__name__} {fault}")
 
 
 def _place(path: dict[int, tuple[Any, _object_kinds.Parts]], value: Any) -> str:
@@ -149,7 +148,7 @@ def decode(source: _lz4_frame.Unpacked) -> Any:
         >>> source.read(len(MAGIC)).tobytes() == MAGIC, decode(source)
         (True, [1, (2,)])
     """
-    (length,) = _LENGTH.unpack(source.read(_LENGTH.size))
+    (length,) = _LENGTH.unpack(source.read(_LENGTH.size).tobytes())
     source.reserve(_MEMORY_OF_TEXT * length)
     text = source.read(length).tobytes()
     refuse = _object_kinds.refuse

@@ -110,6 +110,11 @@ def plain_kind(value: Any) -> str | None:
     return next((kind for base, kind in _DERIVED if isinstance(value, base)), None)
 
 
+def parts_of(kind: str, value: Any) -> Parts:
+    """Takes an object apart whose kind is known; raises as `taken_apart`."""
+    return Parts(kind, *_KINDS[kind].apart(value))
+
+
 def taken_apart(value: Any) -> Parts | None:
     """Takes an object apart.
 
@@ -128,7 +133,7 @@ def taken_apart(value: Any) -> Parts | None:
     """
     kind = plain_kind(value)
     if kind is not None:
-        return Parts(kind, *_KINDS[kind].apart(value))
+        return parts_of(kind, value)
     found = _admitted_classes.parts_of(value)
     return None if found is None else Parts(*found)
 
@@ -293,7 +298,8 @@ def _make_bounded_spec(static: Any, items: list[Any], _: Read) -> tf.TensorSpec:
     # Others would be widened to the shape, be it however large.
     if not all(type(x) is np.ndarray and x.shape == sizes for x in items):
         raise ValueError("bounds of a spec are no arrays of its shape")
-    return specs.BoundedTensorSpec(shape, tf.as_dtype(dtype), *items, name)
+    minimum, maximum = items
+    return specs.BoundedTensorSpec(shape, tf.as_dtype(dtype), minimum, maximum, name)
 
 
 def _static(apart: Callable[[Any], Any], make: Any, cls: type | None = None) -> _Kind:

@@ -82,14 +82,15 @@ def from_json(text: str | bytes) -> Any:
 def _encode(value: Any, place: str) -> Any:
     if _object_kinds.is_leaf(value):
         return value
-    if _object_kinds.plain_kind(value) not in _KNOWN:
+    kind = _object_kinds.plain_kind(value)
+    if kind is None or kind not in _KNOWN:
         raise TypeError(
             f"`to_json`: `{place}` expected None, bool, int, float, str, bytes, list, "
             f"tuple, dict, a numpy array or scalar; got {type(value).__name__}; "
             "convert it first"
         )
     try:
-        kind, static, children, data = _object_kinds.taken_apart(value)
+        _, static, children, data = _object_kinds.parts_of(kind, value)
     except TypeError as error:
         raise TypeError(f"`to_json`: `{place}`: {error}; convert it first") from error
     if kind == "dict":
