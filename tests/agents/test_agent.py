@@ -18,18 +18,18 @@ def test_every_agent_keeps_the_protocol(config: agents.AgentConfig):
         seed=3,
     )
     assert isinstance(agent, pytree.PyTreeNode)
-    for member in ("policy", "sample_actions", "update"):
+    for member in ("policy", "update"):
         assert hasattr(agent, member)
     observations = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
-    first = agent.sample_actions(observations, seed=1)
+    first = agent.policy.act(observations, seed=1).actions
     assert first.dtype == np.int64 and set(first) == {5, 6}
-    np.testing.assert_array_equal(first, agent.sample_actions(observations, seed=1))
-    assert not np.array_equal(first, agent.sample_actions(observations, seed=2))
-    greedy = agent.sample_actions(observations, temperature=0.0)
+    np.testing.assert_array_equal(first, agent.policy.act(observations, seed=1).actions)
+    assert not np.array_equal(first, agent.policy.act(observations, seed=2).actions)
+    greedy = agent.policy.act(observations, temperature=0.0).actions
     best = np.argmax(agent.policy.parameters(observations), -1) + 5
     np.testing.assert_array_equal(greedy, best)
     with pytest.raises(ValueError, match="`temperature` expected"):
-        agent.sample_actions(observations, temperature=-0.5)
+        agent.policy.act(observations, temperature=-0.5)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)

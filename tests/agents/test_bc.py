@@ -180,7 +180,7 @@ def test_the_policy_serves_other_learners():
     learner = learner.replace(policy=learner.policy.replace(state=state))
     observations = make_batch()["observations"]
     np.testing.assert_array_equal(
-        learner.sample_actions(observations, temperature=0.0),
+        learner.policy.act(observations, temperature=0.0).actions,
         agent.sample_actions(observations, temperature=0.0),
     )
 

@@ -68,7 +68,7 @@ def test_learns_which_arm_pays_and_leaves_the_old_agent():
     observations = np.ones((T, N, 2), np.float32)
     ended = np.ones((T, N), bool)
     for seed in range(40):
-        actions = agent.sample_actions(observations.reshape(-1, 2), seed=seed)
+        actions = agent.policy.act(observations.reshape(-1, 2), seed=seed).actions
         actions = actions.reshape(T, N).astype(np.int32)
         rewards = actions.astype(np.float32)
         agent, _ = agent.update(

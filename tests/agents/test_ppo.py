@@ -6,7 +6,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import _pieces, ppo
+from tfrl.agents import _on_policy, _pieces, ppo
 from tfrl.core import compile, records
 from tfrl.schedules import progress
 
@@ -143,7 +143,7 @@ def test_every_kind_of_action_updates_finitely(space, squash):
     assert all(np.isfinite(value).all() for value in info.values())
     for name, value in params_of(updated).items():
         assert np.isfinite(value).all() and not np.array_equal(value, before[name])
-    actions = updated.sample_actions(np.zeros((5, 3), np.float32), seed=1)
+    actions = updated.policy.act(np.zeros((5, 3), np.float32), seed=1).actions
     assert all(space.contains(action) for action in actions)
 
 
@@ -241,12 +241,12 @@ def test_linear_schedules_reach_zero_and_target_kl_stops_early():
 
 def test_one_trace_for_all_updates_and_agents_of_a_kind():
     make_agent(**MINIBATCHES).update(make_trajectory(gym.spaces.Discrete(3)))
-    before = compile.trace_count(ppo._compiled_update)
+    before = compile.trace_count(_on_policy._compiled_update)
     for seed in range(2):
         agent = make_agent(seed=seed, **MINIBATCHES)
         for step in range(4):
             agent, _ = agent.update(make_trajectory(gym.spaces.Discrete(3), step))
-    assert before > 0 and compile.trace_count(ppo._compiled_update) == before
+    assert before > 0 and compile.trace_count(_on_policy._compiled_update) == before
 
 
 @pytest.mark.parametrize("target_kl", [None, 2e-3], ids=["all steps", "early stop"])
@@ -287,7 +287,7 @@ def test_learns_which_arm_pays():
     observations = np.ones((T, N, 3), np.float32)
     ended = np.ones((T, N), bool)
     for seed in range(30):
-        actions = agent.sample_actions(observations.reshape(-1, 3), seed=seed)
+        actions = agent.policy.act(observations.reshape(-1, 3), seed=seed).actions
         actions = actions.reshape(T, N).astype(np.int32)
         agent, _ = agent.update(
             records.Trajectory(
@@ -300,7 +300,7 @@ def test_learns_which_arm_pays():
                 valid=ended,
             )
         )
-    assert agent.sample_actions(observations[0], temperature=0.0).numpy().all()
+    assert agent.policy.act(observations[0], temperature=0.0).actions.numpy().all()
     logits = agent.policy.parameters(observations[0])
     assert tf.nn.softmax(logits)[0, 1] > 0.9
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 import training_workers
 
 from tfrl.agents import (
+    _on_policy,
     _pieces,
     gradient_transforms,
     policy_gradient,
@@ -122,6 +123,8 @@ def test_a_step_is_that_of_the_weighted_global_batch(two):
 )
 def test_two_replicas_equal_one(two, config):
     alone, shared, counts = make_agent(config), make_agent(config), []
+    function = replicated._function(two, _on_policy._update)
+    before = function.experimental_get_tracing_count()
     for seed in range(3):
         trajectory = make_trajectory(seed)
         alone, expected = alone.update(trajectory)
@@ -132,9 +135,7 @@ def test_two_replicas_equal_one(two, config):
     if isinstance(config, ppo.PPO):
         # The divergence stops both after the same steps, some before the last.
         assert all(one == two for one, two in counts) and min(counts)[0] < 9
-    update = {"PPO": ppo, "PolicyGradient": policy_gradient}[type(config).__name__]
-    function = replicated._function(two, update._update)
-    assert function.experimental_get_tracing_count() == 1
+    assert function.experimental_get_tracing_count() == before + 1
 
 
 @pytest.mark.parametrize("agent", ["ppo", "policy_gradient"])
@@ -230,6 +231,29 @@ def test_take_steps_needs_rows_for_each_replica(two):
     )
     with two.scope(), pytest.raises(ValueError, match="7"):
         replicated.run_update(update, state, batches)
+
+
+@pytest.mark.parametrize(
+    "info", [None, {"loss": None}, object()], ids=["none", "in it", "other"]
+)
+def test_an_info_is_of_numbers(info):
+    state, _, batches, *_ = quadratic()
+
+    def loss_fn(state, params, rows):
+        return tf.reduce_mean(state(rows["x"], params=params)), info
+
+    with pytest.raises(ValueError, match="`loss_fn` expected to return a loss and an"):
+        replicated.take_steps(state, loss_fn, batches)
+
+
+def test_plain_numbers_are_an_info():
+    state, _, batches, *_ = quadratic()
+
+    def loss_fn(state, params, rows):
+        return tf.reduce_mean(state(rows["x"], params=params)), {"one": 1, "half": 0.5}
+
+    _, info = replicated.take_steps(state, loss_fn, batches)
+    assert (float(info["one"]), float(info["half"])) == (1.0, 0.5)
 
 
 def test_a_compiled_update_is_traced_once_for_one_shape():

@@ -337,6 +337,7 @@ def test_bad_updates():
         (lambda params: state(x, params=params), False, "a scalar loss; got shape"),
         (lambda params: tf.reduce_sum(state(x)), False, "to depend on its argument"),
         (lambda params: tf.ones(()), True, "a pair of loss and info"),
+        (lambda params: (1.0, 2.0, 3.0), True, "a pair of loss and info"),
         (
             lambda params: (
                 tf.reduce_sum(state(x, params=params)),

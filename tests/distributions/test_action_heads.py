@@ -511,3 +511,46 @@ def test_parameters_are_floating(space):
             call(tf.zeros([1, head.n_outputs], tf.int32))
         with pytest.raises(ValueError, match="Head`: `parameters` must have shape"):
             call(tf.zeros([]))
+
+
+STORED = {
+    "discrete": (S.Discrete(3), np.zeros(4, np.int64)),
+    "multi": (S.MultiDiscrete([3, 2]), np.zeros([4, 2], np.int64)),
+    "binary": (S.MultiBinary(3), np.zeros([4, 3], np.int8)),
+    "table": (S.MultiBinary((2, 2)), np.zeros([4, 2, 2], np.int8)),
+    "box": (S.Box(-1.0, 1.0, (2,)), np.zeros([4, 2], np.float32)),
+}
+
+
+@pytest.mark.parametrize(("space", "actions"), STORED.values(), ids=STORED)
+def test_stored_actions_are_one_for_each_row(space, actions):
+    head = action_heads.action_head(space)
+    parameters = np.zeros([4, head.n_outputs], np.float32)
+    for log_prob in (head.log_prob, head.host_log_prob, tf.function(head.log_prob)):
+        assert log_prob(parameters, actions).shape == (4,)
+        for other in (actions[..., None], actions[:1], actions[:, None]):
+            with pytest.raises(ValueError, match="Head`: `actions` must have shape"):
+                log_prob(parameters, other)
+
+
+@pytest.mark.parametrize("name", ["discrete", "multi", "binary", "table"])
+def test_stored_choices_are_options(name):
+    space, actions = STORED[name]
+    head = action_heads.action_head(space)
+    parameters = np.zeros([4, head.n_outputs], np.float32)
+    for log_prob in (head.log_prob, head.host_log_prob):
+        with pytest.raises(TypeError, match="`actions` expected integers"):
+            log_prob(parameters, actions + 0.5)
+        flags = log_prob(parameters, actions.astype(bool))
+        np.testing.assert_array_equal(flags, log_prob(parameters, actions))
+    for wrong in (actions - 1, actions + 5):
+        with pytest.raises(ValueError, match="`actions` expected choices from 0 on"):
+            head.host_log_prob(parameters, wrong)
+
+
+def test_a_batch_of_unknown_rows_has_log_probs():
+    head = action_heads.action_head(S.Discrete(3))
+    specs = [tf.TensorSpec([None, 3]), tf.TensorSpec([None], tf.int32)]
+    log_prob = tf.function(head.log_prob, input_signature=specs)
+    found = log_prob(np.zeros([4, 3], np.float32), np.zeros(4, np.int32))
+    np.testing.assert_allclose(found, [-np.log(3)] * 4, rtol=1e-6)

@@ -128,3 +128,35 @@ def test_epsilon_greedy_refuses_what_does_not_fit():
             function(values, 0.1, np.zeros([2, 3], bool))
     with pytest.raises(TypeError, match="`epsilon_greedy_logits`: `values` expected a"):
         action_heads.epsilon_greedy_logits([1, 2], 0.1)
+
+
+@pytest.mark.parametrize("function", [action_heads.epsilon_greedy_logits, None])
+@pytest.mark.parametrize("epsilon", [-0.1, 1.5, np.nan, np.array([0.5, 2.0], "f")])
+def test_shares_of_random_actions_are_shares(function, epsilon):
+    function = function or heads.epsilon_greedy_logits
+    with pytest.raises(ValueError, match="`epsilon_greedy_logits`: `epsilon` expected"):
+        function(np.zeros([2, 3], np.float32), epsilon)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 3), (5, 3), (4, 1, 3), ()], ids=str)
+def test_masks_are_one_for_all_rows_or_one_for_each(shape):
+    mask, values = np.ones(shape, bool), np.zeros([4, 3], np.float32)
+    press = action_heads.action_head(S.Discrete(3))
+    nested = action_heads.action_head(S.Tuple([S.Discrete(3)]))
+    for call in (
+        *(press.masked, press.host_masked, nested.masked, nested.host_masked),
+        lambda values, mask: action_heads.epsilon_greedy_logits(values, 0.1, mask),
+        lambda values, mask: heads.epsilon_greedy_logits(values, 0.1, mask),
+    ):
+        with pytest.raises(ValueError, match=r"`mask` must have shape \[..., 3\]"):
+            call(values, mask)
+        for fitting in (np.array([True, False, True]), np.ones([4, 3], np.int8)):
+            assert np.shape(call(values, fitting)) == (4, 3)
+
+
+def test_masks_of_unknown_rows_are_taken():
+    head = action_heads.action_head(S.Discrete(2))
+    unknown = [tf.TensorSpec([None, 2]), tf.TensorSpec([None, 2], tf.bool)]
+    masked = tf.function(head.masked, input_signature=unknown)
+    found = masked(np.zeros([3, 2], np.float32), np.array([[True, False]] * 3))
+    np.testing.assert_array_equal(head.mode(found), [0, 0, 0])

@@ -127,21 +127,21 @@ def test_newer_weights_do_not_retrace():
     ],
     ids=["discrete", "multi discrete", "box", "squashed"],
 )
-def test_sample_actions(space, kwargs):
+def test_drawn_actions(space, kwargs):
     policy = new_policy(S.Box(-1.0, 1.0, (3,)), space, **kwargs)
     observations = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    actions = policy.sample_actions(observations, seed=3)
+    actions = policy.act(observations, seed=3).actions
     assert actions.dtype == space.dtype
     assert isinstance(actions, np.ndarray)
     assert all(space.contains(np.asarray(action)) for action in actions)
-    np.testing.assert_array_equal(policy.sample_actions(observations, seed=3), actions)
-    other = policy.sample_actions(observations, seed=4)
+    np.testing.assert_array_equal(policy.act(observations, seed=3).actions, actions)
+    other = policy.act(observations, seed=4).actions
     assert np.any(other != actions)
-    greedy = policy.sample_actions(observations, temperature=0.0)
+    greedy = policy.act(observations, temperature=0.0).actions
     head = policy.head
     best = head.to_env(head.mode(policy.parameters(observations)))
     np.testing.assert_allclose(greedy, best, rtol=1e-4, atol=1e-6)
-    assert policy.sample_actions(observations).shape == actions.shape
+    assert policy.act(observations).actions.shape == actions.shape
 
 
 @pytest.mark.parametrize("temperature", [-1.0, np.nan, np.inf])
@@ -159,14 +159,14 @@ def test_observations_that_are_not_finite_are_refused(bad, normalize):
     policy = new_policy(NEST, S.Discrete(2), normalize_observations=normalize)
     observations = batch_of(NEST, 2)
     tensors = tf.nest.map_structure(tf.constant, observations)
-    wanted = policy.sample_actions(tensors, seed=0)
+    wanted = policy.act(tensors, seed=0).actions
     observations["position"][1, 0] = bad
     message = "`act`: `observations` expected finite numbers"
     for given in (observations, tf.nest.map_structure(tf.constant, observations)):
         with pytest.raises(ValueError, match=message):
-            policy.sample_actions(given, seed=0)
+            policy.act(given, seed=0)
     # Rows do not touch each other in a graph, which looks at no values.
-    found = tf.function(policy.sample_actions)(observations, seed=0)
+    found = tf.function(lambda x: policy.act(x, seed=0).actions)(observations)
     assert found[0] == wanted[0]
 
 
@@ -201,14 +201,14 @@ def test_without_optimizer_keeps_what_acts():
 
 def test_observations_may_be_lists():
     policy = new_policy(S.Box(-1.0, 1.0, (3,)), S.Discrete(2))
-    found = policy.sample_actions([[0.5, 0.0, 1]], seed=0)
-    expected = policy.sample_actions(np.array([[0.5, 0.0, 1.0]], "f"), seed=0)
+    found = policy.act([[0.5, 0.0, 1]], seed=0).actions
+    expected = policy.act(np.array([[0.5, 0.0, 1.0]], "f"), seed=0).actions
     np.testing.assert_array_equal(found, expected)
     where = "`act`: `observations` must"
     with pytest.raises(ValueError, match=where + r" have shape \['B', 3\].*\(1, 2\)"):
-        policy.sample_actions([[0.0, 1.0]], seed=0)
+        policy.act([[0.0, 1.0]], seed=0)
     with pytest.raises(TypeError, match=where + " be an array of numbers"):
-        policy.sample_actions([["a", "b", "c"]], seed=0)
+        policy.act([["a", "b", "c"]], seed=0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -220,4 +220,4 @@ def test_no_images_give_no_actions(dtype):
     finally:
         keras.config.set_dtype_policy(before)
     none = np.zeros((0, 36, 36, 3), np.uint8)
-    assert policy.sample_actions(none, seed=0).shape == (0,)
+    assert policy.act(none, seed=0).actions.shape == (0,)

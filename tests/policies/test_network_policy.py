@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl import agents, policies
 from tfrl.agents import dqn, ppo
+from tfrl.core import records
 from tfrl.policies import host_policy
 
 S = gym.spaces
@@ -117,3 +119,22 @@ def test_acting_on_numpy_asks_nothing_of_tensorflow(kind, temperature, monkeypat
     for name in ("constant", "convert_to_tensor", "function"):
         monkeypatch.setattr(tf, name, None)
     assert isinstance(policy.act(x, **options).actions, np.ndarray)
+
+
+@pytest.mark.parametrize("learner", [None, 3, "TrainState"])
+@pytest.mark.parametrize("kind", ["ActorCriticPolicy", "ActionValuePolicy"])
+def test_a_learner_is_a_function(kind, learner):
+    with pytest.raises(TypeError, match=f"`{kind}.create`: `learner` expected a func"):
+        getattr(policies, kind).create(BOX, S.Discrete(3), learner=learner)
+
+
+def test_an_agent_without_an_optimizer_says_so():
+    agent = ppo.PPO(hidden_units=(8,), minibatch_size=2).create(BOX, S.Discrete(3))
+    state = agents.TrainState.create(agent.policy.state.model_def)
+    agent = agent.replace(policy=agent.policy.replace(state=state))
+    flags = np.zeros((2, 1), bool)
+    x, rewards = observations_of(2)[:, None], np.ones((2, 1), np.float32)
+    actions = np.zeros((2, 1), np.int32)
+    trajectory = records.Trajectory(x, actions, rewards, flags, flags, x, ~flags)
+    with pytest.raises(ValueError, match="`tx` expected an optimizer"):
+        agent.update(trajectory)

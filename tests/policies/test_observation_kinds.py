@@ -158,7 +158,7 @@ def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
     )
     env.reset(seed=0)
     seen = np.stack([env.step(0)[0] for _ in range(3)])
-    assert policy.sample_actions(seen, seed=0).shape == (3,)
+    assert policy.act(seen, seed=0).actions.shape == (3,)
     assert len(policy.state.model_def.encoder.images) == 1
     assert policy.dense_layers() is None, "no twin without TensorFlow"
     if channels == (3,):
@@ -173,5 +173,5 @@ def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
         training.export_policy(agent, tmp_path / "policy", *spaces)
         loaded = tf.saved_model.load(str(tmp_path / "policy"))
         actions = loaded.signatures["serving_default"](observations=tf.constant(seen))
-        right = agent.sample_actions(seen, temperature=0.0)
+        right = agent.policy.act(seen, temperature=0.0).actions
         np.testing.assert_array_equal(actions["actions"], right)

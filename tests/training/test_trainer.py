@@ -14,7 +14,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import ppo
+from tfrl.agents import _on_policy, ppo
 from tfrl.core import compile
 from tfrl.environments import vector
 from tfrl.schedules import progress, schedulers
@@ -72,10 +72,10 @@ def assert_same(first, second):
 
 
 def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
-    before = compile.trace_count(ppo._compiled_update)
+    before = compile.trace_count(_on_policy._compiled_update)
     agent = dataclasses.replace(SMALL, gamma=0.123)
     running, played = train(tmp_path, agent=agent)
-    assert compile.trace_count(ppo._compiled_update) - before == 1
+    assert compile.trace_count(_on_policy._compiled_update) - before == 1
     assert played.returns.shape == (2,)
     assert running.epoch == 6 and running.env_steps == 6 * 2 * 16
     metrics = run_log.read_metrics(tmp_path / "metrics.csv")
@@ -482,9 +482,9 @@ def test_memory_stays_flat_over_200_000_steps(tmp_path):
             sizes.append(process.memory_info().rss)
 
         running._save = measure
-        before = compile.trace_count(ppo._compiled_update)
+        before = compile.trace_count(_on_policy._compiled_update)
         running.run(quiet=True)
-        assert compile.trace_count(ppo._compiled_update) - before == 1
+        assert compile.trace_count(_on_policy._compiled_update) - before == 1
         assert running.env_steps >= 200_000
     steps = np.arange(len(sizes)) * 50 * 8 * 32
     settled = slice(len(sizes) // 4, None)

@@ -8,18 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-_CONVOLUTIONS = (
-    keras.layers.Conv1D,
-    keras.layers.Conv2D,
-    keras.layers.Conv3D,
-    keras.layers.Conv1DTranspose,
-    keras.layers.Conv2DTranspose,
-    keras.layers.Conv3DTranspose,
-    keras.layers.DepthwiseConv1D,
-    keras.layers.DepthwiseConv2D,
-    keras.layers.SeparableConv1D,
-    keras.layers.SeparableConv2D,
-)
 # Looking through the layers takes longer than many an update should wait.
 _known: weakref.WeakKeyDictionary[keras.layers.Layer, float] = (
     weakref.WeakKeyDictionary()
@@ -44,7 +32,8 @@ def by_xla(*args: Any) -> bool:
         >>> by_xla(tfrl.agents.TrainState.create(image))
         False
     """
-    return not _on_cpu() or not any(map(_is_convolutional, _models(args)))
+    models = [x for x in _models(args) if isinstance(x, keras.layers.Layer)]
+    return not _on_cpu() or not any(math.isinf(row_work(x)) for x in models)
 
 
 def _models(nest: Any) -> list[Any]:
@@ -66,10 +55,6 @@ def _on_cpu() -> bool:
     return all(x.device_type == "CPU" for x in tf.config.list_logical_devices())
 
 
-def _is_convolutional(model: Any) -> bool:
-    return isinstance(model, keras.layers.Layer) and math.isinf(row_work(model))
-
-
 def row_work(layer: keras.layers.Layer) -> float:
     """Returns multiplications per row, forwards; of convolutions infinity.
 
@@ -82,7 +67,8 @@ def row_work(layer: keras.layers.Layer) -> float:
     """
     known = _known.get(layer)
     if known is None:
-        convolutional = any(isinstance(x, _CONVOLUTIONS) for x in _layers(layer))
+        # Convolutions of every kind have one.
+        convolutional = any(hasattr(x, "kernel_size") for x in _layers(layer))
         known = math.inf if convolutional else float(layer.count_params())
         _known[layer] = known
     return known

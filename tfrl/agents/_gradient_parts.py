@@ -99,12 +99,10 @@ class Clip(Part):
     by: str
 
     def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        if self.by == "value":
-            return tf.nest.map_structure(
-                lambda grad: tf.clip_by_value(grad, -self.limit, self.limit), grads
-            ), state
         flat = tf.nest.flatten(grads)
-        if self.by == "norm":
+        if self.by == "value":
+            clipped = [tf.clip_by_value(x, -self.limit, self.limit) for x in flat]
+        elif self.by == "norm":
             clipped = gradients.clip_by_norms(flat, self.limit)
         else:
             clipped, _ = gradients.clip_by_global_norm(flat, self.limit)
@@ -149,11 +147,8 @@ class ScaleByAdam(Part):
             root = tf.sqrt(square / second + self.eps_root)
             return mean / first / (root + self.eps)
 
-        return tf.nest.map_structure(scaled, mu, nu), {
-            "count": count,
-            "mu": mu,
-            "nu": nu,
-        }
+        state = {"count": count, "mu": mu, "nu": nu}
+        return tf.nest.map_structure(scaled, mu, nu), state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,12 +166,7 @@ class ScaleByLearningRate(Part):
         dtype = _widest(tf.nest.flatten(params))
         return {"learning_rate": tf.constant(self.learning_rate, dtype)}
 
-    def update(
-        self,
-        grads: Any,
-        state: dict,
-        params: Any,
-    ) -> tuple[Any, dict]:
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
         return _scaled(grads, -state["learning_rate"]), state
 
 
@@ -280,13 +270,7 @@ def dense_gradients(grads: Any, params: Any) -> Any:
     """
     where = "`dense_gradients`: `grads` expected"
     like = grads if params is None else params
-    try:
-        tf.nest.assert_same_structure(grads, like)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{where} the nest of `params`; got another one; differentiate with "
-            f"respect to all of them: {error}"
-        ) from error
+    check_nest(f"{where} the nest of `params`, of all of them", grads, like)
 
     def dense(grad: Any, param: Any) -> tf.Tensor:
         if param is None:
@@ -305,6 +289,26 @@ def dense_gradients(grads: Any, params: Any) -> Any:
         return tf.cast(grad, param.dtype)
 
     return tf.nest.map_structure(dense, grads, like)
+
+
+def check_nest(expected: str, given: Any, like: Any) -> None:
+    """Raises unless two nests are alike.
+
+    Args:
+        expected: function, argument and what is expected, for the message.
+        given: nest of the argument.
+        like: nest that it is to be like.
+
+    Raises:
+        ValueError: if they differ in structure.
+
+    Example:
+        >>> check_nest("`update`: `grads` expected another", {"a": 1}, {"a": 0})
+    """
+    try:
+        tf.nest.assert_same_structure(given, like)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{expected}; got another one: {error}") from error
 
 
 def _moving_average(average: Any, values: Any, decay: float) -> Any:

@@ -146,39 +146,35 @@ def check_same_answers(
     """
     names = variable_names(layer)
 
-    def answer(of: keras.layers.Layer, arguments: Mapping[str, Any]) -> list[tf.Tensor]:
+    def answer(of: keras.layers.Layer, arguments: Mapping[str, Any]) -> Any:
+        """Arrays; or why there are none, as such numbers need not be what it takes."""
         given = dict(arguments)
         first = [given.pop("")] if "" in given else []
-        call = LayerApply(of, names)
-        outputs, _ = call(params, extra, *first, training=False, **given)
-        leaves = tf.nest.flatten(outputs, expand_composites=True)
-        return [tf.convert_to_tensor(leaf) for leaf in leaves]
+        try:
+            call = LayerApply(of, names)
+            outputs, _ = call(params, extra, *first, training=False, **given)
+            leaves = tf.nest.flatten(outputs, expand_composites=True)
+            return [tf.convert_to_tensor(leaf) for leaf in leaves]
+        except Exception as error:
+            return f": {' '.join(str(error).split()):.200}"
 
-    fault, asked = "", 0
-    specs = _input_specs(layer)
-    for length, arguments in _random_batches(specs) if specs else []:
-        if asked not in (0, length):
-            break
-        try:
-            wanted = answer(layer, arguments)
-        except Exception as error:
-            # Such numbers, or so many, need not be what the layer takes.
-            fault = f": {' '.join(str(error).split()):.200}"
+    fault, asked = "", False
+    for arguments in _random_batches(_input_specs(layer)):
+        wanted = answer(layer, arguments)
+        if isinstance(wanted, str):
+            fault = wanted
             continue
-        asked = length
-        try:
-            same = _alike(answer(other, arguments), wanted)
-            got = "" if same else "other ones"
-        except Exception as error:
-            got = f"none: {' '.join(str(error).split()):.200}"
-        if got and not _alike(answer(layer, arguments), wanted):
+        asked, found = True, answer(other, arguments)
+        if _alike(found, wanted):
+            continue
+        got = f"none{found}" if isinstance(found, str) else "other ones"
+        if not _alike(answer(layer, arguments), wanted):
             got = "some that change from call to call, so that nothing can be compared"
-        if got:
-            raise ValueError(
-                f"`to_keras`: expected the configuration of {layer.name!r} to make "
-                f"another with the same answers; got {got}; let `get_config` return "
-                "all arguments of the constructor, with their values"
-            )
+        raise ValueError(
+            f"`to_keras`: expected the configuration of {layer.name!r} to make another "
+            f"with the same answers; got {got}; let `get_config` return all arguments "
+            "of the constructor, with their values"
+        )
     if not asked:
         raise ValueError(
             "`to_keras`: `model_def` expected to answer a random batch of the shape "
@@ -389,33 +385,30 @@ def _input_specs(layer: keras.layers.Layer) -> dict[str, Any]:
     }
 
 
-def _random_batches(specs: Any) -> Iterator[tuple[int, Any]]:
-    """Lengths of free axes with batches of numbers, and of zeros and ones."""
-    flat = tf.nest.flatten(specs)
-    is_free = any(None in spec.shape[1:] for spec in flat if spec.shape.rank)
+def _random_batches(specs: Any) -> Iterator[Any]:
+    """Batches of numbers, and of zeros and ones; free axes are short, then long."""
     rng = np.random.default_rng(0)
-    for length in (8, 128) if is_free else (8,):
+    for length in (8, 128) if specs else ():
         for draw in (rng.standard_normal, functools.partial(rng.integers, 0, 2)):
-            leaves = []
-            for spec in flat:
+
+            def leaf(spec: Any, length: int = length, draw: Any = draw) -> tf.Tensor:
                 sizes = [length if size is None else size for size in spec.shape]
                 if sizes and spec.shape[0] is None:
                     sizes[0] = 3
                 values = tf.constant(draw(size=sizes))
                 is_text = spec.dtype == tf.string
-                leaves.append(
-                    tf.as_string(values) if is_text else tf.cast(values, spec.dtype)
-                )
-            yield length, tf.nest.pack_sequence_as(specs, leaves)
+                return tf.as_string(values) if is_text else tf.cast(values, spec.dtype)
+
+            yield tf.nest.map_structure(leaf, specs)
 
 
-def _alike(found: list[tf.Tensor], wanted: list[tf.Tensor]) -> bool:
+def _alike(found: Any, wanted: list[tf.Tensor]) -> bool:
     """Whether outputs are equal but for the last digits."""
-    if len(found) != len(wanted):
+    if isinstance(found, str):
+        return False
+    if [(x.dtype, x.shape) for x in found] != [(y.dtype, y.shape) for y in wanted]:
         return False
     for x, y in zip(found, wanted, strict=True):
-        if (x.dtype, x.shape) != (y.dtype, y.shape):
-            return False
         if not x.dtype.is_floating:
             if not np.array_equal(x.numpy(), y.numpy()):
                 return False

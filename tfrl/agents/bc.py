@@ -9,13 +9,9 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import (
-    _hyper_parameters,
-    gradient_transforms,
-    replicated,
-    train_state,
-)
-from tfrl.core import checks, pytree, random
+from tfrl._internal import checks
+from tfrl.agents import _hyper_parameters, replicated, train_state
+from tfrl.core import pytree, random
 from tfrl.distributions import action_heads
 from tfrl.policies import actor_critic
 from tfrl.schedules import progress as progresses
@@ -58,13 +54,7 @@ class BC:
     log_std: float = 0.0
 
     def __post_init__(self) -> None:
-        _hyper_parameters.check("BC", "learning_rate", self.learning_rate)
-        if self.max_gradient_norm is not None:
-            checks.check_positive("BC", "max_gradient_norm", self.max_gradient_norm)
-        units = checks.check_whole_numbers(
-            "BC", "hidden_units", self.hidden_units, low=1
-        )
-        object.__setattr__(self, "hidden_units", units)
+        _hyper_parameters.check_settings(self, optional=("max_gradient_norm",))
 
     def create(
         self,
@@ -95,20 +85,8 @@ class BC:
                 `network` do not fit.
             TypeError: if a space is of an unsupported kind, or `network` no model.
         """
-        tx = gradient_transforms.adam(_hyper_parameters.first(self.learning_rate))
-        if self.max_gradient_norm is not None:
-            clip = gradient_transforms.clip_by_global_norm(self.max_gradient_norm)
-            tx = gradient_transforms.chain(clip, tx)
-        policy = actor_critic.ActorCriticPolicy.create(
-            observation_space,
-            action_space,
-            learner=functools.partial(train_state.TrainState.create, tx=tx),
-            network=network,
-            hidden_units=self.hidden_units,
-            activation=self.activation,
-            squash=self.squash,
-            log_std=self.log_std,
-            seed=seed,
+        policy = _hyper_parameters.actor_critic_of(
+            self, observation_space, action_space, network, seed
         )
         if not isinstance(
             policy.head, action_heads.CategoricalHead | action_heads.NormalHead
@@ -210,10 +188,8 @@ class BCAgent(pytree.PyTreeNode):
         if self.learning_rate is not None:
             rate = (self.learning_rate, "constant")
             rates = _hyper_parameters.at(progress, learning_rate=rate)
-            opt_state = gradient_transforms.with_learning_rate(
-                learner.model.opt_state, rates["learning_rate"]
-            )
-            learner = learner.replace(model=learner.model.replace(opt_state=opt_state))
+            model = _hyper_parameters.with_rate(learner.model, rates["learning_rate"])
+            learner = learner.replace(model=model)
         agent, info = replicated.run_update(
             _compiled_update, learner, observations, actions
         )
@@ -246,27 +222,25 @@ class BCAgent(pytree.PyTreeNode):
             ValueError: if `temperature` is negative or not finite, or, eagerly, if an
                 observation is not finite.
         """
+        where = "BCAgent.sample_actions"
         if self._is_created:
             temperature = 0.0 if argmax else temperature
-            return self.policy.sample_actions(
+            return self.policy.act(
                 observations, seed=seed, temperature=temperature
-            )
-        for leaf in [] if tf.inside_function() else tf.nest.flatten(observations):
-            if np.issubdtype(np.asarray(leaf).dtype, np.floating):
-                checks.check_finite("BCAgent.sample_actions", "observations", leaf)
-        checks.check_within(
-            "BCAgent.sample_actions", "temperature", temperature, 0.0, np.inf
+            ).actions
+        for leaf in tf.nest.flatten(observations):
+            checks.check_finite(where, "observations", leaf)
+        checks.check_within(where, "temperature", temperature, 0.0, np.inf)
+        checks.check_finite(where, "temperature", temperature)
+        greedy = argmax or (
+            not tf.is_symbolic_tensor(temperature) and float(temperature) == 0.0
         )
-        checks.check_finite("BCAgent.sample_actions", "temperature", temperature)
-        known = tf.executing_eagerly() or not tf.is_tensor(temperature)
-        greedy = argmax or (known and float(temperature) == 0.0)
         model = self.model.replace(opt_state=())
-        acting = self.replace(model=model.lent(), learning_rate=None)
         return _compiled_actions(
-            acting,
+            self.replace(model=model.lent(), learning_rate=None),
             observations,
             random.new_seed(0 if greedy else seed),
-            tf.cast(1.0 if greedy else temperature, tf.float32),
+            tf.cast(temperature, tf.float32),
             greedy,
         )
 
@@ -274,7 +248,9 @@ class BCAgent(pytree.PyTreeNode):
 def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
     """Returns observations and actions of a batch that can be learned from."""
     where, names = "`BCAgent.update`: `batch` expected", ("observations", "actions")
-    given = batch if isinstance(batch, Mapping) else _Attributes(batch)
+    given = batch
+    if not isinstance(batch, Mapping):
+        given = {name: getattr(batch, name) for name in names if hasattr(batch, name)}
     missing = [name for name in names if name not in given]
     if missing:
         raise ValueError(
@@ -297,19 +273,6 @@ def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
     if n_axes == 1:
         return tf.nest.map_structure(lambda x: x[None], (observations, actions))
     return observations, actions
-
-
-class _Attributes:
-    """A record's attributes as a mapping's items."""
-
-    def __init__(self, record: Any) -> None:
-        self._record = record
-
-    def __contains__(self, name: str) -> bool:
-        return hasattr(self._record, name)
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self._record, name)
 
 
 def _check_actions(where: str, head: Any, actions: Any) -> None:
@@ -343,9 +306,7 @@ def _check_actions(where: str, head: Any, actions: Any) -> None:
 
 
 def _row_shape(head: Any) -> tuple[int, ...]:
-    if isinstance(head, action_heads.NormalHead):
-        return head.shape
-    return () if head is None or head.scalar else (len(head.n_choices),)
+    return () if head is None else head.shape
 
 
 def _bounds(head: Any) -> tuple[Any, Any]:
@@ -357,8 +318,7 @@ def _bounds(head: Any) -> tuple[Any, Any]:
         low, high = (np.reshape(x, head.shape) for x in (head.low, head.high))
         slack = 1e-6 * (high - low)  # of a recording in another dtype
         return low - slack, high + slack
-    starts = head.starts[0] if head.scalar else np.array(head.starts)
-    sizes = head.n_choices[0] if head.scalar else np.array(head.n_choices)
+    starts, sizes = (np.reshape(x, head.shape) for x in (head.starts, head.n_choices))
     return starts, starts + sizes - 1
 
 

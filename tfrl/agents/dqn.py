@@ -1,21 +1,15 @@
 """Deep Q-learning: double, duelling, prioritised, of several steps."""
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import (
-    _hyper_parameters,
-    _pieces,
-    gradient_transforms,
-    replicated,
-    train_state,
-)
-from tfrl.core import checks, pytree, records
+from tfrl._internal import checks
+from tfrl.agents import _hyper_parameters, _pieces, replicated
+from tfrl.core import pytree, records
 from tfrl.losses import temporal_difference
 from tfrl.policies import action_value
 from tfrl.replay.sampling import transitions
@@ -50,7 +44,7 @@ class DQN:
         tau: share that the copy takes over; 1 copies all.
         huber_delta: error from which on the loss grows linearly; None is squared all
             the way.
-        max_gradient_norm: global norm to which gradients are clipped.
+        max_gradient_norm: global norm to which gradients are clipped; None for free.
         hidden_units: of the network.
         activation: of the network.
 
@@ -75,29 +69,25 @@ class DQN:
     target_period: int = 250
     tau: float = 1.0
     huber_delta: float | None = 1.0
-    max_gradient_norm: float = 10.0
+    max_gradient_norm: float | None = 10.0
     hidden_units: tuple[int, ...] = (64, 64)
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        _hyper_parameters.check("DQN", "learning_rate", self.learning_rate)
+        _hyper_parameters.check_settings(
+            self,
+            positive=("tau",),
+            optional=("max_gradient_norm", "huber_delta"),
+            shares=("tau",),
+        )
         if not callable(self.epsilon):
             checks.check_within("DQN", "epsilon", self.epsilon, 0.0, 1.0)
         checks.check_whole_number("DQN", "target_period", self.target_period, low=1)
-        checks.check_within("DQN", "tau", self.tau, 0.0, 1.0)
-        checks.check_positive("DQN", "tau", self.tau)
         for name in ("double", "dueling"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(
                     f"`DQN`: `{name}` expected a bool; got {getattr(self, name)!r:.80}"
                 )
-        for name in ("max_gradient_norm", "huber_delta"):
-            if getattr(self, name) is not None:
-                checks.check_positive("DQN", name, getattr(self, name))
-        units = checks.check_whole_numbers(
-            "DQN", "hidden_units", self.hidden_units, low=1
-        )
-        object.__setattr__(self, "hidden_units", units)
 
     def create(
         self,
@@ -123,14 +113,10 @@ class DQN:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if the outputs of `network` do not fit.
         """
-        tx = gradient_transforms.chain(
-            gradient_transforms.clip_by_global_norm(self.max_gradient_norm),
-            gradient_transforms.adam(_hyper_parameters.first(self.learning_rate)),
-        )
         policy = action_value.ActionValuePolicy.create(
             observation_space,
             action_space,
-            learner=functools.partial(train_state.TrainState.create, tx=tx),
+            learner=_hyper_parameters.learner(self),
             network=network,
             hidden_units=self.hidden_units,
             activation=self.activation,
@@ -196,12 +182,8 @@ class DQNAgent(pytree.PyTreeNode):
         """
         data, weights = _checked(sample)
         replicated.check_rows("DQN.update", "batch_size", weights.shape[-1])
-        config = self.config
-        hyper = _hyper_parameters.at(
-            progress,
-            learning_rate=(config.learning_rate, "constant"),
-            epsilon=(config.epsilon, "constant"),
-        )
+        names = ("learning_rate", "epsilon")
+        hyper = _hyper_parameters.settings_at(self.config, progress, names)
         rank = len(weights.shape)
         if rank == 1:
             data, weights = tf.nest.map_structure(lambda x: x[None], (data, weights))
@@ -257,18 +239,14 @@ def _update(
     hyper: dict[str, tf.Tensor],
 ) -> tuple[DQNAgent, dict, tf.Tensor]:
     """Takes K gradient steps; returns the agent, means of the info, and errors."""
-    config, state = agent.config, agent.policy.state
+    config = agent.config
     data, weights = tf.nest.map_structure(tf.convert_to_tensor, (data, weights))
     normalize = agent.policy.normalize
     data = data._replace(
         observations=normalize(data.observations),
         next_observations=normalize(data.next_observations),
     )
-    state = state.replace(
-        opt_state=gradient_transforms.with_learning_rate(
-            state.opt_state, hyper["learning_rate"]
-        )
-    )
+    state = _hyper_parameters.with_rate(agent.policy.state, hyper["learning_rate"])
 
     def body(k: tf.Tensor, states: Any, target: Any, sums: Any, errors: Any) -> tuple:
         rows = tf.nest.map_structure(lambda x: x[k], (data, weights))
@@ -277,9 +255,8 @@ def _update(
             return _loss(config, state, params, target, *part)
 
         before = states.state
-        errors = errors.write(
-            k, _errors(config, before, before.params, target, rows[0])
-        )
+        found = _compared(config, before, before.params, target, rows[0])
+        errors = errors.write(k, found[1] - found[0])
         states, info = states.apply_loss_fn(loss_fn, rows)
         # The count of the state begins at 1 and is that of the next step.
         state = states.state
@@ -308,27 +285,22 @@ def _update(
 _compiled_update = replicated.compiled_update(_update)
 
 
-def _targets(
+def _compared(
     config: DQN, state: Any, params: Any, target: Any, rows: records.Transition
-) -> tf.Tensor:
-    later = state(rows.next_observations, params=target)
-    if not config.double:
-        return temporal_difference.q_learning_target(
-            rows.rewards, rows.discounts, later
-        )
-    chooser = state(rows.next_observations, params=params)
-    return temporal_difference.double_q_target(
-        rows.rewards, rows.discounts, later, tf.stop_gradient(chooser)
-    )
-
-
-def _errors(
-    config: DQN, state: Any, params: Any, target: Any, rows: records.Transition
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Values of the actions taken, and what they are to be."""
     values = temporal_difference.q_taken(
         state(rows.observations, params=params), rows.actions
     )
-    return _targets(config, state, params, target, rows) - values
+    later = state(rows.next_observations, params=target)
+    if not config.double:
+        return values, temporal_difference.q_learning_target(
+            rows.rewards, rows.discounts, later
+        )
+    chooser = state(rows.next_observations, params=params)
+    return values, temporal_difference.double_q_target(
+        rows.rewards, rows.discounts, later, tf.stop_gradient(chooser)
+    )
 
 
 def _loss(
@@ -339,10 +311,7 @@ def _loss(
     rows: records.Transition,
     weights: tf.Tensor,
 ) -> tuple[tf.Tensor, dict]:
-    values = temporal_difference.q_taken(
-        state(rows.observations, params=params), rows.actions
-    )
-    targets = _targets(config, state, params, target, rows)
+    values, targets = _compared(config, state, params, target, rows)
     losses = temporal_difference.td_loss(values, targets, config.huber_delta).loss
     loss = tf.reduce_mean(weights * losses)
     return loss, {

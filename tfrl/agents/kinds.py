@@ -1,12 +1,14 @@
 """What an object computes, told by the methods it has.
 
-    policy               `act`, `sample_actions`, or `dist_params` and `mode`
+    policy               `act`, `sample_actions`, or `dist_params` and `mode`; or an
+                         attribute `policy` that has `act`
     Q-function           `q_values` of 1 or 2 arguments, or `critic` of 2
     V-function           `values` or `critic` of 1
     reward function      `rewards` of 2
     transition model     `next_observations` of 2
-    stochastic           `sample_actions`, `dist_params`, `distribution`; or a Keras
-                         model that ends in such a layer, if only by one output
+    stochastic           `sample_actions`, `dist_params`, `distribution`; a policy with
+                         `has_log_probs`; or a Keras model that ends in a stochastic
+                         layer, if only by one output
 
 Arguments are those without a default, observations first, then actions. An object may
 also say it itself, by an attribute `kinds`, a collection of the words "policy",
@@ -36,9 +38,10 @@ def is_policy(obj: Any) -> bool:
         >>> is_policy(Still()), is_policy(Still), is_policy(print)
         (True, False, False)
     """
-    says, has = _reader(obj)
-    acts = has("act") or has("sample_actions") or has("dist_params", "mode")
-    return says("policy") or acts
+    draws = _has(obj, "dist_params") and _has(obj, "mode")
+    return (
+        draws or _has(_policy_of(obj), "act") or _is(obj, "policy", ["sample_actions"])
+    )
 
 
 def is_qfunction(obj: Any) -> bool:
@@ -58,9 +61,7 @@ def is_qfunction(obj: Any) -> bool:
         >>> is_qfunction(Table()), is_vfunction(Table())
         (True, False)
     """
-    says, has = _reader(obj)
-    takes = has("q_values", arity=1) or has("q_values", arity=2)
-    return says("qfunction") or takes or has("critic", arity=2)
+    return _is(obj, "qfunction", ["q_values", 1], ["q_values", 2], ["critic", 2])
 
 
 def is_reward_function(obj: Any) -> bool:
@@ -81,8 +82,7 @@ def is_reward_function(obj: Any) -> bool:
         >>> is_reward_function(cost)
         True
     """
-    says, has = _reader(obj)
-    return says("reward_function") or has("rewards", arity=2)
+    return _is(obj, "reward_function", ["rewards", 2])
 
 
 def is_stochastic(obj: Any) -> bool:
@@ -101,9 +101,10 @@ def is_stochastic(obj: Any) -> bool:
         >>> is_stochastic(keras.layers.Dense(2))
         False
     """
-    says, has = _reader(obj)
-    names = ("sample_actions", "dist_params", "distribution")
-    if says("stochastic") or any(has(name) for name in names):
+    names = ["sample_actions"], ["dist_params"], ["distribution"]
+    if _is(obj, "stochastic", *names):
+        return True
+    if getattr(_policy_of(obj), "has_log_probs", False) is True:
         return True
     layers = getattr(obj, "layers", None)
     if not isinstance(layers, list) or not layers:
@@ -131,8 +132,7 @@ def is_transition_model(obj: Any) -> bool:
         >>> is_transition_model(Line())
         True
     """
-    says, has = _reader(obj)
-    return says("transition_model") or has("next_observations", arity=2)
+    return _is(obj, "transition_model", ["next_observations", 2])
 
 
 def is_vfunction(obj: Any) -> bool:
@@ -150,24 +150,24 @@ def is_vfunction(obj: Any) -> bool:
         >>> is_vfunction(model), is_vfunction({})
         (True, False)
     """
-    says, has = _reader(obj)
-    takes = has("values", arity=1) or has("critic", arity=1)
-    return says("vfunction") or takes
+    return _is(obj, "vfunction", ["values", 1], ["critic", 1])
 
 
-def _reader(obj: Any) -> tuple[Callable[[str], bool], Callable[..., bool]]:
-    """What tells whether `obj` says it is of a kind, and whether it has methods."""
-    is_class = inspect.isclass(obj)
-    told = () if is_class else getattr(obj, "kinds", ())
-    words = told if isinstance(told, set | frozenset | tuple | list) else ()
+def _policy_of(obj: Any) -> Any:
+    """The policy that an agent acts by, or the object itself."""
+    return getattr(obj, "__dict__", {}).get("policy", obj)
 
-    def has(*names: str, arity: int | None = None) -> bool:
-        methods = [None if is_class else getattr(obj, name, None) for name in names]
-        return all(
-            callable(method) and arity in (None, _arity(method)) for method in methods
-        )
 
-    return lambda kind: kind in words, has
+def _is(obj: Any, kind: str, *methods: list[Any]) -> bool:
+    """Whether an object says that it is of a kind, or has one of some methods."""
+    told = () if inspect.isclass(obj) else getattr(obj, "kinds", ())
+    says = isinstance(told, set | frozenset | tuple | list) and kind in told
+    return says or any(_has(obj, *method) for method in methods)
+
+
+def _has(obj: Any, name: str, arity: int | None = None) -> bool:
+    method = None if inspect.isclass(obj) else getattr(obj, name, None)
+    return callable(method) and arity in (None, _arity(method))
 
 
 def _arity(function: Callable[..., Any]) -> int | None:

@@ -212,7 +212,7 @@ class ReplicatedState(pytree.PyTreeNode):
 
         def step(state: train_state.TrainState, part: Any, axis: str | None) -> Any:
             return state.apply_loss_fn(
-                loss_fn=lambda params: loss_fn(state, params, part),
+                loss_fn=lambda params: _numbers(loss_fn(state, params, part)),
                 pmap_axis=axis,
                 has_aux=True,
             )
@@ -229,6 +229,17 @@ class ReplicatedState(pytree.PyTreeNode):
         leaves, info = tf.distribute.get_strategy().run(replica, (self.values, shares))
         values = tf.nest.pack_sequence_as(self.values, leaves)
         return self.replace(values=values), replicas.unreplicate(info)
+
+
+def _numbers(found: Any) -> Any:
+    """What a loss function returned, its numbers as tensors."""
+    try:
+        return tf.nest.map_structure(tf.convert_to_tensor, found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`apply_loss_fn`: `loss_fn` expected to return a loss and an info, a nest "
+            f"of scalars; got {found!r:.80}"
+        ) from error
 
 
 def take_steps(

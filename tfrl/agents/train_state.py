@@ -1,6 +1,7 @@
 """A model, its parameters, its optimizer and its step, in one immutable record."""
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -9,14 +10,17 @@ import tensorflow as tf
 
 from tfrl.agents import (
     _gradient_parts,
-    _loss_info,
-    _shared_networks,
     _stateless,
     gradient_transforms,
     keras_optimizers,
 )
 from tfrl.core import pytree
 from tfrl.distribute import replicas
+
+# Networks that traces know, by architecture and strategy.
+_networks: weakref.WeakValueDictionary[Any, keras.layers.Layer] = (
+    weakref.WeakValueDictionary()
+)
 
 
 class TrainState(pytree.PyTreeNode):
@@ -218,14 +222,27 @@ class TrainState(pytree.PyTreeNode):
     def lent(self) -> Self:
         """Returns the state on the network that compiled functions know it by.
 
-        States of one architecture share what is compiled, though each has a network of
-        its own; see `returned`.
+        A trace is known by the network that it calls, not by the values of the weights.
+        States of one architecture lend a compiled function the same network, which
+        nobody else can reach, and take their own again afterwards; see `returned`.
+        Networks that do not tell their `architecture`, and those in a graph, are used
+        as they are.
         """
-        return _shared_networks.lent(self)
+        network = self.model_def
+        if not hasattr(network, "architecture") or not tf.executing_eagerly():
+            return self
+        # A strategy makes variables of its own.
+        apply_fn: Any = self.apply_fn
+        key = network.architecture, tf.distribute.get_strategy()
+        shared = _networks.get(key)
+        if shared is None:
+            shared = _networks[key] = _stateless.rebuilt(network)
+        apply_fn = _stateless.LayerApply(shared, apply_fn.names)
+        return self.replace(model_def=shared, apply_fn=apply_fn)
 
     def returned(self, owner: Self) -> Self:
         """Returns a state that was `lent` a network on that of `owner`."""
-        return _shared_networks.returned(self, owner)
+        return self.replace(model_def=owner.model_def, apply_fn=owner.apply_fn)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         # Private names must fail at once: copy and pickle ask for them before there
@@ -309,7 +326,7 @@ class TrainState(pytree.PyTreeNode):
         params = tf.nest.map_structure(tf.identity, self.params)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(params)
-            loss, info = _loss_info.loss_and_info(loss_fn(params), has_aux)
+            loss, info = _loss_and_info(loss_fn(params), has_aux)
         grads = tape.gradient(loss, params)
         if all(grad is None for grad in tf.nest.flatten(grads)):
             raise ValueError(
@@ -321,7 +338,13 @@ class TrainState(pytree.PyTreeNode):
         extra = self.extra_variables
         if isinstance(info, Mapping) and "extra_variables" in info:
             info = dict(info)
-            extra = _loss_info.checked_extra(info.pop("extra_variables"), extra)
+            extra = info.pop("extra_variables")
+            _gradient_parts.check_nest(
+                "`TrainState.apply_loss_fn`: info's `extra_variables` expected the "
+                "nest that `state(..., mutable=True)` returns",
+                extra,
+                self.extra_variables,
+            )
         if pmap_axis is not None:
             grads, info, extra = _replica_means(grads, info, extra)
         state = self.apply_gradients(grads=grads, extra_variables=extra)
@@ -355,13 +378,12 @@ def target_update(model: TrainState, target: TrainState, tau: Any) -> TrainState
             f"`target_update`: `tau` expected a number in [0, 1]; got {tau!r}; "
             "1 copies the parameters"
         )
-    try:
-        tf.nest.assert_same_structure(model.params, target.params)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "`target_update`: `target` expected the parameter names of `model`; got "
-            f"others; create both states from one layer: {error}"
-        ) from error
+    _gradient_parts.check_nest(
+        "`target_update`: `target` expected the parameter names of `model`, as of "
+        "states of one layer",
+        target.params,
+        model.params,
+    )
 
     def mixed(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
         share = tf.cast(tau, old.dtype) if tf.is_tensor(tau) else tau
@@ -390,6 +412,26 @@ def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform
             f"optimizer; got {tx!r:.80}; make one of `gradient_transforms`"
         )
     return tx
+
+
+def _loss_and_info(result: Any, has_aux: bool) -> tuple[tf.Tensor, Any]:
+    """The scalar loss and the info, `()` without `has_aux`, of a loss function."""
+    where = "`TrainState.apply_loss_fn`: `loss_fn` expected to return"
+    info: Any = ()
+    if has_aux:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ValueError(
+                f"{where} a pair of loss and info, as `has_aux=True` says; got "
+                f"{result!r:.80}; return `loss, info`"
+            )
+        result, info = result
+    loss = tf.convert_to_tensor(result)
+    if loss.shape.rank != 0:
+        raise ValueError(
+            f"{where} a scalar loss; got shape {loss.shape}; take the mean, or pass "
+            "`has_aux=True` for a pair"
+        )
+    return loss, info
 
 
 def _replica_means(grads: Any, info: Any, extra: Any) -> tuple[Any, Any, Any]:

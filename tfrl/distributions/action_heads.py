@@ -6,6 +6,7 @@ what `env.step` takes: clipped or squashed to the bounds, of the space's dtype. 
 are hashable configuration without weights; their methods `host_...` need no TensorFlow.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -17,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, random, spaces, specs
+from tfrl._internal import checks
+from tfrl.core import random, spaces, specs
 from tfrl.distributions import _squash, masked, product, squashed
 from tfrl.host import heads
 
@@ -28,6 +30,7 @@ tfd = tfp.distributions
 _NODES = np.linspace(-5.0, 5.0, 48)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 _MAX_CHOICES = 2**20
+_cut = functools.partial(tf.split, axis=-1)
 
 
 class _InTensorFlow:
@@ -43,10 +46,6 @@ class _InTensorFlow:
         """Returns the most probable raw action, the first of equals."""
         return self.distribution(parameters).mode()
 
-    def log_prob(self, parameters: tf.Tensor, actions: Any) -> tf.Tensor:
-        """Returns the log-mass or log-density of raw actions, `[...]`."""
-        return self.distribution(parameters).log_prob(actions)
-
     def entropy(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the entropy in nats, `[...]`."""
         return self.distribution(parameters).entropy()
@@ -54,16 +53,23 @@ class _InTensorFlow:
     def _given(self: Any, parameters: Any) -> tf.Tensor:
         parameters = tf.convert_to_tensor(parameters)
         checks.check_floating(type(self).__name__, "parameters", parameters)
-        if parameters.shape.rank is not None:
-            self._check_width(parameters.shape.as_list())
+        self._check_width(_known(parameters.shape))
         return parameters
 
-    def _given_mask(self: Any, mask: Any) -> tf.Tensor:
+    def _given_mask(self: Any, mask: Any, parameters: tf.Tensor) -> tf.Tensor:
         mask = tf.convert_to_tensor(mask)
-        shape = [None] if mask.shape.rank is None else mask.shape.as_list()
-        self._check_mask(np.dtype(mask.dtype.as_numpy_dtype), shape)
+        dtype = np.dtype(mask.dtype.as_numpy_dtype)
+        self._check_mask(dtype, _known(mask.shape), _known(parameters.shape))
         # LiteRT splits no bools.
         return tf.cast(mask, tf.int32)
+
+    def _given_actions(
+        self: Any, actions: Any, parameters: Any, inner: Any, dtype: Any = None
+    ) -> tf.Tensor:
+        actions = tf.convert_to_tensor(actions, dtype_hint=dtype)
+        shape = _known(tf.convert_to_tensor(parameters).shape)
+        self._check_actions(_known(actions.shape), shape, inner)
+        return actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +107,7 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
     def env_distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the TFP distribution of the environment's actions, of int32 or int64.
 
-        Raises:
-            ValueError: if there are not `n_outputs` parameters.
-            TypeError: if they are not floating.
+        Raises: as of `distribution`.
         """
         dtype = tf.int64 if self.dtype == "int64" else tf.int32
         return self._choices(parameters, self.starts, dtype)
@@ -121,7 +125,7 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
             ]
             padded = [
                 tf.pad(part, [*outer, end], constant_values=-np.inf)
-                for part, end in zip(self._split(logits), ends, strict=True)
+                for part, end in zip(_cut(logits, self.n_choices), ends, strict=True)
             ]
             logits = tf.stack(padded, axis=-2)
             if self.table:
@@ -137,8 +141,11 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
             return choice
         return tfd.Independent(choice, reinterpreted_batch_ndims=len(self.shape))
 
-    def _split(self, values: tf.Tensor) -> list[tf.Tensor]:
-        return tf.split(values, self.n_choices, axis=-1)
+    def log_prob(self, parameters: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Returns the log-mass of raw actions, bools or integers from 0 on, `[...]`."""
+        actions = self._given_actions(actions, parameters, self.shape)
+        self._check_choices(np.dtype(actions.dtype.as_numpy_dtype))
+        return self.distribution(parameters).log_prob(tf.cast(actions, tf.int32))
 
     def masked(self, parameters: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns logits of which those of forbidden options are -inf.
@@ -146,8 +153,9 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
         They get no gradient, as of `MaskedCategorical`. The mask is bool or integers,
         `[..., n_options]`.
         """
-        logits, mask = self._given(parameters), self._given_mask(mask)
-        choices = zip(self._split(logits), self._split(mask), strict=True)
+        logits = self._given(parameters)
+        mask = self._given_mask(mask, logits)
+        choices = zip(*(_cut(x, self.n_choices) for x in (logits, mask)), strict=True)
         allowed = [masked.MaskedCategorical(*x).logits_parameter() for x in choices]
         return tf.concat(allowed, axis=-1)
 
@@ -256,7 +264,9 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
 
     def log_prob(self, parameters: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Returns the log-density of raw actions, `[...]`."""
-        log_probs = self.distribution(parameters).log_prob(actions)
+        known, inner = self._given(parameters), [len(self.low)]
+        actions = self._given_actions(actions, known, inner, known.dtype)
+        log_probs = self.distribution(known).log_prob(actions)
         if self.squash:
             log_probs -= tf.reduce_sum(self._log_slope(actions), axis=-1)
         return log_probs
@@ -280,7 +290,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
 
     def masked(self, parameters: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the parameters: there is nothing that a mask `[..., 0]` forbids."""
-        self._given_mask(mask)
+        self._given_mask(mask, self._given(parameters))
         return parameters
 
     def tempered(self, parameters: tf.Tensor, temperature: Any) -> tf.Tensor:
@@ -357,24 +367,13 @@ class CompositeHead(heads.NumpyComposite, _InTensorFlow):
         """Returns the `Product` of the parts' distributions of actions."""
         return product.Product(self._packed(self._each("env_distribution", parameters)))
 
-    def _split(self, parameters: tf.Tensor) -> list[tf.Tensor]:
-        free, last = zip(*self._sizes, strict=True)
-        pieces = tf.split(self._given(parameters), [*free, *last], axis=-1)
-        pairs = zip(pieces, pieces[len(free) :], strict=False)
-        return [tf.concat(pair, axis=-1) for pair in pairs]
-
     def _joined(self, parameters: list[tf.Tensor]) -> tf.Tensor:
-        pairs = [
-            tf.split(given, sizes, axis=-1)
-            for given, sizes in zip(parameters, self._sizes, strict=True)
-        ]
-        free, last = zip(*pairs, strict=True)
-        return tf.concat([*free, *last], axis=-1)
+        return self._host_joined(parameters, _cut, tf.concat)
 
     def _each(self, method: str, parameters: Any, *columns: Any) -> list[Any]:
         """Calls a method of all parts with their parameters, and one of each column."""
-        rows = zip(self.parts, self._split(parameters), *columns, strict=True)
-        return [getattr(part, method)(*arguments) for part, *arguments in rows]
+        given = self._host_split(self._given(parameters), _cut, tf.concat)
+        return self._of_parts(method, given, *columns)
 
     def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> Any:
         """Draws a nest of raw actions with an int32 `[2]` seed."""
@@ -401,7 +400,8 @@ class CompositeHead(heads.NumpyComposite, _InTensorFlow):
         the parts; see `CategoricalHead.masked`.
         """
         sizes = [part.n_options for part in self.parts]
-        masks = tf.split(self._given_mask(mask), sizes, axis=-1)
+        parameters = self._given(parameters)
+        masks = tf.split(self._given_mask(mask, parameters), sizes, axis=-1)
         return self._joined(self._each("masked", parameters, masks))
 
     def tempered(self, parameters: tf.Tensor, temperature: Any) -> tf.Tensor:
@@ -411,13 +411,11 @@ class CompositeHead(heads.NumpyComposite, _InTensorFlow):
 
     def to_env(self, actions: Any) -> Any:
         """Turns a nest of raw actions into the environment's."""
-        pairs = zip(self.parts, self._unpacked(actions), strict=True)
-        return self._packed([part.to_env(action) for part, action in pairs])
+        return self._packed(self._of_parts("to_env", self._unpacked(actions)))
 
     def from_env(self, actions: Any) -> Any:
         """Turns a nest of the environment's actions into raw ones."""
-        pairs = zip(self.parts, self._unpacked(actions), strict=True)
-        return self._packed([part.from_env(action) for part, action in pairs])
+        return self._packed(self._of_parts("from_env", self._unpacked(actions)))
 
 
 def epsilon_greedy_logits(values: Any, epsilon: Any, mask: Any = None) -> tf.Tensor:
@@ -433,14 +431,16 @@ def epsilon_greedy_logits(values: Any, epsilon: Any, mask: Any = None) -> tf.Ten
     Args:
         values: floating `[..., n]`, of all options.
         epsilon: in [0, 1], `[]` or `[...]`.
-        mask: `[..., n]` bool or integers, the options that are allowed; None for all.
+        mask: `[..., n]` or `[n]` of bool or integers, the options that are allowed;
+            None for all.
 
     Returns:
         `[..., n]`, of the dtype of `values`.
 
     Raises:
         TypeError: if `values` are not floating, or `mask` neither bool nor of integers.
-        ValueError: if `mask` does not fit or a known row of it allows nothing.
+        ValueError: if a number `epsilon` is out of [0, 1], or if `mask` does not fit or
+            a known row of it allows nothing.
 
     Example:
         >>> tf.exp(epsilon_greedy_logits([1.0, 3.0], 0.5)).numpy().tolist()
@@ -453,8 +453,12 @@ def epsilon_greedy_logits(values: Any, epsilon: Any, mask: Any = None) -> tf.Ten
     values = checks.as_tensor(where, "values", values)
     checks.check_floating(where, "values", values)
     checks.check_rank(where, "values", values, at_least=1)
+    checks.check_within(where, "epsilon", epsilon, 0.0, 1.0)
     allowed = tf.ones_like(values)
     if mask is not None:
+        if values.shape[-1:].is_fully_defined():
+            head = CategoricalHead((values.shape[-1],), (0,), True, "int32")
+            mask = head._given_mask(mask, values)
         values = masked.MaskedCategorical(values, mask).logits_parameter()
         allowed = tf.cast(values > -np.inf, values.dtype)
     explored = tf.cast(epsilon, values.dtype)[..., None]
@@ -507,10 +511,8 @@ def action_head(
     if init_scale is not None:
         checks.check_within(where, "init_scale", init_scale, min_scale, math.inf)
     if isinstance(action_space, gym.Space):
-        try:
+        with contextlib.suppress(TypeError):  # of kinds that have no head either
             spec = spaces.spec_from_space(action_space)
-        except TypeError as error:
-            raise _no_head(action_space) from error
     head = _head_of(spec, squash, init_scale, min_scale)
     if squash and not head.has_log_std:
         raise _no_squash(action_space)
@@ -528,7 +530,11 @@ def _head_of(spec: Any, squash: bool | None, *scales: Any) -> Any:
     bounded = isinstance(spec, specs.BoundedTensorSpec)
     floating = isinstance(spec, tf.TensorSpec) and spec.dtype.is_floating
     if not (floating or (bounded and spec.dtype.is_integer)):
-        raise _no_head(spec)
+        raise TypeError(
+            "`action_head`: `action_space` expected Discrete, MultiDiscrete, "
+            "MultiBinary, Box, Dict or Tuple, or specs of floats and of bounded "
+            f"integers; got {spec!r}; wrap the space"
+        )
     checks.check_known_shape("action_head", "action_space", spec)
     if 0 in spec.shape:
         raise _empty(spec)
@@ -564,14 +570,6 @@ def _normal_of(spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
     return NormalHead(*bounds, shape, spec.dtype.name, squash, *scales)
 
 
-def _no_head(given: Any) -> TypeError:
-    return TypeError(
-        "`action_head`: `action_space` expected Discrete, MultiDiscrete, MultiBinary, "
-        "Box, Dict or Tuple, or specs of floats and of bounded integers; got "
-        f"{given!r}; wrap the space"
-    )
-
-
 def _empty(given: Any) -> ValueError:
     return ValueError(
         f"`action_head`: `action_space` must hold a number at least; got {given}; "
@@ -584,6 +582,10 @@ def _no_squash(given: Any) -> ValueError:
         "`action_head`: `squash` expected a Box with finite bounds, low < high; got "
         f"{given}; leave `squash` False"
     )
+
+
+def _known(shape: tf.TensorShape) -> list[int | None] | None:
+    return None if shape.rank is None else shape.as_list()
 
 
 def _shaped(flat: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tfrl.host import _masks
+
 # What softplus maps to 1.
 UNIT_SOFTPLUS = math.log(math.expm1(1.0))
 
@@ -30,59 +32,36 @@ def epsilon_greedy_logits(
     Args:
         values: floating `[..., n]`, of all options.
         epsilon: in [0, 1], `[]` or `[...]`.
-        mask: `[..., n]` bool or integers, the options that are allowed; None for all.
+        mask: `[..., n]` or `[n]` of bool or integers, the options that are allowed;
+            None for all.
 
     Returns:
         `[..., n]`, of the dtype of `values`.
 
     Raises:
         TypeError: if `mask` is neither bool nor of integers.
-        ValueError: if `mask` does not fit or a row of it allows nothing.
+        ValueError: if `epsilon` is out of [0, 1], or `mask` does not fit or a row of it
+            allows nothing.
 
     Example:
         >>> np.exp(epsilon_greedy_logits(np.array([1.0, 3.0]), 0.5)).tolist()
         [0.25, 0.75]
     """
-    allowed = np.ones(values.shape, bool)
-    if mask is not None:
-        allowed = np.broadcast_to(
-            _as_mask("epsilon_greedy_logits", mask, values.shape[-1]), values.shape
-        )
-    best = np.where(allowed, values, -np.inf).argmax(-1)
+    where, allowed = "epsilon_greedy_logits", np.ones(values.shape, bool)
     explored = np.asarray(epsilon, values.dtype)[..., None]
+    if not np.all((explored >= 0) & (explored <= 1)):
+        raise ValueError(
+            f"`{where}`: `epsilon` expected numbers in [0, 1]; got {epsilon!r:.80}"
+        )
+    if mask is not None:
+        mask = np.asarray(mask)
+        _masks.check(where, mask.dtype, mask.shape, values.shape)
+        allowed = np.broadcast_to(_masks.as_bools(where, mask), values.shape)
+    best = np.where(allowed, values, -np.inf).argmax(-1)
     share = explored / allowed.sum(-1, keepdims=True, dtype=values.dtype)
     greedy = np.arange(values.shape[-1]) == best[..., None]
     with np.errstate(divide="ignore"):
         return np.log(np.where(allowed, share + (1 - explored) * greedy, 0))
-
-
-def _as_mask(where: str, mask: Any, width: int) -> np.ndarray:
-    """Returns a mask as bools, each row of which allows something."""
-    mask = np.asarray(mask)
-    _check_mask(where, mask.dtype, mask.shape, width)
-    allowed = mask.astype(bool, copy=False)
-    rows = allowed.any(-1)
-    if not rows.all():
-        raise ValueError(
-            f"`{where}`: `mask` must allow an option of each choice; got none in "
-            f"{(~rows).sum()} of {rows.size} rows"
-        )
-    return allowed
-
-
-def _check_mask(
-    where: str, dtype: np.dtype, shape: Sequence[int | None], width: int
-) -> None:
-    if dtype.kind not in "biu":
-        raise TypeError(
-            f"`{where}`: `mask` expected bool or integers; got {dtype}; compare it "
-            "with a threshold"
-        )
-    if not shape or shape[-1] not in (None, width):
-        raise ValueError(
-            f"`{where}`: `mask` must have shape [..., {width}], one for each option; "
-            f"got {list(shape)}"
-        )
 
 
 def _split(values: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
@@ -117,17 +96,39 @@ class _Head:
         """Whether parameters at the end are (log) standard deviations."""
         return self.n_log_stds > 0
 
-    def _check_width(self, shape: Sequence[int | None]) -> None:
+    def _check_width(self, shape: _masks.Shape) -> None:
         """Raises unless parameters of this shape are as many as the head takes."""
-        if not shape or shape[-1] not in (None, self.n_outputs):
+        if shape is not None and not _masks.fits(shape[-1:], [self.n_outputs]):
             raise ValueError(
                 f"`{type(self).__name__}`: `parameters` must have shape [..., "
                 f"{self.n_outputs}], `n_outputs` numbers a row; got {list(shape)}"
             )
 
-    def _check_mask(self, dtype: np.dtype, shape: Sequence[int | None]) -> None:
-        """Raises unless a mask is of bools or integers, one for each option."""
-        _check_mask(type(self).__name__, dtype, shape, self.n_options)
+    def _check_mask(
+        self, dtype: np.dtype, shape: _masks.Shape, parameters: _masks.Shape
+    ) -> None:
+        """Raises unless a mask fits parameters of this shape."""
+        options = None if parameters is None else [*parameters[:-1], self.n_options]
+        _masks.check(type(self).__name__, dtype, shape, options)
+
+    def _check_actions(
+        self, shape: _masks.Shape, parameters: _masks.Shape, inner: Sequence[int]
+    ) -> None:
+        """Raises unless raw actions, of an inner shape each, fit the parameters."""
+        wanted = None if parameters is None else [*parameters[:-1], *inner]
+        if not _masks.fits(shape, wanted):
+            raise ValueError(
+                f"`{type(self).__name__}`: `actions` must have shape {wanted}, one for "
+                f"each row of parameters; got {shape}"
+            )
+
+    def plain(self) -> Any:
+        """Returns the head without what a subclass adds."""
+        kind: Any = next(x for x in type(self).__mro__ if x.__module__ == __name__)
+        given = {x.name: getattr(self, x.name) for x in dataclasses.fields(kind)}
+        if "parts" in given:
+            given["parts"] = tuple(part.plain() for part in given["parts"])
+        return kind(**given)
 
     def _check_temperature(self, temperature: Any) -> None:
         if isinstance(temperature, int | float) and not temperature > 0:
@@ -180,12 +181,6 @@ class NumpyCategorical(_Head):
         """How many options all choices have together: the width of a mask."""
         return self.n_outputs
 
-    def plain(self) -> "NumpyCategorical":
-        """Returns the head without what a subclass adds."""
-        return NumpyCategorical(
-            self.n_choices, self.starts, self.scalar, self.dtype, self.table
-        )
-
     def _host_split(self, values: np.ndarray) -> list[np.ndarray]:
         return _split(values, self.n_choices)
 
@@ -211,8 +206,15 @@ class NumpyCategorical(_Head):
     def host_log_prob(self, parameters: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Returns the log-mass `[N]` of raw actions in NumPy."""
         self._check_width(parameters.shape)
-        outer = parameters.shape[:-1]
-        columns = np.reshape(actions, (*outer, len(self.n_choices)))
+        actions, outer = np.asarray(actions), parameters.shape[:-1]
+        self._check_actions(actions.shape, parameters.shape, self.shape)
+        self._check_choices(actions.dtype)
+        columns = np.reshape(actions, (*outer, len(self.n_choices))).astype(int)
+        if not np.all((columns >= 0) & (columns < self.n_choices)):
+            raise ValueError(
+                f"`{type(self).__name__}`: `actions` expected choices from 0 on, of "
+                f"{self.n_choices} options; got {actions.min()} to {actions.max()}"
+            )
         total = np.zeros(outer, parameters.dtype)
         for i, logits in enumerate(self._host_split(parameters)):
             shifted = logits - logits.max(-1, keepdims=True)
@@ -220,13 +222,21 @@ class NumpyCategorical(_Head):
             total += chosen - np.log(np.exp(shifted).sum(-1))
         return total
 
+    def _check_choices(self, dtype: np.dtype) -> None:
+        """Raises unless raw actions are of bools or integers."""
+        if dtype.kind not in "biu":
+            raise TypeError(
+                f"`{type(self).__name__}`: `actions` expected integers, as they are "
+                f"choices; got {dtype}"
+            )
+
     def host_masked(self, parameters: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Returns logits of which those of forbidden options are -inf, in NumPy."""
         self._check_width(parameters.shape)
         mask = np.asarray(mask)
-        self._check_mask(mask.dtype, mask.shape)
+        self._check_mask(mask.dtype, mask.shape, parameters.shape)
         for part in self._host_split(mask):
-            _as_mask(type(self).__name__, part, part.shape[-1])
+            _masks.as_bools(type(self).__name__, part)
         return np.where(mask, parameters, np.array(-np.inf, parameters.dtype))
 
     def host_tempered(self, parameters: np.ndarray, temperature: float) -> np.ndarray:
@@ -286,11 +296,6 @@ class NumpyNormal(_Head):
         """How many parameters, at the end, are (log) standard deviations: half."""
         return len(self.low)
 
-    def plain(self) -> "NumpyNormal":
-        """Returns the head without what a subclass adds."""
-        given = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return NumpyNormal(*given)
-
     def _host_split(self, parameters: np.ndarray) -> list[np.ndarray]:
         self._check_width(parameters.shape)
         return _split(parameters, [len(self.low)] * 2)
@@ -316,6 +321,8 @@ class NumpyNormal(_Head):
     def host_log_prob(self, parameters: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Returns the log-density `[N]` of raw actions in NumPy."""
         loc, free = self._host_split(parameters)
+        actions = np.asarray(actions)
+        self._check_actions(actions.shape, parameters.shape, (len(self.low),))
         deviation = self._host_deviation(free)
         each = -0.5 * np.square((actions - loc) / deviation) - np.log(deviation)
         each -= 0.5 * math.log(2.0 * math.pi)
@@ -328,7 +335,7 @@ class NumpyNormal(_Head):
     def host_masked(self, parameters: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Returns the parameters: there is nothing that a mask `[..., 0]` forbids."""
         mask = np.asarray(mask)
-        self._check_mask(mask.dtype, mask.shape)
+        self._check_mask(mask.dtype, mask.shape, parameters.shape)
         return parameters
 
     def host_tempered(self, parameters: np.ndarray, temperature: float) -> np.ndarray:
@@ -398,10 +405,6 @@ class NumpyComposite(_Head):
         """Whether tanh maps draws of a part into its bounds."""
         return any(getattr(part, "squash", False) for part in self.parts)
 
-    def plain(self) -> "NumpyComposite":
-        """Returns the head without what a subclass adds."""
-        return NumpyComposite(tuple(part.plain() for part in self.parts), self.keys)
-
     @functools.cached_property
     def _sizes(self) -> list[tuple[int, int]]:
         """How many parameters of each part are no deviations, and how many are."""
@@ -426,23 +429,29 @@ class NumpyComposite(_Head):
             )
         return list(nest) if self.keys is None else [nest[key] for key in self.keys]
 
-    def _host_split(self, parameters: np.ndarray) -> list[np.ndarray]:
-        self._check_width(parameters.shape)
+    def _host_split(
+        self, parameters: Any, cut: Any = _split, joined: Any = np.concatenate
+    ) -> list[Any]:
+        """Cuts parameters into those of the parts, by functions of any library."""
         free, last = zip(*self._sizes, strict=True)
-        pieces = _split(parameters, [*free, *last])
-        return [
-            np.concatenate([one, two], axis=-1) if two.shape[-1] else one
-            for one, two in zip(pieces, pieces[len(free) :], strict=False)
-        ]
+        pieces = cut(parameters, [*free, *last])
+        pairs = zip(pieces, pieces[len(free) :], last, strict=False)
+        return [joined([one, two], -1) if n else one for one, two, n in pairs]
 
-    def _host_joined(self, parameters: list[np.ndarray]) -> np.ndarray:
-        pairs = [_split(x, n) for x, n in zip(parameters, self._sizes, strict=True)]
+    def _host_joined(
+        self, parameters: list[Any], cut: Any = _split, joined: Any = np.concatenate
+    ) -> Any:
+        pairs = [cut(x, n) for x, n in zip(parameters, self._sizes, strict=True)]
         free, last = zip(*pairs, strict=True)
-        return np.concatenate([*free, *last], axis=-1)
+        return joined([*free, *last], -1)
 
     def _host_each(self, method: str, parameters: Any, *columns: Any) -> list[Any]:
-        """Calls a method of all parts with their parameters, and one of each column."""
-        rows = zip(self.parts, self._host_split(parameters), *columns, strict=True)
+        self._check_width(parameters.shape)
+        return self._of_parts(method, self._host_split(parameters), *columns)
+
+    def _of_parts(self, method: str, *columns: Any) -> list[Any]:
+        """Calls a method of all parts, with one of each column."""
+        rows = zip(self.parts, *columns, strict=True)
         return [getattr(part, method)(*arguments) for part, *arguments in rows]
 
     def host_sample(self, parameters: np.ndarray, rng: np.random.Generator) -> Any:
@@ -462,7 +471,7 @@ class NumpyComposite(_Head):
     def host_masked(self, parameters: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Returns parameters whose logits of forbidden options are -inf, in NumPy."""
         mask = np.asarray(mask)
-        self._check_mask(mask.dtype, mask.shape)
+        self._check_mask(mask.dtype, mask.shape, parameters.shape)
         masks = _split(mask, [part.n_options for part in self.parts])
         return self._host_joined(self._host_each("host_masked", parameters, masks))
 
@@ -473,5 +482,4 @@ class NumpyComposite(_Head):
 
     def host_to_env(self, actions: Any) -> Any:
         """Turns a nest of raw actions into the environment's in NumPy."""
-        pairs = zip(self.parts, self._unpacked(actions), strict=True)
-        return self._packed([part.host_to_env(action) for part, action in pairs])
+        return self._packed(self._of_parts("host_to_env", self._unpacked(actions)))

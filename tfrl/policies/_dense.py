@@ -1,4 +1,4 @@
-"""Networks of nothing but plain dense layers, which NumPy computes as Keras does."""
+"""Dense layers that NumPy computes as Keras does, and deviations beside a network."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,3 +49,49 @@ def plain(layers: Sequence[Any]) -> list[Any] | None:
         for x in layers
     ]
     return list(layers) if layers and all(exact) else None
+
+
+def log_std_of(network: keras.layers.Layer, n: int, initial: float) -> keras.Variable:
+    """Makes the log standard deviations that are learned beside a network.
+
+    Args:
+        network: a layer that is being built.
+        n: how many.
+        initial: their value.
+
+    Returns:
+        A float32 weight of the layer.
+
+    Example:
+        >>> layer = keras.layers.Layer()
+        >>> log_std_of(layer, 2, initial=-1.0).numpy().tolist()
+        [-1.0, -1.0]
+    """
+    return network.add_weight(
+        shape=(n,),
+        initializer=keras.initializers.Constant(initial),
+        name="log_std",
+        dtype="float32",
+        autocast=False,
+    )
+
+
+def with_log_std(parameters: Any, log_std: Any) -> Any:
+    """Appends log standard deviations to each row of parameters.
+
+    Args:
+        parameters: `[B, n]`.
+        log_std: `[m]`; None for none.
+
+    Returns:
+        `[B, n + m]`.
+
+    Example:
+        >>> with_log_std(keras.ops.zeros([1, 1]), keras.ops.ones([2])).numpy().tolist()
+        [[0.0, 1.0, 1.0]]
+    """
+    if log_std is None:
+        return parameters
+    shape = [keras.ops.shape(parameters)[0], log_std.shape[0]]
+    rows = keras.ops.broadcast_to(log_std, shape)
+    return keras.ops.concatenate([parameters, rows], axis=-1)

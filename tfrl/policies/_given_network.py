@@ -59,12 +59,8 @@ class GivenNetwork(keras.Model):
         if not self.network.built:
             self.network(_observation_kinds.zeros(self.kinds, input_shape))
         if self.n_log_stds:
-            self.log_std = self.add_weight(
-                shape=(self.n_log_stds,),
-                initializer=keras.initializers.Constant(self.initial_log_std),
-                name="log_std",
-                dtype="float32",
-                autocast=False,
+            self.log_std = _dense.log_std_of(
+                self, self.n_log_stds, self.initial_log_std
             )
         super().build(input_shape)
 
@@ -90,10 +86,7 @@ class GivenNetwork(keras.Model):
         outputs = self.network(_observation_kinds.cast(self.kinds, observations))
         parameters, values = outputs if self.has_values else (outputs, None)
         parameters = keras.ops.cast(parameters, "float32")
-        if self.log_std is not None:
-            rows = keras.ops.shape(parameters)[0]
-            log_std = keras.ops.broadcast_to(self.log_std, [rows, self.n_log_stds])
-            parameters = keras.ops.concatenate([parameters, log_std], axis=-1)
+        parameters = _dense.with_log_std(parameters, self.log_std)
         if values is not None:
             values = keras.ops.cast(values, "float32")
             if len(values.shape) == 2:

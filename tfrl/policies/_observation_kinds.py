@@ -10,7 +10,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +18,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, spaces
+from tfrl._internal import checks
+from tfrl.core import spaces
 from tfrl.stats import moments
 
 LEAST_PIXELS = 36  # of which three convolutions leave one
@@ -70,21 +71,48 @@ def moments_of(space: gym.Space, is_kept: bool) -> Any:
     )
 
 
-def mapped(function: Callable[..., Any], kind: list[Any], *nests: Any) -> Any:
-    """Returns a nest like the space of `function(name of the kind, *leaves)`."""
+def mapped(
+    function: Callable[[list[Any], Any, tuple[Any, ...]], Any],
+    kind: list[Any],
+    nest: Any,
+    where: str = "SpaceEncoder",
+    name: str = "inputs",
+    path: tuple[Any, ...] = (),
+) -> Any:
+    """Returns a nest like the space, of what a function makes of each part.
+
+    Args:
+        function: of the part's description, its leaf, and its keys from outside in.
+        kind: description of the space.
+        nest: of leaves.
+        where: the asking class, for the error message.
+        name: of the nest, for the error message.
+        path: keys of the parts around.
+
+    Raises:
+        ValueError: if a part is missing.
+    """
     if kind[0] not in ("dict", "tuple"):
-        return function(kind[0], *nests)
-    parts = {
-        key: mapped(function, part, *(x[key] for x in nests)) for key, part in kind[1]
-    }
+        return function(kind, nest, path)
+    parts = {}
+    for key, part in kind[1]:
+        try:
+            inner = nest[key]
+        except (IndexError, KeyError, TypeError) as error:
+            got = list(nest) if isinstance(nest, dict) else type(nest).__name__
+            raise ValueError(
+                f"`{where}`: `{_named(name, path)}` must be a {kind[0]} with {key!r}; "
+                f"got {got}"
+            ) from error
+        parts[key] = mapped(function, part, inner, where, name, (*path, key))
     return parts if kind[0] == "dict" else tuple(parts.values())
 
 
 def cast(kind: list[Any], observations: Any) -> Any:
     """Returns observations as networks of others get them: floats as float32."""
 
-    def leaf(name: str, value: Any) -> Any:
-        return keras.ops.cast(value, "float32") if name == "flat" else value
+    def leaf(kind: list[Any], value: Any, _: Any) -> Any:
+        return keras.ops.cast(value, "float32") if kind[0] == "flat" else value
 
     return mapped(leaf, kind, observations)
 
@@ -92,8 +120,8 @@ def cast(kind: list[Any], observations: Any) -> Any:
 def zeros(kind: list[Any], shapes: Any) -> Any:
     """Returns zeros for a nest of shapes, of one row where the batch is unknown."""
 
-    def leaf(name: str, shape: Any) -> Any:
-        return tf.zeros([shape[0] or 1, *shape[1:]], _DTYPES[name])
+    def leaf(kind: list[Any], shape: Any, _: Any) -> Any:
+        return tf.zeros([shape[0] or 1, *shape[1:]], _DTYPES[kind[0]])
 
     return mapped(leaf, kind, shapes)
 
@@ -101,17 +129,11 @@ def zeros(kind: list[Any], shapes: Any) -> Any:
 def inputs(kind: list[Any], shapes: Any) -> Any:
     """Returns Keras inputs for a nest of shapes `[B, ...]`, named after the parts."""
 
-    def made(kind: list[Any], shape: Any, name: str) -> Any:
-        if kind[0] not in ("dict", "tuple"):
-            name = name or "observations"
-            return keras.Input(shape[1:], dtype=_DTYPES[kind[0]], name=name)
-        parts = {
-            key: made(part, shape[key], f"{name}_{key}" if name else str(key))
-            for key, part in kind[1]
-        }
-        return parts if kind[0] == "dict" else tuple(parts.values())
+    def leaf(kind: list[Any], shape: Any, path: tuple[Any, ...]) -> Any:
+        name = "_".join(map(str, path)) or "observations"
+        return keras.Input(shape[1:], dtype=_DTYPES[kind[0]], name=name)
 
-    return made(kind, shapes, "")
+    return mapped(leaf, kind, shapes)
 
 
 def image_axes(kind: list[Any]) -> list[int]:
@@ -128,7 +150,7 @@ def image_shape(kind: list[Any]) -> list[int]:
 
 
 def as_batch(where: str, kind: list[Any], nest: Any) -> Any:
-    """Returns a nest of arrays `[B, ...]` as it is, or made of lists, checked.
+    """Returns a nest of arrays `[B, ...]` as they are, or made of lists, checked.
 
     Args:
         where: the asking function, for the error message.
@@ -139,72 +161,40 @@ def as_batch(where: str, kind: list[Any], nest: Any) -> Any:
         TypeError: if a part is neither.
         ValueError: as of `checked_rows`; if a list for choices or pixels has others.
     """
-    if _fits(kind, nest) is not None:
-        return nest
-    nest = _arrays(where, kind, nest, "observations")
+    is_array = type(nest) is np.ndarray and nest.ndim > 0
+    if is_array and kind[0] in _DTYPES and [*nest.shape[1:]] in _fitting(kind):
+        return nest  # At each step of the environments no more than this.
+    nest = mapped(functools.partial(_array, where), kind, nest, where, "observations")
     checked_rows(where, kind, nest, lambda leaf: leaf.shape, "observations")
     return nest
 
 
-def _fits(kind: list[Any], nest: Any) -> int | None:
-    """Returns the rows of what surely fits, by comparing shapes of NumPy arrays."""
-    name, inner = kind[:2]
-    if name not in ("dict", "tuple"):
-        if type(nest) is not np.ndarray or not nest.shape:
-            return None
-        rows, *shape = nest.shape
-        return rows if shape in _fitting(kind) else None
-    if type(nest) is not {"dict": dict, "tuple": tuple}[name]:
-        return None
-    if len(nest) != len(inner) or not inner:
-        return None
-    found = {
-        _fits(part, nest[key]) if name == "tuple" or key in nest else None
-        for key, part in inner
-    }
-    return found.pop() if len(found) == 1 else None
-
-
-def _arrays(where: str, kind: list[Any], nest: Any, name: str) -> Any:
-    if kind[0] == "dict" and isinstance(nest, Mapping):
-        parts = {
-            key: _arrays(where, part, nest[key], f"{name}[{key!r}]")
-            for key, part in kind[1]
-            if key in nest
-        }
-        return {**nest, **parts}
-    if kind[0] == "tuple" and isinstance(nest, list | tuple):
-        pairs = zip(nest, kind[1], strict=False)
-        return tuple(
-            _arrays(where, part, leaf, f"{name}[{i}]")
-            for i, (leaf, (_, part)) in enumerate(pairs)
-        )
-    if hasattr(nest, "shape") or kind[0] in ("dict", "tuple"):
-        return nest
+def _array(where: str, kind: list[Any], leaf: Any, path: tuple[Any, ...]) -> Any:
+    if hasattr(leaf, "shape"):
+        return leaf
+    name = _named("observations", path)
     try:
-        array = np.asarray(nest)
+        array = np.asarray(leaf)
     except ValueError:
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
         raise TypeError(
             f"`{where}`: `{name}` must be an array of numbers, or equally long lists "
-            f"of them; got {nest!r:.80}"
+            f"of them; got {leaf!r:.80}"
         )
-    if kind[0] == "flat":
-        return array.astype(np.float32)
     with np.errstate(invalid="ignore"):
-        cast = array.astype(np.uint8 if kind[0] == "image" else np.int64)
-    if np.any(cast != array):
+        found = array.astype(_DTYPES[kind[0]])
+    if kind[0] != "flat" and np.any(found != array):
         what = "pixels of 0 to 255" if kind[0] == "image" else "whole numbers"
-        raise ValueError(f"`{where}`: `{name}` must be {what}; got {nest!r:.80}")
-    return cast
+        raise ValueError(f"`{where}`: `{name}` must be {what}; got {leaf!r:.80}")
+    return found
 
 
 def checked_rows(
     where: str,
     kind: list[Any],
     nest: Any,
-    shape_of: Callable[[Any], Any],
+    shape_of: Callable[[Any], Any] = lambda shape: shape,
     name: str = "inputs",
 ) -> int | None:
     """Returns how many rows a nest of observations has; None if that is unknown.
@@ -213,21 +203,31 @@ def checked_rows(
         where: the asking class, for the error message.
         kind: description of the space.
         nest: of `[B, ...]`, or of their shapes.
-        shape_of: the shape of a leaf of `nest`.
+        shape_of: the shape of a leaf of `nest`; leaves are shapes by default.
         name: of the nest, for the error message.
 
     Raises:
         ValueError: if a part is missing or of another shape, or rows differ.
     """
     rows: dict[str, int] = {}
-    for leaf, shape, fitting in _leaves(where, kind, nest, shape_of, name):
+
+    def check(kind: list[Any], leaf: Any, path: tuple[Any, ...]) -> None:
+        part, fitting = _named(name, path), _fitting(kind)
+        try:
+            shape = tf.TensorShape(shape_of(leaf))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"`{where}`: `{part}` must be one array; got {type(leaf).__name__}"
+            ) from error
         if not any(shape.is_compatible_with([None, *fit]) for fit in fitting):
             raise ValueError(
-                f"`{where}`: `{leaf}` must have shape {['B', *fitting[0]]}, that of "
+                f"`{where}`: `{part}` must have shape {['B', *fitting[0]]}, that of "
                 f"the observation space; got {shape}"
             )
         if shape.rank and shape[0] is not None:
-            rows[leaf] = shape[0]
+            rows[part] = shape[0]
+
+    mapped(check, kind, nest, where, name)
     if len(set(rows.values())) > 1:
         raise ValueError(
             f"`{where}`: all parts of `{name}` must have one number of rows; got {rows}"
@@ -235,28 +235,8 @@ def checked_rows(
     return next(iter(rows.values()), None)
 
 
-def _leaves(
-    where: str, kind: list[Any], nest: Any, shape_of: Callable[[Any], Any], name: str
-) -> list[tuple[str, tf.TensorShape, list[list[int]]]]:
-    """Name, shape and fitting shapes of one row, of each leaf."""
-    if kind[0] in ("dict", "tuple"):
-        found = []
-        for key, part in kind[1]:
-            try:
-                inner = nest[key]
-            except (IndexError, KeyError, TypeError) as error:
-                got = list(nest) if isinstance(nest, dict) else type(nest).__name__
-                raise ValueError(
-                    f"`{where}`: `{name}` must be a {kind[0]} with {key!r}; got {got}"
-                ) from error
-            found += _leaves(where, part, inner, shape_of, f"{name}[{key!r}]")
-        return found
-    try:
-        return [(name, tf.TensorShape(shape_of(nest)), _fitting(kind))]
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"`{where}`: `{name}` must be one array; got {type(nest).__name__}"
-        ) from error
+def _named(name: str, path: tuple[Any, ...]) -> str:
+    return name + "".join(f"[{key!r}]" for key in path)
 
 
 def check_finite(where: str, observations: Any, *, clipped: bool = False) -> None:

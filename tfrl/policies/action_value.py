@@ -7,10 +7,10 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.distributions import action_heads
 from tfrl.host import heads
-from tfrl.policies import _given_network, _observation_kinds, network_policy, networks
+from tfrl.policies import _given_network, network_policy, networks
 
 
 class ActionValuePolicy(network_policy.NetworkPolicy):
@@ -86,16 +86,14 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             )
         head = action_heads.action_head(action_space)
         if network is None:
-            built: Any = networks.ActionValues(
-                networks.SpaceEncoder.describe(observation_space),
+            built: Any = networks.ActionValues.for_space(
+                observation_space,
                 head.n_outputs,
                 dueling,
                 hidden_units,
                 activation,
                 seed,
-                name="action_values",
             )
-            networks.build_for(built, observation_space)
         else:
             built = _given_network.given(
                 network,
@@ -106,12 +104,12 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
                 has_values=False,
                 seed=seed,
             )
-        return cls(
-            state=learner(built),
-            observation_moments=_observation_kinds.moments_of(
-                observation_space, normalize_observations
-            ),
-            head=head,
+        return cls._made(
+            learner,
+            built,
+            observation_space,
+            head,
+            normalize_observations,
             epsilon=tf.constant(epsilon, tf.float32),
         )
 

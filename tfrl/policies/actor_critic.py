@@ -7,7 +7,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.distributions import action_heads
-from tfrl.policies import _given_network, _observation_kinds, network_policy, networks
+from tfrl.policies import _given_network, network_policy, networks
 
 
 class ActorCriticPolicy(network_policy.NetworkPolicy):
@@ -76,18 +76,15 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
         head = action_heads.action_head(action_space, squash=squash)
         initial = log_std if head.has_log_std else None
         if network is None:
-            built: Any = networks.ActorCritic(
-                networks.SpaceEncoder.describe(observation_space),
+            built: Any = networks.ActorCritic.for_space(
+                observation_space,
                 head.n_outputs - head.n_log_stds,
                 initial,
                 hidden_units,
                 activation,
                 seed,
                 head.n_log_stds or None,
-                # Names of weights are what checkpoints know them by.
-                name="actor_critic",
             )
-            networks.build_for(built, observation_space)
         else:
             built = _given_network.given(
                 network,
@@ -98,12 +95,8 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
                 has_values=True,
                 seed=seed,
             )
-        return cls(
-            state=learner(built),
-            observation_moments=_observation_kinds.moments_of(
-                observation_space, normalize_observations
-            ),
-            head=head,
+        return cls._made(
+            learner, built, observation_space, head, normalize_observations
         )
 
     def values(self, observations: Any) -> tf.Tensor:

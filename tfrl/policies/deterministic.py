@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks
 from tfrl.distributions import action_heads
-from tfrl.policies import _given_network, _observation_kinds, network_policy
+from tfrl.policies import _given_network, network_policy
 
 
 class DeterministicPolicy(network_policy.NetworkPolicy):
@@ -85,12 +85,12 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         built = _given_network.given(
             network, observation_space, action_space, head, None, has_values=False
         )
-        return cls(
-            state=learner(built),
-            observation_moments=_observation_kinds.moments_of(
-                observation_space, normalize_observations
-            ),
-            head=head,
+        return cls._made(
+            learner,
+            built,
+            observation_space,
+            head,
+            normalize_observations,
             noise=tf.constant(noise, tf.float32),
         )
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import keras
 
-from tfrl.core import checks, initializers
+from tfrl._internal import checks
+from tfrl.core import initializers
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -59,38 +60,29 @@ class MLP(keras.layers.Layer):
             checks.check_whole_number("MLP", "n_outputs", n_outputs, low=1)
         super().__init__(**kwargs)
         self.hidden_units = hidden_units
-        self.activation = (
-            activation
-            if activation is None or isinstance(activation, str)
-            else keras.activations.serialize(activation)
-        )
+        self.activation = activation
+        if not isinstance(activation, str | None):
+            self.activation = keras.activations.serialize(activation)
         self.n_outputs = n_outputs
         self.output_gain = output_gain
         self.seed = seed
         self.flatten = keras.layers.Flatten()
-        self.dense = [
-            keras.layers.Dense(
-                units,
-                activation=activation,
-                kernel_initializer=initializers.Orthogonal(
-                    math.sqrt(2.0), seed + index
-                ),
-                name=f"hidden_{index}",
-                dtype=self.dtype_policy,
-            )
+        made: list[tuple] = [
+            (units, activation, math.sqrt(2.0), f"hidden_{index}", self.dtype_policy)
             for index, units in enumerate(self.hidden_units)
         ]
         if n_outputs is not None:
-            self.dense.append(
-                keras.layers.Dense(
-                    n_outputs,
-                    kernel_initializer=initializers.Orthogonal(
-                        output_gain, seed + len(self.dense)
-                    ),
-                    name="output",
-                    dtype="float32",
-                )
+            made.append((n_outputs, None, output_gain, "output", "float32"))
+        self.dense = [
+            keras.layers.Dense(
+                units,
+                activation=function,
+                kernel_initializer=initializers.Orthogonal(gain, seed + index),
+                name=name,
+                dtype=dtype,
             )
+            for index, (units, function, gain, name, dtype) in enumerate(made)
+        ]
         for index, dense in enumerate(self.dense):
             # `tf.train.Checkpoint` skips lists.
             setattr(self, f"_layer_{index}", dense)

@@ -1,6 +1,5 @@
 """A policy where the environments are: on the host, in NumPy if it is small."""
 
-import functools
 import random as python_random
 from typing import Any
 
@@ -36,43 +35,38 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
         >>> numpy_copy(network)(np.zeros((4, 3), np.float32)).shape
         (4, 2)
     """
+    kept: tuple = ()
+    log_std = None
     if isinstance(policy, keras.Sequential):
-        return _sequential_copy(policy)
-    if not hasattr(policy, "dense_layers"):
+        layers = [
+            (
+                x.kernel.numpy(),
+                x.bias.numpy() if x.use_bias else np.zeros(x.units, "f"),
+                x.activation.__name__,
+            )
+            for x in _dense.layers_of(policy) or []
+        ]
+    elif hasattr(policy, "dense_layers"):
+        layers = policy.dense_layers()
+        log_std, moments = policy.log_std(), policy.observation_moments
+        if moments and moments[0]:
+            deviations = np.sqrt(np.asarray(moments[0].variance) + 1e-8)
+            kept = np.asarray(moments[0].mean), 1.0 / deviations
+    else:
         raise TypeError(
             "`numpy_copy`: `policy` expected a policy of `tfrl.policies` or a "
             f"keras.Sequential; got {type(policy).__name__}"
         )
-    layers = policy.dense_layers()
     if not layers:
         return None
-    log_std, moments = policy.log_std(), policy.observation_moments
-    kept: tuple = ()
-    if moments and moments[0]:
-        deviations = np.sqrt(np.asarray(moments[0].variance) + 1e-8)
-        kept = np.asarray(moments[0].mean), 1.0 / deviations
+    kernels, biases, activations = zip(*layers, strict=True)
     return host_networks.NumpyNetwork(
-        [np.asarray(kernel) for kernel, _, _ in layers],
-        [np.asarray(bias) for _, bias, _ in layers],
-        [activation for _, _, activation in layers],
+        list(map(np.asarray, kernels)),
+        list(map(np.asarray, biases)),
+        list(activations),
         kept,
         None if log_std is None else np.asarray(log_std),
     )
-
-
-def _sequential_copy(
-    network: keras.Sequential,
-) -> host_networks.NumpyNetwork | None:
-    layers = _dense.layers_of(network)
-    if layers is None:
-        return None
-    weights = [layer.get_weights() for layer in layers]
-    kernels = [kernel for kernel, *_ in weights]
-    biases = [
-        bias[0] if bias else np.zeros(kernel.shape[1], "f") for kernel, *bias in weights
-    ]
-    activations = [layer.activation.__name__ for layer in layers]
-    return host_networks.NumpyNetwork(kernels, biases, activations)
 
 
 class HostPolicy:
@@ -108,11 +102,6 @@ class HostPolicy:
             sum(kernel.size for kernel in copy.kernels) <= _MIRROR_WEIGHTS
         )
         self._exact: Any = None
-        if self._is_network:
-            self._as_batch = functools.partial(
-                _observation_kinds.as_batch, "HostPolicy", policy.kinds
-            )
-            self._row_shape = tuple(policy.kinds[1]) if self.mirrored else None
         self.push(policy)
 
     def push(self, policy: Any, probe: Any | None = None) -> None:
@@ -177,10 +166,7 @@ class HostPolicy:
                 observations, state, seed=seed, temperature=temperature, mask=mask
             )
             return policies.Acted(*tf.nest.map_structure(_array, tuple(acted)))
-        if self.mirrored:
-            parameters = self(observations)
-        else:
-            parameters, state = self._network(self._as_batch(observations), state)
+        parameters, state = self._outputs(observations, state)
         head = policy.head
         shaped = policy.host_distributed(parameters, temperature, mask)
         raw = (
@@ -194,6 +180,14 @@ class HostPolicy:
     def initial_state(self, batch_size: int) -> Any:
         """Returns the state at the beginning of episodes, in NumPy."""
         return tf.nest.map_structure(_array, self.policy.initial_state(batch_size))
+
+    def _outputs(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
+        observations = _observation_kinds.as_batch(
+            "HostPolicy", self.policy.kinds, observations
+        )
+        if self.mirrored:
+            return self._copy(np.asarray(observations)), state
+        return self._network(observations, state)
 
     def _network(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
         self.policy.check_state(observations, state)
@@ -248,16 +242,7 @@ class HostPolicy:
             TypeError: if a part is no array and no list of numbers.
             ValueError: if a part is missing or of another shape, or rows differ.
         """
-        if not self.mirrored:
-            return self._network(self._as_batch(observations), ())[0]
-        # At each step of the environments: a comparison of shapes, and no more.
-        if (
-            type(observations) is not np.ndarray
-            or observations.shape[1:] != self._row_shape
-            or not observations.shape
-        ):
-            observations = np.asarray(self._as_batch(observations))
-        return self._copy(observations)
+        return self._outputs(observations, ())[0]
 
 
 def _generator(seed: Any) -> np.random.Generator:

@@ -1,13 +1,16 @@
 """The base of policies that are a network with an action head."""
 
 import copy
+from collections.abc import Callable
 from typing import Any, Self
 
+import gymnasium as gym
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, pytree, random
+from tfrl._internal import checks
+from tfrl.core import pytree, random
 from tfrl.policies import _keras_policy, _observation_kinds, host_policy, policy
 
 
@@ -37,6 +40,32 @@ class NetworkPolicy(pytree.PyTreeNode):
     state: Any
     observation_moments: Any
     head: Any = pytree.nonpytree_field()
+
+    @classmethod
+    def _made(
+        cls,
+        learner: Callable[[Any], Any],
+        network: Any,
+        observation_space: gym.Space,
+        head: Any,
+        normalize_observations: bool,
+        **fields: Any,
+    ) -> Self:
+        """The policy of a built network, of which nothing is learned yet."""
+        if not callable(learner):
+            raise TypeError(
+                f"`{cls.__name__}.create`: `learner` expected a function of the built "
+                "network, such as `tfrl.agents.TrainState.create`; got "
+                f"{learner!r:.80}"
+            )
+        return cls(
+            state=learner(network),
+            observation_moments=_observation_kinds.moments_of(
+                observation_space, normalize_observations
+            ),
+            head=head,
+            **fields,
+        )
 
     @property
     def kinds(self) -> Any:
@@ -127,16 +156,6 @@ class NetworkPolicy(pytree.PyTreeNode):
             raw = self.head.sample(shaped, random.new_seed(seed))
         log_probs = self.head.log_prob(shaped, raw) if self.has_log_probs else None
         return policy.Acted(self.head.to_env(raw), raw, log_probs, state)
-
-    def sample_actions(
-        self,
-        observations: Any,
-        *,
-        seed: Any = None,
-        temperature: float = 1.0,
-    ) -> Any:
-        """Returns the actions of `act` alone."""
-        return self.act(observations, seed=seed, temperature=temperature).actions
 
     def distributed(self, parameters: Any, temperature: float, mask: Any) -> tf.Tensor:
         """Returns the parameters of the distribution of actions.

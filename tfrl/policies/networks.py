@@ -2,14 +2,15 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import gymnasium as gym
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks, spaces
+from tfrl._internal import checks
+from tfrl.core import spaces
 from tfrl.policies import _dense, _observation_kinds, feedforward
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
@@ -65,12 +66,12 @@ class SpaceEncoder(keras.layers.Layer):
         self.parts: list[SpaceEncoder] = []
         self.images: list[keras.Sequential] = []
         if kinds[0] in ("dict", "tuple"):
-            options = [
-                {"seed": seed + 10 * i, "name": f"part_{i}", "dtype": self.dtype_policy}
-                for i in range(len(kinds[1]))
+            self.parts = [
+                SpaceEncoder(
+                    part, seed + 10 * i, name=f"part_{i}", dtype=self.dtype_policy
+                )
+                for i, (_, part) in enumerate(kinds[1])
             ]
-            pairs = zip(kinds[1], options, strict=True)
-            self.parts = [SpaceEncoder(kind, **option) for (_, kind), option in pairs]
         elif kinds[0] == "image":
             self.images = [feedforward.conv_encoder(seed, self.dtype_policy)]
         for index, layer in enumerate([*self.parts, *self.images]):
@@ -94,25 +95,9 @@ class SpaceEncoder(keras.layers.Layer):
         """
         return _observation_kinds.description(space)
 
-    def as_batch(self, observations: Any, where: str = "SpaceEncoder.as_batch") -> Any:
-        """Returns observations as they are, or arrays made of lists, checked.
-
-        Args:
-            observations: nest of `[B, *shape]`: arrays, tensors, or lists of numbers.
-            where: the asking function, for error messages.
-
-        Returns:
-            The nest; lists become float32, for choices int64, for images uint8.
-
-        Raises:
-            TypeError: if a part is no array and no list of numbers.
-            ValueError: if a part is missing or of another shape, or rows differ.
-        """
-        return _observation_kinds.as_batch(where, self.kinds, observations)
-
     def build(self, input_shape: Any) -> None:
         """Creates the weights of image encoders."""
-        self._checked_rows(input_shape)
+        _observation_kinds.checked_rows("SpaceEncoder", self.kinds, input_shape)
         for key, part in self._named_parts():
             part.build(input_shape[key])
         for image in self.images:
@@ -121,11 +106,12 @@ class SpaceEncoder(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Maps a nest of `[B, ...]` to `[B, features]` float32."""
-        self._checked_rows(inputs, lambda leaf: leaf.shape)
+        where = "SpaceEncoder"
+        _observation_kinds.checked_rows(where, self.kinds, inputs, lambda x: x.shape)
         if self.parts:
             parts = [part(inputs[key]) for key, part in self._named_parts()]
             return tf.concat(parts, axis=-1)
-        inputs = _observation_kinds.ensured("SpaceEncoder", self.kinds, inputs)
+        inputs = _observation_kinds.ensured(where, self.kinds, inputs)
         if self.images:
             if inputs.shape[0] == 0:  # which convolutions do not take
                 return tf.zeros([0, 512])
@@ -148,20 +134,17 @@ class SpaceEncoder(keras.layers.Layer):
             images = _rows_of(images, _observation_kinds.image_shape(self.kinds))
         return tf.cast(images, tf.float32)
 
-    def _checked_rows(
-        self, nest: Any, shape_of: Callable[[Any], Any] = lambda shape: shape
-    ) -> int | None:
-        return _observation_kinds.checked_rows(
-            "SpaceEncoder", self.kinds, nest, shape_of
-        )
-
     def _named_parts(self) -> list[tuple[Any, "SpaceEncoder"]]:
         keys = [key for key, _ in self.kinds[1]] if self.parts else []
         return list(zip(keys, self.parts, strict=True))
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
         """Returns `(B, features)`, of an unknown B where `input_shape` is None."""
-        rows = None if input_shape is None else self._checked_rows(input_shape)
+        rows = None
+        if input_shape is not None:
+            rows = _observation_kinds.checked_rows(
+                "SpaceEncoder", self.kinds, input_shape
+            )
         if self.parts:
             widths = [part.compute_output_shape(None)[1] for part in self.parts]
             return (rows, sum(widths))
@@ -194,17 +177,26 @@ class _SpaceNetwork(keras.Model):
         self.encoder = SpaceEncoder(
             arguments["kinds"], seed, name="encoder", dtype=self.dtype_policy
         )
+        # What networks of the same computation have in common.
+        learned = arguments.get("log_std") is not None
+        same = {**self.arguments, "seed": None, "log_std": learned}
+        told = [type(self).__name__, same, self.dtype_policy.name]
+        self.architecture = json.dumps(told, default=repr)
+
+    @classmethod
+    def for_space(
+        cls, observation_space: gym.Space, *args: Any, **kwargs: Any
+    ) -> Self:
+        """Returns a built network; the arguments are those of the class but `kinds`."""
+        kinds: Any = SpaceEncoder.describe(observation_space)
+        network = cls(kinds, *args, **kwargs)
+        build_for(network, observation_space)
+        return network
 
     @property
     def kinds(self) -> Any:
         """Description of the observations; see `SpaceEncoder.describe`."""
         return self.arguments["kinds"]
-
-    def architecture(self) -> str:
-        """Returns a text that networks of the same computation have in common."""
-        learned = getattr(self, "log_std", None) is not None
-        same = {**self.arguments, "seed": None, "log_std": learned}
-        return json.dumps([type(self).__name__, same, self.dtype_policy.name])
 
     def _mlp(self, n_outputs: int, gain: float, seed: int, name: str) -> Any:
         return feedforward.MLP(
@@ -217,9 +209,27 @@ class _SpaceNetwork(keras.Model):
             dtype=self.dtype_policy,
         )
 
+    def _build_parts(self, input_shape: Any, *parts: Any) -> None:
+        """Builds the encoder, and parts of what it gives."""
+        self.encoder.build(input_shape)
+        features = self.encoder.compute_output_shape(input_shape)
+        for part in parts:
+            part.build(features)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Returns shapes and dtypes of the outputs."""
+        shapes = self.compute_output_shape(_shapes(inputs))
+        return keras.tree.map_shape_structure(
+            lambda shape: keras.KerasTensor(shape, "float32"), shapes
+        )
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), **self.arguments}
+
+    def dense_layers(self) -> list[Any] | None:
+        """Returns the layers, if they are dense ones of float32 and nothing else."""
+        return None
 
 
 @_SERIALIZABLE
@@ -280,18 +290,10 @@ class ActorCritic(_SpaceNetwork):
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for a nest of `[B, ...]` shapes."""
-        self.encoder.build(input_shape)
-        features = self.encoder.compute_output_shape(input_shape)
-        self.actor_network.build(features)
-        self.critic_network.build(features)
-        if self.arguments["log_std"] is not None:
-            self.log_std = self.add_weight(
-                shape=(self._n_log_stds,),
-                initializer=keras.initializers.Constant(self.arguments["log_std"]),
-                name="log_std",
-                dtype="float32",
-                autocast=False,
-            )
+        self._build_parts(input_shape, self.actor_network, self.critic_network)
+        initial = self.arguments["log_std"]
+        if initial is not None:
+            self.log_std = _dense.log_std_of(self, self._n_log_stds, initial)
         super().build(input_shape)
 
     def actor(self, observations: Any) -> Any:
@@ -315,18 +317,8 @@ class ActorCritic(_SpaceNetwork):
         n_beside = 0 if self.arguments["log_std"] is None else self._n_log_stds
         return (rows, n_outputs + n_beside), (rows,)
 
-    def compute_output_spec(self, observations: Any) -> Any:
-        """Returns shapes and dtypes of parameters and values."""
-        shapes = self.compute_output_shape(_shapes(observations))
-        return tuple(keras.KerasTensor(shape, "float32") for shape in shapes)
-
     def _parameters(self, features: Any) -> Any:
-        outputs = self.actor_network(features)
-        if self.log_std is None:
-            return outputs
-        rows = keras.ops.shape(outputs)[0]
-        log_std = keras.ops.broadcast_to(self.log_std, [rows, self._n_log_stds])
-        return keras.ops.concatenate([outputs, log_std], axis=-1)
+        return _dense.with_log_std(self.actor_network(features), self.log_std)
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers of the actor, where they compute in float32."""
@@ -379,11 +371,8 @@ class ActionValues(_SpaceNetwork):
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for a nest of `[B, ...]` shapes."""
-        self.encoder.build(input_shape)
-        features = self.encoder.compute_output_shape(input_shape)
-        for part in (self.values_network, self.state_network):
-            if part is not None:
-                part.build(features)
+        parts = [self.values_network, self.state_network]
+        self._build_parts(input_shape, *filter(None, parts))
         super().build(input_shape)
 
     def call(self, observations: Any) -> Any:
@@ -399,11 +388,6 @@ class ActionValues(_SpaceNetwork):
         """Returns the shape of the values."""
         rows, _ = self.encoder.compute_output_shape(input_shape)
         return rows, self.arguments["n_outputs"]
-
-    def compute_output_spec(self, observations: Any) -> keras.KerasTensor:
-        """Returns shape and dtype of the values."""
-        shape = self.compute_output_shape(_shapes(observations))
-        return keras.KerasTensor(shape, "float32")
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers, where they are all, and compute in float32."""
@@ -463,9 +447,7 @@ class RecurrentNetwork(_SpaceNetwork):
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for the shapes of observations and memory."""
-        self.encoder.build(input_shape[0])
-        features = self.encoder.compute_output_shape(input_shape[0])
-        self.memory.build(features)
+        self._build_parts(input_shape[0], self.memory)
         self.output_network.build(input_shape[1])
         super().build(input_shape)
 
@@ -475,14 +457,10 @@ class RecurrentNetwork(_SpaceNetwork):
         memory, _ = self.memory(self.encoder(observations), [memory])
         return self.output_network(memory), memory
 
-    def compute_output_spec(self, inputs: Any) -> Any:
-        """Returns shapes and dtypes of parameters and memory."""
-        rows, _ = self.encoder.compute_output_shape(_shapes(inputs[0]))
-        widths = self.arguments["n_outputs"], self.arguments["units"]
-        return tuple(keras.KerasTensor((rows, width), "float32") for width in widths)
-
-    def dense_layers(self) -> None:
-        """Returns None: it is more than dense layers."""
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, Any]:
+        """Returns the shapes of parameters and memory."""
+        rows, _ = self.encoder.compute_output_shape(input_shape[0])
+        return (rows, self.arguments["n_outputs"]), (rows, self.arguments["units"])
 
 
 def build_for(network: keras.layers.Layer, observation_space: gym.Space) -> None:
@@ -500,7 +478,10 @@ def build_for(network: keras.layers.Layer, observation_space: gym.Space) -> None
         6
     """
     specs = spaces.spec_from_space(observation_space)
-    network.build(tf.nest.map_structure(lambda x: (None, *x.shape), specs))
+    shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
+    if isinstance(network, RecurrentNetwork):
+        shapes = shapes, (None, network.arguments["units"])
+    network.build(shapes)
 
 
 def _shapes(nest: Any) -> Any:

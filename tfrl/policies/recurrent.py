@@ -6,9 +6,10 @@ from typing import Any, Self
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.core import checks, pytree, spaces
+from tfrl._internal import checks
+from tfrl.core import pytree
 from tfrl.distributions import action_heads
-from tfrl.policies import _observation_kinds, network_policy, networks
+from tfrl.policies import network_policy, networks
 
 
 class RecurrentPolicy(network_policy.NetworkPolicy):
@@ -71,24 +72,15 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         """
         checks.check_whole_number("RecurrentPolicy", "units", units, low=1)
         head = action_heads.action_head(action_space, squash=squash)
-        network = networks.RecurrentNetwork(
-            networks.SpaceEncoder.describe(observation_space),
-            head.n_outputs,
-            units,
-            hidden_units,
-            activation,
-            seed,
-            name="recurrent",
+        network = networks.RecurrentNetwork.for_space(
+            observation_space, head.n_outputs, units, hidden_units, activation, seed
         )
-        specs = spaces.spec_from_space(observation_space)
-        shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
-        network.build((shapes, (None, units)))
-        return cls(
-            state=learner(network),
-            observation_moments=_observation_kinds.moments_of(
-                observation_space, normalize_observations
-            ),
-            head=head,
+        return cls._made(
+            learner,
+            network,
+            observation_space,
+            head,
+            normalize_observations,
             units=units,
         )
 

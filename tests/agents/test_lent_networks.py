@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents._shared_networks`."""
+"""Tests of networks that states lend to compiled functions, and take back."""
 
 import gc
 import weakref
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import _shared_networks, bc, policy_gradient, ppo, train_state
+from tfrl.agents import bc, policy_gradient, ppo, train_state
 from tfrl.core import records
 
 BOX = gym.spaces.Box(-1.0, 1.0, (3,))
@@ -23,32 +23,32 @@ def make_state(seed=0, **settings):
 
 def test_a_shared_network_has_nobodys_weights():
     first, second = make_state(0), make_state(1)
-    shared = _shared_networks.lent(first)
-    assert shared.model_def is _shared_networks.lent(second).model_def
+    shared = first.lent()
+    assert shared.model_def is second.lent().model_def
     assert shared.model_def not in (first.model_def, second.model_def)
     assert shared.params is first.params and shared.apply_fn.names
     x = np.ones((2, 3), np.float32)
     np.testing.assert_allclose(shared(x)[0], first(x)[0], rtol=1e-6)
-    back = _shared_networks.returned(shared, first)
+    back = shared.returned(first)
     assert back.model_def is first.model_def and back.apply_fn == first.apply_fn
 
 
 def test_who_shares():
-    shared = _shared_networks.lent(make_state()).model_def
+    shared = make_state().lent().model_def
     for other in ({"hidden_units": (6,)}, {"activation": "relu"}):
-        assert _shared_networks.lent(make_state(**other)).model_def is not shared
+        assert make_state(**other).lent().model_def is not shared
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
-        assert _shared_networks.lent(make_state()).model_def is not shared
+        assert make_state().lent().model_def is not shared
     state = make_state()
 
     @tf.function
     def inside():
-        assert _shared_networks.lent(state) is state
+        assert state.lent() is state
         return tf.constant(0)
 
     inside()
     function = train_state.TrainState.create(tf.multiply, tf.constant(1.0))
-    assert _shared_networks.lent(function) is function
+    assert function.lent() is function
 
 
 @pytest.mark.parametrize("kind", ["ppo", "policy_gradient", "bc"])
@@ -90,7 +90,7 @@ def test_a_learned_agent_keeps_its_own_network(kind):
 
 def test_networks_go_with_the_last_who_uses_them():
     state = make_state(hidden_units=(11,))
-    shared = _shared_networks.lent(state)
+    shared = state.lent()
     network = weakref.ref(shared.model_def)
     assert network() is not None
     del state, shared

@@ -1,0 +1,365 @@
+"""How PPO and the policy gradient learn: advantages of a trajectory, gradient steps."""
+
+from typing import Any, ClassVar, NamedTuple, Self
+
+import tensorflow as tf
+
+from tfrl._internal import checks
+from tfrl.agents import (
+    _hyper_parameters,
+    _outputs,
+    _pieces,
+    advantages,
+    replicated,
+    train_state,
+)
+from tfrl.core import pytree, random, records
+from tfrl.losses import policy as policy_losses
+from tfrl.policies import actor_critic
+from tfrl.schedules import progress as progresses
+
+
+class OnPolicyAgent(pytree.PyTreeNode):
+    """What learns from trajectories of its own policy; the base of such agents.
+
+        loss = policy loss + value_coefficient * value loss
+               - entropy_coefficient * entropy
+
+    A subclass says by `_policy_losses` what the policy loss is.
+
+    Attributes:
+        policy: the `ActorCriticPolicy`.
+        config: the hyper-parameters.
+
+    Example:
+        >>> agent = tfrl.agents.PolicyGradient().create(
+        ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2))
+        >>> isinstance(agent, OnPolicyAgent)
+        True
+    """
+
+    policy: actor_critic.ActorCriticPolicy
+    config: Any = pytree.nonpytree_field()
+
+    # Settings that may be schedules, and what the info has beside what all have.
+    _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    _measured: ClassVar[tuple[str, ...]] = ()
+
+    def update(
+        self,
+        trajectory: records.Trajectory,
+        *,
+        progress: progresses.Progress | None = None,
+    ) -> tuple[Self, dict]:
+        """Learns from a trajectory.
+
+        A brief update is one compiled call. A longer one, on images or by a large
+        network, is made of calls of a fraction of a second, between which Python takes
+        notice of signals; nothing is learned by an update that is interrupted, and the
+        agent stays what it was.
+
+        Args:
+            trajectory: `[T, N]`; keep T and N, since others are compiled anew.
+            progress: what hyper-parameters that are schedules follow; that in context
+                if None.
+
+        Returns:
+            The new agent, and an info: float32 scalars averaged over the gradient steps
+            taken.
+
+        Raises:
+            TypeError: if `trajectory` is none.
+            ValueError: if the rows of a gradient step do not divide T * N, or the
+                replicas cannot share them evenly.
+        """
+        config = self.config
+        where = f"{type(config).__name__}.update"
+        advantages.check_trajectory(where, trajectory)
+        n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
+        check_rows(where, config, n_rows)
+        hyper = _hyper_parameters.settings_at(config, progress, self._scheduled)
+        learner = self.replace(policy=self.policy.lent())
+        work = _pieces.Work(
+            learner.policy.state,
+            n_gradient_steps(config, n_rows),
+            config.minibatch_size or n_rows,
+        )
+        if work.is_brief or not tf.executing_eagerly():
+            agent, info = replicated.run_update(
+                _compiled_update, learner, trajectory, hyper
+            )
+        else:
+            agent, info = _update_in_pieces(work, learner, trajectory, hyper)
+        return agent.replace(policy=agent.policy.returned(self.policy)), info
+
+    def _policy_losses(
+        self, log_probs: tf.Tensor, rows: advantages.Experience, hyper: dict
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The loss of the policy and what `_measured` names, `[R]` each."""
+        raise NotImplementedError
+
+
+def check_counts(config: Any, n_envs: int | None, n_steps: int | None) -> None:
+    """Raises unless trajectories of these sizes can be learned from.
+
+    Args:
+        config: settings with `minibatch_size`.
+        n_envs: environments per trajectory, N; None if it is not known.
+        n_steps: steps per environment and trajectory, T; None if it is not known.
+
+    Raises:
+        ValueError: as of `check_rows`, or if a count is less than 1.
+        TypeError: if a count is no int.
+
+    Example:
+        >>> check_counts(tfrl.agents.PPO(minibatch_size=4), n_envs=2, n_steps=8)
+    """
+    where = type(config).__name__
+    for name, count in (("n_envs", n_envs), ("n_steps", n_steps)):
+        if count is not None:
+            checks.check_whole_number(where, name, count, low=1)
+    if n_envs is not None and n_steps is not None:
+        check_rows(where, config, n_envs * n_steps)
+
+
+def check_rows(where: str, config: Any, n_rows: int) -> None:
+    """Raises unless trajectories of so many rows can be learned from.
+
+    Args:
+        where: the asking function, for the message.
+        config: settings with `minibatch_size`, None for all rows.
+        n_rows: of the trajectory, T * N.
+
+    Raises:
+        ValueError: if `minibatch_size` does not divide `n_rows`, or the replicas cannot
+            share a minibatch evenly.
+
+    Example:
+        >>> check_rows("PPO.update", tfrl.agents.PPO(minibatch_size=4), 8)
+    """
+    size = config.minibatch_size
+    if size is None:
+        replicated.check_rows(where, "trajectory", n_rows)
+        return
+    if n_rows % size:
+        raise ValueError(
+            f"`{where}`: `minibatch_size` expected to divide steps * environments = "
+            f"{n_rows}; got {size}; choose a divisor"
+        )
+    replicated.check_rows(where, "minibatch_size", size, divides=n_rows)
+
+
+def n_gradient_steps(config: Any, n_rows: int) -> int:
+    """Returns how many gradient steps an update takes at most.
+
+    Args:
+        config: settings with `n_epochs` and `minibatch_size`, None for all rows.
+        n_rows: of the trajectory, T * N.
+
+    Returns:
+        Their number.
+
+    Example:
+        >>> n_gradient_steps(tfrl.agents.PPO(n_epochs=3, minibatch_size=4), n_rows=8)
+        6
+    """
+    return config.n_epochs * (n_rows // (config.minibatch_size or n_rows))
+
+
+class Plan(NamedTuple):
+    """What is known before the gradient steps.
+
+    Attributes:
+        rows: everything to learn from.
+        order: rows of each step `[steps, minibatch_size]`; `()` where all take all.
+        hyper: the scheduled settings of this update.
+        changes: fields of the new agent besides its policy.
+    """
+
+    rows: advantages.Experience
+    order: Any
+    hyper: dict[str, tf.Tensor]
+    changes: dict[str, Any]
+
+
+class Progress(NamedTuple):
+    """Where the gradient steps of an update are.
+
+    Attributes:
+        step: how many were taken.
+        state: `TrainState` after them.
+        sums: over the steps, of what the info gives the means of.
+        stop: whether the policy has moved far enough.
+    """
+
+    step: tf.Tensor
+    state: train_state.TrainState
+    sums: dict[str, tf.Tensor]
+    stop: tf.Tensor
+
+
+def prepare(
+    agent: Any,
+    trajectory: records.Trajectory,
+    hyper: dict[str, tf.Tensor],
+    outputs: Any = None,
+) -> tuple[Plan, Progress]:
+    config, rewards = agent.config, trajectory.rewards
+    changes: dict[str, Any] = {}
+    if config.normalize_rewards:
+        ended = trajectory.terminated | trajectory.truncated
+        changes["return_scale"], rewards = agent.return_scale(
+            rewards, ended, trajectory.valid, gamma=config.gamma
+        )
+    rows = advantages.estimate_advantages(
+        agent.policy,
+        trajectory,
+        rewards,
+        gamma=config.gamma,
+        lambda_=config.lambda_,
+        outputs=outputs,
+    )
+    order: Any = ()
+    if config.minibatch_size is not None:
+        changes["n_updates_done"] = agent.n_updates_done + 1
+        changes["rng"], seed = random.split_seed(agent.rng, 2)
+        n_rows = rows.weights.shape[0]
+        if n_rows > config.minibatch_size:
+            keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
+            order = tf.argsort(keys, axis=-1)
+            order = tf.reshape(order, [-1, config.minibatch_size])
+    state = _hyper_parameters.with_rate(agent.policy.state, hyper["learning_rate"])
+    names = ("loss", "policy_loss", "value_loss", "entropy", *agent._measured)
+    sums = {name: tf.zeros([]) for name in names}
+    progress = Progress(tf.constant(0), state, sums, tf.constant(False))
+    return Plan(rows, order, hyper, changes), progress
+
+
+def finish(
+    agent: Any, trajectory: records.Trajectory, plan: Plan, progress: Progress
+) -> tuple[Any, dict]:
+    policy = agent.policy.replace(state=progress.state)
+    if agent.config.normalize_observations:
+        # Only now: the moments that acted must be those that are learned with.
+        policy = policy.update_moments(trajectory.observations, trajectory.valid)
+    count = tf.cast(progress.step, tf.float32)
+    info = {
+        **{name: total / count for name, total in progress.sums.items()},
+        "gradient_steps": count,
+        "learning_rate": plan.hyper["learning_rate"],
+        "explained_variance": plan.rows.explained_variance(),
+    }
+    return agent.replace(policy=policy, **plan.changes), info
+
+
+def advance(
+    agent: Any, plan: Plan, progress: Progress, until: tf.Tensor | int
+) -> Progress:
+    """Takes gradient steps until so many were taken, or the policy moved too far."""
+    config, rows = agent.config, plan.rows
+
+    def body(step: tf.Tensor, states: Any, sums: dict, _: Any) -> tuple:
+        minibatch = rows
+        if tf.is_tensor(plan.order):
+            picked = plan.order[step]
+            minibatch = tf.nest.map_structure(lambda x: tf.gather(x, picked), rows)
+        if config.normalize_advantages:
+            given = minibatch.advantages
+            spread = tf.math.rsqrt(minibatch.variance(given) + 1e-8)
+            normalized = (given - minibatch.mean(given)) * spread
+            minibatch = minibatch._replace(advantages=normalized)
+        total = minibatch.total() / replicated.n_replicas()
+        states, info = states.apply_loss_fn(
+            lambda state, params, part: _loss(
+                agent, state, params, part, total, plan.hyper
+            ),
+            minibatch,
+        )
+        sums = tf.nest.map_structure(tf.add, sums, info)
+        stop = tf.constant(False)
+        if config.target_kl is not None:
+            stop = info["approx_kl"] > 1.5 * config.target_kl
+        return step + 1, states, sums, stop
+
+    step, state, sums, stop = progress
+    states = replicated.ReplicatedState.create(state)
+    step, states, sums, stop = tf.while_loop(
+        lambda step, _states, _sums, stop: (step < until) & ~stop,
+        body,
+        (step, states, sums, stop),
+    )
+    return Progress(step, states.state, sums, stop)
+
+
+def _loss(
+    agent: Any,
+    state: train_state.TrainState,
+    params: Any,
+    rows: advantages.Experience,
+    total: tf.Tensor,
+    hyper: dict[str, tf.Tensor],
+) -> tuple[tf.Tensor, dict]:
+    config, head = agent.config, agent.policy.head
+    parameters, values = state(rows.observations, params=params)
+    losses, measured = agent._policy_losses(
+        head.log_prob(parameters, rows.actions), rows, hyper
+    )
+    old_values = None if config.value_clip is None else rows.values
+    errors = policy_losses.value_loss(
+        values, rows.returns, old_values, config.value_clip
+    )
+    info = {
+        "policy_loss": rows.mean(losses, total),
+        "value_loss": rows.mean(errors.loss, total),
+        "entropy": rows.mean(head.entropy(parameters), total),
+        **{name: rows.mean(x, total) for name, x in measured.items()},
+    }
+    loss = (
+        info["policy_loss"]
+        + config.value_coefficient * info["value_loss"]
+        - config.entropy_coefficient * info["entropy"]
+    )
+    return loss, {"loss": loss, **info}
+
+
+# Beside the steps of replicas these are compiled, so that all draw what one alone does;
+# alone they melt into the one function of a brief update.
+_compiled_prepare = replicated.compiled_update(prepare)
+_compiled_advance = replicated.compiled_update(advance)
+_compiled_finish = replicated.compiled_update(finish)
+
+
+def _update(
+    agent: Any, trajectory: records.Trajectory, hyper: dict[str, tf.Tensor]
+) -> tuple[Any, dict]:
+    plan, progress = _compiled_prepare(agent, trajectory, hyper)
+    n_rows = plan.rows.weights.shape[0]
+    progress = advance(agent, plan, progress, n_gradient_steps(agent.config, n_rows))
+    return _compiled_finish(agent, trajectory, plan, progress)
+
+
+_compiled_update = replicated.compiled_update(_update)
+
+
+def _update_in_pieces(
+    work: _pieces.Work,
+    agent: Any,
+    trajectory: records.Trajectory,
+    hyper: dict[str, tf.Tensor],
+) -> tuple[Any, dict]:
+    outputs = _outputs.in_pieces(agent.policy, trajectory, work.n_forward_rows)
+    # The successors, half of the data, have said what they had to.
+    trajectory = tf.nest.map_structure(
+        tf.convert_to_tensor, trajectory._replace(next_observations=())
+    )
+    plan, progress = replicated.run_alone(
+        _compiled_prepare, agent, trajectory, hyper, outputs
+    )
+    progress = _pieces.in_pieces(
+        work,
+        lambda progress, until: replicated.run_update(
+            _compiled_advance, agent, plan, progress, until
+        ),
+        progress,
+    )
+    return replicated.run_alone(_compiled_finish, agent, trajectory, plan, progress)
