@@ -102,7 +102,7 @@ def test_the_written_config_repeats_the_run(tmp_path):
         (["--config=PPO.minibatch_size = 7"], ["minibatch_size", "7"]),
         (["--config=train_rl.seed = -1"], ["`train_rl`: `seed`", "-1"]),
         (["--config=train_rl.resume = True"], ["bindings:9", "train_rl.resume"]),
-        (["--config=Trainer.agent = @Trainer()"], ["references without a loop"]),
+        (["--config=Trainer.agent = @Trainer()"], ["macros without a loop"]),
         (["--resume"], ["resume"]),
         (["--config=train_rl.override = True"], ["train_rl.override"]),
     ],

@@ -8,7 +8,6 @@ A gin file is code: what it imports runs. Train only what you would execute.
 import sys
 
 from tfrl import entry
-from tfrl._internal import checks
 
 if __name__ == "__main__":
     # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
@@ -29,6 +28,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
+from tfrl._internal import checks
 from tfrl.agents import bc, dqn, policy_gradient, ppo
 from tfrl.distribute import strategies
 from tfrl.environments import vector
