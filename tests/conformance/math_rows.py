@@ -86,11 +86,6 @@ ELEMENTARY = (
     unary("identity"),
     unary("square"),
     unary("swish"),
-    unary(
-        "quotient",
-        make=both(normal(x=["B"]), uniform(0.5, 2.0, y=["B"])),
-        differentiable=("x", "y"),
-    ),
     unary("double_relu", lambda x: ops.double_relu(x), kinks={"x": (0.0,)}),
     unary(
         "clipped_exp",

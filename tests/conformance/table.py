@@ -11,7 +11,7 @@ from conformance import (
     value_rows,
 )
 
-ROOMS = ("losses", "ops", "schedules")
+ROOMS = ("losses", "ops", "schedules", "stats")
 ROWS = (
     *value_rows.ROWS,
     *tensor_rows.ROWS,
@@ -27,21 +27,11 @@ ROWS = (
 _RECORD = "a record of tensors: the function that fills it has a row"
 _BASE = "an interface: what implements it has rows"
 _KERAS = "tests/losses follows it through fit, save and load"
+_KINDS = ("Adaptive", "EM", "Window")
 WITHOUT_ROW = {
     **dict.fromkeys(
         (
-            "losses.CategoricalLossExtra",
-            "losses.CloningLossExtra",
-            "losses.ConservativeLossExtra",
-            "losses.DeterministicPolicyGradientLossExtra",
             "losses.ImportanceRatio",
-            "losses.MultiplierLossExtra",
-            "losses.PolicyLossExtra",
-            "losses.SACActorLossExtra",
-            "losses.TDLossExtra",
-            "losses.ValueLossExtra",
-            "ops.MomentStream",
-            "ops.Moments",
             "ops.VTraceReturns",
             "schedules.Progress",
         ),
@@ -50,13 +40,25 @@ WITHOUT_ROW = {
     "losses.AsymmetricSimSiamLoss": f"a layer with weights: {_KERAS}",
     "losses.InitialBias": f"an initializer: {_KERAS}",
     "losses.ScalarPredictionLoss": _BASE,
+    "losses.TransformedLoss": _BASE,
     "losses.as_keras_loss": f"takes other losses to Keras: {_KERAS}",
     "ops.InvertibleTransform": _BASE,
-    "ops.pool_over_replicas": "the identity outside a strategy: tests/ops has two",
-    "ops.start_moment_stream": "zeros, which advance_moment_stream takes",
-    "ops.widened": "changes the dtype on purpose: tests/ops has every one",
     "schedules.ConstantScheduler": "a constant: nothing flows through it",
     "schedules.as_scheduler": "returns its argument or a ConstantScheduler",
     "schedules.current_progress": "reads a context variable",
     "schedules.progress_context": "sets a context variable",
+    **dict.fromkeys(
+        (
+            *(f"stats.{kind}Averager" for kind in _KINDS),
+            *(f"stats.Scalar{kind}Averager" for kind in _KINDS),
+            *(f"stats.{kind}Normalizer" for kind in _KINDS),
+            *(f"stats.Scalar{kind}Normalizer" for kind in _KINDS),
+            "stats.Normalizer",
+            "stats.ReturnScale",
+            "stats.RunningMoments",
+        ),
+        "keeps state: tests/stats follows it from batch to batch",
+    ),
+    "stats.average_outer_dims": "a mean: tests/stats has every dtype",
+    "stats.start_moment_stream": "zeros, which advance_moment_stream takes",
 }

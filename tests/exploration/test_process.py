@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.exploration import _process, noise
+from tfrl._internal import operands
+from tfrl.exploration import noise
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def white(monkeypatch):
 def test_steps_by_hand(white):
     white.extend([[1.0, -1.0], [0.0, 4.0]])
     variable = tf.Variable([0.0, 2.0])
-    first = _process.step(variable, tf.constant([0, 0]), 1.0, 0.5, 0.1)
+    first = noise._step(variable, tf.constant([0, 0]), 1.0, 0.5, 0.1)
     np.testing.assert_allclose(first, [0.6, 1.4], rtol=1e-6)
-    second = _process.step(variable, tf.constant([0, 0]), 1.0, 0.5, 1.0, None, 2.0)
+    second = noise._step(variable, tf.constant([0, 0]), 1.0, 0.5, 1.0, None, 2.0)
     np.testing.assert_allclose(second, [0.8, 2.0], rtol=1e-6)
     np.testing.assert_array_equal(variable, second)
 
@@ -42,8 +43,8 @@ def test_every_dtype_in_every_mode(dtype):
 
     def run(jit):
         variable = tf.Variable(tf.zeros([2, 3], dtype))
-        step = tf.function(_process.step, jit_compile=jit) if jit is not None else None
-        step = step or _process.step
+        step = tf.function(noise._step, jit_compile=jit) if jit is not None else None
+        step = step or noise._step
         for _ in range(2):
             value = step(variable, seed, *settings)
         return value
@@ -65,21 +66,21 @@ def test_every_dtype_in_every_mode(dtype):
 
 def test_restarted_where_the_mask_says_so():
     value = tf.ones([3, 2])
-    some = _process.restarted(value, [5.0, 6.0], [True, False, True])
+    some = noise._restarted(value, [5.0, 6.0], [True, False, True])
     np.testing.assert_array_equal(some, [[5, 6], [1, 1], [5, 6]])
-    compiled = tf.function(_process.restarted, jit_compile=True)
+    compiled = tf.function(noise._restarted, jit_compile=True)
     np.testing.assert_array_equal(compiled(value, 0.0, None), np.zeros([3, 2]))
     with pytest.raises(ValueError, match=r"`x` expected the first axes"):
-        _process.restarted(value, 0.0, [True, False])
+        noise._restarted(value, 0.0, [True, False])
 
 
 def test_broadcasting_is_checked():
     shape = tf.TensorShape([3, 2])
     for fine in (None, 1.0, [1.0, 2.0], np.ones([3, 1]), tf.ones([3, 2])):
-        _process.check_broadcasts("noise", "mu", fine, shape)
+        operands.check_broadcasts("noise", "mu", fine, shape)
     for bad in (np.ones([3]), np.ones([1, 3, 2]), tf.ones([4, 2])):
         with pytest.raises(ValueError, match=r"`noise`: `mu` expected a number or an"):
-            _process.check_broadcasts("noise", "mu", bad, shape)
+            operands.check_broadcasts("noise", "mu", bad, shape)
 
 
 def test_each_replica_of_a_strategy_has_a_process_of_its_own():

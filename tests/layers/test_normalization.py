@@ -287,7 +287,7 @@ def test_sequences_share_moments_over_time_and_keep_their_mask():
         ({"update_rate": 2.0}, "`update_rate` expected numbers in"),
         ({"speed": 0.0}, "`speed` expected numbers > 0"),
         ({"window_size": 0}, "`window_size` expected numbers > 0"),
-        ({"feature_axes": -1}, "`feature_axes` expected numbers in"),
+        ({"feature_axes": -1}, "`feature_axes` expected an int of at least 0"),
         ({"variance_epsilon": -1.0}, "`variance_epsilon` expected numbers in"),
         ({"clip_value": float("nan")}, "`clip_value` expected numbers in"),
         ({"clip_value": [1.0]}, "`clip_value` expected rank 0"),

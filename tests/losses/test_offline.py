@@ -228,7 +228,7 @@ def test_dtype_is_kept(dtype):
         (
             lambda: offline.sampled_conservative_q_loss(np.zeros(3), 0.0, np.zeros(3)),
             ValueError,
-            "`sampled_log_probs` expected rank of at least 1",
+            "`sampled_log_probs` expected the shape of `sampled_q_values`",
         ),
         (
             lambda: offline.sampled_conservative_q_loss(

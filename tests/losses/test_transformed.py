@@ -1,4 +1,4 @@
-"""Tests of `tfrl.losses._transformed`."""
+"""How losses use and save their transforms."""
 
 import json
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.losses import _transformed
+from tfrl.losses import scalar_prediction
 from tfrl.ops import value_transforms
 
 
@@ -25,23 +25,27 @@ class Halving:
 def test_there_and_back(dtype):
     target = tf.constant([-3.0, 0.0, 5.0], dtype)
     for transform in (Halving(), value_transforms.Sqrt1pTransform()):
-        there = _transformed.forward(transform, target)
-        back = _transformed.backward(transform, there)
+        loss = scalar_prediction.SquareLoss(transform)
+        there = loss.transformed(target)
+        back = loss.restored(there)
         assert there.dtype == ("float64" if dtype == "float64" else "float32")
         np.testing.assert_allclose(back, target, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(_transformed.forward(Halving(), target), [-1.5, 0, 2.5])
+    np.testing.assert_allclose(
+        scalar_prediction.SquareLoss(Halving()).transformed(target), [-1.5, 0, 2.5]
+    )
 
 
 def test_none_changes_nothing():
     target = tf.constant([-3.0, 0.0])
-    assert _transformed.forward(None, target) is target
-    assert _transformed.backward(None, target) is target
+    loss = scalar_prediction.SquareLoss()
+    assert loss.transformed(target) is target
+    assert loss.restored(target) is target
 
 
 @pytest.mark.parametrize("transform", [np.sqrt, 1.0], ids=["function", "number"])
 def test_what_is_no_transform(transform):
-    with pytest.raises(TypeError, match="`Some`: `transform` expected an Invertible"):
-        _transformed.check_transform("Some", transform)
+    with pytest.raises(TypeError, match="`SquareLoss`: `transform` expected an Inv"):
+        scalar_prediction.SquareLoss(transform)
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -65,17 +69,20 @@ class Tripling(Halving):
     ids=lambda transform: type(transform).__name__,
 )
 def test_transforms_become_data_and_come_back(transform):
-    data = json.loads(json.dumps(_transformed.serialized(transform)))
-    again = _transformed.deserialized(data)
+    loss = scalar_prediction.SquareLoss(transform)
+    data = json.loads(json.dumps(loss.get_config()))
+    again = scalar_prediction.SquareLoss.from_config(data).transform
     assert type(again) is type(transform)
     assert vars(again) == vars(transform)
 
 
 def test_plain_values_become_data_and_come_back():
-    for value in (None, True, 0.5):
-        assert _transformed.deserialized(_transformed.serialized(value)) is value
+    loss = scalar_prediction.QuantileRegressionLoss(None, True, 0.5)
+    data = json.loads(json.dumps(loss.get_config()))
+    assert data == {"transform": None, "inverse_after_mean": True, "delta": 0.5}
+    assert scalar_prediction.QuantileRegressionLoss.from_config(data) == loss
 
 
 def test_what_keras_cannot_save():
     with pytest.raises(TypeError, match="get_config"):
-        _transformed.serialized(Halving())
+        scalar_prediction.SquareLoss(Halving()).get_config()

@@ -213,39 +213,3 @@ def test_weighted_reduce_mean_at_the_edges():
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-def test_quotient_and_its_gradient(jit):
-    x = tf.constant([[6.0, 3.0, 0.0], [2.0, 1e-30, 1e30]])
-    y = tf.constant([[2.0], [1.0]]), tf.constant([1.0, 1e-30, 1e30])
-
-    @tf.function(jit_compile=jit)
-    def run(x, y):
-        with tf.GradientTape() as tape:
-            tape.watch([x, y])
-            ratios = [ops.quotient(x, y[0]), ops.quotient(x[1], y[1])]
-            total = tf.reduce_sum(ratios[0]) + tf.reduce_sum(ratios[1])
-        return *ratios, *tf.nest.flatten(tape.gradient(total, [x, y]))
-
-    first, second, by_x, by_column, by_row = run(x, y)
-    np.testing.assert_allclose(first, [[3.0, 1.5, 0.0], [2.0, 1e-30, 1e30]])
-    np.testing.assert_allclose(second, [2.0, 1.0, 1.0])
-    np.testing.assert_allclose(by_x, [[0.5] * 3, [2.0, 1e30, 1.0]], rtol=1e-6)
-    np.testing.assert_allclose(by_column[:, 0], [-2.25, -1e30], rtol=1e-6)
-    np.testing.assert_allclose(by_row, [-2.0, -1e30, -1e-30], rtol=1e-6)
-
-
-def test_gradient_of_an_unused_infinite_quotient_is_zero():
-    x, y = tf.constant(1e30), tf.constant(1e-30)
-    with tf.GradientTape() as tape:
-        tape.watch([x, y])
-        used = tf.where(x > 0.0, 1.0, ops.quotient(x, y))
-    np.testing.assert_array_equal(tape.gradient(used, [x, y]), [0.0, 0.0])
-
-
-def test_quotient_of_other_dtypes_is_refused():
-    with pytest.raises(TypeError, match="`quotient`: `y` expected dtype float32"):
-        ops.quotient(tf.constant([1.0]), tf.constant([1.0], tf.float64))
-    with pytest.raises(TypeError, match="`quotient`: `x` expected .*int32"):
-        ops.quotient(tf.constant([1]), 2)

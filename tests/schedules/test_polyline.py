@@ -1,11 +1,13 @@
 """Lines through points: numbers and tensors alike."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfrl.core import compile
-from tfrl.schedules import _polyline
+from tfrl.schedules import schedulers
 
 POINTS = {
     "one": [(3, 2.0)],
@@ -15,6 +17,15 @@ POINTS = {
     "last-jump": [(0, 1.0), (7, 1.0), (7, 4.0)],
     "far": [(1e15, -1.0), (2e15, 1e6)],
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Line(schedulers.Scheduler):
+    points: list
+    progress_type: str = "iterations"
+
+    def _points(self):
+        return self.points
 
 
 def slow(points, time):
@@ -37,7 +48,7 @@ def times_of(points):
 
 @pytest.mark.parametrize("points", POINTS.values(), ids=POINTS)
 def test_equals_a_slow_loop(points):
-    line, times = _polyline.Polyline(points), times_of(points)
+    line, times = Line(points).value_at, times_of(points)
     expected = [slow(points, time) for time in times]
     np.testing.assert_allclose([line(time) for time in times], expected, rtol=1e-12)
     tensor = tf.reshape(tf.constant(times, tf.float64), [-1, 1])
@@ -47,15 +58,15 @@ def test_equals_a_slow_loop(points):
 
 
 def test_one_trace_serves_all_lines():
-    traces = compile.trace_count(_polyline._interpolated)
+    traces = compile.trace_count(schedulers._interpolated)
     for points in POINTS.values():
-        _polyline.Polyline(points)(tf.constant(1.0, tf.float64))
-        _polyline.Polyline(points)(tf.constant(2.0, tf.float64))
-    assert compile.trace_count(_polyline._interpolated) <= traces + 1
+        Line(points)(tf.constant(1.0, tf.float64))
+        Line(points)(tf.constant(2.0, tf.float64))
+    assert compile.trace_count(schedulers._interpolated) <= traces + 1
 
 
 def test_slope_is_the_gradient():
-    line, x = _polyline.Polyline(POINTS["jump"]), tf.constant([-1.0, 5.0, 15.0, 30.0])
+    line, x = Line(POINTS["jump"]), tf.constant([-1.0, 5.0, 15.0, 30.0])
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = line(x)

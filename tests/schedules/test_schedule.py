@@ -1,4 +1,4 @@
-"""How schedules take their argument."""
+"""How schedules take their argument, and what they are made of."""
 
 import dataclasses
 
@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.schedules import _schedule
+from tfrl.schedules import schedulers
 
 
 @dataclasses.dataclass(frozen=True)
-class Halved(_schedule.Schedule):
+class Halved(schedulers.Scheduler):
     """Shows what arrives."""
 
+    progress_type: str = "iterations"
     divisor: float = 2.0
 
     def value_at(self, progress):
@@ -29,7 +30,7 @@ NUMBERS = [3, 3.0, True + 2, np.int64(3), np.float32(3), np.uint8(3), np.array(3
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda n: type(n).__name__)
 def test_numbers_give_floats(number):
-    value = Halved().applied(number)
+    value = Halved()(number)
     assert (type(value), value) == (float, 1.5)
 
 
@@ -44,60 +45,55 @@ def test_tensors_give_tensors(dtype, kind):
         "keras": lambda: keras.Variable([3, 1], dtype=dtype, trainable=False),
         "array": lambda: np.array([3, 1], dtype),
     }[kind]
-    value = Halved().applied(make())
+    value = Halved()(make())
     assert tf.is_tensor(value)
     assert value.dtype == (dtype if dtype.startswith("float") else "float32")
     np.testing.assert_allclose(value, [1.5, 0.5])
 
 
 def test_large_integers_are_not_rounded():
-    class Over(_schedule.Schedule):
+    class Over(schedulers.Scheduler):
         def value_at(self, progress):
             return progress - 2.0**40
 
-    assert float(Over().applied(tf.constant(2**40 + 1, tf.int64))) == 1.0
+    assert float(Over("iterations")(tf.constant(2**40 + 1, tf.int64))) == 1.0
 
 
 def test_config_is_the_fields():
-    assert Halved(3.0).get_config() == {"divisor": 3.0}
-    assert Halved.from_config({"divisor": 3.0}) == Halved(3.0)
+    config = {"progress_type": "iterations", "divisor": 3.0}
+    assert Halved(divisor=3.0).get_config() == config
+    assert Halved.from_config(config) == Halved(divisor=3.0)
 
 
 @pytest.mark.parametrize("progress", ["3", tf.constant(True)], ids=["text", "bool"])
 def test_refuses_what_is_no_progress(progress):
     with pytest.raises(TypeError, match="`Halved`: `progress` expected a number or"):
-        Halved().applied(progress)
+        Halved()(progress)
 
 
 def test_without_a_value_it_says_so():
     with pytest.raises(NotImplementedError):
-        _schedule.Schedule().applied(1)
+        schedulers.Scheduler("percent")(1)
 
 
 @pytest.mark.parametrize("value", ["1", True, None, 1j], ids=repr)
-def test_check_number(value):
-    with pytest.raises(TypeError, match="`f`: `x` expected a number; got"):
-        _schedule.check_number("f", "x", value)
+def test_values_are_numbers(value):
+    match = "`ConstantScheduler`: `value` expected a number; got"
+    with pytest.raises(TypeError, match=match):
+        schedulers.ConstantScheduler(value)
 
 
-def test_check_progress_type():
-    _schedule.check_progress_type("f", "env_steps")
-    with pytest.raises(ValueError, match="`f`: `progress_type` expected one of"):
-        _schedule.check_progress_type("f", "steps")
+def test_the_type_of_progress_is_known():
+    schedulers.Scheduler("env_steps")
+    match = "`Scheduler`: `progress_type` expected one of"
+    with pytest.raises(ValueError, match=match):
+        schedulers.Scheduler("steps")
 
 
-@dataclasses.dataclass(frozen=True)
-class Paired(_schedule.Schedule):
-    progress_type: str
-    schedule: list
-
-    def __post_init__(self):
-        _schedule.check_pairs(self)
-
-
-def test_check_pairs_makes_them_hashable():
-    assert hash(Paired("percent", [[0, 1.0], (0, 2)]))
-    assert Paired("percent", [[0, 1.0]]).schedule == ((0, 1.0),)
+def test_pairs_become_hashable():
+    made = schedulers.LinearScheduler("percent", [[0, 1.0], (0, 2)])
+    assert hash(made)
+    assert made.schedule == ((0, 1.0), (0, 2))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +114,7 @@ def test_check_pairs_makes_them_hashable():
     ],
     ids=["empty", "number", "flat", "triple", "text", "nan", "inf", "descending"],
 )
-def test_check_pairs_refuses(schedule, error, message):
-    with pytest.raises(error, match=f"`Paired`: `schedule` {message}"):
-        Paired("percent", schedule)
+@pytest.mark.parametrize("kind", ["LinearScheduler", "StepScheduler"])
+def test_refuses_what_are_no_pairs(kind, schedule, error, message):
+    with pytest.raises(error, match=f"`{kind}`: `schedule` {message}"):
+        getattr(schedulers, kind)("percent", schedule)

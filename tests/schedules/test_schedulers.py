@@ -215,7 +215,7 @@ MISTAKES = {
     "negative": (
         lambda: schedules.StepScheduler("iterations", PAIRS, warm_up_period=-1),
         ValueError,
-        "`StepScheduler`: `warm_up_period` expected numbers in",
+        "`StepScheduler`: `warm_up_period` expected a number of at least 0",
     ),
     "rate": (
         lambda: schedules.ExponentialScheduler("percent", 1.0, 0.0, 1.0),

@@ -36,9 +36,9 @@ def test_average_outer_dims_has_the_gradient_of_a_mean():
 @pytest.mark.parametrize(
     ("value", "error", "match"),
     [
-        ([1, 2], TypeError, "`values` expected a floating-point dtype"),
-        ([1.0], ValueError, r"`tensor` expected shape \[..., \*\[2\]\]; got \(1,\)"),
-        (1.0, ValueError, r"`tensor` expected shape \[..., \*\[2\]\]; got \(\)"),
+        ([1, 2], TypeError, "`tensor` expected a floating-point dtype"),
+        ([1.0], ValueError, r"`tensor` expected shape \[..., \*\[2\]\]; got \[1\]"),
+        (1.0, ValueError, r"`tensor` expected shape \[..., \*\[2\]\]; got \[\]"),
     ],
     ids=["integers", "shape", "rank"],
 )

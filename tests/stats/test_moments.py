@@ -140,7 +140,7 @@ def test_normalize_before_the_first_update_changes_nothing():
 @pytest.mark.parametrize(
     ("values", "weights", "match"),
     [
-        (np.zeros(3), None, r"`values` expected shape \[..., \*\[3\]\]; got \(3,\)"),
+        (np.zeros(3), None, r"`values` expected shape \[..., \*\[3\]\]; got \[3\]"),
         (np.zeros((2, 4)), None, r"`values` expected"),
         (np.zeros((2, 3)), np.zeros(3), r"`weights` expected .*\(2,\); got \(3,\)"),
         (np.zeros((2, 3)), np.zeros((2, 1)), r"`weights` expected"),

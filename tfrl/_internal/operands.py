@@ -69,17 +69,25 @@ def leading(where: str, name: str, value: Any, axes: int = 0) -> tf.Tensor:
 
 
 def alike(
-    where: str, name: str, value: Any, leader: str, values: tf.Tensor
+    where: str,
+    name: str,
+    value: Any,
+    leader: str,
+    values: tf.Tensor,
+    keep_arrays: bool = False,
 ) -> tf.Tensor:
     """A tensor of the leader's dtype; its rank need not be known.
+
+    With `keep_arrays` an array is refused that has another dtype, like a tensor; so is
+    one of fractions where the leader has integers.
 
     Example:
         >>> alike("td_target", "rewards", [1], "values", tf.zeros(1, tf.float64)).dtype
         tf.float64
     """
-    # An array would lose fractions to integers on the way.
-    loses = isinstance(value, np.ndarray) and value.ndim and values.dtype.is_integer
-    hint = None if loses else values.dtype
+    keeps = isinstance(value, np.ndarray) and value.ndim > 0
+    keeps = keeps and (keep_arrays or values.dtype.is_integer)
+    hint = None if keeps else values.dtype
     tensor = checks.as_tensor(where, name, value, None, hint, numeric=False)
     if tensor.dtype != values.dtype:
         raise TypeError(
@@ -96,6 +104,7 @@ def beginning(
     leader: str,
     values: tf.Tensor,
     at_least: int = 0,
+    keep_arrays: bool = False,
 ) -> tf.Tensor:
     """A tensor of the leader's dtype, whose shape is where that of the leader begins.
 
@@ -106,7 +115,7 @@ def beginning(
         ValueError: `gae`: `rewards` expected the shape of `values` [2, 3] or its first
         axes; got [3]; align the two axis by axis
     """
-    tensor = alike(where, name, value, leader, values)
+    tensor = alike(where, name, value, leader, values, keep_arrays)
     check_beginning(where, name, tensor, leader, values, at_least)
     return tensor
 
@@ -240,15 +249,7 @@ def floating_dtype(where: str, value: Any) -> tf.DType:
 def check_structure(
     where: str, name: str, nest: Any, leader: str, reference: Any
 ) -> None:
-    """Raises unless a nest has the structure of another.
-
-    Example:
-        >>> check_structure("f", "initial_state", [1], "state", (1, 2))
-        Traceback (most recent call last):
-        ...
-        ValueError: `f`: `initial_state` expected the structure of `state`; got
-        another: ...
-    """
+    """Raises unless a nest has the structure of another."""
     try:
         tf.nest.assert_same_structure(reference, nest)
     except (TypeError, ValueError) as error:

@@ -8,22 +8,21 @@ data, whose changes cause no new trace.
 import inspect
 import numbers
 import weakref
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, compile
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile
 
 TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
-# Outputs that live, by their id: a reference to each, the bijector, the input.
-_PAIRS: dict[int, tuple[weakref.ref, "Transform", Callable[[], Any]]] = {}
-
 # Arguments of constructors that are no numbers to compute with.
-_OPTIONS = {"event_dim", "cache_size", "validate_args", "name"}
+_OPTIONS = {"event_dim", "cache_size", "validate_args", "name", "parameters"}
+# The attribute of an output that says which bijector made it of which input.
+_MADE_BY = "_tfrl_made_by"
 
 
 def as_parameter(value: TensorLike) -> Any:
@@ -100,27 +99,31 @@ def inside(y: tf.Tensor, low: TensorLike, high: TensorLike) -> tf.Tensor:
 class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
     """A bijector that crosses `tf.function` and compares by its parameters.
 
-    Subclasses hand over the `locals()` of their constructor; what is no option is a
-    parameter of the map and becomes an attribute.
+    Subclasses with parameters hand over the `locals()` of their constructor; what is no
+    option is a parameter of the map and becomes an attribute.
 
-    The inverse of a tensor that `forward` returned is the very input. All else is
-    computed: the cache of TensorFlow Probability, which is passed by here, returns what
-    it once computed for a tensor also under another `tf.GradientTape` and with another
-    value of a variable, and keeps graphs for ever.
+    The inverse of a tensor that `forward` returned is the very input, which the tensor
+    carries along. All else is computed: the cache of TensorFlow Probability, which is
+    passed by here, returns what it once computed for a tensor also under another
+    `tf.GradientTape` and with another value of a variable, and keeps graphs for ever.
 
     Not `tfb.AutoCompositeTensorBijector`: that one registers every subclass as one of
     TensorFlow Probability's, and a `Softplus` of ours would replace theirs.
 
     Args:
-        parameters: what the constructor was called with.
+        cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
+        validate_args: raise where a value to invert lies beyond a bound.
+        name: prefix of the ops; the name of the class by default.
+        parameters: what the constructor of a subclass was called with.
 
     Example:
         >>> class Times(Transform):
-        ...     def __init__(self, factor, cache_size=1, validate_args=False, name="x"):
-        ...         super().__init__(dict(locals()))
+        ...     def __init__(self, factor, cache_size=1, *, validate_args=False,
+        ...                  name=None):
+        ...         super().__init__(parameters=dict(locals()))
         ...     def _forward(self, x):
         ...         return self.factor * x
-        >>> Times(2.0) == Times(2.0), float(Times(2.0).forward(3.0))
+        >>> Times(2.0) == Times(2.0), float(Times(2.0).forward(tf.constant(3.0)))
         (True, 6.0)
     """
 
@@ -135,10 +138,19 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
             cls, omit_kwargs=("parameters",), non_identifying_kwargs=("name",)
         )
 
-    def __init__(self, parameters: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        cache_size: int = 1,
+        *,
+        validate_args: bool = False,
+        name: str | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        options = {"validate_args": validate_args, "name": name}
+        given = parameters or {"cache_size": cache_size, **options}
         where = type(self).__name__
-        checks.check_one_of(where, "cache_size", parameters["cache_size"], (0, 1))
-        kept = {name: as_parameter(parameters[name]) for name in self._map_parameters}
+        checks.check_one_of(where, "cache_size", given["cache_size"], (0, 1))
+        kept = {name: as_parameter(given[name]) for name in self._map_parameters}
         for name, value in kept.items():
             if not (isinstance(value, numbers.Real) or hasattr(value, "dtype")):
                 raise TypeError(
@@ -147,11 +159,11 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
                 )
         super().__init__(
             forward_min_event_ndims=self.event_dim,
-            validate_args=parameters["validate_args"],
-            parameters=parameters,
-            name=parameters["name"],
+            validate_args=given["validate_args"],
+            parameters=given,
+            name=given["name"],
         )
-        self.cache_size = parameters["cache_size"]
+        self.cache_size = given["cache_size"]
         for name, value in kept.items():
             setattr(self, name, value)
 
@@ -182,20 +194,19 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         }
 
     def forward(self, x: TensorLike, name: str = "forward", **kwargs: Any) -> tf.Tensor:
-        x = self._tensor("x", x)
+        x = operands.floating(type(self).__name__, "x", x)
         with tf.name_scope(f"{self.name}_{name}"):
             y = self._forward(x, **kwargs)
         if self.cache_size:
             # A graph holds its tensors; to hold them too would keep it for ever.
             source = weakref.ref(x) if tf.is_symbolic_tensor(x) else lambda: x
-            key = id(y)
-            output = weakref.ref(y, lambda _: _PAIRS.pop(key, None))
-            _PAIRS[key] = (output, self, source)
+            setattr(y, _MADE_BY, (self, source))
         return y
 
     def inverse(self, y: TensorLike, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
-        y = self._tensor("y", y)
-        x = self._remembered(y) if self.cache_size else None
+        y = operands.floating(type(self).__name__, "y", y)
+        maker, source = getattr(y, _MADE_BY, (None, lambda: None))
+        x = source() if self.cache_size and maker == self else None
         if x is not None:
             return x
         with tf.name_scope(f"{self.name}_{name}"):
@@ -208,7 +219,7 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         name: str = "forward_log_det_jacobian",
         **kwargs: Any,
     ) -> tf.Tensor:
-        x = self._tensor("x", x)
+        x = operands.floating(type(self).__name__, "x", x)
         axes = self._summed_axes(x, event_ndims)
         with tf.name_scope(f"{self.name}_{name}"):
             log_slopes = self._forward_log_det_jacobian(x, **kwargs)
@@ -227,13 +238,6 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
         raise NotImplementedError(f"`{type(self).__name__}` has no log-determinant")
 
-    def _remembered(self, y: tf.Tensor) -> tf.Tensor | None:
-        pair = _PAIRS.get(id(y))
-        if pair is None:
-            return None
-        output, bijector, source = pair
-        return source() if output() is y and self == bijector else None
-
     def _summed_axes(self, x: tf.Tensor, event_ndims: int | None) -> list[int]:
         if event_ndims is None:
             return []
@@ -246,18 +250,6 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         checks.check_rank(where, "x", x, at_least=known)
         return list(range(self.event_dim - int(known), 0))
 
-    def _tensor(self, argument: str, value: TensorLike) -> tf.Tensor:
-        where = type(self).__name__
-        tensor = checks.as_tensor(where, argument, value)
-        checks.check_floating(where, argument, tensor)
-        return tensor
-
-    def _operand(self, value: Any, dtype: tf.DType) -> tf.Tensor:
-        """A parameter in the dtype to compute in."""
-        if isinstance(value, numbers.Number | np.ndarray):
-            return tf.constant(value, dtype)
-        return tf.cast(tf.convert_to_tensor(value), dtype)
-
 
 class Elementwise(Transform):
     """A map of single numbers, computed in at least float32.
@@ -268,8 +260,6 @@ class Elementwise(Transform):
 
     Example:
         >>> class Cube(Elementwise):
-        ...     def __init__(self, cache_size=1, validate_args=False, name="cube"):
-        ...         super().__init__(dict(locals()))
         ...     def _map(self, x):
         ...         return x**3
         >>> Cube().forward(tf.constant(2.0, tf.bfloat16)).dtype.name
@@ -283,11 +273,11 @@ class Elementwise(Transform):
         return -np.inf, np.inf
 
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.cast(self._map(_widened(x)), x.dtype)
+        return tf.cast(self._map(precision.widened(x)), x.dtype)
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
-        wide = _widened(y)
-        low, high = (self._operand(bound, wide.dtype) for bound in self._range())
+        wide = precision.widened(y)
+        low, high = (precision.number(bound, wide.dtype) for bound in self._range())
         if self.validate_args:
             message = f"`{type(self).__name__}`: `y` expected numbers in its range"
             tf.debugging.assert_greater_equal(wide, low, message)
@@ -295,7 +285,7 @@ class Elementwise(Transform):
         return tf.cast(self._unmap(inside(wide, low, high)), y.dtype)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.cast(self._log_slope(_widened(x)), x.dtype)
+        return tf.cast(self._log_slope(precision.widened(x)), x.dtype)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -307,8 +297,3 @@ def _same(one: Any, other: Any) -> bool:
         one, other = map(tf.get_static_value, (one, other))
     static = isinstance(one, numbers.Number | np.ndarray | np.generic)
     return static and not tf.is_tensor(other) and np.array_equal(one, other)
-
-
-def _widened(tensor: tf.Tensor) -> tf.Tensor:
-    narrow = tensor.dtype in (tf.float16, tf.bfloat16)
-    return tf.cast(tensor, tf.float32) if narrow else tensor

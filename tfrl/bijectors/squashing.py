@@ -8,17 +8,24 @@ the value. Values beyond a bound belong to no input: their inverse is NaN.
 """
 
 import math
-import numbers
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl.bijectors import _soft_bounds, _transform
-from tfrl.core import checks
-from tfrl.ops import activations, squashing
+from tfrl._internal import checks, soft_bounds
+from tfrl.bijectors import _transform
+from tfrl.core import compile
+from tfrl.ops import activations
 
 TensorLike = _transform.TensorLike
+
+_softclip = compile.compiled(soft_bounds.softclip)
+_inverse = compile.compiled(soft_bounds.inverse)
+_log_slope = compile.compiled(soft_bounds.log_slope)
+_stretched = compile.compiled(soft_bounds.stretched)
+_stretched_inverse = compile.compiled(soft_bounds.stretched_inverse)
+_stretched_log_slope = compile.compiled(soft_bounds.stretched_log_slope)
 
 
 class StableTanh(_transform.Elementwise):
@@ -32,7 +39,7 @@ class StableTanh(_transform.Elementwise):
     Args:
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert lies beyond a bound.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Example:
         >>> bijector = StableTanh()
@@ -42,15 +49,6 @@ class StableTanh(_transform.Elementwise):
         >>> float(bijector.inverse(bijector.forward(x)))
         30.0
     """
-
-    def __init__(
-        self,
-        cache_size: int = 1,
-        *,
-        validate_args: bool = False,
-        name: str = "stable_tanh",
-    ) -> None:
-        super().__init__(dict(locals()))
 
     def _range(self) -> tuple[float, float]:
         return -1.0, 1.0
@@ -79,7 +77,7 @@ class Softsign(_transform.Elementwise):
     Args:
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert lies beyond a bound.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Example:
         >>> bijector = Softsign()
@@ -88,15 +86,6 @@ class Softsign(_transform.Elementwise):
         >>> bijector.inverse([-0.75, 1.0]).numpy()
         array([-3.0000000e+00,  1.6777215e+07], dtype=float32)
     """
-
-    def __init__(
-        self,
-        cache_size: int = 1,
-        *,
-        validate_args: bool = False,
-        name: str = "softsign",
-    ) -> None:
-        super().__init__(dict(locals()))
 
     def _range(self) -> tuple[float, float]:
         return -1.0, 1.0
@@ -118,8 +107,8 @@ class Softsign(_transform.Elementwise):
 class _SoftBounds(_transform.Elementwise):
     """What the soft bounds share; `_range` gives the bounds, infinite ones are none."""
 
-    def __init__(self, parameters: dict[str, Any]) -> None:
-        super().__init__(parameters)
+    def __init__(self, *, parameters: dict[str, Any]) -> None:
+        super().__init__(parameters=parameters)
         where = type(self).__name__
         known = {
             name: _transform.known_value(getattr(self, name))
@@ -129,36 +118,21 @@ class _SoftBounds(_transform.Elementwise):
         for name, bound in known.items():
             checks.check_within(where, name, bound, -np.inf, np.inf)
         symbolic = any(map(tf.is_symbolic_tensor, known.values()))
-        if (
-            len(known) == 2
-            and not symbolic
-            and not np.all(known["low"] < known["high"])
-        ):
-            raise ValueError(
-                f"`{where}`: `high` expected numbers > `low` {known['low']!r}; "
-                f"got {known['high']!r}; swap or correct them"
-            )
-
-    def _tensors(self, x: tf.Tensor) -> list[tf.Tensor]:
-        parameters = (*self._range(), self.hinge_softness)
-        return [self._operand(each, x.dtype) for each in parameters]
-
-    def _for_op(self, x: tf.Tensor) -> list[Any]:
-        """Numbers stay numbers, which ops check without a look at a device."""
-        parameters = (*self._range(), self.hinge_softness)
-        return [
-            each if isinstance(each, numbers.Real) else self._operand(each, x.dtype)
-            for each in parameters
-        ]
+        if len(known) == 2 and not symbolic:
+            if not np.all(known["low"] < known["high"]):
+                raise ValueError(
+                    f"`{where}`: `high` expected numbers > `low` {known['low']!r}; "
+                    f"got {known['high']!r}; swap or correct them"
+                )
 
     def _map(self, x: tf.Tensor) -> tf.Tensor:
-        return squashing.softclip(x, *self._for_op(x))
+        return _softclip(x, *self._range(), self.hinge_softness)
 
     def _unmap(self, y: tf.Tensor) -> tf.Tensor:
-        return _soft_bounds.inverse(y, *self._tensors(y))
+        return _inverse(y, *self._range(), self.hinge_softness)
 
     def _log_slope(self, x: tf.Tensor) -> tf.Tensor:
-        return _soft_bounds.log_slope(x, *self._tensors(x))
+        return _log_slope(x, *self._range(), self.hinge_softness)
 
 
 class Softplus(_SoftBounds):
@@ -173,7 +147,7 @@ class Softplus(_SoftBounds):
             against x.
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert is negative.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Raises:
         ValueError: if `hinge_softness` is not positive.
@@ -192,9 +166,9 @@ class Softplus(_SoftBounds):
         cache_size: int = 1,
         *,
         validate_args: bool = False,
-        name: str = "softplus",
+        name: str | None = None,
     ) -> None:
-        super().__init__(dict(locals()))
+        super().__init__(parameters=dict(locals()))
 
     def _range(self) -> tuple[Any, Any]:
         return 0.0, np.inf
@@ -210,7 +184,7 @@ class Softlower(_SoftBounds):
         hinge_softness: how wide the bend is, in units of x; positive.
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert lies below `low`.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Raises:
         ValueError: if `hinge_softness` is not positive or `low` is NaN.
@@ -228,9 +202,9 @@ class Softlower(_SoftBounds):
         cache_size: int = 1,
         *,
         validate_args: bool = False,
-        name: str = "softlower",
+        name: str | None = None,
     ) -> None:
-        super().__init__(dict(locals()))
+        super().__init__(parameters=dict(locals()))
 
     def _range(self) -> tuple[Any, Any]:
         return self.low, np.inf
@@ -246,7 +220,7 @@ class Softupper(_SoftBounds):
         hinge_softness: how wide the bend is, in units of x; positive.
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert lies above `high`.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Raises:
         ValueError: if `hinge_softness` is not positive or `high` is NaN.
@@ -264,9 +238,9 @@ class Softupper(_SoftBounds):
         cache_size: int = 1,
         *,
         validate_args: bool = False,
-        name: str = "softupper",
+        name: str | None = None,
     ) -> None:
-        super().__init__(dict(locals()))
+        super().__init__(parameters=dict(locals()))
 
     def _range(self) -> tuple[Any, Any]:
         return -np.inf, self.high
@@ -285,7 +259,7 @@ class Softclip(_SoftBounds):
         hinge_softness: how wide the bends are, in units of x; positive.
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert lies beyond a bound.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Raises:
         ValueError: if `hinge_softness` is not positive, or `low` not less than `high`.
@@ -306,9 +280,9 @@ class Softclip(_SoftBounds):
         cache_size: int = 1,
         *,
         validate_args: bool = False,
-        name: str = "softclip",
+        name: str | None = None,
     ) -> None:
-        super().__init__(dict(locals()))
+        super().__init__(parameters=dict(locals()))
 
     def _range(self) -> tuple[Any, Any]:
         return self.low, self.high
@@ -329,7 +303,7 @@ class SoftclipTF(Softclip):
         hinge_softness: how wide the bends are, in units of x; positive.
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert lies beyond a bound.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Raises:
         ValueError: if `hinge_softness` is not positive, a bound is not finite, or `low`
@@ -348,18 +322,18 @@ class SoftclipTF(Softclip):
         cache_size: int = 1,
         *,
         validate_args: bool = False,
-        name: str = "softclip_tf",
+        name: str | None = None,
     ) -> None:
-        _SoftBounds.__init__(self, dict(locals()))
+        _SoftBounds.__init__(self, parameters=dict(locals()))
         for bound in ("low", "high"):
             known = _transform.known_value(getattr(self, bound))
             checks.check_finite("SoftclipTF", bound, known)
 
     def _map(self, x: tf.Tensor) -> tf.Tensor:
-        return squashing.softclip_tf(x, *self._for_op(x))
+        return _stretched(x, *self._range(), self.hinge_softness)
 
     def _unmap(self, y: tf.Tensor) -> tf.Tensor:
-        return _soft_bounds.stretched_inverse(y, *self._tensors(y))
+        return _stretched_inverse(y, *self._range(), self.hinge_softness)
 
     def _log_slope(self, x: tf.Tensor) -> tf.Tensor:
-        return _soft_bounds.stretched_log_slope(x, *self._tensors(x))
+        return _stretched_log_slope(x, *self._range(), self.hinge_softness)

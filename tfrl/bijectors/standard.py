@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfrl._internal import checks, precision
 from tfrl.bijectors import _transform
-from tfrl.core import checks
-from tfrl.ops import math as ops_math
 
 TensorLike = _transform.TensorLike
 _Class = TypeVar("_Class", bound=type)
@@ -64,7 +63,7 @@ class AffineTransform(_transform.Transform):
         event_dim: how many axes of x make one event.
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: without effect: every number has an inverse.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Raises:
         ValueError: if `scale` has a 0 or NaN, or `event_dim` is negative.
@@ -86,12 +85,12 @@ class AffineTransform(_transform.Transform):
         *,
         cache_size: int = 1,
         validate_args: bool = False,
-        name: str = "affine_transform",
+        name: str | None = None,
     ) -> None:
         parameters = dict(locals())
         where = "AffineTransform"
         self.event_dim = checks.check_whole_number(where, "event_dim", event_dim, low=0)
-        super().__init__(parameters)
+        super().__init__(parameters=parameters)
         _check_not_zero(where, "scale", self.scale)
 
     def _is_increasing(self) -> Any:
@@ -103,7 +102,7 @@ class AffineTransform(_transform.Transform):
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
         loc, scale = self._operands(y)
-        return ops_math.quotient(y - loc, scale)
+        return precision.quotient(y - loc, scale)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
         loc, scale = self._operands(x)
@@ -113,7 +112,7 @@ class AffineTransform(_transform.Transform):
         return tf.reduce_sum(slopes, axis=list(range(-self.event_dim, 0)))
 
     def _operands(self, x: tf.Tensor) -> list[tf.Tensor]:
-        return [self._operand(each, x.dtype) for each in (self.loc, self.scale)]
+        return [precision.number(each, x.dtype) for each in (self.loc, self.scale)]
 
 
 class ExpTransform(_transform.Elementwise):
@@ -125,21 +124,12 @@ class ExpTransform(_transform.Elementwise):
     Args:
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert is negative.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Example:
         >>> ExpTransform().inverse([0.0, 1.0, -1.0]).numpy().round(3)
         array([-87.337,   0.   ,     nan], dtype=float32)
     """
-
-    def __init__(
-        self,
-        cache_size: int = 1,
-        *,
-        validate_args: bool = False,
-        name: str = "exp_transform",
-    ) -> None:
-        super().__init__(dict(locals()))
 
     def _range(self) -> tuple[float, float]:
         return 0.0, math.inf
@@ -166,7 +156,7 @@ class PowerTransform(_transform.Elementwise):
         exponent: broadcast against x; of either sign, not 0.
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert is negative.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Raises:
         ValueError: if `exponent` has a 0 or NaN.
@@ -185,9 +175,9 @@ class PowerTransform(_transform.Elementwise):
         cache_size: int = 1,
         *,
         validate_args: bool = False,
-        name: str = "power_transform",
+        name: str | None = None,
     ) -> None:
-        super().__init__(dict(locals()))
+        super().__init__(parameters=dict(locals()))
         _check_not_zero("PowerTransform", "exponent", self.exponent)
 
     def _is_increasing(self) -> Any:
@@ -197,10 +187,10 @@ class PowerTransform(_transform.Elementwise):
         return 0.0, math.inf
 
     def _map(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.pow(x, self._operand(self.exponent, x.dtype))
+        return tf.pow(x, precision.number(self.exponent, x.dtype))
 
     def _unmap(self, y: tf.Tensor) -> tf.Tensor:
-        exponent = self._operand(self.exponent, y.dtype)
+        exponent = precision.number(self.exponent, y.dtype)
         # Where x would overflow it stays finite, as it does on the bound.
         most = tf.constant(y.dtype.max / 4.0, y.dtype)
         overflows = tf.math.log(y) / exponent > tf.math.log(most)
@@ -208,7 +198,7 @@ class PowerTransform(_transform.Elementwise):
         return tf.where(overflows, most, tf.pow(safe, 1.0 / exponent))
 
     def _log_slope(self, x: tf.Tensor) -> tf.Tensor:
-        exponent = self._operand(self.exponent, x.dtype)
+        exponent = precision.number(self.exponent, x.dtype)
         least = tf.constant(np.finfo(x.dtype.as_numpy_dtype).tiny, x.dtype)
         logs = tf.math.log(tf.maximum(tf.abs(x), least))
         slopes = tf.math.multiply_no_nan(logs, exponent - 1.0)
@@ -225,22 +215,13 @@ class SigmoidTransform(_transform.Elementwise):
     Args:
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert lies beyond 0 or 1.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Example:
         >>> bijector = SigmoidTransform()
         >>> bijector.inverse([0.0, 0.5, 1.0, 1.5]).numpy().round(3)
         array([-87.337,   0.   ,  16.636,     nan], dtype=float32)
     """
-
-    def __init__(
-        self,
-        cache_size: int = 1,
-        *,
-        validate_args: bool = False,
-        name: str = "sigmoid_transform",
-    ) -> None:
-        super().__init__(dict(locals()))
 
     def _range(self) -> tuple[float, float]:
         return 0.0, 1.0
@@ -266,22 +247,13 @@ class AbsTransform(_transform.Elementwise):
     Args:
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: raise where a value to invert is negative.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Example:
         >>> bijector = AbsTransform()
         >>> bijector.forward([-2.0, 3.0]).numpy(), bijector.inverse([2.0]).numpy()
         (array([2., 3.], dtype=float32), array([2.], dtype=float32))
     """
-
-    def __init__(
-        self,
-        cache_size: int = 1,
-        *,
-        validate_args: bool = False,
-        name: str = "abs_transform",
-    ) -> None:
-        super().__init__(dict(locals()))
 
     def _is_increasing(self) -> Any:
         raise NotImplementedError("`AbsTransform` is not monotone")
@@ -310,7 +282,7 @@ class SoftmaxTransform(_transform.Transform):
     Args:
         cache_size: 1 to give back the input whose output is inverted, 0 to compute it.
         validate_args: without effect.
-        name: prefix of the ops.
+        name: prefix of the ops; the name of the class by default.
 
     Example:
         >>> bijector = SoftmaxTransform()
@@ -318,15 +290,6 @@ class SoftmaxTransform(_transform.Transform):
         (array([0.5, 0.5], dtype=float32), array([-0.6931472, -0.6931472],
          dtype=float32))
     """
-
-    def __init__(
-        self,
-        cache_size: int = 1,
-        *,
-        validate_args: bool = False,
-        name: str = "softmax_transform",
-    ) -> None:
-        super().__init__(dict(locals()))
 
     event_dim = 1
 

@@ -6,26 +6,11 @@ what keeps data between steps in `tfrl.replay`, distributions and their specs in
 `tfrl.distributions`.
 """
 
-from tfrl.core.arrays import check_array, isscalar
+from tfrl.core.arrays import check_array, check_numerics, isscalar
 from tfrl.core.bounds import (
     clip_to_spec,
     scale_to_spec,
     spec_means_and_magnitudes,
-)
-from tfrl.core.checks import (
-    as_tensor,
-    check_finite,
-    check_floating,
-    check_known_shape,
-    check_numerics,
-    check_one_of,
-    check_one_shape,
-    check_positive,
-    check_rank,
-    check_same_shape,
-    check_whole_number,
-    check_whole_numbers,
-    check_within,
 )
 from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
 from tfrl.core.context import followed
@@ -125,27 +110,15 @@ __all__ = [
     "Transition",
     "add_method",
     "as_list",
-    "as_tensor",
     "assert_same_shape",
     "assert_shape_equals",
     "batch_to_single",
     "call_in_forked_children",
     "call_stack",
     "check_array",
-    "check_finite",
-    "check_floating",
-    "check_known_shape",
     "check_numerics",
-    "check_one_of",
-    "check_one_shape",
     "check_output_file",
-    "check_positive",
-    "check_rank",
-    "check_same_shape",
     "check_spec",
-    "check_whole_number",
-    "check_whole_numbers",
-    "check_within",
     "clip_to_spec",
     "compiled",
     "detach",

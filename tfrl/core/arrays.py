@@ -1,4 +1,4 @@
-"""Questions about one array of any library."""
+"""Checks of one array of any library, and of the numbers in a nest of them."""
 
 import numbers
 from collections.abc import Collection
@@ -89,6 +89,47 @@ def isscalar(num: Any) -> bool:
     dtype = tf.as_dtype(num.dtype)
     numeric = dtype.is_bool or dtype.is_integer or dtype.is_floating or dtype.is_complex
     return numeric and tf.TensorShape(num.shape).num_elements() == 1
+
+
+def check_numerics(nested: Any) -> None:
+    """Raises if a tensor in a nest has a NaN or an infinity.
+
+    Eagerly this looks at the values. In a graph it adds an assertion, which XLA
+    drops.
+
+    Args:
+        nested: nest of arrays or tensors of any shape and dtype; None leaves pass.
+
+    Raises:
+        ValueError: if an eager value is not finite.
+
+    Example:
+        >>> check_numerics({"loss": tf.constant([0.5])})
+        >>> check_numerics([np.array([1.0, np.inf])])
+        Traceback (most recent call last):
+        ...
+        ValueError: `check_numerics`: `nested` expected finite values; got 1 of 2 not
+        finite in leaf 0 (shape [2], float64); look for a division by zero or an
+        overflow before it
+    """
+    for index, leaf in enumerate(tf.nest.flatten(nested, expand_composites=True)):
+        if leaf is None:
+            continue
+        tensor = tf.convert_to_tensor(leaf)
+        if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+            continue
+        if tf.is_symbolic_tensor(tensor):
+            real = tf.abs(tensor) if tensor.dtype.is_complex else tensor
+            tf.debugging.assert_all_finite(real, f"`check_numerics`: leaf {index}")
+            continue
+        bad = int(np.sum(~np.isfinite(tensor.numpy())))
+        if bad:
+            raise ValueError(
+                f"`check_numerics`: `nested` expected finite values; got {bad} of "
+                f"{tf.size(tensor)} not finite in leaf {index} (shape "
+                f"{tensor.shape.as_list()}, {tensor.dtype.name}); look for a division "
+                "by zero or an overflow before it"
+            )
 
 
 def _reject(expected: str, got: str, remedy: str) -> None:

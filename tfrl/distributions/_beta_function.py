@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfrl._internal import precision
 from tfrl.core import compile
 from tfrl.distributions import _elementwise
-from tfrl.ops import math as ops_math
 
 _GREAT = 8.0
 _NEAR = 0.2
@@ -70,14 +70,14 @@ def _log_density(x: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     great = less >= _GREAT
     # Where another branch is taken, 1 keeps gradients finite.
     one = tf.ones([], a.dtype)
-    odds = ops_math.quotient(less, more)
+    odds = precision.quotient(less, more)
     log_q = -tf.math.log1p(odds)
     log_less = tf.math.log(less)
     log_odds = tf.where(
         great, tf.math.log(tf.where(great, odds, one)), log_less - tf.math.log(more)
     )
     of_far = less * (log_rare - log_odds - log_q) + more * (log_usual - log_q)
-    against = ops_math.quotient(tf.where(great, more, one), tf.where(great, less, one))
+    against = precision.quotient(tf.where(great, more, one), tf.where(great, less, one))
     u = rare * (1.0 + against) - 1.0
     near = great & (tf.abs(u) < _NEAR)
     u = tf.where(near, u, tf.zeros_like(u))

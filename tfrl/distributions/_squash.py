@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from tfrl.ops import math as ops_math
+from tfrl._internal import precision
 
 _LOG_2 = math.log(2.0)
 # One minus the largest number of a dtype below 1: what tanh can still tell from 1.
@@ -39,10 +39,10 @@ def unsquash(actions: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
     actions = tf.clip_by_value(actions, low, high)
     below = actions < centre
     distance = tf.where(below, actions - low, high - actions)
-    distance = ops_math.quotient(distance, half)
+    distance = precision.quotient(distance, half)
     # Not abs(), whose slope in the centre is 0.
     place = tf.where(below, centre - actions, actions - centre)
-    place = ops_math.quotient(place, half)
+    place = precision.quotient(place, half)
     margin = tf.constant(_MARGINS[actions.dtype.name], actions.dtype)
     at_bound = distance <= margin
     distance = tf.where(at_bound, margin, distance)

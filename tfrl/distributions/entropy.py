@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks, random, specs
+from tfrl._internal import checks
+from tfrl.core import arrays, random, specs
 from tfrl.distributions import _parts, product
 
 tfd = tfp.distributions
@@ -141,7 +142,7 @@ def estimated_entropy(
         entropy = -tf.reduce_mean(log_probs, axis=0)
         for_gradient = -0.5 * tf.reduce_mean(tf.square(log_probs), axis=0)
     if check_numerics:
-        checks.check_numerics([entropy, for_gradient])
+        arrays.check_numerics([entropy, for_gradient])
     return entropy, for_gradient
 
 

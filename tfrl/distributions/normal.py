@@ -7,9 +7,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks
+from tfrl._internal import checks, precision
 from tfrl.distributions import _draws, _parameters
-from tfrl.ops import math as ops_math
 
 
 class DiagMultivariateNormal(tfp.distributions.Independent):
@@ -131,6 +130,6 @@ class Normal(tfp.distributions.Normal):
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
         scale = tf.convert_to_tensor(self.scale)
-        deviation = ops_math.quotient(x - self.loc, scale)
+        deviation = precision.quotient(x - self.loc, scale)
         constant = 0.5 * math.log(2.0 * math.pi)
         return -0.5 * deviation**2 - tf.math.log(scale) - constant

@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.core import checks
+from tfrl._internal import checks, precision
 from tfrl.distributions import _draws, _parameters, _squash
-from tfrl.ops import math as ops_math
 
 tfd = tfp.distributions
 
@@ -169,7 +168,7 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
         drawn = self._raw_of(value)
         raw = _squash.unsquash(value, low, high) if drawn is None else drawn
         scale = tf.convert_to_tensor(self._scale)
-        noise = ops_math.quotient(raw - self._loc, scale)
+        noise = precision.quotient(raw - self._loc, scale)
         density = self._log_density(raw, noise)
         if drawn is not None:
             return density
@@ -237,7 +236,7 @@ def _kl_squashed_normals(
     with tf.name_scope(name or "kl_squashed_normals"):
         log_ratio = tf.math.log(a.scale) - tf.math.log(b.scale)
         gains = tf.math.expm1(2.0 * log_ratio) - 2.0 * log_ratio
-        gap = ops_math.quotient(a.loc - b.loc, tf.convert_to_tensor(b.scale))
+        gap = precision.quotient(a.loc - b.loc, tf.convert_to_tensor(b.scale))
         divergence = 0.5 * (gains + tf.square(gap))
         same = tf.equal(a.low, b.low) & tf.equal(a.high, b.high)
         divergence = tf.where(same, divergence, tf.constant(np.nan, divergence.dtype))

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.exploration import _process
+from tfrl._internal import checks, operands
 
 
 class Setting:
@@ -105,7 +104,7 @@ class Setting:
         checks.check_within(where, name, value, least, np.inf)
         kept = vars(module).get(f"_kept_{name}")
         if kept is not None:
-            _process.check_broadcasts(where, name, value, kept.shape)
+            operands.check_broadcasts(where, name, value, kept.shape)
         self._check_order(where, module, value)
 
     def _check_order(self, where: str, module: Any, value: Any) -> None:

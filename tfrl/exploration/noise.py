@@ -11,8 +11,10 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, random, spaces, specs
-from tfrl.exploration import _process, _seeded, _setting
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile, random, spaces, specs
+from tfrl.exploration import _seeded, _setting
+from tfrl.ops import tensors
 
 _NOISE = "OrnsteinUhlenbeckNoise"
 _SETTINGS = ("mu", "theta", "sigma", "min_value", "max_value")
@@ -64,13 +66,13 @@ class OUProcess(_seeded.Seeded):
         seed: Any = None,
     ) -> None:
         where = "OUProcess"
-        initial_value = checks.as_tensor(where, "initial_value", initial_value)
-        checks.check_floating(where, "initial_value", initial_value)
+        initial_value = operands.floating(where, "initial_value", initial_value)
         _check_process(where, damping=damping, stddev=stddev)
         super().__init__(seed)
         self._start = initial_value.numpy()
-        self._damping, self._stddev = damping, _process.as_function(stddev)
-        self._value = _process.make_variable(self._start)
+        self._damping = damping
+        self._stddev = stddev if callable(stddev) else lambda: stddev
+        self._value = _variable(self._start)
 
     @property
     def value(self) -> tf.Tensor:
@@ -87,7 +89,7 @@ class OUProcess(_seeded.Seeded):
             The new value, with shape and dtype of `initial_value`.
         """
         seed = self.next_seed(seed)
-        return _process.step(self._value, seed, 0.0, self._damping, self._stddev())
+        return _step(self._value, seed, 0.0, self._damping, self._stddev())
 
     def reset(self, mask: Any = None) -> None:
         """Goes back to the initial value; the stream of random numbers goes on.
@@ -99,7 +101,7 @@ class OUProcess(_seeded.Seeded):
         Raises:
             ValueError: if its shape is another.
         """
-        self._value.assign(_process.restarted(self.value, self._start, mask))
+        self._value.assign(_restarted(self.value, self._start, mask))
 
 
 class OrnsteinUhlenbeckNoise(_seeded.Seeded):
@@ -156,6 +158,7 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         section 3.
     """
 
+    _stream_place: tuple[int, int]
     mu: Any = _setting.Setting()
     sigma: Any = _setting.Setting(least=0.0, is_scheduled=True)
     theta: Any = _setting.Setting(least=0.0, is_open=True)
@@ -180,8 +183,7 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         # For arrays: the seed of the stream, the number of its draws so far, and X.
         self._host: tf.Variable | None = None
         self._host_shape: tuple[int, ...] = ()
-        self._stream_place = self.start % 2**32, 0
-        self._stream = np.random.RandomState(self._stream_place[0])
+        self._start_stream()
         # Whether a reset came before the variables of X, for tensors and for arrays. A
         # variable too, so that it is known whether restoring came before or after it.
         self._is_reset = tf.Variable([False, False], trainable=False)
@@ -208,8 +210,7 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         _check_seed(seed)
         self.restart(seed)
         self._seed.assign(self.start)
-        self._stream_place = self.start % 2**32, 0
-        self._stream = np.random.RandomState(self._stream_place[0])
+        self._start_stream()
         if self._host is not None:
             self._host.assign(np.append(self._stream_place, self._host[2:]))
 
@@ -259,10 +260,10 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
             self._is_reset.assign([self._value is None, self._host is None])
         if self._value is not None:
             value = tf.convert_to_tensor(self._value)
-            self._value.assign(_process.restarted(value, self.mu, mask))
+            self._value.assign(_restarted(value, self.mu, mask))
         if self._host is not None:
             place, value = self._host[:2], tf.reshape(self._host[2:], self._host_shape)
-            value = _process.restarted(value, self.mu, mask)
+            value = _restarted(value, self.mu, mask)
             self._host.assign(tf.concat([place, tf.reshape(value, [-1])], axis=0))
 
     def _add_to_tensor(self, action: tf.Tensor, seed: Any) -> tf.Tensor:
@@ -271,7 +272,7 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
             start = self._start(action.shape).astype(action.dtype.as_numpy_dtype)
             with tf.init_scope():
                 # If a checkpoint waits for this variable, it is restored here.
-                self._value = _process.make_variable(start)
+                self._value = _variable(start)
                 if self._is_reset[0]:
                     self._value.assign(start)
                     self._is_reset.assign([False, self._is_reset[1]])
@@ -285,7 +286,7 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
         kind = type(self)
         settings = [getattr(kind, name).tensor_of(self) for name in _SETTINGS]
         settings = [x() if callable(x) else x for x in settings]
-        return action + _process.step(self._value, seed, *settings)
+        return action + _step(self._value, seed, *settings)
 
     def _add_to_array(self, action: np.ndarray) -> Any:
         if self._host is None:
@@ -312,10 +313,15 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
             old = old.astype(action.dtype)
         mu, theta, sigma, least, most = self._settings()
         new = old + (theta * (mu - old) + sigma * np.asarray(white, action.dtype))
-        new = np.asarray(_process.clipped_array(new, least, most), old.dtype)
+        new = new if least is None else np.maximum(new, least)
+        new = np.asarray(new if most is None else np.minimum(new, most), old.dtype)
         state[1], state[2:] = drawn + action.size, new.ravel()
         self._host.assign(state, read_value=False)
         return action + new
+
+    def _start_stream(self) -> None:
+        self._stream_place = self.start % 2**32, 0
+        self._stream = np.random.RandomState(self._stream_place[0])
 
     def _stream_at(self, seed: int, drawn: int) -> np.random.RandomState:
         """The array stream where the variable, which may be restored, says it is."""
@@ -337,7 +343,7 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
                 f"got shape {shape}; fill them in"
             )
         for name, setting in zip(_SETTINGS, self._settings(), strict=True):
-            _process.check_broadcasts(_NOISE, name, setting, shape)
+            operands.check_broadcasts(_NOISE, name, setting, shape)
         with tf.init_scope():
             return np.broadcast_to(np.asarray(self.mu, np.float64), shape)
 
@@ -396,6 +402,53 @@ def create_ou_process(
             for start, own in zip(starts, seeds, strict=True)
         ],
     )
+
+
+def _variable(start: Any) -> tf.Variable:
+    """The variable of a process; each replica of a strategy has a value of it."""
+    return tf.Variable(
+        start,
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _step(variable: tf.Variable, seed: tf.Tensor, *settings: Any) -> tf.Tensor:
+    """Moves the process in a variable on and returns its new value."""
+    arrays = [np.asarray(x) if isinstance(x, list | tuple) else x for x in settings]
+    value = _advanced(tf.convert_to_tensor(variable), seed, *arrays)
+    variable.assign(value)
+    return value
+
+
+@compile.compiled
+def _advanced(
+    value: tf.Tensor,
+    seed: tf.Tensor,
+    mu: Any,
+    theta: Any,
+    sigma: Any,
+    least: Any = None,
+    most: Any = None,
+) -> tf.Tensor:
+    mu, theta, sigma, least, most = (
+        setting if setting is None else precision.number(setting, value.dtype)
+        for setting in (mu, theta, sigma, least, most)
+    )
+    white = tf.random.stateless_normal(tf.shape(value), seed, dtype=value.dtype)
+    value = value + (theta * (mu - value) + sigma * white)
+    value = value if least is None else tf.maximum(value, least)
+    return value if most is None else tf.minimum(value, most)
+
+
+def _restarted(value: tf.Tensor, start: Any, mask: Any) -> tf.Tensor:
+    """Where a process starts; with a mask, where that is True."""
+    start = tf.broadcast_to(precision.number(start, value.dtype), value.shape)
+    if mask is None:
+        return start
+    mask = tensors.expand_dims_as(tf.convert_to_tensor(mask, tf.bool), value)
+    return tf.where(mask, start, value)
 
 
 def _check_process(where: str, **settings: Any) -> None:

@@ -6,7 +6,8 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, compile, spaces, specs
+from tfrl._internal import checks, operands
+from tfrl.core import compile, spaces, specs
 
 # In the logarithmic space of a range with 0 in it, the widest bin is that many times
 # as wide as the narrowest, about.
@@ -167,15 +168,8 @@ class ActionQuantizer:
         return _levels_at(tf.cast(action_ind, tf.int64), self._levels)
 
     def _check_shape(self, where: str, name: str, value: tf.Tensor) -> None:
-        wanted = self._element_shape
-        checks.check_rank(where, name, value, at_least=wanted.rank)
-        rank = value.shape.rank
-        if rank is None or value.shape[rank - wanted.rank :].is_compatible_with(wanted):
-            return
-        raise ValueError(
-            f"`{where}`: `{name}` expected a shape that ends in that of the spec "
-            f"{wanted.as_list()}; got {value.shape.as_list()}; reshape it"
-        )
+        if value.shape.rank is not None:
+            operands.axes_before(where, name, value, self._element_shape)
 
 
 def _levels_and_edges(

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, compile, random
+from tfrl._internal import checks, operands
+from tfrl.core import compile, random
 from tfrl.exploration import _gamma_quantile, _seeded
 from tfrl.schedules import schedulers
 
@@ -130,8 +131,7 @@ class CategoricalSeedSampler(_seeded.Seeded):
         self, where: str, weights: Any, state: Any
     ) -> tuple[tf.Tensor, tf.Tensor]:
         weights = _checked_weights(where, weights)
-        state = checks.as_tensor(where, "state", state)
-        checks.check_floating(where, "state", state)
+        state = operands.floating(where, "state", state)
         wanted = [None, *self.state_spec.shape]
         for name, value in (("input", weights), ("state", state)):
             if not value.shape.is_compatible_with(wanted):
@@ -273,8 +273,7 @@ def get_epsilon_greedy(config: Any, default: Any = 0.1) -> Any:
 
 def _checked_weights(where: str, weights: Any) -> tf.Tensor:
     """Weights as float32 or float64."""
-    weights = checks.as_tensor(where, "input", weights)
-    checks.check_floating(where, "input", weights)
+    weights = operands.floating(where, "input", weights)
     checks.check_rank(where, "input", weights, exact=2)
     checks.check_within(where, "input", weights, 0, float("inf"))
     checks.check_finite(where, "input", weights)

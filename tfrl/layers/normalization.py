@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.ops import moment_streams, moments
+from tfrl._internal import checks, operands
+from tfrl.stats import moment_streams
 
 _RULES: dict[str, moment_streams.Rule] = {
     "update_rate": "exponential",
@@ -108,12 +108,11 @@ class RunningNormalization(keras.layers.Layer):
         numbers = {**given, "variance_epsilon": variance_epsilon}
         numbers |= {} if clip_value is None else {"clip_value": clip_value}
         for name, number in numbers.items():
-            checks.check_rank(where, name, number, exact=0)
-            checks.check_within(where, name, number, -np.inf, np.inf)
             if isinstance(number, bool | np.bool_):
                 raise TypeError(f"`{where}`: `{name}` expected a number; got {number}")
-        checks.check_within(where, "feature_axes", feature_axes, 0, np.inf)
-        checks.check_whole_number(where, "feature_axes", feature_axes)
+            checks.check_rank(where, name, number, exact=0)
+            checks.check_within(where, name, number, -np.inf, np.inf)
+        checks.check_whole_number(where, "feature_axes", feature_axes, low=0)
         checks.check_within(where, "variance_epsilon", variance_epsilon, 0, np.inf)
         ((name, setting),) = (given or {"speed": 8.0}).items()
         self._rule, self._setting = _RULES[name], setting
@@ -147,9 +146,8 @@ class RunningNormalization(keras.layers.Layer):
         self.input_spec = keras.InputSpec(min_ndim=len(shape), axes=axes)
         stream = self._start(shape)
         # Behind a function: Keras would wrap the containers to track them.
-        self._pack = functools.partial(
-            tf.nest.pack_sequence_as, tf.nest.map_structure(lambda _: 0, stream)
-        )
+        template = tf.nest.map_structure(lambda _: 0, stream)
+        self._pack = functools.partial(tf.nest.pack_sequence_as, template)
         for leaf, name in zip(tf.nest.flatten(stream), _NAMES, strict=False):
             weight = self.add_weight(
                 shape=leaf.shape,
@@ -179,29 +177,22 @@ class RunningNormalization(keras.layers.Layer):
             The shape of `inputs`.
         """
         where = "RunningNormalization"
-        inputs = checks.as_tensor(where, "inputs", inputs)
-        checks.check_floating(where, "inputs", inputs)
+        inputs = operands.floating(where, "inputs", inputs)
         inputs = self._ensured(inputs)
         stream = self._pack([tf.convert_to_tensor(w.value) for w in self.weights])
         if training:
+            rows = self._row_weights(mask, inputs)
             stream = moment_streams.advance_moment_stream(
-                stream,
-                [inputs],
-                self._rule,
-                self._setting,
-                self._row_weights(mask, inputs),
+                stream, [inputs], self._rule, self._setting, rows
             )
             for weight, new in zip(self.weights, tf.nest.flatten(stream), strict=True):
                 weight.assign(new)
-        outputs = moments.standardize(
-            inputs,
-            stream.to_normalize()[0],
+        (outputs,) = stream.normalize(
+            [inputs],
             self.variance_epsilon,
-            self.clip_value if (self.clip_value or 0) > 0 else None,
+            self.clip_value,
             zero_mean=self.zero_mean,
             unit_std=self.unit_std,
-            # A row that the mask leaves out may be far from all others.
-            learned=bool(training) and mask is None,
         )
         return tf.cast(outputs, self.compute_dtype)
 
@@ -211,17 +202,15 @@ class RunningNormalization(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Everything `from_config` needs."""
-        return {
-            **super().get_config(),
-            "update_rate": self.update_rate,
-            "speed": self.speed,
-            "window_size": self.window_size,
-            "feature_axes": self.feature_axes,
-            "zero_mean": self.zero_mean,
-            "unit_std": self.unit_std,
-            "variance_epsilon": self.variance_epsilon,
-            "clip_value": self.clip_value,
-        }
+        own: tuple[str, ...] = (
+            "update_rate",
+            "speed",
+            "window_size",
+            "feature_axes",
+            "zero_mean",
+        )
+        own += ("unit_std", "variance_epsilon", "clip_value")
+        return super().get_config() | {name: getattr(self, name) for name in own}
 
     def _ensured(self, inputs: tf.Tensor) -> tf.Tensor:
         """The inputs, of which the run checks the features that are not known yet."""

@@ -6,13 +6,10 @@ trajectories are made by `tfrl.ops`, optimizer steps are taken in `tfrl.agents`.
 """
 
 from tfrl.losses.actor import (
-    DeterministicPolicyGradientLossExtra,
-    SACActorLossExtra,
     deterministic_policy_gradient_loss,
     sac_actor_loss,
 )
 from tfrl.losses.categorical import (
-    CategoricalLossExtra,
     categorical_mean,
     categorical_projection,
     categorical_q_target,
@@ -26,21 +23,16 @@ from tfrl.losses.importance import ImportanceRatio, action_importance_ratio
 from tfrl.losses.keras_losses import as_keras_loss
 from tfrl.losses.matching import BipartiteMatchingLoss
 from tfrl.losses.multiplier import (
-    MultiplierLossExtra,
     conservative_alpha_loss,
     temperature_loss,
 )
 from tfrl.losses.offline import (
-    CloningLossExtra,
-    ConservativeLossExtra,
     advantage_weighted_loss,
     behavior_cloning_loss,
     conservative_q_loss,
     sampled_conservative_q_loss,
 )
 from tfrl.losses.policy import (
-    PolicyLossExtra,
-    ValueLossExtra,
     policy_gradient_loss,
     ppo_clip_loss,
     value_loss,
@@ -58,10 +50,10 @@ from tfrl.losses.scalar_prediction import (
     QuantileRegressionLoss,
     ScalarPredictionLoss,
     SquareLoss,
+    TransformedLoss,
 )
 from tfrl.losses.supervised import classification_loss, regression_loss
 from tfrl.losses.temporal_difference import (
-    TDLossExtra,
     clipped_double_q_target,
     double_q_target,
     expected_sarsa_target,
@@ -75,23 +67,15 @@ from tfrl.losses.temporal_difference import (
 __all__ = [
     "AsymmetricSimSiamLoss",
     "BipartiteMatchingLoss",
-    "CategoricalLossExtra",
-    "CloningLossExtra",
-    "ConservativeLossExtra",
-    "DeterministicPolicyGradientLossExtra",
     "DiscreteRegressionLoss",
     "ImportanceRatio",
     "InitialBias",
     "MeanSquaredLoss",
-    "MultiplierLossExtra",
     "OrderedDiscreteRegressionLoss",
-    "PolicyLossExtra",
     "QuantileRegressionLoss",
-    "SACActorLossExtra",
     "ScalarPredictionLoss",
     "SquareLoss",
-    "TDLossExtra",
-    "ValueLossExtra",
+    "TransformedLoss",
     "action_importance_ratio",
     "advantage_weighted_loss",
     "as_keras_loss",

@@ -1,41 +1,14 @@
 """Losses of actors that learn from the values a critic gives their actions."""
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, records
-from tfrl.losses import _operands
+from tfrl._internal import checks, operands, precision
+from tfrl.core import records
+from tfrl.losses import _extras
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
-
-
-class SACActorLossExtra(NamedTuple):
-    """What there is to report about the actor of soft actor-critic.
-
-    Attributes:
-        q_values: `[...]`, value of the action by the most pessimistic critic.
-
-    Example:
-        >>> SACActorLossExtra(q_values=0.5).q_values
-        0.5
-    """
-
-    q_values: tf.Tensor
-
-
-class DeterministicPolicyGradientLossExtra(NamedTuple):
-    """What there is to report about a deterministic actor.
-
-    Attributes:
-        clipped: `[..., D]` float, 1 where the critic's gradient was cut.
-
-    Example:
-        >>> DeterministicPolicyGradientLossExtra(clipped=0.0).clipped
-        0.0
-    """
-
-    clipped: tf.Tensor
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def sac_actor_loss(
@@ -55,7 +28,8 @@ def sac_actor_loss(
         alpha: temperature, the weight of the entropy.
 
     Returns:
-        `LossInfo(loss [...], SACActorLossExtra)`.
+        `LossInfo(loss [...], extra)` with `extra.q_values` `[...]`: the value of the
+        action by the most pessimistic critic.
 
     Raises:
         ValueError: if the shape of `log_probs` is not that of `q_values` without its
@@ -71,14 +45,15 @@ def sac_actor_loss(
         with the least of two critics of its section 6.
     """
     where = "sac_actor_loss"
-    q_values = _operands.leading(where, "q_values", q_values, axes=1)
+    q_values = operands.leading(where, "q_values", q_values, axes=1)
     q_values = tf.reduce_min(q_values, axis=-1)
-    log_probs = _operands.equal(
+    log_probs = operands.equal(
         where, "log_probs", log_probs, "q_values[..., 0]", q_values
     )
     alpha = checks.as_tensor(where, "alpha", alpha, None, q_values.dtype)
-    alpha = tf.stop_gradient(_operands.number(alpha, q_values.dtype))
-    return records.LossInfo(alpha * log_probs - q_values, SACActorLossExtra(q_values))
+    alpha = tf.stop_gradient(precision.number(alpha, q_values.dtype))
+    extra = _extras.SACActorLossExtra(q_values)
+    return records.LossInfo(alpha * log_probs - q_values, extra)
 
 
 def deterministic_policy_gradient_loss(
@@ -98,7 +73,8 @@ def deterministic_policy_gradient_loss(
         clip: greatest absolute value of a gradient; None for no limit.
 
     Returns:
-        `LossInfo(loss [...], DeterministicPolicyGradientLossExtra)`.
+        `LossInfo(loss [...], extra)` with `extra.clipped` `[..., D]`: float, 1 where
+        the critic's gradient was cut.
 
     Raises:
         ValueError: if the shapes differ or `clip` is not positive.
@@ -119,16 +95,16 @@ def deterministic_policy_gradient_loss(
         eq. 6.
     """
     where = "deterministic_policy_gradient_loss"
-    actions = _operands.leading(where, "actions", actions, axes=1)
-    slopes = _operands.equal(
+    actions = operands.leading(where, "actions", actions, axes=1)
+    slopes = operands.equal(
         where, "action_gradients", action_gradients, "actions", actions
     )
     slopes = tf.stop_gradient(slopes)
     clipped = tf.zeros_like(slopes)
     if clip is not None:
         checks.check_positive(where, "clip", clip)
-        limit = _operands.number(clip, slopes.dtype)
+        limit = precision.number(clip, slopes.dtype)
         clipped = tf.cast(tf.abs(slopes) > limit, slopes.dtype)
         slopes = tf.clip_by_value(slopes, -limit, limit)
     loss = -tf.reduce_sum(slopes * actions, axis=-1)
-    return records.LossInfo(loss, DeterministicPolicyGradientLossExtra(clipped))
+    return records.LossInfo(loss, _extras.DeterministicPolicyGradientLossExtra(clipped))

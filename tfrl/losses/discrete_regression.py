@@ -22,30 +22,28 @@ to the last value whole, and still the entropy of its split is taken off the los
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
+from tfrl._internal import operands, precision
 from tfrl.core import compile
-from tfrl.losses import _operands, _transformed, scalar_prediction
-from tfrl.ops import tensors, value_transforms
+from tfrl.losses import scalar_prediction
+
+TensorLike: TypeAlias = operands.TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
-class _GridLoss(scalar_prediction.ScalarPredictionLoss):
+class _GridLoss(scalar_prediction.TransformedLoss):
     """What both losses share: their arguments and their grid."""
 
-    transform: value_transforms.InvertibleTransform | None = None
     inverse_after_mean: bool = False
-
-    def __post_init__(self) -> None:
-        _transformed.check_transform(type(self).__name__, self.transform)
 
     def _values(self, count: Any, dtype: tf.DType) -> tf.Tensor:
         """The grid in the domain in which expectations are taken."""
         grid = _grid(count, dtype)
-        return grid if self._is_linear else _transformed.backward(self.transform, grid)
+        return grid if self._is_linear else self.restored(grid)
 
     @property
     def _is_linear(self) -> bool:
@@ -55,36 +53,34 @@ class _GridLoss(scalar_prediction.ScalarPredictionLoss):
     def _loss(
         self,
         divergence: Callable[..., tf.Tensor],
-        logits: _operands.TensorLike,
-        target: _operands.TensorLike,
+        logits: TensorLike,
+        target: TensorLike,
     ) -> tf.Tensor:
         where = type(self).__name__
-        logits = _operands.leading(where, "pred", logits, axes=1)
-        target = _operands.alike(where, "target", target, "pred", logits)
+        logits = operands.leading(where, "pred", logits, axes=1)
+        target = operands.alike(where, "target", target, "pred", logits)
         if not target.shape.is_compatible_with(logits.shape[:-1]):
             raise ValueError(
                 f"`{where}`: `target` expected the shape of `pred` {logits.shape} "
                 f"without the last axis; got {target.shape}; give one target for each "
                 "row of logits"
             )
-        scores = tensors.widened(logits)
-        target = tf.stop_gradient(tensors.widened(target))
-        position = _transformed.forward(self.transform, target)
+        scores = precision.widened(logits)
+        target = tf.stop_gradient(precision.widened(target))
+        position = self.transformed(target)
         values = None
         if not self._is_linear:
             # One more than the grid, for targets beyond its end.
-            values = _transformed.backward(
-                self.transform, _grid(_count(logits), scores.dtype, beyond=1)
-            )
+            values = self.restored(_grid(_count(logits), scores.dtype, beyond=1))
         return tf.cast(divergence(scores, position, target, values), logits.dtype)
 
     def _masses(self, size: int) -> tf.Tensor:
         """Probability of each grid value under 1 / (1 + x^2) in the target's domain."""
         grid = _grid(size, tf.float64)
         half = tf.constant(0.5, tf.float64)
-        centers = _transformed.backward(self.transform, grid)
-        rights = _transformed.backward(self.transform, grid + half)
-        lefts = _transformed.backward(self.transform, grid - half)
+        centers = self.restored(grid)
+        rights = self.restored(grid + half)
+        lefts = self.restored(grid - half)
         masses = (rights - lefts) / (1 + centers**2)
         return masses / tf.reduce_sum(masses)
 
@@ -123,9 +119,7 @@ class DiscreteRegressionLoss(_GridLoss):
         with a Learned Model", appendix F.
     """
 
-    def __call__(
-        self, pred: _operands.TensorLike, target: _operands.TensorLike
-    ) -> tf.Tensor:
+    def __call__(self, pred: TensorLike, target: TensorLike) -> tf.Tensor:
         """Returns one loss per element of the batch.
 
         Args:
@@ -141,7 +135,7 @@ class DiscreteRegressionLoss(_GridLoss):
         """
         return self._loss(_categorical_divergence, pred, target)
 
-    def calc_expectation(self, logits: _operands.TensorLike) -> tf.Tensor:
+    def calc_expectation(self, logits: TensorLike) -> tf.Tensor:
         """Returns the mean of the predicted distributions in the untransformed domain.
 
             expectation = sum over i of q[i] * inverse_transform(v[i])
@@ -159,12 +153,12 @@ class DiscreteRegressionLoss(_GridLoss):
             TypeError: if it is not floating.
         """
         where = "DiscreteRegressionLoss.calc_expectation"
-        logits = _operands.leading(where, "logits", logits, axes=1)
-        scores = tensors.widened(logits)
+        logits = operands.leading(where, "logits", logits, axes=1)
+        scores = precision.widened(logits)
         values = self._values(_count(logits), scores.dtype)
         mean = tf.reduce_sum(tf.nn.softmax(scores) * values, axis=-1)
         if self._is_linear:
-            mean = _transformed.backward(self.transform, mean)
+            mean = self.restored(mean)
         return tf.cast(mean, logits.dtype)
 
     def initial_bias(self, size: int, dtype: Any) -> tf.Tensor:
@@ -211,9 +205,7 @@ class OrderedDiscreteRegressionLoss(_GridLoss):
         array([0.], dtype=float32)
     """
 
-    def __call__(
-        self, pred: _operands.TensorLike, target: _operands.TensorLike
-    ) -> tf.Tensor:
+    def __call__(self, pred: TensorLike, target: TensorLike) -> tf.Tensor:
         """Returns one loss per element of the batch.
 
         Args:
@@ -229,7 +221,7 @@ class OrderedDiscreteRegressionLoss(_GridLoss):
         """
         return self._loss(_ordered_divergence, pred, target)
 
-    def calc_expectation(self, logits: _operands.TensorLike) -> tf.Tensor:
+    def calc_expectation(self, logits: TensorLike) -> tf.Tensor:
         """Returns the mean of the predicted distributions in the untransformed domain.
 
         The logits are made to fall first, r[i] = sigmoid(min over j <= i of logits[j]),
@@ -253,15 +245,15 @@ class OrderedDiscreteRegressionLoss(_GridLoss):
             TypeError: if it is not floating.
         """
         where = "OrderedDiscreteRegressionLoss.calc_expectation"
-        logits = _operands.leading(where, "logits", logits, axes=1)
-        tails = tf.sigmoid(_cumulative_minimum(tensors.widened(logits)))
+        logits = operands.leading(where, "logits", logits, axes=1)
+        tails = tf.sigmoid(_cumulative_minimum(precision.widened(logits)))
         values = self._values(_count(logits), tails.dtype)
         # Where the mass that is left counts; summed by parts, tails are not subtracted.
         rest = values[:1] - 1 if self._is_linear else tf.zeros_like(values[:1])
         steps = values - tf.concat([rest, values[:-1]], axis=0)
         mean = tf.reduce_sum(tails * steps, axis=-1) + rest[0]
         if self._is_linear:
-            mean = _transformed.backward(self.transform, mean)
+            mean = self.restored(mean)
         return tf.cast(mean, logits.dtype)
 
     def initial_bias(self, size: int, dtype: Any) -> tf.Tensor:
@@ -361,15 +353,9 @@ def _cumulative_minimum(tensor: tf.Tensor) -> tf.Tensor:
         lowest = tf.where(index >= step, tf.minimum(lowest, earlier), lowest)
         return 2 * step, lowest
 
-    size = tensor.shape[-1]
-    if size is None:
-        return tf.while_loop(
-            lambda step, _: step < count, doubled, (1, tensor), maximum_iterations=31
-        )[1]
-    step = 1
-    while step < size:
-        step, tensor = doubled(step, tensor)
-    return tensor
+    return tf.while_loop(
+        lambda step, _: step < count, doubled, (1, tensor), maximum_iterations=31
+    )[1]
 
 
 def _grid(count: Any, dtype: tf.DType, beyond: int = 0) -> tf.Tensor:

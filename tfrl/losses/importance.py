@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks, precision
+from tfrl.core import arrays
 from tfrl.distributions import sampling
-from tfrl.losses import _operands
 
 _WHERE = "action_importance_ratio"
 _MODES = ("double_sided", "capping")
@@ -119,13 +119,13 @@ def action_importance_ratio(
     rollout = tf.stop_gradient(rollout)
     checks.check_same_shape(_WHERE, log_prob=log_prob, rollout_log_prob=rollout)
     dtype = log_prob.dtype
-    bound = _operands.number(log_prob_clipping, dtype)
+    bound = precision.number(log_prob_clipping, dtype)
     bound = tf.where(bound > 0, bound, dtype.as_numpy_dtype(math.inf))
     log_ratio = tf.clip_by_value(log_prob, -bound, bound) - rollout
     ratio = tf.exp(log_ratio)
     clipped = _clipped(log_ratio, clipping_mode, importance_ratio_clipping)
     if check_numerics:
-        checks.check_numerics([log_prob, rollout, ratio])
+        arrays.check_numerics([log_prob, rollout, ratio])
     if debug_summaries and tf.summary.experimental.get_step() is not None:
         with contextlib.nullcontext() if scope is None else scope:
             cut = tf.cast(clipped != ratio, tf.float32)
@@ -158,7 +158,7 @@ def _sum(name: str, log_probs: list[Any], dtype: tf.DType) -> tf.Tensor:
 
 
 def _clipped(log_ratio: tf.Tensor, mode: str, clipping: tf.Tensor | float) -> tf.Tensor:
-    clipping = _operands.number(clipping, log_ratio.dtype)
+    clipping = precision.number(clipping, log_ratio.dtype)
     # Beyond the bound the value is cut anyway: stop before exp gives infinity, whose
     # gradient of 0 would become NaN.
     ratio = tf.exp(tf.minimum(log_ratio, tf.math.log1p(clipping) + 1))

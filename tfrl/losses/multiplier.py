@@ -4,30 +4,15 @@ A multiplier alpha = exp(log_alpha) weighs a term of another loss. It grows whil
 mean of that term is beyond its limit, and falls otherwise.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, records
-from tfrl.losses import _operands
+from tfrl._internal import checks, operands, precision
+from tfrl.core import records
+from tfrl.losses import _extras
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
-
-
-class MultiplierLossExtra(NamedTuple):
-    """What there is to report about a multiplier.
-
-    Attributes:
-        alpha: shape of `log_alpha`, the multiplier.
-        violations: shape of the loss, how far beyond its limit each element is.
-
-    Example:
-        >>> MultiplierLossExtra(alpha=1.0, violations=-0.5).violations
-        -0.5
-    """
-
-    alpha: tf.Tensor
-    violations: tf.Tensor
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def temperature_loss(
@@ -46,7 +31,9 @@ def temperature_loss(
         target_entropy: commonly minus the number of action dimensions.
 
     Returns:
-        `LossInfo(loss [...], MultiplierLossExtra)`.
+        `LossInfo(loss [...], extra)` with `extra.alpha`, in the shape of `log_alpha`:
+        the multiplier, and `extra.violations` `[...]`: how far beyond its limit each
+        element is.
 
     Raises:
         ValueError: if `log_alpha` is not a scalar.
@@ -60,10 +47,10 @@ def temperature_loss(
         Haarnoja et al., 2018, Soft Actor-Critic Algorithms and Applications, eq. 18.
     """
     where = "temperature_loss"
-    log_probs = _operands.leading(where, "log_probs", log_probs)
+    log_probs = operands.leading(where, "log_probs", log_probs)
     dtype = log_probs.dtype
     target = checks.as_tensor(where, "target_entropy", target_entropy, None, dtype)
-    limit = -_operands.number(target, dtype)
+    limit = -precision.number(target, dtype)
     return _multiplier_loss(where, log_alpha, "log_probs", log_probs, limit)
 
 
@@ -85,7 +72,9 @@ def conservative_alpha_loss(
         threshold: the penalty to hold, tau in the paper.
 
     Returns:
-        `LossInfo(loss [...], MultiplierLossExtra)`.
+        `LossInfo(loss [...], extra)` with `extra.alpha`, in the shape of `log_alpha`:
+        the multiplier, and `extra.violations` `[...]`: how far beyond its limit each
+        element is.
 
     Raises:
         ValueError: if `log_alpha` is not a scalar.
@@ -100,18 +89,19 @@ def conservative_alpha_loss(
         appendix F.
     """
     where = "conservative_alpha_loss"
-    penalties = _operands.leading(where, "penalties", penalties)
+    penalties = operands.leading(where, "penalties", penalties)
     dtype = penalties.dtype
     threshold = checks.as_tensor(where, "threshold", threshold, None, dtype)
-    limit = _operands.number(threshold, dtype)
+    limit = precision.number(threshold, dtype)
     return _multiplier_loss(where, log_alpha, "penalties", penalties, limit)
 
 
 def _multiplier_loss(
     where: str, log_alpha: TensorLike, leader: str, values: tf.Tensor, limit: tf.Tensor
 ) -> records.LossInfo:
-    log_alpha = _operands.alike(where, "log_alpha", log_alpha, leader, values)
+    log_alpha = operands.alike(where, "log_alpha", log_alpha, leader, values)
     checks.check_rank(where, "log_alpha", log_alpha, exact=0)
     alpha = tf.exp(log_alpha)
     violations = tf.stop_gradient(values - limit)
-    return records.LossInfo(-alpha * violations, MultiplierLossExtra(alpha, violations))
+    extra = _extras.MultiplierLossExtra(alpha, violations)
+    return records.LossInfo(-alpha * violations, extra)

@@ -7,50 +7,19 @@ conservative penalty can be learned by `tfrl.losses.conservative_alpha_loss`.
 """
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, records
-from tfrl.losses import _operands, temporal_difference
+from tfrl._internal import checks, operands, precision
+from tfrl.core import records
+from tfrl.losses import _extras, temporal_difference
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
-
-
-class CloningLossExtra(NamedTuple):
-    """What there is to report about the imitation of actions.
-
-    Attributes:
-        weights: `[...]`, how much each action counts; 1 for `behavior_cloning_loss`.
-        clipped: `[...]` float, 1 where the weight was cut.
-
-    Example:
-        >>> CloningLossExtra(weights=100.0, clipped=1.0).clipped
-        1.0
-    """
-
-    weights: tf.Tensor
-    clipped: tf.Tensor
-
-
-class ConservativeLossExtra(NamedTuple):
-    """What there is to report about a conservative penalty.
-
-    Attributes:
-        soft_maxima: shape of the loss, what is pushed down: the log of summed exp(Q).
-        data_values: shape of the loss, what is pushed up: Q of the data's actions.
-
-    Example:
-        >>> ConservativeLossExtra(soft_maxima=2.0, data_values=1.5).data_values
-        1.5
-    """
-
-    soft_maxima: tf.Tensor
-    data_values: tf.Tensor
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def behavior_cloning_loss(log_probs: TensorLike) -> records.LossInfo:
-    """Computes how unlikely the policy finds the actions of the data.
+    """Computes the negative log-likelihood of the actions of the data.
 
         loss = -log_probs
 
@@ -61,7 +30,8 @@ def behavior_cloning_loss(log_probs: TensorLike) -> records.LossInfo:
         log_probs: `[...]`, log-probability of the actions of the data, floating.
 
     Returns:
-        `LossInfo(loss [...], CloningLossExtra)`.
+        `LossInfo(loss [...], extra)` with, both `[...]`, `extra.weights`: how much each
+        action counts, and `extra.clipped`: float, 1 where the weight was cut.
 
     Raises:
         TypeError: if `log_probs` is not floating.
@@ -74,9 +44,9 @@ def behavior_cloning_loss(log_probs: TensorLike) -> records.LossInfo:
         Pomerleau, 1991, Efficient Training of Artificial Neural Networks for Autonomous
         Navigation.
     """
-    log_probs = _operands.leading("behavior_cloning_loss", "log_probs", log_probs)
+    log_probs = operands.leading("behavior_cloning_loss", "log_probs", log_probs)
     ones = tf.ones_like(log_probs)
-    extra = CloningLossExtra(weights=ones, clipped=tf.zeros_like(ones))
+    extra = _extras.CloningLossExtra(weights=ones, clipped=tf.zeros_like(ones))
     return records.LossInfo(-log_probs, extra)
 
 
@@ -101,7 +71,8 @@ def advantage_weighted_loss(
         max_weight: the greatest weight.
 
     Returns:
-        `LossInfo(loss [...], CloningLossExtra)`.
+        `LossInfo(loss [...], extra)` with, both `[...]`, `extra.weights`: how much each
+        action counts, and `extra.clipped`: float, 1 where the weight was cut.
 
     Raises:
         ValueError: if the shapes differ, `beta` is negative or `max_weight` not
@@ -119,18 +90,17 @@ def advantage_weighted_loss(
         Offline Datasets.
     """
     where = "advantage_weighted_loss"
-    log_probs = _operands.leading(where, "log_probs", log_probs)
-    advantages = _operands.equal(
-        where, "advantages", advantages, "log_probs", log_probs
-    )
+    log_probs = operands.leading(where, "log_probs", log_probs)
+    advantages = operands.equal(where, "advantages", advantages, "log_probs", log_probs)
     checks.check_within(where, "beta", beta, 0.0, math.inf)
     checks.check_positive(where, "max_weight", max_weight)
-    beta = _operands.number(beta, log_probs.dtype)
-    max_weight = _operands.number(max_weight, log_probs.dtype)
+    beta = precision.number(beta, log_probs.dtype)
+    max_weight = precision.number(max_weight, log_probs.dtype)
     free = tf.exp(beta * advantages)
     weights = tf.stop_gradient(tf.minimum(free, max_weight))
     clipped = tf.cast(free > max_weight, log_probs.dtype)
-    return records.LossInfo(-weights * log_probs, CloningLossExtra(weights, clipped))
+    extra = _extras.CloningLossExtra(weights, clipped)
+    return records.LossInfo(-weights * log_probs, extra)
 
 
 def conservative_q_loss(q_values: TensorLike, actions: TensorLike) -> records.LossInfo:
@@ -146,7 +116,9 @@ def conservative_q_loss(q_values: TensorLike, actions: TensorLike) -> records.Lo
         actions: `[...]` integers, the actions of the data.
 
     Returns:
-        `LossInfo(loss, ConservativeLossExtra)`, the loss `[...]` or `[..., E]`.
+        `LossInfo(loss, extra)`, the loss `[...]` or `[..., E]`; in its shape are
+        `extra.soft_maxima`: what is pushed down, the log of summed exp(Q), and
+        `extra.data_values`: what is pushed up, Q of the data's actions.
 
     Raises:
         ValueError: if the shape of `actions` is not where that of `q_values` begins.
@@ -185,7 +157,8 @@ def sampled_conservative_q_loss(
         q_values: `[...]` or `[..., E]`, of the actions of the data.
 
     Returns:
-        `LossInfo(loss, ConservativeLossExtra)`, the loss in the shape of `q_values`.
+        `LossInfo(loss, extra)`, the loss in the shape of `q_values`, with `extra` as of
+        `conservative_q_loss`.
 
     Raises:
         ValueError: if the shapes do not fit.
@@ -201,14 +174,13 @@ def sampled_conservative_q_loss(
         eq. 4 and appendix F.
     """
     where, leader = "sampled_conservative_q_loss", "sampled_q_values"
-    sampled = _operands.leading(where, leader, sampled_q_values, axes=1)
-    log_probs = _operands.alike(
-        where, "sampled_log_probs", sampled_log_probs, leader, sampled
+    sampled = operands.leading(where, leader, sampled_q_values, axes=1)
+    weights = operands.beginning(
+        where, "sampled_log_probs", sampled_log_probs, leader, sampled, at_least=1
     )
-    weights = _operands.aligned(where, "sampled_log_probs", log_probs, leader, sampled)
-    axis = log_probs.shape.rank - 1
-    checks.check_rank(where, "sampled_log_probs", log_probs, at_least=1)
-    taken = _operands.alike(where, "q_values", q_values, leader, sampled)
+    axis = weights.shape.rank - 1
+    weights = weights[(..., *[tf.newaxis] * (sampled.shape.rank - axis - 1))]
+    taken = operands.alike(where, "q_values", q_values, leader, sampled)
     expected = sampled.shape[:axis].concatenate(sampled.shape[axis + 1 :])
     if not taken.shape.is_compatible_with(expected):
         raise ValueError(
@@ -227,6 +199,5 @@ def _penalty(
     # The difference first: two large values leave a small penalty its digits.
     gaps = exponents - tf.expand_dims(data_values, axis)
     loss = tf.reduce_logsumexp(gaps, axis) - offset
-    return records.LossInfo(
-        loss, ConservativeLossExtra(data_values + loss, data_values)
-    )
+    extra = _extras.ConservativeLossExtra(data_values + loss, data_values)
+    return records.LossInfo(loss, extra)

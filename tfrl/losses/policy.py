@@ -1,45 +1,12 @@
 """Losses of policies and of the values that guide them."""
 
 import math
-from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfrl.core import checks, records
-from tfrl.losses import _operands
-
-
-class PolicyLossExtra(NamedTuple):
-    """What there is to report about a policy loss.
-
-    Attributes:
-        ratios: `[...]`, new over old probability; 1 for `policy_gradient_loss`.
-        clipped: `[...]` float, 1 where clipping cut the gradient.
-        approx_kl: `[...]`, `ratio - 1 - log ratio`, an estimate of KL(old || new) that
-            is never negative.
-
-    Example:
-        >>> PolicyLossExtra(ratios=1.0, clipped=0.0, approx_kl=0.0).clipped
-        0.0
-    """
-
-    ratios: tf.Tensor
-    clipped: tf.Tensor
-    approx_kl: tf.Tensor
-
-
-class ValueLossExtra(NamedTuple):
-    """What there is to report about a value loss.
-
-    Attributes:
-        errors: `[...]`, returns - values.
-
-    Example:
-        >>> ValueLossExtra(errors=0.5).errors
-        0.5
-    """
-
-    errors: tf.Tensor
+from tfrl._internal import checks, operands, precision
+from tfrl.core import records
+from tfrl.losses import _extras
 
 
 def policy_gradient_loss(
@@ -54,7 +21,8 @@ def policy_gradient_loss(
         advantages: `[...]`, how much better than expected they turned out.
 
     Returns:
-        `LossInfo(loss [...], PolicyLossExtra)`.
+        `LossInfo(loss [...], extra)` with, all `[...]`, `extra.ratios`: 1,
+        `extra.clipped`: 0, and `extra.approx_kl`: 0, as of `ppo_clip_loss`.
 
     Raises:
         ValueError: if the shapes differ.
@@ -70,14 +38,10 @@ def policy_gradient_loss(
         Connectionist Reinforcement Learning, eq. 11.
     """
     where = "policy_gradient_loss"
-    log_probs = checks.as_tensor(where, "log_probs", log_probs)
-    checks.check_floating(where, "log_probs", log_probs)
-    advantages = _operands.of_dtype(
-        where, "advantages", advantages, "log_probs", log_probs
-    )
-    checks.check_same_shape(where, log_probs=log_probs, advantages=advantages)
+    log_probs = operands.floating(where, "log_probs", log_probs)
+    advantages = operands.equal(where, "advantages", advantages, "log_probs", log_probs)
     zeros = tf.zeros_like(log_probs)
-    extra = PolicyLossExtra(ratios=zeros + 1, clipped=zeros, approx_kl=zeros)
+    extra = _extras.PolicyLossExtra(ratios=zeros + 1, clipped=zeros, approx_kl=zeros)
     return records.LossInfo(-log_probs * tf.stop_gradient(advantages), extra)
 
 
@@ -101,7 +65,10 @@ def ppo_clip_loss(
         clip: how far the ratio may leave 1 before its gradient stops.
 
     Returns:
-        `LossInfo(loss [...], PolicyLossExtra)`.
+        `LossInfo(loss [...], extra)` with, all `[...]`, `extra.ratios`: new over old
+        probability; `extra.clipped`: float, 1 where clipping cut the gradient;
+        `extra.approx_kl`: `ratio - 1 - log ratio`, an estimate of KL(old || new) that
+        is never negative.
 
     Raises:
         ValueError: if the shapes differ or `clip` is negative.
@@ -117,24 +84,14 @@ def ppo_clip_loss(
         Schulman et al., 2017, Proximal Policy Optimization Algorithms, eq. 7.
     """
     where = "ppo_clip_loss"
-    log_probs = checks.as_tensor(where, "log_probs", log_probs)
-    checks.check_floating(where, "log_probs", log_probs)
-    old_log_probs = _operands.of_dtype(
-        where, "old_log_probs", old_log_probs, "log_probs", log_probs
-    )
-    old_log_probs = tf.stop_gradient(old_log_probs)
-    advantages = _operands.of_dtype(
-        where, "advantages", advantages, "log_probs", log_probs
-    )
-    advantages = tf.stop_gradient(advantages)
-    checks.check_same_shape(
-        where,
-        log_probs=log_probs,
-        old_log_probs=old_log_probs,
-        advantages=advantages,
+    log_probs = operands.floating(where, "log_probs", log_probs)
+    named = {"old_log_probs": old_log_probs, "advantages": advantages}
+    old_log_probs, advantages = (
+        tf.stop_gradient(operands.equal(where, name, value, "log_probs", log_probs))
+        for name, value in named.items()
     )
     checks.check_within(where, "clip", clip, 0.0, math.inf)
-    clip = tf.stop_gradient(_operands.number(clip, log_probs.dtype))
+    clip = tf.stop_gradient(precision.number(clip, log_probs.dtype))
     log_ratios = log_probs - old_log_probs
     ratios = tf.exp(log_ratios)
     # Clipped before the exponential: what is cut cannot overflow into the gradient.
@@ -143,7 +100,7 @@ def ppo_clip_loss(
     gains = advantages >= 0
     cut = tf.where(gains, log_ratios > highest, log_ratios < lowest)
     bounded = tf.where(cut, tf.where(gains, highest, lowest), log_ratios)
-    extra = PolicyLossExtra(
+    extra = _extras.PolicyLossExtra(
         ratios=ratios,
         clipped=tf.cast(cut & (advantages != 0), log_probs.dtype),
         approx_kl=ratios - 1 - log_ratios,
@@ -172,7 +129,7 @@ def value_loss(
         clip: how far values may leave `old_values` before their gradient stops.
 
     Returns:
-        `LossInfo(loss [...], ValueLossExtra)`.
+        `LossInfo(loss [...], extra)` with `extra.errors` `[...]`: returns - values.
 
     Raises:
         ValueError: if the shapes differ, `clip` is negative, or one of `old_values` and
@@ -188,11 +145,9 @@ def value_loss(
         Advantage Estimation; the clipping is that of the PPO authors' program.
     """
     where = "value_loss"
-    values = checks.as_tensor(where, "values", values)
-    checks.check_floating(where, "values", values)
-    returns = _operands.of_dtype(where, "returns", returns, "values", values)
+    values = operands.floating(where, "values", values)
+    returns = operands.equal(where, "returns", returns, "values", values)
     returns = tf.stop_gradient(returns)
-    checks.check_same_shape(where, values=values, returns=returns)
     if (old_values is None) != (clip is None):
         raise ValueError(
             "`value_loss`: `old_values` and `clip` expected together; got only "
@@ -201,13 +156,10 @@ def value_loss(
     errors = returns - values
     loss = 0.5 * errors**2
     if old_values is not None:
-        old_values = _operands.of_dtype(
-            where, "old_values", old_values, "values", values
-        )
+        old_values = operands.equal(where, "old_values", old_values, "values", values)
         old_values = tf.stop_gradient(old_values)
-        checks.check_same_shape(where, values=values, old_values=old_values)
         checks.check_within(where, "clip", clip, 0.0, math.inf)
-        clip = _operands.number(clip, values.dtype)
+        clip = precision.number(clip, values.dtype)
         near = old_values + tf.clip_by_value(values - old_values, -clip, clip)
         loss = tf.maximum(loss, 0.5 * (returns - near) ** 2)
-    return records.LossInfo(loss, ValueLossExtra(errors))
+    return records.LossInfo(loss, _extras.ValueLossExtra(errors))

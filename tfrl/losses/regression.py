@@ -6,19 +6,18 @@ They reduce over no batch axis. A loss of more than one axis of numbers per elem
 
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.losses import _operands
-from tfrl.ops import tensors
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile
+
+TensorLike: TypeAlias = operands.TensorLike
 
 
-def huber_function(
-    x: _operands.TensorLike, delta: _operands.TensorLike = 1.0
-) -> tf.Tensor:
+def huber_function(x: TensorLike, delta: TensorLike = 1.0) -> tf.Tensor:
     """Huber's function: a parabola near 0, straight lines of slope `delta` beyond.
 
         h(x) = x^2 / 2                     where |x| < delta
@@ -43,15 +42,13 @@ def huber_function(
         Huber (1964), "Robust Estimation of a Location Parameter", equation 2.4.
     """
     where = "huber_function"
-    x = _operands.leading(where, "x", x)
+    x = operands.leading(where, "x", x)
     checks.check_positive(where, "delta", delta)
     checks.check_finite(where, "delta", delta)
     return _huber(x, _scalar(where, delta, x))
 
 
-def element_wise_huber_loss(
-    x: _operands.TensorLike, y: _operands.TensorLike
-) -> tf.Tensor:
+def element_wise_huber_loss(x: TensorLike, y: TensorLike) -> tf.Tensor:
     """Huber loss with a threshold of 1 between labels and predictions.
 
         loss = huber_function(x - y, delta=1)
@@ -74,14 +71,12 @@ def element_wise_huber_loss(
         array([0.125, 2.5  ], dtype=float32)
     """
     where = "element_wise_huber_loss"
-    x = _operands.leading(where, "x", x)
-    y = _operands.equal(where, "y", y, "x", x)
+    x = operands.leading(where, "x", x)
+    y = operands.equal(where, "y", y, "x", x)
     return _huber(x - y, tf.ones([], x.dtype))
 
 
-def element_wise_squared_loss(
-    x: _operands.TensorLike, y: _operands.TensorLike
-) -> tf.Tensor:
+def element_wise_squared_loss(x: TensorLike, y: TensorLike) -> tf.Tensor:
     """Squared difference between labels and predictions.
 
         loss = (x - y)^2
@@ -104,15 +99,15 @@ def element_wise_squared_loss(
         array([0.25, 9.  ], dtype=float32)
     """
     where = "element_wise_squared_loss"
-    x = _operands.leading(where, "x", x)
-    y = _operands.equal(where, "y", y, "x", x)
+    x = operands.leading(where, "x", x)
+    y = operands.equal(where, "y", y, "x", x)
     return tf.math.squared_difference(x, y)
 
 
 def multi_quantile_huber_loss(
-    quantiles: _operands.TensorLike,
-    target: _operands.TensorLike,
-    delta: _operands.TensorLike = 0.1,
+    quantiles: TensorLike,
+    target: TensorLike,
+    delta: TensorLike = 0.1,
 ) -> tf.Tensor:
     """Loss of several quantiles of a number, given one or more samples of it.
 
@@ -151,8 +146,8 @@ def multi_quantile_huber_loss(
         with Quantile Regression", equation 10, divided by `delta` and n.
     """
     where = "multi_quantile_huber_loss"
-    quantiles = _operands.leading(where, "quantiles", quantiles, axes=1)
-    target = _operands.alike(where, "target", target, "quantiles", quantiles)
+    quantiles = operands.leading(where, "quantiles", quantiles, axes=1)
+    target = operands.alike(where, "target", target, "quantiles", quantiles)
     checks.check_within(where, "delta", delta, 0.0, math.inf)
     batch = quantiles.shape[:-1]
     if target.shape.rank == batch.rank:
@@ -162,7 +157,7 @@ def multi_quantile_huber_loss(
             f"`{where}`: `target` expected the batch shape {batch} of `quantiles`, or "
             f"that and one more axis; got {target.shape}; align the two axis by axis"
         )
-    samples, predicted = tensors.widened(target), tensors.widened(quantiles)
+    samples, predicted = precision.widened(target), precision.widened(quantiles)
     loss = _quantile_loss(predicted, samples, _scalar(where, delta, predicted))
     return tf.cast(loss, quantiles.dtype)
 
@@ -197,9 +192,7 @@ class MeanSquaredLoss:
             "MeanSquaredLoss", "batch_dims", self.batch_dims, 0, math.inf
         )
 
-    def __call__(
-        self, pred: _operands.TensorLike, target: _operands.TensorLike
-    ) -> tf.Tensor:
+    def __call__(self, pred: TensorLike, target: TensorLike) -> tf.Tensor:
         """Returns one loss per element of the batch axes.
 
         Args:
@@ -214,10 +207,10 @@ class MeanSquaredLoss:
             TypeError: if `pred` is not floating, or the dtypes differ.
         """
         where = "MeanSquaredLoss"
-        pred = _operands.leading(where, "pred", pred, axes=self.batch_dims)
-        target = _operands.equal(where, "target", target, "pred", pred)
+        pred = operands.leading(where, "pred", pred, axes=self.batch_dims)
+        target = operands.equal(where, "target", target, "pred", pred)
         errors = tf.math.squared_difference(
-            tensors.widened(pred), tensors.widened(target)
+            precision.widened(pred), precision.widened(target)
         )
         axes = list(range(self.batch_dims, errors.shape.rank))
         return tf.cast(tf.reduce_mean(errors, axes), pred.dtype)
@@ -232,9 +225,9 @@ class MeanSquaredLoss:
         return cls(**config)
 
 
-def _scalar(where: str, delta: _operands.TensorLike, like: tf.Tensor) -> tf.Tensor:
+def _scalar(where: str, delta: TensorLike, like: tf.Tensor) -> tf.Tensor:
     checks.check_rank(where, "delta", delta, exact=0)
-    return _operands.number(delta, like.dtype)
+    return precision.number(delta, like.dtype)
 
 
 @compile.compiled

@@ -15,14 +15,25 @@ and quantile regression; losses over a grid of values are in `discrete_regressio
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import keras
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.losses import _operands, _transformed, regression
-from tfrl.ops import tensors, value_transforms
+from tfrl._internal import checks, operands, precision
+from tfrl.losses import regression
+from tfrl.ops import value_transforms
+
+TensorLike: TypeAlias = operands.TensorLike
+
+_OWN = {
+    cls.__name__: cls
+    for cls in (
+        value_transforms.Log1pTransform,
+        value_transforms.Sqrt1pTransform,
+        value_transforms.SqrtLinearTransform,
+    )
+}
 
 
 class ScalarPredictionLoss:
@@ -36,9 +47,7 @@ class ScalarPredictionLoss:
         True
     """
 
-    def __call__(
-        self, pred: _operands.TensorLike, target: _operands.TensorLike
-    ) -> tf.Tensor:
+    def __call__(self, pred: TensorLike, target: TensorLike) -> tf.Tensor:
         """Returns one loss per element of the batch.
 
         Args:
@@ -50,7 +59,7 @@ class ScalarPredictionLoss:
         """
         raise NotImplementedError(f"{type(self).__name__} does not define a loss")
 
-    def calc_expectation(self, pred: _operands.TensorLike) -> tf.Tensor:
+    def calc_expectation(self, pred: TensorLike) -> tf.Tensor:
         """Returns the predicted scalars in the untransformed domain.
 
         Args:
@@ -94,15 +103,12 @@ class ScalarPredictionLoss:
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, for `keras.saving`."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return {
-            field.name: _transformed.serialized(getattr(self, field.name))
-            for field in fields
-        }
+        return {field.name: _serialized(getattr(self, field.name)) for field in fields}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Returns the loss of a configuration that `get_config` returned."""
-        return cls(**{k: _transformed.deserialized(v) for k, v in config.items()})
+        return cls(**{k: _deserialized(v) for k, v in config.items()})
 
 
 @keras.saving.register_keras_serializable(package="tfrl")
@@ -155,9 +161,50 @@ class InitialBias(keras.initializers.Initializer):
         return cls(keras.saving.deserialize_keras_object(config["loss"]))
 
 
+@dataclasses.dataclass(frozen=True)
+class TransformedLoss(ScalarPredictionLoss):
+    """Base of the losses whose outputs predict in the image of a transform.
+
+    Args:
+        transform: applied to the target; None leaves it as it is.
+
+    Raises:
+        TypeError: if `transform` does not transform in both directions.
+
+    Example:
+        >>> TransformedLoss(tf.math.log1p)
+        Traceback (most recent call last):
+        ...
+        TypeError: `TransformedLoss`: `transform` expected an InvertibleTransform or
+        None; got <...log1p...>; see tfrl.ops
+    """
+
+    transform: value_transforms.InvertibleTransform | None = None
+
+    def __post_init__(self) -> None:
+        directions = ("transform", "inverse_transform")
+        found = (getattr(self.transform, name, None) for name in directions)
+        if self.transform is not None and not all(map(callable, found)):
+            raise TypeError(
+                f"`{type(self).__name__}`: `transform` expected an "
+                f"InvertibleTransform or None; got {self.transform!r}; see tfrl.ops"
+            )
+
+    def transformed(self, target: tf.Tensor) -> tf.Tensor:
+        """Returns targets in the domain of the prediction, in at least float32."""
+        target = precision.widened(target)
+        return target if self.transform is None else self.transform.transform(target)
+
+    def restored(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns predictions in the domain of the target."""
+        if self.transform is None:
+            return values
+        return self.transform.inverse_transform(values)
+
+
 @keras.saving.register_keras_serializable(package="tfrl")
 @dataclasses.dataclass(frozen=True)
-class SquareLoss(ScalarPredictionLoss):
+class SquareLoss(TransformedLoss):
     """Squared error of a scalar that the model puts out directly.
 
         loss = (pred - transform(target))^2
@@ -171,14 +218,7 @@ class SquareLoss(ScalarPredictionLoss):
         array([4., 0.], dtype=float32)
     """
 
-    transform: value_transforms.InvertibleTransform | None = None
-
-    def __post_init__(self) -> None:
-        _transformed.check_transform("SquareLoss", self.transform)
-
-    def __call__(
-        self, pred: _operands.TensorLike, target: _operands.TensorLike
-    ) -> tf.Tensor:
+    def __call__(self, pred: TensorLike, target: TensorLike) -> tf.Tensor:
         """Returns one loss per element.
 
         Args:
@@ -192,12 +232,12 @@ class SquareLoss(ScalarPredictionLoss):
             ValueError: if the shapes differ.
             TypeError: if `pred` is not floating, or the dtypes differ.
         """
-        pred = _operands.leading("SquareLoss", "pred", pred)
-        target = _operands.equal("SquareLoss", "target", target, "pred", pred)
-        errors = tensors.widened(pred) - _transformed.forward(self.transform, target)
+        pred = operands.leading("SquareLoss", "pred", pred)
+        target = operands.equal("SquareLoss", "target", target, "pred", pred)
+        errors = precision.widened(pred) - self.transformed(target)
         return tf.cast(tf.square(errors), pred.dtype)
 
-    def calc_expectation(self, pred: _operands.TensorLike) -> tf.Tensor:
+    def calc_expectation(self, pred: TensorLike) -> tf.Tensor:
         """Returns the predicted scalars in the untransformed domain.
 
         Args:
@@ -209,15 +249,13 @@ class SquareLoss(ScalarPredictionLoss):
         Raises:
             TypeError: if `pred` is not floating.
         """
-        pred = _operands.leading("SquareLoss.calc_expectation", "pred", pred)
-        return tf.cast(
-            _transformed.backward(self.transform, tensors.widened(pred)), pred.dtype
-        )
+        pred = operands.leading("SquareLoss.calc_expectation", "pred", pred)
+        return tf.cast(self.restored(precision.widened(pred)), pred.dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfrl")
 @dataclasses.dataclass(frozen=True)
-class QuantileRegressionLoss(ScalarPredictionLoss):
+class QuantileRegressionLoss(TransformedLoss):
     """Huber loss of several quantiles of a scalar.
 
         loss = multi_quantile_huber_loss(quantiles, transform(target), delta)
@@ -247,18 +285,15 @@ class QuantileRegressionLoss(ScalarPredictionLoss):
         with Quantile Regression", equation 10.
     """
 
-    transform: value_transforms.InvertibleTransform | None = None
     inverse_after_mean: bool = False
     delta: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         where = "QuantileRegressionLoss"
-        _transformed.check_transform(where, self.transform)
         checks.check_within(where, "delta", self.delta, 0.0, math.inf)
 
-    def __call__(
-        self, pred: _operands.TensorLike, target: _operands.TensorLike
-    ) -> tf.Tensor:
+    def __call__(self, pred: TensorLike, target: TensorLike) -> tf.Tensor:
         """Returns one loss per element of the batch.
 
         Args:
@@ -274,18 +309,18 @@ class QuantileRegressionLoss(ScalarPredictionLoss):
             ValueError: if the shapes do not fit.
             TypeError: if `pred` is not floating, or the dtypes differ.
         """
-        pred = _operands.leading("QuantileRegressionLoss", "pred", pred, axes=1)
-        target = _operands.alike(
+        pred = operands.leading("QuantileRegressionLoss", "pred", pred, axes=1)
+        target = operands.alike(
             "QuantileRegressionLoss", "target", target, "pred", pred
         )
         loss = regression.multi_quantile_huber_loss(
-            tensors.widened(pred),
-            _transformed.forward(self.transform, target),
+            precision.widened(pred),
+            self.transformed(target),
             self.delta,
         )
         return tf.cast(loss, pred.dtype)
 
-    def calc_expectation(self, quantiles: _operands.TensorLike) -> tf.Tensor:
+    def calc_expectation(self, quantiles: TensorLike) -> tf.Tensor:
         """Returns the mean of the predicted distributions in the untransformed domain.
 
         Args:
@@ -299,14 +334,25 @@ class QuantileRegressionLoss(ScalarPredictionLoss):
             TypeError: if it is not floating.
         """
         where = "QuantileRegressionLoss.calc_expectation"
-        quantiles = _operands.leading(where, "quantiles", quantiles, axes=1)
-        values = tensors.widened(quantiles)
+        quantiles = operands.leading(where, "quantiles", quantiles, axes=1)
+        values = precision.widened(quantiles)
         if self.inverse_after_mean:
-            mean = _transformed.backward(
-                self.transform, tf.reduce_mean(values, axis=-1)
-            )
+            mean = self.restored(tf.reduce_mean(values, axis=-1))
         else:
-            mean = tf.reduce_mean(
-                _transformed.backward(self.transform, values), axis=-1
-            )
+            mean = tf.reduce_mean(self.restored(values), axis=-1)
         return tf.cast(mean, quantiles.dtype)
+
+
+def _serialized(value: Any) -> Any:
+    """An argument of a loss as data for `keras.saving`."""
+    name = type(value).__name__
+    if type(value) is _OWN.get(name):
+        return {"tfrl_transform": name, **vars(value)}
+    return keras.saving.serialize_keras_object(value)
+
+
+def _deserialized(config: Any) -> Any:
+    if isinstance(config, dict) and config.get("tfrl_transform") in _OWN:
+        arguments = {k: v for k, v in config.items() if k != "tfrl_transform"}
+        return _OWN[config["tfrl_transform"]](**arguments)
+    return keras.saving.deserialize_keras_object(config)

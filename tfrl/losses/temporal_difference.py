@@ -16,31 +16,15 @@ Critics that are trained side by side share targets: their axis is the last one.
 gradient flows through a target. Returns along whole trajectories are in `tfrl.ops`.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, records
-from tfrl.losses import _operands, regression
+from tfrl._internal import checks, operands, precision
+from tfrl.core import records
+from tfrl.losses import _extras, regression
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
-
-
-class TDLossExtra(NamedTuple):
-    """What there is to report about values drawn towards targets.
-
-    Attributes:
-        errors: shape of the values, targets - values.
-        priorities: shape of the targets, the greatest absolute error of any critic:
-            how much there is to learn from each element, for prioritized replay.
-
-    Example:
-        >>> TDLossExtra(errors=-0.5, priorities=0.5).priorities
-        0.5
-    """
-
-    errors: tf.Tensor
-    priorities: tf.Tensor
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def td_target(
@@ -78,7 +62,7 @@ def td_target(
         Sutton, 1988, Learning to Predict by the Methods of Temporal Differences.
     """
     where, leader = "td_target", "next_values"
-    next_values = _operands.leading(where, leader, next_values)
+    next_values = operands.leading(where, leader, next_values)
     return _target(where, rewards, discounts, leader, next_values)
 
 
@@ -111,7 +95,7 @@ def q_learning_target(
         algorithm 1.
     """
     where, leader = "q_learning_target", "next_q_values"
-    next_q_values = _operands.leading(where, leader, next_q_values, axes=1)
+    next_q_values = operands.leading(where, leader, next_q_values, axes=1)
     best = tf.reduce_max(next_q_values, axis=-1)
     return _target(where, rewards, discounts, f"{leader}[..., 0]", best)
 
@@ -151,8 +135,8 @@ def double_q_target(
         eq. 4.
     """
     where, leader = "double_q_target", "next_q_values"
-    next_q_values = _operands.leading(where, leader, next_q_values, axes=1)
-    selector = _operands.equal(
+    next_q_values = operands.leading(where, leader, next_q_values, axes=1)
+    selector = operands.equal(
         where, "next_q_selector", next_q_selector, leader, next_q_values
     )
     chosen = q_taken(next_q_values, tf.argmax(selector, -1, output_type=tf.int32))
@@ -193,8 +177,8 @@ def expected_sarsa_target(
         eq. 5.
     """
     where, leader = "expected_sarsa_target", "next_q_values"
-    next_q_values = _operands.leading(where, leader, next_q_values, axes=1)
-    probs = _operands.equal(where, "next_probs", next_probs, leader, next_q_values)
+    next_q_values = operands.leading(where, leader, next_q_values, axes=1)
+    probs = operands.equal(where, "next_probs", next_probs, leader, next_q_values)
     mean = tf.reduce_sum(tf.math.multiply_no_nan(next_q_values, probs), axis=-1)
     return _target(where, rewards, discounts, f"{leader}[..., 0]", mean)
 
@@ -240,14 +224,14 @@ def clipped_double_q_target(
         Applications, eq. 3.
     """
     where, leader = "clipped_double_q_target", "next_q_values"
-    next_q_values = _operands.leading(where, leader, next_q_values, axes=1)
+    next_q_values = operands.leading(where, leader, next_q_values, axes=1)
     leader, values = f"{leader}[..., 0]", tf.reduce_min(next_q_values, axis=-1)
     if next_log_probs is not None and alpha is not None:
-        log_probs = _operands.equal(
+        log_probs = operands.equal(
             where, "next_log_probs", next_log_probs, leader, values
         )
         alpha = checks.as_tensor(where, "alpha", alpha, None, values.dtype)
-        values -= _operands.number(alpha, values.dtype) * log_probs
+        values -= precision.number(alpha, values.dtype) * log_probs
     elif next_log_probs is not None or alpha is not None:
         raise ValueError(
             f"`{where}`: `next_log_probs` and `alpha` expected together; got only "
@@ -280,16 +264,15 @@ def q_taken(q_values: TensorLike, actions: TensorLike) -> tf.Tensor:
         array([2., 3.], dtype=float32)
     """
     where = "q_taken"
-    actions = checks.as_tensor(where, "actions", actions)
+    actions = operands.ranked(where, "actions", actions)
     if not actions.dtype.is_integer:
         raise TypeError(
             f"`{where}`: `actions` expected integers; got {actions.dtype.name}; "
             "pass the index of each action"
         )
-    _operands.check_known_rank(where, "actions", actions)
     axis = actions.shape.rank
-    q_values = _operands.leading(where, "q_values", q_values, axes=axis + 1)
-    _operands.check_beginning(where, "actions", actions, "q_values", q_values)
+    q_values = operands.leading(where, "q_values", q_values, axes=axis + 1)
+    operands.check_beginning(where, "actions", actions, "q_values", q_values)
     return tf.gather(q_values, tf.cast(actions, tf.int32), axis=axis, batch_dims=axis)
 
 
@@ -312,7 +295,10 @@ def td_loss(
             the way.
 
     Returns:
-        `LossInfo(loss, TDLossExtra)`, the loss in the shape of `values`.
+        `LossInfo(loss, extra)`, the loss in the shape of `values`, with `extra.errors`:
+        targets - values, and `extra.priorities`, in the shape of `targets`: the
+        greatest absolute error of any critic, how much there is to learn from each
+        element, for prioritized replay.
 
     Raises:
         ValueError: if the shape of `targets` is not where that of `values` begins, or
@@ -357,7 +343,10 @@ def expectile_loss(
         expectile: which, in [0, 1].
 
     Returns:
-        `LossInfo(loss, TDLossExtra)`, the loss in the shape of `values`.
+        `LossInfo(loss, extra)`, the loss in the shape of `values`, with `extra.errors`:
+        targets - values, and `extra.priorities`, in the shape of `targets`: the
+        greatest absolute error of any critic, how much there is to learn from each
+        element, for prioritized replay.
 
     Raises:
         ValueError: if the shape of `targets` is not where that of `values` begins, or
@@ -374,7 +363,7 @@ def expectile_loss(
     """
     checks.check_within("expectile_loss", "expectile", expectile, 0.0, 1.0)
     extra = _errors("expectile_loss", values, targets)
-    weight = _operands.number(expectile, extra.errors.dtype)
+    weight = precision.number(expectile, extra.errors.dtype)
     weights = tf.where(extra.errors < 0, 1 - weight, weight)
     return records.LossInfo(weights * extra.errors**2, extra)
 
@@ -386,16 +375,16 @@ def _target(
     leader: str,
     values: tf.Tensor,
 ) -> tf.Tensor:
-    rewards = _operands.aligned(where, "rewards", rewards, leader, values)
-    discounts = _operands.aligned(where, "discounts", discounts, leader, values)
+    rewards = operands.aligned(where, "rewards", rewards, leader, values)
+    discounts = operands.aligned(where, "discounts", discounts, leader, values)
     # No action may be left where the episode ended: a best value of -inf counts 0.
     return tf.stop_gradient(rewards + tf.math.multiply_no_nan(values, discounts))
 
 
-def _errors(where: str, values: TensorLike, targets: TensorLike) -> TDLossExtra:
-    values = _operands.leading(where, "values", values)
-    targets = _operands.alike(where, "targets", targets, "values", values)
-    aligned = _operands.aligned(where, "targets", targets, "values", values)
-    errors = tf.stop_gradient(aligned) - values
+def _errors(where: str, values: TensorLike, targets: TensorLike) -> _extras.TDLossExtra:
+    values = operands.leading(where, "values", values)
+    targets = operands.beginning(where, "targets", targets, "values", values)
     critics = list(range(targets.shape.rank, values.shape.rank))
-    return TDLossExtra(errors, tf.reduce_max(tf.abs(errors), axis=critics))
+    targets = targets[(..., *[tf.newaxis] * len(critics))]
+    errors = tf.stop_gradient(targets) - values
+    return _extras.TDLossExtra(errors, tf.reduce_max(tf.abs(errors), axis=critics))

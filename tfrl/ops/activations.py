@@ -1,11 +1,13 @@
 """Activations that Keras lacks, or whose gradients lose their digits elsewhere."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.ops import _arguments
+from tfrl._internal import operands
+from tfrl.core import compile
+
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def identity(x: Any) -> Any:
@@ -24,7 +26,7 @@ def identity(x: Any) -> Any:
     return x
 
 
-def swish(x: _arguments.TensorLike) -> tf.Tensor:
+def swish(x: TensorLike) -> tf.Tensor:
     """The activation `x * sigmoid(x)`: the input far above 0, 0 far below.
 
     Args:
@@ -44,12 +46,11 @@ def swish(x: _arguments.TensorLike) -> tf.Tensor:
     References:
         Ramachandran, Zoph, Le (2017), "Searching for Activation Functions".
     """
-    x = checks.as_tensor("swish", "x", x)
-    checks.check_floating("swish", "x", x)
+    x = operands.floating("swish", "x", x)
     return _swish(x)
 
 
-def softsign(x: _arguments.TensorLike) -> tf.Tensor:
+def softsign(x: TensorLike) -> tf.Tensor:
     """Brings numbers into [-1, 1], with tails that leave slowly.
 
         y     = x / (1 + |x|)
@@ -70,12 +71,11 @@ def softsign(x: _arguments.TensorLike) -> tf.Tensor:
         >>> softsign([-3.0, 0.0, 1.0, float("inf")]).numpy()
         array([-0.75,  0.  ,  0.5 ,  1.  ], dtype=float32)
     """
-    x = checks.as_tensor("softsign", "x", x)
-    checks.check_floating("softsign", "x", x)
+    x = operands.floating("softsign", "x", x)
     return _softsign(x)
 
 
-def double_relu(arr: _arguments.TensorLike) -> tf.Tensor:
+def double_relu(arr: TensorLike) -> tf.Tensor:
     """The negative parts, then the positive parts: half of them 0, and nothing lost.
 
         y = [min(arr, 0), max(arr, 0)] along the last axis
@@ -95,7 +95,7 @@ def double_relu(arr: _arguments.TensorLike) -> tf.Tensor:
         array([[-1,  0,  0,  2],
                [ 0, -4,  3,  0]], dtype=int32)
     """
-    arr = _arguments.ranked("double_relu", "arr", arr, at_least=1, numeric=True)
+    arr = operands.ranked("double_relu", "arr", arr, at_least=1, numeric=True)
     zero = tf.zeros([], arr.dtype)
     halves = tf.where(arr >= zero, zero, arr), tf.where(arr <= zero, zero, arr)
     return tf.concat(halves, axis=-1)

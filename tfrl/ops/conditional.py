@@ -6,10 +6,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
+from tfrl._internal import checks, operands
 from tfrl.ops import tensors
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def conditional_update(
@@ -56,8 +56,7 @@ def conditional_update(
         array([2., 0., 3.], dtype=float32)
     """
     where = "conditional_update"
-    mask = _mask(where, "cond", cond)
-    _check_bool(where, "cond", mask)
+    mask = _mask(where, "cond", cond, tf.bool)
     for name, nest in {"target": target, "args": args, "kwargs": kwargs}.items():
         _check_batch(where, name, nest, "cond", mask)
     known = tf.get_static_value(mask)
@@ -69,16 +68,15 @@ def conditional_update(
     def updated() -> list[tf.Tensor]:
         selected_args, selected_kwargs = _select((args, kwargs), mask)
         updates = func(*selected_args, **selected_kwargs)
-        _check_structure(where, "func", updates, "target", target)
+        operands.check_structure(where, "func", updates, "target", target)
         count = None if known is None else int(known.sum())
         return [
             _scattered(where, old, mask, new, count)
             for old, new in zip(leaves, tf.nest.flatten(updates), strict=True)
         ]
 
-    leaves = [
-        checks.as_tensor(where, "target", leaf) for leaf in tf.nest.flatten(target)
-    ]
+    flat = tf.nest.flatten(target)
+    leaves = [checks.as_tensor(where, "target", leaf) for leaf in flat]
     if known is not None:
         return tf.nest.pack_sequence_as(target, updated())
     results = tf.cond(tf.reduce_any(mask), updated, lambda: list(leaves))
@@ -134,10 +132,9 @@ def reset_state_if_necessary(
         array([1., 0.], dtype=float32)
     """
     where = "reset_state_if_necessary"
-    mask = _mask(where, "reset_mask", reset_mask)
-    _check_bool(where, "reset_mask", mask)
+    mask = _mask(where, "reset_mask", reset_mask, tf.bool)
     _check_batch(where, "state", state, "reset_mask", mask)
-    _check_structure(where, "initial_state", initial_state, "state", state)
+    operands.check_structure(where, "initial_state", initial_state, "state", state)
 
     def chosen(current: Any, initial: Any) -> Any:
         if current is None:
@@ -151,19 +148,16 @@ def reset_state_if_necessary(
     return tf.nest.map_structure(chosen, state, initial_state)
 
 
-def _mask(where: str, name: str, value: TensorLike) -> tf.Tensor:
+def _mask(where: str, name: str, value: TensorLike, dtype: Any = None) -> tf.Tensor:
     mask = checks.as_tensor(where, name, value)
     checks.check_rank(where, name, mask, exact=1)
-    # Its rank must be known for the tensors it selects from.
-    return tf.ensure_shape(mask, [None]) if mask.shape.rank is None else mask
-
-
-def _check_bool(where: str, name: str, mask: tf.Tensor) -> None:
-    if mask.dtype != tf.bool:
+    if dtype not in (None, mask.dtype):
         raise TypeError(
             f"`{where}`: `{name}` expected dtype bool; got {mask.dtype.name}; compare "
             "it, for instance with 0"
         )
+    # Its rank must be known for the tensors it selects from.
+    return tf.ensure_shape(mask, [None])
 
 
 def _check_batch(
@@ -179,18 +173,6 @@ def _check_batch(
                 f"`{where}`: `{name}` expected a first axis as long as `{mask_name}` "
                 f"{mask.shape}; got shape {shape}; give both the same batch"
             )
-
-
-def _check_structure(
-    where: str, name: str, nest: Any, leader: str, reference: Any
-) -> None:
-    try:
-        tf.nest.assert_same_structure(reference, nest)
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"`{where}`: `{name}` expected the structure of `{leader}`; got another: "
-            f"{error}"
-        ) from error
 
 
 def _select(nest: Any, mask: tf.Tensor) -> Any:

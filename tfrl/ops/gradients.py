@@ -4,9 +4,11 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, compile
+from tfrl._internal import checks, operands
+from tfrl.core import compile
 
 _QUARTILES = ("min", "p25", "p50", "p75", "max")
 
@@ -135,8 +137,7 @@ def scale_gradient(tensor: Any, scale: Any, clone_input: bool = True) -> tf.Tens
         2.5
     """
     del clone_input
-    x = checks.as_tensor("scale_gradient", "tensor", tensor)
-    checks.check_floating("scale_gradient", "tensor", x)
+    x = operands.floating("scale_gradient", "tensor", tensor)
     factor = _scalar("scale_gradient", "scale", scale)
     checks.check_finite("scale_gradient", "scale", factor)
     factor = tf.cast(factor, x.dtype)
@@ -288,26 +289,16 @@ def _length(*entries: tf.Tensor) -> tuple[tf.Tensor, Any]:
 
 
 def _scaled_length(entries: Sequence[tf.Tensor]) -> tf.Tensor:
-    scale = tf.stop_gradient(_power_of_two(_largest(entries)))
-    squares = [tf.reduce_sum(tf.square(each * (1.0 / scale))) for each in entries]
+    limits = np.finfo(entries[0].dtype.as_numpy_dtype)
+    scale = tf.clip_by_value(_largest(entries), limits.tiny, limits.max)
+    squares = [tf.reduce_sum(tf.square(each / scale)) for each in entries]
     return scale * tf.sqrt(tf.add_n(squares))
 
 
 def _largest(entries: Sequence[tf.Tensor]) -> tf.Tensor:
     # A tensor without entries has -inf as its maximum.
-    return tf.reduce_max(
-        tf.stack([tf.maximum(tf.reduce_max(tf.abs(each)), 0.0) for each in entries])
-    )
-
-
-def _power_of_two(x: tf.Tensor) -> tf.Tensor:
-    """The exponent of `x` alone, kept where it has an inverse: scaling is exact."""
-    wide = x.dtype == tf.float64
-    bits, mask, most = (
-        (tf.int64, 0x7FF << 52, 2.0**900) if wide else (tf.int32, 0xFF << 23, 2.0**100)
-    )
-    exponent = tf.bitwise.bitwise_and(tf.bitcast(x, bits), tf.constant(mask, bits))
-    return tf.clip_by_value(tf.bitcast(exponent, x.dtype), 1.0 / most, most)
+    each = [tf.maximum(tf.reduce_max(tf.abs(entry)), 0.0) for entry in entries]
+    return tf.reduce_max(tf.stack(each))
 
 
 def _wide_dtype(leaves: Sequence[tf.Tensor]) -> tf.DType:
@@ -363,10 +354,7 @@ def _some(where: str, name: str, nest: Any) -> list[tf.Tensor]:
 
 def _floating(where: str, name: str, nest: Any) -> list[tf.Tensor]:
     given = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
-    leaves = [checks.as_tensor(where, name, leaf) for leaf in given]
-    for leaf in leaves:
-        checks.check_floating(where, name, leaf)
-    return leaves
+    return [operands.floating(where, name, leaf) for leaf in given]
 
 
 def _replaced(nest: Any, values: Sequence[tf.Tensor], in_place: bool) -> Any:

@@ -1,16 +1,16 @@
 """Which element: the position of an extreme, a random order."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tfrl._internal import operands
 from tfrl.core import compile, random
-from tfrl.ops import _arguments
+
+TensorLike: TypeAlias = operands.TensorLike
 
 
-def argmax(
-    arr: _arguments.TensorLike, axis: int | None = -1, seed: Any = None
-) -> tf.Tensor:
+def argmax(arr: TensorLike, axis: int | None = -1, seed: Any = None) -> tf.Tensor:
     """The position of the greatest element, drawn at random among equals.
 
     A greedy policy that always takes the first of equal values never sees the others.
@@ -38,9 +38,7 @@ def argmax(
     return _random_extreme(tensor, random.new_seed(seed), axis, largest=True)
 
 
-def argmin(
-    arr: _arguments.TensorLike, axis: int | None = -1, seed: Any = None
-) -> tf.Tensor:
+def argmin(arr: TensorLike, axis: int | None = -1, seed: Any = None) -> tf.Tensor:
     """The position of the least element, drawn at random among equals.
 
     NaN counts as less than any number. `first_argmin` draws nothing.
@@ -65,7 +63,7 @@ def argmin(
     return _random_extreme(tensor, random.new_seed(seed), axis, largest=False)
 
 
-def first_argmin(x: _arguments.TensorLike) -> tf.Tensor:
+def first_argmin(x: TensorLike) -> tf.Tensor:
     """The position of the least element of each row, the first among equals.
 
     `tf.argmin` promises nothing about equals. NaN counts as less than any number.
@@ -109,7 +107,7 @@ def shuffle(values: Any, seed: Any = None) -> Any:
     """
     leaves = tf.nest.flatten(values)
     tensors = [
-        leaf if leaf is None else _arguments.ranked("shuffle", "values", leaf, 1)
+        leaf if leaf is None else operands.ranked("shuffle", "values", leaf, 1)
         for leaf in leaves
     ]
     shapes = [leaf.shape for leaf in tensors if leaf is not None]
@@ -125,15 +123,15 @@ def shuffle(values: Any, seed: Any = None) -> Any:
 
 
 def _searched(
-    where: str, name: str, value: _arguments.TensorLike, axis: int | None
+    where: str, name: str, value: TensorLike, axis: int | None
 ) -> tuple[tf.Tensor, int]:
     """What to look through and along which axis, checked."""
-    tensor = _arguments.ranked(where, name, value, at_least=0 if axis is None else 1)
+    tensor = operands.ranked(where, name, value, at_least=0 if axis is None else 1)
     if tensor.dtype.is_bool:
         tensor = tf.cast(tensor, tf.uint8)
     if axis is None:
         tensor, axis = tf.reshape(tensor, [-1]), 0
-    axis = _arguments.axis(where, "axis", axis, tensor)
+    axis = operands.axis(where, "axis", axis, tensor)
     if tensor.shape[axis] == 0:
         raise ValueError(
             f"`{where}`: `{name}` expected elements along axis {axis}; "

@@ -6,15 +6,17 @@ cumulative sums in `reductions`.
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.ops import _arguments, _sequences, tensors
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile
+
+TensorLike: TypeAlias = operands.TensorLike
 
 
-def square(x: _arguments.TensorLike) -> tf.Tensor:
+def square(x: TensorLike) -> tf.Tensor:
     """Squares each number.
 
     Args:
@@ -31,9 +33,9 @@ def square(x: _arguments.TensorLike) -> tf.Tensor:
 
 
 def clipped_exp(
-    value: _arguments.TensorLike,
-    clip_value_min: _arguments.TensorLike = -20,
-    clip_value_max: _arguments.TensorLike = 2,
+    value: TensorLike,
+    clip_value_min: TensorLike = -20,
+    clip_value_max: TensorLike = 2,
 ) -> tf.Tensor:
     """The exponential of clipped numbers.
 
@@ -54,14 +56,11 @@ def clipped_exp(
         >>> clipped_exp([0.0, 1000.0], clip_value_max=1).numpy()
         array([1.       , 2.7182817], dtype=float32)
     """
-    value = checks.as_tensor("clipped_exp", "value", value)
-    checks.check_floating("clipped_exp", "value", value)
+    value = operands.floating("clipped_exp", "value", value)
     return tf.exp(tf.clip_by_value(value, clip_value_min, clip_value_max))
 
 
-def clipped_logit(
-    x: _arguments.TensorLike, epsilon: _arguments.TensorLike = 1e-15
-) -> tf.Tensor:
+def clipped_logit(x: TensorLike, epsilon: TensorLike = 1e-15) -> tf.Tensor:
     """The logit of probabilities, finite at 0 and 1.
 
         y = ln(max(epsilon, x)) - ln(max(epsilon, 1 - x))
@@ -85,38 +84,7 @@ def clipped_logit(
     return tf.cast(_clipped_logit(_computable(x), epsilon), _floating_dtype(x))
 
 
-def quotient(x: _arguments.TensorLike, y: _arguments.TensorLike) -> tf.Tensor:
-    """Divides, with a gradient that needs no more range than the result.
-
-        quotient = x / y,   dx = upstream / y,   dy = -(x * dx) / y
-
-    XLA divides by y^2 in the gradient of `x / y` by y, which over- and underflows where
-    the gradient does not.
-
-    Args:
-        x: floating.
-        y: broadcasts against `x`; dtype of `x`.
-
-    Returns:
-        `x / y`, of the broadcast shape.
-
-    Raises:
-        TypeError: if the dtypes differ or are not floating.
-
-    Example:
-        >>> quotient([3.0, 1.0], 2.0).numpy()
-        array([1.5, 0.5], dtype=float32)
-    """
-    x = checks.as_tensor("quotient", "x", x)
-    checks.check_floating("quotient", "x", x)
-    y = _sequences.alike("quotient", "y", y, x)
-    if not (x.shape.is_fully_defined() and x.shape == y.shape):
-        shape = tf.broadcast_dynamic_shape(tf.shape(x), tf.shape(y))
-        x, y = tf.broadcast_to(x, shape), tf.broadcast_to(y, shape)
-    return _quotient(x, y)
-
-
-def binary_neg_entropy(p: _arguments.TensorLike) -> tf.Tensor:
+def binary_neg_entropy(p: TensorLike) -> tf.Tensor:
     """The negative entropy, in nats, of events that have two outcomes.
 
         y     = p * ln(p) + (1 - p) * ln(1 - p)
@@ -136,8 +104,7 @@ def binary_neg_entropy(p: _arguments.TensorLike) -> tf.Tensor:
         >>> binary_neg_entropy([0.5, 1.0]).numpy()
         array([-0.6931472,  0.       ], dtype=float32)
     """
-    p = checks.as_tensor("binary_neg_entropy", "p", p)
-    checks.check_floating("binary_neg_entropy", "p", p)
+    p = operands.floating("binary_neg_entropy", "p", p)
     return _binary_neg_entropy(p)
 
 
@@ -162,7 +129,7 @@ def add_ignore_empty(x: Any, y: Any) -> Any:
     return tf.add(checks.as_tensor(where, "x", x), checks.as_tensor(where, "y", y))
 
 
-def add_n(inputs: Iterable[_arguments.TensorLike]) -> Any:
+def add_n(inputs: Iterable[TensorLike]) -> Any:
     """The sum of tensors that broadcast against each other.
 
     Args:
@@ -181,7 +148,7 @@ def add_n(inputs: Iterable[_arguments.TensorLike]) -> Any:
     return functools.reduce(tf.add, _alike("add_n", inputs, empty=True) or [0])
 
 
-def mul_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
+def mul_n(inputs: Iterable[TensorLike]) -> tf.Tensor:
     """The product of tensors that broadcast against each other.
 
     Args:
@@ -201,7 +168,7 @@ def mul_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
     return functools.reduce(tf.multiply, _alike("mul_n", inputs))
 
 
-def max_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
+def max_n(inputs: Iterable[TensorLike]) -> tf.Tensor:
     """The elementwise maximum of tensors that broadcast against each other.
 
     Args:
@@ -222,7 +189,7 @@ def max_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
     return _max_n(_alike("max_n", inputs))
 
 
-def min_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
+def min_n(inputs: Iterable[TensorLike]) -> tf.Tensor:
     """The elementwise minimum of tensors that broadcast against each other.
 
     Args:
@@ -243,7 +210,7 @@ def min_n(inputs: Iterable[_arguments.TensorLike]) -> tf.Tensor:
     return _min_n(_alike("min_n", inputs))
 
 
-def sum_to_leftmost(value: _arguments.TensorLike, dim: int) -> tf.Tensor:
+def sum_to_leftmost(value: TensorLike, dim: int) -> tf.Tensor:
     """The sum over all axes but the first `dim`.
 
     Args:
@@ -261,17 +228,17 @@ def sum_to_leftmost(value: _arguments.TensorLike, dim: int) -> tf.Tensor:
         >>> sum_to_leftmost(tf.ones([2, 3, 4]), 1).numpy()
         array([12., 12.], dtype=float32)
     """
-    value = _arguments.ranked("sum_to_leftmost", "value", value, numeric=True)
+    value = operands.ranked("sum_to_leftmost", "value", value, numeric=True)
     dim = checks.check_whole_number("sum_to_leftmost", "dim", dim, low=0)
     axes = list(range(dim, value.shape.rank))
     if not axes:
         return value
-    return tf.cast(tf.reduce_sum(tensors.widened(value), axes), value.dtype)
+    return tf.cast(tf.reduce_sum(precision.widened(value), axes), value.dtype)
 
 
 def weighted_reduce_mean(
     x: Any,
-    weight: _arguments.TensorLike,
+    weight: TensorLike,
     dim: int | Sequence[int] | None = (),
 ) -> Any:
     """The weighted mean along axes.
@@ -298,17 +265,17 @@ def weighted_reduce_mean(
         array([1.25, 0.  ], dtype=float32)
     """
     where = "weighted_reduce_mean"
-    weight = _arguments.ranked(where, "weight", weight)
+    weight = operands.ranked(where, "weight", weight)
     x = tf.nest.map_structure(lambda leaf: checks.as_tensor(where, "x", leaf), x)
     for leaf in tf.nest.flatten(x):
         checks.check_same_shape(where, weight=weight, x=leaf)
     dims = dim if isinstance(dim, Sequence) else () if dim is None else (dim,)
-    axes = tuple(_arguments.axis(where, "dim", each, weight) for each in dims)
+    axes = tuple(operands.axis(where, "dim", each, weight) for each in dims)
     return _weighted_mean(x, weight, axes if axes else None)
 
 
 def _alike(
-    where: str, inputs: Iterable[_arguments.TensorLike], empty: bool = False
+    where: str, inputs: Iterable[TensorLike], empty: bool = False
 ) -> list[tf.Tensor]:
     """Several inputs as tensors of the dtype of the first that has one."""
     if not isinstance(inputs, Iterable) or isinstance(inputs, str | Mapping):
@@ -325,12 +292,12 @@ def _alike(
         return []
     leader = next((each for each in inputs if hasattr(each, "dtype")), inputs[0])
     leader = checks.as_tensor(where, "inputs", leader)
-    return [_sequences.alike(where, "inputs", each, leader) for each in inputs]
+    return [operands.alike(where, "inputs", each, "inputs", leader) for each in inputs]
 
 
 def _computable(tensor: tf.Tensor) -> tf.Tensor:
     """A real tensor in a dtype that is precise enough to compute in."""
-    return tensors.widened(tf.cast(tensor, _floating_dtype(tensor)))
+    return precision.widened(tf.cast(tensor, _floating_dtype(tensor)))
 
 
 def _floating_dtype(tensor: tf.Tensor) -> tf.DType:
@@ -377,12 +344,3 @@ def _weighted_mean(x: Any, weight: tf.Tensor, axes: Sequence[int] | None) -> Any
         return tf.cast(tf.reduce_sum(shares * values, axes), _floating_dtype(leaf))
 
     return tf.nest.map_structure(mean, x)
-
-
-@tf.custom_gradient
-def _quotient(x: tf.Tensor, y: tf.Tensor) -> Any:
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        by_x = upstream / y
-        return by_x, -(by_x * x) / y
-
-    return x / y, gradient

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.ops import _arguments, tensors
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def cast_transformer(observation: Any, dtype: Any = tf.float32) -> Any:
@@ -122,9 +122,8 @@ def append_coordinate(im: TensorLike) -> tf.Tensor:
         Liu et al. (2018), "An Intriguing Failing of Convolutional Neural Networks and
         the CoordConv Solution", section 3.
     """
-    image = _arguments.ranked("append_coordinate", "im", im)
+    image = operands.leading("append_coordinate", "im", im)
     checks.check_rank("append_coordinate", "im", image, exact=4)
-    checks.check_floating("append_coordinate", "im", image)
     batch, channels, height, width = image.shape
     located = _append_coordinate(image)
     more = None if channels is None else channels + 2
@@ -159,7 +158,7 @@ def spatial_broadcast(
         Architecture for Learning Disentangled Representations in VAEs", section 2.
     """
     where = "spatial_broadcast"
-    embedding = _arguments.ranked(where, "z", z, at_least=1)
+    embedding = operands.ranked(where, "z", z, at_least=1)
     if not isinstance(im_shape, tuple):
         raise TypeError(
             f"`{where}`: `im_shape` expected a tuple; got {im_shape!r}; "
@@ -203,8 +202,8 @@ def diff_transform(X: TensorLike, dtype: Any = "float32") -> tf.Tensor:
         >>> diff_transform([1.0, 2.0, 4.0]).numpy()  # acceleration, velocity, position
         array([1., 2., 4.], dtype=float32)
     """
-    frames = _arguments.ranked("diff_transform", "X", X, at_least=1)
-    wanted = _arguments.floating_dtype("diff_transform", dtype)
+    frames = operands.ranked("diff_transform", "X", X, at_least=1)
+    wanted = operands.floating_dtype("diff_transform", dtype)
     if not (frames.dtype.is_floating or frames.dtype.is_integer):
         raise TypeError(
             "`diff_transform`: `X` expected integers or floating-point numbers; "
@@ -248,7 +247,7 @@ def diff_transform_matrix(num_frames: int, dtype: Any = "float32") -> tf.Tensor:
     """
     where = "diff_transform_matrix"
     count = checks.check_whole_number(where, "num_frames", num_frames, low=1)
-    wanted = _arguments.floating_dtype(where, dtype)
+    wanted = operands.floating_dtype(where, dtype)
     orders = range(count - 1, -1, -1)
     rows = [
         [(-1) ** back * math.comb(order, back) for order in orders] for back in orders
@@ -266,7 +265,7 @@ def diff_transform_matrix(num_frames: int, dtype: Any = "float32") -> tf.Tensor:
 def _append_coordinate(image: tf.Tensor) -> tf.Tensor:
     shape = tf.shape(image)
     spots = tf.concat([shape[:1], [1], shape[2:]], axis=0)
-    wide = tensors.widened(image).dtype
+    wide = precision.widened(image).dtype
 
     def evenly(size: tf.Tensor) -> tf.Tensor:
         steps = tf.cast(tf.range(size), wide)

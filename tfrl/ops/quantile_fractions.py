@@ -5,10 +5,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, compile, random
-from tfrl.ops import _arguments, tensors
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile, random
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def quantiles(
@@ -35,7 +35,7 @@ def quantiles(
         array([[0.  , 0.25, 0.5 , 0.75]], dtype=float32)
     """
     size, count = _counts("quantiles", batch_size, num_quantiles)
-    wanted = _arguments.floating_dtype("quantiles", dtype)
+    wanted = operands.floating_dtype("quantiles", dtype)
     row = tf.constant(np.arange(count) / count)
     return tf.tile(tf.cast(row, wanted)[tf.newaxis], [size, 1])
 
@@ -74,7 +74,7 @@ def quantiles_uniform(
         (TensorShape([2, 8]), 1.0)
     """
     size, count = _counts("quantiles_uniform", batch_size, num_quantiles)
-    wanted = _arguments.floating_dtype("quantiles_uniform", dtype)
+    wanted = operands.floating_dtype("quantiles_uniform", dtype)
     # Integers, as XLA makes other floating-point numbers of a seed.
     wide = wanted == tf.float64
     bits = tf.random.stateless_uniform(
@@ -121,8 +121,7 @@ def quantile_cos_embedding(quantile_fractions: TensorLike, n: int = 64) -> tf.Te
         Distributional Reinforcement Learning", equation 4.
     """
     where = "quantile_cos_embedding"
-    fractions = _arguments.ranked(where, "quantile_fractions", quantile_fractions)
-    checks.check_floating(where, "quantile_fractions", fractions)
+    fractions = operands.leading(where, "quantile_fractions", quantile_fractions)
     count = checks.check_whole_number(where, "n", n, low=1)
     return _cos_embedding(fractions, n=count)
 
@@ -130,7 +129,7 @@ def quantile_cos_embedding(quantile_fractions: TensorLike, n: int = 64) -> tf.Te
 @compile.compiled(static=("n",))
 def _cos_embedding(fractions: tf.Tensor, n: int) -> tf.Tensor:
     # cos(pi * i * tau) has period 2 in tau: small angles keep their digits.
-    angles = np.pi * tf.math.floormod(tensors.widened(fractions), 2)
+    angles = np.pi * tf.math.floormod(precision.widened(fractions), 2)
     frequencies = tf.range(1, n + 1, dtype=angles.dtype)
     return tf.cast(tf.cos(angles[..., tf.newaxis] * frequencies), fractions.dtype)
 

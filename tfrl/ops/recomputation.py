@@ -29,7 +29,7 @@ def lean_function(func: Callable[..., Any]) -> Callable[..., Any]:
       does not look into it.
 
     Second derivatives and forward-mode differentiation through the result are not
-    to be had. In a functional Keras model use `keras.RematScope`.
+    supported. In a functional Keras model use `keras.RematScope`.
 
     Args:
         func: function, builtin, Keras layer or model, `tf.Module`, or any other

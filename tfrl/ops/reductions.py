@@ -4,15 +4,18 @@ float16 and bfloat16 are accumulated in wider types. What is squared is centred 
 so that a large common offset costs no digits.
 """
 
-from collections.abc import Callable
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.ops import _arguments, _recurrence, _sequences, tensors
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile
+from tfrl.ops import _recurrence
+
+TensorLike: TypeAlias = operands.TensorLike
 
 
-def cov(data: _arguments.TensorLike, rowvar: bool = False) -> tf.Tensor:
+def cov(data: TensorLike, rowvar: bool = False) -> tf.Tensor:
     """Covariance of variables, estimated from `N` observations of them.
 
         cov[i, j] = sum_n (x[n, i] - mean[i]) * (x[n, j] - mean[j]) / (N - 1)
@@ -42,8 +45,7 @@ def cov(data: _arguments.TensorLike, rowvar: bool = False) -> tf.Tensor:
         array([[4., 2.],
                [2., 4.]], dtype=float32)
     """
-    observations = _arguments.ranked("cov", "data", data, at_least=1)
-    checks.check_floating("cov", "data", observations)
+    observations = operands.leading("cov", "data", data, axes=1)
     rank, shape = observations.shape.rank, observations.shape
     if rank > 3:
         raise ValueError(
@@ -73,9 +75,9 @@ def cov(data: _arguments.TensorLike, rowvar: bool = False) -> tf.Tensor:
 
 
 def explained_variance(
-    ypred: _arguments.TensorLike,
-    y: _arguments.TensorLike,
-    valid_mask: _arguments.TensorLike | None = None,
+    ypred: TensorLike,
+    y: TensorLike,
+    valid_mask: TensorLike | None = None,
     dim: int | None = None,
 ) -> tf.Tensor:
     """The fraction of the variance of `y` that a prediction of it explains.
@@ -106,15 +108,13 @@ def explained_variance(
     Example:
         >>> y = [[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]
         >>> explained_variance([[1.0, 4.0], [2.0, 5.0], [2.0, 6.0]], y, dim=0).numpy()
-        array([0.6666666, 0.       ], dtype=float32)
+        array([0.6666667, 0.       ], dtype=float32)
     """
     where = "explained_variance"
-    prediction = _arguments.ranked(where, "ypred", ypred)
-    checks.check_floating(where, "ypred", prediction)
-    target = _sequences.alike(where, "y", y, prediction)
-    checks.check_same_shape(where, ypred=prediction, y=target)
+    prediction = operands.leading(where, "ypred", ypred)
+    target = operands.equal(where, "y", y, "ypred", prediction)
     if dim is not None:
-        dim = _arguments.axis(where, "dim", dim, prediction)
+        dim = operands.axis(where, "dim", dim, prediction)
     if valid_mask is None:
         return _explained_variance(prediction, target, None, dim=dim)
     mask = checks.as_tensor(where, "valid_mask", valid_mask)
@@ -122,7 +122,7 @@ def explained_variance(
     return _explained_variance(prediction, target, mask, dim=dim)
 
 
-def reverse_cumsum(x: _arguments.TensorLike, dim: int) -> tf.Tensor:
+def reverse_cumsum(x: TensorLike, dim: int) -> tf.Tensor:
     """Sums from each element to the end of an axis.
 
         y[i] = x[i] + x[i + 1] + ... + x[-1]
@@ -144,13 +144,13 @@ def reverse_cumsum(x: _arguments.TensorLike, dim: int) -> tf.Tensor:
         >>> reverse_cumsum([1.0, 2.0, 4.0], dim=0).numpy()
         array([7., 6., 4.], dtype=float32)
     """
-    tensor = _arguments.ranked("reverse_cumsum", "x", x, numeric=True)
-    axis = _arguments.axis("reverse_cumsum", "dim", dim, tensor)
-    sums = tf.cumsum(tensors.widened(tensor), axis=axis, reverse=True)
+    tensor = operands.ranked("reverse_cumsum", "x", x, numeric=True)
+    axis = operands.axis("reverse_cumsum", "dim", dim, tensor)
+    sums = tf.cumsum(precision.widened(tensor), axis=axis, reverse=True)
     return tf.cast(sums, tensor.dtype)
 
 
-def reverse_cumprod(x: _arguments.TensorLike, dim: int) -> tf.Tensor:
+def reverse_cumprod(x: TensorLike, dim: int) -> tf.Tensor:
     """Products from each element to the end of an axis.
 
         y[i] = x[i] * x[i + 1] * ... * x[-1]
@@ -178,8 +178,8 @@ def reverse_cumprod(x: _arguments.TensorLike, dim: int) -> tf.Tensor:
         >>> tape.gradient(first, x).numpy()
         array([ 0., 12.,  0.], dtype=float32)
     """
-    tensor = _arguments.ranked("reverse_cumprod", "x", x, numeric=True)
-    axis = _arguments.axis("reverse_cumprod", "dim", dim, tensor)
+    tensor = operands.ranked("reverse_cumprod", "x", x, numeric=True)
+    axis = operands.axis("reverse_cumprod", "dim", dim, tensor)
     if tensor.dtype.is_floating:
         return _reverse_cumprod(tensor, dim=axis)
     return tf.math.cumprod(tensor, axis=axis, reverse=True)
@@ -197,7 +197,7 @@ def _reverse_cumprod(x: tf.Tensor, dim: int) -> tf.Tensor:
 
 @compile.compiled
 def _covariance(observations: tf.Tensor) -> tf.Tensor:
-    values = tensors.widened(observations)
+    values = precision.widened(observations)
     # Without an offset, a constant column has a mean of exactly 0.
     values -= tf.stop_gradient(values[..., :1, :])
     values -= tf.reduce_mean(values, axis=-2, keepdims=True)
@@ -214,46 +214,18 @@ def _explained_variance(
         valid = tf.ones_like(y, tf.bool)
     else:
         valid = tf.cast(valid_mask, tf.bool)
-    target = tensors.widened(y)
-    # Residuals of elements that are not valid would spoil the gradient.
-    nothing = tf.zeros_like(target)
-    target = tf.where(valid, target, nothing)
-    residual = target - tf.where(valid, tensors.widened(ypred), nothing)
-    target, residual = _centred(target, valid, dim), _centred(residual, valid, dim)
-    spread, unexplained = _norm(target, dim), _norm(residual, dim)
-    varies = spread > 0
+    # In float64, which holds the squares. What is not valid would spoil the gradient.
+    nothing = tf.zeros(tf.shape(y), tf.float64)
+    target = tf.where(valid, tf.cast(y, tf.float64), nothing)
+    residual = target - tf.where(valid, tf.cast(ypred, tf.float64), nothing)
+    spread, unexplained = (_squares(each, valid, dim) for each in (target, residual))
     ones = tf.ones_like(spread)
-    # The square last: norms stay within the range that their squares leave.
-    share = tf.where(varies, unexplained, 0 * ones) / tf.where(varies, spread, ones)
-    fraction = tf.where(varies, 1 - tf.square(share), 0 * ones)
-    fraction = tf.reshape(fraction, []) if dim is None else tf.squeeze(fraction, dim)
-    return tf.cast(fraction, ypred.dtype)
+    explained = 1 - unexplained / tf.where(spread > 0, spread, ones)
+    return tf.cast(tf.where(spread > 0, explained, 0 * ones), ypred.dtype)
 
 
-def _norm(values: tf.Tensor, dim: int | None) -> tf.Tensor:
-    """The root of the sum of squares along kept axes; its gradient at 0 is 0."""
-
-    @tf.custom_gradient
-    def norm(values: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
-        # In units of the greatest, since squares overflow or vanish in others.
-        unit = tf.reduce_max(tf.abs(values), axis=dim, keepdims=True)
-        unit = tf.stop_gradient(tf.where(unit > 0, unit, tf.ones_like(unit)))
-        squares = tf.reduce_sum(tf.square(values / unit), axis=dim, keepdims=True)
-
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # Anew: a second gradient must see how the norm itself changes.
-            length = norm(values)
-            return upstream * (
-                values / tf.where(length > 0, length, tf.ones_like(length))
-            )
-
-        return tf.sqrt(squares) * unit, gradient
-
-    return norm(values)
-
-
-def _centred(values: tf.Tensor, valid: tf.Tensor, dim: int | None) -> tf.Tensor:
-    """Deviations from the mean of the valid elements; 0 elsewhere."""
+def _squares(values: tf.Tensor, valid: tf.Tensor, dim: int | None) -> tf.Tensor:
+    """The sum of squares of the deviations from the mean of the valid elements."""
     nothing = tf.zeros_like(values)
     lowest = tf.fill(tf.shape(values), values.dtype.min)
     # Any of the values would do: what does not vary has then a mean of exactly 0.
@@ -261,4 +233,4 @@ def _centred(values: tf.Tensor, valid: tf.Tensor, dim: int | None) -> tf.Tensor:
     values = tf.where(valid, values - tf.stop_gradient(offset), nothing)
     count = tf.reduce_sum(tf.cast(valid, values.dtype), axis=dim, keepdims=True)
     mean = tf.reduce_sum(values, axis=dim, keepdims=True) / tf.maximum(count, 1)
-    return tf.where(valid, values - mean, nothing)
+    return tf.reduce_sum(tf.where(valid, values - mean, nothing) ** 2, axis=dim)

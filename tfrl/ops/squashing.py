@@ -9,22 +9,24 @@ nor a small softness overflows, with gradients in every argument that stay finit
 Where a bound lies far away the result is the input itself, so infinite bounds are none.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.ops import _arguments, _sequences, tensors
+from tfrl._internal import checks, operands, precision, soft_bounds
+from tfrl.core import compile
 
-# In units of the softness: where exp(-distance) is 0 in every dtype.
-_FAR = 1000.0
+TensorLike: TypeAlias = operands.TensorLike
+
+_softclip = compile.compiled(soft_bounds.softclip)
+_stretched = compile.compiled(soft_bounds.stretched)
 
 
 def softlower(
-    x: _arguments.TensorLike,
-    low: _arguments.TensorLike,
-    hinge_softness: _arguments.TensorLike = 1.0,
+    x: TensorLike,
+    low: TensorLike,
+    hinge_softness: TensorLike = 1.0,
 ) -> tf.Tensor:
     """Bounds numbers softly from below.
 
@@ -46,14 +48,13 @@ def softlower(
         >>> softlower([-9.0, 0.0, 9.0], low=0.0, hinge_softness=0.1).numpy()
         array([0.        , 0.06931472, 9.        ], dtype=float32)
     """
-    wide, softness, low = _operands("softlower", x, hinge_softness, low=low)
-    return _cast_like(x, _softclip(wide, softness, low, np.inf))
+    return _bounded("softlower", x, hinge_softness, low=low)
 
 
 def softupper(
-    x: _arguments.TensorLike,
-    high: _arguments.TensorLike,
-    hinge_softness: _arguments.TensorLike = 1.0,
+    x: TensorLike,
+    high: TensorLike,
+    hinge_softness: TensorLike = 1.0,
 ) -> tf.Tensor:
     """Bounds numbers softly from above.
 
@@ -75,15 +76,14 @@ def softupper(
         >>> softupper([-9.0, 0.0, 9.0], high=0.0, hinge_softness=0.1).numpy()
         array([-9.        , -0.06931472,  0.        ], dtype=float32)
     """
-    wide, softness, high = _operands("softupper", x, hinge_softness, high=high)
-    return _cast_like(x, _softclip(wide, softness, -np.inf, high))
+    return _bounded("softupper", x, hinge_softness, high=high)
 
 
 def softclip(
-    x: _arguments.TensorLike,
-    low: _arguments.TensorLike,
-    high: _arguments.TensorLike,
-    hinge_softness: _arguments.TensorLike = 1.0,
+    x: TensorLike,
+    low: TensorLike,
+    high: TensorLike,
+    hinge_softness: TensorLike = 1.0,
 ) -> tf.Tensor:
     """Bounds numbers softly from both sides, bending equally at each.
 
@@ -110,15 +110,14 @@ def softclip(
         >>> softclip([-9.0, 0.0, 1.0, 9.0], low=-1.0, high=1.0).numpy()
         array([-0.99970996,  0.        ,  0.4337808 ,  0.99970996], dtype=float32)
     """
-    operands = _operands("softclip", x, hinge_softness, low=low, high=high)
-    return _cast_like(x, _softclip(*operands))
+    return _bounded("softclip", x, hinge_softness, low=low, high=high)
 
 
 def softclip_tf(
-    x: _arguments.TensorLike,
-    low: _arguments.TensorLike,
-    high: _arguments.TensorLike,
-    hinge_softness: _arguments.TensorLike = 1.0,
+    x: TensorLike,
+    low: TensorLike,
+    high: TensorLike,
+    hinge_softness: TensorLike = 1.0,
 ) -> tf.Tensor:
     """Bounds numbers softly from both sides, as TensorFlow Probability's `SoftClip`.
 
@@ -149,11 +148,11 @@ def softclip_tf(
     where = "softclip_tf"
     checks.check_finite(where, "low", _value(low))
     checks.check_finite(where, "high", _value(high))
-    operands = _operands(where, x, hinge_softness, low=low, high=high)
-    return _cast_like(x, _softclip_tf(*operands))
+    bounds = {"low": low, "high": high}
+    return _bounded(where, x, hinge_softness, _stretched, **bounds)
 
 
-def normalize_min_max(x: _arguments.TensorLike) -> tf.Tensor:
+def normalize_min_max(x: TensorLike) -> tf.Tensor:
     """Stretches each sample of a batch over [0, 1].
 
         y[i] = (x[i] - min(x[i])) / (max(x[i]) - min(x[i]) + 1e-10)
@@ -178,26 +177,25 @@ def normalize_min_max(x: _arguments.TensorLike) -> tf.Tensor:
         Schrittwieser et al. (2020), "Mastering Atari, Go, chess and shogi by planning
         with a learned model", appendix G.
     """
-    x = _arguments.ranked("normalize_min_max", "x", x, at_least=1, numeric=True)
+    x = operands.ranked("normalize_min_max", "x", x, at_least=1, numeric=True)
     return _normalize_min_max(x if x.dtype.is_floating else tf.cast(x, tf.float32))
 
 
-def _operands(
+def _bounded(
     where: str,
-    x: _arguments.TensorLike,
-    hinge_softness: _arguments.TensorLike,
-    **bounds: _arguments.TensorLike,
-) -> tuple[Any, ...]:
-    """The arguments of a soft bound, checked, as tensors of one dtype to compute in."""
-    x = checks.as_tensor(where, "x", x)
-    checks.check_floating(where, "x", x)
+    x: TensorLike,
+    hinge_softness: TensorLike,
+    function: Any = _softclip,
+    **bounds: TensorLike,
+) -> tf.Tensor:
+    """A soft bound of checked arguments, computed in at least float32."""
+    x = operands.floating(where, "x", x)
     checks.check_positive(where, "hinge_softness", _value(hinge_softness))
-    wide = tensors.widened(x)
-    found = {}
-    for name, value in {"hinge_softness": hinge_softness, **bounds}.items():
+    wide, found = precision.widened(x), {"low": -np.inf, "high": np.inf}
+    for name, value in {**bounds, "hinge_softness": hinge_softness}.items():
         tensor = checks.as_tensor(where, name, value, dtype_hint=wide.dtype)
-        tensor = tensors.widened(tensor)
-        found[name] = _sequences.alike(where, name, tensor, wide)
+        tensor = precision.widened(tensor)
+        found[name] = operands.alike(where, name, tensor, "x", wide)
     if len(bounds) == 2:
         low, high = map(_value, bounds.values())
         symbolic = tf.is_symbolic_tensor(low) or tf.is_symbolic_tensor(high)
@@ -206,10 +204,10 @@ def _operands(
                 f"`{where}`: `high` expected numbers > `low` {low!r}; got {high!r}; "
                 "swap or correct them"
             )
-    return wide, *found.values()
+    return tf.cast(function(wide, *found.values()), x.dtype)
 
 
-def _value(argument: _arguments.TensorLike) -> Any:
+def _value(argument: TensorLike) -> Any:
     """What a check can look at: numpy of tensors and variables, except in graphs."""
     if not tf.is_tensor(argument):
         return argument
@@ -217,80 +215,9 @@ def _value(argument: _arguments.TensorLike) -> Any:
     return tensor if tf.is_symbolic_tensor(tensor) else tensor.numpy()
 
 
-def _cast_like(x: _arguments.TensorLike, result: tf.Tensor) -> tf.Tensor:
-    return tf.cast(result, tf.convert_to_tensor(x).dtype)
-
-
-@compile.compiled
-def _softclip(
-    x: tf.Tensor, softness: tf.Tensor, low: tf.Tensor, high: tf.Tensor
-) -> tf.Tensor:
-    parts = [tf.convert_to_tensor(each, x.dtype) for each in (x, low, high, softness)]
-    return _bounded(*tf.experimental.numpy.broadcast_arrays(*parts))
-
-
-@compile.compiled
-def _softclip_tf(
-    x: tf.Tensor, softness: tf.Tensor, low: tf.Tensor, high: tf.Tensor
-) -> tf.Tensor:
-    upper = _softclip(_softclip(x, softness, low, np.inf), softness, -np.inf, high)
-    least = _softclip(low, softness, -np.inf, high)
-    stretch = (high - low) / (high - least)
-    # The same twice: each keeps the digits of the distance to its own bound.
-    from_low = low + stretch * (upper - least)
-    from_high = high - stretch * (high - upper)
-    result = tf.where(x - low < high - x, from_low, from_high)
-    # Rounding must not leave the interval, but the tails keep their gradient.
-    excess = result - tf.clip_by_value(result, low, high)
-    return result - tf.stop_gradient(excess)
-
-
-@tf.custom_gradient
-def _bounded(x: tf.Tensor, low: tf.Tensor, high: tf.Tensor, softness: tf.Tensor) -> Any:
-    """`softclip` of tensors of one shape, whose bounds may be infinite.
-
-    With a, b the distances from the bounds divided by the softness s, it is
-
-        clip(x) + s * (ln(1 + exp(-a)) - ln(1 + exp(-b)))
-
-    and the difference of the logarithms, if a <= b, is
-
-        -ln(1 + (exp(a - b) - 1) * sigmoid(-a))
-    """
-    infinity = tf.constant(np.inf, x.dtype)
-    above_low = tf.where(low == -infinity, infinity, x - low)
-    above_high = tf.where(high == infinity, -infinity, x - high)
-    from_low, from_high = tf.abs(above_low), tf.abs(above_high)
-    nearer = tf.minimum(from_low, from_high) / softness
-    gap = tf.minimum(tf.abs(above_low + above_high), high - low) / softness
-    # Far from both bounds the gap may be inf - inf, and does not count.
-    product = tf.math.multiply_no_nan(tf.math.expm1(-gap), tf.sigmoid(-nearer))
-    bend = -softness * tf.math.log1p(product)
-    clipped = tf.maximum(tf.minimum(x, high), low)
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # Cut off where nothing changes any more, for the sake of second derivatives.
-        far = _FAR * softness
-        a = tf.clip_by_value(above_low, -far, far) / softness
-        b = tf.clip_by_value(above_high, -far, far) / softness
-        # sigmoid(a) - sigmoid(b) without cancellation.
-        width = tf.minimum(high - low, far) / softness
-        slope = -tf.math.expm1(-width) * tf.sigmoid(a) * tf.sigmoid(-b)
-        factors = (slope, tf.sigmoid(-a), tf.sigmoid(b), _entropy(a) - _entropy(b))
-        return tuple(upstream * factor for factor in factors)
-
-    return clipped + tf.where(from_low <= from_high, bend, -bend), gradient
-
-
-def _entropy(logits: tf.Tensor) -> tf.Tensor:
-    """Of a coin with these logits; the derivative of `softplus_s` in s."""
-    below = -tf.abs(logits)
-    return tf.math.softplus(below) - below * tf.sigmoid(below)
-
-
 @compile.compiled
 def _normalize_min_max(x: tf.Tensor) -> tf.Tensor:
-    wide = tensors.widened(x)
+    wide = precision.widened(x)
     sizes = tf.shape(x)
     samples = tf.reshape(wide, [sizes[0], tf.reduce_prod(sizes[1:])])
     # Gathered, not reduced: among equal extremes the first has the gradient.

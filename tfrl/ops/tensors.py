@@ -9,10 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.ops import _arguments, _sequences
+from tfrl._internal import checks, operands
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
+TensorLike: TypeAlias = operands.TensorLike
 
 # By numpy's kind: what holds Python's own numbers.
 _PYTHON_DTYPES = {"i": tf.int64, "f": tf.float32, "c": tf.complex64}
@@ -61,7 +60,7 @@ class BatchSquash:
             ValueError: if it has fewer axes than `batch_dims`.
         """
         count = self._batch_dims
-        tensor = _arguments.ranked("BatchSquash.flatten", "tensor", tensor, count)
+        tensor = operands.ranked("BatchSquash.flatten", "tensor", tensor, count)
         if count == 1:
             return tensor
         self._static = static = tensor.shape[:count]
@@ -85,7 +84,7 @@ class BatchSquash:
             ValueError: if `flatten` has not been called before, or the first axis has
                 another size.
         """
-        tensor = _arguments.ranked("BatchSquash.unflatten", "tensor", tensor, 1)
+        tensor = operands.ranked("BatchSquash.unflatten", "tensor", tensor, 1)
         if self._batch_dims == 1:
             return tensor
         if self._static is None:
@@ -168,8 +167,8 @@ def tensor_extend_zero(x: TensorLike, dim: int = 0) -> tf.Tensor:
         >>> tensor_extend_zero([[1, 2]], dim=1).numpy()
         array([[1, 2, 0]], dtype=int32)
     """
-    tensor = _arguments.ranked("tensor_extend_zero", "x", x)
-    axis = _arguments.axis("tensor_extend_zero", "dim", dim, tensor)
+    tensor = operands.ranked("tensor_extend_zero", "x", x)
+    axis = operands.axis("tensor_extend_zero", "dim", dim, tensor)
     paddings = [[0, int(each == axis)] for each in range(tensor.shape.rank)]
     return tf.pad(tensor, paddings)
 
@@ -190,7 +189,7 @@ def tensor_prepend_zero(x: TensorLike) -> tf.Tensor:
         >>> tensor_prepend_zero([1, 2]).numpy()
         array([0, 1, 2], dtype=int32)
     """
-    tensor = _arguments.ranked("tensor_prepend_zero", "x", x, at_least=1)
+    tensor = operands.ranked("tensor_prepend_zero", "x", x, at_least=1)
     return tf.pad(tensor, [[1, 0]] + [[0, 0]] * (tensor.shape.rank - 1))
 
 
@@ -215,7 +214,7 @@ def tensor_extend_new_dim(x: TensorLike, dim: int, n: int | tf.Tensor) -> tf.Ten
                [2, 2, 2]], dtype=int32)
     """
     where = "tensor_extend_new_dim"
-    tensor = _arguments.ranked(where, "x", x)
+    tensor = operands.ranked(where, "x", x)
     rank = tensor.shape.rank
     axis = checks.check_whole_number(where, "dim", dim, low=0, high=rank)
     if not tf.is_tensor(n):
@@ -243,8 +242,8 @@ def expand_dims_as(x: TensorLike, y: TensorLike, end: bool = True) -> tf.Tensor:
         >>> expand_dims_as(tf.zeros([5]), tf.zeros([5, 3, 2])).shape
         TensorShape([5, 1, 1])
     """
-    tensor = _arguments.ranked("expand_dims_as", "x", x)
-    like = _arguments.ranked("expand_dims_as", "y", y)
+    tensor = operands.ranked("expand_dims_as", "x", x)
+    like = operands.ranked("expand_dims_as", "y", y)
     rank, missing = tensor.shape.rank, like.shape.rank - tensor.shape.rank
     part = like.shape[:rank] if end else like.shape[max(missing, 0) :]
     if missing < 0 or not tensor.shape.is_compatible_with(part):
@@ -327,40 +326,19 @@ def idx(arr: tf.Tensor, axis: int = 0) -> tf.Tensor:
             f"`idx`: `arr` expected a tensor; got {type(arr).__name__}; convert it "
             "with tf.constant"
         )
-    tensor = _arguments.ranked("idx", "arr", arr, at_least=1)
-    return tf.range(tf.shape(tensor)[_arguments.axis("idx", "axis", axis, tensor)])
+    tensor = operands.ranked("idx", "arr", arr, at_least=1)
+    return tf.range(tf.shape(tensor)[operands.axis("idx", "axis", axis, tensor)])
 
 
 def _with_slice(
     where: str, x: TensorLike, y: TensorLike
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`x`, and `y` as a slice to concatenate with it."""
-    tensor = _arguments.ranked(where, "x", x, at_least=1)
-    piece = _sequences.alike(where, "y", y, tensor)
+    tensor = operands.ranked(where, "x", x, at_least=1)
+    piece = operands.alike(where, "y", y, "x", tensor)
     if not piece.shape.is_compatible_with(tensor.shape[1:]):
         raise ValueError(
             f"`{where}`: `y` expected the shape of a slice of `x` {tensor.shape[1:]}; "
             f"got {piece.shape}; give it one axis less than `x`"
         )
     return tensor, piece[tf.newaxis]
-
-
-def widened(tensor: TensorLike) -> tf.Tensor:
-    """A float16 or bfloat16 tensor in float32, to be computed in; others as they are.
-
-    bfloat16 cannot count to 300, float16 cannot square 300: sums over more than a few
-    elements need more than either has.
-
-    Args:
-        tensor: of any dtype.
-
-    Returns:
-        The tensor.
-
-    Example:
-        >>> widened(tf.zeros([], tf.bfloat16)).dtype.name
-        'float32'
-    """
-    tensor = checks.as_tensor("widened", "tensor", tensor)
-    narrow = tensor.dtype in (tf.float16, tf.bfloat16)
-    return tf.cast(tensor, tf.float32) if narrow else tensor

@@ -14,14 +14,16 @@ eagerly, each function is one compiled call; inside a graph it becomes an XLA cl
 float16 and bfloat16 are summed in float32 and come back as they were.
 """
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, records
-from tfrl.ops import _recurrence, _sequences
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile, records
+from tfrl.ops import _recurrence
 
-TensorLike: TypeAlias = tf.types.experimental.TensorLike
+TensorLike: TypeAlias = operands.TensorLike
 
 
 def discounted_return(
@@ -149,7 +151,7 @@ def generalized_advantage_estimation(
     """
     where = "generalized_advantage_estimation"
     tensors = _steps(where, rewards, values, step_types, discounts, time_major)
-    weights = _sequences.weights(where, "td_lambda", td_lambda, tensors[0], time_major)
+    weights = _weights(where, "td_lambda", td_lambda, tensors[0], time_major)
     return _advantages(*tensors, weights, time_major=time_major)
 
 
@@ -204,10 +206,10 @@ def td_lambda_return(
         in the recursive form of equation 12.18.
     """
     where = "td_lambda_return"
-    values = _sequences.leading(where, "next_values", next_values, time_major)
+    values = _leading(where, "next_values", next_values, time_major)
     named = {"rewards": rewards, "discounts": discounts}
-    others = _sequences.following(where, "next_values", values, named, time_major)
-    lambdas = _sequences.weights(where, "lambda_", lambda_, values, time_major)
+    others = _following(where, "next_values", values, named, time_major)
+    lambdas = _weights(where, "lambda_", lambda_, values, time_major)
     return _td_lambda_return(values, *others, lambdas, time_major=time_major)
 
 
@@ -290,18 +292,53 @@ def vtrace(
         Weighted Actor-Learner Architectures", equation 1 and section 4.2.
     """
     where = "vtrace"
-    values = _sequences.leading(where, "values", values, time_major)
+    values = _leading(where, "values", values, time_major)
     named = {"rewards": rewards, "discounts": discounts, "rhos": rhos}
-    others = _sequences.following(where, "values", values, named, time_major)
-    next_values = _sequences.alike(where, "next_values", next_values, values)
+    others = _following(where, "values", values, named, time_major)
+    next_values = operands.alike(
+        where, "next_values", next_values, "values", values, keep_arrays=True
+    )
     checks.check_same_shape(where, values=values, next_values=next_values)
-    lambdas = _sequences.weights(where, "lambda_", lambda_, values, time_major)
-    named = {"clip_rho": clip_rho, "clip_pg_rho": clip_pg_rho}
-    clips = [_sequences.scalar(where, name, named[name], values) for name in named]
+    lambdas = _weights(where, "lambda_", lambda_, values, time_major)
+    clips = []
+    for name, clip in (("clip_rho", clip_rho), ("clip_pg_rho", clip_pg_rho)):
+        clips.append(operands.alike(where, name, clip, "values", values))
+        checks.check_rank(where, name, clips[-1], exact=0)
     return _vtrace(values, next_values, *others, lambdas, *clips, time_major=time_major)
 
 
-@_sequences.over_time
+def _over_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a compiled op of a function of aligned sequences with time first.
+
+    The op takes the tensors in the order of the function's parameters, the leading one
+    first, and `time_major`. Axes that a sequence lacks at the end become axes of one
+    element; scalars stay; float16 and bfloat16 are computed in float32. Results get
+    the leading tensor's dtype and order of axes.
+    """
+
+    def op(*tensors: tf.Tensor, time_major: bool) -> Any:
+        dtype, rank = tensors[0].dtype, tensors[0].shape.rank
+        arranged = []
+        for tensor in tensors:
+            if tensor.shape.rank > 0:
+                tensor = tensor if time_major else _swapped(tensor)
+                for _ in range(rank - tensor.shape.rank):
+                    tensor = tensor[..., tf.newaxis]
+            arranged.append(precision.widened(tensor))
+
+        def restored(result: tf.Tensor) -> tf.Tensor:
+            return tf.cast(result if time_major else _swapped(result), dtype)
+
+        return tf.nest.map_structure(restored, function(*arranged))
+
+    return compile.compiled(static=("time_major",), jit_compile=True)(op)
+
+
+def _swapped(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
+
+
+@_over_time
 def _discounted_return(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, step_types: tf.Tensor
 ) -> tf.Tensor:
@@ -315,7 +352,7 @@ def _discounted_return(
     return tf.stop_gradient(returns)
 
 
-@_sequences.over_time
+@_over_time
 def _one_step_discounted_return(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, step_types: tf.Tensor
 ) -> tf.Tensor:
@@ -324,7 +361,7 @@ def _one_step_discounted_return(
     return tf.stop_gradient(tf.where(_is_last(step_types[:-1]), ends[:-1], returns))
 
 
-@_sequences.over_time
+@_over_time
 def _advantages(
     values: tf.Tensor,
     rewards: tf.Tensor,
@@ -344,7 +381,7 @@ def _advantages(
     return tf.stop_gradient(advantages)
 
 
-@_sequences.over_time
+@_over_time
 def _td_lambda_return(
     next_values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, lambda_: tf.Tensor
 ) -> tf.Tensor:
@@ -356,7 +393,7 @@ def _td_lambda_return(
     return _recurrence.linear_recurrence(coefficients, steps, next_values[-1])
 
 
-@_sequences.over_time
+@_over_time
 def _vtrace(
     values: tf.Tensor,
     next_values: tf.Tensor,
@@ -382,6 +419,47 @@ def _is_last(step_types: tf.Tensor) -> tf.Tensor:
     return step_types == tf.cast(int(records.StepType.LAST), step_types.dtype)
 
 
+def _leading(
+    where: str, name: str, value: TensorLike, time_major: bool, shortest: int = 1
+) -> tf.Tensor:
+    """The sequence that sets shape and dtype for the others, checked."""
+    axis = 0 if time_major else 1
+    tensor = operands.leading(where, name, value, axes=axis + 1)
+    steps = tensor.shape[axis]
+    if steps is not None and steps < shortest:
+        raise ValueError(
+            f"`{where}`: `{name}` expected at least {shortest} steps along axis "
+            f"{axis}; got shape {tensor.shape.as_list()}; collect longer sequences"
+        )
+    return tensor
+
+
+def _following(
+    where: str,
+    leader: str,
+    values: tf.Tensor,
+    sequences: dict[str, TensorLike],
+    time_major: bool,
+) -> list[tf.Tensor]:
+    """The other sequences as tensors that fit the leading one, checked."""
+    axes = 1 if time_major else 2
+    return [
+        operands.beginning(where, name, value, leader, values, axes, True)
+        for name, value in sequences.items()
+    ]
+
+
+def _weights(
+    where: str, name: str, value: TensorLike, values: tf.Tensor, time_major: bool
+) -> tf.Tensor:
+    """A scalar, or a sequence that fits the leading one, checked."""
+    tensor = operands.alike(where, name, value, "values", values, keep_arrays=True)
+    if tensor.shape.rank != 0:
+        axes = 1 if time_major else 2
+        operands.check_beginning(where, name, tensor, "values", values, axes)
+    return tensor
+
+
 def _steps(
     where: str,
     rewards: TensorLike,
@@ -391,9 +469,11 @@ def _steps(
     time_major: bool,
 ) -> list[tf.Tensor]:
     """Values, rewards, discounts and step types of the step form, checked."""
-    values = _sequences.leading(where, "values", values, time_major, shortest=2)
+    values = _leading(where, "values", values, time_major, shortest=2)
     named = {"rewards": rewards, "discounts": discounts}
-    others = _sequences.following(where, "values", values, named, time_major)
+    others = _following(where, "values", values, named, time_major)
     kinds = checks.as_tensor(where, "step_types", step_types)
-    _sequences.check_beginning(where, "step_types", kinds, "values", values, time_major)
+    operands.check_beginning(
+        where, "step_types", kinds, "values", values, 1 if time_major else 2
+    )
     return [values, *others, kinds]

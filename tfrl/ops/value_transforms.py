@@ -8,13 +8,15 @@ for random variables see `tfrl.bijectors`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.ops import _arguments, tensors
+from tfrl._internal import checks, operands, precision
+from tfrl.core import compile
+
+TensorLike: TypeAlias = operands.TensorLike
 
 
 class InvertibleTransform:
@@ -30,11 +32,11 @@ class InvertibleTransform:
         3.0
     """
 
-    def transform(self, x: _arguments.TensorLike) -> tf.Tensor:
+    def transform(self, x: TensorLike) -> tf.Tensor:
         """Returns the image of `x`, in its shape and dtype."""
         raise NotImplementedError(f"{type(self).__name__} does not define `transform`")
 
-    def inverse_transform(self, y: _arguments.TensorLike) -> tf.Tensor:
+    def inverse_transform(self, y: TensorLike) -> tf.Tensor:
         """Returns the `x` whose image is `y`, in its shape and dtype."""
         raise NotImplementedError(
             f"{type(self).__name__} does not define `inverse_transform`"
@@ -62,11 +64,11 @@ class Log1pTransform(InvertibleTransform):
         checks.check_positive("Log1pTransform", "alpha", alpha)
         self.alpha = alpha
 
-    def transform(self, x: _arguments.TensorLike) -> tf.Tensor:
+    def transform(self, x: TensorLike) -> tf.Tensor:
         """Returns the image of `x`, floating, in its shape and dtype."""
         return _applied("Log1pTransform.transform", "x", x, _log1p, self.alpha)
 
-    def inverse_transform(self, y: _arguments.TensorLike) -> tf.Tensor:
+    def inverse_transform(self, y: TensorLike) -> tf.Tensor:
         """Returns the `x` whose image is `y`, floating, in its shape and dtype."""
         where = "Log1pTransform.inverse_transform"
         return _applied(where, "y", y, _expm1, self.alpha)
@@ -83,11 +85,11 @@ class Sqrt1pTransform(InvertibleTransform):
         array([-1.,  0.,  9.], dtype=float32)
     """
 
-    def transform(self, x: _arguments.TensorLike) -> tf.Tensor:
+    def transform(self, x: TensorLike) -> tf.Tensor:
         """Returns the image of `x`, floating, in its shape and dtype."""
         return _applied("Sqrt1pTransform.transform", "x", x, _sqrt_linear, 0.0)
 
-    def inverse_transform(self, y: _arguments.TensorLike) -> tf.Tensor:
+    def inverse_transform(self, y: TensorLike) -> tf.Tensor:
         """Returns the `x` whose image is `y`, floating, in its shape and dtype."""
         where = "Sqrt1pTransform.inverse_transform"
         return _applied(where, "y", y, _square_quadratic, 0.0)
@@ -125,12 +127,12 @@ class SqrtLinearTransform(InvertibleTransform):
         checks.check_within("SqrtLinearTransform", "eps", eps, 0.0, np.inf)
         self.eps = eps
 
-    def transform(self, x: _arguments.TensorLike) -> tf.Tensor:
+    def transform(self, x: TensorLike) -> tf.Tensor:
         """Returns the image of `x`, floating, in its shape and dtype."""
         where = "SqrtLinearTransform.transform"
         return _applied(where, "x", x, _sqrt_linear, self.eps)
 
-    def inverse_transform(self, y: _arguments.TensorLike) -> tf.Tensor:
+    def inverse_transform(self, y: TensorLike) -> tf.Tensor:
         """Returns the `x` whose image is `y`, floating, in its shape and dtype."""
         where = "SqrtLinearTransform.inverse_transform"
         return _applied(where, "y", y, _square_quadratic, self.eps)
@@ -139,13 +141,12 @@ class SqrtLinearTransform(InvertibleTransform):
 def _applied(
     where: str,
     name: str,
-    value: _arguments.TensorLike,
+    value: TensorLike,
     function: Callable[[tf.Tensor, Any], tf.Tensor],
     parameter: float,
 ) -> tf.Tensor:
-    tensor = checks.as_tensor(where, name, value)
-    checks.check_floating(where, name, tensor)
-    return tf.cast(function(tensors.widened(tensor), parameter), tensor.dtype)
+    tensor = operands.floating(where, name, value)
+    return tf.cast(function(precision.widened(tensor), parameter), tensor.dtype)
 
 
 def _onto_infinity(

@@ -1,8 +1,8 @@
 """Running summaries of what they are fed.
 
 Here are averagers, normalizers, and the moments that agents carry along. What turns a
-number into another number without remembering anything lives in `tfrl.ops`, with the
-formulas behind this room; the Keras form of a normalizer in `tfrl.layers`.
+number into another number without remembering anything lives in `tfrl.ops`, the Keras
+form of a normalizer in `tfrl.layers`.
 """
 
 from tfrl.stats.averagers import (
@@ -14,18 +14,20 @@ from tfrl.stats.averagers import (
     WindowAverager,
     average_outer_dims,
 )
-from tfrl.stats.host_normalizer import HostNormalizer
+from tfrl.stats.moment_streams import (
+    MomentStream,
+    advance_moment_stream,
+    start_moment_stream,
+)
 from tfrl.stats.moments import ReturnScale, RunningMoments
 from tfrl.stats.normalizers import (
     AdaptiveNormalizer,
     EMNormalizer,
     Normalizer,
-    WindowNormalizer,
-)
-from tfrl.stats.scalar_normalizers import (
     ScalarAdaptiveNormalizer,
     ScalarEMNormalizer,
     ScalarWindowNormalizer,
+    WindowNormalizer,
 )
 
 __all__ = [
@@ -33,7 +35,7 @@ __all__ = [
     "AdaptiveNormalizer",
     "EMAverager",
     "EMNormalizer",
-    "HostNormalizer",
+    "MomentStream",
     "Normalizer",
     "ReturnScale",
     "RunningMoments",
@@ -45,5 +47,7 @@ __all__ = [
     "ScalarWindowNormalizer",
     "WindowAverager",
     "WindowNormalizer",
+    "advance_moment_stream",
     "average_outer_dims",
+    "start_moment_stream",
 ]

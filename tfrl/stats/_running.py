@@ -1,12 +1,12 @@
 """Variables that keep the moments of what they are fed."""
 
-import functools
 from typing import Any
 
 import tensorflow as tf
 
-from tfrl.core import checks, specs
-from tfrl.ops import moment_streams
+from tfrl._internal import checks, operands
+from tfrl.core import specs
+from tfrl.stats import moment_streams
 
 
 class Running(tf.Module):
@@ -38,12 +38,9 @@ class Running(tf.Module):
         self._rule = rule
         self._setting = setting
         # Behind functions: TensorFlow would wrap the containers to track them.
-        self._specs = functools.partial(tf.nest.flatten, tensor_spec)
-        self._nest = functools.partial(tf.nest.pack_sequence_as, tensor_spec)
-        self._check_nest = functools.partial(tf.nest.assert_same_structure, tensor_spec)
-        self._pack = functools.partial(
-            tf.nest.pack_sequence_as, tf.nest.map_structure(lambda _: 0, stream)
-        )
+        self._spec = lambda: tensor_spec
+        template = tf.nest.map_structure(lambda _: 0, stream)
+        self._pack = lambda leaves: tf.nest.pack_sequence_as(template, leaves)
         self._kept = [
             tf.Variable(
                 leaf,
@@ -82,17 +79,16 @@ class Running(tf.Module):
 
     def _leaves(self, tensor: Any) -> list[Any]:
         where = type(self).__name__
-        try:
-            self._check_nest(tensor)
-        except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"`{where}`: `tensor` expected the structure of `tensor_spec`; got "
-                f"another: {error}"
-            ) from error
+        operands.check_structure(where, "tensor", tensor, "tensor_spec", self._spec())
         # A Python float has the precision of the spec, not of float32.
         return [
             tf.constant(leaf, spec.dtype)
             if isinstance(leaf, float)
             else checks.as_tensor(where, "tensor", leaf)
-            for leaf, spec in zip(tf.nest.flatten(tensor), self._specs(), strict=True)
+            for leaf, spec in zip(
+                tf.nest.flatten(tensor), tf.nest.flatten(self._spec()), strict=True
+            )
         ]
+
+    def _nest(self, leaves: list[Any]) -> Any:
+        return tf.nest.pack_sequence_as(self._spec(), leaves)

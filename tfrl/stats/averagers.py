@@ -10,8 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl.core import checks
-from tfrl.ops import moments
+from tfrl._internal import operands
 from tfrl.stats import _running
 
 
@@ -33,21 +32,15 @@ def average_outer_dims(tensor: Any, spec: Any) -> tf.Tensor:
         >>> average_outer_dims(tf.constant([[1.0], [2.0]]), tf.TensorSpec([1])).numpy()
         array([1.5], dtype=float32)
     """
-    tensor = checks.as_tensor("average_outer_dims", "tensor", tensor)
+    tensor = operands.floating("average_outer_dims", "tensor", tensor)
     if not hasattr(spec, "shape"):
         raise TypeError(
             "`average_outer_dims`: `spec` expected something with a `shape`; got "
             f"{type(spec).__name__}"
         )
-    shape = tf.TensorShape(spec.shape)
-    outer = -1 if tensor.shape.rank is None else tensor.shape.rank - shape.rank
-    if outer < 0 or not tensor.shape[outer:].is_compatible_with(shape):
-        raise ValueError(
-            f"`average_outer_dims`: `tensor` expected shape [..., *{shape.as_list()}]; "
-            f"got {tensor.shape}; put the outer axes in front"
-        )
-    _, found = moments.batch_moments(tensor, shape.rank, with_variance=False)
-    return tf.cast(found.mean, tensor.dtype)
+    outer = operands.axes_before("average_outer_dims", "tensor", tensor, spec.shape)
+    wide = tf.cast(tensor, tf.float64)  # float16 sums overflow
+    return tf.cast(tf.reduce_mean(wide, list(range(outer))), tensor.dtype)
 
 
 class _Averager(_running.Running):
@@ -59,14 +52,9 @@ class _Averager(_running.Running):
 
         Zeros before the first update.
         """
-        return self._nest(
-            [
-                tf.cast(found.mean, spec.dtype)
-                for found, spec in zip(
-                    self._stream().moments, self._specs(), strict=True
-                )
-            ]
-        )
+        specs, found = tf.nest.flatten(self._spec()), self._stream().moments
+        pairs = zip(found, specs, strict=True)
+        return self._nest([tf.cast(own.mean, spec.dtype) for own, spec in pairs])
 
     def average(self, tensor: Any) -> Any:
         """Updates with `tensor` and returns the average: `update`, then `get`."""

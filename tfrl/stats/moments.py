@@ -5,8 +5,9 @@ from typing import Self
 
 import tensorflow as tf
 
-from tfrl.core import checks, pytree
-from tfrl.ops import moments
+from tfrl._internal import checks, operands
+from tfrl.core import pytree
+from tfrl.stats import _batch_moments
 
 
 class RunningMoments(pytree.PyTreeNode):
@@ -71,33 +72,25 @@ class RunningMoments(pytree.PyTreeNode):
             ValueError: if the shapes do not fit.
         """
         values = tf.cast(tf.convert_to_tensor(values), tf.float64)
-        rank, shape = values.shape.rank, self.mean.shape
-        outer = -1 if rank is None else rank - shape.rank
-        if outer < 1 or not values.shape[outer:].is_compatible_with(shape):
-            raise ValueError(
-                "`RunningMoments.update`: `values` expected shape [..., "
-                f"*{shape.as_list()}]; got {values.shape}; put the batch axes in front"
-            )
+        where, shape = "RunningMoments.update", self.mean.shape
+        outer = operands.axes_before(where, "values", values, shape, at_least=1)
         if weights is not None:
             weights = tf.convert_to_tensor(weights)
             if not weights.shape.is_compatible_with(values.shape[:outer]):
                 raise ValueError(
-                    "`RunningMoments.update`: `weights` expected the batch shape of "
-                    f"`values` {values.shape[:outer]}; got {weights.shape}; give one "
-                    "each"
+                    f"`{where}`: `weights` expected the batch shape of `values` "
+                    f"{values.shape[:outer]}; got {weights.shape}; give one each"
                 )
-        inner = list(range(outer, rank))
+        inner = list(range(outer, values.shape.rank))
         # NaN is not less than anything; squares of more exceed float64.
         usable = tf.cast(tf.reduce_all(tf.abs(values) <= 1e150, inner), tf.float64)
         if weights is not None:
             usable *= tf.cast(weights, tf.float64)
-        total, batch = moments.batch_moments(values, shape.rank, usable)
+        total, batch = _batch_moments.batch_moments(values, shape.rank, usable)
         count = self.count + total
-        merged = moments.merge_moments(
-            moments.Moments(self.mean, self.variance),
-            batch,
-            tf.math.divide_no_nan(total, count),
-        )
+        known = _batch_moments.Moments(self.mean, self.variance)
+        share = tf.math.divide_no_nan(total, count)
+        merged = _batch_moments.merge_moments(known, batch, share)
         return self.replace(count=count, mean=merged.mean, variance=merged.variance)
 
     def normalize(
@@ -115,9 +108,11 @@ class RunningMoments(pytree.PyTreeNode):
         """
         values = tf.convert_to_tensor(values)
         dtype = values.dtype if values.dtype.is_floating else tf.float32
-        known = moments.Moments(self.mean, self.variance)
-        wide = tf.cast(values, tf.float64)
-        return tf.cast(moments.standardize(wide, known, epsilon, clip), dtype)
+        wide, epsilon = tf.cast(values, tf.float64), tf.constant(epsilon, tf.float64)
+        normalized = _batch_moments.standardize(
+            wide, self.mean, self.variance, epsilon, clip
+        )
+        return tf.cast(normalized, dtype)
 
 
 class ReturnScale(pytree.PyTreeNode):

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import checks, modes
-from tfrl.ops import moment_streams, moments
-from tfrl.stats import _running, host_normalizer
+from tfrl._internal import checks
+from tfrl.core import modes
+from tfrl.host import normalizer as host_normalizer
+from tfrl.stats import _running, moment_streams
 
 
 class Normalizer(_running.Running):
@@ -45,8 +46,7 @@ class Normalizer(_running.Running):
             `tf.summary.scalar`, as `<name>/<leaf>/mean/<element>`; not under XLA.
         max_dims_to_summarize: how many elements of each leaf are written.
         name: name of the module.
-        rule: how batches are weighed, see `tfrl.ops.advance_moment_stream`; subclasses
-            say it.
+        rule: how batches are weighed, see `advance_moment_stream`; subclasses say it.
         setting: the number that belongs to the rule.
 
     Attributes:
@@ -175,22 +175,15 @@ class Normalizer(_running.Running):
         start_at_zero: bool = False,
     ) -> Any:
         stream = self._advanced(tensor) if learn else self._stream()
-        known = stream.moments if start_at_zero else stream.to_normalize()
-        if isinstance(clip_value, int | float) and clip_value <= 0:
-            clip_value = None
         zero_mean, unit_std = self._options
-        leaves = [
-            moments.standardize(
-                leaf,
-                found,
-                self._variance_epsilon,
-                clip_value,
-                zero_mean=zero_mean,
-                unit_std=unit_std,
-                learned=learn,
-            )
-            for leaf, found in zip(self._leaves(tensor), known, strict=True)
-        ]
+        leaves = stream.normalize(
+            self._leaves(tensor),
+            self._variance_epsilon,
+            clip_value,
+            zero_mean=zero_mean,
+            unit_std=unit_std,
+            start_at_zero=start_at_zero,
+        )
         return self._nest(leaves)
 
 
@@ -226,17 +219,9 @@ class EMNormalizer(Normalizer):
         debug_summaries: bool = False,
         name: str = "EMNormalizer",
     ) -> None:
-        super().__init__(
-            tensor_spec,
-            auto_update,
-            zero_mean,
-            unit_std,
-            variance_epsilon,
-            debug_summaries,
-            name=name,
-            rule="exponential",
-            setting=update_rate,
-        )
+        options = (auto_update, zero_mean, unit_std, variance_epsilon, debug_summaries)
+        weighing: Any = {"rule": "exponential", "setting": update_rate}
+        super().__init__(tensor_spec, *options, name=name, **weighing)
 
 
 class WindowNormalizer(Normalizer):
@@ -274,17 +259,9 @@ class WindowNormalizer(Normalizer):
         debug_summaries: bool = False,
         name: str = "WindowNormalizer",
     ) -> None:
-        super().__init__(
-            tensor_spec,
-            auto_update,
-            zero_mean,
-            unit_std,
-            variance_epsilon,
-            debug_summaries,
-            name=name,
-            rule="window",
-            setting=window_size,
-        )
+        options = (auto_update, zero_mean, unit_std, variance_epsilon, debug_summaries)
+        weighing: Any = {"rule": "window", "setting": window_size}
+        super().__init__(tensor_spec, *options, name=name, **weighing)
 
 
 class AdaptiveNormalizer(Normalizer):
@@ -321,14 +298,99 @@ class AdaptiveNormalizer(Normalizer):
         debug_summaries: bool = False,
         name: str = "AdaptiveNormalizer",
     ) -> None:
-        super().__init__(
-            tensor_spec,
-            auto_update,
-            zero_mean,
-            unit_std,
-            variance_epsilon,
-            debug_summaries,
-            name=name,
-            rule="adaptive",
-            setting=speed,
-        )
+        options = (auto_update, zero_mean, unit_std, variance_epsilon, debug_summaries)
+        weighing: Any = {"rule": "adaptive", "setting": speed}
+        super().__init__(tensor_spec, *options, name=name, **weighing)
+
+
+class ScalarEMNormalizer(EMNormalizer):
+    """`EMNormalizer` of single numbers.
+
+    Args:
+        update_rate: in (0, 1]; a `tf.Variable` is read at every update.
+        auto_update: this and the others as of `Normalizer`.
+        variance_epsilon: added to the variance.
+        zero_mean: whether to subtract the mean.
+        unit_std: whether to take the standard deviation for 1.
+        debug_summaries: whether updates write summaries.
+        name: name of the module.
+
+    Example:
+        >>> ScalarEMNormalizer().normalize(tf.constant([1.0, 3.0])).numpy()
+        array([-1.,  1.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        update_rate: Any = 1e-3,
+        auto_update: bool = True,
+        variance_epsilon: float = 1e-10,
+        zero_mean: bool = True,
+        unit_std: bool = False,
+        debug_summaries: bool = False,
+        name: str = "ScalarEMNormalizer",
+    ) -> None:
+        options = (auto_update, zero_mean, unit_std, variance_epsilon, debug_summaries)
+        super().__init__(tf.TensorSpec([]), update_rate, *options, name)
+
+
+class ScalarWindowNormalizer(WindowNormalizer):
+    """`WindowNormalizer` of single numbers.
+
+    Args:
+        window_size: how many batches count.
+        auto_update: this and the others as of `Normalizer`.
+        zero_mean: whether to subtract the mean.
+        unit_std: whether to take the standard deviation for 1.
+        variance_epsilon: added to the variance.
+        debug_summaries: whether updates write summaries.
+        name: name of the module.
+
+    Example:
+        >>> ScalarWindowNormalizer(5).normalize(tf.constant([1.0, 3.0])).numpy()
+        array([-1.,  1.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        window_size: int = 1000,
+        auto_update: bool = True,
+        zero_mean: bool = True,
+        unit_std: bool = False,
+        variance_epsilon: float = 1e-10,
+        debug_summaries: bool = False,
+        name: str = "ScalarWindowNormalizer",
+    ) -> None:
+        options = (auto_update, zero_mean, unit_std, variance_epsilon, debug_summaries)
+        super().__init__(tf.TensorSpec([]), window_size, *options, name)
+
+
+class ScalarAdaptiveNormalizer(AdaptiveNormalizer):
+    """`AdaptiveNormalizer` of single numbers.
+
+    Args:
+        speed: greater than 0; 1 weighs all batches alike.
+        auto_update: this and the others as of `Normalizer`.
+        zero_mean: whether to subtract the mean.
+        unit_std: whether to take the standard deviation for 1.
+        variance_epsilon: added to the variance.
+        debug_summaries: whether updates write summaries.
+        name: name of the module.
+
+    Example:
+        >>> ScalarAdaptiveNormalizer().normalize(tf.constant([1.0, 3.0])).numpy()
+        array([-1.,  1.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        speed: float = 8.0,
+        auto_update: bool = True,
+        zero_mean: bool = True,
+        unit_std: bool = False,
+        variance_epsilon: float = 1e-10,
+        debug_summaries: bool = False,
+        name: str = "ScalarAdaptiveNormalizer",
+    ) -> None:
+        options = (auto_update, zero_mean, unit_std, variance_epsilon, debug_summaries)
+        super().__init__(tf.TensorSpec([]), speed, *options, name)

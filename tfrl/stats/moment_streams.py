@@ -1,7 +1,7 @@
 """Means and variances of a stream of batches, by how much older ones count.
 
-A stream is a record that functions take and return; `tfrl.stats` keeps one in
-variables, `tfrl.layers.RunningNormalization` in the weights of a Keras layer.
+A stream is a record that functions take and return; the normalizers of this room keep
+one in variables, `tfrl.layers.RunningNormalization` in the weights of a Keras layer.
 """
 
 import reprlib
@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from tfrl.core import checks, compile
-from tfrl.ops import moments
+from tfrl._internal import checks, operands
+from tfrl.core import compile
+from tfrl.stats import _batch_moments
 
 Rule: TypeAlias = Literal["exponential", "adaptive", "window"]
-
-_Moments: TypeAlias = moments.Moments  # `MomentStream` has an attribute `moments`
 
 _SETTINGS = {
     "exponential": "update_rate",
@@ -31,8 +30,9 @@ class MomentStream(NamedTuple):
         count: `[]` int64, number of batches.
         mass: `[]` float64, how much of the weights of an endless stream is spent, 1 in
             the long run; not used by windows.
-        moments: `Moments` of each value.
-        window: `Moments` of the last batches of each value, `[window_size, *shape]`;
+        moments: a pair of each value, its `mean` and its `variance`, `shape` float64;
+            the variance is `()` where it is not wanted.
+        window: such pairs of the last batches of each value, `[window_size, *shape]`;
             empty for other rules.
 
     Example:
@@ -42,15 +42,65 @@ class MomentStream(NamedTuple):
 
     count: tf.Tensor
     mass: tf.Tensor
-    moments: list[moments.Moments]
-    window: list[moments.Moments]
+    moments: list[_batch_moments.Moments]
+    window: list[_batch_moments.Moments]
 
-    def to_normalize(self) -> list[_Moments]:
+    def to_normalize(self) -> list[_batch_moments.Moments]:
         """Returns the moments, of mean 0 and variance 1 where no batch was seen."""
         # Without a batch variances are 0.
         unseen = tf.cast(self.count < 1, tf.float64)
         return [
             known._replace(variance=known.variance + unseen) for known in self.moments
+        ]
+
+    def normalize(
+        self,
+        values: Sequence[Any],
+        variance_epsilon: Any = 1e-10,
+        clip_value: Any = None,
+        *,
+        zero_mean: bool = True,
+        unit_std: bool = False,
+        start_at_zero: bool = False,
+    ) -> list[tf.Tensor]:
+        """Returns the values less their mean, over their standard deviation.
+
+            y = (x - mean) / sqrt(variance + variance_epsilon)
+            y = x / sqrt(variance + mean^2 + variance_epsilon)     without `zero_mean`
+            y = (x - mean) / sqrt(1 + variance_epsilon)            with `unit_std`
+
+        float32 values are centred by a float32 mean and its remainder, one after the
+        other: as exact as in float64. Gradients flow to the values alone.
+
+        Args:
+            values: for each value of the stream `[..., *shape]`, floating.
+            variance_epsilon: added to the variance.
+            clip_value: bound on the absolute result; None, and 0 or less, for none.
+            zero_mean: whether to subtract the mean.
+            unit_std: whether to take the standard deviation for 1.
+            start_at_zero: whether the variance is 0, not 1, where no batch was seen.
+
+        Returns:
+            A tensor for each, in its shape and dtype.
+
+        Raises:
+            TypeError: if a value is not floating.
+            ValueError: if there are more or fewer values than the stream has, or the
+                shape of one does not end in that of its moments.
+        """
+        values = _checked("MomentStream.normalize", self, values)
+        if isinstance(clip_value, int | float) and clip_value <= 0:
+            clip_value = None
+        # In float64 whatever the dtype of the values: 1e-10 is 0 in float16.
+        epsilon = tf.cast(
+            tf.convert_to_tensor(variance_epsilon, dtype_hint=tf.float64), tf.float64
+        )
+        found = self.moments if start_at_zero else self.to_normalize()
+        return [
+            _batch_moments.standardize(
+                value, *known, epsilon, clip_value, zero_mean, unit_std
+            )
+            for value, known in zip(values, found, strict=True)
         ]
 
 
@@ -85,8 +135,8 @@ def start_moment_stream(
     if not isinstance(setting, tf.Variable):
         checks.check_positive(where, name, setting)
         checks.check_finite(where, name, setting)
-    if rule == "exponential" and not isinstance(setting, tf.Variable):
-        checks.check_within(where, name, setting, 0, 1)
+        if rule == "exponential":
+            checks.check_within(where, name, setting, 0, 1)
     if rule == "window":
         if setting != int(setting):
             raise ValueError(
@@ -155,37 +205,17 @@ def advance_moment_stream(
         4.0
     """
     where = "advance_moment_stream"
-    if not isinstance(stream, MomentStream):
-        raise TypeError(
-            f"`{where}`: `stream` expected a `MomentStream`; got "
-            f"{type(stream).__name__}; make one by `start_moment_stream`"
-        )
     checks.check_one_of(where, "rule", rule, list(_SETTINGS))
-    if not isinstance(values, list | tuple) or len(values) != len(stream.moments):
-        raise (ValueError if isinstance(values, list | tuple) else TypeError)(
-            f"`{where}`: `values` expected a list of {len(stream.moments)}, one for "
-            f"each value of the stream; got {reprlib.repr(values)}"
-        )
-    values = [
-        tf.stop_gradient(checks.as_tensor(where, "values", value)) for value in values
-    ]
+    values = [tf.stop_gradient(value) for value in _checked(where, stream, values)]
     if weights is not None:
         weights = tf.stop_gradient(checks.as_tensor(where, "weights", weights))
-    for value, kept in zip(values, stream.moments, strict=True):
-        checks.check_floating(where, "values", value)
-        shape, rank = kept.mean.shape, value.shape.rank
-        ending = None if rank is None else value.shape[max(rank - len(shape), 0) :]
-        if ending is None or not ending.is_compatible_with(shape):
-            raise ValueError(
-                "`advance_moment_stream`: `values` expected shape [..., "
-                f"*{shape.as_list()}]; got {value.shape}; put the batch axes in front"
-            )
-        outer = value.shape[: rank - len(shape)]
-        if weights is not None and not weights.shape.is_compatible_with(outer):
-            raise ValueError(
-                f"`{where}`: `weights` expected the batch shape of `values` {outer}; "
-                f"got {weights.shape}; give one for each row"
-            )
+        for value, kept in zip(values, stream.moments, strict=True):
+            outer = value.shape[: value.shape.rank - kept.mean.shape.rank]
+            if not weights.shape.is_compatible_with(outer):
+                raise ValueError(
+                    f"`{where}`: `weights` expected the batch shape of `values` "
+                    f"{outer}; got {weights.shape}; give one for each row"
+                )
     if not tf.is_tensor(setting):
         # 0.1 must not pass by float32.
         setting = checks.as_tensor(where, "setting", setting, dtype_hint=tf.float64)
@@ -197,9 +227,27 @@ def advance_moment_stream(
     return advance(stream, values, weights, setting, rule)
 
 
-def _zeros(shape: Sequence[int], with_variance: bool) -> moments.Moments:
+def _checked(where: str, stream: Any, values: Sequence[Any]) -> list[tf.Tensor]:
+    """The values of a stream as tensors."""
+    if not isinstance(stream, MomentStream):
+        raise TypeError(
+            f"`{where}`: `stream` expected a `MomentStream`; got "
+            f"{type(stream).__name__}; make one by `start_moment_stream`"
+        )
+    if not isinstance(values, list | tuple) or len(values) != len(stream.moments):
+        raise (ValueError if isinstance(values, list | tuple) else TypeError)(
+            f"`{where}`: `values` expected a list of {len(stream.moments)}, one for "
+            f"each value of the stream; got {reprlib.repr(values)}"
+        )
+    tensors = [operands.floating(where, "values", value) for value in values]
+    for tensor, kept in zip(tensors, stream.moments, strict=True):
+        operands.axes_before(where, "values", tensor, kept.mean.shape)
+    return tensors
+
+
+def _zeros(shape: Sequence[int], with_variance: bool) -> _batch_moments.Moments:
     zeros = tf.zeros(shape, tf.float64)
-    return moments.Moments(zeros, zeros if with_variance else ())
+    return _batch_moments.Moments(zeros, zeros if with_variance else ())
 
 
 def _advance(
@@ -209,9 +257,9 @@ def _advance(
     setting: tf.Tensor,
     rule: Rule,
 ) -> MomentStream:
-    batches = moments.pool_over_replicas(
+    batches = _batch_moments.pool_over_replicas(
         [
-            moments.batch_moments(
+            _batch_moments.batch_moments(
                 value,
                 event_rank=kept.mean.shape.rank,
                 weights=weights,
@@ -221,12 +269,6 @@ def _advance(
         ]
     )
     counts, batch = zip(*batches, strict=True)
-
-    def advanced() -> MomentStream:
-        if rule == "window":
-            return _with_window(stream, batch)
-        return _with_rate(stream, batch, setting, rule)
-
     # NaN is not less than anything.
     bounds = [
         tf.reduce_all(tf.abs(part) <= bound)
@@ -235,38 +277,36 @@ def _advance(
         if not isinstance(part, tuple)
     ]
     usable = tf.reduce_all(tf.stack([count > 0 for count in counts] + bounds))
-    return tf.cond(usable, advanced, lambda: stream)
+    rate = setting
+    if rule == "adaptive":
+        start = tf.maximum(tf.floor(setting), 1)
+        rate = setting / (start + tf.cast(stream.count, tf.float64))
+
+    def learned() -> MomentStream:
+        if rule == "window":
+            return _with_window(stream, batch)
+        return _with_rate(stream, batch, rate)
+
+    return tf.cond(usable, learned, lambda: stream)
 
 
 _compiled_advance = compile.compiled(static=("rule",))(_advance)
 
 
 def _with_rate(
-    stream: MomentStream,
-    batch: Sequence[moments.Moments],
-    setting: tf.Tensor,
-    rule: Rule,
+    stream: MomentStream, batch: Sequence[_batch_moments.Moments], rate: tf.Tensor
 ) -> MomentStream:
-    rate, speed = setting, None
-    if rule == "adaptive":
-        start = tf.maximum(tf.floor(setting), 1)
-        rate = setting / (tf.cast(stream.count + 1, tf.float64) + (start - 1))
-        speed = tf.get_static_value(setting)
-    if speed is not None and speed >= 1 and speed == int(speed):
-        # The first rate is 1: the first batch spends all of the mass.
-        mass, share = tf.ones_like(stream.mass), rate
-    else:
-        mass = stream.mass + rate * (1 - stream.mass)
-        share = tf.math.divide_no_nan(rate, mass)
+    mass = stream.mass + rate * (1 - stream.mass)
+    share = tf.math.divide_no_nan(rate, mass)
     merged = [
-        moments.merge_moments(old, new, share)
+        _batch_moments.merge_moments(old, new, share)
         for old, new in zip(stream.moments, batch, strict=True)
     ]
     return stream._replace(count=stream.count + 1, mass=mass, moments=merged)
 
 
 def _with_window(
-    stream: MomentStream, batch: Sequence[moments.Moments]
+    stream: MomentStream, batch: Sequence[_batch_moments.Moments]
 ) -> MomentStream:
     size = tf.shape(stream.window[0].mean, tf.int64)[0]
     slot, count = [[stream.count % size]], stream.count + 1
@@ -276,5 +316,5 @@ def _with_window(
         list(batch),
     )
     filled = tf.cast(tf.range(size) < count, tf.float64)
-    pooled = [moments.pool_moments(rows, filled) for rows in window]
+    pooled = [_batch_moments.pool_moments(rows, filled) for rows in window]
     return stream._replace(count=count, moments=pooled, window=window)

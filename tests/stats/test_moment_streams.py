@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl.core import compile
-from tfrl.ops import moment_streams, moments
+from tfrl.stats import moment_streams
 
 RULES = [
     ("exponential", 0.1),
@@ -182,8 +182,8 @@ def test_bad_settings(rule, setting, match):
     ("value", "error", "match"),
     [
         ([1, 2], TypeError, "`values` expected a floating-point dtype; got int32"),
-        ([1.0, 2.0], ValueError, r"expected shape \[..., \*\[3\]\]; got \(2,\)"),
-        (1.0, ValueError, r"expected shape \[..., \*\[3\]\]; got \(\)"),
+        ([1.0, 2.0], ValueError, r"expected shape \[..., \*\[3\]\]; got \[2\]"),
+        (1.0, ValueError, r"expected shape \[..., \*\[3\]\]; got \[\]"),
     ],
     ids=["integers", "shape", "rank"],
 )
@@ -199,7 +199,7 @@ def test_moments_of_a_stream_normalize():
     stream = moment_streams.start_moment_stream([[]], "adaptive", 1.0)
     values = tf.constant([1.0, 3.0])
     stream = moment_streams.advance_moment_stream(stream, [values], "adaptive", 1.0)
-    got = moments.standardize(values, stream.moments[0])
+    got = stream.normalize([values])[0]
     np.testing.assert_allclose(got, [-1.0, 1.0], rtol=1e-6)
 
 
@@ -267,3 +267,18 @@ def test_bad_arguments_are_named(error, name, changed):
     given["values"] = [tf.ones([3, 2])]
     with pytest.raises(error, match=f"`advance_moment_stream`: `{name}` expected"):
         moment_streams.advance_moment_stream(**{**given, **changed})
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "match"),
+    [
+        ([[1]], TypeError, "`values` expected a floating-point dtype"),
+        ([tf.zeros([2, 3])], ValueError, r"`values` expected shape \[..., \*\[2\]\]"),
+        ([], ValueError, "`values` expected a list of 1"),
+    ],
+    ids=["integers", "shape", "number"],
+)
+def test_what_cannot_be_normalized(values, error, match):
+    stream = moment_streams.start_moment_stream([[2]], "adaptive", 1.0)
+    with pytest.raises(error, match=f"`MomentStream.normalize`: {match}"):
+        stream.normalize(values)

@@ -1,13 +1,14 @@
-"""Sequences as the value ops take them."""
+"""Sequences as the value ops take them: of any rank, time first or second."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.ops import _sequences
+from tfrl import ops
+from tfrl.ops import value
 
 
-@_sequences.over_time
+@value._over_time
 def running(values, rewards, factor):
     """Uses rank, time axis and dtype of everything it gets."""
     return {"sum": tf.cumsum(values + factor * rewards), "last": values[::-1]}
@@ -31,30 +32,13 @@ def test_narrow_dtypes_are_summed_in_float32(dtype):
     assert float(total[-1, 0]) == 4096.0
 
 
-def test_symbolic_sizes_pass_and_known_ones_are_checked():
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None, None])]
-    )
-    def shape(values, rewards):
-        values = _sequences.leading("f", "values", values, True, shortest=2)
-        named = {"rewards": rewards}
-        (rewards,) = _sequences.following("f", "values", values, named, True)
-        return tf.shape(rewards)
-
-    np.testing.assert_array_equal(shape(tf.ones([5, 2]), tf.ones([5, 2])), [5, 2])
-    with pytest.raises(
-        ValueError, match=r"`f`: `rewards` expected the shape of `values`"
-    ):
-        _sequences.following("f", "values", tf.ones([5, 2]), {"rewards": [1.0]}, True)
-
-
 def test_unknown_rank_is_refused():
     @tf.function(input_signature=[tf.TensorSpec(None)])
-    def check(values):
-        return _sequences.leading("f", "values", values, True)
+    def returns(values):
+        return ops.td_lambda_return([1.0], [1.0], values)
 
-    with pytest.raises(ValueError, match="`values` expected rank of at least 1"):
-        check.get_concrete_function()
+    with pytest.raises(ValueError, match="`next_values` expected a known rank"):
+        returns.get_concrete_function()
 
 
 @pytest.mark.parametrize(
@@ -66,5 +50,6 @@ def test_unknown_rank_is_refused():
     ids=["shape", "dtype"],
 )
 def test_weights_refuse(value, error, message):
+    twos = tf.ones([2, 2])
     with pytest.raises(error, match=message):
-        _sequences.weights("f", "lambda_", tf.constant(value), tf.ones([2, 2]), True)
+        ops.td_lambda_return(twos, twos, twos, tf.constant(value))
