@@ -30,6 +30,8 @@ from tfrl import entry
 
 # Those of `mean_curve`, here for flags that load no TensorFlow.
 INTERVAL_MODES = ("std", "minmax", "CI_80", "CI_85", "CI_90", "CI_95", "CI_99")
+# A command, of its flags; returns the exit status, None for 0.
+_Run = Callable[[argparse.Namespace], int | None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -238,9 +240,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("train", help="train what gin files describe")
 
-    def add(
-        name: str, run: Callable[..., int | None], text: str
-    ) -> argparse.ArgumentParser:
+    def add(name: str, run: _Run, text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False
         )

@@ -15,7 +15,6 @@ from tfrl.training.configuring import _gin_hooks
 registered: dict[str, tuple[Any, Any]] = {}
 
 _LONGEST = 300
-Statement = _gin_hooks.Import | _gin_hooks.Binding
 
 
 def error_at(place: str, expected: str, got: str, todo: str) -> ValueError:
@@ -29,7 +28,7 @@ def error_at(place: str, expected: str, got: str, todo: str) -> ValueError:
 
 def read_all(
     config_files: Iterable[str | os.PathLike[str]], bindings: Iterable[str]
-) -> list[Statement]:
+) -> list[Any]:
     """Reads files and lines, and what they include; runs what they import.
 
     Args:
@@ -37,7 +36,7 @@ def read_all(
         bindings: as of `configs.parse`.
 
     Returns:
-        The statements.
+        The statements: imports and bindings.
 
     Raises:
         TypeError: if an argument is no list, or holds something else.
@@ -68,7 +67,7 @@ def guess(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean `{close[0]}`?" if close else otherwise
 
 
-def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Statement]:
+def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Any]:
     """Reads a file that the last one of a chain includes at a place."""
     try:
         path = pathlib.Path(file)
@@ -86,7 +85,7 @@ def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Statement]
     return read(text, str(path), (*chain, real))
 
 
-def read(text: str, name: str, chain: tuple[str, ...] = ()) -> list[Statement]:
+def read(text: str, name: str, chain: tuple[str, ...] = ()) -> list[Any]:
     """Splits gin text into statements, reading what it includes.
 
     Args:
@@ -95,7 +94,7 @@ def read(text: str, name: str, chain: tuple[str, ...] = ()) -> list[Statement]:
         chain: the files that include it, and itself.
 
     Returns:
-        The statements.
+        The statements: imports and bindings.
 
     Raises:
         ValueError: with the place.
@@ -104,7 +103,7 @@ def read(text: str, name: str, chain: tuple[str, ...] = ()) -> list[Statement]:
     def place_of(line: int) -> str:
         return f"{name}:{line}" if chain else name
 
-    statements: list[Statement] = []
+    statements: list[Any] = []
     try:
         for line, found in _gin_hooks.statements(text):
             place = place_of(line)

@@ -374,7 +374,7 @@ def _unused(bindings: Sequence[_gin_hooks.Binding]) -> list[_gin_hooks.Binding]:
     return [binding for key, binding in last.items() if key not in used]
 
 
-def _as_now(statement: Any) -> list[_gin_text.Statement]:
+def _as_now(statement: Any) -> list[Any]:
     """Returns what a statement of a run of old says today.
 
     Trainers took a number of steps themselves before there were kinds of experience.

@@ -201,18 +201,19 @@ def _make_configured(name: str, items: list[Any]) -> Any:
 
 
 def _make_named_tuple(static: list[Any], values: list[Any]) -> Any:
-    return tuple.__new__(_record_class(*static, values), values)
+    return tuple.__new__(_record_class(static, values), values)
 
 
 def _make_record(static: list[Any], values: list[Any]) -> Any:
     """Makes a dataclass' object; its `__init__` does not run."""
-    record = object.__new__(_record_class(*static, values))
+    record = object.__new__(_record_class(static, values))
     for name, value in zip(static[1], values, strict=True):
         object.__setattr__(record, name, value)
     return record
 
 
-def _record_class(name: str, fields: list[str], values: list[Any]) -> Any:
+def _record_class(static: list[Any], values: list[Any]) -> Any:
+    name, fields = static
     cls = named(name)
     _check_class(name, cls)
     if fields_of(cls) != tuple(fields):
