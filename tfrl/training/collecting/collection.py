@@ -152,7 +152,8 @@ class Collector:
             # Before the step, which may overwrite what an environment has shown.
             rows.write(t, "observations", self.observations)
             rows.write(t, "actions", acted.raw_actions)
-            _acting.check_actions("Collector.collect", acted.actions, self.envs)
+            if not t:
+                _acting.check_actions("Collector.collect", acted.actions, self.envs)
             outcome = self._stepper.step(acted.actions)
             rows.write(t, "next_observations", outcome.next_observations)
             rewards[t] = outcome.rewards
