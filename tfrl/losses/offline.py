@@ -179,7 +179,8 @@ def sampled_conservative_q_loss(
         where, "sampled_log_probs", sampled_log_probs, leader, sampled, at_least=1
     )
     axis = weights.shape.rank - 1
-    weights = weights[(..., *[tf.newaxis] * (sampled.shape.rank - axis - 1))]
+    for _ in range(sampled.shape.rank - axis - 1):
+        weights = weights[..., tf.newaxis]
     taken = operands.alike(where, "q_values", q_values, leader, sampled)
     expected = sampled.shape[:axis].concatenate(sampled.shape[axis + 1 :])
     if not taken.shape.is_compatible_with(expected):

@@ -385,6 +385,7 @@ def _errors(where: str, values: TensorLike, targets: TensorLike) -> _extras.TDLo
     values = operands.leading(where, "values", values)
     targets = operands.beginning(where, "targets", targets, "values", values)
     critics = list(range(targets.shape.rank, values.shape.rank))
-    targets = targets[(..., *[tf.newaxis] * len(critics))]
+    for _ in critics:
+        targets = targets[..., tf.newaxis]
     errors = tf.stop_gradient(targets) - values
     return _extras.TDLossExtra(errors, tf.reduce_max(tf.abs(errors), axis=critics))
