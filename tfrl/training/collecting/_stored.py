@@ -30,7 +30,9 @@ def add(
             continue
         rows = slice(None) if valid.all() else valid
         step = tf.nest.map_structure(lambda x, t=t, rows=rows: x[t][rows], trajectory)
-        store.add(*step[:-1], (), ids)  # all but `valid`
+        columns = step._asdict()
+        del columns["valid"]
+        store.add(**columns, env_ids=ids)
 
 
 class Minibatches:
