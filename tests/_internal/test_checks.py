@@ -1,4 +1,4 @@
-"""Tests of tfrl.core.checks."""
+"""Checks of numbers, arrays and tensors."""
 
 import golden_io
 import keras
