@@ -277,7 +277,7 @@ def test_a_foreign_run_is_refused(folder, tmp_path, capsys):
     _, _, text = (folder / "config.gin").read_text().partition("\n")
     (other / "config.gin").write_text(text)
     assert call("evaluate", other) == 2
-    assert "expected an undamaged checkpoint; got none" in capsys.readouterr().err
+    assert "expected a folder with a saved step; got none" in capsys.readouterr().err
     (other / "checkpoints").symlink_to(folder / "checkpoints")
     assert call("evaluate", other) == 0
     (other / "config.gin").write_text(text.replace("CartPole-v1", "Acrobot-v1"))

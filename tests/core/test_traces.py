@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl._internal import calls
 from tfrl.core import _traces, pytree
 
 Pair = collections.namedtuple("Pair", ["left", "right"])
@@ -58,7 +59,7 @@ def test_handed_over_says_the_same(jit_compile):
     args = tf.constant(2.0), Node(tf.constant([1.0, 2.0]), factor=3.0)
     concrete = traced(function, *args, jit_compile=jit_compile)
     flat = tf.nest.flatten(list(args))
-    got, empty = _traces.handed_over(concrete)(*flat)
+    got, empty = calls.handed_over(concrete)(*flat)
     assert float(got[0]) == 20.0 and got[1] is None and empty == ()
     assert got[2].factor == 3.0
     np.testing.assert_array_equal(got[2].data, [2.0, 3.0])
@@ -74,7 +75,7 @@ def test_handed_over_builds_every_kind_of_nest():
 
     concrete = traced(function, tf.constant(0.0))
     wanted = concrete(tf.constant(5.0))
-    got = _traces.handed_over(concrete)(tf.constant(5.0))
+    got = calls.handed_over(concrete)(tf.constant(5.0))
     tf.nest.assert_same_structure(wanted, got)
     assert list(got) == ["z", "a", "m"] and list(got["m"]) == ["b", "a"]
     assert got["z"][1][1] is None and float(got["m"]["b"]) == 8.0

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
 
+from tfrl._internal import calls
 from tfrl.core import _traces
 
 _P = ParamSpec("_P")
@@ -280,7 +281,7 @@ class JittedFunc:
             xla = self.xla(*args, **kwargs) if callable(self.xla) else self.xla
             made = _traces.trace(self.func, bound, nests, leaves, False, xla)
             hands_over = eager and not self.differentiable
-            return _traces.handed_over(made) if hands_over else made
+            return calls.handed_over(made) if hands_over else made
 
         if not eager:
             return trace()(*tensors)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import calls
 from tfrl.core import random
 from tfrl.host import networks as host_networks
 from tfrl.policies import _dense, _observation_kinds
@@ -205,7 +206,10 @@ class HostPolicy:
             outputs = self.policy.outputs(observations, state)
         else:
             outputs = self._exact(*self._leaves, *given)
-        return tf.nest.map_structure(np.asarray, tuple(outputs))
+        parameters, state = outputs
+        if state != ():
+            state = tf.nest.map_structure(np.asarray, state)
+        return np.asarray(parameters), state
 
     def _concrete(self, leaves: list[tf.Tensor], nest: Any) -> Any:
         """Returns the network as one function of flat tensors, traced once."""
@@ -227,7 +231,8 @@ class HostPolicy:
             tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
             for leaf in tf.nest.flatten(nest)
         ]
-        return tf.function(network, autograph=False).get_concrete_function(*specs)
+        traced = tf.function(network, autograph=False).get_concrete_function(*specs)
+        return calls.handed_over(traced)
 
     def __call__(self, observations: Any) -> np.ndarray:
         """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`.

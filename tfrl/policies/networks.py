@@ -184,9 +184,7 @@ class _SpaceNetwork(keras.Model):
         self.architecture = json.dumps(told, default=repr)
 
     @classmethod
-    def for_space(
-        cls, observation_space: gym.Space, *args: Any, **kwargs: Any
-    ) -> Self:
+    def for_space(cls, observation_space: gym.Space, *args: Any, **kwargs: Any) -> Self:
         """Returns a built network; the arguments are those of the class but `kinds`."""
         kinds: Any = SpaceEncoder.describe(observation_space)
         network = cls(kinds, *args, **kwargs)

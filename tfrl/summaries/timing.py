@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfrl.summaries import _recording
 
-
 # By place in the program: the step of the last point, and seconds measured since.
 _INTERVALS: dict[Hashable, tuple[int, float]] = {}
 _LOCK = threading.Lock()

@@ -199,7 +199,7 @@ def test_a_newer_format_is_an_error(tmp_path, monkeypatch):
 def test_a_missing_step_is_an_error(tmp_path, step):
     if step is not None:
         save(tmp_path, 1)
-    steps = r"`directory` .* one of \[\]; got None|`step` .* one of \[1\]; got 3"
+    steps = r"`directory` .* a saved step; got none|`step` expected one of \[1\].*got 3"
     with pytest.raises(ValueError, match=steps):
         load(tmp_path, step)
 

@@ -189,11 +189,15 @@ def load_run(
     with durable.shared_folder(folder, reading=True):
         steps = _FOLDERS.steps(folder)
         chosen = steps[::-1] if step is None else [x for x in steps if x == step]
-        if not chosen:
-            name = "directory" if step is None else "step"
+        if not chosen and step is None:
             raise ValueError(
-                f"`{where}`: `{name}` expected a step that is in {folder}, one of "
-                f"{steps}; got {step}"
+                f"`{where}`: `directory` expected a folder with a saved step; got "
+                f"none in {folder}"
+            )
+        if not chosen:
+            raise ValueError(
+                f"`{where}`: `step` expected one of {steps}, saved in {folder}; got "
+                f"{step}"
             )
         paths = [_FOLDERS.path(folder, each) for each in chosen]
         step = _FOLDERS.use(where, paths, read)["step"]
