@@ -29,15 +29,16 @@ FLOORS = {
     **dict.fromkeys(["core", "entry", "host"], 0),
     # Imports floor 0, and is imported by every room.
     **dict.fromkeys(["_internal"], 1),
-    **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 1),
-    **dict.fromkeys(["bijectors", "stats", "environments"], 2),
-    **dict.fromkeys(["distributions"], 3),
-    **dict.fromkeys(["layers", "losses", "exploration", "policies"], 4),
-    **dict.fromkeys(["agents", "summaries"], 5),
-    **dict.fromkeys(["training"], 6),
-    **dict.fromkeys(["rl_trainer"], 7),
-    **dict.fromkeys(["command"], 8),
-    **dict.fromkeys(["__main__"], 9),
+    **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 2),
+    **dict.fromkeys(["bijectors", "stats", "environments", "saving"], 3),
+    **dict.fromkeys(["distributions"], 4),
+    **dict.fromkeys(["layers", "losses", "exploration", "policies"], 5),
+    **dict.fromkeys(["agents", "summaries"], 6),
+    **dict.fromkeys(["configuring", "exporting"], 7),
+    **dict.fromkeys(["training"], 8),
+    **dict.fromkeys(["rl_trainer"], 9),
+    **dict.fromkeys(["command"], 10),
+    **dict.fromkeys(["__main__"], 11),
 }
 TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENSE"} | {
     *["tfrl", "tests", "colabs", "configs", "tools"]
@@ -45,10 +46,10 @@ TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENS
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {
     "tfrl/rl_trainer.py",
-    "tfrl/training/configuring/_gin_calls.py",
-    "tfrl/training/configuring/_gin_hooks.py",
-    "tfrl/training/configuring/_gin_text.py",
-    "tfrl/training/configuring/configs.py",
+    "tfrl/configuring/gin_calls.py",
+    "tfrl/configuring/_gin_hooks.py",
+    "tfrl/configuring/_gin_text.py",
+    "tfrl/configuring/configs.py",
 }
 OPTIONAL = {"PIL", "av", "dm_control", "flax", "jax", "matplotlib", "scipy"}
 # Distributions that bear another name than what is imported.

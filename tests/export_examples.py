@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import gradient_transforms, train_state
+from tfrl.exporting import export
 from tfrl.policies import actor_critic
-from tfrl.training.exporting import export
 
 S = gym.spaces
 BOX = S.Box(-np.inf, np.inf, (3,))

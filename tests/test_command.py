@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from tfrl import command, rl_trainer
+from tfrl.configuring import configs
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.configuring import configs
 
 ROOT = pathlib.Path(__file__).parents[1]
 CARTPOLE = str(ROOT / "configs" / "policy_gradient_cartpole.gin")

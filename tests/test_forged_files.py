@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import replay, training
-from tfrl.core import durable
-from tfrl.training.checkpointing import checkpointer, checkpoints
+from tfrl import replay, saving, training
+from tfrl._internal import durable
+from tfrl.saving import checkpointer, checkpoints
 
 EXBIBYTE = 1 << 60
 
@@ -143,7 +143,7 @@ def test_arrays_that_are_not_those_of_the_structure(tmp_path):
     with pytest.raises(ValueError, match=r"\[4000\] as the shape of 'w'"):
         checkpointer.Checkpointer(tmp_path / "a", w=tf.Variable([0.0, 0.0])).load()
     with pytest.raises(ValueError, match="as the shape"):
-        training.extract_sub_state_dict_from_checkpoint("", tmp_path / "a/ckpt-1")
+        saving.extract_sub_state_dict_from_checkpoint("", tmp_path / "a/ckpt-1")
 
 
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: type(kind).__name__)
@@ -246,11 +246,11 @@ def test_forged_runs_of_fit(tmp_path, metadata):
     body = body_of(newest / "manifest.json")
     shapes = {name.split("/")[1] for name in body["arrays"]}
     assert shapes <= {*template}
-    from tfrl.training.checkpointing import _sealed_folder  # noqa: PLC0415
-    from tfrl.training.serializing import _typed_json  # noqa: PLC0415
+    from tfrl._internal import sealed_folder
+    from tfrl.saving import typed_json
 
-    (newest / "metadata.json").write_text(_typed_json.to_json(metadata))
+    (newest / "metadata.json").write_text(typed_json.to_json(metadata))
     (newest / "manifest.json").unlink()
-    _sealed_folder.seal(newest, "manifest.json", {**body, "files": None})
+    sealed_folder.seal(newest, "manifest.json", {**body, "files": None})
     with pytest.raises(ValueError, match="`RunCheckpoint`: "):
         run_of_fit(tmp_path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from full_disks import no_file_above
 
-from tfrl import summaries, training
+from tfrl import exporting, summaries
 
 COLUMNS = ["loss", "a_column_with_a_long_name"]
 
@@ -66,7 +66,7 @@ def test_exports(tmp_path, name, size):
         no_file_above(size),
         pytest.raises(OSError, match="`path` expected a disk that takes the export"),
     ):
-        training.export_model(model, path)
+        exporting.export_model(model, path)
     assert os.listdir(tmp_path) == []
 
 

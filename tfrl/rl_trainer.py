@@ -30,16 +30,16 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import bc, dqn, policy_gradient, ppo
+from tfrl.configuring import configs
 from tfrl.distribute import strategies
 from tfrl.environments import vector
 from tfrl.exploration import noise, quantizer, samplers
+from tfrl.exporting import export, policies
 from tfrl.policies import network_policy
+from tfrl.saving import checkpoints
 from tfrl.schedules import schedulers
 from tfrl.summaries.plotting import curves
 from tfrl.training import cadence, evaluation, experience, saved_run, trainer
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.configuring import configs
-from tfrl.training.exporting import export, policies
 from tfrl.training.rehearsing import rehearsal
 
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {

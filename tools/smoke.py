@@ -37,8 +37,8 @@ def train_and_export(folder: pathlib.Path) -> None:
         policy.push(agent.policy)
     if not all(np.isfinite(value).all() for value in info.values()):
         raise SystemExit(f"PPO: {info}")
-    tfrl.training.export_policy(agent, str(folder), *spaces)
-    tfrl.training.verify(str(folder))
+    tfrl.exporting.export_policy(agent, str(folder), *spaces)
+    tfrl.exporting.verify(str(folder))
 
 
 def fit_with_xla() -> None:

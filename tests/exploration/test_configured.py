@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tfrl import exploration, rl_trainer, schedules
+from tfrl.configuring import configs
 from tfrl.core import specs
-from tfrl.training.configuring import configs
 
 
 @pytest.fixture(autouse=True)

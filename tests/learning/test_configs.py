@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 
 from tfrl import rl_trainer
+from tfrl.configuring import configs
 from tfrl.summaries import run_log
-from tfrl.training.configuring import configs
 
 CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("*.gin"))
 PROMISE = re.compile(

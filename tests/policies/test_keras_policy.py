@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tfrl.agents import gradient_transforms, ppo, train_state
+from tfrl.exporting import export
 from tfrl.policies import actor_critic
-from tfrl.training.exporting import export
 
 S = gym.spaces
 NEST = S.Dict(

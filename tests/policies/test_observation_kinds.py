@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import agents, policies, training
+from tfrl import agents, exporting, policies
 from tfrl.agents import train_state
 from tfrl.policies import _observation_kinds
 
@@ -170,7 +170,7 @@ def test_stacks_of_gymnasium_reach_the_convolution(channels, tmp_path):
             seed=0,
         )
         spaces = env.observation_space, env.action_space
-        training.export_policy(agent, tmp_path / "policy", *spaces)
+        exporting.export_policy(agent, tmp_path / "policy", *spaces)
         loaded = tf.saved_model.load(str(tmp_path / "policy"))
         actions = loaded.signatures["serving_default"](observations=tf.constant(seen))
         right = agent.policy.act(seen, temperature=0.0).actions

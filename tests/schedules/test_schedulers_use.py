@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrl import rl_trainer, schedules
 from tfrl.agents import gradient_transforms
-from tfrl.training.configuring import configs
+from tfrl.configuring import configs
 
 EXAMPLES = {
     "constant": schedules.ConstantScheduler(0.5),

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 from tensorboard.backend.event_processing import event_accumulator
 
-from tfrl.core import durable
+from tfrl._internal import durable
 from tfrl.summaries import run_log
 
 COLUMNS = ["train/loss", "eval/return_mean"]

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 from event_files import writing
 
+from tfrl.configuring import configs
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import doctor
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.configuring import configs
 
 COLUMNS = ["train/return_mean", "train/length_mean", "train/loss"]
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tfrl import rl_trainer
+from tfrl.configuring import configs
+from tfrl.exporting import export
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import doctor, experience
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.configuring import configs
-from tfrl.training.exporting import export
 
 OLD = pathlib.Path(__file__).parents[1] / "golden" / "old_runs" / "ppo_n_steps"
 ROWS = np.linspace(-0.1, 0.1, 20, dtype=np.float32).reshape(5, 4)

@@ -87,7 +87,7 @@ def test_it_is_opened_evaluated_exported_and_verified(whole, tmp_path):
         run.export(tmp_path / "policy")
         rows = np.random.default_rng(0).normal(size=[9, 4]).astype(np.float32)
         expected = run.policy.act(rows, temperature=0.0).actions
-    assert max(tfrl.training.verify(tmp_path / "policy").values()) <= 1e-5
+    assert max(tfrl.exporting.verify(tmp_path / "policy").values()) <= 1e-5
     model = tf.saved_model.load(tmp_path / "policy")
     found = model.signatures["serving_default"](observations=tf.constant(rows))
     np.testing.assert_array_equal(found["actions"], expected)

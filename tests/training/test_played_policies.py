@@ -157,7 +157,7 @@ def test_a_run_with_it(tmp_path, name):
         acted = run.policy.act(rows, state, temperature=0.0).actions
         assert all(len(leaf) == 4 for leaf in tf.nest.flatten(acted))
         run.export(tmp_path / "policy")
-    assert max(tfrl.training.verify(tmp_path / "policy").values()) <= 1e-5
+    assert max(tfrl.exporting.verify(tmp_path / "policy").values()) <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["recurrent", "parts"])

@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 from gymnasium.envs.classic_control import cartpole
 
+from tfrl._internal import durable
 from tfrl.agents import ppo
-from tfrl.core import durable
+from tfrl.configuring import configs
 from tfrl.environments import vector
+from tfrl.saving import checkpoints
 from tfrl.training import _run_record, cadence, experience, saved_run, trainer
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.configuring import configs
 
 AGENT = ppo.PPO(n_epochs=1, minibatch_size=16, hidden_units=(4,))
 MAKE = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")

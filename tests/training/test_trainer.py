@@ -17,10 +17,10 @@ import tensorflow as tf
 from tfrl.agents import _on_policy, ppo
 from tfrl.core import compile
 from tfrl.environments import vector
+from tfrl.saving import checkpoints
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries import run_log
 from tfrl.training import cadence, experience, trainer
-from tfrl.training.checkpointing import checkpoints
 
 SMALL = ppo.PPO(
     n_epochs=2,

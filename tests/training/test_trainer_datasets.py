@@ -11,9 +11,9 @@ import tensorflow as tf
 from tfrl import rl_trainer
 from tfrl.agents import bc, policy_gradient
 from tfrl.environments import vector
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import cadence, experience, saved_run, trainer
-from tfrl.training.checkpointing import checkpoints
 
 MAKE = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tfrl.agents import _pieces, ppo, replicated
 from tfrl.environments import vector
+from tfrl.saving import checkpoints
 from tfrl.training import cadence, experience, trainer
-from tfrl.training.checkpointing import checkpoints
 
 AGENT = ppo.PPO(
     n_epochs=4,

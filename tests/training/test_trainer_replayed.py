@@ -16,6 +16,7 @@ import training_workers
 
 from tfrl.agents import bc, dqn, ppo
 from tfrl.environments import vector
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import (
     cadence,
@@ -24,7 +25,6 @@ from tfrl.training import (
     saved_run,
     trainer,
 )
-from tfrl.training.checkpointing import checkpoints
 
 REPLAYED = {"capacity": 200, "batch_size": 8, "n_steps": 8, "learning_starts": 24}
 SMALL = dqn.DQN(hidden_units=(8,), target_period=3)

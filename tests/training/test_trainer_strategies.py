@@ -7,9 +7,9 @@ import training_workers
 from training_workers import make_trainer
 
 from tfrl.agents import policy_gradient
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import cadence, experience, trainer
-from tfrl.training.checkpointing import checkpoints
 
 SMALL = policy_gradient.PolicyGradient(hidden_units=(8,))
 

@@ -14,23 +14,6 @@ from tfrl.core.bounds import (
 )
 from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
 from tfrl.core.context import followed
-from tfrl.core.durable import (
-    check_output_file,
-    explain_refusals,
-    flush_to_disk,
-    new_folder,
-    remove_folder,
-    replace_file,
-    sealed,
-    shared_folder,
-    unsealed,
-)
-from tfrl.core.file_locks import (
-    call_in_forked_children,
-    has_posix_files,
-    lock_file,
-    unlock_file,
-)
 from tfrl.core.initializers import Orthogonal
 from tfrl.core.modes import (
     ExeMode,
@@ -77,7 +60,6 @@ from tfrl.core.python import (
 from tfrl.core.pytree import PyTreeNode, nonpytree_field
 from tfrl.core.random import new_seed, set_random_seed, split_seed
 from tfrl.core.records import LossInfo, StepType, TimeStep, Trajectory, Transition
-from tfrl.core.regular_files import open_file, read_file
 from tfrl.core.shapes import (
     ShapeDtype,
     assert_same_shape,
@@ -113,11 +95,9 @@ __all__ = [
     "assert_same_shape",
     "assert_shape_equals",
     "batch_to_single",
-    "call_in_forked_children",
     "call_stack",
     "check_array",
     "check_numerics",
-    "check_output_file",
     "check_spec",
     "clip_to_spec",
     "compiled",
@@ -125,13 +105,10 @@ __all__ = [
     "docstring",
     "eval_context",
     "exe_mode_name",
-    "explain_refusals",
     "flattened_size",
-    "flush_to_disk",
     "followed",
     "get_all_parameters",
     "get_initial_policy_state",
-    "has_posix_files",
     "is_eval",
     "is_pretrain",
     "is_replay",
@@ -140,31 +117,23 @@ __all__ = [
     "is_training",
     "isscalar",
     "jit",
-    "lock_file",
     "mark_eval",
     "mark_pretrain",
     "mark_replay",
     "mark_rollout",
     "merge_dicts",
-    "new_folder",
     "new_seed",
     "nonpytree_field",
-    "open_file",
     "pformat_pycolor",
     "pretrain_context",
     "pretty_print",
     "pretty_repr",
-    "read_file",
     "reload_recursive",
-    "remove_folder",
-    "replace_file",
     "replay_context",
     "rollout_context",
     "scale_to_spec",
-    "sealed",
     "set_exe_mode",
     "set_random_seed",
-    "shared_folder",
     "signature",
     "single_to_batch",
     "space_from_spec",
@@ -176,8 +145,6 @@ __all__ = [
     "trace_count",
     "tree_ravel",
     "tuplify2d",
-    "unlock_file",
-    "unsealed",
     "unvectorize",
     "zeros_from_spec",
 ]

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
-from tfrl.core import durable
+from tfrl._internal import checks, durable
 from tfrl.replay import (
     _episode_rows,
     _indices,

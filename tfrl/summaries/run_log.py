@@ -17,7 +17,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 from tensorboard.plugins.text import summary_v2 as text_summary
 
-from tfrl.core import durable
+from tfrl._internal import durable
 from tfrl.summaries import _metrics_file
 
 _EVENTS = "events.out.tfevents.{}.run_log"

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tfrl.saving import checkpoints
 from tfrl.training import _own_state, _workers
-from tfrl.training.checkpointing import checkpoints
 from tfrl.training.collecting import collection
 
 

@@ -17,12 +17,11 @@ import gymnasium as gym
 import keras
 from gymnasium.vector import VectorEnv
 
-from tfrl.core import durable
-from tfrl.training import _made_agents, experience
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.configuring import _digested, _gin_calls, _kept_arguments
+from tfrl._internal import digested, durable
+from tfrl.configuring import gin_calls
+from tfrl.saving import checkpoints, typed_json
+from tfrl.training import _kept_arguments, _made_agents, experience
 from tfrl.training.fitting import _recipe
-from tfrl.training.serializing import _typed_json
 
 # What a run may go on with as it likes: how long, how often, in which processes.
 _FREE = (
@@ -94,7 +93,7 @@ class RunRecord(NamedTuple):
         known = {k: _kept_arguments.importable(v) for k, v in configurables.items()}
         names = {full: name for name, full in known.items() if full is not None}
         front = {name: given.pop(name) for name in ("n_epochs", "seed")}
-        lines = _gin_calls.written("Trainer", given, names)
+        lines = gin_calls.written_call("Trainer", given, names)
         if lines is None:
             return None
         named = (
@@ -128,7 +127,7 @@ def of_trainer(
 def _registered_by(envs: VectorEnv) -> list[Any]:
     """The modules that make the name of an environment known to Gymnasium."""
     spec = gym.registry.get(getattr(getattr(envs, "spec", None), "id", ""))
-    found = [*_gin_calls.imported()]
+    found = [*gin_calls.imported_modules()]
     for entry in (spec.entry_point, spec.vector_entry_point) if spec else ():
         if isinstance(entry, str):
             found.append(entry.partition(":")[0])
@@ -246,9 +245,9 @@ def told(override: Mapping[str, Any]) -> str:
 
 def write(directory: pathlib.Path, record: RunRecord) -> None:
     """Writes `run.json`, all of it or nothing."""
-    run = json.loads(_typed_json.to_json(record._asdict()))
+    run = json.loads(typed_json.to_json(record._asdict()))
     config = directory / _CONFIG
-    has_digest = config.is_file() and _digested.has_digest(config.read_bytes())
+    has_digest = config.is_file() and digested.has_digest(config.read_bytes())
     body = {"format": _FORMAT, "config_has_digest": has_digest, "run": run}
     data = durable.sealed(body)
     durable.replace_file(directory / _NAME, data)
@@ -271,7 +270,7 @@ def read(where: str, directory: durable.Path) -> RunRecord | None:
         try:
             body = durable.unsealed(path.read_bytes())
             if body["format"] == _FORMAT:
-                record = _checked(_typed_json.from_json(json.dumps(body["run"])))
+                record = _checked(typed_json.from_json(json.dumps(body["run"])))
                 has_digest = body["config_has_digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(where, path, "restore it") from error
@@ -309,8 +308,8 @@ def _check_config(where: str, path: pathlib.Path, must_have_digest: bool) -> Non
     if not path.is_file():
         return
     data = path.read_bytes()
-    asked = must_have_digest or _digested.has_digest(data)
-    if asked and not _digested.is_intact(data):
+    asked = must_have_digest or digested.has_digest(data)
+    if asked and not digested.is_intact(data):
         unmade = f"{_NAME} and the digest" if must_have_digest else "the digest"
         todo = f"restore it; or, if you changed it and mean it, remove {unmade}"
         raise _damaged(where, path, todo)

@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import durable, records, spaces
+from tfrl._internal import durable
+from tfrl.core import records, spaces
 from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import records
+from tfrl.saving import typed_json
 from tfrl.training import _process
-from tfrl.training.serializing import _typed_json
 
 # What TensorFlow says of a peer that is gone, according to where it notices.
 _LOST = (
@@ -115,11 +115,11 @@ class Workers:
         return self._strategy.gather(values, axis=0)  # type: ignore[union-attr]
 
     def gather_values(self, values: Any) -> list[Any]:
-        """Returns the plain values (see `_typed_json`) each worker gave, by rank."""
+        """Returns the plain values (see `typed_json`) each worker gave, by rank."""
         if self.count == 1:
             return [values]
-        text = _typed_json.to_json(values).encode("ascii")
-        return [_typed_json.from_json(each) for each in self.gather(text)]
+        text = typed_json.to_json(values).encode("ascii")
+        return [typed_json.from_json(each) for each in self.gather(text)]
 
     def own_of(self, saved: Sequence[Any], directory: str) -> Any:
         """Returns what this worker saved, by rank; raises if others saved the run."""

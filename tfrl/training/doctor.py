@@ -11,19 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import event_files
+from tfrl._internal import event_files, sealed_folder
 from tfrl.replay.disk import saving
+from tfrl.saving import checkpoints, typed_json
 from tfrl.summaries import run_log
 from tfrl.training import _run_record
-from tfrl.training.checkpointing import _sealed_folder, checkpoints
-from tfrl.training.serializing import _typed_json
 
 # No episode has ended yet: then there is no mean length, and no mean return.
 _NO_EPISODES = {"train/length_mean", "train/return_mean"}
 _LOOK_AGAIN = "remove it and look again"
 # What readers of many kinds make of bytes that nobody wrote.
 _DAMAGE = (
-    *(_sealed_folder.DamageError, tf.errors.OpError, OSError, ValueError),
+    *(sealed_folder.DamageError, tf.errors.OpError, OSError, ValueError),
     *(TypeError, RuntimeError, IndexError),
 )
 
@@ -92,7 +91,7 @@ def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
         >>> import tempfile
         >>> folder = tempfile.mkdtemp()
         >>> weights = {"w": np.array([1.0, np.nan]), "b": np.zeros(2)}
-        >>> _ = tfrl.training.save_run(folder, 512, weights, {})
+        >>> _ = tfrl.saving.save_run(folder, 512, weights, {})
         >>> for found in find_nonfinite(folder):
         ...     print(found)
         step 512: state/w[1] is nan (1 of 2 elements are not finite) in \
@@ -159,8 +158,8 @@ def _check_digests(
     """Raises for the first file that is not as it was written."""
     for path in saved:
         with _damage_named(path):
-            manifest = _sealed_folder.unseal(path, "manifest.json")
-            _sealed_folder.compare_files(path, manifest)
+            manifest = sealed_folder.unseal(path, "manifest.json")
+            sealed_folder.compare_files(path, manifest)
     # A kill may have left folders that no checkpoint goes with; they are not read.
     for replay in [folder / f"replay/step-{step}" for step in steps]:
         if replay.is_dir():
@@ -172,7 +171,7 @@ def _check_digests(
     data, fitting = rows.read_bytes(), []
     for step in steps:
         metadata = (folder / f"checkpoints/step-{step}/metadata.json").read_bytes()
-        position = _typed_json.from_json(metadata).get("log")
+        position = typed_json.from_json(metadata).get("log")
         # Of old there was no digest.
         has_digest = isinstance(position, dict) and "csv_sha256" in position
         if not has_digest or run_log.RunLog.fits(data, position):

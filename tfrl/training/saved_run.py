@@ -11,14 +11,13 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import arguments
-from tfrl.core import durable
+from tfrl._internal import arguments, durable
+from tfrl.exporting import export
 from tfrl.policies import host_policy, network_policy
+from tfrl.saving import checkpoints
 from tfrl.summaries.filming import panels, video
 from tfrl.training import _run_record, evaluation, trainer
-from tfrl.training.checkpointing import checkpoints
 from tfrl.training.collecting import _acting
-from tfrl.training.exporting import export
 
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
 
@@ -47,7 +46,7 @@ class SavedRun:
         >>> def make_envs(n_envs):
         ...     return tfrl.environments.make_vec("CartPole-v1", n_envs)
         >>> like = tfrl.training.Trainer(tempfile.mkdtemp(), make_envs=make_envs)
-        >>> _ = tfrl.training.save_run(like.directory, 1024, like.agent, {})
+        >>> _ = tfrl.saving.save_run(like.directory, 1024, like.agent, {})
         >>> with SavedRun(like) as run:
         ...     run.step, len(run.evaluate(n_episodes=3).returns)
         (1024, 3)
@@ -145,7 +144,7 @@ class SavedRun:
             ) from error
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Writes the policy as a SavedModel; see `tfrl.training.export_policy`."""
+        """Writes the policy as a SavedModel; see `tfrl.exporting.export_policy`."""
         spaces = self._like.observation_space, self._like.action_space
         export.export_policy(self.agent, path, *spaces, overwrite=overwrite)
 

@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from tfrl.agents import agent as agents
 from tfrl.environments import vector
 from tfrl.policies import host_policy
+from tfrl.saving import checkpoints
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
@@ -31,7 +32,6 @@ from tfrl.training import (
     cadence,
     evaluation,
 )
-from tfrl.training.checkpointing import checkpoints
 from tfrl.training.collecting import collection
 
 # An epoch that is shorter is not worth what it costs to know the way back.

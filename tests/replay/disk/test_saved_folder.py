@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tfrl.core import durable
+from tfrl._internal import durable
 from tfrl.replay.disk import _saved_folder
 
 STEP = 100

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.core import durable
+from tfrl._internal import durable
+from tfrl._internal.sealed_folder import DamageError
 from tfrl.replay.disk import _saved_folder
-from tfrl.replay.disk.saving import DamageError, load, save
+from tfrl.replay.disk.saving import load, save
 from tfrl.replay.memory import _changes
 from tfrl.replay.memory.numpy_storage import NumpyStorage
 

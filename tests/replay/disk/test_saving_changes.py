@@ -9,7 +9,7 @@ import pytest
 import replay_episodes
 import tensorflow as tf
 
-from tfrl.core import durable
+from tfrl._internal import durable
 from tfrl.replay.data_buffer import DataBuffer
 from tfrl.replay.disk import _saved_parts
 from tfrl.replay.disk.saving import load, save

@@ -4,7 +4,7 @@ import golden_io
 import numpy as np
 import pytest
 
-from tfrl.core import durable
+from tfrl._internal import durable
 from tfrl.summaries.plotting import curves, mean_curve
 
 [GOLDEN] = golden_io.load("alf/plot_tb_curves", symbol="CurvesPlotter")

@@ -10,7 +10,7 @@ import tensorflow as tf
 from fit_examples import BreakOffError, assert_same, break_off_in, weights_of
 
 import tfrl
-from tfrl import agents, command, replay, rl_trainer, summaries, training
+from tfrl import agents, command, replay, rl_trainer, saving, summaries, training
 
 DQN = agents.DQN(hidden_units=(8,))
 PPO = agents.PPO(hidden_units=(8,), minibatch_size=8, normalize_rewards=True)
@@ -74,7 +74,7 @@ def test_a_broken_run_goes_on_as_if_it_had_not_been(tmp_path, run):
     assert list(one) == list(two)
     assert_same(one.values(), two.values())
     assert len(one["epoch"]) == 4
-    steps = training.list_steps(tmp_path / "a")
+    steps = saving.list_steps(tmp_path / "a")
     assert steps == one["env_steps"][1:].tolist()
     assert int(whole.env_steps.numpy()) == steps[-1]
 
@@ -161,7 +161,7 @@ def test_where_nothing_is_played_minibatches_count(tmp_path):
             rows, batch_size=8, epochs=epochs, callbacks=[saved], verbose=0
         )
     assert history.epoch == [1, 2]
-    assert training.list_steps(tmp_path) == [3, 6, 9]
+    assert saving.list_steps(tmp_path) == [3, 6, 9]
     assert rows_of(tmp_path)["env_steps"].tolist() == [3.0, 6.0, 9.0]
     with rl_trainer.open_run(tmp_path, 6) as opened:
         acted = opened.policy.act(np.zeros([2, 4], np.float32))
@@ -188,7 +188,7 @@ def test_a_model_of_an_agent_that_was_made_before(tmp_path):
     model.compile()
     model.fit(data, callbacks=[training.RunCheckpoint(tmp_path)], verbose=0)
     assert not (tmp_path / "run.json").exists()
-    assert training.list_steps(tmp_path) == [1]
+    assert saving.list_steps(tmp_path) == [1]
 
 
 def test_other_hyper_parameters(tmp_path):
@@ -217,15 +217,15 @@ def test_runs_of_others(tmp_path):
         trainer.run(quiet=True)
     envs = make_envs()
     model = model_of(config, envs)
-    kept = training.Checkpointer(folder, learner=model.agent)
+    kept = saving.Checkpointer(folder, learner=model.agent)
     assert kept.has_checkpoint() and kept.has_checkpoint("best")
     assert [kept.load(), kept.load("best"), kept.load(8)] == [8, 8, 8]
     assert_same(tf.nest.flatten(kept["learner"]), tf.nest.flatten(trainer.agent))
     assert not kept.has_checkpoint(7)
     with pytest.raises(ValueError, match="of another agent or shape"):
-        training.Checkpointer(folder, learner=model.agent.policy).load()
+        saving.Checkpointer(folder, learner=model.agent.policy).load()
     with pytest.raises(ValueError, match="`kwargs` expected the agent alone"):
-        training.Checkpointer(folder, a=model.agent, b=tf.Variable(0.0)).load()
+        saving.Checkpointer(folder, a=model.agent, b=tf.Variable(0.0)).load()
     with pytest.raises(ValueError, match="a run; load all of it"):
         kept.load(including_optimizer=False)
     rollouts = training.Rollouts(envs, n_steps=4)
@@ -253,7 +253,7 @@ def test_a_trainer_does_not_take_it(tmp_path):
 
 def test_a_checkpointer_reads_it(tmp_path):
     model = run_ppo(tmp_path)
-    kept = training.Checkpointer(
+    kept = saving.Checkpointer(
         tmp_path, agent=model_of(PPO, make_envs(), n_envs=2).agent
     )
     assert kept.load() == 4 * 4 * 16

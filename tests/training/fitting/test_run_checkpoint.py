@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import replay, training
+from tfrl import replay, saving, training
 
 OLD = pathlib.Path(__file__).parents[2] / "golden" / "old_runs"
 
@@ -102,7 +102,7 @@ def test_a_run_that_is_done_stays_as_it_is(tmp_path):
     examples.assert_same(examples.weights_of(first), examples.weights_of(again))
     longer, history, _ = run_q(tmp_path, 4)
     assert history.epoch == [2, 3]
-    assert training.list_steps(tmp_path) == [3, 4]
+    assert saving.list_steps(tmp_path) == [3, 4]
     parts = sorted(path.name for path in (tmp_path / "parts").glob("*-*"))
     assert parts == ["ckpt-3", "ckpt-4"]
 
@@ -112,7 +112,7 @@ def test_saves_at_intervals_and_at_the_end(tmp_path):
     checkpoint = training.RunCheckpoint(tmp_path, every_epochs=2)
     options = {"callbacks": [checkpoint], "verbose": 0, "epochs": 5}
     model.fit(examples.data(8, 4), **options)
-    assert training.list_steps(tmp_path) == [2, 4, 5]
+    assert saving.list_steps(tmp_path) == [2, 4, 5]
     stopped = training.RunCheckpoint(tmp_path / "stopped", every_epochs=10)
 
     def stop(epoch, logs):
@@ -120,7 +120,7 @@ def test_saves_at_intervals_and_at_the_end(tmp_path):
 
     options["callbacks"] = [keras.callbacks.LambdaCallback(on_epoch_end=stop), stopped]
     model.fit(examples.data(8, 4), **options)
-    assert training.list_steps(tmp_path / "stopped") == [3]
+    assert saving.list_steps(tmp_path / "stopped") == [3]
 
 
 VICTIM = """
@@ -156,7 +156,7 @@ def test_killed_at_any_moment(tmp_path, kills):
         victim.send_signal(signal.SIGKILL)
         victim.wait()
         victim.stdout.close()
-    done = training.latest_step(tmp_path)
+    done = saving.latest_step(tmp_path)
     assert done >= 3 * kills
     model, history, _ = run_q(tmp_path, done + 2)
     assert history.epoch == [done, done + 1]
@@ -187,7 +187,7 @@ def test_other_parts_and_models_are_refused(tmp_path):
 
 
 def test_two_runs_in_one_folder(tmp_path):
-    with training.RunLock(tmp_path):
+    with saving.RunLock(tmp_path):
         with pytest.raises(ValueError, match="no other run at work in it"):
             run_q(tmp_path, 1)
 
@@ -218,7 +218,7 @@ def test_damaged_checkpoints(tmp_path):
     (tmp_path / "checkpoints" / "step-2" / "metadata.json").write_bytes(b"{}")
     with pytest.warns(UserWarning, match="step-2 is damaged"):
         assert run_q(tmp_path, 3)[1].epoch == [1, 2]
-    assert training.list_steps(tmp_path) == [2, 3]
+    assert saving.list_steps(tmp_path) == [2, 3]
 
 
 def fitted(folder, epochs=1, **parts):

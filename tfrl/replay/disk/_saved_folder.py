@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from tfrl.core import durable, regular_files
+from tfrl._internal import durable, regular_files, sealed_folder
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -170,12 +170,8 @@ def read_segment(where: str, folder: pathlib.Path, segment: Segment) -> bytes:
     return data
 
 
-class DamageError(ValueError):
-    """Says that a file is not as it was written."""
-
-
-def _damage(where: str, path: pathlib.Path, trouble: str) -> DamageError:
-    return DamageError(
+def _damage(where: str, path: pathlib.Path, trouble: str) -> sealed_folder.DamageError:
+    return sealed_folder.DamageError(
         f"`{where}`: `folder` expected files as they were written; got {path}, which "
         f"{trouble}; restore it from a copy, or use another folder"
     )

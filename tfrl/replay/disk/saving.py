@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import durable
+from tfrl._internal import durable
 from tfrl.replay import _indices
 from tfrl.replay.disk import _saved_folder, _saved_parts
 from tfrl.replay.memory import _changes
 
 _READERS, _WRITERS = 2, 3
 # Of the errors of `load`, that with which an older copy may help.
-DamageError = _saved_folder.DamageError
 
 
 def save(

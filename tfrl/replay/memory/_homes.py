@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl.core import durable, file_locks, regular_files
+from tfrl._internal import durable, file_locks, regular_files
 from tfrl.replay.memory import _changes, _row_layout
 
 _HEADER = "storage.json"

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import durable
+from tfrl._internal import durable
 from tfrl.replay.memory import _changes, _homes, _row_layout, _rows
 
 

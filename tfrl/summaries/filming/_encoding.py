@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl._internal import checks, optional
-from tfrl.core import durable
+from tfrl._internal import checks, durable, optional
 
 _MOST_FRAMES_PER_SEC = 100.0  # what the hundredths of a second of a GIF can say
 _CONSTANT_RATE_FACTOR = "20"  # of 0 (nothing lost) to 51: lines of drawings stay sharp

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl._internal import checks, optional
-from tfrl.core import durable
+from tfrl._internal import checks, durable, optional
 from tfrl.summaries import run_log
 from tfrl.summaries.plotting import mean_curve
 

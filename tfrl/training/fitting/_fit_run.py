@@ -10,9 +10,9 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from tfrl.environments import vector
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import _metrics, _run_record, cadence
-from tfrl.training.checkpointing import checkpoints
 
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
 

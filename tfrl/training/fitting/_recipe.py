@@ -7,11 +7,11 @@ from typing import Any
 import gymnasium as gym
 import keras
 
+from tfrl._internal import named_arrays
 from tfrl.agents import agent as agents
-from tfrl.training.checkpointing import _named_arrays
-from tfrl.training.configuring import _kept_arguments
+from tfrl.saving import typed_json
+from tfrl.training import _kept_arguments
 from tfrl.training.fitting import _fit_saving
-from tfrl.training.serializing import _typed_json
 
 _WHERE = "AgentModel"
 
@@ -55,21 +55,21 @@ class Recipe:
             _refuse(place, what)
         for what in _marked(kept, "=name", "=partial"):
             _refuse("config", f"the function {what}")
-        found = {"kept": _typed_json.to_json(kept), **network}
+        found = {"kept": typed_json.to_json(kept), **network}
         again = understood(found).made()
         both = [
-            _named_arrays.describe_arrays(_named_arrays.name_arrays(x))
+            named_arrays.describe_arrays(named_arrays.name_arrays(x))
             for x in (agent, again)
         ]
         if both[0] != both[1]:
-            differences = _named_arrays.array_differences(*both)
+            differences = named_arrays.array_differences(*both)
             _refuse("network", f"what makes another agent ({differences})")
         return found
 
 
 def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
     """Returns what `described` wrote down."""
-    kept = _typed_json.from_json(data["kept"])
+    kept = typed_json.from_json(data["kept"])
     for named in _marked(kept, "=call", "=name", "=partial"):
         kind = _kept_arguments.made({"=name": named})
         is_known = isinstance(kind, type) and (

@@ -11,15 +11,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, named_arrays
 from tfrl.agents import agent as agents
 from tfrl.core import records
+from tfrl.exporting import export
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress
 from tfrl.training import _made_agents, _metrics
-from tfrl.training.checkpointing import _named_arrays
 from tfrl.training.collecting import _stored
-from tfrl.training.exporting import export
 from tfrl.training.fitting import _agent_data, _fit_data, _recipe, fit_callbacks
 
 _COUNTS = "env_steps", "iterations"
@@ -98,7 +97,7 @@ class AgentModel(_fit_data.OwnFit):
                 "`AgentModel`: `agent` expected an agent, with `policy` and `update`; "
                 f"got {agent!r:.80}; hyper-parameters are for `AgentModel.create`"
             )
-        leaves = _named_arrays.name_arrays(agent, "agent")
+        leaves = named_arrays.name_arrays(agent, "agent")
         # Agents know their dtypes; a global policy of mixed precision does not.
         super().__init__(**{"dtype": "float32", "autocast": False, **kwargs})
         self._structure: Any = None
@@ -382,7 +381,7 @@ class AgentModel(_fit_data.OwnFit):
         verbose: Any = None,  # noqa: ARG002
         **options: Any,
     ) -> None:
-        """Writes the policy to be served, as `tfrl.training.export_policy` does.
+        """Writes the policy to be served, as `tfrl.exporting.export_policy` does.
 
         Args:
             filepath: folder to create, or a file with the suffix `.tflite`.

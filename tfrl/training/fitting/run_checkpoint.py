@@ -8,15 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
-from tfrl.core import durable
-from tfrl.training.checkpointing import (
-    _checkpointed,
-    _refusals,
-    _sealed_folder,
-    checkpointer,
-    checkpoints,
-)
+from tfrl._internal import checks, durable, refusals, sealed_folder
+from tfrl.replay.disk import saving
+from tfrl.saving import checkpointer, checkpoints
 from tfrl.training.fitting import _fit_run, agent_model
 
 # By `Checkpointer`.
@@ -90,14 +84,14 @@ class RunCheckpoint(keras.callbacks.Callback):
         where = "RunCheckpoint"
         checks.check_whole_number(where, "every_epochs", every_epochs, low=1)
         checks.check_whole_number(where, "keep", keep, low=1)
-        self.directory = _refusals.as_path(where, "directory", directory)
+        self.directory = refusals.as_path(where, "directory", directory)
         if not isinstance(parts, Mapping | None):
             raise TypeError(
                 f"`{where}`: `parts` expected a dictionary; got {parts!r}; give each "
                 "part a name"
             )
         self._parts = {} if parts is None else dict(parts)
-        _refusals.check_texts(where, "parts", list(self._parts))
+        refusals.check_texts(where, "parts", list(self._parts))
         for name in self._parts:
             if not name.isidentifier() or name in _TAKEN:
                 raise ValueError(
@@ -108,7 +102,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         self._held = {n: x for n, x in self._parts.items() if n not in self._stated}
         # Layers may be built later.
         with contextlib.suppress(ValueError):
-            for name in _checkpointed.Parts(where, self._held).immutable:
+            for name in checkpointer.immutable_items(where, self._held):
                 raise TypeError(
                     f"`{where}`: `parts` expected what can be loaded in place; got "
                     f"{type(self._held[name]).__name__} as {name!r}; put it into "
@@ -226,7 +220,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         if "tracked" in metadata:
             self._restore_tracked(metadata["tracked"], step)
         elif self._held and self._checkpointer().load(step) < 0:
-            raise _sealed_folder.DamageError("there are none")
+            raise sealed_folder.DamageError("there are none")
         for name, value in metadata["states"].items():
             part = self._parts[name]
             if isinstance(part, np.random.Generator):
@@ -240,8 +234,9 @@ class RunCheckpoint(keras.callbacks.Callback):
         # Still earlier ones have replays among the others.
         apart = saved.get("replays", [])
         tracked = {n: self._parts[n] for n in saved["names"] if n not in apart}
-        _sealed_folder.compare_files(folder, {"files": saved["digests"]})
-        _sealed_folder.read_replays(folder, {n: self._parts[n] for n in apart})
+        sealed_folder.compare_files(folder, {"files": saved["digests"]})
+        if apart:
+            saving.load(folder / "replay", {n: self._parts[n] for n in apart})
         if tracked:
             status = tf.train.Checkpoint(**tracked).read(str(folder / "parts"))
             status.assert_existing_objects_matched().assert_consumed()

@@ -1,0 +1,132 @@
+"""Tests of `tfrl._internal.sealed_folder`."""
+
+import json
+
+import pytest
+
+from tfrl._internal import sealed_folder
+from tfrl.replay.disk import saving
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "a").write_bytes(b"content")
+    (tmp_path / "inner").mkdir()
+    sealed_folder.seal(tmp_path, "manifest.json", {"step": 3})
+    return tmp_path
+
+
+def test_what_was_sealed_is_read_back(folder):
+    body = sealed_folder.unseal(folder, "manifest.json")
+    sealed_folder.compare_files(folder, body)
+    assert body["step"] == 3 and list(body["files"]) == ["a"]
+
+
+def test_files_of_inner_folders(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "b").write_bytes(b"content")
+    (tmp_path / "a").write_bytes(b"")
+    sealed_folder.seal(tmp_path, "manifest.json", {}, ["inner/b"])
+    body = sealed_folder.unseal(tmp_path, "manifest.json")
+    assert list(body["files"]) == ["a", "inner/b"]
+    sealed_folder.compare_files(tmp_path, body)
+    (tmp_path / "inner" / "b").unlink()
+    with pytest.raises(sealed_folder.DamageError, match="inner/b cannot be read"):
+        sealed_folder.compare_files(tmp_path, body)
+
+
+@pytest.mark.parametrize("data", [b"contenT", b"", b"content "])
+def test_changed_files_are_found(folder, data):
+    (folder / "a").write_bytes(data)
+    body = sealed_folder.unseal(folder, "manifest.json")
+    with pytest.raises(sealed_folder.DamageError, match="a is not as it was written"):
+        sealed_folder.compare_files(folder, body)
+
+
+def test_missing_files_are_found(folder):
+    (folder / "a").unlink()
+    body = sealed_folder.unseal(folder, "manifest.json")
+    with pytest.raises(sealed_folder.DamageError, match="a cannot be read"):
+        sealed_folder.compare_files(folder, body)
+
+
+def test_a_changed_manifest_is_found(folder):
+    path = folder / "manifest.json"
+    whole = json.loads(path.read_text())
+    whole["manifest"]["step"] = 4
+    path.write_text(json.dumps(whole))
+    with pytest.raises(sealed_folder.DamageError, match="not as it was written"):
+        sealed_folder.unseal(folder, "manifest.json")
+    path.unlink()
+    with pytest.raises(sealed_folder.DamageError, match="cannot be read"):
+        sealed_folder.unseal(folder, "manifest.json")
+
+
+FOLDERS = sealed_folder.StepFolders("ckpt-", "structure.json", {2: {"step": int}})
+
+
+def written(folder, step, score=None):
+    def write(path, before):
+        assert before is None or before.name != path.name
+        (path / "a").write_bytes(b"content")
+        return {"score": score}, ()
+
+    return FOLDERS.save("test", folder, step, None, {}, write)
+
+
+def used(*paths):
+    found = []
+    FOLDERS.use("test", paths, lambda path, body: found.append(body))
+    return found
+
+
+def test_steps_are_sorted_as_numbers(tmp_path):
+    for step in (9, 20, 100):
+        written(tmp_path, step)
+    (tmp_path / "ckpt-007").mkdir()
+    (tmp_path / ".writing-ckpt-8").mkdir()
+    assert FOLDERS.steps(tmp_path) == [9, 20, 100]
+    with pytest.raises(ValueError, match="expected a step after 100, .*; got 21;"):
+        written(tmp_path, 21)
+
+
+def test_best_has_the_highest_score_and_of_equals_the_newest(tmp_path):
+    for step, score in [(1, 2.0), (2, 2.0), (3, None), (4, -5.0), (10, 9.0)]:
+        written(tmp_path, step, score)
+    (tmp_path / "ckpt-10" / "structure.json").write_bytes(b"{}")
+    assert FOLDERS.best(tmp_path) == 2
+
+
+def test_written_is_used(tmp_path):
+    (body,) = used(written(tmp_path, 3, 0.5))
+    assert (body["step"], body["score"], list(body["files"])) == (3, 0.5, ["a"])
+
+
+def test_formats_of_later_versions_are_refused(tmp_path):
+    sealed_folder.seal(tmp_path, "structure.json", {"format": 3})
+    with pytest.raises(ValueError, match="`test`: .* format 2; got format 3"):
+        used(tmp_path)
+
+
+def test_only_damaged_ones_are_an_error(tmp_path):
+    paths = [written(tmp_path, step) for step in (1, 2)]
+    for path in paths:
+        (path / "structure.json").write_bytes(b"{}")
+    with (
+        pytest.warns(UserWarning, match="ckpt-[12] is damaged"),
+        pytest.raises(ValueError, match="got only damaged ones"),
+    ):
+        used(*paths)
+    with pytest.raises(ValueError, match="got .*ckpt-1, damaged .*; take another"):
+        used(paths[0])
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("no"), saving.DamageError("no"), sealed_folder.DamageError("no")]
+)
+def test_what_cannot_be_read_is_damaged(tmp_path, error):
+    def read(path, body):
+        raise error
+
+    with pytest.raises(ValueError, match=r"got .*ckpt-1, damaged \(no\)"):
+        FOLDERS.use("test", [written(tmp_path, 1)], read)

@@ -1,0 +1,235 @@
+"""Tests of `tfrl.saving.serialization`."""
+
+import os
+import pathlib
+import pickle
+import threading
+
+import cloudpickle
+import golden_io
+import keras
+import lz4.frame
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.saving import serialization
+
+GOLDEN = [
+    case
+    for case in golden_io.load("coax/misc")
+    if case["symbol"] in ("coax.utils.dumps", "coax.utils.loads")
+]
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=golden_io.ids(GOLDEN))
+def test_golden(case):
+    if case["symbol"].endswith("dumps"):
+        data = serialization.dumps(case["inputs"]["obj"])
+        assert data[:4] == case["outputs"]["magic"]
+        assert serialization.loads(data) == case["outputs"]["roundtrip"]
+    else:
+        assert isinstance(case["outputs"]["result"], golden_io.Raised)
+        with pytest.raises(ValueError, match="it begins with b'abc'"):
+            serialization.loads(*case["inputs"]["args"])
+
+
+def test_golden_is_complete():
+    assert len(GOLDEN) == 2
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_references_are_kept_within_one_object(trusted, tmp_path):
+    a = [13]
+    b = {"a": a}
+    if trusted:
+        b["function"] = lambda x: x
+    serialization.dump((a, b), tmp_path / "ab.pkl.lz4", trusted=trusted)
+    a_new, b_new = serialization.load(tmp_path / "ab.pkl.lz4", trusted=trusted)
+    b_new["a"].append(7)
+    assert a_new == b_new["a"] == [13, 7]
+    serialization.dump(a, tmp_path / "a.pkl.lz4")
+    assert serialization.load(tmp_path / "a.pkl.lz4") == [13]
+
+
+def test_what_is_safe_is_written_safe_even_if_trusted():
+    data = serialization.dumps([1, np.ones(2)], trusted=True)
+    assert data == serialization.dumps([1, np.ones(2)])
+    assert serialization.loads(data, trusted=True)[1].tolist() == [1, 1]
+
+
+def test_the_rest_needs_trust_on_both_sides():
+    with pytest.raises(TypeError, match=r"`obj\['f'\]` is of function.*trusted=True"):
+        serialization.dumps({"f": lambda x: x + 1})
+    data = serialization.dumps({"f": lambda x: x + 1}, trusted=True)
+    with pytest.raises(ValueError, match="got bytes, which is a pickle.*trusted=True"):
+        serialization.loads(data)
+    assert serialization.loads(data, trusted=True)["f"](1) == 2
+
+
+def test_frames_of_pickles_by_others_need_trust(tmp_path):
+    path = tmp_path / "old.pkl.lz4"
+    path.write_bytes(lz4.frame.compress(cloudpickle.dumps({"a": [1, 2]})))
+    with pytest.raises(ValueError, match="old.pkl.lz4', which is a pickle"):
+        serialization.load(path)
+    assert serialization.load(path, trusted=True) == {"a": [1, 2]}
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_a_trusted_model_comes_back_with_its_weights():
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    copy = serialization.loads(serialization.dumps(model, trusted=True), trusted=True)
+    np.testing.assert_array_equal(copy.get_weights()[0], model.get_weights()[0])
+
+
+def test_what_cannot_be_pickled_is_said():
+    with pytest.raises(TypeError, match="`dumps`: `obj` expected something that can"):
+        serialization.dumps([threading.Lock()], trusted=True)
+
+
+def test_trusted_pickles_that_fail_name_the_file(tmp_path):
+    path = tmp_path / "broken"
+    path.write_bytes(lz4.frame.compress(b"\x80\x05cno_such_module\nname\n."))
+    with pytest.raises(ValueError, match="broken', in which.*No module named 'no_su"):
+        serialization.load(path, trusted=True)
+
+
+def test_files_are_written_into_new_folders(tmp_path):
+    path = tmp_path / "new" / "folder" / "a.lz4"
+    serialization.dump({"x": tf.constant([1, 2])}, str(path))
+    assert serialization.load(str(path))["x"].numpy().tolist() == [1, 2]
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.lz4"]
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "rename"])
+def test_a_failed_dump_leaves_the_old_content(step, tmp_path, monkeypatch):
+    path = tmp_path / "a.lz4"
+    serialization.dump("old", path)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    target = pathlib.Path if step == "write_bytes" else os
+    monkeypatch.setattr(target, step, fail)
+    with pytest.raises(OSError, match="`dump`: `filepath`.*No space left.*a.lz4"):
+        serialization.dump("new", path)
+    monkeypatch.undo()
+    assert serialization.load(path) == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.lz4"]
+
+
+def test_an_object_of_another_kind_leaves_the_old_content(tmp_path):
+    serialization.dump("old", tmp_path / "a.lz4")
+    with pytest.raises(TypeError, match="`dump`: `obj` expected data and registered"):
+        serialization.dump([print, object()], tmp_path / "a.lz4")
+    assert serialization.load(tmp_path / "a.lz4") == "old"
+
+
+def test_objects_of_a_shape_that_cannot_be_read_are_not_written(tmp_path):
+    value = ()
+    for _ in range(2000):
+        value = (value,)
+    with pytest.raises(ValueError, match="`dump`: in `obj` at most 1000 tuples"):
+        serialization.dump(value, tmp_path / "a.lz4")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["folder", "pipe"])
+def test_what_is_no_file_is_refused(name, tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(
+        ValueError, match=rf"`load`: `filepath`.*{name}', which is none"
+    ):
+        serialization.load(tmp_path / name)
+
+
+def test_a_missing_file_and_an_unwritable_path_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing.lz4"):
+        serialization.load(tmp_path / "missing.lz4")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="`dump`: `filepath` expected.*file/a.lz4"):
+        serialization.dump(1, tmp_path / "file" / "a.lz4")
+
+
+def test_memory_is_limited_by_default_and_on_demand():
+    data = serialization.dumps(np.zeros(10**6))
+    assert serialization.loads(data, max_bytes=10**7).sum() == 0
+    with pytest.raises(ValueError, match="800.* bytes of memory.*`max_bytes` 1000000"):
+        serialization.loads(data, max_bytes=10**6)
+    with pytest.raises(ValueError, match="more than `max_bytes` 1000000"):
+        serialization.loads(
+            serialization.dumps([b"", pickle, "a" * 10**7][::2]), max_bytes=10**6
+        )
+    trusted = serialization.dumps([print, bytes(10**6)], trusted=True)
+    with pytest.raises(ValueError, match="more than `max_bytes` 100000"):
+        serialization.loads(trusted, trusted=True, max_bytes=10**5)
+
+
+@pytest.mark.parametrize("value", ["text", None, 3])
+def test_loads_takes_bytes(value):
+    with pytest.raises(TypeError, match="`loads`: `s` expected bytes; got"):
+        serialization.loads(value)
+
+
+def test_bad_limits_are_refused():
+    data = serialization.dumps(1)
+    with pytest.raises(TypeError, match="`loads`: `max_bytes` expected an int"):
+        serialization.loads(data, max_bytes=1.5)
+    with pytest.raises(ValueError, match="`loads`: `max_bytes` expected an int"):
+        serialization.loads(data, max_bytes=-1)
+    assert serialization.loads(bytearray(data)) == serialization.loads(memoryview(data))
+
+
+@pytest.mark.parametrize("call", ["dump", "load"])
+@pytest.mark.parametrize("path", ["", ".", "/", "a\0b", "gs://bucket/a", 3, None, b"a"])
+def test_other_paths_are_refused(call, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ([1], path) if call == "dump" else (path,)
+    error = TypeError if not isinstance(path, str) else ValueError
+    with pytest.raises(error, match=f"`{call}`: `filepath` expected a "):
+        getattr(serialization, call)(*arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("trusted", ["no", "False", 1, None])
+def test_trust_is_true_or_false(trusted):
+    data = serialization.dumps(print, trusted=True)
+    with pytest.raises(TypeError, match="`loads`: `trusted` expected True or False"):
+        serialization.loads(data, trusted=trusted)
+    with pytest.raises(TypeError, match="`dumps`: `trusted` expected True or False"):
+        serialization.dumps(print, trusted=trusted)
+
+
+def test_any_memory_of_bytes_is_read():
+    apart = bytes(x for byte in serialization.dumps([1]) for x in (byte, 0))
+    assert serialization.loads(memoryview(apart)[::2]) == [1]
+
+
+@keras.saving.register_keras_serializable(package="serialization_tests")
+class Failing:
+    def get_config(self):
+        raise RuntimeError("no configuration today")
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+class Untellable:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+def test_what_an_object_raises_is_told_with_its_place():
+    with pytest.raises(TypeError, match=r"`obj\['a'\]`: no configuration today"):
+        serialization.dumps({"a": Failing()})
+    data = serialization.dumps({"a": Failing()}, trusted=True)
+    assert type(serialization.loads(data, trusted=True)["a"]) is Failing
+    key = ()
+    for _ in range(900):
+        key = (key,)
+    with pytest.raises(TypeError, match=r"`obj\[\(+\.\.\..* is of builtin"):
+        serialization.dumps({key: print})
+    with pytest.raises(TypeError, match=r"`obj\[\(<Untellable.* is of Untellable"):
+        serialization.dumps({(Untellable(),): 1})

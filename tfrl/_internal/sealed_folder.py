@@ -1,0 +1,309 @@
+"""Folders of checkpoints, one for each step, whose files are known by their digests.
+
+A folder is filled under another name, sealed by a manifest that holds the SHA-256 of
+its files, flushed to disk and then renamed (`durable`). So a process killed at any
+moment leaves the steps that were complete before. `StepFolders` is what checkpoints of
+runs and of objects have in common.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import pathlib
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfrl._internal import durable, regular_files
+
+
+class DamageError(ValueError):
+    """Says what of a saved folder is not as it was written."""
+
+
+# What a folder that was read in part raises if the disk did not keep it.
+DAMAGE = (DamageError, OSError)
+
+
+def _digests(folder: pathlib.Path, inner: Sequence[str]) -> dict[str, str]:
+    """Computes the SHA-256 of the files of a folder, and of some in its folders."""
+    names = [path.name for path in sorted(folder.iterdir()) if path.is_file()]
+    return {name: _digest(folder / name) for name in (*names, *inner)}
+
+
+def seal(
+    folder: pathlib.Path,
+    manifest: str,
+    body: Mapping[str, Any],
+    inner: Sequence[str] = (),
+) -> None:
+    """Writes a folder's manifest: `body`, and the digests of its files.
+
+    Args:
+        folder: with its files, the manifest not yet among them.
+        manifest: name of the manifest.
+        body: what else it holds, of the types that JSON has.
+        inner: files in folders of the folder that count too, such as "folder/file".
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a").write_bytes(b"content")
+        >>> seal(folder, "manifest.json", {"step": 1})
+        >>> body = unseal(folder, "manifest.json")
+        >>> compare_files(folder, body)
+        >>> body["step"], list(body["files"])
+        (1, ['a'])
+    """
+    data = durable.sealed({**body, "files": _digests(folder, inner)})
+    (folder / manifest).write_bytes(data)
+
+
+def unseal(
+    folder: pathlib.Path, manifest: str, likes: Mapping[int, Any] | None = None
+) -> dict[str, Any]:
+    """Reads the manifest that `seal` wrote, not the files.
+
+    Args:
+        folder: the folder.
+        manifest: name of the manifest.
+        likes: by the number of a format what a body of it looks like, as for
+            `durable.unsealed`; the body has the number then.
+
+    Returns:
+        The body, with "files".
+
+    Raises:
+        DamageError: if it is not there or not as it was written.
+
+    Example:
+        >>> unseal(pathlib.Path("no/such"), "manifest.json")
+        Traceback (most recent call last):
+        ...
+        tfrl...DamageError: manifest.json cannot be read
+    """
+    try:
+        data = regular_files.read_file(folder / manifest)
+        body: dict[str, Any] = durable.unsealed(data, {"files": {str: str}})
+        if likes is not None:
+            durable.unsealed(data, {"format": int})
+            durable.unsealed(data, likes.get(body["format"]))
+        return body
+    except OSError as error:
+        raise DamageError(f"{manifest} cannot be read") from error
+    except ValueError as error:
+        raise DamageError(f"{manifest} is not as it was written") from error
+
+
+def compare_files(folder: pathlib.Path, body: Mapping[str, Any]) -> None:
+    """Compares every file with the manifest.
+
+    Args:
+        folder: the folder.
+        body: what `unseal` returned.
+
+    Raises:
+        DamageError: if a file is missing or not as it was written.
+
+    Example:
+        >>> compare_files(pathlib.Path("no/such"), {"files": {"a": ""}})
+        Traceback (most recent call last):
+        ...
+        tfrl._internal.sealed_folder.DamageError: a cannot be read
+    """
+    for name, digest in body["files"].items():
+        if pathlib.PurePath(name).is_absolute() or ".." in pathlib.PurePath(name).parts:
+            raise DamageError(f"{name} is no file of the folder")
+        try:
+            intact = _digest(folder / name) == digest
+        except (OSError, ValueError) as error:
+            raise DamageError(f"{name} cannot be read") from error
+        if not intact:
+            raise DamageError(f"{name} is not as it was written")
+
+
+def _digest(path: pathlib.Path) -> str:
+    with regular_files.open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class StepFolders:
+    """Checkpoints of one kind, each a folder that has its step in the name.
+
+    Attributes:
+        prefix: of the names of folders, before the step.
+        manifest: name of the file that seals a folder.
+        likes: by the number of a format what its manifests look like, as for
+            `durable.unsealed`; the last one is written.
+
+    Example:
+        >>> StepFolders("step-", "manifest.json", {1: {}}).steps(pathlib.Path("no"))
+        []
+    """
+
+    prefix: str
+    manifest: str
+    likes: Mapping[int, Any]
+
+    def path(self, folder: pathlib.Path, step: int) -> pathlib.Path:
+        """Returns the folder of a step in the folder of all."""
+        return folder / f"{self.prefix}{step}"
+
+    def steps(self, folder: pathlib.Path) -> list[int]:
+        """Lists the steps in a folder, ascending; it need not exist."""
+        entries = folder.iterdir() if folder.is_dir() else ()
+        found = map(self._step_of, entries)
+        return sorted(step for step in found if step is not None)
+
+    def best(self, folder: pathlib.Path) -> int | None:
+        """Returns the step of the highest score, of equals the newest, if any has."""
+        scores = []
+        for step in self.steps(folder):
+            with contextlib.suppress(DamageError):
+                body = unseal(self.path(folder, step), self.manifest, self.likes)
+                if body.get("score") is not None:
+                    scores.append((body["score"], step))
+        return max(scores)[1] if scores else None
+
+    def checked(self, where: str, path: pathlib.Path) -> dict[str, Any]:
+        """Reads the manifest of a step and compares every file with it.
+
+        Those of buffers are compared by `read_replays`.
+
+        Args:
+            where: name of the function that asks.
+            path: of the step.
+
+        Returns:
+            What `write` of `save` returned, with "step" and "format".
+
+        Raises:
+            DamageError: if it is not as it was written.
+            ValueError: if it is of another version.
+        """
+        body = unseal(path, self.manifest, self.likes)
+        if body["format"] not in self.likes:
+            raise ValueError(
+                f"`{where}`: expected checkpoints of format {max(self.likes)}; got "
+                f"format {body['format']} in {path}; use the tfrl that wrote it"
+            )
+        if self._step_of(path) not in (None, body["step"]):
+            raise DamageError(f"it holds step {body['step']}")
+        compare_files(path, body)
+        return body
+
+    def use(
+        self,
+        where: str,
+        paths: Sequence[pathlib.Path],
+        read: Callable[[pathlib.Path, dict[str, Any]], None],
+    ) -> dict[str, Any]:
+        """Passes the first step that is not damaged to a function.
+
+        Args:
+            where: name of the function that asks.
+            paths: of steps, at least one.
+            read: takes one of them and what `checked` returned.
+
+        Returns:
+            What `checked` returned of it.
+
+        Raises:
+            ValueError: if all are damaged, or one is of another version.
+        """
+        for path in paths:
+            try:
+                body = self.checked(where, path)
+                read(path, body)
+            except DAMAGE as damage:
+                if len(paths) == 1:
+                    raise ValueError(
+                        f"`{where}`: expected an undamaged checkpoint; got {path}, "
+                        f"damaged ({damage}); take another one"
+                    ) from damage
+                warnings.warn(
+                    f"`{where}`: {path} is damaged ({damage}); trying an older one",
+                    stacklevel=3,
+                )
+            else:
+                return body
+        raise ValueError(
+            f"`{where}`: expected an undamaged checkpoint; got only damaged ones in "
+            f"{paths[0].parent}"
+        )
+
+    def save(
+        self,
+        where: str,
+        folder: pathlib.Path,
+        step: int,
+        keep: int | None,
+        damaged: Mapping[pathlib.Path, str] | None,
+        write: Callable[[pathlib.Path, pathlib.Path | None], tuple[Any, Sequence[str]]],
+    ) -> pathlib.Path:
+        """Saves a step; then removes the oldest, but the best.
+
+        Args:
+            where: name of the function that asks.
+            folder: of all steps.
+            step: greater than those in the folder.
+            keep: how many of the newest stay; None for all.
+            damaged: what is wrong with later steps, which are removed then; None to
+                look at them.
+            write: fills a folder; takes it, and that of the step before, if any;
+                returns the body of the manifest and `inner` of `seal`.
+
+        Returns:
+            The folder of the step.
+
+        Raises:
+            ValueError: if there is a later step.
+        """
+        with durable.shared_folder(folder):
+            self._make_newest(where, folder, step, damaged)
+            before = [self.path(folder, old) for old in self.steps(folder)[-1:]]
+            path = self.path(folder, step)
+            with durable.new_folder(path) as temporary:
+                body, inner = write(temporary, before[0] if before else None)
+                body = {"format": max(self.likes), "step": step, **body}
+                seal(temporary, self.manifest, body, inner)
+            if keep is not None:
+                best = self.best(folder) if "score" in body else None
+                for old in self.steps(folder)[:-keep]:
+                    if old != best:
+                        durable.remove_folder(self.path(folder, old))
+        return path
+
+    def _make_newest(
+        self,
+        where: str,
+        folder: pathlib.Path,
+        step: int,
+        damaged: Mapping[pathlib.Path, str] | None,
+    ) -> None:
+        """Makes sure that no step as late as `step` is in the way."""
+        for late in [old for old in reversed(self.steps(folder)) if old >= step]:
+            path = self.path(folder, late)
+            found: object = None if damaged is None else damaged.get(path)
+            if damaged is None:
+                try:
+                    self.checked(where, path)
+                except DamageError as damage:
+                    found = damage
+            if found is None:
+                raise ValueError(
+                    f"`{where}`: expected a step after {late}, which is in {folder}; "
+                    f"got {step}; remove that one first, or choose another folder"
+                )
+            warnings.warn(
+                f"`{where}`: {path} is damaged ({found}) and not older than step "
+                f"{step}; removing it",
+                stacklevel=4,
+            )
+            durable.remove_folder(path)
+
+    def _step_of(self, path: pathlib.Path) -> int | None:
+        match = re.fullmatch(f"{self.prefix}(0|[1-9][0-9]*)", path.name)
+        return int(match[1]) if match else None

@@ -1,0 +1,77 @@
+"""Configurations by gin: reading, checking and recording them, copies of the source.
+
+What they configure is elsewhere: trainers in `tfrl.training`, algorithms in
+`tfrl.agents`; the command that reads them is `tfrl.rl_trainer`.
+"""
+
+from tfrl.configuring.config_files import (
+    abs_path,
+    copy_gin_configs,
+    get_conf_file,
+    get_gin_file,
+    parse_conf_file,
+    read_conf_file,
+    write_config,
+    write_gin_configs,
+)
+from tfrl.configuring.configs import (
+    check_all_used,
+    clear,
+    compute_summary_or_eval_interval,
+    configured,
+    get_gin_config_strs,
+    inoperative_config_str,
+    operative,
+    parse,
+    register,
+    summarize_config,
+    summarize_gin_config,
+    write,
+)
+from tfrl.configuring.gin_calls import bound_call, imported_modules, written_call
+from tfrl.configuring.snapshots import (
+    generate_snapshot,
+    get_diff,
+    get_revision,
+    get_snapshot_env_vars,
+    is_inside_docker_container,
+    is_repo_root,
+    package_root,
+    snapshot_repo_roots,
+    unzip_snapshot,
+)
+
+__all__ = [
+    "abs_path",
+    "bound_call",
+    "check_all_used",
+    "clear",
+    "compute_summary_or_eval_interval",
+    "configured",
+    "copy_gin_configs",
+    "generate_snapshot",
+    "get_conf_file",
+    "get_diff",
+    "get_gin_config_strs",
+    "get_gin_file",
+    "get_revision",
+    "get_snapshot_env_vars",
+    "imported_modules",
+    "inoperative_config_str",
+    "is_inside_docker_container",
+    "is_repo_root",
+    "operative",
+    "package_root",
+    "parse",
+    "parse_conf_file",
+    "read_conf_file",
+    "register",
+    "snapshot_repo_roots",
+    "summarize_config",
+    "summarize_gin_config",
+    "unzip_snapshot",
+    "write",
+    "write_config",
+    "write_gin_configs",
+    "written_call",
+]

@@ -1,0 +1,320 @@
+"""What an exported model said when it was made, kept inside it to be said again."""
+
+import contextlib
+import hashlib
+import pathlib
+import platform
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfrl.core import specs
+from tfrl.saving import typed_json
+
+_FORMAT = 1
+_MEMBER = "tfrl_golden.json"
+_ROWS, _STEPS = 8, 5
+_MOST_BYTES = 1 << 28
+
+
+def example(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
+    """Returns an array within a spec, its first free axis 8 long and the others 5.
+
+    Args:
+        spec: of numbers, bounded or not.
+        rng: what draws.
+
+    Returns:
+        The array. Without bounds, or between wide ones, floats are standard normal
+        and integers 0 or 1; the first row has the numbers nearest to 0.
+
+    Example:
+        >>> spec = specs.BoundedTensorSpec([None, 2], tf.int64, 3, 4)
+        >>> array = example(spec, np.random.default_rng(0))
+        >>> array.shape, array.min(), array.max()
+        ((8, 2), np.int64(3), np.int64(4))
+    """
+    shape = [
+        (_ROWS, _STEPS)[axis > 0] if size is None else size
+        for axis, size in enumerate(spec.shape)
+    ]
+    is_float, dtype = spec.dtype.is_floating, spec.dtype.as_numpy_dtype
+    low: Any = -np.inf if is_float else 0
+    high: Any = np.inf if is_float else 1
+    if isinstance(spec, specs.BoundedTensorSpec):
+        low, high = spec.minimum, spec.maximum
+    if not is_float:
+        first, last = (np.asarray(x).astype(object) for x in (low, high))
+        counts = np.asarray(np.minimum(last - first, 1000), np.int64) + 1
+        drawn = first + rng.integers(0, np.broadcast_to(counts, shape))
+        return np.asarray(drawn).astype(dtype)
+    low, high = (np.broadcast_to(x, shape).astype(np.float64) for x in (low, high))
+    with np.errstate(all="ignore"):
+        uniform = low + (high - low) * rng.random(shape)
+        drawn = np.where(high - low < 1e3, uniform, rng.standard_normal(shape))
+    if spec.shape.rank and spec.shape[0] is None:
+        drawn[0] = 0.0
+    return np.clip(drawn, low, high).astype(dtype)
+
+
+def examples(
+    where: str,
+    specifications: Mapping[str, tf.TensorSpec],
+    given: Mapping[str, Any] | None,
+) -> dict[str, np.ndarray]:
+    """Returns what to call a function with: `given`, or drawn within its specs.
+
+    Args:
+        where: name of the function that exports.
+        specifications: by the names of the inputs.
+        given: arrays by name, or None.
+
+    Returns:
+        Arrays by name.
+
+    Raises:
+        ValueError: if names or shapes of `given` are others than those of the specs.
+
+    Example:
+        >>> list(examples("export", {"seed": tf.TensorSpec([2], tf.int32)}, None))
+        ['seed']
+    """
+    if given is None:
+        rng = np.random.default_rng(0)
+        return {name: example(spec, rng) for name, spec in specifications.items()}
+    if set(given) != set(specifications):
+        raise ValueError(
+            f"`{where}`: `examples` expected an array for each of "
+            f"{sorted(specifications)}; got {sorted(given)}; give all, or none"
+        )
+    arrays = {}
+    for name, spec in specifications.items():
+        arrays[name] = np.asarray(given[name], spec.dtype.as_numpy_dtype)
+        if not spec.shape.is_compatible_with(arrays[name].shape):
+            raise ValueError(
+                f"`{where}`: `examples` expected shape {spec.shape} of {name!r}; got "
+                f"{list(arrays[name].shape)}; reshape it"
+            )
+    return arrays
+
+
+def answers(
+    function: Callable[..., Any], inputs: Mapping[str, Any], variables: Sequence[Any]
+) -> dict[str, np.ndarray]:
+    """Returns what a function says, and puts back the variables it changed.
+
+    Args:
+        function: from named tensors to named tensors.
+        inputs: nests of arrays by name.
+        variables: those that it may change.
+
+    Returns:
+        The outputs by name.
+
+    Example:
+        >>> count = tf.Variable(1.0)
+        >>> answers(lambda x: {"y": count.assign_add(x)}, {"x": np.float32(2)}, [count])
+        {'y': array(3., dtype=float32)}
+        >>> float(count)
+        1.0
+    """
+    before = [np.array(variable.numpy()) for variable in variables]
+    try:
+        outputs = function(**tf.nest.map_structure(tf.constant, dict(inputs)))
+        return {
+            name: np.array(tf.convert_to_tensor(value).numpy())
+            for name, value in outputs.items()
+        }
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            if variable.numpy().tobytes() != value.tobytes():
+                variable.assign(value)
+
+
+def recorded(
+    where: str,
+    name: str,
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    variables: Sequence[Any],
+) -> dict[str, Any]:
+    """Returns what is kept of an endpoint: golden inputs and outputs.
+
+    Args:
+        where: name of the function that exports.
+        name: of the endpoint.
+        function: as of `answers`.
+        given: as of `answers`.
+        variables: as of `answers`.
+
+    Raises:
+        ValueError: if it cannot answer, or by NaN alone.
+
+    Example:
+        >>> given = {"x": np.float32(2)}
+        >>> recorded("export", "call", lambda x: {"y": 2 * x}, given, [])["outputs"]
+        {'y': array(4., dtype=float32)}
+    """
+    fault = f"`{where}`: `examples` expected inputs"
+    try:
+        outputs = answers(function, given, variables)
+    except tf.errors.OpError as error:
+        # The last lines of the message tell what happened, and in which node.
+        lines = error.message.split("\t [[")[0].split("\n\n")
+        raise ValueError(
+            f"{fault} that endpoint {name!r} can answer; got "
+            f"{' '.join(lines[-1].split())[:300]}; give others, and look whether all "
+            "weights are finite"
+        ) from error
+    for output, value in outputs.items():
+        if value.size and np.all(value != value):
+            raise ValueError(
+                f"{fault} to which endpoint {name!r} has an answer; got NaN alone as "
+                f"{output!r}; give others"
+            )
+    return {"inputs": given, "outputs": outputs}
+
+
+def write(
+    path: pathlib.Path, goldens: Mapping[str, Mapping[str, Any]], tolerance: float
+) -> None:
+    """Puts inputs and outputs into an exported model, with digests of what is there.
+
+    In a folder they are `assets.extra/tfrl_golden.json`, in a file a member of the zip
+    archive that it is or that is appended to it.
+
+    Args:
+        path: folder or file.
+        goldens: by endpoint what `recorded` returned.
+        tolerance: that belongs to them.
+
+    Raises:
+        OSError: if the disk refuses.
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> write(folder, {}, 1e-5)
+        >>> read("verify", folder)["tolerance"]
+        1e-05
+    """
+    versions = {each.__name__: each.__version__ for each in (keras, np, tf, tfp)}
+    text = typed_json.to_json(
+        {
+            "format": _FORMAT,
+            "versions": {"python": platform.python_version(), **versions},
+            "tolerance": float(tolerance),
+            "digests": digests(path),
+            "endpoints": dict(goldens),
+        }
+    )
+    if path.is_dir():
+        (path / "assets.extra").mkdir(exist_ok=True)
+        (path / "assets.extra" / _MEMBER).write_text(text)
+    else:
+        with zipfile.ZipFile(path, "a") as archive:
+            # Of the year 1980: no two exports differ by their time.
+            member = zipfile.ZipInfo(_MEMBER)
+            archive.writestr(member, text, zipfile.ZIP_DEFLATED)
+
+
+def read(where: str, path: pathlib.Path) -> dict[str, Any]:
+    """Reads what `write` wrote.
+
+    Args:
+        where: name of the function that asks.
+        path: folder or file.
+
+    Returns:
+        The record.
+
+    Raises:
+        ValueError: if there is none, or it is damaged or of a later format.
+
+    Example:
+        >>> read("verify", pathlib.Path("absent"))
+        Traceback (most recent call last):
+        ...
+        ValueError: `verify`: `path` expected what `export_model` wrote, with ...
+    """
+    try:
+        record = typed_json.from_json(_text_of(path))
+        _check_record(record)
+    except Exception as error:
+        # Of a hostile file, anything may go wrong in any way.
+        raise ValueError(
+            f"`{where}`: `path` expected what `export_model` wrote, with undamaged "
+            f"golden outputs of format {_FORMAT}; got {str(path)!r} ({error}); export "
+            "it again, or use the version of tfrl that wrote it"
+        ) from error
+    return record
+
+
+def _text_of(path: pathlib.Path) -> bytes:
+    with contextlib.ExitStack() as opened:
+        if path.is_dir():
+            file: Any = opened.enter_context(
+                (path / "assets.extra" / _MEMBER).open("rb")
+            )
+        else:
+            archive = opened.enter_context(zipfile.ZipFile(path))
+            file = opened.enter_context(archive.open(_MEMBER))
+        text = file.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"golden outputs of more than {_MOST_BYTES} bytes")
+    return text
+
+
+def _check_record(record: Any) -> None:
+    """Raises unless a record is as `write` writes it; an input may be a nest."""
+    if record["format"] != _FORMAT:
+        raise ValueError(f"they are of format {record['format']}")
+    is_whole = isinstance(record["digests"], dict)
+    is_whole &= isinstance(record["tolerance"], float)
+    for golden in record["endpoints"].values():
+        arrays = tf.nest.flatten(dict(golden["inputs"]))
+        arrays += dict(golden["outputs"]).values()
+        is_whole &= all(isinstance(each, np.ndarray | np.generic) for each in arrays)
+    if not is_whole:
+        raise ValueError("they hold something else")
+
+
+def digests(path: pathlib.Path) -> dict[str, str]:
+    """Returns the SHA-256 of every part of a model but its golden outputs.
+
+    Args:
+        path: folder or file.
+
+    Returns:
+        Digests by the names of files or members; a `.tflite` file is one part, `model`.
+
+    Raises:
+        OSError: if it cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> digests(pathlib.Path(tempfile.mkdtemp()))
+        {}
+    """
+    if path.is_dir():
+        files = sorted(x for x in path.rglob("*") if x.is_file() and x.name != _MEMBER)
+        return {x.relative_to(path).as_posix(): _digest(x.open("rb")) for x in files}
+    if path.suffix == ".keras":
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name != _MEMBER]
+            return {name: _digest(archive.open(name)) for name in names}
+    data = path.read_bytes()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            data = data[: archive.getinfo(_MEMBER).header_offset]
+    return {"model": hashlib.sha256(data).hexdigest()}
+
+
+def _digest(file: Any) -> str:
+    with file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,282 @@
+"""Endpoints for what policies do: act, draw, tell log-probabilities and values."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import tensorflow as tf
+
+from tfrl.core import spaces, specs
+from tfrl.distributions import action_heads
+from tfrl.exporting import _contents, _traced, endpoints
+
+
+def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
+    """Returns the named inputs that an exported policy takes as its observation.
+
+    One array is `observations`. The parts of a Dict go by their own names, those of a
+    Tuple by their numbers, joined by underscores where spaces are nested.
+
+    Args:
+        observation_space: of one environment; arrays, or Dicts and Tuples of them.
+
+    Returns:
+        Bounded specs `[None, *shape]` by name, in the order in which `tf.nest` flattens
+        observations.
+
+    Raises:
+        ValueError: if a name is not a Python identifier, is `seed` or `actions`, or
+            stands for two parts.
+        TypeError: if it is no space, or a part is not an array.
+
+    Example:
+        >>> speed = gym.spaces.Box(-1.0, 1.0, (3,))
+        >>> space = gym.spaces.Dict(eye=speed, body=gym.spaces.Tuple([speed, speed]))
+        >>> list(policy_inputs(space))
+        ['body_0', 'body_1', 'eye']
+    """
+    _check_space("policy_inputs", "observation_space", observation_space)
+    inputs: dict[str, tf.TensorSpec] = {}
+    structure = spaces.spec_from_space(observation_space)
+    root = "" if isinstance(structure, dict) else "observations"
+    for name, part in _traced.named_leaves(structure, root):
+        if name in ("actions", "seed", *inputs) or not name.isidentifier():
+            raise ValueError(
+                "`policy_inputs`: `observation_space` expected names that are distinct "
+                "Python identifiers, other than 'actions' and 'seed'; got "
+                f"{name!r}; rename it by a wrapper"
+            )
+        inputs[name] = _batched(part)
+    return inputs
+
+
+def policy_endpoints(
+    agent: Any,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    *,
+    with_mask: bool = False,
+) -> dict[str, endpoints.Endpoint]:
+    """Returns endpoints for what a policy does, for `export_model`.
+
+    Every endpoint takes named tensors with a free batch axis B and returns a
+    dictionary. The inputs for the observation are those of `policy_inputs`.
+
+    * `serving_default`: the most probable `actions`.
+    * `sample`: with `seed`, int32 `[2]`: drawn `actions` and their `log_probs`.
+    * `log_prob`: with `actions` of the environment: their `log_probs`.
+    * `initial_state`: with `batch_size`, int32: the `state` at the beginning of
+      episodes, of a policy with a memory. The others take and return `state` then.
+
+    Of action values the first is the best action, and the others explore as the policy
+    does. A deterministic policy has no log-probabilities, and no `log_prob`. Actions
+    that are a Dict or a Tuple are named as observations are: `actions_0`, and so on.
+
+    Log-probabilities are those that the head gives to actions of the environment: of a
+    normal draw that was clipped to the bounds, its density at the bound.
+    With a mask they take `action_mask` too, bool `[B, n]`: which of the options are
+    allowed, those of several choices one choice after the other. A row that allows none
+    of the options of a choice counts as one where all are alike.
+
+    Args:
+        agent: a policy of `tfrl.policies`, or an agent or `AgentModel` that has one;
+            its weights are copied.
+        observation_space: of one environment.
+        action_space: of one environment.
+        with_mask: whether to take an `action_mask`.
+
+    Returns:
+        The endpoints by name.
+
+    Raises:
+        ValueError: if a space is not that of the policy, an observation has a name that
+            no input can take, or `with_mask` meets actions that are no choices.
+        TypeError: if `agent` neither is nor has a policy of `tfrl.policies`, or a part
+            of an observation is no array.
+
+    Example:
+        >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+        >>> agent = tfrl.agents.PPO().create(
+        ...     space, actions, n_envs=1, n_steps=64, seed=0)
+        >>> found = policy_endpoints(agent, space, actions, with_mask=True)
+        >>> list(found["sample"].inputs)
+        ['observations', 'action_mask', 'seed']
+    """
+    where = "policy_endpoints"
+    inputs: dict[str, Any] = {**policy_inputs(observation_space)}
+    policy = _contents.policy_of(where, agent)
+    head = policy.head
+    _check_space(where, "action_space", action_space)
+    if action_heads.action_head(action_space) != _plain(head):
+        raise ValueError(
+            f"`{where}`: `action_space` expected that of the policy, {head}; got "
+            f"{action_space}; pass the space that the agent was made with"
+        )
+    served = _ServedPolicy(where, policy, observation_space, list(inputs))
+    if with_mask:
+        if not head.n_options:
+            raise ValueError(
+                f"`{where}`: `with_mask` expected actions that are choices; got "
+                f"{type(head).__name__}; leave it False"
+            )
+        _add(inputs, "action_mask", tf.TensorSpec([None, head.n_options], tf.bool))
+    memory = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
+    )
+    if tf.nest.flatten(memory):
+        _add(inputs, "state", memory)
+    seed = tf.TensorSpec([2], tf.int32)
+    found = {
+        "serving_default": endpoints.Endpoint(served.greedy, inputs),
+        "sample": endpoints.Endpoint(served.sample, {**inputs, "seed": seed}),
+    }
+    if policy.has_log_probs:
+        row = spaces.spec_from_space(action_space)
+        taken = {"actions": tf.nest.map_structure(_batched, row)}
+        found["log_prob"] = endpoints.Endpoint(served.log_prob, inputs | taken)
+    if "state" in inputs:
+        found["initial_state"] = endpoints.Endpoint(
+            lambda batch_size: {"state": policy.initial_state(batch_size)},
+            {"batch_size": specs.BoundedTensorSpec([], tf.int32, 1, 8)},
+        )
+    return found
+
+
+def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoint:
+    """Returns the endpoint for what an agent expects of its observations.
+
+    It takes the inputs of `policy_inputs` and returns their `values`, `[B]`.
+
+    Args:
+        agent: as of `policy_endpoints`.
+        observation_space: of one environment.
+
+    Returns:
+        The endpoint.
+
+    Raises:
+        ValueError: if the space is not that of the policy, or an observation has a name
+            that no input can take.
+        TypeError: if `agent` has no policy that values states, or a part of an
+            observation is no array.
+
+    Example:
+        >>> space, actions = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+        >>> agent = tfrl.agents.PPO().create(
+        ...     space, actions, n_envs=1, n_steps=64, seed=0)
+        >>> endpoint = value_endpoint(agent, space)
+        >>> endpoint.function(observations=tf.zeros([5, 3]))["values"].shape
+        TensorShape([5])
+    """
+    where, inputs = "value_endpoint", policy_inputs(observation_space)
+    policy = _contents.policy_of(where, agent)
+    served = _ServedPolicy(where, policy, observation_space, list(inputs))
+    if not hasattr(policy, "values"):
+        raise TypeError(
+            f"`{where}`: `agent` expected one whose policy values states, such as a "
+            f"PPOAgent; got a {type(agent).__name__} with a {type(policy).__name__}"
+        )
+    return endpoints.Endpoint(served.value, inputs)
+
+
+class _ServedPolicy:
+    """A policy of variables, asked by named tensors."""
+
+    def __init__(
+        self, where: str, policy: Any, observation_space: gym.Space, names: list[str]
+    ) -> None:
+        # Optimizer state is not part of a policy.
+        self._policy, self._names = policy.without_optimizer(), names
+        self._structure = spaces.spec_from_space(observation_space)
+        self._check_observations(where)
+        self._variables = [
+            tf.Variable(leaf, trainable=leaf.dtype.is_floating)
+            for leaf in tf.nest.flatten(self._policy)
+        ]
+
+    def greedy(self, **given: Any) -> dict[str, Any]:
+        shaped, state = self._distributed(given, 0.0)
+        head = self._policy.head
+        return {"actions": head.to_env(head.mode(shaped)), **state}
+
+    def sample(self, **given: Any) -> dict[str, Any]:
+        shaped, state = self._distributed(given)
+        head = self._policy.head
+        drawn = head.to_env(head.sample(shaped, given["seed"]))
+        if not self._policy.has_log_probs:
+            return {"actions": drawn, **state}
+        log_probs = head.log_prob(shaped, head.from_env(drawn))
+        return {"actions": drawn, "log_probs": log_probs, **state}
+
+    def log_prob(self, **given: Any) -> dict[str, Any]:
+        shaped, state = self._distributed(given)
+        head = self._policy.head
+        raw = head.from_env(given["actions"])
+        return {"log_probs": head.log_prob(shaped, raw), **state}
+
+    def value(self, **given: Any) -> dict[str, Any]:
+        policy, observations = self._now(given)
+        return {"values": policy.values(observations)}
+
+    def _distributed(
+        self, given: Mapping[str, Any], temperature: float = 1.0
+    ) -> tuple[tf.Tensor, dict[str, Any]]:
+        policy, observations = self._now(given)
+        found, state = policy.outputs(observations, given.get("state", ()))
+        shaped = policy.distributed(found, temperature, given.get("action_mask"))
+        return shaped, {"state": state} if "state" in given else {}
+
+    def _now(self, given: Mapping[str, Any]) -> tuple[Any, Any]:
+        values = [variable.read_value() for variable in self._variables]
+        parts = [given[name] for name in self._names]
+        pack = tf.nest.pack_sequence_as
+        return pack(self._policy, values), pack(self._structure, parts)
+
+    def _check_observations(self, where: str) -> None:
+        """Raises unless the policy acts on a row of such observations."""
+        row = tf.nest.map_structure(
+            lambda part: tf.zeros([1, *part.shape], part.dtype), self._structure
+        )
+        memory = self._policy.initial_state(1)
+        try:
+            self._policy.act(row, memory, seed=0, temperature=0.0)
+        except (KeyError, TypeError, ValueError) as error:
+            parts = tf.nest.map_structure(lambda x: x.shape.as_list(), self._structure)
+            raise ValueError(
+                f"`{where}`: `observation_space` expected that of the policy; got "
+                f"{parts} ({str(error).splitlines()[0]:.120}); pass the space that the "
+                "agent was made with"
+            ) from error
+
+
+def _plain(head: Any) -> Any:
+    """The head that a space has where nothing is said about its deviations."""
+    if isinstance(head, action_heads.CompositeHead):
+        return dataclasses.replace(head, parts=tuple(map(_plain, head.parts)))
+    if isinstance(head, action_heads.NormalHead):
+        parts = head.low, head.high, head.shape, head.dtype
+        return action_heads.NormalHead(*parts, squash=False)
+    return head
+
+
+def _batched(part: tf.TensorSpec) -> tf.TensorSpec:
+    return part.replace(shape=[None, *part.shape])
+
+
+def _check_space(where: str, name: str, space: Any) -> None:
+    if not isinstance(space, gym.Space):
+        raise TypeError(
+            f"`{where}`: `{name}` expected a Gymnasium space; got {space!r:.80}; pass "
+            "that which the agent was made with"
+        )
+
+
+def _add(inputs: dict[str, Any], name: str, spec: Any) -> None:
+    """Adds an input, or raises if an observation is named so."""
+    if name in inputs:
+        raise ValueError(
+            f"`policy_endpoints`: `observation_space` expected no part {name!r} beside "
+            "the input of that name; got one; rename it by a wrapper"
+        )
+    inputs[name] = spec

@@ -1,0 +1,329 @@
+"""The state of one training run on disk: saved atomically, checked before it is used.
+
+A run directory holds `run.lock` (who works here) and one folder per saved step:
+
+    <directory>/checkpoints/step-<N>/state.index, state.data-00000-of-00001
+                                     metadata.json
+                                     manifest.json
+
+`state.*` is a TensorFlow checkpoint with one entry per array, named by its place in
+the nest (`named_arrays`). `metadata.json` is `typed_json` text. `manifest.json` comes
+last and holds the SHA-256 digests of the others. A folder is written under another
+name, flushed to disk and then renamed, so that a process killed at any moment leaves
+the steps that were complete before.
+"""
+
+import os
+import pathlib
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import tensorflow as tf
+
+from tfrl._internal import (
+    checks,
+    durable,
+    file_locks,
+    named_arrays,
+    refusals,
+    regular_files,
+    sealed_folder,
+)
+from tfrl.saving import _keras_names, typed_json
+
+_METADATA = "metadata.json"
+_STATE = "state"
+_LIKE = {"step": int, "arrays": {str: ([str, [(int, None)]], [str, None], None)}}
+_FOLDERS = sealed_folder.StepFolders("step-", "manifest.json", {1: _LIKE})
+
+
+def save_run(
+    directory: durable.Path,
+    step: int,
+    state: Any,
+    metadata: Mapping[str, Any],
+    keep: int = 3,
+) -> pathlib.Path:
+    """Saves a run's state so that a kill at any moment loses nothing saved before.
+
+    When the function returns, the step is on the disk, not only in its cache. Then
+    the oldest steps beyond `keep` are removed. What a killed save left behind is
+    removed first.
+
+    Args:
+        directory: folder of the run; created if missing.
+        step: number of the step, >= 0 and greater than every step saved before.
+        state: nest of tensors, variables or numpy arrays (dictionaries, tuples,
+            `PyTreeNode`s) of any dtype; `None` leaves are kept.
+        metadata: everything else, as nests of Python numbers, strings, bytes and numpy
+            arrays: counters, states of random generators, names.
+        keep: how many steps stay, >= 1.
+
+    Returns:
+        The folder of the saved step.
+
+    Raises:
+        TypeError: if a leaf of `state` is no array or `metadata` holds a foreign type.
+        ValueError: if `step` or `keep` is out of range or `step` is not the newest.
+        OSError: if the disk refuses; the steps saved before stay as they are.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> save_run(folder, 10, {"w": tf.ones([2])}, {"episodes": 3}).name
+        'step-10'
+        >>> load_run(folder, {"w": tf.zeros([2])})[1:]
+        ({'episodes': 3}, 10)
+    """
+    where = "save_run"
+    step = checks.check_whole_number(where, "step", step, low=0)
+    checks.check_whole_number(where, "keep", keep, low=1)
+    refusals.check_eager(where)
+    if not isinstance(metadata, Mapping):
+        raise TypeError(
+            f"`{where}`: `metadata` expected a dictionary; got {metadata!r}"
+        )
+    leaves = named_arrays.name_arrays(state)
+    text = typed_json.to_json(dict(metadata))
+    run = refusals.as_path(where, "directory", directory)
+    folder = run / "checkpoints"
+
+    def write(path: pathlib.Path, _: object) -> tuple[dict[str, Any], Sequence[str]]:
+        named_arrays.write_arrays(str(path / _STATE), leaves)
+        (path / _METADATA).write_bytes(text.encode("ascii"))
+        return {"arrays": named_arrays.describe_arrays(leaves)}, ()
+
+    with durable.explain_refusals(where, "directory", run):
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            durable.flush_to_disk(folder.parent)
+        return _FOLDERS.save(where, folder, step, keep, None, write)
+
+
+def save_best(
+    directory: durable.Path, step: int, state: Any, metadata: Mapping[str, Any]
+) -> pathlib.Path:
+    """Saves a state in the place of all that were saved there before.
+
+    A run that was resumed may come by a step once more, or by an earlier one.
+
+    Args:
+        directory: as of `save_run`, with nothing else in it.
+        step: as of `save_run`.
+        state: as of `save_run`.
+        metadata: as of `save_run`.
+
+    Returns:
+        As `save_run`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = save_best(folder, 10, {"w": tf.ones([2])}, {})
+        >>> save_best(folder, 10, {"w": tf.ones([2])}, {}).name
+        'step-10'
+    """
+    folder = pathlib.Path(directory) / "checkpoints"
+    for old in _FOLDERS.steps(folder):
+        if old >= step:
+            durable.remove_folder(_FOLDERS.path(folder, old))
+    return save_run(directory, step, state, metadata, keep=1)
+
+
+def load_run(
+    directory: durable.Path, template: Any, step: int | None = None
+) -> tuple[Any, dict[str, Any], int]:
+    """Reads a saved state back, after checking every byte and every shape of it.
+
+    Without `step` the newest undamaged step is read; each damaged one passed over is
+    reported by a `UserWarning`. A step of another agent or shape is never passed over.
+
+    Args:
+        directory: folder of the run.
+        template: nest of the structure that was saved; only names, shapes and dtypes
+            of its leaves are used, so `tf.TensorSpec` leaves do. Of names that Keras
+            gave to layers the numbers may differ, not the order.
+        step: the one step to read, or `None` for the newest.
+
+    Returns:
+        `(state, metadata, step)`; `state` has the structure of `template`, with numpy
+        arrays where `template` has them and tensors elsewhere.
+
+    Raises:
+        ValueError: if there is no such step, if it (or every step) is damaged, or if
+            its names, shapes or dtypes differ from the template's.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = save_run(folder, 1, (np.arange(3),), {})
+        >>> load_run(folder, (np.zeros(3, int),))
+        ((array([0, 1, 2]),), {}, 1)
+    """
+    where = "load_run"
+    if step is not None:
+        step = checks.check_whole_number(where, "step", step, low=0)
+    refusals.check_eager(where)
+    leaves = named_arrays.name_arrays(template)
+    folder = refusals.as_path(where, "directory", directory) / "checkpoints"
+    values: list[Any] = []
+    metadata: dict[str, Any] = {}
+
+    def read(path: pathlib.Path, body: Mapping[str, Any]) -> None:
+        named = _as_saved(leaves, body["arrays"])
+        found = named_arrays.array_differences(
+            body["arrays"], named_arrays.describe_arrays(named)
+        )
+        if found:
+            raise ValueError(
+                f"`{where}`: `template` expected the arrays saved in {path}; got a "
+                f"checkpoint of another agent or shape: {found}; build the agent as "
+                "it was when it was saved"
+            )
+        values[:] = named_arrays.read_arrays(str(path / _STATE), named).values()
+        metadata.update(typed_json.from_json(regular_files.read_file(path / _METADATA)))
+
+    with durable.shared_folder(folder, reading=True):
+        steps = _FOLDERS.steps(folder)
+        chosen = steps[::-1] if step is None else [x for x in steps if x == step]
+        if not chosen and step is None:
+            raise ValueError(
+                f"`{where}`: `directory` expected a folder with a saved step; got "
+                f"none in {folder}"
+            )
+        if not chosen:
+            raise ValueError(
+                f"`{where}`: `step` expected one of {steps}, saved in {folder}; got "
+                f"{step}"
+            )
+        paths = [_FOLDERS.path(folder, each) for each in chosen]
+        step = _FOLDERS.use(where, paths, read)["step"]
+    return tf.nest.pack_sequence_as(template, values), metadata, step
+
+
+def _as_saved(leaves: dict[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns leaves by the names on the disk, if only numbers of Keras differ.
+
+    Keras numbers layers that were given no name, through all that a process makes.
+    """
+    here, there = (
+        _keras_names.renumbered([re.sub("/|~1", ".", x) for x in names], own=False)
+        for names in (leaves, saved)
+    )
+    known = dict(zip(there, saved, strict=True))
+    if leaves.keys() == saved.keys() or {*here} != {*there} or len(known) < len(leaves):
+        return leaves
+    return {known[name]: leaf for name, leaf in zip(here, leaves.values(), strict=True)}
+
+
+def list_steps(directory: durable.Path) -> list[int]:
+    """Lists the steps that were saved to their end, oldest first.
+
+    Whether they are undamaged is only found out by `load_run`.
+
+    Args:
+        directory: folder of a run; need not exist.
+
+    Returns:
+        The step numbers, ascending.
+
+    Example:
+        >>> list_steps("no/such/run")
+        []
+    """
+    folder = pathlib.Path(directory) / "checkpoints"
+    return [
+        step
+        for step in _FOLDERS.steps(folder)
+        if (_FOLDERS.path(folder, step) / _FOLDERS.manifest).is_file()
+    ]
+
+
+def latest_step(directory: durable.Path) -> int | None:
+    """Returns the newest of `list_steps`, or `None` if nothing was saved.
+
+    Args:
+        directory: folder of a run; need not exist.
+
+    Returns:
+        A step number or `None`.
+
+    Example:
+        >>> latest_step("no/such/run") is None
+        True
+    """
+    return max(list_steps(directory), default=None)
+
+
+class RunLock:
+    """Keeps a second process out of a run directory.
+
+    The lock is the operating system's lock on the file `run.lock`, so it ends with
+    its process, however that ends; the file itself stays and names the last holder.
+    Children forked by the holder do not inherit the lock.
+
+    Args:
+        directory: folder of the run; created on entry if missing.
+
+    Example:
+        >>> import tempfile
+        >>> with RunLock(tempfile.mkdtemp()):
+        ...     pass
+    """
+
+    _held: set[int] = set()
+
+    def __init__(self, directory: durable.Path) -> None:
+        self._directory = refusals.as_path("RunLock", "directory", directory)
+        self._file: int | None = None
+
+    def __enter__(self) -> Self:
+        """Takes the lock.
+
+        Raises:
+            ValueError: if another holder has it (the message names its process and
+                host) or if the directory cannot be written.
+        """
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._directory / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ValueError(
+                f"`RunLock`: `directory` expected a folder that can be written; got "
+                f"{self._directory} ({error.strerror}); choose another one"
+            ) from error
+        try:
+            file_locks.lock_file(file, wait=False)
+        except BlockingIOError as error:
+            holder = os.read(file, 4096).decode("utf-8", "replace").strip()
+            os.close(file)
+            raise ValueError(
+                f"`RunLock`: `directory` expected no other run at work in it; got "
+                f"{self._directory}, held by {holder}; stop that process or choose "
+                "another directory"
+            ) from error
+        os.ftruncate(file, 0)
+        os.write(file, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
+        self._file = file
+        self._held.add(file)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Gives the lock back."""
+        if self._file in self._held:
+            self._held.discard(self._file)
+            os.close(self._file)
+        self._file = None
+
+    @classmethod
+    def _leave_to_parent(cls) -> None:
+        # A forked environment worker can outlive a killed trainer; a copy of the
+        # file in its hands would keep the run locked.
+        for file in cls._held:
+            os.close(file)
+        cls._held.clear()
+
+
+file_locks.call_in_forked_children(RunLock._leave_to_parent)

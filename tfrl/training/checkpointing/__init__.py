@@ -1,1 +1,0 @@
-"""The state of a run on disk, whole or not at all."""

@@ -1,1 +1,0 @@
-"""Policies and other parts as SavedModels that need no tfrl."""

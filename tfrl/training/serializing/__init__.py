@@ -1,1 +1,0 @@
-"""Python objects as files: what `dump` writes and what `load` admits."""
