@@ -138,7 +138,7 @@ def test_shape_dtype_rejects_dtype():
 
 def test_replace():
     assert sd((2,), np.int32).replace(shape=[4]) == sd((4,), np.int32)
-    with pytest.raises(ValueError, match=r"names among .* got \['rank'\]"):
+    with pytest.raises(ValueError, match=r"`kwargs` expected one of .* got 'rank'"):
         sd((2,)).replace(rank=1)
 
 

@@ -82,7 +82,7 @@ def test_unknown_dimensions_have_bounds_of_size_one():
         ({"dtype": tf.int32, "maximum": np.inf}, ValueError, "that int32 can hold"),
         ({"dtype": tf.int64, "maximum": 2**63}, ValueError, "that int64 can hold"),
         ({"minimum": "low"}, ValueError, "`minimum` expected numbers"),
-        ({"low": 0.0}, ValueError, r"names among .*got \['low'\]"),
+        ({"low": 0.0}, ValueError, r"`changes` expected one of .*got 'low'"),
     ],
 )
 def test_invalid_spec(changes, error, match):

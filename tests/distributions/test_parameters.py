@@ -61,7 +61,10 @@ def test_keep():
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_properties(dtype):
-    properties = _parameters.location_scale_properties(dtype, event_ndims=1)
+    class Family:
+        parameter_properties = _parameters.location_scale(event_ndims=1)
+
+    properties = Family.parameter_properties(dtype)
     assert properties["loc"].event_ndims == properties["scale"].event_ndims == 1
     bijector = properties["scale"].default_constraining_bijector_fn()
     eps = np.finfo(dtype.as_numpy_dtype).eps

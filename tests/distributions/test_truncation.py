@@ -82,8 +82,8 @@ def test_normal_against_the_log_distribution_function(dtype):
     loc, scale, value = (np.float64(np.float32(row)) for row in rows)
     bounds = [tf.constant(bound, dtype) for bound in (-1.0, 1.0)]
     got = _truncation.log_density(
-        *(tf.constant(v, dtype) for v in (value, loc, scale)),
-        *bounds,
+        tf.constant(value, dtype),
+        [*(tf.constant(v, dtype) for v in (loc, scale)), *bounds],
         inverse_transform.NormalITS,
         0.0,
     )
@@ -129,7 +129,7 @@ def test_nothing_extreme_gives_nan(name):
         with tf.GradientTape() as tape:
             tape.watch(inputs[:4])
             draws = _truncation.quantiles(
-                tf.fill([len(EXTREMES)], uniform), *inputs[:4], STANDARD[name]
+                tf.fill([len(EXTREMES)], uniform), inputs[:4], STANDARD[name]
             )
         assert np.all((draws >= inputs[2]) & (draws <= inputs[3]))
         assert np.isfinite(draws).all()
@@ -160,7 +160,7 @@ def test_quantiles_hold_their_share_of_the_mass(name):
 
     @tf.function(jit_compile=True)
     def run():
-        return _truncation.quantiles(tf.constant(uniform), *given, its)
+        return _truncation.quantiles(tf.constant(uniform), given, its)
 
     loc, scale, low, high = (float(v) for v in given)
     draws = run().numpy()
@@ -179,8 +179,8 @@ def test_eager_and_compiled_agree(name, jit):
     inputs = [tf.constant(v) for v in (values, loc, np.exp(scale), *bounds)]
     its = STANDARD[name]
 
-    def run(*inputs):
-        return _truncation.log_density(*inputs, its, 1e-30)
+    def run(value, *parameters):
+        return _truncation.log_density(value, parameters, its, 1e-30)
 
     eager = run(*inputs)
     assert eager.shape == [5, 4]
@@ -200,7 +200,7 @@ def test_divergence_is_an_integral(pair):
     expected = np.trapezoid(np.exp(log_p) * (log_p - log_q), x)
     sides = [tf.constant(v, tf.float64) for v in (-1.0, 1.5)]
     first, second = ([tf.constant(v, tf.float64) for v in p] for p in (one, other))
-    got = _truncation.kl_divergence(*first, *sides, *second, *sides)
+    got = _truncation.kl_divergence([*first, *sides], [*second, *sides])
     np.testing.assert_allclose(got, expected, rtol=1e-7)
 
 

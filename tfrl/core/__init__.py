@@ -7,11 +7,7 @@ what keeps data between steps in `tfrl.replay`, distributions and their specs in
 """
 
 from tfrl.core.arrays import check_array, check_numerics, isscalar
-from tfrl.core.bounds import (
-    clip_to_spec,
-    scale_to_spec,
-    spec_means_and_magnitudes,
-)
+from tfrl.core.bounds import clip_to_spec, scale_to_spec, spec_means_and_magnitudes
 from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
 from tfrl.core.context import followed
 from tfrl.core.initializers import Orthogonal
@@ -43,12 +39,7 @@ from tfrl.core.nest import (
     tree_ravel,
     unvectorize,
 )
-from tfrl.core.pretty import (
-    PrettyPrinter,
-    pformat_pycolor,
-    pretty_print,
-    pretty_repr,
-)
+from tfrl.core.pretty import PrettyPrinter, pformat_pycolor, pretty_print, pretty_repr
 from tfrl.core.python import (
     add_method,
     as_list,

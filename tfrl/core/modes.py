@@ -8,7 +8,6 @@ The mode lives in a context variable: every thread and every asyncio task starts
 import contextlib
 import contextvars
 import enum
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
@@ -192,68 +191,60 @@ def is_training(alg: Any, mode: int | None = None) -> bool:
     return on_policy or current is ExeMode.REPLAY
 
 
-@contextlib.contextmanager
-def rollout_context() -> Iterator[None]:
+def rollout_context() -> contextlib.AbstractContextManager[None]:
     """Marks the code inside as collecting experience; restores the mode after it.
 
-    Yields:
-        Nothing.
+    Returns:
+        The context.
 
     Example:
         >>> with rollout_context():
         ...     is_rollout()
         True
     """
-    with _mode_context(ExeMode.ROLLOUT):
-        yield
+    return _mode_context(ExeMode.ROLLOUT)
 
 
-@contextlib.contextmanager
-def replay_context() -> Iterator[None]:
+def replay_context() -> contextlib.AbstractContextManager[None]:
     """Marks the code inside as learning from replay; restores the mode after it.
 
-    Yields:
-        Nothing.
+    Returns:
+        The context.
 
     Example:
         >>> with replay_context():
         ...     is_replay()
         True
     """
-    with _mode_context(ExeMode.REPLAY):
-        yield
+    return _mode_context(ExeMode.REPLAY)
 
 
-@contextlib.contextmanager
-def eval_context() -> Iterator[None]:
+def eval_context() -> contextlib.AbstractContextManager[None]:
     """Marks the code inside as evaluation; restores the mode after it.
 
-    Yields:
-        Nothing.
+    Returns:
+        The context.
 
     Example:
         >>> with eval_context():
         ...     is_eval()
         True
     """
-    with _mode_context(ExeMode.EVAL):
-        yield
+    return _mode_context(ExeMode.EVAL)
 
 
-@contextlib.contextmanager
-def pretrain_context() -> Iterator[None]:
+def pretrain_context() -> contextlib.AbstractContextManager[None]:
     """Marks the code inside as pretraining; restores the mode after it.
 
-    Yields:
-        Nothing.
+    Returns:
+        The context.
 
     Example:
         >>> with pretrain_context():
         ...     is_pretrain()
         True
     """
-    with _mode_context(ExeMode.PRETRAIN):
-        yield
+    return _mode_context(ExeMode.PRETRAIN)
 
 
 def mark_rollout(func: Callable[P, R]) -> Callable[P, R]:
@@ -269,7 +260,7 @@ def mark_rollout(func: Callable[P, R]) -> Callable[P, R]:
         >>> mark_rollout(is_rollout)()
         True
     """
-    return _marked(func, ExeMode.ROLLOUT)
+    return _mode_context(ExeMode.ROLLOUT)(func)
 
 
 def mark_replay(func: Callable[P, R]) -> Callable[P, R]:
@@ -285,7 +276,7 @@ def mark_replay(func: Callable[P, R]) -> Callable[P, R]:
         >>> mark_replay(is_replay)()
         True
     """
-    return _marked(func, ExeMode.REPLAY)
+    return _mode_context(ExeMode.REPLAY)(func)
 
 
 def mark_eval(func: Callable[P, R]) -> Callable[P, R]:
@@ -301,7 +292,7 @@ def mark_eval(func: Callable[P, R]) -> Callable[P, R]:
         >>> mark_eval(is_eval)()
         True
     """
-    return _marked(func, ExeMode.EVAL)
+    return _mode_context(ExeMode.EVAL)(func)
 
 
 def mark_pretrain(func: Callable[P, R]) -> Callable[P, R]:
@@ -317,7 +308,7 @@ def mark_pretrain(func: Callable[P, R]) -> Callable[P, R]:
         >>> mark_pretrain(is_pretrain)()
         True
     """
-    return _marked(func, ExeMode.PRETRAIN)
+    return _mode_context(ExeMode.PRETRAIN)(func)
 
 
 @contextlib.contextmanager
@@ -327,15 +318,6 @@ def _mode_context(mode: ExeMode) -> Iterator[None]:
         yield
     finally:
         set_exe_mode(old)
-
-
-def _marked(func: Callable[P, R], mode: ExeMode) -> Callable[P, R]:
-    @functools.wraps(func)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _mode_context(mode):
-            return func(*args, **kwargs)
-
-    return run
 
 
 def _read(where: str, mode: int | None) -> ExeMode:

@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 
+from tfrl._internal import arguments
+
 _STATIC = "tfrl_static"
 
 
@@ -120,12 +122,9 @@ class PyTreeNode:
             ValueError: if a name is not a field of the node.
         """
         names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
-        unknown = sorted(set(changes) - set(names))
-        if unknown:
-            raise ValueError(
-                f"`{type(self).__name__}.replace`: expected field names among {names}; "
-                f"got {unknown}; check the spelling"
-            )
+        where = f"{type(self).__name__}.replace"
+        for name in changes:
+            arguments.check_one_of(where, "changes", name, names)
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def __tf_flatten__(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

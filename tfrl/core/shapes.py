@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import checks
+
 
 def signature(obj: Any) -> Any:
     """Returns the `ShapeDtype` of each array in a structure.
@@ -35,7 +37,7 @@ def signature(obj: Any) -> Any:
         return [signature(item) for item in obj]
     if isinstance(obj, Mapping):
         return {key: signature(item) for key, item in obj.items()}
-    return ShapeDtype(_shape_of("signature", "obj", obj), _dtype_of(obj))
+    return ShapeDtype(*[_of("signature", "obj", obj, x) for x in ("shape", "dtype")])
 
 
 def splice_signatures(*sigs: Any) -> Any:
@@ -78,13 +80,12 @@ def assert_shape_equals(array: Any, shape: Any) -> None:
     Example:
         >>> assert_shape_equals(np.zeros([2, 3]), (2, 3))
     """
-    expected = _canonical_shape("assert_shape_equals", shape)
-    found = _canonical_shape(
-        "assert_shape_equals", _shape_of("assert_shape_equals", "array", array)
-    )
+    where = "assert_shape_equals"
+    expected = _canonical_shape(where, shape)
+    found = _canonical_shape(where, _of(where, "array", array))
     if found != expected:
         raise ValueError(
-            f"`assert_shape_equals`: `array` expected shape {expected}; "
+            f"`{where}`: `array` expected shape {expected}; "
             f"got {found}; reshape it or correct `shape`"
         )
 
@@ -103,13 +104,12 @@ def assert_same_shape(array1: Any, array2: Any) -> None:
     Example:
         >>> assert_same_shape(np.zeros([2, 3]), tf.zeros([2, 3]))
     """
-    first, second = (
-        _canonical_shape("assert_same_shape", _shape_of("assert_same_shape", name, arr))
-        for name, arr in (("array1", array1), ("array2", array2))
-    )
+    where = "assert_same_shape"
+    first = _canonical_shape(where, _of(where, "array1", array1))
+    second = _canonical_shape(where, _of(where, "array2", array2))
     if first != second:
         raise ValueError(
-            f"`assert_same_shape`: `array2` expected shape {first}, that of `array1`; "
+            f"`{where}`: `array2` expected shape {first}, that of `array1`; "
             f"got {second}; reshape one of them"
         )
 
@@ -177,31 +177,20 @@ class ShapeDtype:
             >>> ShapeDtype((2,)).replace(dtype=np.int64)
             ShapeDtype{shape:(2,), dtype:int64}
         """
-        unknown = sorted(set(kwargs) - {"shape", "dtype"})
-        if unknown:
-            raise ValueError(
-                "`ShapeDtype.replace`: `kwargs` expected names among 'shape', 'dtype'; "
-                f"got {unknown}; check the spelling"
+        for name in kwargs:
+            checks.check_one_of(
+                "ShapeDtype.replace", "kwargs", name, ("shape", "dtype")
             )
         return dataclasses.replace(self, **kwargs)
 
 
-def _shape_of(where: str, name: str, array: Any) -> Any:
-    if not hasattr(array, "shape"):
+def _of(where: str, name: str, array: Any, attribute: str = "shape") -> Any:
+    if not hasattr(array, attribute):
         raise TypeError(
-            f"`{where}`: `{name}` expected an object with `shape`; "
+            f"`{where}`: `{name}` expected an object with `{attribute}`; "
             f"got {type(array).__name__}; convert it with np.asarray or tf.constant"
         )
-    return array.shape
-
-
-def _dtype_of(array: Any) -> Any:
-    if not hasattr(array, "dtype"):
-        raise TypeError(
-            "`signature`: `obj` expected leaves with `shape` and `dtype`; got "
-            f"{type(array).__name__}; convert it with np.asarray or tf.constant"
-        )
-    return array.dtype
+    return getattr(array, attribute)
 
 
 def _canonical_shape(where: str, shape: Any) -> tuple[int | None, ...]:

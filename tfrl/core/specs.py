@@ -214,12 +214,8 @@ class BoundedTensorSpec(tf.TensorSpec):
             array([1., 1., 1.], dtype=float32)
         """
         current = dict(zip(_FIELDS, self._state(), strict=True))
-        unknown = sorted(set(changes) - set(_FIELDS))
-        if unknown:
-            raise ValueError(
-                f"`BoundedTensorSpec.replace`: `changes` expected names among "
-                f"{list(_FIELDS)}; got {unknown}; check the spelling"
-            )
+        for name in changes:
+            checks.check_one_of("BoundedTensorSpec.replace", "changes", name, _FIELDS)
         return type(self)(**{**current, **changes})
 
     def sample(self, outer_dims: Any = (), seed: Any = None) -> tf.Tensor:
@@ -267,9 +263,6 @@ class BoundedTensorSpec(tf.TensorSpec):
             and np.array_equal(self.minimum, other.minimum)
             and np.array_equal(self.maximum, other.maximum)
         )
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
 
     def __hash__(self) -> int:
         return hash((self.shape, self.dtype, self.name))

@@ -13,17 +13,9 @@ from tfrl.distributions.action_heads import (
     action_head,
     epsilon_greedy_logits,
 )
-from tfrl.distributions.affine import (
-    AffineTransformedDistribution,
-)
-from tfrl.distributions.beta import (
-    Beta,
-    DiagMultivariateBeta,
-)
-from tfrl.distributions.cauchy import (
-    DiagMultivariateCauchy,
-    StableCauchy,
-)
+from tfrl.distributions.affine import AffineTransformedDistribution
+from tfrl.distributions.beta import Beta, DiagMultivariateBeta
+from tfrl.distributions.cauchy import DiagMultivariateCauchy, StableCauchy
 from tfrl.distributions.entropy import (
     active_action_target_entropy,
     calc_default_max_entropy,
@@ -41,25 +33,14 @@ from tfrl.distributions.inverse_transform import (
     NormalITS,
     t2cdf,
 )
-from tfrl.distributions.masked import (
-    MaskedCategorical,
-)
-from tfrl.distributions.modes import (
-    get_base_dist,
-    get_mode,
-    get_rmode,
-)
-from tfrl.distributions.normal import (
-    DiagMultivariateNormal,
-    Normal,
-)
+from tfrl.distributions.masked import MaskedCategorical
+from tfrl.distributions.modes import get_base_dist, get_mode, get_rmode
+from tfrl.distributions.normal import DiagMultivariateNormal, Normal
 from tfrl.distributions.one_hot import (
     OneHotCategoricalGumbelSoftmax,
     OneHotCategoricalStraightThrough,
 )
-from tfrl.distributions.product import (
-    Product,
-)
+from tfrl.distributions.product import Product
 from tfrl.distributions.sampling import (
     compute_log_probability,
     epsilon_greedy_sample,
@@ -74,9 +55,7 @@ from tfrl.distributions.spec import (
     params_to_distributions,
     to_distribution_param_spec,
 )
-from tfrl.distributions.squashed import (
-    SquashedNormal,
-)
+from tfrl.distributions.squashed import SquashedNormal
 from tfrl.distributions.truncated import (
     TruncatedCauchy,
     TruncatedDistribution,

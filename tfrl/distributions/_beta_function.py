@@ -1,9 +1,8 @@
-"""Log-density and entropy of the beta distribution, with digits to spare.
+"""Log-density and entropy of the beta distribution for great concentrations, too.
 
 The textbook formulas subtract terms of the size of the concentrations; in float32
 nothing remains of the difference from 1e6 on. Here the great terms of Stirling's
-formula are taken out before anything is computed, whatever the concentrations: what it
-leaves of small ones is finite and known, too.
+formula are taken out before anything is computed.
 """
 
 import math
@@ -95,39 +94,24 @@ def _correction(x: tf.Tensor) -> Any:
 
         log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2
 
-    The series serves 8 and more; Gamma(x + 1) = x Gamma(x) leads there.
+    The series serves 8 and more; below nothing cancels.
     """
-    great, low, high, square = _eight_higher(x)
-    inverse = 1.0 / high
-    product = (square + 7.0) * inverse**2 * ((square + 12.0) * inverse**2)
-    product *= (square + 15.0) * inverse**2 * ((low + 4.0) * inverse)
-    rise = (low + 0.5) * (tf.math.log(high) - tf.math.log(low)) - 8.0
-    rise -= tf.math.log(product)
-    rest = tfp.math.log_gamma_correction(tf.where(great, x, high))
-    value = rest + tf.where(great, tf.zeros_like(rise), rise)
-    return value, lambda upstream: -upstream * _rate(x)
+    great = x >= _GREAT
+    low = tf.where(great, tf.ones_like(x), x)
+    of_low = tf.math.lgamma(low) - (low - 0.5) * tf.math.log(low) + low
+    of_low -= 0.5 * math.log(2.0 * math.pi)
+    of_great = tfp.math.log_gamma_correction(tf.where(great, x, _GREAT))
+    return tf.where(great, of_great, of_low), lambda upstream: -upstream * _rate(x)
 
 
 def _rate(x: tf.Tensor) -> tf.Tensor:
     """Returns `log x - 1 / (2 x) - digamma(x)`, what `_correction` falls by."""
-    great, low, high, square = _eight_higher(x)
-    inner = 1.0 / (square + 7.0) + 1.0 / (square + 12.0) + 1.0 / (square + 15.0)
-    back = 2.0 * (low + 4.0) * inner + 1.0 / (low + 4.0)
-    back += 0.5 / high + 0.5 / low - (tf.math.log(high) - tf.math.log(low))
-    inverse_square = (1.0 / tf.where(great, x, high)) ** 2
-    rest = inverse_square * _polynomial(_DIGAMMA_SERIES, inverse_square)
-    return rest + tf.where(great, tf.zeros_like(back), back)
-
-
-def _eight_higher(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Whether x is 8 or more, where not x, x + 8 and their product.
-
-    With the product s, (x + 1) ... (x + 7) = (s + 7) (s + 12) (s + 15) (x + 4).
-    """
     great = x >= _GREAT
     low = tf.where(great, tf.ones_like(x), x)
-    high = low + 8.0
-    return great, low, high, low * high
+    of_low = tf.math.log(low) - 0.5 / low - tf.math.digamma(low)
+    inverse_square = (1.0 / tf.where(great, x, tf.ones_like(x))) ** 2
+    of_great = inverse_square * _polynomial(_DIGAMMA_SERIES, inverse_square)
+    return tf.where(great, of_great, of_low)
 
 
 def _log_remainder(u: tf.Tensor) -> tf.Tensor:

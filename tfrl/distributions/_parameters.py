@@ -5,7 +5,7 @@ a run shows, pass.
 """
 
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,20 +29,41 @@ def keep(distribution: Any, names: dict[str, Any]) -> None:
     Plain assignment would wrap them for checkpoints, which TFP undoes and which takes
     as long as the rest of the constructor.
     """
+    object.__setattr__(distribution, "_parameters", arguments(names))
+
+
+def arguments(names: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments among the `locals()` of a constructor."""
     hidden = ("self", "__class__")
-    arguments = {name: value for name, value in names.items() if name not in hidden}
-    object.__setattr__(distribution, "_parameters", arguments)
+    return {name: value for name, value in names.items() if name not in hidden}
 
 
-def location_scale_properties(dtype: Any, event_ndims: int = 0) -> dict[str, Any]:
-    """Returns TFP's annotations of `loc` and `scale`."""
-    return {
-        "loc": tfp.util.ParameterProperties(event_ndims=event_ndims),
-        "scale": positive_property(dtype, event_ndims),
-    }
+def annotated(annotations: Callable[[Any], dict[str, Any]]) -> Any:
+    """Returns the class method by which TFP asks what arguments mean.
+
+    Args:
+        annotations: function of the dtype that returns TFP's annotations by name.
+    """
+
+    def _parameter_properties(
+        cls: type,  # noqa: ARG001
+        dtype: Any,
+        num_classes: Any = None,  # noqa: ARG001
+    ) -> dict[str, Any]:
+        return annotations(dtype)
+
+    return classmethod(_parameter_properties)
 
 
-def positive_property(dtype: Any, event_ndims: int = 0) -> Any:
+def location_scale(event_ndims: int = 0) -> Any:
+    """Returns the class method of a family with arguments `loc` and `scale`."""
+    loc = tfp.util.ParameterProperties(event_ndims=event_ndims)
+    return annotated(
+        lambda dtype: {"loc": loc, "scale": positive_property(dtype, event_ndims)}
+    )
+
+
+def positive_property(dtype: Any, event_ndims: Any = 0) -> Any:
     """Returns TFP's annotation of a parameter that is greater than 0."""
     low = np.finfo(tf.as_dtype(dtype).as_numpy_dtype).eps
     return tfp.util.ParameterProperties(

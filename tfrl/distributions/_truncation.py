@@ -27,18 +27,16 @@ _LEAST_QUANTILE, _GREATEST_QUANTILE = 0.001, 0.999
 
 
 @compile.compiled(static=("its",))
-def quantiles(
-    uniform: tf.Tensor,
-    loc: tf.Tensor,
-    scale: tf.Tensor,
-    lower: tf.Tensor,
-    upper: tf.Tensor,
-    its: Any,
-) -> tf.Tensor:
-    """Turns uniform numbers into samples."""
-    shape, share, loc, scale, lower, upper = _elementwise.rows(
-        uniform, loc, at_least_tiny(scale), lower, upper
-    )
+def quantiles(uniform: tf.Tensor, parameters: Any, its: Any) -> tf.Tensor:
+    """Turns uniform numbers into samples.
+
+    Args:
+        uniform: numbers between 0 and 1.
+        parameters: location, scale, lower and upper bounds.
+        its: the standard distribution.
+    """
+    shape, share, loc, scale, lower, upper = _elementwise.rows(uniform, *parameters)
+    scale = at_least_tiny(scale)
     low = its.cdf(standardized(lower - loc, scale))
     high = its.cdf(standardized(upper - loc, scale))
     share = (1.0 - share) * low + share * high
@@ -49,21 +47,12 @@ def quantiles(
 
 @compile.compiled(static=("its", "mass_floor"))
 def log_density(
-    value: tf.Tensor,
-    loc: tf.Tensor,
-    scale: tf.Tensor,
-    lower: tf.Tensor,
-    upper: tf.Tensor,
-    its: Any,
-    mass_floor: float,
+    value: tf.Tensor, parameters: Any, its: Any, mass_floor: float
 ) -> tf.Tensor:
     """Log-densities, summed over the axes of the bounds."""
-    axes = list(range(-lower.shape.rank, 0))
-    shape, value, loc, scale, lower, upper = _elementwise.rows(
-        value, loc, scale, lower, upper
-    )
-    each = log_densities(value, loc, scale, lower, upper, its, mass_floor)
-    return tf.reduce_sum(tf.reshape(each, shape), axis=axes)
+    shape, *rows = _elementwise.rows(value, *parameters)
+    each = tf.reshape(log_densities(*rows, its, mass_floor), shape)
+    return tf.reduce_sum(each, axis=list(range(-parameters[2].shape.rank, 0)))
 
 
 def log_densities(
@@ -94,36 +83,31 @@ def log_densities(
 
 
 @compile.compiled
-def kl_divergence(
-    loc: tf.Tensor,
-    scale: tf.Tensor,
-    lower: tf.Tensor,
-    upper: tf.Tensor,
-    other_loc: tf.Tensor,
-    other_scale: tf.Tensor,
-    other_lower: tf.Tensor,
-    other_upper: tf.Tensor,
-) -> tf.Tensor:
-    """Means of the two log-densities' difference under the first."""
+def kl_divergence(one: Any, other: Any) -> tf.Tensor:
+    """Means under the first of two normals of the log-densities' difference.
 
-    def relative(
-        loc: tf.Tensor, scale: tf.Tensor, lower: tf.Tensor, upper: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
-        mode, origin, scale = _reference(loc, scale, lower, upper)
-        moments = normal_moments(origin, mode - lower, upper - mode, scale)
-        return mode, standardized(origin, scale), scale, *moments
-
-    mode, start, scale, log_mass, first, second = relative(loc, scale, lower, upper)
-    other_mode, other_start, other_scale, other_log_mass, *_ = relative(
-        other_loc, other_scale, other_lower, other_upper
-    )
+    Args:
+        one: location, scale, lower and upper bounds.
+        other: likewise.
+    """
+    mode, start, scale, log_mass, first, second = _of_normal(*one)
+    other_mode, other_start, other_scale, other_log_mass, *_ = _of_normal(*other)
     # In units of the other scale: steps from the other mode are gap + ratio * t.
     gap, ratio = (mode - other_mode) / other_scale, scale / other_scale
     other_first = gap + ratio * first
     other_second = tf.square(gap) + 2.0 * gap * ratio * first + ratio**2 * second
     own = -start * first - 0.5 * second - log_mass
-    other = -other_start * other_first - 0.5 * other_second - other_log_mass
-    return tf.reduce_sum(own - other, axis=list(range(-lower.shape.rank, 0)))
+    others = -other_start * other_first - 0.5 * other_second - other_log_mass
+    return tf.reduce_sum(own - others, axis=list(range(-one[2].shape.rank, 0)))
+
+
+def _of_normal(
+    loc: tf.Tensor, scale: tf.Tensor, lower: tf.Tensor, upper: tf.Tensor
+) -> tuple[tf.Tensor, ...]:
+    """The mode, the same standardized, the scale, and `normal_moments` of the mode."""
+    mode, origin, scale = _reference(loc, scale, lower, upper)
+    moments = normal_moments(origin, mode - lower, upper - mode, scale)
+    return mode, standardized(origin, scale), scale, *moments
 
 
 def nearest(

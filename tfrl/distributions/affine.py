@@ -1,6 +1,6 @@
 """A distribution shifted and scaled, with its statistics."""
 
-from collections.abc import Mapping
+import operator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,13 @@ from tfrl.bijectors import standard
 from tfrl.distributions import _parameters
 
 tfd = tfp.distributions
+
+_OF_BASE = tfp.util.ParameterProperties(
+    default_constraining_bijector_fn=None, is_tensor=False
+)
+_OF_EVENT = tfp.util.ParameterProperties(
+    event_ndims=lambda self: self.base_dist.event_shape.rank
+)
 
 
 class AffineTransformedDistribution(tfp.distributions.TransformedDistribution):
@@ -69,34 +76,17 @@ class AffineTransformedDistribution(tfp.distributions.TransformedDistribution):
             name=name,
         )
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,  # noqa: ARG003
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> Mapping[str, Any]:
-        of_event = tfp.util.ParameterProperties(
-            event_ndims=lambda self: self.base_dist.event_shape.rank
-        )
-        of_base = tfp.util.ParameterProperties(
-            default_constraining_bijector_fn=None, is_tensor=False
-        )
-        return {"base_dist": of_base, "loc": of_event, "scale": of_event}
+    _parameter_properties = _parameters.annotated(
+        lambda dtype: {  # noqa: ARG005
+            "base_dist": _OF_BASE,
+            "loc": _OF_EVENT,
+            "scale": _OF_EVENT,
+        }
+    )
 
-    @property
-    def base_dist(self) -> Any:
-        """The distribution of x."""
-        return self.distribution
-
-    @property
-    def loc(self) -> tf.Tensor:
-        """The shift."""
-        return self._loc
-
-    @property
-    def scale(self) -> tf.Tensor:
-        """The factor."""
-        return self._scale
+    base_dist = property(operator.attrgetter("distribution"), doc="Distribution of x.")
+    loc = property(operator.attrgetter("_loc"), doc="The shift.")
+    scale = property(operator.attrgetter("_scale"), doc="The factor.")
 
     def _entropy(self) -> tf.Tensor:
         event = tf.zeros(self.event_shape_tensor(), self.dtype)

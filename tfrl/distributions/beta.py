@@ -1,6 +1,6 @@
 """Beta distributions, on the interval from 0 to 1."""
 
-from collections.abc import Mapping
+import operator
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks
-from tfrl.distributions import _beta_function, _draws, _parameters
+from tfrl.distributions import _beta_function, _diagonal, _draws, _parameters
 
 tfd = tfp.distributions
 
@@ -17,7 +17,17 @@ tfd = tfp.distributions
 _LEAST_CONCENTRATION = 1e-30
 
 
-class DiagMultivariateBeta(tfp.distributions.Independent):
+def _concentrations(event_ndims: int) -> Any:
+    """The class method by which TFP asks what the two arguments mean."""
+    names = ("concentration1", "concentration0")
+    return _parameters.annotated(
+        lambda dtype: dict.fromkeys(
+            names, _parameters.positive_property(dtype, event_ndims)
+        )
+    )
+
+
+class DiagMultivariateBeta(_diagonal.Diagonal):
     """Independent `Beta` along the last axis, which is one event.
 
     `log p(x) = sum_i log Beta(x_i; concentration1_i, concentration0_i)`.
@@ -46,36 +56,19 @@ class DiagMultivariateBeta(tfp.distributions.Independent):
         validate_args: bool = False,
         name: str = "DiagMultivariateBeta",
     ) -> None:
-        parameters = dict(locals())
-        where = "DiagMultivariateBeta"
-        checks.check_rank(where, "concentration1", concentration1, at_least=1)
-        super().__init__(
-            Beta(concentration1, concentration0, eps, validate_args),
-            reinterpreted_batch_ndims=1,
-            validate_args=validate_args,
-            name=name,
-        )
-        _parameters.keep(self, parameters)
+        super().__init__(Beta, locals())
         self._eps = eps
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> Mapping[str, Any]:
-        positive = _parameters.positive_property(dtype, event_ndims=1)
-        return {"concentration1": positive, "concentration0": positive}
+    _parameter_properties = _concentrations(event_ndims=1)
 
-    @property
-    def concentration1(self) -> tf.Tensor:
-        """The concentrations that pull to 1."""
-        return self.distribution.concentration1
-
-    @property
-    def concentration0(self) -> tf.Tensor:
-        """The concentrations that pull to 0."""
-        return self.distribution.concentration0
+    concentration1 = property(
+        operator.attrgetter("distribution.concentration1"),
+        doc="The concentrations that pull to 1.",
+    )
+    concentration0 = property(
+        operator.attrgetter("distribution.concentration0"),
+        doc="The concentrations that pull to 0.",
+    )
 
 
 class Beta(tfp.distributions.Beta):
@@ -141,14 +134,7 @@ class Beta(tfp.distributions.Beta):
         self._margin = float(finfo.eps) if eps is None else eps
         checks.check_within("Beta", "eps", self._margin, float(finfo.epsneg), 0.5)
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> Mapping[str, Any]:
-        positive = _parameters.positive_property(dtype)
-        return {"concentration1": positive, "concentration0": positive}
+    _parameter_properties = _concentrations(event_ndims=0)
 
     def _concentrations(self) -> tuple[tf.Tensor, tf.Tensor]:
         ones, zeros = self.concentration1, self.concentration0

@@ -1,7 +1,7 @@
 """Cauchy distributions whose draws are bounded."""
 
 import math
-from collections.abc import Mapping
+import operator
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks
-from tfrl.distributions import _draws, _parameters
+from tfrl.distributions import _diagonal, _draws, _parameters
 
 
-class DiagMultivariateCauchy(tfp.distributions.Independent):
+class DiagMultivariateCauchy(_diagonal.Diagonal):
     """Independent `StableCauchy` along the last axis, which is one event.
 
     `log p(x) = sum_i log Cauchy(x_i; loc_i, scale_i)`.
@@ -42,33 +42,12 @@ class DiagMultivariateCauchy(tfp.distributions.Independent):
         allow_nan_stats: bool = True,
         name: str = "DiagMultivariateCauchy",
     ) -> None:
-        parameters = dict(locals())
-        checks.check_rank("DiagMultivariateCauchy", "loc", loc, at_least=1)
-        super().__init__(
-            StableCauchy(loc, scale, validate_args, allow_nan_stats),
-            reinterpreted_batch_ndims=1,
-            validate_args=validate_args,
-            name=name,
-        )
-        _parameters.keep(self, parameters)
+        super().__init__(StableCauchy, locals())
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> Mapping[str, Any]:
-        return _parameters.location_scale_properties(dtype, event_ndims=1)
+    _parameter_properties = _parameters.location_scale(event_ndims=1)
 
-    @property
-    def loc(self) -> tf.Tensor:
-        """The medians."""
-        return self.distribution.loc
-
-    @property
-    def scale(self) -> tf.Tensor:
-        """The half widths."""
-        return self.distribution.scale
+    loc = property(operator.attrgetter("distribution.loc"), doc="The medians.")
+    scale = property(operator.attrgetter("distribution.scale"), doc="The half widths.")
 
 
 class StableCauchy(tfp.distributions.Cauchy):
@@ -120,13 +99,7 @@ class StableCauchy(tfp.distributions.Cauchy):
         super().__init__(loc, scale, validate_args, allow_nan_stats, name)
         _parameters.keep(self, parameters)
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> Mapping[str, Any]:
-        return _parameters.location_scale_properties(dtype)
+    _parameter_properties = _parameters.location_scale()
 
     def _sample_n(
         self, n: Any, seed: Any = None, clipping_value: float = 0.49

@@ -1,5 +1,6 @@
 """Choices of which some are not allowed."""
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -73,26 +74,17 @@ class MaskedCategorical(tfp.distributions.Categorical):
             )
         self._parameters = parameters
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,  # noqa: ARG003
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> dict[str, Any]:
-        return {
-            "logits": tfp.util.ParameterProperties(event_ndims=1),
-            "mask": tfp.util.ParameterProperties(event_ndims=1),
-        }
+    _parameter_properties = _parameters.annotated(
+        lambda dtype: dict.fromkeys(  # noqa: ARG005
+            ("logits", "mask"), tfp.util.ParameterProperties(event_ndims=1)
+        )
+    )
 
-    @property
-    def logits(self) -> tf.Tensor:
-        """The logits as given; `logits_parameter()` are those after masking."""
-        return self._given
-
-    @property
-    def mask(self) -> tf.Tensor:
-        """What is allowed, bool."""
-        return self._mask
+    logits = property(
+        operator.attrgetter("_given"),
+        doc="The logits as given; `logits_parameter()` are those after masking.",
+    )
+    mask = property(operator.attrgetter("_mask"), doc="What is allowed, bool.")
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         # With an int seed, TFP would draw other numbers each time.

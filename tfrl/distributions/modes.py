@@ -99,8 +99,6 @@ def get_base_dist(
         'Laplace'
     """
     _parts.check_distribution("get_base_dist", "dist", dist)
-    if isinstance(dist, tfd.MultivariateNormalDiag):
-        return tfd.Normal(dist.mean(), dist.stddev())
     base = _unwrapped(dist)
     if isinstance(base, tfd.MultivariateNormalDiag):
         return normal.Normal(base.mean(), base.stddev())

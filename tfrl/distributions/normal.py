@@ -1,17 +1,17 @@
 """Normal distributions with a diagonal covariance."""
 
 import math
-from collections.abc import Mapping
+import operator
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks, precision
-from tfrl.distributions import _draws, _parameters
+from tfrl.distributions import _diagonal, _draws, _parameters
 
 
-class DiagMultivariateNormal(tfp.distributions.Independent):
+class DiagMultivariateNormal(_diagonal.Diagonal):
     """Independent normals along the last axis, which is one event.
 
     `log p(x) = sum_i log N(x_i; loc_i, scale_i)`. A scale of 0 is admitted: then draws
@@ -42,33 +42,14 @@ class DiagMultivariateNormal(tfp.distributions.Independent):
         validate_args: bool = False,
         name: str = "DiagMultivariateNormal",
     ) -> None:
-        parameters = dict(locals())
-        checks.check_rank("DiagMultivariateNormal", "loc", loc, at_least=1)
-        super().__init__(
-            Normal(loc, scale, validate_args),
-            reinterpreted_batch_ndims=1,
-            validate_args=validate_args,
-            name=name,
-        )
-        _parameters.keep(self, parameters)
+        super().__init__(Normal, locals())
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> Mapping[str, Any]:
-        return _parameters.location_scale_properties(dtype, event_ndims=1)
+    _parameter_properties = _parameters.location_scale(event_ndims=1)
 
-    @property
-    def loc(self) -> tf.Tensor:
-        """The means."""
-        return self.distribution.loc
-
-    @property
-    def scale(self) -> tf.Tensor:
-        """The standard deviations."""
-        return self.distribution.scale
+    loc = property(operator.attrgetter("distribution.loc"), doc="The means.")
+    scale = property(
+        operator.attrgetter("distribution.scale"), doc="The standard deviations."
+    )
 
 
 class Normal(tfp.distributions.Normal):
@@ -115,13 +96,7 @@ class Normal(tfp.distributions.Normal):
         super().__init__(loc, scale, validate_args, allow_nan_stats, name)
         _parameters.keep(self, parameters)
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> Mapping[str, Any]:
-        return _parameters.location_scale_properties(dtype)
+    _parameter_properties = _parameters.location_scale()
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = tf.concat([[n], self.batch_shape_tensor()], axis=0)

@@ -1,7 +1,6 @@
 """One-hot choices through which gradients flow to the probabilities."""
 
 import inspect
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,11 +71,7 @@ class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
         super().__init__(logits, probs, dtype, validate_args, allow_nan_stats, name)
         _parameters.keep(self, parameters)
 
-    @classmethod
-    def _parameter_properties(
-        cls, dtype: Any, num_classes: Any = None
-    ) -> Mapping[str, Any]:
-        return tfd.OneHotCategorical.parameter_properties(dtype, num_classes)
+    _parameter_properties = tfd.OneHotCategorical.parameter_properties
 
     @property
     def reparameterization_type(self) -> Any:
@@ -168,11 +163,7 @@ class OneHotCategoricalStraightThrough(_DifferentiableOneHot):
             probs, logits, validate_args, allow_nan_stats, name, parameters
         )
 
-    @classmethod
-    def _parameter_properties(
-        cls, dtype: Any, num_classes: Any = None
-    ) -> Mapping[str, Any]:
-        return _DifferentiableOneHot.parameter_properties(dtype, num_classes)
+    _parameter_properties = tfd.OneHotCategorical.parameter_properties
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         log_probs, probs = self.logits_parameter(), self.probs_parameter()
@@ -239,11 +230,7 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
         self._hard_sample = hard_sample
         self._tau = tau
 
-    @classmethod
-    def _parameter_properties(
-        cls, dtype: Any, num_classes: Any = None
-    ) -> Mapping[str, Any]:
-        return _DifferentiableOneHot.parameter_properties(dtype, num_classes)
+    _parameter_properties = tfd.OneHotCategorical.parameter_properties
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         log_probs = self.logits_parameter()

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import random
+from tfrl.distributions import _parameters
 
 tfd = tfp.distributions
 
@@ -74,17 +75,13 @@ class Product(tfp.distributions.AutoCompositeTensorDistribution):
                 name=name,
             )
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,  # noqa: ARG003
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> dict[str, Any]:
-        return {
+    _parameter_properties = _parameters.annotated(
+        lambda dtype: {  # noqa: ARG005
             "distributions": tfp.util.BatchedComponentProperties(
                 event_ndims=lambda self: self._each(lambda _: 0)
             )
         }
+    )
 
     @property
     def distributions(self) -> Any:
@@ -132,8 +129,7 @@ class Product(tfp.distributions.AutoCompositeTensorDistribution):
             for part, seed in zip(parts, seeds, strict=True)
         ]
         values, log_probs = zip(*pairs, strict=True)
-        packed = tf.nest.pack_sequence_as(self.distributions, values)
-        return packed, functools.reduce(tf.add, log_probs)
+        return tf.nest.pack_sequence_as(self.distributions, values), tf.add_n(log_probs)
 
     def _log_prob(self, value: Any) -> tf.Tensor:
         return self._summed(lambda part, value: part.log_prob(value), value)

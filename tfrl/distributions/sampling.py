@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import random
-from tfrl.distributions import _parts, _squash, modes, normal, product, squashed
+from tfrl.distributions import _parts, modes, product, squashed
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -239,19 +239,9 @@ def _scored(
     if isinstance(dist, tfd.TransformedDistribution):
         return _scored_transformed(dist, seed)
     if isinstance(dist, squashed.SquashedNormal):
-        return _scored_squashed(dist, seed)
+        return dist.sample_and_score(seed)
     value = _stopped(dist, seed)
     return value, dist.log_prob(value)
-
-
-def _scored_squashed(dist: Any, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    shape = tf.concat([dist.batch_shape_tensor(), dist.event_shape_tensor()], axis=0)
-    before = normal.Normal(tf.broadcast_to(dist.loc, shape), dist.scale)
-    raw, log_probs = _scored(before, seed)
-    value = _without_gradient(_squash.squash(raw, dist.low, dist.high))
-    half_range = _squash.half_range(dist.low, dist.high)
-    log_probs -= _squash.log_slope(raw) + tf.math.log(half_range)
-    return value, tf.reduce_sum(log_probs, list(range(-dist.event_shape.rank, 0)))
 
 
 def _scored_transformed(dist: Any, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,6 +1,7 @@
 """A normal distribution squashed into finite bounds by tanh."""
 
 import math
+import operator
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +11,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks, precision
-from tfrl.distributions import _draws, _parameters, _squash
+from tfrl.distributions import _bounded, _draws, _parameters, _squash
 
 tfd = tfp.distributions
 
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
+class SquashedNormal(_bounded.Bounded):
     """Independent normals, each squashed into its finite bounds by tanh.
 
         u ~ N(loc, scale^2),   y = (low + high) / 2 + (high - low) / 2 * tanh(u)
@@ -73,6 +74,9 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
         reinforcement learning with a stochastic actor", appendix C, eq. 21.
     """
 
+    _bound_names = ("low", "high")
+    _parameter_properties = _bounded.annotations(*_bound_names)
+
     def __init__(
         self,
         loc: Any,
@@ -88,69 +92,16 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
             known = _parameters.known_value(bound)
             if known is not None:
                 checks.check_finite("SquashedNormal", name_of, known)
-        with tf.name_scope(name) as name:
-            tensors = _parameters.location_scale_between(
-                "SquashedNormal", loc, scale, low=low, high=high
-            )
-            self._loc, self._scale, self._low, self._high = tensors
-            self._raw_of: Callable[[Any], Any] = lambda value: None  # noqa: ARG005
-            super().__init__(
-                dtype=self._loc.dtype,
-                reparameterization_type=tfd.FULLY_REPARAMETERIZED,
-                validate_args=validate_args,
-                allow_nan_stats=allow_nan_stats,
-                parameters=parameters,
-                name=name,
-            )
+        with tf.name_scope(name) as parameters["name"]:
+            super().__init__(parameters)
+        self._raw_of: Callable[[Any], Any] = lambda value: None  # noqa: ARG005
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,  # noqa: ARG003
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> dict[str, Any]:
-        def event(self: SquashedNormal) -> int:
-            return self.event_shape.rank
-
-        properties = tfp.util.ParameterProperties
-        positive = tfp.bijectors.Softplus
-        return {
-            "loc": properties(event),
-            "scale": properties(event, default_constraining_bijector_fn=positive),
-            # They have no batch axes: their rank is the event's.
-            "low": properties(event_ndims=None),
-            "high": properties(event_ndims=None),
-        }
-
-    @property
-    def loc(self) -> Any:
-        """Mean of the normal before squashing."""
-        return self._loc
-
-    @property
-    def scale(self) -> Any:
-        """Standard deviation of the normal before squashing."""
-        return self._scale
-
-    @property
-    def low(self) -> Any:
-        """Lower bounds."""
-        return self._low
-
-    @property
-    def high(self) -> Any:
-        """Upper bounds."""
-        return self._high
-
-    def _event_shape(self) -> tf.TensorShape:
-        return tf.broadcast_static_shape(self._low.shape, self._high.shape)
-
-    def _event_shape_tensor(self) -> tf.Tensor:
-        return tf.broadcast_dynamic_shape(tf.shape(self._low), tf.shape(self._high))
+    low = property(operator.attrgetter("_least"), doc="Lower bounds.")
+    high = property(operator.attrgetter("_greatest"), doc="Upper bounds.")
 
     def _call_sample_n(self, sample_shape: Any, seed: Any) -> tf.Tensor:
         raw = self._loc + self._scale * self._noise(sample_shape, seed)
-        value = _squash.squash(raw, self._low, self._high)
+        value = _squash.squash(raw, self.low, self.high)
         drawn = weakref.ref(value)
         self._raw_of = lambda value: raw if drawn() is value else None
         return value
@@ -160,11 +111,32 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         noise = self._noise(sample_shape, seed)
         raw = self._loc + self._scale * noise
-        value = _squash.squash(raw, self._low, self._high)
+        value = _squash.squash(raw, self.low, self.high)
+        return value, self._log_density(raw, noise)
+
+    def sample_and_score(self, seed: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Draws an event without gradient, and scores it.
+
+        Args:
+            seed: int, int32 `[2]` tensor or None.
+
+        Returns:
+            The draw and its log-probability, exactly however near to a bound it is,
+            with the gradient of `log p` at the fixed draw, the score.
+
+        Example:
+            >>> dist = SquashedNormal([0.0, 30.0], 1.0)
+            >>> action, log_prob = dist.sample_and_score(seed=0)
+            >>> action.shape, bool(np.isfinite(log_prob).all())
+            (TensorShape([2]), True)
+        """
+        raw = tf.stop_gradient(self._loc + self._scale * self._noise([], seed))
+        noise = precision.quotient(raw - self._loc, self._scale)
+        value = tf.stop_gradient(_squash.squash(raw, self.low, self.high))
         return value, self._log_density(raw, noise)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
-        low, high = self._low, self._high
+        low, high = self.low, self.high
         drawn = self._raw_of(value)
         raw = _squash.unsquash(value, low, high) if drawn is None else drawn
         scale = tf.convert_to_tensor(self._scale)
@@ -176,11 +148,8 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
         return tf.where(beyond, tf.constant(-np.inf, density.dtype), density)
 
     def _mode(self) -> tf.Tensor:
-        mode = _squash.squash(tf.convert_to_tensor(self._loc), self._low, self._high)
+        mode = _squash.squash(tf.convert_to_tensor(self._loc), self.low, self.high)
         return tf.broadcast_to(mode, self._shape())
-
-    def _default_event_space_bijector(self) -> Any:
-        return tfp.bijectors.Sigmoid(self._low, self._high)
 
     def _noise(self, sample_shape: Any, seed: Any) -> tf.Tensor:
         """Standard normal numbers in the shape of a draw."""
@@ -203,28 +172,11 @@ class SquashedNormal(tfp.distributions.AutoCompositeTensorDistribution):
         return list(range(-self.event_shape.rank, 0))
 
     def _log_density(self, raw: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        half = _squash.half_range(self._low, self._high)
+        half = _squash.half_range(self.low, self.high)
         unit = tf.reduce_sum(tf.math.log(half) + _LOG_SQRT_2_PI)
         densities = -0.5 * tf.square(noise) - _squash.log_slope(raw)
         densities -= tf.math.log(self._scale)
         return tf.reduce_sum(densities, self._event_axes()) - unit
-
-    def _parameter_control_dependencies(
-        self,
-        is_init: bool,  # noqa: ARG002
-    ) -> list[Any]:
-        if not self.validate_args:
-            return []
-        return [
-            tf.debugging.assert_positive(self._scale, "`scale` must be positive"),
-            tf.debugging.assert_less(self._low, self._high, "`low` must be < `high`"),
-        ]
-
-    def _sample_control_dependencies(self, value: tf.Tensor) -> list[Any]:
-        if not self.validate_args:
-            return []
-        inside = tf.reduce_all((value >= self._low) & (value <= self._high))
-        return [tf.debugging.Assert(inside, ["values must lie within the bounds"])]
 
 
 @tfd.RegisterKL(SquashedNormal, SquashedNormal)

@@ -4,16 +4,23 @@ A bounded action needs neither squashing nor clipping if its distribution ends a
 bounds. Log-densities and gradients stay finite however far off the location drifts.
 """
 
+import operator
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks
-from tfrl.distributions import _draws, _parameters, _truncation, inverse_transform
+from tfrl.distributions import (
+    _bounded,
+    _draws,
+    _parameters,
+    _truncation,
+    inverse_transform,
+)
 
 
-class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
+class TruncatedDistribution(_bounded.Bounded):
     """A distribution of location and scale between two bounds.
 
     With density p and distribution function P of a standard distribution, and
@@ -63,6 +70,9 @@ class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
         [-inf]
     """
 
+    _bound_names = ("lower_bound", "upper_bound")
+    _parameter_properties = _bounded.annotations(*_bound_names)
+
     def __init__(
         self,
         loc: Any,
@@ -77,121 +87,41 @@ class TruncatedDistribution(tfp.distributions.AutoCompositeTensorDistribution):
         parameters = dict(locals())
         where = type(self).__name__
         checks.check_within(where, "mass_floor", mass_floor, 0.0, 1.0)
-        tensors = _parameters.location_scale_between(
-            where, loc, scale, lower_bound=lower_bound, upper_bound=upper_bound
-        )
-        self._loc, self._scale, self._lower_bound, self._upper_bound = tensors
-        checks.check_same_shape(where, lower_bound=tensors[2], upper_bound=tensors[3])
-        if self._loc.dtype not in (tf.float32, tf.float64):
+        super().__init__(parameters)
+        bounds = {"lower_bound": self.lower_bound, "upper_bound": self.upper_bound}
+        checks.check_same_shape(where, **bounds)
+        if self.dtype not in (tf.float32, tf.float64):
             raise TypeError(
                 f"`{where}`: `loc` and the others expected float32 or float64; got "
-                f"{self._loc.dtype.name}; cast them with tf.cast"
+                f"{self.dtype.name}; cast them with tf.cast"
             )
         self._its, self._mass_floor = its, mass_floor
-        super().__init__(
-            dtype=self._loc.dtype,
-            reparameterization_type=tfp.distributions.FULLY_REPARAMETERIZED,
-            validate_args=validate_args,
-            allow_nan_stats=True,
-            parameters=parameters,
-            name=name,
-        )
 
-    @classmethod
-    def _parameter_properties(
-        cls,
-        dtype: Any,  # noqa: ARG003
-        num_classes: Any = None,  # noqa: ARG003
-    ) -> dict[str, Any]:
-        def event_ndims(self: TruncatedDistribution) -> int:
-            return self.event_shape.rank
+    lower_bound = property(operator.attrgetter("_least"), doc="Lower bounds.")
+    upper_bound = property(operator.attrgetter("_greatest"), doc="Upper bounds.")
 
-        properties = tfp.util.ParameterProperties
-        positive = tfp.bijectors.Softplus
-        # Bounds have no batch axes: their rank is the event's.
-        return {
-            "loc": properties(event_ndims),
-            "scale": properties(event_ndims, default_constraining_bijector_fn=positive),
-            "lower_bound": properties(event_ndims=None),
-            "upper_bound": properties(event_ndims=None),
-        }
-
-    @property
-    def loc(self) -> Any:
-        """Location of the distribution that is cut off."""
-        return self._loc
-
-    @property
-    def scale(self) -> Any:
-        """Scale of the distribution that is cut off."""
-        return self._scale
-
-    @property
-    def lower_bound(self) -> Any:
-        """Lower bounds."""
-        return self._lower_bound
-
-    @property
-    def upper_bound(self) -> Any:
-        """Upper bounds."""
-        return self._upper_bound
-
-    @property
-    def its(self) -> type[inverse_transform.InverseTransformSampling]:
-        """The standard distribution."""
-        return self._its
-
-    @property
-    def mass_floor(self) -> float:
-        """What is added to the mass between the bounds."""
-        return self._mass_floor
-
-    def _event_shape(self) -> tf.TensorShape:
-        return self._lower_bound.shape
-
-    def _event_shape_tensor(self) -> tf.Tensor:
-        return tf.shape(self._lower_bound)
+    its = property(operator.attrgetter("_its"), doc="The standard distribution.")
+    mass_floor = property(
+        operator.attrgetter("_mass_floor"),
+        doc="What is added to the mass between the bounds.",
+    )
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = [[n], self.batch_shape_tensor(), self.event_shape_tensor()]
         uniform = _draws.uniform(tf.concat(shape, 0), seed, self.dtype)
-        return _truncation.quantiles(uniform, *self._tensors(), self._its)
+        return _truncation.quantiles(uniform, self._tensors(), self._its)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
         return _truncation.log_density(
-            value, *self._tensors(), self._its, self._mass_floor
+            value, self._tensors(), self._its, self._mass_floor
         )
 
     def _mode(self) -> tf.Tensor:
         return _truncation.nearest(*self._tensors())
 
-    def _default_event_space_bijector(self) -> Any:
-        return tfp.bijectors.Sigmoid(self._lower_bound, self._upper_bound)
-
-    def _tensors(self) -> tuple[Any, Any, Any, Any]:
-        loc, scale = tf.convert_to_tensor(self._loc), tf.convert_to_tensor(self._scale)
-        bounds = self._lower_bound, self._upper_bound
-        lower, upper = map(tf.convert_to_tensor, bounds)
-        return loc, scale, lower, upper
-
-    def _parameter_control_dependencies(
-        self,
-        is_init: bool,  # noqa: ARG002
-    ) -> list[Any]:
-        if not self.validate_args:
-            return []
-        bounds = self._lower_bound, self._upper_bound
-        return [
-            tf.debugging.assert_positive(self._scale, "`scale` must be positive"),
-            tf.debugging.assert_less(*bounds, "`lower_bound` must be < `upper_bound`"),
-        ]
-
-    def _sample_control_dependencies(self, value: tf.Tensor) -> list[Any]:
-        if not self.validate_args:
-            return []
-        inside = (value >= self._lower_bound) & (value <= self._upper_bound)
-        inside = tf.reduce_all(inside)
-        return [tf.debugging.Assert(inside, ["values must lie within the bounds"])]
+    def _tensors(self) -> list[tf.Tensor]:
+        given = self.loc, self.scale, self.lower_bound, self.upper_bound
+        return [tf.convert_to_tensor(value) for value in given]
 
 
 class _Standard(TruncatedDistribution):
@@ -318,4 +248,4 @@ def _kl_truncated_normals(
     """The divergence of the normalised densities, whatever their `mass_floor`."""
     _parameters.check_same_bounds(a, b, "lower_bound", "upper_bound")
     with tf.name_scope(name or "kl_truncated_normals"):
-        return _truncation.kl_divergence(*a._tensors(), *b._tensors())
+        return _truncation.kl_divergence(a._tensors(), b._tensors())

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import shapes
+from tfrl.layers import _nest_codec
 
 
 def split_dtype(dtype: Any) -> tuple[Any, str | None]:
@@ -32,22 +33,14 @@ def encoded_key(key: np.ndarray) -> dict[str, Any]:
 
 def encoded(signature: Any) -> dict[str, Any]:
     """A signature in what JSON has; lists and tuples stay what they are."""
-    if isinstance(signature, dict):
-        return {"dict": {key: encoded(part) for key, part in signature.items()}}
-    if isinstance(signature, list | tuple):
-        kind = "list" if isinstance(signature, list) else "tuple"
-        return {kind: [encoded(part) for part in signature]}
-    return {"array": [list(signature.shape), signature.dtype.name]}
+    return _nest_codec.encoded(
+        signature, lambda leaf: {"array": [list(leaf.shape), leaf.dtype.name]}
+    )
 
 
 def decoded(config: dict[str, Any]) -> Any:
     """The signature that `encoded` was given."""
-    ((kind, content),) = config.items()
-    if kind == "array":
-        return shapes.ShapeDtype(*content)
-    if kind == "dict":
-        return {key: decoded(part) for key, part in content.items()}
-    return (list if kind == "list" else tuple)(map(decoded, content))
+    return _nest_codec.decoded(config, lambda content: shapes.ShapeDtype(*content))
 
 
 def symbolic(signature: Any) -> Any:

@@ -10,6 +10,7 @@ import tensorflow_probability as tfp
 from tfrl._internal import checks
 from tfrl.core import spaces, specs
 from tfrl.distributions import action_heads, product
+from tfrl.layers import _nest_codec
 
 # What to do with floats that have bounds, by the name of the family.
 _SQUASH = {None: None, "normal": False, "squashed_normal": True}
@@ -158,7 +159,7 @@ class DistributionHead(keras.layers.Layer):
         serialize = keras.initializers.serialize
         return {
             **super().get_config(),
-            "action_spec": _encoded(self.action_spec),
+            "action_spec": _nest_codec.encoded(self.action_spec, _encoded),
             "family": self.family,
             "state_dependent_scale": self.state_dependent_scale,
             "init_scale": self.init_scale,
@@ -170,32 +171,17 @@ class DistributionHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes the layer that `get_config` described."""
-        return cls(**{**config, "action_spec": _decoded(config["action_spec"])})
+        action_spec = _nest_codec.decoded(config["action_spec"], _decoded)
+        return cls(**{**config, "action_spec": action_spec})
 
 
-def _encoded(nest: Any) -> dict[str, Any]:
-    """A nest of specs in plain numbers, strings, lists and dicts."""
-    if isinstance(nest, dict):
-        # JSON would make other keys strings.
-        if not all(isinstance(key, str) for key in nest):
-            return {"items": [[key, _encoded(part)] for key, part in nest.items()]}
-        return {"dict": {key: _encoded(part) for key, part in nest.items()}}
-    if isinstance(nest, list | tuple):
-        kind = "list" if isinstance(nest, list) else "tuple"
-        return {kind: [_encoded(part) for part in nest]}
-    spec = {"shape": nest.shape.as_list(), "dtype": nest.dtype.name}
-    if isinstance(nest, specs.BoundedTensorSpec):
-        spec |= {"minimum": nest.minimum.tolist(), "maximum": nest.maximum.tolist()}
-    return {"spec": spec}
+def _encoded(spec: Any) -> dict[str, Any]:
+    found = {"shape": spec.shape.as_list(), "dtype": spec.dtype.name}
+    if isinstance(spec, specs.BoundedTensorSpec):
+        found |= {"minimum": spec.minimum.tolist(), "maximum": spec.maximum.tolist()}
+    return {"spec": found}
 
 
-def _decoded(config: dict[str, Any]) -> Any:
-    ((kind, content),) = config.items()
-    if kind == "dict":
-        return {key: _decoded(part) for key, part in content.items()}
-    if kind == "items":
-        return {key: _decoded(part) for key, part in content}
-    if kind != "spec":
-        return (list if kind == "list" else tuple)(map(_decoded, content))
+def _decoded(content: dict[str, Any]) -> tf.TensorSpec:
     bounded = "minimum" in content
     return (specs.BoundedTensorSpec if bounded else tf.TensorSpec)(**content)
