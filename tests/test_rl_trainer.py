@@ -7,17 +7,18 @@ import subprocess
 import sys
 import time
 
+import default_rows
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfrl import rl_trainer
 from tfrl.agents import ppo
+from tfrl.configuring import configs
 from tfrl.environments import vector
+from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import cadence, doctor, experience, trainer
-from tfrl.training.checkpointing import checkpoints
-from tfrl.training.configuring import configs
 from tfrl.training.rehearsing import rehearsal
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -45,15 +46,13 @@ def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
     )
 
 
+# The others are those of other tests of commands, or differ from them by numbers.
 @pytest.mark.parametrize(
     "config",
-    [
-        # Acrobot differs from CartPole by numbers alone.
-        pytest.param(
-            path, id=path.stem, marks=[pytest.mark.slow] * (path.stem == "ppo_acrobot")
-        )
-        for path in sorted(ROOT.glob("configs/*.gin"))
-    ],
+    default_rows.params(
+        {path.stem: (path,) for path in sorted(ROOT.glob("configs/*.gin"))},
+        ["dqn_cartpole", "ppo_pendulum"],
+    ),
 )
 def test_every_config_trains(config, tmp_path, capsys):
     text = config.read_text()
@@ -184,7 +183,7 @@ def test_an_interruption_tells_what_was_saved(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_it_can_be_imported_after_a_configuration_was_parsed():
     program = (
-        "from tfrl.training.configuring import configs\n"
+        "from tfrl.configuring import configs\n"
         "configs.parse(bindings=['fast = 0.5'])\n"
         "from tfrl import rl_trainer\n"
         "assert 'fast = 0.5' in configs.configured()\n"

@@ -1,5 +1,6 @@
 """Translated Keras optimizers step as Keras itself does."""
 
+import default_rows
 import keras
 import numpy as np
 import pytest
@@ -39,7 +40,25 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("case", TABLE)
+# Each kind of optimizer with what it has most of, each schedule and each clipping.
+@pytest.mark.parametrize(
+    "case",
+    default_rows.params(
+        {name: (name,) for name in TABLE},
+        [
+            "sgd_decay",
+            "momentum_schedule",
+            "nesterov_schedule",
+            "adam_large_epsilon",
+            "adam_schedule",
+            "adamw_schedule",
+            "rmsprop_all",
+            "clipnorm",
+            "global_clipnorm",
+            "clipvalue",
+        ],
+    ),
+)
 def test_five_steps_equal_keras(case):
     rng = np.random.default_rng(0)
     start = {"a": rng.normal(size=(3, 2)), "b": rng.normal(size=2)}

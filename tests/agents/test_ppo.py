@@ -124,7 +124,10 @@ def test_one_step_equals_the_algorithm_written_out():
 @pytest.mark.parametrize(
     ("space", "squash"),
     [
-        pytest.param(gym.spaces.Discrete(3), False, id="discrete"),
+        # Discrete actions are those of the other tests here.
+        pytest.param(
+            gym.spaces.Discrete(3), False, id="discrete", marks=pytest.mark.slow
+        ),
         pytest.param(
             gym.spaces.MultiDiscrete([3, 2]),
             False,

@@ -12,7 +12,7 @@ import pytest
 
 from tfrl.configuring import snapshots
 
-ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = {
     case["id"]: case
     for stem in ("alf/common", "alf/misc")

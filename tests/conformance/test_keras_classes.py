@@ -3,6 +3,7 @@
 import importlib
 import json
 
+import default_rows
 import fit_examples
 import keras
 import numpy as np
@@ -199,7 +200,19 @@ def fit_once(row, model):
     return model
 
 
-@over_rows
+# A layer, a loss with weights, a network and a model: each takes seconds.
+@pytest.mark.parametrize(
+    "row",
+    default_rows.params(
+        dict(zip(NAMES, zip(keras_rows.LAYERS), strict=True)),
+        [
+            "layers.RunningNormalization",
+            "losses.AsymmetricSimSiamLoss",
+            "policies.ActorCritic",
+            "training.FitModel",
+        ],
+    ),
+)
 def test_two_replicas(row):
     alone = fit_once(row, row.model())
     strategy = fit_examples.strategy_of_two()

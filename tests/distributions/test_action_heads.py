@@ -1,5 +1,6 @@
 """Tests of `tfrl.distributions.action_heads`."""
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -235,7 +236,21 @@ def test_seeds_repeat_and_differ(space, squash):
     assert np.any(hosts[0] != hosts[2])
 
 
-@every_head
+# One head of each kind of space, and the narrowest dtype; each takes half a second.
+@pytest.mark.parametrize(
+    ("space", "squash"),
+    default_rows.params(
+        {name: arguments for name, *arguments in HEADS},
+        [
+            "multi discrete from",
+            "multi binary",
+            "integers",
+            "half bounded",
+            "two axes squashed",
+            "float16 squashed",
+        ],
+    ),
+)
 def test_everything_compiles(space, squash):
     head = action_heads.action_head(space, squash=squash)
 

@@ -2,6 +2,7 @@
 
 import pickle
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -27,12 +28,12 @@ SPACES = {
         b=S.Dict(y=S.Tuple([S.Box(-1.0, 1.0, (1,))]), x=S.Discrete(3)),
     ),
 }
-HEADS = [
-    (space, squash)
+HEADS = {name: (space, False) for name, space in SPACES.items()} | {
+    f"{name} squashed": (space, True)
     for name, space in SPACES.items()
-    for squash in ([False] if name in ("choices", "one part") else [False, True])
-]
-EVERY_HEAD = pytest.mark.parametrize(("space", "squash"), HEADS, ids=str)
+    if name not in ("choices", "one part")
+}
+EVERY_HEAD = pytest.mark.parametrize(("space", "squash"), HEADS.values(), ids=HEADS)
 
 
 def parameters_of(head, n_rows):
@@ -142,7 +143,10 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space, squash):
     tf.nest.map_structure(np.testing.assert_array_equal, *envs)
 
 
-@EVERY_HEAD
+# Each head takes seconds.
+@pytest.mark.parametrize(
+    ("space", "squash"), default_rows.params(HEADS, ["choices", "dict squashed"])
+)
 def test_compiles(space, squash):
     head = action_heads.action_head(space, squash=squash)
 

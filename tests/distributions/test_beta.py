@@ -92,7 +92,9 @@ def test_draws(jit):
         confidence.assert_mean(draws[:, i], true.mean(), 0.0, 1.0)
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize(
+    "dtype", [tf.float32, pytest.param(tf.float64, marks=pytest.mark.slow)]
+)
 def test_draws_of_small_concentrations_have_finite_gradients(dtype):
     powers = tf.constant(10.0 ** -np.arange(1.0, 31.0), dtype)
     ones, zeros = tf.meshgrid(powers, powers)

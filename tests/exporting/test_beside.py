@@ -190,7 +190,7 @@ with _beside.made_beside("make", path, overwrite=True) as fresh:
 def test_a_killed_process_is_cleared_away(tmp_path, when):
     path = tmp_path / "model"
     make(path, "old")
-    root = pathlib.Path(__file__).parents[3]
+    root = pathlib.Path(__file__).parents[2]
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(root), str(path), when], check=False
     )

@@ -2,6 +2,7 @@
 
 import os
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -23,8 +24,13 @@ ACTIONS = {
 
 @pytest.mark.parametrize(
     ("space", "kind"),
-    [*((BOX, kind) for kind in ACTIONS), (NAMED, "discrete"), (NAMED, "squashed")],
-    ids=[*ACTIONS, "dict to discrete", "dict to squashed"],
+    default_rows.params(
+        {
+            **{kind: (BOX, kind) for kind in ACTIONS},
+            **{f"dict to {kind}": (NAMED, kind) for kind in ("discrete", "squashed")},
+        },
+        ["multi discrete", "float64", "dict to squashed"],
+    ),
 )
 def test_signatures_do_what_the_agent_does(tmp_path, space, kind):
     actions, kwargs = ACTIONS[kind]

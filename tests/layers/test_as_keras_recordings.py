@@ -79,7 +79,14 @@ class Recorded:
         return outputs, recorded(self.states[1:])
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        pytest.param(False, id="eager"),
+        # The same calls, traced.
+        pytest.param(True, id="graph", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     "case", golden_layers.CASES, ids=golden_io.ids(golden_layers.CASES)
 )

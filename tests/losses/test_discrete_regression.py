@@ -140,7 +140,9 @@ def test_expectations_by_hand():
         np.testing.assert_allclose(loss.calc_expectation(logits), [expected])
 
 
-@both
+@pytest.mark.parametrize(
+    "cls", [DISCRETE, pytest.param(ORDERED, marks=pytest.mark.slow)]
+)
 def test_any_rank_and_unknown_sizes_in_graphs(cls):
     rng = np.random.default_rng(1)
     transform = value_transforms.Sqrt1pTransform()

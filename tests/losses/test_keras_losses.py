@@ -120,7 +120,9 @@ def test_names_and_dtypes():
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("name", ["discrete", "td"])
+@pytest.mark.parametrize(
+    "name", ["td", pytest.param("discrete", marks=pytest.mark.slow)]
+)
 def test_fit_learns_saves_and_goes_on(name, tmp_path):
     """Targets are a linear function of the inputs; the loss must fall a lot."""
     loss, arguments, _, predictions = READINGS[name]

@@ -218,7 +218,7 @@ def test_an_optimizer_goes_with_its_variables(tmp_path):
 @pytest.fixture(scope="module")
 def saved_elsewhere(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere")
-    here = str(pathlib.Path(__file__).parents[2])
+    here = str(pathlib.Path(__file__).parents[1])
     start = f"import sys; sys.path.insert(0, {here!r})\n"
     subprocess.run(
         [sys.executable, "-c", start + ELSEWHERE, str(folder), "3"],

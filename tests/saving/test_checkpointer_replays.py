@@ -167,7 +167,7 @@ def test_a_damaged_checkpoint_makes_room_for_who_passed_over_it(tmp_path):
 @pytest.mark.slow
 def test_a_gibibyte(tmp_path):
     script = pathlib.Path(__file__).with_name("checkpoint_measures.py")
-    root = pathlib.Path(__file__).parents[3]
+    root = pathlib.Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}
     output = subprocess.run(
         [sys.executable, script, tmp_path / "c", "1024"],

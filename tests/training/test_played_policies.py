@@ -128,7 +128,15 @@ AGENTS = {
 }
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recurrent",
+        "parts",
+        "foreign",
+        pytest.param("deterministic", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_with_it(tmp_path, name):
     agent, kind = AGENTS[name]
     with build(tmp_path / "whole", agent, kind, n_epochs=2) as running:
@@ -160,7 +168,9 @@ def test_a_run_with_it(tmp_path, name):
     assert max(tfrl.exporting.verify(tmp_path / "policy").values()) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["recurrent", "parts"])
+@pytest.mark.parametrize(
+    "name", ["recurrent", pytest.param("parts", marks=pytest.mark.slow)]
+)
 def test_it_is_rehearsed(tmp_path, name):
     agent, kind = AGENTS[name]
     strategy = tfrl.distribute.strategy("rehearsal:2")

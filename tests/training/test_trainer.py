@@ -323,10 +323,10 @@ def spawn(folder, mode, n_epochs):
     return subprocess.Popen([sys.executable, "-c", code, str(folder), mode])
 
 
-def kill_and_compare(tmp_path, n_kills, n_epochs):
+def kill_and_compare(tmp_path, n_kills, n_epochs, seed=0):
     child = spawn(tmp_path / "whole", "new", n_epochs)
     assert child.wait() == 0
-    chance = random.Random(0)
+    chance = random.Random(seed)
     folder, mode, at = tmp_path / "killed", "new", 0
     for index in range(n_kills):
         child = spawn(folder, mode, n_epochs)
@@ -366,11 +366,11 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
 
 
 @pytest.mark.slow
-def test_twenty_kills_lose_nothing(tmp_path):
-    kill_and_compare(tmp_path, n_kills=20, n_epochs=600)
+@pytest.mark.parametrize("seed", range(4))
+def test_twenty_kills_lose_nothing(tmp_path, seed):
+    kill_and_compare(tmp_path, n_kills=5, n_epochs=150, seed=seed)
 
 
-@pytest.mark.slow
 class Walkable(gym.Wrapper):
     """CartPole whose evaluations end only while `ends`; `asked` acts at some step."""
 
@@ -395,8 +395,15 @@ def breakable(n_envs):
     )
 
 
-@pytest.mark.parametrize("eval_epochs", [None, 2])
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("asked", "eval_epochs"),
+    [
+        (signal.SIGINT, None),
+        (signal.SIGTERM, 2),
+        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, None, marks=pytest.mark.slow),
+    ],
+)
 def test_an_evaluation_can_be_interrupted(tmp_path, monkeypatch, asked, eval_epochs):
     settings = {
         "make_envs": breakable,
@@ -448,6 +455,8 @@ def test_the_last_checkpoint_is_there_before_the_final_evaluation(tmp_path):
     assert rows["eval/return_mean"][-1] == again.returns.mean()
 
 
+# By default `tests/saving` does so, without a second TensorFlow.
+@pytest.mark.slow
 def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
     child = spawn(tmp_path, "new", 100_000)
     try:

@@ -44,7 +44,13 @@ def assert_same(first, second):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("data", [recorded, recorded()], ids=["function", "arrays"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(recorded, id="function"),
+        pytest.param(recorded(), id="arrays", marks=pytest.mark.slow),
+    ],
+)
 def test_it_clones_and_resumes_to_the_bit(tmp_path, data):
     with make_trainer(tmp_path / "whole", data) as whole:
         played = whole.run(quiet=True)

@@ -78,7 +78,9 @@ def assert_same_metrics(one, other):
             np.testing.assert_array_equal(values, other[name], err_msg=name)
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "prioritized"])
+@pytest.mark.parametrize(
+    "sampler", ["prioritized", pytest.param("uniform", marks=pytest.mark.slow)]
+)
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, sampler):
     with make_trainer(tmp_path / "whole", sampler) as whole:
         whole.run(quiet=True)

@@ -245,7 +245,9 @@ def test_buffers_write_what_they_added(make, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["memory", "path", "shared"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 def test_stores_write_what_they_added(kind, seed, tmp_path):
     def stream(name):
         path = {"path": tmp_path / name} if kind == "path" else {}

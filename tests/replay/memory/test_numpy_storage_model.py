@@ -159,7 +159,11 @@ class Model(RuleBasedStateMachine):
             equal(other.get(slice(None)), self.plain)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    # Files are also closed and opened again.
+    ["files", *(pytest.param(x, marks=pytest.mark.slow) for x in ("memory", "shared"))],
+)
 def test_model(kind):
     machine = type(f"Model_{kind}", (Model,), {"kind": kind})
     run_state_machine_as_test(

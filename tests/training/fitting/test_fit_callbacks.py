@@ -35,7 +35,9 @@ def fitted(callbacks, source=None, steps=4, epochs=1, model=None, **options):
 
 
 @pytest.mark.parametrize("mode", toy_envs.MODES, ids=lambda mode: mode.name.lower())
-@pytest.mark.parametrize("steps_per_execution", [1, 3])
+@pytest.mark.parametrize(
+    "steps_per_execution", [3, pytest.param(1, marks=pytest.mark.slow)]
+)
 def test_collect_plays_after_every_step(mode, steps_per_execution):
     store, act = examples.store(), Actor()
     model = examples.q_model(steps_per_execution=steps_per_execution)

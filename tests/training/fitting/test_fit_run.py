@@ -64,7 +64,9 @@ def rows_of(folder):
     return {k: x for k, x in rows.items() if "second" not in k}
 
 
-@pytest.mark.parametrize("run", [run_dqn, run_ppo, run_own])
+@pytest.mark.parametrize(
+    "run", [run_dqn, run_ppo, pytest.param(run_own, marks=pytest.mark.slow)]
+)
 def test_a_broken_run_goes_on_as_if_it_had_not_been(tmp_path, run):
     with pytest.raises(BreakOffError):
         run(tmp_path / "a", break_off_in(2, batch=3))

@@ -1,0 +1,60 @@
+"""What `tools/test` and `.ci/run` count on: options of pytest that are our own."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import slow_shares
+
+TESTS = Path(__file__).parent
+NUMBERS = """
+import pytest
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(40))
+def test_slow(number):
+    pass
+
+def test_quick():
+    pass
+"""
+
+
+def run_share(folder, share, *options):
+    """Runs tests with `--share`; returns the numbers of those that ran."""
+    (folder / "test_numbers.py").write_text(NUMBERS)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow: takes long\n")
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "slow_shares"]
+    done = subprocess.run(
+        [*command, f"--share={share}", *options],
+        cwd=folder,
+        # Without the plugins of other packages it starts sooner.
+        env={
+            **os.environ,
+            "PYTHONPATH": str(TESTS),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("test_quick.*PASSED|PASSED.*test_quick", done.stdout)
+    return {int(number) for number in re.findall(r"test_slow\[(\d+)\]", done.stdout)}
+
+
+def test_shares_part_the_slow_tests_and_keep_the_others(tmp_path):
+    shares = [run_share(tmp_path, f"{index}/3") for index in range(3)]
+    assert sorted(sum(map(list, shares), [])) == list(range(40))
+    assert min(map(len, shares)) >= 5
+    together = run_share(tmp_path, "1/3", "-p", "xdist.plugin", "-n", "2")
+    assert together == shares[1]
+
+
+@pytest.mark.parametrize("wrong", ["3/3", "-1/3", "1", "a/b", "0/0", "1/"])
+def test_what_is_no_share_is_refused(wrong):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"got '{wrong}'"):
+        slow_shares.share(wrong)
