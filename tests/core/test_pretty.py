@@ -1,6 +1,7 @@
 """Tests of tfrl.core.pretty."""
 
 import collections
+import pprint
 import re
 import sys
 
@@ -13,6 +14,12 @@ from tfrl.core import pretty
 
 P = collections.namedtuple("P", "a b")
 Q = collections.namedtuple("Q", "longer_field_name another_field third")
+
+
+@pytest.mark.parametrize("name", ["_format", "_width", "_indent_per_level"])
+def test_pprint_has_what_the_printer_builds_on(name):
+    found = hasattr(pprint.PrettyPrinter(), name)
+    assert found, f"pprint.PrettyPrinter has no `{name}` in this Python: find another"
 
 
 def test_pretty_printer_golden():

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import core, layers
-from tfrl.layers import _foreign_keys
+from tfrl.layers import _foreign
 
 
 def batch(*shape):
@@ -77,7 +77,7 @@ def test_state_and_keys_advance_with_each_call(compiled):
     for training in (True, False, True):
         expected, state = chain.pure_fn(x, weights, state, key, training=training)
         np.testing.assert_allclose(call(x, training=training), expected, atol=1e-6)
-        key = _foreign_keys.next_key(key)
+        key = _foreign.next_key(key)
         np.testing.assert_array_equal(layer.rng, tf.bitcast(key, tf.int64))
     held = [float(tf.reduce_sum(v)) for v in values(layer)[4:-1]]
     wanted = [

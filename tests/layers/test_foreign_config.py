@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import core
-from tfrl.layers import _foreign_config
+from tfrl.layers import _foreign
 
 SIGNATURE = (
     {"a": core.ShapeDtype((None, 3), np.int32)},
@@ -18,34 +18,34 @@ SIGNATURE = (
 
 @pytest.mark.parametrize("signature", [SIGNATURE, SIGNATURE[1][0]], ids=["nest", "one"])
 def test_signatures_come_back_from_json(signature):
-    text = json.dumps(_foreign_config.encoded(signature))
-    assert _foreign_config.decoded(json.loads(text)) == signature
+    text = json.dumps(_foreign.encoded(signature))
+    assert _foreign.decoded(json.loads(text)) == signature
 
 
 def test_keras_tensors_of_a_signature():
-    found = _foreign_config.symbolic(SIGNATURE)
+    found = _foreign.symbolic(SIGNATURE)
     assert (found[0]["a"].shape, found[0]["a"].dtype) == ((None, 3), "int32")
     assert [x.dtype for x in found[1]] == ["float32", "bfloat16"]
 
 
 def test_keys_and_names_come_back():
     key = np.array([1, 2**32 - 1], np.uint32)
-    config = json.loads(json.dumps(_foreign_config.encoded_key(key)))
+    config = json.loads(json.dumps(_foreign.encoded_key(key)))
     np.testing.assert_array_equal(np.array(config["value"], config["dtype"]), key)
-    name = _foreign_config.name_of("layer", foreign_layers.registered_mix)
+    name = _foreign.name_of("layer", foreign_layers.registered_mix)
     assert name == "foreign_layers>registered_mix"
-    found = _foreign_config.found("layer", name)
+    found = _foreign.found("layer", name)
     assert found.__name__ == "registered_mix"
-    assert _foreign_config.found("rng_updater", None) is None
+    assert _foreign.found("rng_updater", None) is None
 
 
 def test_what_has_no_registered_name():
     with pytest.raises(
         ValueError, match="`AsKeras`: `layer` expected a function decor"
     ):
-        _foreign_config.name_of("layer", foreign_layers.network)
+        _foreign.name_of("layer", foreign_layers.network)
     with pytest.raises(ValueError, match="got 'x>y', which is not; import the module"):
-        _foreign_config.found("layer", "x>y")
+        _foreign.found("layer", "x>y")
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_what_has_no_registered_name():
     ],
 )
 def test_dtypes_of_inputs_and_policies(dtype, want):
-    assert _foreign_config.split_dtype(dtype) == want
+    assert _foreign.split_dtype(dtype) == want

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.layers import _foreign_keys
+from tfrl.layers import _foreign
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tfrl.layers import _foreign_keys
     ids=["none", "int", "negative", "unsigned", "small", "tensor"],
 )
 def test_keys_become_arrays(key, want):
-    got = _foreign_keys.as_key("rng", key)
+    got = _foreign.as_key("rng", key)
     np.testing.assert_array_equal(got, want)
     assert got.dtype == (want.dtype if hasattr(want, "dtype") else np.int64)
 
@@ -28,7 +28,7 @@ def test_keys_become_arrays(key, want):
 @pytest.mark.parametrize("key", [True, 0.5, "a", np.zeros([2]), np.array(["a"])])
 def test_other_things_are_no_keys(key):
     with pytest.raises(TypeError, match="`AsKeras`: `seed` expected an int or an arr"):
-        _foreign_keys.as_key("seed", key)
+        _foreign.as_key("seed", key)
 
 
 FORMS = {
@@ -43,11 +43,11 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_the_next_key_has_the_form_of_the_last(form):
     key = FORMS[form]
-    following = _foreign_keys.next_key(key)
+    following = _foreign.next_key(key)
     assert (following.shape, following.dtype) == (key.shape, key.dtype)
     bits = tf.reshape(tf.bitcast(following, tf.uint32), [2])
     np.testing.assert_array_equal(bits, philox(7)[:2])
-    compiled = tf.function(_foreign_keys.next_key, jit_compile=True)(key)
+    compiled = tf.function(_foreign.next_key, jit_compile=True)(key)
     np.testing.assert_array_equal(compiled, following)
 
 
@@ -71,7 +71,7 @@ def test_keys_do_not_come_again():
 
 
 def chain(key, count):
-    step = tf.function(_foreign_keys.next_key)
+    step = tf.function(_foreign.next_key)
     for _ in range(count):
         yield key
         key = step(key)
@@ -80,16 +80,16 @@ def chain(key, count):
 def test_keys_of_other_widths_need_an_updater():
     for key in (tf.constant(7), tf.zeros([4], tf.uint32)):
         with pytest.raises(ValueError, match="`rng` expected 64 bits, .*`rng_updater`"):
-            _foreign_keys.next_key(key)
+            _foreign.next_key(key)
 
 
 def test_one_replica_has_the_key_and_two_have_their_own():
     key = tf.constant(7, tf.int64)
-    assert _foreign_keys.key_of_replica(key) is key
+    assert _foreign.key_of_replica(key) is key
     strategy = tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
     )
-    run = tf.function(lambda: strategy.run(lambda: _foreign_keys.key_of_replica(key)))
+    run = tf.function(lambda: strategy.run(lambda: _foreign.key_of_replica(key)))
     one, two = map(int, strategy.experimental_local_results(run()))
-    following = int(_foreign_keys.next_key(key))
+    following = int(_foreign.next_key(key))
     assert len({one, two, following, int(key)}) == 4

@@ -95,7 +95,7 @@ def call_stack() -> list[str]:
         >>> "call_stack" in call_stack()[-1]
         True
     """
-    return [entry.strip() for entry in traceback.format_stack(sys._getframe(1))]
+    return [entry.strip() for entry in traceback.format_stack()[:-1]]
 
 
 def docstring(obj: Any) -> Callable[[T], T]:

@@ -57,7 +57,6 @@ class DiagMultivariateBeta(_diagonal.Diagonal):
         name: str = "DiagMultivariateBeta",
     ) -> None:
         super().__init__(Beta, locals())
-        self._eps = eps
 
     _parameter_properties = _concentrations(event_ndims=1)
 
@@ -129,7 +128,6 @@ class Beta(tfp.distributions.Beta):
             concentration1, concentration0, validate_args, allow_nan_stats, name=name
         )
         _parameters.keep(self, parameters)
-        self._eps = eps
         finfo = np.finfo(self.dtype.as_numpy_dtype)
         self._margin = float(finfo.eps) if eps is None else eps
         checks.check_within("Beta", "eps", self._margin, float(finfo.epsneg), 0.5)

@@ -137,19 +137,8 @@ class NormalITS(InverseTransformSampling):
         """Returns the log-density at `x`."""
         return -0.5 * tf.square(x) - _LOG_SQRT_2_PI
 
-    @classmethod
-    def log_density_ratio(
-        cls, origin: tf.Tensor, step: tf.Tensor, scale: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns `log p((origin + step) / scale) - log p(origin / scale)`."""
-        return _truncation.normal_log_ratio(origin, step, scale)
-
-    @classmethod
-    def log_mass_ratio(
-        cls, origin: tf.Tensor, below: tf.Tensor, above: tf.Tensor, scale: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns the log of the mass of an interval relative to p(origin / scale)."""
-        return _truncation.log_normal_mass(origin, below, above, scale)
+    log_density_ratio = staticmethod(_truncation.normal_log_ratio)
+    log_mass_ratio = staticmethod(_truncation.log_normal_mass)
 
 
 class CauchyITS(InverseTransformSampling):

@@ -45,18 +45,14 @@ class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
     """What the distributions here share: float events, a mode with a gradient.
 
     Events have the parameter's dtype. A value's class is its greatest entry's.
+
+    Args:
+        parameters: the `locals()` of the constructor.
     """
 
-    def __init__(
-        self,
-        probs: Any,
-        logits: Any,
-        validate_args: bool,
-        allow_nan_stats: bool,
-        name: str,
-        parameters: dict[str, Any],
-    ) -> None:
+    def __init__(self, parameters: dict[str, Any]) -> None:
         where = type(self).__name__
+        probs, logits = parameters["probs"], parameters["logits"]
         if (probs is None) == (logits is None):
             raise ValueError(
                 f"`{where}`: `probs` or `logits` expected one of them; got "
@@ -68,7 +64,8 @@ class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
         if known is not None:
             checks.check_within(where, "probs", known, 0.0, np.inf)
         dtype = tf.as_dtype(getattr(value, "dtype", tf.float32))
-        super().__init__(logits, probs, dtype, validate_args, allow_nan_stats, name)
+        common = ("validate_args", "allow_nan_stats", "name")
+        super().__init__(logits, probs, dtype, **{x: parameters[x] for x in common})
         _parameters.keep(self, parameters)
 
     _parameter_properties = tfd.OneHotCategorical.parameter_properties
@@ -158,10 +155,7 @@ class OneHotCategoricalStraightThrough(_DifferentiableOneHot):
         allow_nan_stats: bool = True,
         name: str = "OneHotCategoricalStraightThrough",
     ) -> None:
-        parameters = dict(locals())
-        super().__init__(
-            probs, logits, validate_args, allow_nan_stats, name, parameters
-        )
+        super().__init__(locals())
 
     _parameter_properties = tfd.OneHotCategorical.parameter_properties
 
@@ -220,13 +214,9 @@ class OneHotCategoricalGumbelSoftmax(_DifferentiableOneHot):
         allow_nan_stats: bool = True,
         name: str = "OneHotCategoricalGumbelSoftmax",
     ) -> None:
-        parameters = dict(locals())
-        where = "OneHotCategoricalGumbelSoftmax"
-        _check_flag(where, hard_sample)
-        _check_temperature(where, tau)
-        super().__init__(
-            probs, logits, validate_args, allow_nan_stats, name, parameters
-        )
+        _check_flag("OneHotCategoricalGumbelSoftmax", hard_sample)
+        _check_temperature("OneHotCategoricalGumbelSoftmax", tau)
+        super().__init__(locals())
         self._hard_sample = hard_sample
         self._tau = tau
 

@@ -140,16 +140,9 @@ class _Standard(TruncatedDistribution):
         name: str | None = None,
     ) -> None:
         parameters = dict(locals())
-        super().__init__(
-            loc,
-            scale,
-            lower_bound,
-            upper_bound,
-            self._standard,
-            mass_floor,
-            validate_args,
-            name or type(self).__name__,
-        )
+        given = _parameters.arguments(parameters)
+        given["name"] = name or type(self).__name__
+        super().__init__(its=self._standard, **given)
         _parameters.keep(self, parameters)
 
     _parameter_properties = TruncatedDistribution._parameter_properties

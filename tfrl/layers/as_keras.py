@@ -15,12 +15,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import shapes as core_shapes
-from tfrl.layers import (
-    _foreign_config,
-    _foreign_keys,
-    _foreign_names,
-    _foreign_protocol,
-)
+from tfrl.layers import _foreign, _foreign_names
 
 
 def tensor_shapes_to_shape_dtypes(shapes: Any, dtype: Any) -> Any:
@@ -200,19 +195,19 @@ class AsKeras(keras.layers.Layer):
         dtype: Any = None,
         **kwargs: Any,
     ) -> None:
-        policy, self._inputs_dtype = _foreign_config.split_dtype(dtype)
+        policy, self._inputs_dtype = _foreign.split_dtype(dtype)
         super().__init__(dtype=policy, **kwargs)
         if batch_size is not None:
             checks.check_whole_number("AsKeras", "batch_size", batch_size, low=1)
         self.batch_size = batch_size
         # Behind functions: Keras and TensorFlow would track what is inside.
         keys = {
-            "initializer_rng": _foreign_keys.as_key("initializer_rng", initializer_rng),
-            "rng": _foreign_keys.as_key("rng", rng),
+            "initializer_rng": _foreign.as_key("initializer_rng", initializer_rng),
+            "rng": _foreign.as_key("rng", rng),
         }
         self._first_key = keys.__getitem__
         self._given = {"layer": layer, "rng_updater": rng_updater}.__getitem__
-        self._runner = _foreign_protocol.runners_of(layer).__getitem__
+        self._runner = _foreign.runners_of(layer).__getitem__
         self._next_key = rng_updater or self._runner(True).next_key
         _foreign_names.warn_if_unnamed(layer)
         self._seen: Callable[[], Any] | None = None
@@ -231,8 +226,8 @@ class AsKeras(keras.layers.Layer):
         else:
             signature, self._seen = self._seen(), None
         for leaf in tf.nest.flatten(signature):
-            _foreign_protocol.check_dtype("inputs", leaf.dtype)
-            _foreign_protocol.check_batch(self.batch_size, leaf.shape)
+            _foreign.check_dtype("inputs", leaf.dtype)
+            _foreign.check_batch(self.batch_size, leaf.shape)
         # Values, not tensors of a graph in which the layer may be built.
         with tf.init_scope():
             weights, state = self._initial(
@@ -245,17 +240,17 @@ class AsKeras(keras.layers.Layer):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Returns what the layer makes of a nest of tensors."""
-        of_batch = functools.partial(_foreign_protocol.of_batch, self.batch_size)
+        of_batch = functools.partial(_foreign.of_batch, self.batch_size)
         inputs = tf.nest.map_structure(of_batch, inputs)
         state, rng = read_values((self._state_nest(), self.rng))
         weights = _map(self._computed, read_values(self._weights_nest()))
-        key = _foreign_keys.key_of_replica(rng)
-        with _foreign_protocol.blaming_shapes(self._built_for(), inputs):
+        key = _foreign.key_of_replica(rng)
+        with _foreign.blaming_shapes(self._built_for(), inputs):
             outputs, new_state = self._runner(bool(training)).call(
                 inputs, weights, state, key, bool(training)
             )
         new_state = to_tensors(new_state)
-        _foreign_protocol.check_structure("a new state", state, new_state)
+        _foreign.check_structure("a new state", state, new_state)
         nests = (self._state_nest(), state, new_state)
         for variable, old, new in zip(*map(tf.nest.flatten, nests), strict=True):
             if new is not old:
@@ -273,7 +268,7 @@ class AsKeras(keras.layers.Layer):
                 signature,
                 self._built_for(),
             )
-        spec = self.compute_output_spec(_foreign_config.symbolic(signature))
+        spec = self.compute_output_spec(_foreign.symbolic(signature))
         return tf.nest.map_structure(lambda leaf: leaf.shape, spec)
 
     def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
@@ -287,7 +282,7 @@ class AsKeras(keras.layers.Layer):
         )
         # Not that of `Layer`: it would ask for the shape alone.
         return keras.Operation.compute_output_spec(
-            self, _foreign_config.symbolic(seen), training=training
+            self, _foreign.symbolic(seen), training=training
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -296,20 +291,18 @@ class AsKeras(keras.layers.Layer):
         return {
             **super().get_config(),
             **({"dtype": self._inputs_dtype} if self._inputs_dtype else {}),
-            "layer": _foreign_config.name_of("layer", self._given("layer")),
+            "layer": _foreign.name_of("layer", self._given("layer")),
             "batch_size": self.batch_size,
-            "initializer_rng": _foreign_config.encoded_key(
-                self._first_key("initializer_rng")
-            ),
-            "rng": _foreign_config.encoded_key(self._first_key("rng")),
-            "rng_updater": updater and _foreign_config.name_of("rng_updater", updater),
+            "initializer_rng": _foreign.encoded_key(self._first_key("initializer_rng")),
+            "rng": _foreign.encoded_key(self._first_key("rng")),
+            "rng_updater": updater and _foreign.name_of("rng_updater", updater),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes the layer that `get_config` described."""
         made = {
-            name: _foreign_config.found(name, config[name])
+            name: _foreign.found(name, config[name])
             for name in ("layer", "rng_updater")
         }
         keys = {
@@ -320,11 +313,11 @@ class AsKeras(keras.layers.Layer):
 
     def get_build_config(self) -> dict[str, Any] | None:
         """Shapes and dtypes of the inputs that it was built for."""
-        return _foreign_config.encoded(self._built_for()) if self.built else None
+        return _foreign.encoded(self._built_for()) if self.built else None
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         """Creates the variables for the inputs that `get_build_config` described."""
-        signature = _foreign_config.decoded(config)
+        signature = _foreign.decoded(config)
         self._seen = lambda: signature
         self.build(tf.nest.map_structure(lambda leaf: leaf.shape, signature))
 
@@ -344,7 +337,7 @@ class AsKeras(keras.layers.Layer):
             # Some layers must have been initialized to run.
             found = to_tensors(other.init(signature, key))
             what = "weights and state for inference as for training,"
-            _foreign_protocol.check_structure(what, initial, found)
+            _foreign.check_structure(what, initial, found)
         return initial
 
     def _add(self, kind: str, nest: Any, trainable: bool) -> Callable[[], Any]:
@@ -359,7 +352,7 @@ class AsKeras(keras.layers.Layer):
     def _add_variable(self, name: str, value: Any, trainable: bool) -> keras.Variable:
         with tf.init_scope():
             value = tf.convert_to_tensor(value)
-        _foreign_protocol.check_dtype("layer", value.dtype.as_numpy_dtype)
+        _foreign.check_dtype("layer", value.dtype.as_numpy_dtype)
         floating, dtype = value.dtype.is_floating, value.dtype
         if floating and (
             trainable or dtype.size < tf.as_dtype(self.variable_dtype).size

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import nest, random
-from tfrl.layers import _foreign_names
+from tfrl.layers import _foreign, _foreign_names
 
 _INIT_ARGUMENTS = ("rng", "inputs")
 _APPLY_ARGUMENTS = ("params", "state", "rng", "inputs", "training")
@@ -145,7 +145,9 @@ class ModuleLayer:
         before = [
             (variable, tf.identity(variable)) for variable in self._module.variables
         ]
-        self._module(_zeros(signature), **self._options(False))
+        self._module(
+            _zeros(signature), **_foreign.flags(self._training_argument, False)
+        )
         for variable, value in before:
             variable.assign(value)
         trained, other = self._variables()
@@ -167,7 +169,7 @@ class ModuleLayer:
         module = copy.deepcopy(
             self._module, {id(variable): stand_in for variable, stand_in in pairs}
         )
-        outputs = module(x, **self._options(training))
+        outputs = module(x, **_foreign.flags(self._training_argument, training))
         if _variables_of(module):
             self._refuse("has made all its variables when it was called once", "makes")
         if any(h.tensor is not w for h, w in zip(held[0], weights, strict=True)):
@@ -180,10 +182,6 @@ class ModuleLayer:
             f"got {type(self._module).__name__}, which {got} variables in a later "
             "call; change that, or pass `FunctionLayer` its functions"
         )
-
-    def _options(self, training: bool) -> dict[str, bool]:
-        name = self._training_argument
-        return {} if name is None else {name: training}
 
     def _variables(self) -> tuple[list[tf.Variable], list[tf.Variable]]:
         variables = _variables_of(self._module)

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.layers import _foreign_names, foreign
+from tfrl.layers import _foreign, _foreign_names, foreign
 
 
 @keras.saving.register_keras_serializable("tfrl", name="JaxLayer")
@@ -165,7 +165,7 @@ def from_flax(
         return dict(zip(("params", "dropout"), jax.random.split(rng), strict=True))
 
     def init(rng: Any, inputs: Any) -> tuple[Any, Any]:
-        flags = _flags(training_argument, True)
+        flags = _foreign.flags(training_argument, True)
         state = dict(module.init(streams(rng), inputs, **flags))
         return state.pop("params", {}), state
 
@@ -177,7 +177,7 @@ def from_flax(
             inputs,
             rngs=streams(rng),
             mutable=list(state),
-            **_flags(training_argument, training),
+            **_foreign.flags(training_argument, training),
         )
         return outputs, {**state, **changed}
 
@@ -267,14 +267,16 @@ def from_haiku(
     has_state, has_rng = "state" in names, "rng" in names
 
     def init(rng: Any, inputs: Any) -> tuple[Any, Any]:
-        result = transformed.init(rng, inputs, **_flags(training_argument, True))
+        result = transformed.init(
+            rng, inputs, **_foreign.flags(training_argument, True)
+        )
         return result if has_state else (result, ())
 
     def apply(
         params: Any, state: Any, rng: Any, inputs: Any, training: bool
     ) -> tuple[Any, Any]:
         given = (params, *([state] if has_state else []), *([rng] if has_rng else []))
-        flags = _flags(training_argument, training)
+        flags = _foreign.flags(training_argument, training)
         result = transformed.apply(*given, inputs, **flags)
         return result if has_state else (result, state)
 
@@ -333,10 +335,6 @@ def _is_nest(tree: Any) -> bool:
 
 def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-
-
-def _flags(name: str | None, value: bool) -> dict[str, bool]:
-    return {} if name is None else {name: value}
 
 
 def _polymorphic(inputs: Any) -> Any:

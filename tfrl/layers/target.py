@@ -254,16 +254,15 @@ def _paired(weights: list[Any], targets: list[Any]) -> list[_Pair]:
             f"have; got {len(targets)}; build both in the same way"
         )
     for index, (weight, target) in enumerate(zip(weights, targets, strict=True)):
-        facts = [
-            (tf.as_dtype(each.dtype).name, tuple(each.shape))
+        wanted, got = (
+            f"{tf.as_dtype(each.dtype).name} of shape {list(each.shape)}"
             for each in (weight, target)
-        ]
-        if facts[0] != facts[1]:
+        )
+        if wanted != got:
             raise ValueError(
-                f"`{where}`: `target_models` expected {facts[0][0]} of shape "
-                f"{list(facts[0][1])} for weight {index} ({weight.name}), as in "
-                f"`models`; got {facts[1][0]} of shape {list(facts[1][1])} "
-                f"({target.name}); build both in the same way"
+                f"`{where}`: `target_models` expected {wanted} for weight {index} "
+                f"({weight.name}), as in `models`; got {got} ({target.name}); build "
+                "both in the same way"
             )
     pairs = [
         _Pair(weight, target, bool(weight.trainable or target.trainable))

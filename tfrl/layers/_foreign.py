@@ -1,4 +1,4 @@
-"""What is asked of the layers of other libraries, and how they are run."""
+"""What `AsKeras` asks of a layer of another library: its call, keys and config."""
 
 import builtins
 import contextlib
@@ -7,10 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-from tfrl.layers import _foreign_keys
+from tfrl.core import shapes
+from tfrl.layers import _nest_codec
 
+_PHILOX = 1
 _REMEDIES = {
     "keras": "it is a Keras layer already: use it as it is",
     "flax": "pass `tfrl.layers.from_flax(layer)`, or `from_nnx` for an nnx.Module",
@@ -105,6 +109,110 @@ def blaming_shapes(built_for: Any, inputs: Any) -> Iterator[None]:
         ) from error
 
 
+def as_key(name: str, key: Any) -> np.ndarray:
+    """Returns a key as integers; an int, and None for 0, become a scalar int64."""
+    if key is None or isinstance(key, int) and not isinstance(key, bool):
+        # The same 64 bits, whatever the sign.
+        return np.array((key or 0) % 2**64, np.uint64).view(np.int64)
+    kind = getattr(key, "dtype", None)
+    array = None if kind is None else _as_array(key)
+    if array is None or array.dtype.kind not in "iu":
+        got = type(key).__name__ if kind is None else f"dtype {kind}"
+        raise TypeError(
+            f"`AsKeras`: `{name}` expected an int or an array of integers; got {got}; "
+            "of a typed key of JAX take jax.random.key_data"
+        )
+    return array
+
+
+def next_key(key: tf.Tensor) -> tf.Tensor:
+    """Returns the key that follows one of 64 bits."""
+    return tf.reshape(_children(key, 1), key.shape)
+
+
+def key_of_replica(key: tf.Tensor) -> tf.Tensor:
+    """Returns a key of this replica's own, where there are several."""
+    context = tf.distribute.get_replica_context()
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if context is None or replicas == 1:
+        return key
+    # The first child is the key of the next call.
+    return _children(key, 1 + replicas)[1 + context.replica_id_in_sync_group]
+
+
+def split_dtype(dtype: Any) -> tuple[Any, str | None]:
+    """Dtype policy of the layer, and dtype of inputs that are no floats."""
+    try:
+        kind = tf.as_dtype(dtype)
+    except TypeError:
+        return dtype, None
+    if kind.is_integer or kind.is_bool:
+        return None, kind.name
+    if not kind.is_floating:
+        raise ValueError(
+            "`AsKeras`: `dtype` expected a dtype of numbers or a dtype policy; "
+            f"got {kind.name}; leave it out for the default"
+        )
+    return kind.name, None
+
+
+def encoded_key(key: np.ndarray) -> dict[str, Any]:
+    return {"dtype": key.dtype.name, "value": key.tolist()}
+
+
+def encoded(signature: Any) -> dict[str, Any]:
+    """A signature in what JSON has; lists and tuples stay what they are."""
+    return _nest_codec.encoded(
+        signature, lambda leaf: {"array": [list(leaf.shape), leaf.dtype.name]}
+    )
+
+
+def decoded(config: dict[str, Any]) -> Any:
+    """The signature that `encoded` was given."""
+    return _nest_codec.decoded(config, lambda content: shapes.ShapeDtype(*content))
+
+
+def flags(name: str | None, value: bool) -> dict[str, bool]:
+    """The argument of a module that is whether it trains, if it has one."""
+    return {} if name is None else {name: value}
+
+
+def symbolic(signature: Any) -> Any:
+    """Keras tensors of a signature."""
+    return tf.nest.map_structure(
+        lambda leaf: keras.KerasTensor(leaf.shape, tf.as_dtype(leaf.dtype).name),
+        signature,
+    )
+
+
+def name_of(argument: str, function: Any) -> Any:
+    """The name that a function or class is registered by, or what a layer says."""
+    if hasattr(function, "get_config") and not inspect.isclass(function):
+        return keras.saving.serialize_keras_object(function)
+    if inspect.isclass(function) or inspect.isfunction(function):
+        name = keras.saving.get_registered_name(function)
+        # A module that is run again registers another function by the name.
+        if keras.saving.get_registered_object(name) is not None:
+            return name
+    raise ValueError(
+        f"`AsKeras`: `{argument}` expected a function decorated by "
+        "keras.saving.register_keras_serializable, to save it by name; "
+        f"got {function!r}; pass a registered factory of the layer"
+    )
+
+
+def found(argument: str, name: Any) -> Any:
+    if isinstance(name, dict):
+        return keras.saving.deserialize_keras_object(name)
+    function = name and keras.saving.get_registered_object(name)
+    if name and function is None:
+        raise ValueError(
+            f"`AsKeras`: `{argument}` expected a registered function; got {name!r}, "
+            "which is not; import the module that registers it"
+        )
+    return function
+
+
 class Runner:
     """Runs one layer of the protocol."""
 
@@ -152,7 +260,7 @@ class Runner:
     def next_key(self, key: tf.Tensor) -> tf.Tensor:
         """The key that follows, where the user says nothing else."""
         if not self._is_trax:
-            return _foreign_keys.next_key(key)
+            return next_key(key)
         with self._surroundings():
             return sys.modules["trax.fastmath"].random.split(key, 1)[0]
 
@@ -226,3 +334,30 @@ def _shape_text(nest: Any) -> str:
             lambda leaf: list(leaf.shape) if hasattr(leaf, "shape") else leaf, nest
         )
     )
+
+
+def _children(key: tf.Tensor, count: int) -> tf.Tensor:
+    """Keys that are drawn from one, `[count, *key.shape]`."""
+    if key.shape.num_elements() * key.dtype.size != 8:
+        raise ValueError(
+            "`AsKeras`: `rng` expected 64 bits, a scalar int64 or two int32; got "
+            f"shape {key.shape.as_list()}, {key.dtype.name}; pass `rng_updater`, and "
+            "fold in the replica where there are several"
+        )
+    # One kernel: the key of every call is made while a model trains. TensorFlow's own
+    # draws from a seed scramble it first, so that these bits are in none of them.
+    children = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[count],
+        key=tf.reshape(tf.bitcast(key, tf.uint64), [1]),
+        counter=np.zeros([2], np.uint64),
+        alg=_PHILOX,
+        dtype=tf.uint64,
+    )
+    return tf.reshape(tf.bitcast(children, key.dtype), [count, *key.shape])
+
+
+def _as_array(key: Any) -> np.ndarray | None:
+    try:
+        return np.asarray(key)
+    except TypeError:
+        return None
