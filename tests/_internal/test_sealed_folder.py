@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tfrl._internal import sealed_folder
-from tfrl.replay.disk import saving
 
 
 @pytest.fixture
@@ -121,9 +120,7 @@ def test_only_damaged_ones_are_an_error(tmp_path):
         used(paths[0])
 
 
-@pytest.mark.parametrize(
-    "error", [OSError("no"), saving.DamageError("no"), sealed_folder.DamageError("no")]
-)
+@pytest.mark.parametrize("error", [OSError("no"), sealed_folder.DamageError("no")])
 def test_what_cannot_be_read_is_damaged(tmp_path, error):
     def read(path, body):
         raise error

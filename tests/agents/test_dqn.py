@@ -1,5 +1,6 @@
 """Tests of `tfrl.agents.dqn` against the algorithm written out in NumPy."""
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -153,7 +154,14 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+# Each of the others is part of one of these.
+@pytest.mark.parametrize(
+    "name",
+    default_rows.params(
+        {name: (name,) for name in SETTINGS},
+        ["double", "polyak by period", "squared", "small huber", "clipped"],
+    ),
+)
 def test_an_update_equals_the_algorithm_written_out(name):
     agent, sample = make_agent(**SETTINGS[name]), make_sample(K, B)
     params, target, info, priorities = written_out(agent, sample)
@@ -168,7 +176,7 @@ def test_an_update_equals_the_algorithm_written_out(name):
     assert float(found["learning_rate"]) == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.25])
+@pytest.mark.parametrize("tau", [0.25, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_k_minibatches_are_k_updates_of_one(tau):
     at_once = one_by_one = make_agent(dueling=True, target_period=3, tau=tau)
     for seed in range(2):  # so that the count of steps goes on over updates

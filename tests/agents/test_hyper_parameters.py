@@ -1,5 +1,6 @@
 """Tests of `tfrl.agents._hyper_parameters`, and of agents that have such."""
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -92,7 +93,11 @@ def weights_of(agent):
     return [np.asarray(x) for x in tf.nest.flatten(state.params)]
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+# Policy gradients share the update of PPO.
+@pytest.mark.parametrize(
+    "kind",
+    default_rows.params({kind: (kind,) for kind in CONFIGS}, ["BC", "DQN", "PPO"]),
+)
 def test_the_progress_alone_says_the_rate_of_an_update(kind):
     """So a resumed run, which knows its progress, goes on where it was."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [1e-2, 1e-3])

@@ -22,9 +22,11 @@ CASES = {
 ELSEWHERE = """
 import sys
 import numpy as np, tensorflow as tf
-runner = tf.lite.Interpreter(sys.argv[1]).get_signature_runner("serving_default")
-with np.load(sys.argv[2]) as given:
-    np.save(sys.argv[3], runner(**given)["actions"])
+for kind in sys.argv[1:]:
+    path = f"{kind}.tflite"
+    runner = tf.lite.Interpreter(path).get_signature_runner("serving_default")
+    with np.load(f"{kind}.npz") as given:
+        np.save(f"{kind}.npy", runner(**given)["actions"])
 assert "tfrl" not in sys.modules
 """
 
@@ -34,22 +36,24 @@ def flat(space, observations):
     return dict(zip(names, tf.nest.flatten(observations), strict=True))
 
 
-@pytest.mark.parametrize("kind", CASES)
-def test_policies_in_a_process_without_tfrl(tmp_path, kind):
-    space, actions, options = CASES[kind]
-    agent = trained(space, actions, **options)
-    path = tmp_path / "policy.tflite"
-    export.export_policy(agent, path, space, actions)
-    assert path.is_file() and list(export.verify(path)) == ["serving_default"]
-    observations = batch_of(space, 7)
-    np.savez(tmp_path / "given.npz", **flat(space, observations))
-    files = [str(path), str(tmp_path / "given.npz"), str(tmp_path / "found.npy")]
-    command = [sys.executable, "-I", "-c", ELSEWHERE, *files]
+def test_policies_in_a_process_without_tfrl(tmp_path):
+    wanted = {}
+    for kind, (space, actions, options) in CASES.items():
+        agent = trained(space, actions, **options)
+        path = tmp_path / f"{kind}.tflite"
+        export.export_policy(agent, path, space, actions)
+        assert path.is_file() and list(export.verify(path)) == ["serving_default"]
+        observations = batch_of(space, 7)
+        np.savez(tmp_path / f"{kind}.npz", **flat(space, observations))
+        wanted[kind] = agent.policy.act(observations, temperature=0.0).actions
+    command = [sys.executable, "-I", "-c", ELSEWHERE, *CASES]
     subprocess.run(command, check=True, cwd=tmp_path)
-    found = np.load(files[2])
-    wanted = agent.policy.act(observations, temperature=0.0).actions
-    assert found.dtype == actions.dtype and found.shape == (7, *actions.shape)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    for kind, (_, actions, _) in CASES.items():
+        found = np.load(tmp_path / f"{kind}.npy")
+        assert found.dtype == actions.dtype and found.shape == (7, *actions.shape), kind
+        np.testing.assert_allclose(
+            found, wanted[kind], rtol=1e-5, atol=1e-5, err_msg=kind
+        )
 
 
 def test_masked_policies(tmp_path):

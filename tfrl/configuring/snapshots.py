@@ -41,7 +41,7 @@ def package_root() -> str:
         >>> is_repo_root(package_root(), "tfrl")
         True
     """
-    return str(pathlib.Path(__file__).resolve().parents[3])
+    return str(pathlib.Path(__file__).resolve().parents[2])
 
 
 def is_repo_root(dir: durable.Path, module_name: str) -> bool:
