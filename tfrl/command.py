@@ -12,7 +12,7 @@
 Each does what a Python function does: `tfrl.rl_trainer.main`; `evaluate`, `record` and
 `export` of what `tfrl.rl_trainer.open_run` returns; of `tfrl.summaries`
 `plot_learning_curve`, or for several runs `MeanCurveReader` and `CurvesPlotter`;
-`verify`, `find_nonfinite` and `list_overrides` of `tfrl.training`;
+`tfrl.exporting.verify`; `find_nonfinite` and `list_overrides` of `tfrl.training`;
 `tfrl.environments.check_env`.
 """
 
@@ -191,7 +191,7 @@ def _export(flags: argparse.Namespace) -> None:
 
 
 def _verify(flags: argparse.Namespace) -> None:
-    found = _load("training").verify(flags.path, flags.tolerance)
+    found = _load("exporting").verify(flags.path, flags.tolerance)
     for name, difference in found.items():
         print(f"{name}: as exported, within {difference:.3g}")
 
@@ -205,7 +205,7 @@ def _doctor(flags: argparse.Namespace) -> int:
         rows = pathlib.Path(flags.run_dir) / "metrics.csv"
         has_rows = rows.is_file()
         table = _load("summaries").read_metrics(rows) if has_rows else {"env_steps": ()}
-        n_steps = len(_load("training").list_steps(flags.run_dir))
+        n_steps = len(_load("saving").list_steps(flags.run_dir))
         print(
             f"every number in {flags.run_dir} is finite, of events, "
             f"{len(table['env_steps'])} rows of metrics.csv, {n_steps} checkpoints"

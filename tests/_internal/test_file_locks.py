@@ -37,7 +37,7 @@ for path in sorted(root.rglob("*.py")):
 CALLS = """
 import pathlib
 from tfrl import distribute
-from tfrl.core import durable
+from tfrl._internal import durable
 folder = pathlib.Path(sys.argv[1])
 
 def refused(call, message):

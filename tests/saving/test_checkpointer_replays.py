@@ -12,9 +12,8 @@ import pytest
 import tensorflow as tf
 
 from tfrl import replay
-from tfrl._internal import sealed_folder
 from tfrl.replay.memory import _changes
-from tfrl.saving import checkpointer
+from tfrl.saving import _replays, checkpointer
 
 
 @pytest.fixture(autouse=True)
@@ -129,9 +128,9 @@ def test_buffers_of_another_checkpoint_are_not_taken(tmp_path):
 
 
 def test_checkpoints_without_the_digest_of_buffers(tmp_path, monkeypatch):
-    write = sealed_folder.write_replays
+    write = _replays.write
     with monkeypatch.context() as patch:
-        patch.setattr(sealed_folder, "write_replays", lambda *args: write(*args)[:0])
+        patch.setattr(_replays, "write", lambda *args: write(*args)[:0])
         path = checkpointer.Checkpointer(tmp_path, rows=made(50)).save(1)
     other = made()
     manager = checkpointer.Checkpointer(tmp_path, rows=other)

@@ -170,7 +170,7 @@ class StepFolders:
     def checked(self, where: str, path: pathlib.Path) -> dict[str, Any]:
         """Reads the manifest of a step and compares every file with it.
 
-        Those of buffers are compared by `read_replays`.
+        Those of buffers are compared when they are read.
 
         Args:
             where: name of the function that asks.
