@@ -323,9 +323,9 @@ def test_gradients_go_through_jit_unless_renounced():
 
 
 def test_errors_of_jit():
-    with pytest.raises(ValueError, match="`static_argnums` expected positions among"):
+    with pytest.raises(ValueError, match="`static_argnums` expected an int in"):
         compile.jit(power, static_argnums=2)
-    with pytest.raises(TypeError, match="`donate_argnums` expected integers"):
+    with pytest.raises(TypeError, match="`donate_argnums` expected an int"):
         compile.jit(power, donate_argnums=("x",))
 
 

@@ -223,8 +223,8 @@ def test_batch_to_single_of_tensors(index):
 @pytest.mark.parametrize(
     ("batch", "index", "error", "match"),
     [
-        (np.zeros(3), 3, ValueError, "in a batch of 3; got 3"),
-        (tf.zeros(3), -4, ValueError, "in a batch of 3; got -4"),
+        (np.zeros(3), 3, ValueError, r"`index` expected an int in \[-3, 2\]; got 3"),
+        (tf.zeros(3), -4, ValueError, r"`index` expected an int in \[-3, 2\]; got -4"),
         (tf.zeros([]), 0, TypeError, "expected arrays with a batch axis"),
         ([1.0], 0, TypeError, "expected arrays with a batch axis"),
     ],

@@ -29,11 +29,8 @@ def clip_to_spec(value: Any, spec: specs.BoundedTensorSpec) -> tf.Tensor:
         array([[ 1. , -0.5]], dtype=float32)
     """
     value = _checked_value("clip_to_spec", "value", value, spec)
-    if spec.dtype.is_floating and not value.dtype.is_floating:
-        raise TypeError(
-            f"`clip_to_spec`: `value` expected a floating-point dtype as of `spec`; "
-            f"got {value.dtype.name}; cast it with tf.cast"
-        )
+    if spec.dtype.is_floating:
+        checks.check_floating("clip_to_spec", "value", value)
     low, high = (_cast_bound(b, value.dtype) for b in (spec.minimum, spec.maximum))
     return tf.clip_by_value(value, low, high)
 
@@ -62,11 +59,7 @@ def scale_to_spec(tensor: Any, spec: specs.BoundedTensorSpec) -> tf.Tensor:
         array([[0., 3.]], dtype=float32)
     """
     tensor = _checked_value("scale_to_spec", "tensor", tensor, spec)
-    if not tensor.dtype.is_floating:
-        raise TypeError(
-            "`scale_to_spec`: `tensor` expected a floating-point dtype; "
-            f"got {tensor.dtype.name}; cast it with tf.cast"
-        )
+    checks.check_floating("scale_to_spec", "tensor", tensor)
     mean, magnitude = (
         tf.constant(part.astype(tensor.dtype.as_numpy_dtype))
         for part in _mean_and_magnitude("scale_to_spec", spec)

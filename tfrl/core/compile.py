@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
 
-from tfrl._internal import calls
+from tfrl._internal import arguments, calls
 from tfrl.core import _traces
 
 _P = ParamSpec("_P")
@@ -333,16 +333,10 @@ def _check_static(
 def _positions(
     argument: str, value: int | Sequence[int], names: Sequence[str]
 ) -> tuple[int, ...]:
+    """Positions among the parameters of a function, counted from its first one."""
+    n = len(names)
     positions = (value,) if isinstance(value, int) else tuple(value)
-    for position in positions:
-        if not isinstance(position, int):
-            raise TypeError(
-                f"`jit`: `{argument}` expected integers; got {value!r}; "
-                "give positions, not names"
-            )
-        if not -len(names) <= position < len(names):
-            raise ValueError(
-                f"`jit`: `{argument}` expected positions among the {len(names)} "
-                f"parameters {list(names)}; got {position}; count from 0"
-            )
-    return tuple(position % len(names) for position in positions)
+    return tuple(
+        arguments.check_whole_number("jit", argument, position, -n, n - 1) % n
+        for position in positions
+    )

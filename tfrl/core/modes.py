@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
+from tfrl._internal import arguments
 from tfrl.core import context
 
 P = ParamSpec("P")
@@ -327,10 +328,5 @@ def _read(where: str, mode: int | None) -> ExeMode:
 
 
 def _checked(where: str, mode: int) -> ExeMode:
-    try:
-        return ExeMode(mode)
-    except ValueError:
-        raise ValueError(
-            f"`{where}`: `mode` expected one of {[m.value for m in ExeMode]}; "
-            f"got {mode!r}; take it from ExeMode"
-        ) from None
+    arguments.check_one_of(where, "mode", mode, [known.value for known in ExeMode])
+    return ExeMode(mode)

@@ -114,22 +114,20 @@ def batch_to_single(pytree: Any, index: int = 0) -> Any:
         >>> batch_to_single({"a": np.array([[1, 2], [3, 4]])}, index=-1)
         {'a': array([3, 4])}
     """
+    where = "batch_to_single"
     if not tf.is_tensor(index):
-        index = checks.check_whole_number("batch_to_single", "index", index)
+        index = checks.check_whole_number(where, "index", index)
 
     def pick(leaf: Any) -> Any:
         shape = getattr(leaf, "shape", None)
         if shape is None or len(shape) == 0:
             raise TypeError(
-                "`batch_to_single`: `pytree` expected arrays with a batch axis; "
+                f"`{where}`: `pytree` expected arrays with a batch axis; "
                 f"got {leaf!r}; add the axis or take the leaf out"
             )
         size = shape[0]
-        if size is not None and isinstance(index, int) and not -size <= index < size:
-            raise ValueError(
-                f"`batch_to_single`: `index` expected to be in a batch of {size}; "
-                f"got {index}; choose from {-size} to {size - 1}"
-            )
+        if size is not None and isinstance(index, int):
+            checks.check_whole_number(where, "index", index, -size, size - 1)
         return leaf[index]
 
     return _map(pick, pytree)

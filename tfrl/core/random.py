@@ -35,7 +35,7 @@ def set_random_seed(seed: int | None) -> int:
         entropy = np.random.SeedSequence([os.getpid(), time.time_ns()])
         used = int(entropy.generate_state(1)[0])
     else:
-        used = _as_int("set_random_seed", seed) % 2**32
+        used = checks.check_whole_number("set_random_seed", "seed", seed) % 2**32
     keras.utils.set_random_seed(used)
     if seed is not None:
         tf.config.experimental.enable_op_determinism()
@@ -70,7 +70,9 @@ def new_seed(seed: Any = None) -> tf.Tensor:
             [2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32
         )
     if not hasattr(seed, "shape") and not isinstance(seed, list | tuple):
-        return _split_bits(_as_int("new_seed", seed))
+        seed = checks.check_whole_number("new_seed", "seed", seed, -(2**63), 2**64 - 1)
+        halves = np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)
+        return tf.constant(halves.view(np.int32))
     pair = tf.convert_to_tensor(seed)
     if not pair.dtype.is_integer:
         raise TypeError(
@@ -114,21 +116,3 @@ def split_seed(seed: Any, n: int) -> list[tf.Tensor]:
     """
     count = checks.check_whole_number("split_seed", "n", n, low=1)
     return tf.unstack(tf.random.split(new_seed(seed), count, alg="philox"), num=count)
-
-
-def _as_int(where: str, value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(
-            f"`{where}`: `seed` expected an int; got {value!r}; pass for example seed=0"
-        )
-    return int(value)
-
-
-def _split_bits(seed: int) -> tf.Tensor:
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(
-            f"`new_seed`: `seed` expected at most 64 bits; got {seed}; "
-            "take it modulo 2**64"
-        )
-    halves = np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)
-    return tf.constant(halves.view(np.int32))

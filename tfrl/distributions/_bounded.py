@@ -54,8 +54,10 @@ class Bounded(tfp.distributions.AutoCompositeTensorDistribution):
             name=parameters["name"],
         )
 
-    loc = property(operator.attrgetter("_loc"), doc="Location before the bounds.")
-    scale = property(operator.attrgetter("_scale"), doc="Scale before the bounds.")
+    loc = property(operator.attrgetter("_loc"), doc="Location of the unbounded family.")
+    scale = property(
+        operator.attrgetter("_scale"), doc="Scale of the unbounded family."
+    )
 
     def _event_shape(self) -> tf.TensorShape:
         return tf.broadcast_static_shape(self._least.shape, self._greatest.shape)

@@ -51,7 +51,7 @@ def log_density(
 ) -> tf.Tensor:
     """Log-densities, summed over the axes of the bounds."""
     shape, *rows = _elementwise.rows(value, *parameters)
-    each = tf.reshape(log_densities(*rows, its, mass_floor), shape)
+    each = tf.reshape(log_densities(*rows, its=its, mass_floor=mass_floor), shape)
     return tf.reduce_sum(each, axis=list(range(-parameters[2].shape.rank, 0)))
 
 

@@ -148,7 +148,7 @@ class DistributionSpec:
         return (
             type(other) is type(self)
             and self.builder == other.builder
-            and _same_nest(self.input_params_spec, other.input_params_spec)
+            and self.input_params_spec == other.input_params_spec
         )
 
     def __hash__(self) -> int:
@@ -351,11 +351,3 @@ def _check_structure(where: str, name: str, nest: Any, spec: Any) -> None:
             f"`{where}`: `{name}` expected the structure of its spec {spec}; got "
             f"another: {error}; give a value for each spec"
         ) from error
-
-
-def _same_nest(one: Any, two: Any) -> bool:
-    try:
-        tf.nest.assert_same_structure(one, two)
-    except (TypeError, ValueError):
-        return False
-    return bool(tf.nest.flatten(one) == tf.nest.flatten(two))

@@ -1,4 +1,4 @@
-"""What `AsKeras` asks of a layer of another library: its call, keys and config."""
+"""How `AsKeras` checks and runs layers of other libraries, their keys and config."""
 
 import builtins
 import contextlib
