@@ -252,7 +252,13 @@ def test_one_trace_for_all_updates_and_agents_of_a_kind():
     assert before > 0 and compile.trace_count(_on_policy._compiled_update) == before
 
 
-@pytest.mark.parametrize("target_kl", [None, 2e-3], ids=["all steps", "early stop"])
+@pytest.mark.parametrize(
+    "target_kl",
+    [
+        pytest.param(None, id="all steps", marks=pytest.mark.slow),
+        pytest.param(2e-3, id="early stop"),
+    ],
+)
 def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target_kl):
     agent = make_agent(learning_rate=0.01, target_kl=target_kl, **EVERYTHING)
     trajectory = make_trajectory(gym.spaces.Discrete(3))

@@ -1,5 +1,6 @@
 """PPO and the policy gradient in Dict and Tuple spaces of actions."""
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -99,8 +100,13 @@ def trajectory_of(agent, seed=0):
     return records.Trajectory(x[:-1], actions, rewards, flags, flags, x[1:], ~flags)
 
 
-@pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    default_rows.params(
+        {f"{config}-{kind}": (config, kind) for config in CONFIGS for kind in SPACES},
+        ["ppo-tuple", "policy gradient-choices"],
+    ),
+)
 def test_updates_are_finite_and_move_all_weights(config, kind):
     agent = CONFIGS[config].create(BOX, SPACES[kind], seed=0)
     learned, info = agent.update(trajectory_of(agent))

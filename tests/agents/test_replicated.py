@@ -138,7 +138,9 @@ def test_two_replicas_equal_one(two, config):
     assert function.experimental_get_tracing_count() == before + 1
 
 
-@pytest.mark.parametrize("agent", ["ppo", "policy_gradient"])
+@pytest.mark.parametrize(
+    "agent", ["ppo", pytest.param("policy_gradient", marks=pytest.mark.slow)]
+)
 def test_two_replicas_in_pieces_equal_one(two, monkeypatch, agent):
     config = ppo.PPO(minibatch_size=8, n_epochs=2, hidden_units=(9,))
     if agent == "policy_gradient":

@@ -164,7 +164,7 @@ KILLED = """
 import os, signal, sys, types
 
 root, path, when = sys.argv[1:]
-for name in ("tfrl", "tfrl.core", "tfrl.training"):
+for name in ("tfrl", "tfrl.exporting"):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [os.path.join(root, *name.split("."))]
 from tfrl.exporting import _beside
