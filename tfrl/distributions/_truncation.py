@@ -50,9 +50,10 @@ def log_density(
     value: tf.Tensor, parameters: Any, its: Any, mass_floor: float
 ) -> tf.Tensor:
     """Log-densities, summed over the axes of the bounds."""
-    shape, *rows = _elementwise.rows(value, *parameters)
-    each = tf.reshape(log_densities(*rows, its=its, mass_floor=mass_floor), shape)
-    return tf.reduce_sum(each, axis=list(range(-parameters[2].shape.rank, 0)))
+    shape, value, loc, scale, lower, upper = _elementwise.rows(value, *parameters)
+    each = log_densities(value, loc, scale, lower, upper, its, mass_floor)
+    axes = list(range(-parameters[2].shape.rank, 0))
+    return tf.reduce_sum(tf.reshape(each, shape), axis=axes)
 
 
 def log_densities(
