@@ -309,7 +309,7 @@ def test_learns_which_arm_pays():
                 valid=ended,
             )
         )
-    assert agent.policy.act(observations[0], temperature=0.0).actions.numpy().all()
+    assert np.all(agent.policy.act(observations[0], temperature=0.0).actions)
     logits = agent.policy.parameters(observations[0])
     assert tf.nn.softmax(logits)[0, 1] > 0.9
 
