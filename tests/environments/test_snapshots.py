@@ -14,11 +14,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as vector_wrappers
 
 from tfrl.environments import snapshots
-from tfrl.training.serializing import _typed_json
+from tfrl.saving import typed_json
 
 
 def through_json(snapshot):
-    return _typed_json.from_json(_typed_json.to_json(snapshot))
+    return typed_json.from_json(typed_json.to_json(snapshot))
 
 
 def drawn(space, n_steps, seed):
@@ -247,14 +247,14 @@ def test_what_is_one_object_only_in_the_fresh_environment_is_parted():
 def test_the_snapshot_is_not_shared():
     env = Rich(other=np.zeros(3))
     snapshot = snapshots.capture(env)
-    before = _typed_json.to_json(snapshot)
+    before = typed_json.to_json(snapshot)
     env.other += 1.0
     env.step(env.reset(seed=3))
     copy = Rich()
     snapshots.restore(copy, snapshot)
     copy.other += 1.0
     copy.step(copy.reset(seed=3))
-    assert _typed_json.to_json(snapshot) == before
+    assert typed_json.to_json(snapshot) == before
 
 
 def test_other_bit_generators_resume():
@@ -370,10 +370,10 @@ def other_memory():
 def test_another_environment_is_refused_unchanged(one, another, message):
     snapshot = snapshots.capture(one())
     env = another()
-    before = _typed_json.to_json(snapshots.capture(env))
+    before = typed_json.to_json(snapshots.capture(env))
     with pytest.raises(ValueError, match=f"^`restore`: `env` expected .*{message}"):
         snapshots.restore(env, snapshot)
-    assert _typed_json.to_json(snapshots.capture(env)) == before
+    assert typed_json.to_json(snapshots.capture(env)) == before
 
 
 def test_an_object_used_twice_is_refused():
