@@ -241,6 +241,8 @@ def test_bad_settings_are_refused():
             make_agent().sample_actions(np.zeros((1, 3), "f"), temperature=temperature)
     agent = make_agent(S.Box(-1.0, 1.0, (1,)))
     batch = {"observations": np.zeros((1, 3), "f"), "actions": np.full((1, 1), np.nan)}
+    with pytest.raises(ValueError, match="`batch` expected finite observations"):
+        agent.update({"observations": np.full((1, 3), np.inf), "actions": [[0.5]]})
     with pytest.raises(ValueError, match="expected finite actions"):
         agent.update(batch)
     model = train_state.TrainState.create(

@@ -1,5 +1,7 @@
 """Tests of `tfrl.policies.policy`."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -85,6 +87,19 @@ def test_networks_of_nests_and_with_dropout():
 def test_a_policy_stays_what_it_is():
     own = Counting()
     assert policy.as_policy("f", "policy", own) is own
+
+
+def test_functions_of_tensors_act():
+    acted = policy.FunctionPolicy(lambda x: tf.argmax(x, -1)).act(np.eye(2))
+    assert isinstance(acted.actions, np.ndarray) and acted.actions.tolist() == [0, 1]
+
+
+def test_what_has_a_policy_is_told_so():
+    agent = types.SimpleNamespace(policy=Counting())
+    with pytest.raises(TypeError, match="pass its `policy`"):
+        policy.as_policy("f", "policy", agent)
+    with pytest.raises(TypeError, match="`f`: `policy` expected a policy"):
+        policy.as_policy("f", "policy", Counting)
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,9 @@ def test_what_may_differ_freely(tmp_path):
         resume=True,
         total_env_steps=64,
         stop_at_return=500.0,
-        intervals=cadence.Intervals(eval_episodes=2, checkpoint_epochs=1),
+        intervals=cadence.Intervals(
+            eval_epochs=1, eval_episodes=2, checkpoint_epochs=1
+        ),
         strategy=tf.distribute.OneDeviceStrategy("CPU:0"),
     )
     assert record.overrides == () and record.arguments["total_env_steps"] == 64

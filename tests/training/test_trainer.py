@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl.agents import _on_policy, ppo
-from tfrl.core import compile
+from tfrl.core import compile, pytree
 from tfrl.environments import vector
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress, schedulers
@@ -499,3 +500,45 @@ def test_memory_stays_flat_over_200_000_steps(tmp_path):
     settled = slice(len(sizes) // 4, None)
     slope = np.polyfit(steps[settled], np.array(sizes)[settled], 1)[0]
     assert slope * 10_000 < 2**20, "more than 1 MiB per 10,000 steps"
+
+
+class Returning:
+    """An agent of one's own that returns what it is told to."""
+
+    def __init__(self, policy, returned):
+        self.policy, self.returned = policy, returned
+
+    def update(self, experience):
+        return self.returned
+
+
+class Told(pytree.PyTreeNode):
+    """Like `Returning`, but one that can be saved."""
+
+    policy: Any
+    returned: Any = pytree.nonpytree_field()
+
+    update = Returning.update
+
+
+@dataclasses.dataclass(frozen=True)
+class Making:
+    """Hyper-parameters of one of both."""
+
+    kind: type
+    returned: Any = None
+
+    def create(self, observation_space, action_space, *, seed):
+        policy = ppo.PPO().create(observation_space, action_space, seed=seed).policy
+        return self.kind(policy, self.returned)
+
+
+def test_agents_that_cannot_be_saved_are_refused_at_once(tmp_path):
+    with pytest.raises(TypeError, match="`Trainer`: `agent` .* that can be saved"):
+        make_trainer(tmp_path, agent=Making(Returning))
+
+
+@pytest.mark.parametrize("returned", [3, ("agent", None)], ids=["number", "no info"])
+def test_what_update_returns_is_looked_at(tmp_path, returned):
+    with pytest.raises(TypeError, match="whose `update` returns \\(agent, info\\)"):
+        train(tmp_path, agent=Making(Told, returned))

@@ -205,6 +205,11 @@ def test_new_episodes_are_no_continuation_of_old_ones(tmp_path):
         ({"network": 3}, TypeError, "`network` expected"),
         ({"stop_at_return": np.nan}, ValueError, "`stop_at_return` expected finite"),
         (
+            {"stop_at_return": 1.0, "intervals": None},
+            ValueError,
+            "`intervals` expected `eval_epochs` beside `stop_at_return`",
+        ),
+        (
             {"experience": experience.Replayed(updates_per_step=1e-3, n_steps=4)},
             ValueError,
             "`updates_per_step` expected a gradient step per epoch",

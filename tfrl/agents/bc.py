@@ -270,6 +270,10 @@ def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
             "to the same rows"
         )
     _check_actions(where, agent.head, actions)
+    for leaf in tf.nest.flatten(observations):
+        is_float = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
+        if is_float and not np.isfinite(leaf).all():
+            raise ValueError(f"{where} finite observations; got NaN or infinity")
     if n_axes == 1:
         return tf.nest.map_structure(lambda x: x[None], (observations, actions))
     return observations, actions

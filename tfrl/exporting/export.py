@@ -123,7 +123,8 @@ def export_policy(
         path: folder to create, or a file with the suffix `.tflite`.
         observation_space: of one environment.
         action_space: of one environment.
-        with_mask: whether signatures take an `action_mask`.
+        with_mask: whether signatures take an `action_mask`; each row must allow
+            something, which a graph does not check.
         overwrite: replace a model that is there.
 
     Raises:

@@ -14,7 +14,8 @@ class Acted(NamedTuple):
     Attributes:
         actions: nest of `[B, ...]`, what environments take, of their dtypes and bounds.
         raw_actions: nest of `[B, ...]`, as they were drawn and learners store them.
-        log_probs: `[B]`, of the actions; None where the policy has none.
+        log_probs: `[B]`, of the actions; None where the policy has none. At temperature
+            0 those of the distribution at temperature 1.
         state: nest of `[B, ...]`, for the next call; `()` of a policy without memory.
 
     Example:
@@ -133,6 +134,8 @@ class FunctionPolicy:
         """Chooses actions; neither temperature nor mask is looked at."""
         if self._network is None:
             raw = self._function(observations)
+            if tf.is_tensor(raw):
+                raw = raw.numpy()
         else:
             rng = np.random.default_rng(seed)
             raw = np.asarray(self._function(self._outputs(observations), rng))
@@ -172,11 +175,13 @@ def as_policy(where: str, name: str, acting: Any) -> Any:
         >>> as_policy("evaluate", "policy", print).act("seen").actions
         seen
     """
-    if hasattr(acting, "act") and hasattr(acting, "initial_state"):
+    is_class = isinstance(acting, type)
+    if not is_class and hasattr(acting, "act") and hasattr(acting, "initial_state"):
         return acting
-    if callable(acting):
+    if not is_class and callable(acting):
         return FunctionPolicy(acting)
+    cure = "; pass its `policy`" if hasattr(acting, "policy") else ""
     raise TypeError(
         f"`{where}`: `{name}` expected a policy, or a function from observations to "
-        f"actions; got {acting!r:.80}"
+        f"actions; got {acting!r:.80}{cure}"
     )

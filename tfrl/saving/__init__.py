@@ -17,6 +17,7 @@ from tfrl.saving.checkpoints import (
     latest_step,
     list_steps,
     load_run,
+    named_as_saved,
     save_best,
     save_run,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "load",
     "load_run",
     "loads",
+    "named_as_saved",
     "save_best",
     "save_run",
     "to_json",

@@ -17,7 +17,7 @@ import os
 import pathlib
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -172,7 +172,7 @@ def load_run(
     metadata: dict[str, Any] = {}
 
     def read(path: pathlib.Path, body: Mapping[str, Any]) -> None:
-        named = _as_saved(leaves, body["arrays"])
+        named = named_as_saved(leaves, body["arrays"])
         found = named_arrays.array_differences(
             body["arrays"], named_arrays.describe_arrays(named)
         )
@@ -203,17 +203,29 @@ def load_run(
     return tf.nest.pack_sequence_as(template, values), metadata, step
 
 
-def _as_saved(leaves: dict[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns leaves by the names on the disk, if only numbers of Keras differ.
+def named_as_saved(leaves: dict[str, Any], saved: Iterable[str]) -> dict[str, Any]:
+    """Returns leaves by the names in a file, if only numbers of Keras differ.
 
     Keras numbers layers that were given no name, through all that a process makes.
+
+    Args:
+        leaves: by their names now.
+        saved: names in the file.
+
+    Returns:
+        The leaves in their order; by their own names if others differ too.
+
+    Example:
+        >>> named_as_saved({"net/dense_7/bias": 1}, ["net/dense/bias"])
+        {'net/dense/bias': 1}
     """
+    saved = list(saved)
     here, there = (
         _keras_names.renumbered([re.sub("/|~1", ".", x) for x in names], own=False)
         for names in (leaves, saved)
     )
     known = dict(zip(there, saved, strict=True))
-    if leaves.keys() == saved.keys() or {*here} != {*there} or len(known) < len(leaves):
+    if {*leaves} == {*saved} or {*here} != {*there} or len(known) < len(leaves):
         return leaves
     return {known[name]: leaf for name, leaf in zip(here, leaves.values(), strict=True)}
 

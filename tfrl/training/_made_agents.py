@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from tfrl._internal import named_arrays
 from tfrl.agents import agent as agents
 from tfrl.agents import ppo
 from tfrl.training import experience as experiences
@@ -81,6 +82,24 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
     return experience
 
 
+def checked_update(learned: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns what the `update` of an agent returned.
+
+    Args:
+        learned: the new agent and an info.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    is_pair = isinstance(learned, tuple | list) and len(learned) == 2
+    if not is_pair or not isinstance(learned[1], Mapping):
+        raise TypeError(
+            "`Trainer`: `agent` expected one whose `update` returns (agent, info), the "
+            f"info a dict of scalars; got {type(learned).__name__}"
+        )
+    return learned[0], dict(learned[1])
+
+
 def made(
     config: agents.AgentConfig,
     observation_space: gym.Space,
@@ -120,4 +139,11 @@ def made(
             f"which has `act`, and `update`; got {type(config).__name__}, of which "
             f"`policy` is of type {type(policy).__name__}"
         )
+    try:
+        named_arrays.name_arrays(agent, "agent")
+    except TypeError as error:
+        raise TypeError(
+            "`Trainer`: `agent` expected hyper-parameters of an agent that can be "
+            f"saved, such as a `tfrl.core.PyTreeNode` of arrays; got {error}"
+        ) from error
     return agent

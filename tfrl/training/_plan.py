@@ -73,6 +73,14 @@ def planned(
         raise TypeError(
             f"`{where}`: `intervals` expected Intervals or None; got {intervals!r:.80}"
         )
+    if given["stop_at_return"] is not None and (
+        intervals is None or intervals.eval_epochs is None
+    ):
+        raise ValueError(
+            f"`{where}`: `intervals` expected `eval_epochs` beside `stop_at_return`, "
+            "as evaluations alone end the run; got None; give such as "
+            "Intervals(eval_epochs=10)"
+        )
     if not isinstance(learned, experiences.Trajectories):
         name = f"{type(learned).__name__}.batch_size"
         with workers.scope():  # replicas share batches evenly

@@ -395,14 +395,14 @@ class Trainer:
             if given is not None:
                 with self._workers.scope():
                     update = self.agent.update
-                    self.agent, info = (
+                    learned = (
                         interrupted.call(update, given) if before else update(given)
                     )
+                    self.agent, info = _made_agents.checked_update(learned)
         except _process.Interrupted:
             _own_state.restore(before or {}, *own, self.seed)
             self.env_steps = self._collector.env_steps
             raise
-        info = dict(info)
         if given is not None:
             self._source.learned(info.pop("priorities", None))
             self._host.push(self.agent.policy, probe=self._collector.observations)

@@ -231,6 +231,45 @@ def test_keras_files_with_a_network_of_ones_own(tmp_path):
     examples.assert_same(examples.weights_of(loaded), examples.weights_of(model))
 
 
+def unnamed(kind):
+    if kind == "sequential":
+        return keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
+    inputs = keras.Input([3])
+    outputs = keras.layers.Dense(3)(keras.layers.Dense(4)(inputs))
+    return keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize("kind", ["sequential", "functional"])
+def test_files_of_networks_that_keras_named(tmp_path, kind):
+    model = model_of(network=unnamed(kind))
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "a.weights.h5")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    other = model_of(network=unnamed(kind), seed=2)
+    other.load_weights(tmp_path / "a.weights.h5")
+    x = np.ones([2, 3], np.float32)
+    for each in (loaded, other):
+        np.testing.assert_array_equal(each(x), model(x))
+
+
+def test_steps_add_up_over_fits_and_files(tmp_path):
+    model, envs = model_of(agents.PPO(minibatch_size=3)), examples.walks()
+    for total in (6, 12):
+        rollouts = training.Rollouts(envs, n_steps=2)
+        history = model.fit(rollouts, epochs=1, steps_per_epoch=1, verbose=0).history
+        assert history["env_steps"] == [total] and int(model.env_steps.numpy()) == total
+    store = examples.store()
+    model = model_of()
+    before = 0
+    for _ in range(2):
+        collect = training.Collect(examples.walks(), store, warm_up_steps=12)
+        sampler = replay.UniformReplay(store, seed=0)
+        options = {"epochs": 1, "steps_per_epoch": 3, "batch_size": 4, "verbose": 0}
+        model.fit(sampler, callbacks=[collect], **options)
+        assert int(model.env_steps.numpy()) == before + collect.env_steps
+        before += collect.env_steps
+
+
 def test_what_cannot_be_made_again_is_refused_at_the_first_save(tmp_path):
     model = training.AgentModel(DQN.create(*spaces()))
     with pytest.raises(ValueError, match="`AgentModel.create`, or save the weights"):

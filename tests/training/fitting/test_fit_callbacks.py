@@ -72,7 +72,12 @@ def test_collect_plays_by_the_network_as_it_is():
 
 
 def test_collect_follows_schedules_and_hands_out_trajectories():
-    epsilon = schedules.LinearScheduler("env_steps", [(0, 1.0), (12, 0.0)])
+    model = examples.q_model()
+    source = examples.filled_store(model)
+    # The steps of the callback that filled the store count too.
+    start = int(model.env_steps)
+    assert start == 60
+    epsilon = schedules.LinearScheduler("env_steps", [(start, 1.0), (start + 12, 0.0)])
     seen, taken = [], []
 
     def act(observations):
@@ -80,7 +85,8 @@ def test_collect_follows_schedules_and_hands_out_trajectories():
         return np.zeros(len(observations), np.float32)
 
     policy = policies.FunctionPolicy(act, to_env=lambda raw: raw.astype(np.int64))
-    fitted([training.Collect(examples.walks(), taken.append, policy)])
+    collect = training.Collect(examples.walks(), taken.append, policy)
+    fitted([collect], source, model=model)
     assert seen == [1.0, 0.75, 0.5, 0.25]
     assert all(type(value) is float for value in seen)
     assert [each.actions.dtype for each in taken] == [np.float32] * 4
@@ -127,8 +133,9 @@ def test_state_in_the_middle_of_episodes():
     logs, others = {}, {}
     one.on_epoch_end(0, logs)
     two.on_epoch_end(0, others)
-    assert logs == others and logs["env_steps"] == 36.0
-    assert int(model.env_steps) == 36
+    assert logs == others and one.env_steps == two.env_steps == 36
+    # Those of one, and three trajectories of the other.
+    assert int(model.env_steps) == logs["env_steps"] == 36 + 18
 
 
 def test_logs_before_the_first_episode():

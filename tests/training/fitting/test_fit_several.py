@@ -70,6 +70,11 @@ def test_each_loss_moves_its_own_network(options):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+def test_optimizers_of_one_name_are_two():
+    model = model_of({"actor": "adam", "critic": "adam"})
+    assert model.optimizers["actor"] is not model.optimizers["critic"]
+
+
 def test_a_network_without_a_loss_stays():
     model = model_of("adam", {"actor": actor_loss})
     before = values(model.network["critic"])

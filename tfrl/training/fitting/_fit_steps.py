@@ -109,7 +109,8 @@ def checked_optimizers(names: list[str], given: Any) -> dict[str, Any]:
     is_dict = isinstance(given, Mapping) and "class_name" not in given
     if not is_dict and (is_lone or isinstance(given, str)):
         return dict.fromkeys(names, given)
-    found = [*given.values()] if is_dict else []
+    # A name makes a new one each time.
+    found = [x for x in given.values() if not isinstance(x, str)] if is_dict else []
     if {*names} != ({*given} if is_dict else {}) or len({*map(id, found)}) < len(found):
         wanted = f"a dict with one of its own for each of {sorted(names)}"
         wanted = "one for all networks" if is_lone else wanted

@@ -86,6 +86,7 @@ class Playing(Acting):
         gym_checks.check_vector(self._where, "envs", envs)
         self.collector = collection.Collector(envs, n_steps, seed)
         self._rng = np.random.default_rng(seed)
+        self._told = 0
 
     @property
     def envs(self) -> VectorEnv:
@@ -117,8 +118,10 @@ class Playing(Acting):
         return played
 
     def _tell_steps(self, model: Any) -> None:
+        """Adds what was played since the last time to the steps of the model."""
         if hasattr(model, "env_steps"):
-            model.env_steps.assign(self.env_steps)
+            model.env_steps.assign_add(self.env_steps - self._told)
+        self._told = self.env_steps
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Reports."""
@@ -127,7 +130,8 @@ class Playing(Acting):
         for name in ("return", "length"):
             values = getattr(self.collector, f"episode_{name}s")
             logs[f"{name}_mean"] = float(np.mean(values)) if values else float("nan")
-        logs["env_steps"] = float(self.env_steps)
+        counted = getattr(self.model, "env_steps", self.env_steps)
+        logs["env_steps"] = float(np.asarray(counted))
 
     def state(self) -> dict[str, Any]:
         """Returns what `RunCheckpoint` saves: environments and generators.
@@ -145,6 +149,7 @@ class Playing(Acting):
         """
         seed = self._seed + 7_919 * (1 + state["collector"]["env_steps"])
         notice = _own_state.restore(state, self._rng, self.collector, seed)
+        self._told = self.env_steps
         if notice is not None:
             warnings.warn(f"`{self._where}`: {notice}", stacklevel=2)
             self._begin_anew()

@@ -1,5 +1,6 @@
 """What the agent of an `AgentModel` was made of, and is made of again from a file."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +10,7 @@ import keras
 
 from tfrl._internal import named_arrays
 from tfrl.agents import agent as agents
-from tfrl.saving import typed_json
+from tfrl.saving import checkpoints, typed_json
 from tfrl.training import _kept_arguments
 from tfrl.training.fitting import _fit_saving
 
@@ -57,10 +58,9 @@ class Recipe:
             _refuse("config", f"the function {what}")
         found = {"kept": typed_json.to_json(kept), **network}
         again = understood(found).made()
-        both = [
-            named_arrays.describe_arrays(named_arrays.name_arrays(x))
-            for x in (agent, again)
-        ]
+        one, other = map(named_arrays.name_arrays, (agent, again))
+        other = checkpoints.named_as_saved(other, one)
+        both = [named_arrays.describe_arrays(x) for x in (one, other)]
         if both[0] != both[1]:
             differences = named_arrays.array_differences(*both)
             _refuse("network", f"what makes another agent ({differences})")
@@ -82,8 +82,9 @@ def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
             )
     parts = {name: _kept_arguments.made(part) for name, part in kept.items()}
     arguments = parts.pop("arguments")
+    # Keras takes what it reads out of the dictionary.
     network = keras.saving.deserialize_keras_object(
-        data["network"], custom_objects=custom_objects
+        copy.deepcopy(data["network"]), custom_objects=custom_objects
     )
     if network is not None:
         arguments["network"] = network
@@ -97,11 +98,11 @@ def as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:
     """
     try:
         config = _fit_saving.described({"network": network}, _WHERE)
-        copy = keras.saving.deserialize_keras_object(config["network"])
-        copy.set_weights(network.get_weights())
+        again = keras.saving.deserialize_keras_object(config["network"])
+        again.set_weights(network.get_weights())
     except (NotImplementedError, TypeError, ValueError):
         return network
-    return copy
+    return again
 
 
 def _marked(data: Any, *marks: str) -> list[str]:

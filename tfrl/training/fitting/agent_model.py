@@ -16,6 +16,7 @@ from tfrl.agents import agent as agents
 from tfrl.core import records
 from tfrl.exporting import export
 from tfrl.replay.sampling import transitions
+from tfrl.saving import checkpoints
 from tfrl.schedules import progress
 from tfrl.training import _made_agents, _metrics
 from tfrl.training.collecting import _stored
@@ -348,8 +349,9 @@ class AgentModel(_fit_data.OwnFit):
         Raises:
             ValueError: if it is of another agent; no weight has been changed then.
         """
-        wanted = {name: tuple(x.shape) for name, x in self._named.items()}
         found = {name: tuple(store[name].shape) for name in store.keys()}  # noqa: SIM118
+        named = checkpoints.named_as_saved(self._named, found)
+        wanted = {name: tuple(x.shape) for name, x in named.items()}
         apart = sorted(
             name for name in {**wanted, **found} if wanted.get(name) != found.get(name)
         )
@@ -358,7 +360,7 @@ class AgentModel(_fit_data.OwnFit):
                 "`AgentModel`: weights expected of an agent like this one; got others: "
                 f"{', '.join(apart[:3])}; make the agent as it was saved"
             )
-        for name, variable in self._named.items():
+        for name, variable in named.items():
             variable.assign(store[name])
 
     def save(self, *args: Any, **kwargs: Any) -> None:

@@ -119,6 +119,8 @@ class Collect(_fit_data.StepCounter, _playing.Playing):
         Args:
             model: that is trained.
         """
+        if not self.env_steps:
+            self._begin_anew()
         while self.env_steps < self._warm_up_steps:
             self._collect(model)
         self._tell_steps(model)
