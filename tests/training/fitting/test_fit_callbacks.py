@@ -77,7 +77,9 @@ def test_collect_follows_schedules_and_hands_out_trajectories():
     # The steps of the callback that filled the store count too.
     start = int(model.env_steps)
     assert start == 60
-    epsilon = schedules.LinearScheduler("env_steps", [(start, 1.0), (start + 12, 0.0)])
+    epsilon = schedules.LinearScheduler(
+        "env_steps", [(0, 1.0), (start, 1.0), (start + 12, 0.0)]
+    )
     seen, taken = [], []
 
     def act(observations):
