@@ -49,9 +49,8 @@ def test_two_replicas_train_what_one_does(tmp_path):
             arrays(resumed.agent), arrays(shared.agent), strict=True
         ):
             np.testing.assert_array_equal(value, saved)
-    with pytest.raises(
-        ValueError, match="`n_steps \\* n_envs` expected .* got 15; tak"
-    ):
+    match = "`PolicyGradient`: `n_steps \\* n_envs` expected .* got 15; take"
+    with pytest.raises(ValueError, match=match):
         trainer.Trainer(
             tmp_path / "odd",
             agent=SMALL,

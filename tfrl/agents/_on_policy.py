@@ -139,7 +139,7 @@ def check_rows(where: str, config: Any, n_rows: int) -> None:
     """
     size = config.minibatch_size
     if size is None:
-        replicated.check_rows(where, "trajectory", n_rows)
+        replicated.check_rows(where, "n_steps * n_envs", n_rows)
         return
     if n_rows % size:
         raise ValueError(
