@@ -119,16 +119,17 @@ def check_counts(config: Any, n_envs: int | None, n_steps: int | None) -> None:
         if count is not None:
             checks.check_whole_number(where, name, count, low=1)
     if n_envs is not None and n_steps is not None:
-        check_rows(where, config, n_envs * n_steps)
+        check_rows(where, config, n_envs * n_steps, "n_steps * n_envs")
 
 
-def check_rows(where: str, config: Any, n_rows: int) -> None:
+def check_rows(where: str, config: Any, n_rows: int, name: str = "trajectory") -> None:
     """Raises unless trajectories of so many rows can be learned from.
 
     Args:
         where: the asking function, for the message.
         config: settings with `minibatch_size`, None for all rows.
         n_rows: of the trajectory, T * N.
+        name: of the argument that they come from.
 
     Raises:
         ValueError: if `minibatch_size` does not divide `n_rows`, or the replicas cannot
@@ -139,7 +140,7 @@ def check_rows(where: str, config: Any, n_rows: int) -> None:
     """
     size = config.minibatch_size
     if size is None:
-        replicated.check_rows(where, "n_steps * n_envs", n_rows)
+        replicated.check_rows(where, name, n_rows)
         return
     if n_rows % size:
         raise ValueError(
