@@ -387,8 +387,8 @@ class Trainer:
         Raises:
             Interrupted: if a long epoch was broken off; it has never been then.
         """
-        own = self._rng, self._collector
-        start, info = time.perf_counter(), {}
+        start, own = time.perf_counter(), (self._rng, self._collector)
+        info: dict[str, Any] = {}
         before = _own_state.captured(*own) if self._is_long else None
         try:
             given = self.gather()
