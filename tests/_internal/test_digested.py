@@ -1,3 +1,5 @@
+"""Tests of `tfrl._internal.digested`."""
+
 import pytest
 
 from tfrl._internal import digested

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents.feedforward`."""
+"""Tests of `tfrl.policies.feedforward`."""
 
 import json
 

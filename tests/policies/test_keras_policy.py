@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents._keras_policy` by `ActorCriticPolicy.to_keras`."""
+"""Tests of `tfrl.policies._keras_policy` by `ActorCriticPolicy.to_keras`."""
 
 import gymnasium as gym
 import keras

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents._observation_kinds`."""
+"""Tests of `tfrl.policies._observation_kinds`."""
 
 import gymnasium as gym
 import numpy as np

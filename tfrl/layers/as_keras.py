@@ -1,8 +1,8 @@
 """Layers of other libraries as Keras layers.
 
 What `AsKeras` takes is a protocol, not a base class; Trax layers follow it as they are.
-For functions and for modules of other libraries, `tfrl.layers.foreign`,
-`tfrl.layers.modules` and `tfrl.layers.jax_modules` make layers that do.
+For functions and for modules of other libraries, `tfrl.layers.foreign` and
+`tfrl.layers.jax_modules` make layers that do.
 """
 
 import functools
