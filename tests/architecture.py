@@ -163,37 +163,63 @@ def _distributions(requirements: str) -> set[str]:
 
 
 def doors_are_complete(root: Path) -> Iterator[str]:
-    """A room's `__init__.py` shows every public name of its files, and no other.
+    """A room's `__init__.py` shows what users import, from files that are not private.
 
-    Files whose name begins with an underscore are private to their room: their names
-    stay out of the door.
+    A file of which nothing is shown is private to its room, by an underscore, or serves
+    other rooms. A name that is neither shown nor used by another file is private.
     """
+    texts = {
+        name: path.read_text(encoding="utf-8") for name, path in modules(root, "tfrl")
+    }
     for room, files in rooms(root).items():
         door = root / "tfrl" / room / "__init__.py"
         if not door.is_file():
             yield f"tfrl/{room}: no __init__.py"
             continue
         yield from (f"{door.relative_to(root)}: {f}" for f in _faults_of_door(door))
-        shown = {
-            (node.module, alias.name)
-            for node in [*parse(door).body, *lazy_imports(door)]
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
         stems = {part.stem for path in files for part in (path, path.parent)}
         for path in files:
             module = ".".join(path.relative_to(root).with_suffix("").parts)
             private = path.stem.startswith("_")
             names = [] if private else public_definitions(path)
-            owned = {(module, node.name) for node in names}
-            for _, name in sorted(owned - shown):
-                yield f"{module}: {name} is not in the door"
-            for _, name in sorted(owned):
-                if name in stems:
-                    yield f"{module}: {name} hides the file of that name"
-            for _, name in sorted({x for x in shown if x[0] == module} - owned):
-                if name.startswith("_") or assigned_value(path, name) is None:
+            shown = shown_names(root, path)
+            others = [t for n, t in texts.items() if root / n != path]
+            for name in sorted({node.name for node in names} - shown):
+                if not any(re.search(rf"\b{path.stem}\.{name}\b", t) for t in others):
+                    yield f"{module}: {name} is neither in the door nor used elsewhere"
+            for name in sorted(shown & stems):
+                yield f"{module}: {name} hides the file of that name"
+            for name in sorted(shown - {node.name for node in names}):
+                if (
+                    name.startswith("_")
+                    or private
+                    or assigned_value(path, name) is None
+                ):
                     yield f"{module}: {name} is in the door but not public there"
+            if not (private or shown or _serves_other_rooms(root, room, path)):
+                yield f"{module}: private to its room, but has no underscore"
+
+
+def shown_names(root: Path, path: Path) -> set[str]:
+    """Returns the names of a file of a room that the room's door shows."""
+    parts = path.relative_to(root).with_suffix("").parts
+    door = root / "tfrl" / parts[1] / "__init__.py"
+    return {
+        alias.name
+        for node in [*parse(door).body, *lazy_imports(door)]
+        if isinstance(node, ast.ImportFrom) and node.module == ".".join(parts)
+        for alias in node.names
+    }
+
+
+def _serves_other_rooms(root: Path, room: str, path: Path) -> bool:
+    module = ".".join(path.relative_to(root).with_suffix("").parts)
+    return any(
+        module in targets
+        for name, other in modules(root, "tfrl")
+        if name.split("/")[1] != room
+        for _, targets in imports(other)
+    )
 
 
 def folders_have_no_doors(root: Path) -> Iterator[str]:
@@ -244,13 +270,17 @@ def _is_lazy(node: ast.stmt, lazy: list[ast.ImportFrom]) -> bool:
 
 
 def public_names_are_documented(root: Path) -> Iterator[str]:
-    """Functions and classes have docstrings with all sections, methods a line."""
+    """What a door shows has docstrings with all sections, its methods a line."""
     for files in rooms(root).values():
         for path in files:
-            if path.stem.startswith("_"):
-                continue
+            shown = shown_names(root, path)
             place = path.relative_to(root)
             for node in public_definitions(path):
+                silent = path.stem.startswith("_") or _is_overload(node)
+                if not (silent or ast.get_docstring(node)):
+                    yield f"{place}:{node.lineno}: {node.name}: no docstring"
+                if node.name not in shown:
+                    continue
                 if not _is_overload(node):
                     for fault in _faults_of_docstring(node):
                         yield f"{place}:{node.lineno}: {node.name}: {fault}"
@@ -263,8 +293,6 @@ def public_names_are_documented(root: Path) -> Iterator[str]:
 def _faults_of_docstring(node: Definition) -> Iterator[str]:
     text = ast.get_docstring(node) or ""
     sections = set(re.findall(r"^(\w+):$", text, re.MULTILINE))
-    if not text:
-        yield "no docstring"
     if "Example" not in sections or ">>>" not in text:
         yield "no Example"
     call: ast.AST | None = node
@@ -344,14 +372,16 @@ def names_say_something(root: Path) -> Iterator[str]:
 def tests_mirror_the_package(root: Path) -> Iterator[str]:
     """`tfrl/room/file.py` is tested by `tests/room/test_file.py`.
 
-    Private modules, and those of `_internal`, are tested through the public ones that
+    Modules of which no door shows anything are tested through the public ones that
     they serve.
     """
     for name, path in modules(root, "tfrl"):
         folder = path.relative_to(root / "tfrl").parent
         test = root / "tests" / folder / f"test_{path.stem.strip('_')}.py"
+        own_door = name.count("/") == 1 or path.name == "__init__.py"
+        public = own_door or bool(shown_names(root, path))
         private = any(part.startswith("_") for part in name.split("/"))
-        if not private and not test.is_file():
+        if public and not private and not test.is_file():
             yield f"{name}: no {test.relative_to(root).as_posix()}"
 
 

@@ -57,6 +57,12 @@ install_requires =
 plots = matplotlib>=3.8
 dev = scipy
 """
+
+
+def with_import(line: str) -> str:
+    return FUNCTION.replace('idea."""', f'idea."""\n\n{line}')
+
+
 GOOD_TREE = {
     ".gitignore": "*.egg-info/\n",
     "README.md": "tfrl\n",
@@ -67,21 +73,20 @@ GOOD_TREE = {
     "tfrl/_internal/__init__.py": '"""Not public."""\n',
     "tfrl/_internal/checks.py": '"""Checks."""\n\n\ndef f(): ...\n',
     "tfrl/core/nest.py": '"""Walks."""\n\nfrom tfrl._internal import checks\n',
-    "tfrl/losses/__init__.py": '"""Losses."""\n\n__all__ = []\n',
-    "tfrl/losses/policy.py": '"""Policy."""\n\nfrom tfrl.ops import value\n',
+    "tfrl/losses/__init__.py": DOOR.replace("ops.value", "losses.policy"),
+    "tfrl/losses/policy.py": with_import("from tfrl.ops import value"),
     "tfrl/ops/__init__.py": DOOR,
     "tfrl/ops/_loops.py": '"""Private to the room."""\n\n\ndef f(): ...\n',
     "tfrl/ops/value.py": FUNCTION,
-    "tfrl/replay/__init__.py": '"""Replays."""\n\n__all__ = []\n',
+    "tfrl/replay/__init__.py": DOOR.replace("ops.value", "replay.uniform"),
     "tfrl/replay/saving/__init__.py": '"""On disk."""\n',
-    "tfrl/replay/saving/rows.py": '"""Rows."""\n\nfrom tfrl.core import nest\n',
-    "tfrl/replay/uniform.py": '"""U."""\n\nfrom tfrl.replay.saving import rows\n',
+    "tfrl/replay/saving/_rows.py": '"""Rows."""\n\nfrom tfrl.core import nest\n',
+    "tfrl/replay/uniform.py": with_import("from tfrl.replay.saving import _rows"),
     "tfrl/rl_trainer.py": '"""Front door."""\n\nimport gin\n',
     "tests/core/test_nest.py": "",
     "tests/losses/test_policy.py": "",
     "tests/ops/test_loops.py": "",
     "tests/ops/test_value.py": "",
-    "tests/replay/saving/test_rows.py": "",
     "tests/replay/test_uniform.py": "",
     "tests/test_rl_trainer.py": "",
 }
@@ -121,20 +126,20 @@ PLANTED = {
     "name_in_folder": (
         "imports_go_down",
         IN_LOSSES,
-        "from tfrl.replay.saving.rows import twice",
+        "from tfrl.replay.saving._rows import twice",
         "import a file",
     ),
     "door_of_a_folder": (
         "folders_have_no_doors",
         "tfrl/replay/saving/__init__.py",
-        '"""On disk."""\n\nfrom tfrl.replay.saving import rows\n',
+        '"""On disk."""\n\nfrom tfrl.replay.saving import _rows\n',
         "more than a docstring",
     ),
     "folder_not_shown": (
         "doors_are_complete",
         "tfrl/replay/saving/rows.py",
         FUNCTION,
-        "tfrl.replay.saving.rows: twice is not in the door",
+        "tfrl.replay.saving.rows: twice is neither in the door nor used elsewhere",
     ),
     "root": ("imports_go_down", IN_LOSSES, "import tfrl", "import a file"),
     "front": ("imports_go_down", IN_OPS, "from tfrl import rl_trainer", "lower"),
@@ -175,13 +180,19 @@ PLANTED = {
         "doors_are_complete",
         IN_OPS,
         f"{FUNCTION}\n\ndef new(): ...",
-        "new is not in the door",
+        "new is neither in the door nor used elsewhere",
+    ),
+    "not_marked_private": (
+        "doors_are_complete",
+        "tfrl/ops/loops.py",
+        '"""Used by this room alone."""',
+        "tfrl.ops.loops: private to its room",
     ),
     "not_there": ("doors_are_complete", IN_OPS, "", "twice is in the door but"),
     "hidden_file": (
         "doors_are_complete",
-        IN_OPS,
-        f"{FUNCTION}\n\ndef value(): ...",
+        "tfrl/ops/__init__.py",
+        DOOR.replace("twice", "value"),
         "value hides the file",
     ),
     "unsorted_door": (
@@ -243,8 +254,8 @@ PLANTED = {
     "bare_method": (
         "public_names_are_documented",
         IN_OPS,
-        METHODS.format(base=""),
-        "Mean: bare method",
+        METHODS.format(base="").replace("Mean", "twice"),
+        "twice: bare method",
     ),
     "long_file": ("files_are_small", "tests/t.py", "x = 1\n" * 601, "601 lines"),
     "much_code": ("files_are_small", IN_OPS, "x = 1\n" * 301, "301 lines of code"),
@@ -259,9 +270,9 @@ PLANTED = {
     "deep": ("names_say_something", "tfrl/ops/value/a/gae.py", "", "no folders"),
     "untested": (
         "tests_mirror_the_package",
-        "tfrl/ops/quantiles.py",
+        "tfrl/entry.py",
         "",
-        "no tests/ops/test_quantiles.py",
+        "no tests/test_entry.py",
     ),
     "assert": ("package_never_asserts", IN_OPS, "assert True", "value.py:1: assert"),
     "stray": ("top_level_is_as_listed", "notes.md", "", "notes.md: does not belong"),
