@@ -274,20 +274,13 @@ def public_names_are_documented(root: Path) -> Iterator[str]:
     for files in rooms(root).values():
         for path in files:
             shown = shown_names(root, path)
-            place = path.relative_to(root)
             for node in public_definitions(path):
-                silent = path.stem.startswith("_") or _is_overload(node)
-                if not (silent or ast.get_docstring(node)):
-                    yield f"{place}:{node.lineno}: {node.name}: no docstring"
-                if node.name not in shown:
-                    continue
+                faults = _faults_of_docstring(node) if node.name in shown else ()
+                if not (path.stem.startswith("_") or ast.get_docstring(node)):
+                    faults = ["no docstring", *faults]
                 if not _is_overload(node):
-                    for fault in _faults_of_docstring(node):
-                        yield f"{place}:{node.lineno}: {node.name}: {fault}"
-                if isinstance(node, ast.ClassDef) and _bases(node) <= PLAIN_BASES:
-                    for method in node.body:
-                        if _is_bare_method(method):
-                            yield f"{place}:{method.lineno}: {node.name}: bare method"
+                    for fault in faults:
+                        yield f"{path.relative_to(root)}:{node.lineno}: {node.name}: {fault}"
 
 
 def _faults_of_docstring(node: Definition) -> Iterator[str]:
@@ -297,6 +290,10 @@ def _faults_of_docstring(node: Definition) -> Iterator[str]:
         yield "no Example"
     call: ast.AST | None = node
     if isinstance(node, ast.ClassDef):
+        if _bases(node) <= PLAIN_BASES:
+            yield from (
+                f"bare method {x.name}" for x in node.body if _is_bare_method(x)
+            )
         inits = [n for n in node.body if getattr(n, "name", "") == "__init__"]
         call = inits[0] if inits else None
     if not isinstance(call, Function):

@@ -255,7 +255,7 @@ PLANTED = {
         "public_names_are_documented",
         IN_OPS,
         METHODS.format(base="").replace("Mean", "twice"),
-        "twice: bare method",
+        "twice: bare method add",
     ),
     "long_file": ("files_are_small", "tests/t.py", "x = 1\n" * 601, "601 lines"),
     "much_code": ("files_are_small", IN_OPS, "x = 1\n" * 301, "301 lines of code"),
