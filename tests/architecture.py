@@ -273,14 +273,14 @@ def public_names_are_documented(root: Path) -> Iterator[str]:
     """What a door shows has docstrings with all sections, its methods a line."""
     for files in rooms(root).values():
         for path in files:
-            shown = shown_names(root, path)
+            place, shown = path.relative_to(root), shown_names(root, path)
             for node in public_definitions(path):
                 faults = _faults_of_docstring(node) if node.name in shown else ()
                 if not (path.stem.startswith("_") or ast.get_docstring(node)):
                     faults = ["no docstring", *faults]
                 if not _is_overload(node):
                     for fault in faults:
-                        yield f"{path.relative_to(root)}:{node.lineno}: {node.name}: {fault}"
+                        yield f"{place}:{node.lineno}: {node.name}: {fault}"
 
 
 def _faults_of_docstring(node: Definition) -> Iterator[str]:
