@@ -71,6 +71,19 @@ def check_whole_numbers(
     return tuple(check_whole_number(where, name, value, low) for value in values)
 
 
+def check_type(where: str, name: str, value: Any, kinds: Any, expected: str) -> None:
+    """Raises a TypeError unless `value` is an instance of `kinds`.
+
+    Example:
+        >>> check_type("make_vec", "env_id", 3, str, "the id of an environment")
+        Traceback (most recent call last):
+        ...
+        TypeError: `make_vec`: `env_id` expected the id of an environment; got 3
+    """
+    if not isinstance(value, kinds):
+        raise TypeError(f"`{where}`: `{name}` expected {expected}; got {value!r:.200}")
+
+
 def check_one_of(where: str, name: str, value: Any, choices: Collection[Any]) -> None:
     """Raises unless `value` is one of the choices.
 

@@ -17,6 +17,7 @@ from tfrl._internal import arguments
 # Those of numbers need no TensorFlow.
 check_whole_number = arguments.check_whole_number
 check_whole_numbers = arguments.check_whole_numbers
+check_type = arguments.check_type
 check_one_of = arguments.check_one_of
 
 _NOT_NUMERIC = frozenset({tf.string, tf.resource, tf.variant})
