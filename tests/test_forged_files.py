@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import replay, saving, training
-from tfrl._internal import durable
+from tfrl._internal import durable, sealed_folder
 from tfrl.saving import checkpointer, checkpoints
 
 EXBIBYTE = 1 << 60
@@ -109,7 +109,7 @@ def test_forged_manifests(tmp_path, kind):
             continue
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(original, copy)
-        (copy / kind.file).write_bytes(durable.sealed(new))
+        (copy / kind.file).write_bytes(sealed_folder.sealed(new))
         try:
             kind.load(copy)
         except ValueError as error:
@@ -125,7 +125,7 @@ def test_sizes_that_no_machine_has(tmp_path):
     for part in body["parts"]:
         # Paths, contents, size, step, segments.
         part[2:] = [EXBIBYTE, EXBIBYTE, [None]]
-    (tmp_path / kind.file).write_bytes(durable.sealed(body))
+    (tmp_path / kind.file).write_bytes(sealed_folder.sealed(body))
     with pytest.raises(ValueError, match="of the size that"):
         kind.load(tmp_path)
 
@@ -139,7 +139,7 @@ def test_arrays_that_are_not_those_of_the_structure(tmp_path):
     for file in list(body["files"]):
         shutil.copy(tmp_path / "b/ckpt-1" / file, tmp_path / "a/ckpt-1" / file)
     body["files"] = body_of(tmp_path / "b/ckpt-1/structure.json")["files"]
-    structure.write_bytes(durable.sealed(body))
+    structure.write_bytes(sealed_folder.sealed(body))
     with pytest.raises(ValueError, match=r"\[4000\] as the shape of 'w'"):
         checkpointer.Checkpointer(tmp_path / "a", w=tf.Variable([0.0, 0.0])).load()
     with pytest.raises(ValueError, match="as the shape"):
@@ -201,9 +201,9 @@ def test_deep_json(tmp_path, monkeypatch):
 
 
 def training_cluster():
-    from tfrl.distribute import _tf_config  # noqa: PLC0415
+    from tfrl.distribute import per_process  # noqa: PLC0415
 
-    return _tf_config.read_tf_config("strategy")
+    return per_process.read_tf_config("strategy")
 
 
 def test_names_that_no_file_can_hold(tmp_path):
@@ -246,7 +246,6 @@ def test_forged_runs_of_fit(tmp_path, metadata):
     body = body_of(newest / "manifest.json")
     shapes = {name.split("/")[1] for name in body["arrays"]}
     assert shapes <= {*template}
-    from tfrl._internal import sealed_folder
     from tfrl.saving import typed_json
 
     (newest / "metadata.json").write_text(typed_json.to_json(metadata))

@@ -1,4 +1,6 @@
-"""Checks of numbers, arrays and tensors."""
+"""Tests of `tfrl._internal.checks` and `arguments`."""
+
+import pathlib
 
 import golden_io
 import keras
@@ -224,3 +226,25 @@ def test_check_whole_numbers():
             checks.check_whole_numbers("op", "n", wrong)
     with pytest.raises(ValueError, match="`op`: `n` expected an int of at least 1"):
         checks.check_whole_numbers("op", "n", (2, 0), low=1)
+
+
+def test_paths():
+    for path in ("run", pathlib.Path("run")):
+        assert checks.as_path("save", "folder", path) == pathlib.Path("run")
+    for wrong in (None, 3, b"run", ["run"]):
+        with pytest.raises(TypeError, match="`save`: `folder` expected a path; got"):
+            checks.as_path("save", "folder", wrong)
+
+
+def test_eager():
+    checks.check_eager("save")
+    with pytest.raises(ValueError, match="`save`: expected to be called outside"):
+        tf.function(lambda: checks.check_eager("save"))()
+
+
+def test_texts():
+    for right in ([], ("a",), {"a"}, ["a", "b"]):
+        checks.check_texts("load", "names", right)
+    for wrong in ("a", None, [3], iter("a"), {"a": 1}):
+        with pytest.raises(TypeError, match="`load`: `names` expected a list of texts"):
+            checks.check_texts("load", "names", wrong)

@@ -4,6 +4,9 @@ import concurrent.futures
 import errno
 import os
 import pathlib
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -215,33 +218,126 @@ def test_nothing_stays_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_is_sealed_comes_back():
-    body = {"format": 1, "parts": [[None, "a\u00e9", 2.5], {"b": []}]}
-    data = durable.sealed(body)
-    assert data.isascii() and data.endswith(b"\n")
-    assert durable.unsealed(data) == body
+def test_only_files_are_read(tmp_path):
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+    assert durable.read_file(tmp_path / "file") == b"content"
+    assert durable.read_file(tmp_path / "link") == b"content"
+    for name in ("pipe", "."):
+        with pytest.raises(OSError, match="no regular file"):
+            durable.read_file(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        durable.read_file(tmp_path / "nothing")
 
 
-def test_no_changed_bit_is_unsealed():
-    data = durable.sealed({"format": 1, "name": "ab"})
-    for place in range(len(data)):
-        for bit in range(8):
-            changed = bytearray(data)
-            changed[place] ^= 1 << bit
-            with pytest.raises(ValueError, match="`unsealed`: `data` expected as"):
-                durable.unsealed(bytes(changed))
+# What Windows does not have, and some modules that use it.
+BARE = """
+import os, signal, sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp"):
+    sys.modules[name] = None
+for name in ("register_at_fork", "fork", "killpg", "O_DIRECT", "memfd_create", "pread",
+             "pwrite", "posix_fallocate", "getuid", "setsid"):
+    if hasattr(os, name):
+        delattr(os, name)
+for name in ("pthread_sigmask", "SIGKILL", "SIGHUP", "SIGALRM", "SIGUSR1"):
+    if hasattr(signal, name):
+        delattr(signal, name)
+"""
+
+IMPORTS = """
+import importlib, pathlib
+import tfrl
+root = pathlib.Path(tfrl.__file__).parent
+for path in sorted(root.rglob("*.py")):
+    if path.stem != "__main__":
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        importlib.import_module(".".join(parts).removesuffix(".__init__"))
+"""
+
+CALLS = """
+import pathlib
+from tfrl import distribute
+from tfrl._internal import durable
+folder = pathlib.Path(sys.argv[1])
+
+def refused(call, message):
+    try:
+        call()
+    except OSError as error:
+        if message not in str(error):
+            raise
+    else:
+        raise SystemExit(f"{message}: not refused")
+
+durable.replace_file(folder / "a", b"1")
+durable.replace_file(folder / "a", b"2")
+with durable.new_folder(folder / "new") as new:
+    (new / "b").write_bytes(b"3")
+durable.remove_folder(folder / "new")
+left = [(path.name, path.read_bytes()) for path in folder.iterdir()]
+if left != [("a", b"2")]:
+    raise SystemExit(left)
+refused(lambda: durable.shared_folder(folder).__enter__(), "a system with file locks")
+refused(lambda: distribute.LoneProcess(print), "`LoneProcess`: expected a POSIX")
+refused(lambda: distribute.Process(distribute.Coordinator()), "`Process`: expected")
+port = distribute.get_unused_port(20000)
+refused(port.__enter__, "`get_unused_port`: expected a POSIX")
+"""
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"[]", b"null", b"{}", b"[" * 100_000, b'{"manifest":{}}', b"\xff\x00"],
-    ids=["nothing", "list", "null", "empty", "deep", "no-digest", "no-text"],
-)
-def test_other_texts_are_not_unsealed(data):
-    with pytest.raises(ValueError, match="`unsealed`: `data` expected as"):
-        durable.unsealed(data)
+def test_every_file_can_be_imported_without_posix(tmp_path):
+    """And what does not work there says so."""
+    command = [sys.executable, "-c", BARE + CALLS + IMPORTS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, textwrap.shorten(done.stderr[-2000:], 2000)
 
 
-def test_what_json_lacks_is_not_sealed():
-    with pytest.raises(TypeError):
-        durable.sealed({"a": {1, 2}})
+def test_locks(tmp_path):
+    files = [os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT) for _ in range(2)]
+    durable.lock_file(files[0], shared=True)
+    durable.lock_file(files[1], shared=True, wait=False)
+    with pytest.raises(BlockingIOError):
+        durable.lock_file(files[1], wait=False)
+    durable.unlock_file(files[0])
+    durable.lock_file(files[1], wait=False)
+    for file in files:
+        os.close(file)
+
+
+class Msvcrt:
+    """The locks of Windows as far as they are used: one holder, no waiting."""
+
+    LK_NBLCK, LK_UNLCK = 1, 2
+
+    def __init__(self):
+        self.held = {}
+
+    def locking(self, file, action, count):
+        place = os.fstat(file).st_ino, os.lseek(file, 0, os.SEEK_CUR), count
+        if action == self.LK_UNLCK:
+            del self.held[place]
+        elif self.held.setdefault(place, file) != file:
+            raise OSError(errno.EACCES, "Permission denied")
+
+
+def test_locks_of_windows(tmp_path, monkeypatch):
+    monkeypatch.setattr(durable, "_fcntl", None)
+    monkeypatch.setattr(durable, "_msvcrt", Msvcrt())
+    files = [os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT) for _ in range(2)]
+    os.write(files[0], b"text")
+    durable.lock_file(files[0])
+    assert os.lseek(files[0], 0, os.SEEK_CUR) == 4
+    with pytest.raises(BlockingIOError):
+        durable.lock_file(files[1], wait=False)
+    durable.unlock_file(files[0])
+    durable.lock_file(files[1], shared=True)
+    durable.unlock_file(files[1])
+    for file in files:
+        os.close(file)
+    durable.replace_file(tmp_path / "a", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    with durable.shared_folder(tmp_path):
+        (tmp_path / ".writing-b").write_bytes(b"left by a killed process")
+        durable.replace_file(tmp_path / "b", b"1")
+    assert not durable.has_posix_files()

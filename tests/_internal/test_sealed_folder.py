@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tfrl._internal import sealed_folder
+from tfrl.configuring import configs
 
 
 @pytest.fixture
@@ -127,3 +128,85 @@ def test_what_cannot_be_read_is_damaged(tmp_path, error):
 
     with pytest.raises(ValueError, match=r"got .*ckpt-1, damaged \(no\)"):
         FOLDERS.use("test", [written(tmp_path, 1)], read)
+
+
+def test_what_is_sealed_comes_back():
+    body = {"format": 1, "parts": [[None, "a\u00e9", 2.5], {"b": []}]}
+    data = sealed_folder.sealed(body)
+    assert data.isascii() and data.endswith(b"\n")
+    assert sealed_folder.unsealed(data) == body
+
+
+def test_no_changed_bit_is_unsealed():
+    data = sealed_folder.sealed({"format": 1, "name": "ab"})
+    for place in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            with pytest.raises(ValueError, match="`unsealed`: `data` expected as"):
+                sealed_folder.unsealed(bytes(changed))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"null", b"{}", b"[" * 100_000, b'{"manifest":{}}', b"\xff\x00"],
+    ids=["nothing", "list", "null", "empty", "deep", "no-digest", "no-text"],
+)
+def test_other_texts_are_not_unsealed(data):
+    with pytest.raises(ValueError, match="`unsealed`: `data` expected as"):
+        sealed_folder.unsealed(data)
+
+
+def test_what_json_lacks_is_not_sealed():
+    with pytest.raises(TypeError):
+        sealed_folder.sealed({"a": {1, 2}})
+
+
+@pytest.mark.parametrize(
+    ("value", "like", "expected"),
+    [
+        (3, int, True),
+        (True, int, False),
+        (1 << 63, int, False),
+        (1.0, int, False),
+        (None, None, True),
+        (None, (int, None), True),
+        ("a", (int, None), False),
+        ([], [int], True),
+        ([1, "a"], [int], False),
+        ([1, "a"], [int, str], True),
+        ([1], [int, str], False),
+        ({}, [int], False),
+        ({"a": 1, "b": 2}, {str: int}, True),
+        ({"a": 1, "b": "2"}, {str: int}, False),
+        ({"a": 1, "b": "2"}, {"a": int}, True),
+        ({}, {"a": int}, False),
+        ([], {"a": int}, False),
+    ],
+)
+def test_shapes(value, like, expected):
+    assert sealed_folder.fits(value, like) is expected
+
+
+TEXT = "a = 'ä'\n\n# b\nc = 1"
+
+
+def test_only_what_was_written_is_intact():
+    data = sealed_folder.digested(TEXT)
+    assert data.endswith(TEXT.encode()) and sealed_folder.has_digest(data)
+    assert sealed_folder.is_intact(data)
+    for place in range(0, len(data), 3):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        assert not sealed_folder.is_intact(bytes(changed)), place
+        assert not sealed_folder.is_intact(data[:place]), place
+    assert not sealed_folder.is_intact(data + b"\n")
+    assert not sealed_folder.is_intact(TEXT.encode())
+    assert not sealed_folder.has_digest(TEXT.encode())
+
+
+@pytest.mark.parametrize("text", ["", "fast = 0.5\n"])
+def test_gin_reads_past_it(text, tmp_path):
+    configs.parse([configs.write(tmp_path, text=text)])
+    assert ("fast = 0.5" in configs.configured()) == bool(text)
+    configs.clear()

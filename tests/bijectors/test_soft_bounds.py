@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import bijectors
-from tfrl._internal import soft_bounds
+from tfrl._internal import precision
 from tfrl.bijectors import squashing
 from tfrl.core import compile
 
@@ -67,11 +67,11 @@ def stretched(x, low, high, s):
 
 
 FUNCTIONS = {
-    "softclip": (clip, soft_bounds.inverse, soft_bounds.log_slope, list(BOUNDS)),
+    "softclip": (clip, precision.inverse, precision.log_slope, list(BOUNDS)),
     "softclip_tf": (
         stretched,
-        soft_bounds.stretched_inverse,
-        soft_bounds.stretched_log_slope,
+        precision.stretched_inverse,
+        precision.stretched_log_slope,
         STRETCHED,
     ),
 }
@@ -180,8 +180,8 @@ def test_far_out(dtype, jit_compile):
         finite = [tf.maximum(arguments[1], -1e6), tf.minimum(arguments[2], 1e6)]
         stretched = [arguments[0], *finite, arguments[3]]
         return (
-            derivatives(soft_bounds.log_slope, *arguments),
-            derivatives(soft_bounds.stretched_log_slope, *stretched),
+            derivatives(precision.log_slope, *arguments),
+            derivatives(precision.stretched_log_slope, *stretched),
         )
 
     for value, gradients in everything(*map(tf.constant, (x, low, high, s))):

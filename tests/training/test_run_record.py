@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from gymnasium.envs.classic_control import cartpole
 
-from tfrl._internal import durable
+from tfrl._internal import sealed_folder
 from tfrl.agents import ppo
 from tfrl.configuring import configs
 from tfrl.environments import vector
@@ -228,15 +228,15 @@ def test_any_changed_byte_is_damage(folder, tmp_path):
             path.write_bytes(damaged)
             with pytest.raises(ValueError, match=r"`x`: .*as they were written; got"):
                 _run_record.read("x", tmp_path)
-    body = durable.unsealed(data)
+    body = sealed_folder.unsealed(data)
     forgeries = [[], {}, {**body, "run": []}, {**body, "run": {"arguments": {}}}]
     for name, other in (("arguments", {}), ("overrides", [{}]), ("spaces", 3)):
         forgeries.append({**body, "run": {**body["run"], name: other}})
     for forged in forgeries:
-        path.write_bytes(durable.sealed(forged))
+        path.write_bytes(sealed_folder.sealed(forged))
         with pytest.raises(ValueError, match=r"`x`: .*as they were written; got"):
             _run_record.read("x", tmp_path)
-    path.write_bytes(durable.sealed({"format": 2}))
+    path.write_bytes(sealed_folder.sealed({"format": 2}))
     with pytest.raises(ValueError, match="expected a run of format 1; got format 2"):
         _run_record.read("x", tmp_path)
 

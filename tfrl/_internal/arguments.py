@@ -1,6 +1,9 @@
-"""Checks of numbers and choices that need no TensorFlow. They only raise."""
+"""Checks of arguments, and of libraries, that need no TensorFlow."""
 
+import importlib
 import numbers
+import os
+import pathlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -37,7 +40,7 @@ def check_whole_number(
     bounds = f" of at least {low}" if high is None else f" in [{low}, {high}]"
     raise (ValueError if whole else TypeError)(
         f"`{where}`: `{name}` expected an int{'' if low is None else bounds}; "
-        f"got {value!r}; correct it"
+        f"got {value!r}"
     )
 
 
@@ -124,7 +127,7 @@ def check_number(
         Traceback (most recent call last):
         ...
         ValueError: `get_transition_batch`: `gamma` expected a number in [0, 1]; got
-        1.5; correct it
+        1.5
     """
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     above = low is None or (real and value >= low)
@@ -133,5 +136,83 @@ def check_number(
     bounds = f" of at least {low}" if high is None else f" in [{low}, {high}]"
     raise (ValueError if real else TypeError)(
         f"`{where}`: `{name}` expected a number{'' if low is None else bounds}; "
-        f"got {value!r}; correct it"
+        f"got {value!r}"
     )
+
+
+def as_path(where: str, name: str, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns what an argument names.
+
+    Args:
+        where: name of the function that asks.
+        name: of the argument.
+        path: its value.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: if it is something else.
+        ValueError: if no file can have that name.
+
+    Example:
+        >>> as_path("save", "folder", "run").name
+        'run'
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"`{where}`: `{name}` expected a path; got {path!r}; pass a text or a "
+            "pathlib.Path"
+        )
+    try:
+        is_name = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise ValueError(
+            f"`{where}`: `{name}` expected a path; got {os.fspath(path)!r}, which no "
+            "file can have"
+        )
+    return pathlib.Path(path)
+
+
+def check_texts(where: str, name: str, texts: Sequence[str]) -> None:
+    """Raises unless an argument is a list of texts.
+
+    Args:
+        where: name of the function that asks.
+        name: of the argument.
+        texts: its value.
+
+    Raises:
+        TypeError: if it is something else.
+
+    Example:
+        >>> check_texts("load", "prefixes", ["net"])
+    """
+    is_list = isinstance(texts, list | tuple | set | frozenset)
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"`{where}`: `{name}` expected a list of texts; got {texts!r}")
+
+
+def imported(where: str, module: str, library: str, extra: str, hint: str = "") -> Any:
+    """Returns a module of an optional library.
+
+    Args:
+        where: name of the function that needs it, for the error message.
+        module: such as "PIL.Image".
+        library: its name for `pip install`.
+        extra: of tfrl, which brings it.
+        hint: what helps as well, at the end of the error message.
+
+    Raises:
+        ImportError: if it is missing.
+    """
+    try:
+        importlib.import_module(module.partition(".")[0])
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"`{where}`: expected the library {library}; found none; run: pip install "
+            f"{library} (the extra `tfrl[{extra}]`){hint}"
+        ) from error

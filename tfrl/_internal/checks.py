@@ -19,6 +19,8 @@ check_whole_number = arguments.check_whole_number
 check_whole_numbers = arguments.check_whole_numbers
 check_type = arguments.check_type
 check_one_of = arguments.check_one_of
+check_texts = arguments.check_texts
+as_path = arguments.as_path
 
 _NOT_NUMERIC = frozenset({tf.string, tf.resource, tf.variant})
 
@@ -67,6 +69,25 @@ def as_tensor(
         f"`{where}`: `{name}` expected a tensor, an array or numbers{wanted}; "
         f"got {_described(value)}"
     ) from error
+
+
+def check_eager(where: str) -> None:
+    """Raises inside of `tf.function`.
+
+    Args:
+        where: name of the function that asks.
+
+    Raises:
+        ValueError: there.
+
+    Example:
+        >>> check_eager("save")
+    """
+    if not tf.executing_eagerly():
+        raise ValueError(
+            f"`{where}`: expected to be called outside of tf.function, where it would "
+            "run once, while tracing; got a call inside; call it from plain Python"
+        )
 
 
 def check_same_shape(where: str, **named_arrays: Any) -> None:
@@ -236,13 +257,11 @@ def check_finite(where: str, name: str, value: Any) -> None:
         >>> check_finite("scale", "high", np.inf)
         Traceback (most recent call last):
         ...
-        ValueError: `scale`: `high` expected finite numbers; got inf; correct it
+        ValueError: `scale`: `high` expected finite numbers; got inf
     """
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all(np.isfinite(numeric)):
-        raise ValueError(
-            f"`{where}`: `{name}` expected finite numbers; got {value!r}; correct it"
-        )
+        raise ValueError(f"`{where}`: `{name}` expected finite numbers; got {value!r}")
 
 
 def check_positive(where: str, name: str, value: Any) -> None:
@@ -261,13 +280,11 @@ def check_positive(where: str, name: str, value: Any) -> None:
         >>> check_positive("huber", "delta", 0.0)
         Traceback (most recent call last):
         ...
-        ValueError: `huber`: `delta` expected numbers > 0; got 0.0; correct it
+        ValueError: `huber`: `delta` expected numbers > 0; got 0.0
     """
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all(numeric > 0):
-        raise ValueError(
-            f"`{where}`: `{name}` expected numbers > 0; got {value!r}; correct it"
-        )
+        raise ValueError(f"`{where}`: `{name}` expected numbers > 0; got {value!r}")
 
 
 def check_within(where: str, name: str, value: Any, low: float, high: float) -> None:
@@ -288,13 +305,12 @@ def check_within(where: str, name: str, value: Any, low: float, high: float) -> 
         >>> check_within("gae", "td_lambda", 1.5, 0, 1)
         Traceback (most recent call last):
         ...
-        ValueError: `gae`: `td_lambda` expected numbers in [0, 1]; got 1.5; correct it
+        ValueError: `gae`: `td_lambda` expected numbers in [0, 1]; got 1.5
     """
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all((numeric >= low) & (numeric <= high)):
         raise ValueError(
-            f"`{where}`: `{name}` expected numbers in [{low}, {high}]; "
-            f"got {value!r}; correct it"
+            f"`{where}`: `{name}` expected numbers in [{low}, {high}]; got {value!r}"
         )
 
 

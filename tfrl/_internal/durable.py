@@ -1,29 +1,136 @@
-"""Files and folders that survive a kill or a power cut.
+"""Files and folders that survive a kill or a power cut, and the locks on them.
 
-Every function returns only when the disk, not just its cache, has what was written,
-and changes what readers see in one step, by renaming.
+Every function that writes returns only when the disk, not just its cache, has what was
+written, and changes what readers see in one step, by renaming. Locks end with their
+process: POSIX systems have `fcntl`, Windows has `msvcrt`, whose locks only one can
+hold; where there is neither, locking is an error.
 """
 
 import contextlib
 import errno
-import hashlib
-import json
+import importlib
+import io
 import os
 import pathlib
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
-
-from tfrl._internal import file_locks, json_shapes
 
 Path = str | os.PathLike[str]
 
 _WRITING = ".writing-"
 _REMOVING = ".removing-"
 _UNWRITABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+_fcntl, _msvcrt = _module("fcntl"), _module("msvcrt")
+# What is locked on Windows can be neither read nor written: a byte that no file has.
+_LOCKED_BYTE = 1 << 40
+_LOOK_AGAIN_SECONDS = 0.02
+
+
+def lock_file(file: int, shared: bool = False, wait: bool = True) -> None:
+    """Locks an open file for this descriptor, until it is closed or unlocked.
+
+    Args:
+        file: descriptor.
+        shared: whether others may hold a shared lock at the same time; on Windows
+            they wait.
+        wait: whether to wait for others.
+
+    Raises:
+        BlockingIOError: if another has the lock and `wait` is False.
+        OSError: if the system has no locks.
+
+    Example:
+        >>> with open(os.devnull) as file:
+        ...     lock_file(file.fileno())
+    """
+    if _fcntl is not None:
+        kind = _fcntl.LOCK_SH if shared else _fcntl.LOCK_EX
+        _fcntl.flock(file, kind | (0 if wait else _fcntl.LOCK_NB))
+        return
+    while True:
+        try:
+            _call(file, "LK_NBLCK")
+            return
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EDEADLK):
+                raise
+            if not wait:
+                raise BlockingIOError(errno.EAGAIN, "another has the lock") from error
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def unlock_file(file: int) -> None:
+    """Gives a lock back, also if copies of the descriptor stay open.
+
+    Args:
+        file: descriptor.
+
+    Example:
+        >>> with open(os.devnull) as file:
+        ...     lock_file(file.fileno())
+        ...     unlock_file(file.fileno())
+    """
+    if _fcntl is not None:
+        _fcntl.flock(file, _fcntl.LOCK_UN)
+    else:
+        _call(file, "LK_UNLCK")
+
+
+def has_posix_files() -> bool:
+    """Whether files have the locks, and folders the ways, of POSIX systems.
+
+    There a file can be renamed while it is open, and a folder flushed to the disk.
+
+    Returns:
+        False on Windows.
+
+    Example:
+        >>> has_posix_files() == (os.name == "posix")
+        True
+    """
+    return _fcntl is not None
+
+
+def call_in_forked_children(function: Callable[[], None]) -> None:
+    """Has a function called in processes forked from this one, where there are any.
+
+    Args:
+        function: without arguments.
+
+    Example:
+        >>> call_in_forked_children(lambda: None)
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
+def _call(file: int, action: str) -> None:
+    if _msvcrt is None:
+        raise OSError(
+            errno.ENOSYS,
+            "`tfrl`: expected a system with file locks, fcntl or msvcrt; got neither; "
+            "saving and reading of folders needs them",
+        )
+    place = os.lseek(file, 0, os.SEEK_CUR)
+    os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+    try:
+        _msvcrt.locking(file, getattr(_msvcrt, action), 1)
+    finally:
+        os.lseek(file, place, os.SEEK_SET)
 
 
 # The waits for the disk are taken side by side: one after the other they add up to
@@ -37,7 +144,7 @@ def _renew_threads() -> None:
     _threads = ThreadPoolExecutor(4, "tfrl-disk")
 
 
-file_locks.call_in_forked_children(_renew_threads)
+call_in_forked_children(_renew_threads)
 
 
 def check_output_file(
@@ -137,7 +244,7 @@ def replace_file(path: Path, data: bytes) -> None:
             free.write_bytes(data)
             flush_to_disk(free)
             # Onto a file that exists, Windows only replaces.
-            (os.rename if file_locks.has_posix_files() else os.replace)(free, path)
+            (os.rename if has_posix_files() else os.replace)(free, path)
             flush_to_disk(path.parent)
         except BaseException:
             free.unlink(missing_ok=True)
@@ -147,7 +254,7 @@ def replace_file(path: Path, data: bytes) -> None:
 @contextlib.contextmanager
 def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Makes a file, and keeps others off it, by a lock that ends with the process."""
-    if not file_locks.has_posix_files():
+    if not has_posix_files():
         # An open file cannot be renamed there: nobody waits, the last one stays.
         yield path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
         return
@@ -159,7 +266,7 @@ def _alone_at(path: pathlib.Path) -> Iterator[pathlib.Path]:
                 raise OSError(errno.EEXIST, "a link or pipe is in the way", str(path))
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            file_locks.lock_file(file)
+            lock_file(file)
             if _is_at(path, file):
                 yield path
                 return
@@ -180,13 +287,13 @@ def _remove_unless_at_work(path: pathlib.Path) -> None:
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         file = os.open(path, os.O_RDWR)
         try:
-            file_locks.lock_file(file, wait=False)
+            lock_file(file, wait=False)
             is_there = _is_at(path, file)
-            if is_there and file_locks.has_posix_files():
+            if is_there and has_posix_files():
                 path.unlink()
         finally:
             os.close(file)
-        if is_there and not file_locks.has_posix_files():
+        if is_there and not has_posix_files():
             path.unlink()
 
 
@@ -215,7 +322,7 @@ def _side_by_side(function: Callable[[Any], None], paths: Iterable[Path]) -> Non
 
 
 def _flush(path: Path) -> None:
-    is_posix = file_locks.has_posix_files()
+    is_posix = has_posix_files()
     if not is_posix and os.path.isdir(path):  # which cannot be opened there
         return
     file = os.open(path, os.O_RDONLY if is_posix else os.O_RDWR)
@@ -328,7 +435,7 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
     try:
         alone = True
         try:
-            file_locks.lock_file(file, wait=not reading)
+            lock_file(file, wait=not reading)
         except BlockingIOError:
             alone = False
         if alone:
@@ -338,63 +445,57 @@ def shared_folder(path: Path, reading: bool = False) -> Iterator[None]:
                         _remove_unless_at_work(entry)
                     else:
                         _remove_any(entry)
-        if reading and (file_locks.has_posix_files() or not alone):
-            file_locks.lock_file(file, shared=True)
+        if reading and (has_posix_files() or not alone):
+            lock_file(file, shared=True)
         yield
     finally:
         os.close(file)
 
 
-def sealed(body: Mapping[str, Any]) -> bytes:
-    """Returns the text of a manifest in which a changed bit shows.
-
-        {"sha256": digest of the JSON text of body, "manifest": body}
+def open_file(path: Path) -> io.FileIO:
+    """Opens a file for reading, without a buffer; never waits for a pipe.
 
     Args:
-        body: what JSON can hold.
+        path: the file, or a link to one.
 
     Returns:
-        A line of ASCII; `unsealed` reads it.
+        The file, open.
 
     Raises:
-        TypeError: if JSON cannot hold `body`.
+        OSError: if there is none, or something else.
 
     Example:
-        >>> sealed({"format": 1})[-25:-1]
-        b'"manifest":{"format":1}}'
+        >>> open_file(os.devnull)
+        Traceback (most recent call last):
+        ...
+        OSError: [Errno 22] no regular file: '/dev/null'
     """
-    text = json.dumps(body, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
-    return f'{{"sha256":"{digest}","manifest":{text}}}\n'.encode("ascii")
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.open(path, os.O_RDONLY | flags)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+    return open(file, "rb", buffering=0)
 
 
-def unsealed(data: bytes, like: Any = None) -> Any:
-    """Returns what `sealed` was given.
+def read_file(path: Path) -> bytes:
+    """Returns the content of a file; never waits for a pipe.
 
     Args:
-        data: what `sealed` returned.
-        like: what the body must look like, as nested types: `{"key": int}` for an
-            object with that key, `{str: int}` for one of any keys, `[int]` for a list,
-            `[int, str]` for one of two, `(int, None)` where one of several fits.
+        path: the file, or a link to one.
 
     Returns:
-        The body, with the types that JSON has.
+        Its bytes.
 
     Raises:
-        ValueError: if the data is not, bit for bit, what `sealed` returned, or the body
-            is not like that.
+        OSError: if there is none, or something else.
 
     Example:
-        >>> unsealed(sealed({"format": 1}), {"format": int})
-        {'format': 1}
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/notes.txt"
+        >>> replace_file(path, b"new")
+        >>> read_file(path)
+        b'new'
     """
-    body = None
-    with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):
-        body = json.loads(data)["manifest"]
-    is_fit = like is None or json_shapes.fits(body, like)
-    if body is None or not is_fit or sealed(body) != data:
-        raise ValueError(
-            f"`unsealed`: `data` expected as `sealed` wrote it; got {data[:40]!r}; "
-            "take another copy"
-        )
-    return body
+    with open_file(path) as file:
+        return file.read()

@@ -1,8 +1,25 @@
-"""Arithmetic that keeps its digits and its range, forward and in gradients."""
+"""Arithmetic that keeps its digits and its range, forward and in gradients.
 
+The soft bounds, without overflow or cancellation, are built from the softplus of
+softness s,
+
+    softplus_s(d) = s * ln(1 + exp(d / s))
+
+which is 0 far below 0 and d far above. In the formulas lengths are divided by s: A and
+B are those of `x - low` and `x - high`, a and b those of `y - low` and `high - y`, D
+that of `high - low`. x and y are float32 or float64, and every y lies inside; the
+parameters are numbers, arrays or tensors that broadcast against them and take their
+dtype. Gradients stay finite in every argument; a bound that is infinite is none.
+"""
+
+import math
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+# In units of the softness: where exp(-distance) is 0 in every dtype.
+_FAR = 1000.0
 
 
 def widened(tensor: Any) -> tf.Tensor:
@@ -57,3 +74,173 @@ def _quotient(x: tf.Tensor, y: tf.Tensor) -> Any:
         return by_x, -(by_x * x) / y
 
     return x / y, gradient
+
+
+def softclip(x: tf.Tensor, low: Any, high: Any, softness: Any) -> tf.Tensor:
+    """Bounds numbers softly from both sides, bending equally at each.
+
+    y = low + s * softplus(A) - s * softplus(B)
+    """
+    parts = [x, *_parameters(x, low, high, softness)]
+    return _bounded(*tf.experimental.numpy.broadcast_arrays(*parts))
+
+
+def inverse(y: tf.Tensor, low: Any, high: Any, softness: Any) -> tf.Tensor:
+    """The input that `softclip` maps to y.
+
+    x = y + s * (ln(1 - exp(-a)) - ln(1 - exp(-b)))
+    """
+    low, high, softness = _parameters(y, low, high, softness)
+    a = _distance(y, low, softness)
+    b = -_distance(y, high, softness)
+    return y + softness * (_log1mexp(a) - _log1mexp(b))
+
+
+def log_slope(x: tf.Tensor, low: Any, high: Any, softness: Any) -> tf.Tensor:
+    """The logarithm of the derivative of `softclip`.
+
+    ln dy / dx = ln(1 - exp(-D)) - softplus(-A) - softplus(B)
+    """
+    low, high, softness = _parameters(x, low, high, softness)
+    below, above = _distance(x, low, softness), _distance(x, high, softness)
+    width = tf.where(
+        tf.math.is_inf(low) | tf.math.is_inf(high),
+        tf.constant(_FAR, x.dtype),
+        quotient(_finite(high) - _finite(low), softness),
+    )
+    return _log1mexp(width) - tf.math.softplus(-below) - tf.math.softplus(above)
+
+
+def stretched(x: tf.Tensor, low: Any, high: Any, softness: Any) -> tf.Tensor:
+    """Bounds numbers softly as TensorFlow Probability's `SoftClip`.
+
+    u = softupper(softlower(x, low), high)
+    y = high - (high - low) * (high - u) / (high - softupper(low, high))
+    """
+    low, high, softness = _parameters(x, low, high, softness)
+    upper = softclip(softclip(x, low, np.inf, softness), -np.inf, high, softness)
+    least = softclip(low, -np.inf, high, softness)
+    stretch = (high - low) / (high - least)
+    # The same twice: each keeps the digits of the distance to its own bound.
+    from_low = low + stretch * (upper - least)
+    from_high = high - stretch * (high - upper)
+    result = tf.where(x - low < high - x, from_low, from_high)
+    # Rounding must not leave the interval, but the tails keep their gradient.
+    excess = result - tf.clip_by_value(result, low, high)
+    return result - tf.stop_gradient(excess)
+
+
+def stretched_inverse(y: tf.Tensor, low: Any, high: Any, softness: Any) -> tf.Tensor:
+    """The input that `stretched` maps to y.
+
+    With r = softplus(A) and p = softplus(D),
+
+        (high - y) / (high - low) = softplus(D - r) / p
+
+    which is solved for r in two ways, each with all digits of the distance d, as a
+    fraction of the interval, to its own bound:
+
+        from low:   r = p * d - ln(1 - exp(p * d - D) * (1 - exp(-p * d)))
+        from high:  r = D - p * d - ln(1 - exp(-p * d))
+    """
+    low, high, softness = _parameters(y, low, high, softness)
+    length = high - low
+    width = quotient(length, softness)
+    # Of the distance to the nearer bound; a fraction of the interval would underflow.
+    rate = quotient(tf.math.softplus(width), length)
+    is_lower = y - low < high - y
+    half = 0.5 * length
+    gap = rate * tf.where(is_lower, y - low, half)
+    rest = -tf.exp(gap - width) * tf.math.expm1(-gap)
+    from_low = gap - tf.math.log1p(-rest)
+    gap = rate * tf.where(is_lower, half, high - y)
+    from_high = width - gap - _log1mexp(gap)
+    bent = tf.where(is_lower, from_low, from_high)
+    return low + softness * (bent + _log1mexp(bent))
+
+
+def stretched_log_slope(x: tf.Tensor, low: Any, high: Any, softness: Any) -> tf.Tensor:
+    """The logarithm of the derivative of `stretched`.
+
+    ln dy / dx = ln(D / softplus(D)) - softplus(softplus(A) - D) - softplus(-A)
+    """
+    low, high, softness = _parameters(x, low, high, softness)
+    below, above = (quotient(x - bound, softness) for bound in (low, high))
+    width = quotient(high - low, softness)
+    # softplus(A) - D from the nearer bound, where it keeps its digits.
+    excess = tf.where(
+        below > 0.0,
+        above + tf.math.softplus(-below),
+        tf.math.softplus(below) - width,
+    )
+    near = tf.minimum(width, _FAR)
+    steepness = tf.math.log(near / tf.math.softplus(near))
+    return steepness - tf.math.softplus(excess) - tf.math.softplus(-below)
+
+
+def _parameters(x: tf.Tensor, *values: Any) -> list[tf.Tensor]:
+    return [number(value, x.dtype) for value in values]
+
+
+@tf.custom_gradient
+def _bounded(x: tf.Tensor, low: tf.Tensor, high: tf.Tensor, softness: tf.Tensor) -> Any:
+    """`softclip` of tensors of one shape.
+
+    It is `clip(x) + s * (ln(1 + exp(-|A|)) - ln(1 + exp(-|B|)))`, and the difference of
+    the logarithms, if |A| <= |B|, is
+
+        -ln(1 + (exp(|A| - |B|) - 1) * sigmoid(-|A|))
+    """
+    infinity = tf.constant(np.inf, x.dtype)
+    above_low = tf.where(low == -infinity, infinity, x - low)
+    above_high = tf.where(high == infinity, -infinity, x - high)
+    from_low, from_high = tf.abs(above_low), tf.abs(above_high)
+    nearer = tf.minimum(from_low, from_high) / softness
+    gap = tf.minimum(tf.abs(above_low + above_high), high - low) / softness
+    # Far from both bounds the gap may be inf - inf, and does not count.
+    product = tf.math.multiply_no_nan(tf.math.expm1(-gap), tf.sigmoid(-nearer))
+    bend = -softness * tf.math.log1p(product)
+    clipped = tf.maximum(tf.minimum(x, high), low)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        # Cut off where nothing changes any more, for the sake of second derivatives.
+        far = _FAR * softness
+        a = tf.clip_by_value(above_low, -far, far) / softness
+        b = tf.clip_by_value(above_high, -far, far) / softness
+        # sigmoid(a) - sigmoid(b) without cancellation.
+        width = tf.minimum(high - low, far) / softness
+        slope = -tf.math.expm1(-width) * tf.sigmoid(a) * tf.sigmoid(-b)
+        factors = (slope, tf.sigmoid(-a), tf.sigmoid(b), _entropy(a) - _entropy(b))
+        return tuple(upstream * factor for factor in factors)
+
+    return clipped + tf.where(from_low <= from_high, bend, -bend), gradient
+
+
+def _entropy(logits: tf.Tensor) -> tf.Tensor:
+    """Bernoulli entropy; the derivative of `softplus_s` in s."""
+    below = -tf.abs(logits)
+    return tf.math.softplus(below) - below * tf.sigmoid(below)
+
+
+def _distance(x: tf.Tensor, bound: tf.Tensor, softness: tf.Tensor) -> tf.Tensor:
+    """`(x - bound) / softness`; far away, with gradient 0, where the bound is none."""
+    far = -tf.sign(bound) * tf.constant(_FAR, x.dtype)
+    near = quotient(x - _finite(bound), softness)
+    return tf.where(tf.math.is_inf(bound), far, near)
+
+
+def _finite(bound: tf.Tensor) -> tf.Tensor:
+    return tf.where(tf.math.is_inf(bound), tf.zeros_like(bound), bound)
+
+
+@tf.custom_gradient
+def _log1mexp(x: tf.Tensor) -> Any:
+    """`ln(1 - exp(-x))` for positive x; finite at 0, unlike TFP's."""
+    limits = np.finfo(x.dtype.as_numpy_dtype)
+    x = tf.maximum(x, limits.tiny)
+    value = tf.where(
+        x < math.log(2.0), tf.math.log(-tf.math.expm1(-x)), tf.math.log1p(-tf.exp(-x))
+    )
+    # The slope 1 / x leaves room for factors.
+    near = tf.maximum(x, limits.tiny / limits.eps)
+    return value, lambda upstream: upstream / tf.math.expm1(near)

@@ -1,21 +1,25 @@
-"""Folders of checkpoints, one for each step, whose files are known by their digests.
+"""Texts and folders that are known by their digests, so that damage shows.
 
-A folder is filled under another name, sealed by a manifest that holds the SHA-256 of
-its files, flushed to disk and then renamed (`durable`). So a process killed at any
-moment leaves the steps that were complete before. `StepFolders` is what checkpoints of
-runs and of objects have in common.
+`sealed` texts and `digested` ones carry their SHA-256. A folder of a checkpoint is
+filled under another name, sealed by a manifest that holds the digests of its files,
+flushed to disk and then renamed (`durable`). So a process killed at any moment leaves
+the steps that were complete before. `StepFolders` is what checkpoints of runs and of
+objects have in common.
 """
 
 import contextlib
 import dataclasses
 import hashlib
+import json
 import pathlib
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfrl._internal import durable, regular_files
+from tfrl._internal import durable
+
+_WORDS = "# SHA-256 of the lines below: "
 
 
 class DamageError(ValueError):
@@ -24,6 +28,111 @@ class DamageError(ValueError):
 
 # What a folder that was read in part raises if the disk did not keep it.
 DAMAGE = (DamageError, OSError)
+
+
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """Returns the text of a manifest in which a changed bit shows.
+
+        {"sha256": digest of the JSON text of body, "manifest": body}
+
+    Args:
+        body: what JSON can hold.
+
+    Returns:
+        A line of ASCII; `unsealed` reads it.
+
+    Raises:
+        TypeError: if JSON cannot hold `body`.
+
+    Example:
+        >>> sealed({"format": 1})[-25:-1]
+        b'"manifest":{"format":1}}'
+    """
+    text = json.dumps(body, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
+    return f'{{"sha256":"{digest}","manifest":{text}}}\n'.encode("ascii")
+
+
+def unsealed(data: bytes, like: Any = None) -> Any:
+    """Returns what `sealed` was given.
+
+    Args:
+        data: what `sealed` returned.
+        like: what the body must look like, as nested types: `{"key": int}` for an
+            object with that key, `{str: int}` for one of any keys, `[int]` for a list,
+            `[int, str]` for one of two, `(int, None)` where one of several fits.
+
+    Returns:
+        The body, with the types that JSON has.
+
+    Raises:
+        ValueError: if the data is not, bit for bit, what `sealed` returned, or the body
+            is not like that.
+
+    Example:
+        >>> unsealed(sealed({"format": 1}), {"format": int})
+        {'format': 1}
+    """
+    body = None
+    with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):
+        body = json.loads(data)["manifest"]
+    is_fit = like is None or fits(body, like)
+    if body is None or not is_fit or sealed(body) != data:
+        raise ValueError(
+            f"`unsealed`: `data` expected as `sealed` wrote it; got {data[:40]!r}; "
+            "take another copy"
+        )
+    return body
+
+
+def fits(value: Any, like: Any) -> bool:
+    """Tells whether a nest is like a pattern.
+
+    Args:
+        value: what `json.loads` returned.
+        like: a type, of which ints are those from 0 to 2**63; None for null; a tuple
+            of patterns of which one fits; `[item]` for a list of any length, `[first,
+            second]` for one of that length; `{str: value}` for any object, `{"key":
+            value}` for one with that key and maybe others.
+
+    Returns:
+        Whether it fits.
+
+    Example:
+        >>> fits({"step": 3, "score": None}, {"step": int, "score": (float, None)})
+        True
+        >>> fits({"step": -3}, {"step": int})
+        False
+    """
+    if isinstance(like, tuple):
+        return any(fits(value, each) for each in like)
+    if isinstance(like, list) and isinstance(value, list):
+        likes = like * len(value) if len(like) == 1 else like
+        return len(value) == len(likes) and all(map(fits, value, likes))
+    if isinstance(like, dict) and isinstance(value, dict):
+        if str in like:
+            return all(fits(each, like[str]) for each in value.values())
+        return all(key in value and fits(value[key], like[key]) for key in like)
+    if like is int:
+        return type(value) is int and 0 <= value < 2**63
+    return value is like is None or type(value) is like
+
+
+def digested(text: str) -> bytes:
+    """Returns the content of a file: the text below a comment with its digest."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{_WORDS}{digest}\n{text}".encode()
+
+
+def has_digest(data: bytes) -> bool:
+    """Whether a file begins with a digest, be it a wrong one."""
+    return data.startswith(_WORDS.encode())
+
+
+def is_intact(data: bytes) -> bool:
+    """Whether a file is, bit for bit, what `digested` returned."""
+    first, _, text = data.partition(b"\n")
+    return first == f"{_WORDS}{hashlib.sha256(text).hexdigest()}".encode()
 
 
 def _digests(folder: pathlib.Path, inner: Sequence[str]) -> dict[str, str]:
@@ -56,7 +165,7 @@ def seal(
         >>> body["step"], list(body["files"])
         (1, ['a'])
     """
-    data = durable.sealed({**body, "files": _digests(folder, inner)})
+    data = sealed({**body, "files": _digests(folder, inner)})
     (folder / manifest).write_bytes(data)
 
 
@@ -69,7 +178,7 @@ def unseal(
         folder: the folder.
         manifest: name of the manifest.
         likes: by the number of a format what a body of it looks like, as for
-            `durable.unsealed`; the body has the number then.
+            `unsealed`; the body has the number then.
 
     Returns:
         The body, with "files".
@@ -84,11 +193,11 @@ def unseal(
         tfrl...DamageError: manifest.json cannot be read
     """
     try:
-        data = regular_files.read_file(folder / manifest)
-        body: dict[str, Any] = durable.unsealed(data, {"files": {str: str}})
+        data = durable.read_file(folder / manifest)
+        body: dict[str, Any] = unsealed(data, {"files": {str: str}})
         if likes is not None:
-            durable.unsealed(data, {"format": int})
-            durable.unsealed(data, likes.get(body["format"]))
+            unsealed(data, {"format": int})
+            unsealed(data, likes.get(body["format"]))
         return body
     except OSError as error:
         raise DamageError(f"{manifest} cannot be read") from error
@@ -124,7 +233,7 @@ def compare_files(folder: pathlib.Path, body: Mapping[str, Any]) -> None:
 
 
 def _digest(path: pathlib.Path) -> str:
-    with regular_files.open_file(path) as file:
+    with durable.open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -136,7 +245,7 @@ class StepFolders:
         prefix: of the names of folders, before the step.
         manifest: name of the file that seals a folder.
         likes: by the number of a format what its manifests look like, as for
-            `durable.unsealed`; the last one is written.
+            `unsealed`; the last one is written.
 
     Example:
         >>> StepFolders("step-", "manifest.json", {1: {}}).steps(pathlib.Path("no"))

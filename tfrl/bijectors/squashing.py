@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, soft_bounds
+from tfrl._internal import checks, precision
 from tfrl.bijectors import _transform
 from tfrl.core import compile
 from tfrl.ops import activations
 
 TensorLike = _transform.TensorLike
 
-_softclip = compile.compiled(soft_bounds.softclip)
-_inverse = compile.compiled(soft_bounds.inverse)
-_log_slope = compile.compiled(soft_bounds.log_slope)
-_stretched = compile.compiled(soft_bounds.stretched)
-_stretched_inverse = compile.compiled(soft_bounds.stretched_inverse)
-_stretched_log_slope = compile.compiled(soft_bounds.stretched_log_slope)
+_softclip = compile.compiled(precision.softclip)
+_inverse = compile.compiled(precision.inverse)
+_log_slope = compile.compiled(precision.log_slope)
+_stretched = compile.compiled(precision.stretched)
+_stretched_inverse = compile.compiled(precision.stretched_inverse)
+_stretched_log_slope = compile.compiled(precision.stretched_log_slope)
 
 
 class StableTanh(_transform.Elementwise):

@@ -19,7 +19,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from tfrl._internal import checks, digested, durable
+from tfrl._internal import checks, durable, sealed_folder
 from tfrl.configuring import _gin_checks, _gin_hooks, _gin_text
 from tfrl.environments import current
 
@@ -199,7 +199,7 @@ def write(
     """
     path = pathlib.Path(directory) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = operative().encode() if text is None else digested.digested(text)
+    content = operative().encode() if text is None else sealed_folder.digested(text)
     durable.replace_file(path, content)
     return path
 

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-from tfrl._internal import durable, file_locks
+from tfrl._internal import durable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -129,11 +129,11 @@ def _locked(folder: str | os.PathLike[str], wait: bool = True) -> Iterator[None]
     """Holds a folder's lock; where there is none, the names alone keep apart."""
     with contextlib.ExitStack() as held:
         try:
-            if not file_locks.has_posix_files():
+            if not durable.has_posix_files():
                 raise BlockingIOError  # Folders cannot be opened there.
             file = os.open(folder, os.O_RDONLY)
             held.callback(os.close, file)
-            file_locks.lock_file(file, wait=wait)
+            durable.lock_file(file, wait=wait)
         except OSError:
             # Some network disks know no locks.
             if not wait:

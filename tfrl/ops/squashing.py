@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, operands, precision, soft_bounds
+from tfrl._internal import checks, operands, precision
 from tfrl.core import compile
 
 TensorLike: TypeAlias = operands.TensorLike
 
-_softclip = compile.compiled(soft_bounds.softclip)
-_stretched = compile.compiled(soft_bounds.stretched)
+_softclip = compile.compiled(precision.softclip)
+_stretched = compile.compiled(precision.stretched)
 
 
 def softlower(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, durable, named_arrays, refusals, sealed_folder
+from tfrl._internal import checks, durable, named_arrays, sealed_folder
 from tfrl.saving import (
     _checkpointed,
     _layer_paths,
@@ -109,7 +109,7 @@ class Checkpointer:
             )
         self._items = dict(kwargs)
         _checkpointed.Parts(where, self._items)
-        self._folder = refusals.as_path(where, "ckpt_dir", ckpt_dir)
+        self._folder = checks.as_path(where, "ckpt_dir", ckpt_dir)
         self._damaged: dict[pathlib.Path, str] = {}
         self.missing: tuple[str, ...] = ()
         self.unexpected: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ class Checkpointer:
                 the call is inside `tf.function`.
         """
         where = "Checkpointer.save"
-        refusals.check_eager(where)
+        checks.check_eager(where)
         step = checks.check_whole_number(where, "global_step", global_step, low=0)
         if keep is not None:
             keep = checks.check_whole_number(where, "keep", keep, low=1)
@@ -248,9 +248,9 @@ class Checkpointer:
                 the call is inside `tf.function`.
         """
         where = "Checkpointer.load"
-        refusals.check_eager(where)
+        checks.check_eager(where)
         ignored = ignored_parameter_prefixes
-        refusals.check_texts(where, "ignored_parameter_prefixes", ignored)
+        checks.check_texts(where, "ignored_parameter_prefixes", ignored)
         included = {
             "optimizer": including_optimizer,
             "replay_buffer": including_replay_buffer,
@@ -445,8 +445,8 @@ def extract_sub_state_dict_from_checkpoint(
         {'a': np.float32(2.0)}
     """
     where = "extract_sub_state_dict_from_checkpoint"
-    refusals.check_texts(where, "checkpoint_prefix", [checkpoint_prefix])
-    path = refusals.as_path(where, "checkpoint_path", checkpoint_path)
+    checks.check_texts(where, "checkpoint_prefix", [checkpoint_prefix])
+    path = checks.as_path(where, "checkpoint_path", checkpoint_path)
     values: dict[str, Any] = {}
 
     def read(path: pathlib.Path, body: dict[str, Any]) -> None:

@@ -25,10 +25,7 @@ import tensorflow as tf
 from tfrl._internal import (
     checks,
     durable,
-    file_locks,
     named_arrays,
-    refusals,
-    regular_files,
     sealed_folder,
 )
 from tfrl.saving import _keras_names, typed_json
@@ -80,14 +77,14 @@ def save_run(
     where = "save_run"
     step = checks.check_whole_number(where, "step", step, low=0)
     checks.check_whole_number(where, "keep", keep, low=1)
-    refusals.check_eager(where)
+    checks.check_eager(where)
     if not isinstance(metadata, Mapping):
         raise TypeError(
             f"`{where}`: `metadata` expected a dictionary; got {metadata!r}"
         )
     leaves = named_arrays.name_arrays(state)
     text = typed_json.to_json(dict(metadata))
-    run = refusals.as_path(where, "directory", directory)
+    run = checks.as_path(where, "directory", directory)
     folder = run / "checkpoints"
 
     def write(path: pathlib.Path, _: object) -> tuple[dict[str, Any], Sequence[str]]:
@@ -165,9 +162,9 @@ def load_run(
     where = "load_run"
     if step is not None:
         step = checks.check_whole_number(where, "step", step, low=0)
-    refusals.check_eager(where)
+    checks.check_eager(where)
     leaves = named_arrays.name_arrays(template)
-    folder = refusals.as_path(where, "directory", directory) / "checkpoints"
+    folder = checks.as_path(where, "directory", directory) / "checkpoints"
     values: list[Any] = []
     metadata: dict[str, Any] = {}
 
@@ -183,7 +180,7 @@ def load_run(
                 "it was when it was saved"
             )
         values[:] = named_arrays.read_arrays(str(path / _STATE), named).values()
-        metadata.update(typed_json.from_json(regular_files.read_file(path / _METADATA)))
+        metadata.update(typed_json.from_json(durable.read_file(path / _METADATA)))
 
     with durable.shared_folder(folder, reading=True):
         steps = _FOLDERS.steps(folder)
@@ -288,7 +285,7 @@ class RunLock:
     _held: set[int] = set()
 
     def __init__(self, directory: durable.Path) -> None:
-        self._directory = refusals.as_path("RunLock", "directory", directory)
+        self._directory = checks.as_path("RunLock", "directory", directory)
         self._file: int | None = None
 
     def __enter__(self) -> Self:
@@ -307,7 +304,7 @@ class RunLock:
                 f"{self._directory} ({error.strerror}); choose another one"
             ) from error
         try:
-            file_locks.lock_file(file, wait=False)
+            durable.lock_file(file, wait=False)
         except BlockingIOError as error:
             holder = os.read(file, 4096).decode("utf-8", "replace").strip()
             os.close(file)
@@ -338,4 +335,4 @@ class RunLock:
         cls._held.clear()
 
 
-file_locks.call_in_forked_children(RunLock._leave_to_parent)
+durable.call_in_forked_children(RunLock._leave_to_parent)

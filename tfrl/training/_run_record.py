@@ -17,7 +17,7 @@ import gymnasium as gym
 import keras
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import digested, durable
+from tfrl._internal import durable, sealed_folder
 from tfrl.configuring import gin_calls
 from tfrl.saving import checkpoints, typed_json
 from tfrl.training import _kept_arguments, _made_agents, experience
@@ -247,9 +247,9 @@ def write(directory: pathlib.Path, record: RunRecord) -> None:
     """Writes `run.json`, all of it or nothing."""
     run = json.loads(typed_json.to_json(record._asdict()))
     config = directory / _CONFIG
-    has_digest = config.is_file() and digested.has_digest(config.read_bytes())
+    has_digest = config.is_file() and sealed_folder.has_digest(config.read_bytes())
     body = {"format": _FORMAT, "config_has_digest": has_digest, "run": run}
-    data = durable.sealed(body)
+    data = sealed_folder.sealed(body)
     durable.replace_file(directory / _NAME, data)
 
 
@@ -268,7 +268,7 @@ def read(where: str, directory: durable.Path) -> RunRecord | None:
     record, has_digest = None, False
     if path.exists():
         try:
-            body = durable.unsealed(path.read_bytes())
+            body = sealed_folder.unsealed(path.read_bytes())
             if body["format"] == _FORMAT:
                 record = _checked(typed_json.from_json(json.dumps(body["run"])))
                 has_digest = body["config_has_digest"]
@@ -308,8 +308,8 @@ def _check_config(where: str, path: pathlib.Path, must_have_digest: bool) -> Non
     if not path.is_file():
         return
     data = path.read_bytes()
-    asked = must_have_digest or digested.has_digest(data)
-    if asked and not digested.is_intact(data):
+    asked = must_have_digest or sealed_folder.has_digest(data)
+    if asked and not sealed_folder.is_intact(data):
         unmade = f"{_NAME} and the digest" if must_have_digest else "the digest"
         todo = f"restore it; or, if you changed it and mean it, remove {unmade}"
         raise _damaged(where, path, todo)

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tfrl._internal import durable
+from tfrl._internal import durable, sealed_folder
 from tfrl.replay.disk import _saved_folder
 
 STEP = 100
@@ -137,6 +137,6 @@ def test_other_formats(tmp_path):
     filled(tmp_path, 1)
     path = tmp_path / "manifest.json"
     body = json.loads(path.read_bytes())["manifest"]
-    path.write_bytes(durable.sealed({**body, "format": 2}))
+    path.write_bytes(sealed_folder.sealed({**body, "format": 2}))
     with pytest.raises(ValueError, match="`load`.*format 1; got format 2 in .*; use"):
         _saved_folder.read_manifest("load", tmp_path)

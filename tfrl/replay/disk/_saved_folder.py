@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from tfrl._internal import durable, regular_files, sealed_folder
+from tfrl._internal import durable, sealed_folder
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -100,12 +100,12 @@ def read_manifest(where: str, folder: pathlib.Path) -> Manifest | None:
     """Returns what is saved in a folder, None if nothing is."""
     path = folder / _MANIFEST
     try:
-        data = regular_files.read_file(path)
+        data = durable.read_file(path)
     except FileNotFoundError:
         return None
     try:
-        body = durable.unsealed(data, {"format": int})
-        durable.unsealed(data, _LIKE if body["format"] == _FORMAT else None)
+        body = sealed_folder.unsealed(data, {"format": int})
+        sealed_folder.unsealed(data, _LIKE if body["format"] == _FORMAT else None)
     except ValueError as error:
         raise _damage(where, path, "is not as it was written") from error
     if body["format"] != _FORMAT:
@@ -154,7 +154,7 @@ def read_segment(where: str, folder: pathlib.Path, segment: Segment) -> bytes:
     """Returns the bytes of a segment; raises unless they are as they were written."""
     path = folder / segment.file
     try:
-        with regular_files.open_file(path) as file:
+        with durable.open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             data = file.readall() if size == segment.size else b""
     except FileNotFoundError:
@@ -234,5 +234,5 @@ class Writer:
         durable.flush_to_disk(self._folder)
         manifest = Manifest(self.key, self._generation, parts)
         body = {"format": _FORMAT, **dataclasses.asdict(manifest)}
-        durable.replace_file(self._folder / _MANIFEST, durable.sealed(body))
+        durable.replace_file(self._folder / _MANIFEST, sealed_folder.sealed(body))
         return manifest

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl._internal import durable, file_locks, regular_files
+from tfrl._internal import durable
 from tfrl.replay.memory import _changes, _row_layout
 
 _HEADER = "storage.json"
@@ -202,7 +202,7 @@ def _mapped_segment(path: pathlib.Path, size: int, reserve: bool) -> mmap.mmap:
 
 def _complete(file: int, path: pathlib.Path, size: int) -> None:
     """Makes an open file as large as it has to be, if it is new; else checks that."""
-    file_locks.lock_file(file)  # against a process in the midst of this
+    durable.lock_file(file)  # against a process in the midst of this
     try:
         found = os.fstat(file).st_size
         if not path.is_file():
@@ -220,7 +220,7 @@ def _complete(file: int, path: pathlib.Path, size: int) -> None:
             )
     finally:
         # Closing would not do: a mapping keeps a copy of the descriptor.
-        file_locks.unlock_file(file)
+        durable.unlock_file(file)
 
 
 def _reserve(file: int, size: int, path: pathlib.Path) -> None:
@@ -263,7 +263,7 @@ def _check_header(folder: pathlib.Path, contents: str) -> None:
         durable.flush_to_disk(folder.parent)
         return
     try:
-        header = json.loads(regular_files.read_file(file))
+        header = json.loads(durable.read_file(file))
     except (OSError, RecursionError, ValueError):
         header = None
     if header != expected:

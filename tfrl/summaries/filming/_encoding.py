@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl._internal import checks, durable, optional
+from tfrl._internal import arguments, checks, durable
 
 _MOST_FRAMES_PER_SEC = 100.0  # what the hundredths of a second of a GIF can say
 _CONSTANT_RATE_FACTOR = "20"  # of 0 (nothing lost) to 51: lines of drawings stay sharp
@@ -16,7 +16,7 @@ _CONSTANT_RATE_FACTOR = "20"  # of 0 (nothing lost) to 51: lines of drawings sta
 
 def imported_pillow(where: str) -> Any:
     """Returns the module `PIL.Image`; raises an ImportError if Pillow is missing."""
-    return optional.imported(where, "PIL.Image", "pillow", "video")
+    return arguments.imported(where, "PIL.Image", "pillow", "video")
 
 
 def checked_path(
@@ -98,7 +98,7 @@ def _is_video(path: str) -> bool:
 
 
 def _imported_av(where: str) -> Any:
-    return optional.imported(where, "av", "av", "video", ", or write a .gif")
+    return arguments.imported(where, "av", "av", "video", ", or write a .gif")
 
 
 def _encoded_gif(pictures: Iterator[Any], frames_per_sec: float) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl._internal import checks, optional
+from tfrl._internal import arguments, checks
 
 _INK, _BAR, _DPI = "#1f2933", "#2f6fb3", 100
 
@@ -113,15 +113,15 @@ def render_figure(figure: Any) -> Any:
     """
     where = "render_figure"
     backend = "matplotlib.backends.backend_agg"
-    agg = optional.imported(where, backend, "matplotlib", "plots")
-    pillow = optional.imported(where, "PIL.Image", "pillow", "video")
+    agg = arguments.imported(where, backend, "matplotlib", "plots")
+    pillow = arguments.imported(where, "PIL.Image", "pillow", "video")
     canvas = agg.FigureCanvasAgg(figure)
     canvas.draw()
     return pillow.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
 
 def _panel(where: str, name: str, size: tuple[int, int]) -> tuple[Any, Any]:
-    figure = optional.imported(where, "matplotlib.figure", "matplotlib", "plots")
+    figure = arguments.imported(where, "matplotlib.figure", "matplotlib", "plots")
     width, height = size
     checks.check_whole_number(where, "size", width, low=1)
     checks.check_whole_number(where, "size", height, low=1)

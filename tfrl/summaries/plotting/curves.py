@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrl._internal import checks, durable, optional
+from tfrl._internal import arguments, checks, durable
 from tfrl.summaries import run_log
 from tfrl.summaries.plotting import mean_curve
 
@@ -378,7 +378,7 @@ def _figure(
     where: str, inches: tuple[float, float], dpi: float, background: str
 ) -> Any:
     """A figure that belongs to no window, and to nobody else."""
-    figure = optional.imported(where, "matplotlib.figure", "matplotlib", "plots")
+    figure = arguments.imported(where, "matplotlib.figure", "matplotlib", "plots")
     return figure.Figure(
         figsize=inches, dpi=dpi, layout="constrained", facecolor=background
     )

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, durable, refusals, sealed_folder
+from tfrl._internal import checks, durable, sealed_folder
 from tfrl.replay.disk import saving
 from tfrl.saving import checkpointer, checkpoints
 from tfrl.training.fitting import _fit_run, agent_model
@@ -84,14 +84,14 @@ class RunCheckpoint(keras.callbacks.Callback):
         where = "RunCheckpoint"
         checks.check_whole_number(where, "every_epochs", every_epochs, low=1)
         checks.check_whole_number(where, "keep", keep, low=1)
-        self.directory = refusals.as_path(where, "directory", directory)
+        self.directory = checks.as_path(where, "directory", directory)
         if not isinstance(parts, Mapping | None):
             raise TypeError(
                 f"`{where}`: `parts` expected a dictionary; got {parts!r}; give each "
                 "part a name"
             )
         self._parts = {} if parts is None else dict(parts)
-        refusals.check_texts(where, "parts", list(self._parts))
+        checks.check_texts(where, "parts", list(self._parts))
         for name in self._parts:
             if not name.isidentifier() or name in _TAKEN:
                 raise ValueError(
