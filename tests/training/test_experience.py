@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfrl.training import _sources, experience
+from tfrl.training import experience
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_gradient_steps_of_an_epoch(updates, n_steps, n_envs, count):
 
 
 def test_arrays_are_not_recorded():
-    kept = _sources.recorded(experience.FromDataset({"a": np.zeros(9)}, 3))
+    kept = experience.recorded(experience.FromDataset({"a": np.zeros(9)}, 3))
     assert repr(kept.data) == "arrays in memory" and kept.batch_size == 3
     given = experience.FromDataset(dict, 3)
-    assert _sources.recorded(given) is given
+    assert experience.recorded(given) is given

@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from tfrl.training import _kept_arguments, _kept_networks
+from tfrl.training import _kept_arguments
 
 
 def functional(units=2):
@@ -29,11 +29,11 @@ class Silent(keras.Model):
 def test_names_that_keras_counted_are_counted_anew():
     one, two = functional(), functional()
     assert one.layers[-1].name != two.layers[-1].name
-    config = _kept_networks.config_of(one)
-    assert config == _kept_networks.config_of(two)
-    assert config != _kept_networks.config_of(functional(3))
+    config = _kept_arguments.kept(one)
+    assert config == _kept_arguments.kept(two)
+    assert config != _kept_arguments.kept(functional(3))
     made = _kept_arguments.made(_kept_arguments.kept(one))
-    assert _kept_networks.config_of(made) == config
+    assert _kept_arguments.kept(made) == config
     assert {x.name for x in made.inputs} >= {"a"}
     shapes = [[w.shape for w in x.weights] for x in (made, one)]
     assert shapes[0] == shapes[1]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfrl.agents import bc, dqn, policy_gradient, ppo
 from tfrl.environments import vector
 from tfrl.policies import actor_critic
-from tfrl.training import _made_agents, cadence, experience, saved_run, trainer
+from tfrl.training import _plan, cadence, experience, saved_run, trainer
 
 SPACES = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
 NUMBERS = {"n_envs": 2, "n_steps": 8, "seed": 0}
@@ -24,17 +24,17 @@ class OfValues:
 
 
 def test_agents_that_trajectories_teach():
-    assert _made_agents.checked(None) == ppo.PPO()
+    assert _plan.checked_agent(None) == ppo.PPO()
     for config in (ppo.PPO(minibatch_size=4), policy_gradient.PolicyGradient()):
-        assert _made_agents.checked(config) is config
-        agent = _made_agents.made(config, *SPACES, NUMBERS)
+        assert _plan.checked_agent(config) is config
+        agent = _plan.made_agent(config, *SPACES, NUMBERS)
         assert isinstance(agent.policy, actor_critic.ActorCriticPolicy)
 
 
 @pytest.mark.parametrize("config", [3, ppo.PPO, dqn.DQN, lambda: ppo.PPO()])
 def test_what_makes_no_agent(config):
     with pytest.raises(TypeError, match="`Trainer`: `agent` expected hyper-param"):
-        _made_agents.checked(config)
+        _plan.checked_agent(config)
 
 
 def test_agents_of_batches_and_of_transitions():
@@ -50,12 +50,12 @@ def test_agents_of_batches_and_of_transitions():
             experience.FromDataset({"actions": np.zeros(300)}),
         ):
             if isinstance(other, kind):
-                assert _made_agents.checked_experience(config, other) is other
+                assert _plan.checked_experience(config, other) is other
                 continue
             with pytest.raises(TypeError, match=f"`Trainer`: `experience` {wanted}"):
-                _made_agents.checked_experience(config, other)
+                _plan.checked_experience(config, other)
         with pytest.raises(TypeError, match="expected Trajectories, Replayed or From"):
-            _made_agents.checked_experience(config, 3)
+            _plan.checked_experience(config, 3)
 
 
 def test_a_create_that_takes_something_else():
@@ -64,7 +64,7 @@ def test_a_create_that_takes_something_else():
             return spaces
 
     with pytest.raises(TypeError, match="takes two spaces and seed; got Other"):
-        _made_agents.checked(Other())
+        _plan.checked_agent(Other())
 
 
 def test_a_network_for_an_agent_that_takes_none():
@@ -73,15 +73,15 @@ def test_a_network_for_an_agent_that_takes_none():
             return None
 
     with pytest.raises(TypeError, match="`network` expected None, as `create` of Alo"):
-        _made_agents.made(Alone(), *SPACES, NUMBERS, network=print)
+        _plan.made_agent(Alone(), *SPACES, NUMBERS, network=print)
 
 
 def test_a_policy_that_cannot_be_played():
-    config = _made_agents.checked(OfValues())
+    config = _plan.checked_agent(OfValues())
     with pytest.raises(
         TypeError, match=r"with `policy`, which has `act`.*; got OfValues, of which"
     ):
-        _made_agents.made(config, *SPACES, NUMBERS)
+        _plan.made_agent(config, *SPACES, NUMBERS)
 
 
 @pytest.mark.parametrize(

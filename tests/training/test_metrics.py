@@ -8,14 +8,14 @@ import tensorflow as tf
 from tfrl.agents import policy_gradient
 from tfrl.environments import vector
 from tfrl.summaries import run_log
-from tfrl.training import _metrics, cadence, evaluation, experience, trainer
+from tfrl.training import cadence, evaluation, experience, trainer
 
 
 def test_a_row_says_what_all_workers_met():
     played = evaluation.Evaluation(np.array([1.0, 3.0]), np.array([5, 7]))
     episodes = [([1.0, 2.0], [10, 20]), ([6.0], [30])]
-    row = _metrics.row(4, 2.5, 100.0, episodes, {"loss": np.float32(0.5)})
-    assert row | _metrics.judged(played) == {
+    row = cadence.row(4, 2.5, 100.0, episodes, {"loss": np.float32(0.5)})
+    assert row | cadence.judged(played) == {
         "epoch": 4,
         "seconds": 2.5,
         "env_steps_per_second": 100.0,
@@ -26,51 +26,51 @@ def test_a_row_says_what_all_workers_met():
         "eval/length_mean": 6.0,
         "train/loss": 0.5,
     }
-    assert set(row) - {*_metrics.COLUMNS} == {"train/loss"}
-    assert set(_metrics.judged(played)) <= {*_metrics.COLUMNS}
-    row = _metrics.row(1, 0.0, 0.0, [([], [])], {})
+    assert set(row) - {*cadence.COLUMNS} == {"train/loss"}
+    assert set(cadence.judged(played)) <= {*cadence.COLUMNS}
+    row = cadence.row(1, 0.0, 0.0, [([], [])], {})
     assert math.isnan(row["train/return_mean"]) and "eval/return_mean" not in row
 
 
 def test_a_report_goes_on_where_it_was(tmp_path):
-    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], {})
-    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+    row = cadence.row(1, 0.0, 0.0, [([1.0], [1])], {})
+    with cadence.Report(tmp_path, run_log.RunLog.START, None) as report:
         report.say("nobody looks on")
         report.write(8, row, 8)
         position = report.position()
         report.write(16, row, 16)
-    with _metrics.Report(tmp_path, position, None) as report:
+    with cadence.Report(tmp_path, position, None) as report:
         report.write(24, row, 24)
     steps = run_log.read_metrics(tmp_path / "metrics.csv")["env_steps"]
     assert steps.tolist() == [8, 24]
 
 
 def test_other_workers_report_nothing(tmp_path):
-    with _metrics.Report(None, run_log.RunLog.START, None) as report:
-        report.write(8, _metrics.row(1, 0.0, 0.0, [([], [])], {}), 8)
+    with cadence.Report(None, run_log.RunLog.START, None) as report:
+        report.write(8, cadence.row(1, 0.0, 0.0, [([], [])], {}), 8)
         assert report.position() is None
     assert not list(tmp_path.iterdir())
 
 
 def write(report, step, info):
     report.expect(info)
-    report.write(step, _metrics.row(1, 0.0, 0.0, [([1.0], [1])], info), step)
+    report.write(step, cadence.row(1, 0.0, 0.0, [([1.0], [1])], info), step)
 
 
 def test_columns_are_those_of_the_infos(tmp_path):
-    assert not [name for name in _metrics.COLUMNS if "loss" in name]
-    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+    assert not [name for name in cadence.COLUMNS if "loss" in name]
+    with cadence.Report(tmp_path, run_log.RunLog.START, None) as report:
         write(report, 8, {"z": 1.0, "loss": np.float32(2.0)})
         write(report, 16, {"loss": 3.0})
     found = run_log.read_metrics(tmp_path / "metrics.csv")
-    assert [*found] == ["env_steps", *_metrics.COLUMNS, "train/z", "train/loss"]
+    assert [*found] == ["env_steps", *cadence.COLUMNS, "train/z", "train/loss"]
     np.testing.assert_array_equal(found["train/z"], [1.0, np.nan])
     assert (tmp_path / "metrics.csv").read_text().endswith(",,3.0\n")
 
 
 def test_new_names_widen_the_file(tmp_path):
     """An agent that learns later informs about nothing at first."""
-    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+    with cadence.Report(tmp_path, run_log.RunLog.START, None) as report:
         write(report, 8, {})
         first = report.position()
         # Not every epoch has a row.
@@ -78,19 +78,19 @@ def test_new_names_widen_the_file(tmp_path):
         write(report, 16, {"loss": 1.0})
         second = report.position()
     for position, steps in ((second, [8, 16, 24]), (first, [8, 24])):
-        with _metrics.Report(tmp_path, position, None) as report:
+        with cadence.Report(tmp_path, position, None) as report:
             write(report, 24, {"entropy": 5.0, "loss": 6.0})
         found = run_log.read_metrics(tmp_path / "metrics.csv")
         names = ["train/q", "train/loss", "train/entropy"]
-        assert [*found] == ["env_steps", *_metrics.COLUMNS, *names]
+        assert [*found] == ["env_steps", *cadence.COLUMNS, *names]
         assert found["env_steps"].tolist() == steps
         assert [found[name][-1] for name in names[1:]] == [6.0, 5.0]
         assert np.isnan(found["train/loss"][0]) and np.isnan(found["train/q"]).all()
 
 
 def test_a_row_that_waited_for_its_evaluation_has_its_columns(tmp_path):
-    row = _metrics.row(1, 0.0, 0.0, [([1.0], [1])], {"loss": 1.0})
-    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+    row = cadence.row(1, 0.0, 0.0, [([1.0], [1])], {"loss": 1.0})
+    with cadence.Report(tmp_path, run_log.RunLog.START, None) as report:
         report.write(8, {**row, "eval/return_mean": 2.0}, 8)
         report.write(16, {**row, "train/late": 2.0}, 16)
     found = run_log.read_metrics(tmp_path / "metrics.csv")
@@ -139,8 +139,8 @@ def test_an_info_of_what_is_no_scalar_is_refused(tmp_path, value):
     info = {"loss": 1.0, "q_values": value}
     message = r"info holds scalars; got .* of shape \[.*\] for 'q_values'; reduce it"
     with pytest.raises(TypeError, match=message):
-        _metrics.row(1, 0.0, 0.0, [([], [])], info)
-    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+        cadence.row(1, 0.0, 0.0, [([], [])], info)
+    with cadence.Report(tmp_path, run_log.RunLog.START, None) as report:
         with pytest.raises(TypeError, match=message):
             report.expect(info)
     assert not list(tmp_path.iterdir())
@@ -153,21 +153,21 @@ def test_an_info_of_what_is_no_scalar_is_refused(tmp_path, value):
     ids=["int", "float32", "array", "tensor", "variable", "bfloat16"],
 )
 def test_scalars_of_all_kinds(value):
-    row = _metrics.row(1, 0.0, 0.0, [([], [])], {"parameters": value})
+    row = cadence.row(1, 0.0, 0.0, [([], [])], {"parameters": value})
     assert row["train/parameters"] == 2.0 and type(row["train/parameters"]) is float
 
 
 def test_an_info_does_not_hide_what_the_trainer_knows():
     with pytest.raises(ValueError, match=r"trainer's own; got \['return_mean'\]; re"):
-        _metrics.row(1, 0.0, 0.0, [([], [])], {"return_mean": 1.0, "loss": 1.0})
+        cadence.row(1, 0.0, 0.0, [([], [])], {"return_mean": 1.0, "loss": 1.0})
 
 
 def test_rows_that_are_gone_are_told(tmp_path):
-    with _metrics.Report(tmp_path, run_log.RunLog.START, None) as report:
+    with cadence.Report(tmp_path, run_log.RunLog.START, None) as report:
         position = report.position()
     (tmp_path / "metrics.csv").unlink()
     with (
         pytest.raises(ValueError, match="0 bytes"),
-        _metrics.Report(tmp_path, position, None),
+        cadence.Report(tmp_path, position, None),
     ):
         pass

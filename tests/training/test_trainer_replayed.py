@@ -180,12 +180,12 @@ def test_new_episodes_are_no_continuation_of_old_ones(tmp_path):
     with make_trainer(tmp_path, make_envs=uncapturable, n_epochs=8) as first:
         stop_in_epoch(first, 5)
         assert first.run(quiet=True) is None
-        size = first._source._replay.size
+        size = first._source.replay.size
     with make_trainer(
         tmp_path, make_envs=uncapturable, n_epochs=8, resume=True
     ) as resumed:
         assert "handle" in resumed.notice
-        assert resumed._source._replay.size >= size > 0
+        assert resumed._source.replay.size >= size > 0
         assert resumed.run(quiet=True) is not None
     # Rows in which an environment only resets are no experience.
     columns = run_log.read_metrics(tmp_path / "metrics.csv")

@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from tfrl.core import records
-from tfrl.training import _workers
+from tfrl.training import _processes
 
 
 def test_one_worker_has_its_own():
     for strategy in (None, tf.distribute.MultiWorkerMirroredStrategy()):
-        workers = _workers.Workers(strategy)
+        workers = _processes.Workers(strategy)
         assert (workers.count, workers.rank, workers.is_chief) == (1, 0, True)
         assert workers.gather(b"ab") == [b"ab"]
         assert workers.gather_values({"a": (1, 2)}) == [{"a": (1, 2)}]
@@ -27,25 +27,25 @@ def test_one_worker_has_its_own():
 def test_the_strategy_in_scope_is_taken():
     strategy = tf.distribute.OneDeviceStrategy("CPU:1")
     with strategy.scope():
-        workers = _workers.Workers()
+        workers = _processes.Workers()
     assert not tf.distribute.has_strategy()
     with workers.scope():
         assert tf.distribute.get_strategy() is strategy
-    with _workers.Workers().scope():
+    with _processes.Workers().scope():
         assert not tf.distribute.has_strategy()
 
 
 def test_strategies_that_do_not_fit():
     with pytest.raises(TypeError, match="`strategy` expected a tf.distribute.Strategy"):
-        _workers.Workers("mirrored")
+        _processes.Workers("mirrored")
     one, other = (tf.distribute.OneDeviceStrategy(f"CPU:{i}") for i in range(2))
     with one.scope():
-        assert _workers.Workers(one).count == 1
+        assert _processes.Workers(one).count == 1
         with pytest.raises(ValueError, match="`strategy` expected that in scope"):
-            _workers.Workers(other)
+            _processes.Workers(other)
 
 
-class _Several(_workers.Workers):
+class _Several(_processes.Workers):
     """Two workers, as the rest of the class sees them; the other one gives `other`."""
 
     def __init__(self, other):
@@ -101,5 +101,5 @@ def test_a_lost_worker_is_put_in_words():
     other = tf.errors.InternalError(None, None, "out of luck")
     with pytest.raises(tf.errors.InternalError), workers.guarded():
         raise other
-    with pytest.raises(tf.errors.UnavailableError), _workers.Workers().guarded():
+    with pytest.raises(tf.errors.UnavailableError), _processes.Workers().guarded():
         raise lost

@@ -17,9 +17,11 @@ never by their code: making them again imports that module, and runs what is in 
 import dataclasses
 import enum
 import functools
+import hashlib
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +32,6 @@ import numpy as np
 
 from tfrl.configuring import gin_calls
 from tfrl.saving import typed_json
-from tfrl.training import _kept_networks
 
 _MARK = "="
 _CALL, _PARTIAL, _NAME, _LOST = "=call", "=partial", "=name", "=lost"
@@ -39,6 +40,8 @@ _OF_KERAS = keras.optimizers.schedules.LearningRateSchedule, keras.layers.Layer
 _DATA = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic)
 _ABSENT = object()
 _NESTED = (dict, list, tuple, np.ndarray)
+# Packages of which Keras finds the classes wherever a run is opened.
+_FOUND = {"keras", "tfrl"}
 
 
 def kept(value: Any) -> Any:
@@ -87,14 +90,70 @@ def _kept_instance(value: Any) -> Any:
 def _kept_of_keras(value: Any) -> Any:
     """The configuration of a schedule or network, from which Keras makes it again."""
     if isinstance(value, keras.layers.Layer):
-        try:
-            return {_KERAS: _kept_networks.config_of(value)}
-        except ValueError as error:
-            return {_LOST: str(error)}
+        return _kept_network(value)
     of_keras = type(value).__module__.partition(".")[0] == "keras"
     if not of_keras and importable(type(value)) is None:
         return {_LOST: _described(value)}
     return {_KERAS: json.dumps(keras.saving.serialize_keras_object(value))}
+
+
+def _kept_network(network: keras.layers.Layer) -> Any:
+    """The same for a network: names that Keras counted (`dense_7`) are counted anew.
+
+    Of one that another process could not make a digest is kept: others have another.
+    """
+    kind = f"{type(network).__module__}.{type(network).__qualname__}"
+    names: dict[str, str] = {}
+    packages: set[str] = set()
+    try:
+        found = keras.saving.serialize_keras_object(network)
+        _look(found, names, packages)
+    except (NotImplementedError, TypeError, ValueError):
+        found, packages = {"weights": [[*x.shape] for x in network.weights]}, {kind}
+    found = _renamed(found, names)
+    if packages <= _FOUND:
+        return {_KERAS: found}
+    text = json.dumps(found, sort_keys=True, default=lambda x: type(x).__name__)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {_LOST: f"an object of {kind}, digest {digest[:12]}"}
+
+
+def _look(part: Any, names: dict[str, str], packages: set[str]) -> None:
+    """Collects counted names, with what they become, and packages of classes."""
+    if isinstance(part, list | tuple):
+        for inner in part:
+            _look(inner, names, packages)
+    if not isinstance(part, dict):
+        return
+    if part.get("module"):
+        packages.add(str(part["module"]).partition(".")[0])
+    config = part.get("config")
+    name = config.get("name") if isinstance(config, dict) else None
+    if isinstance(name, str):
+        base = re.sub(r"_\d+$", "", name)
+        is_counted = base.replace("_", "") == str(part.get("class_name")).lower()
+        if is_counted and name not in names:
+            count = sum(re.sub(r"_\d+$", "", x) == base for x in names)
+            names[name] = f"{base}_{count}" if count else base
+    for inner in part.values():
+        _look(inner, names, packages)
+
+
+def _renamed(part: Any, names: dict[str, str]) -> Any:
+    if isinstance(part, list | tuple):
+        is_place = [type(x) for x in part] == [str, int, int]  # layer, node, output
+        first = [names.get(part[0], part[0])] if is_place else []
+        return [*first, *(_renamed(x, names) for x in part[len(first) :])]
+    if not isinstance(part, dict):
+        return part
+    # What was built before it is put together gets other names for its weights.
+    return {
+        key: names.get(x, x)
+        if key == "name" and isinstance(x, str)
+        else _renamed(x, names)
+        for key, x in part.items()
+        if key != "build_config"
+    }
 
 
 def _is_marked(key: Any) -> bool:
@@ -180,6 +239,11 @@ def lost(data: Any, name: str) -> dict[str, str]:
         What it was, by its place.
     """
     return {path: what[_LOST] for path, what in _leaves(data, name) if _is_lost(what)}
+
+
+def unkept(what: str) -> dict[str, str]:
+    """Returns what `kept` returns of what it cannot keep, described in words."""
+    return {_LOST: what}
 
 
 def _is_lost(data: Any) -> bool:

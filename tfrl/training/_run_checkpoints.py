@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfrl.saving import checkpoints
-from tfrl.training import _own_state, _workers
+from tfrl.training import _own_state, _processes
 from tfrl.training.collecting import collection
 
 
@@ -26,7 +26,7 @@ class RunCheckpoints:
     def __init__(
         self,
         directory: pathlib.Path,
-        workers: _workers.Workers,
+        workers: _processes.Workers,
         source: Any,
         rng: np.random.Generator,
         collector: collection.Collector,

@@ -20,14 +20,15 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import durable, sealed_folder
 from tfrl.configuring import gin_calls
 from tfrl.saving import checkpoints, typed_json
-from tfrl.training import _kept_arguments, _made_agents, experience
+from tfrl.training import _kept_arguments, _plan, experience
 from tfrl.training.fitting import _recipe
 
 # What a run may go on with as it likes: how long, how often, in which processes.
 _FREE = (
-    *("n_epochs", "total_env_steps", "stop_at_return", "intervals"),
-    "make_envs.vectorization",
+    *("n_epochs", "total_env_steps", "stop_at_return", "intervals", "evaluation"),
+    *("make_envs.vectorization", "fit.vectorization"),
 )
+_OF_LEARNING = "experience", "fit"
 _NAME, _CONFIG = "run.json", "config.gin"
 _FORMAT = 1
 
@@ -54,9 +55,10 @@ class RunRecord(NamedTuple):
     def lost(self) -> dict[str, str]:
         """Arguments that could not be kept: what they were, by their place.
 
-        What was learned from is not among them: nobody who opens a run needs it.
+        What was learned from, and how `fit` did, is not among them: nobody who opens a
+        run needs it.
         """
-        needed = {k: v for k, v in self.arguments.items() if k != "experience"}
+        needed = {k: v for k, v in self.arguments.items() if k not in _OF_LEARNING}
         found = _kept_arguments.lost(needed, "")
         for what in _kept_arguments.lost(self.environment, "").values():
             found["make_envs.env_id"] = what
@@ -79,6 +81,11 @@ class RunRecord(NamedTuple):
         )
 
     @property
+    def made_by(self) -> str:
+        """What makes the run again of its arguments: `Trainer` or `FitTrainer`."""
+        return "FitTrainer" if "fit" in self.arguments else "Trainer"
+
+    @property
     def common(self) -> dict[str, Any]:
         """Arguments that all workers have in common."""
         return {k: v for k, v in self.arguments.items() if k != "make_envs"}
@@ -89,18 +96,18 @@ class RunRecord(NamedTuple):
         Args:
             configurables: what configurations may name, by name.
         """
-        given = dict(self.arguments)
+        given, kind = dict(self.arguments), self.made_by
         known = {k: _kept_arguments.importable(v) for k, v in configurables.items()}
         names = {full: name for name, full in known.items() if full is not None}
         front = {name: given.pop(name) for name in ("n_epochs", "seed")}
-        lines = gin_calls.written_call("Trainer", given, names)
+        lines = gin_calls.written_call(kind, given, names)
         if lines is None:
             return None
         named = (
             x if isinstance(x, str) else [*x.values()][0] for x in self.environment
         )
         head = [f"import {full.partition(':')[0]}" for full in named]
-        head += ["train_rl.light_rl_trainer = @Trainer"]
+        head += [f"train_rl.light_rl_trainer = @{kind}"]
         head += [f"train_rl.{name} = {value}" for name, value in front.items()]
         return "\n".join([*head, "", *lines, ""])
 
@@ -161,7 +168,8 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
     if ("fit" in old.arguments) != ("fit" in new.arguments):
         raise ValueError(
             f"`Trainer`: `resume` expected a run of a trainer; got {str(directory)!r}, "
-            "one of `AgentModel.fit`; go on with the program that made it"
+            "one of `AgentModel.fit`; go on with the program that made it, or by "
+            "`tfrl train --resume --output_dir=...` without a configuration"
         )
     changes: dict[str, tuple[str, str]] = {}
     for name, value in new.arguments.items():
@@ -170,6 +178,8 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
             told_of = [*_kept_arguments.lost(before, "").values()]
             if name == "network" and told_of and "digest" not in told_of[0]:
                 continue  # earlier versions kept no networks
+            if name in _OF_LEARNING and not _is_described(old, new):
+                continue
             changes |= _kept_arguments.differences(before, value, name)
     changes = {place: pair for place, pair in changes.items() if place not in _FREE}
     apart = None if override else _apart(old.spaces, new.spaces)
@@ -196,6 +206,12 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
         env_steps = checkpoints.latest_step(directory)
         overrides = (*overrides, {"env_steps": env_steps, "changes": texts})
     return new._replace(overrides=overrides)
+
+
+def _is_described(*records: RunRecord) -> bool:
+    """Whether runs of `fit`, or those of trainers, tell how they learned."""
+    fits = [record.arguments.get("fit", {"=": True}) for record in records]
+    return all(isinstance(fit, dict) and "=lost" not in fit for fit in fits)
 
 
 def _apart(old: tuple[Any, Any], new: tuple[Any, Any]) -> str | None:
@@ -337,7 +353,7 @@ class RecordedRun:
         self.directory = pathlib.Path(directory)
         self._record = record
         self._envs: VectorEnv | None = None
-        config = _made_agents.checked(self._made("agent"))
+        config = _plan.checked_agent(self._made("agent"))
         if any(_kept_arguments.lost(space, "") for space in record.spaces):
             spaces = self._opened()
         else:
@@ -347,7 +363,7 @@ class RecordedRun:
         network = self._made("network") if "network" in record.arguments else None
         if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
             network = _recipe.as_from_a_file(network)  # as `AgentModel.create` does
-        self.agent = _made_agents.made(config, *spaces, record.numbers, network)
+        self.agent = _plan.made_agent(config, *spaces, record.numbers, network)
 
     @property
     def seed(self) -> int:

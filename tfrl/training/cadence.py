@@ -1,8 +1,30 @@
-"""How often a run reports, is evaluated and saved."""
+"""How often a run reports, is evaluated and saved, and what it reports.
 
+That is `Intervals`, rows of `metrics.csv`, TensorBoard events, the progress bar.
+"""
+
+import contextlib
 import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
 
 from tfrl._internal import checks
+from tfrl.summaries import progress, run_log
+from tfrl.training import evaluation
+
+COLUMNS = (
+    "epoch",
+    "seconds",
+    "env_steps_per_second",
+    "train/return_mean",
+    "train/length_mean",
+    "eval/return_mean",
+    "eval/return_std",
+    "eval/length_mean",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,3 +53,162 @@ class Intervals:
         for name, value in dataclasses.asdict(self).items():
             if value is not None:
                 checks.check_whole_number("Intervals", name, value, low=1)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Returns the mean; NaN of nothing."""
+    return float(np.mean(values)) if values else float("nan")
+
+
+def row(
+    epoch: int,
+    seconds: float,
+    env_steps_per_second: float,
+    episodes: Sequence[tuple[Sequence[float], Sequence[int]]],
+    info: Mapping[str, Any],
+) -> dict[str, float]:
+    """Returns one row, up to what `judged` adds.
+
+    Args:
+        epoch: number of epochs done.
+        seconds: of training so far.
+        env_steps_per_second: since the row before.
+        episodes: returns and lengths of the last training episodes of each worker.
+        info: of the update.
+
+    Raises:
+        TypeError: if something in `info` is no scalar.
+        ValueError: if something in `info` has the name of another column.
+    """
+    return {
+        "epoch": epoch,
+        "seconds": seconds,
+        "env_steps_per_second": env_steps_per_second,
+        "train/return_mean": mean([x for returns, _ in episodes for x in returns]),
+        "train/length_mean": mean([x for _, lengths in episodes for x in lengths]),
+        **_numbers(info),
+    }
+
+
+def judged(played: evaluation.Evaluation) -> dict[str, float]:
+    """Returns what an evaluation adds to the row of its epoch."""
+    return {
+        "eval/return_mean": float(played.returns.mean()),
+        "eval/return_std": float(played.returns.std()),
+        "eval/length_mean": float(played.lengths.mean()),
+    }
+
+
+def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {f"train/{k}": number("Trainer", k, x) for k, x in info.items()}
+    taken = [name.removeprefix("train/") for name in numbers if name in COLUMNS]
+    if taken:
+        raise ValueError(
+            "`Trainer`: `agent` expected an `update` whose info has no names of the "
+            f"trainer's own; got {taken}; rename them"
+        )
+    return numbers
+
+
+def number(where: str, name: str, value: Any) -> float:
+    """Returns a scalar of an info; raises a TypeError if it is none."""
+    # NumPy does not convert a bfloat16 tensor, nor lists of unequal lengths.
+    value = value.numpy() if hasattr(value, "numpy") else value
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(value, object)
+    if array.shape or not np.can_cast(array.dtype, np.float64, "same_kind"):
+        raise TypeError(
+            f"`{where}`: `agent` expected an `update` whose info holds scalars; got "
+            f"{array.dtype} of shape {list(array.shape)} for {name!r}; reduce it"
+        )
+    return float(array)
+
+
+class Report:
+    """Writes `metrics.csv` and TensorBoard events, and shows progress if asked to.
+
+    Columns are those of `COLUMNS`, then what the updates inform about, in the order in
+    which the names come up; of a resumed run first those that it has. What an update
+    does not inform about is an empty cell.
+
+    Args:
+        directory: folder of the run; None writes nothing, as workers but the chief do.
+        resume_at: see `RunLog`.
+        bar: shows the progress; None for nobody.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path | None,
+        resume_at: Any,
+        bar: progress.Progress | None,
+    ) -> None:
+        self._directory, self._resume_at, self._bar = directory, resume_at, bar
+        self._log: run_log.RunLog | None = None
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Opens the files that a resumed run has."""
+        with contextlib.ExitStack() as undo:
+            undo.push(self._open)
+            if self._resume_at["csv_bytes"]:
+                self._log_with([])
+            if self._bar is not None:
+                self._open.enter_context(self._bar)
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Closes them."""
+        self._open.__exit__(*error)
+
+    def expect(self, info: Mapping[str, Any]) -> None:
+        """Makes sure that there are columns for what an update informs about.
+
+        Raises:
+            TypeError: if something in `info` is no scalar.
+            ValueError: if something in `info` has the name of another column.
+        """
+        self._log_with([*_numbers(info)])
+
+    def _log_with(self, names: list[str]) -> run_log.RunLog | None:
+        """Returns the log, made if there is none, with columns of these names."""
+        if self._directory is None:
+            return None
+        if self._log is None:
+            columns: Sequence[str] = [*dict.fromkeys([*COLUMNS, *names])]
+            if self._resume_at["csv_bytes"]:
+                columns = _columns_of(self._directory / "metrics.csv")
+            log = run_log.RunLog(self._directory, columns, self._resume_at)
+            self._log = self._open.enter_context(log)
+        self._log.widen(names)
+        return self._log
+
+    def say(self, *notices: str | None) -> None:
+        """Shows lines to who looks on; None is none."""
+        for notice in notices:
+            if self._bar is not None and notice is not None:
+                self._bar.say(notice)
+
+    def write(self, env_steps: int, values: dict[str, float], done: int) -> None:
+        """Writes one row, and shows how much is done."""
+        log = self._log_with([*values])
+        if log is not None:
+            log.write(env_steps, values)
+        if self._bar is not None:
+            self._bar.update(done, values["train/return_mean"])
+
+    def position(self) -> Any:
+        """Where a resumed run is to go on; see `RunLog`."""
+        log = self._log_with([])
+        return None if log is None else log.position()
+
+
+def _columns_of(path: pathlib.Path) -> Sequence[str]:
+    if not path.is_file():
+        return COLUMNS
+    with path.open("rb") as rows:
+        header = rows.readline().decode("utf-8", "replace")
+    return header.rstrip("\n").split(",")[1:]

@@ -20,18 +20,15 @@ from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
 from tfrl.training import (
-    _made_agents,
-    _metrics,
     _own_state,
     _plan,
-    _process,
+    _processes,
     _run_checkpoints,
     _run_record,
-    _sources,
-    _workers,
     cadence,
     evaluation,
 )
+from tfrl.training import experience as experiences
 from tfrl.training.collecting import collection
 
 # An epoch that is shorter is not worth what it costs to know the way back.
@@ -130,7 +127,7 @@ class Trainer:
         callbacks: Sequence[keras.callbacks.Callback] = (),
         network: Any = None,
     ) -> None:
-        self._workers = _workers.Workers(strategy)
+        self._workers = _processes.Workers(strategy)
         given: dict[str, Any] = {
             "agent": agent,
             "make_envs": make_envs,
@@ -161,18 +158,18 @@ class Trainer:
         numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
         with self._workers.scope():
             config = plan.arguments["agent"]
-            self.agent = _made_agents.made(config, *spaces, numbers, network)
+            self.agent = _plan.made_agent(config, *spaces, numbers, network)
         self._host = host_policy.HostPolicy(self.agent.policy)
         rank = self._workers.rank
         # The chief draws what one worker alone would.
         streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
         self._rng = np.random.default_rng(streams)
         self._collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
-        self._source = _sources.made(
+        self._source = experiences.source_of(
             learned, self._host, self._collector, plan.n_envs, seed
         )
         # Workers wait for each other, and a replay knows no way back.
-        alone = self._workers.count == 1 and type(self._source) is _sources.Latest
+        alone = self._workers.count == 1 and type(self._source) is experiences.Latest
         self._may_break_off = self._is_long = alone
         self._checkpoints = _run_checkpoints.RunCheckpoints(
             *(self.directory, self._workers, self._source, self._rng),
@@ -181,7 +178,7 @@ class Trainer:
         params = {"epochs": plan.n_epochs}
         self._callbacks = keras.callbacks.CallbackList([*callbacks], params=params)
         self._callbacks.set_model(self)
-        kept = {**plan.arguments, "experience": _sources.recorded(learned)}
+        kept = {**plan.arguments, "experience": experiences.recorded(learned)}
         self.record = _run_record.of_trainer(kept, numbers, envs)
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
@@ -245,12 +242,12 @@ class Trainer:
                 total, description=name, start_env_steps=self.env_steps
             )
         folder = self.directory if self.is_chief else None
-        report = _metrics.Report(folder, self._log_position, bar)
+        report = cadence.Report(folder, self._log_position, bar)
         with (
             self._workers.guarded(),
             report,
-            _process.interruptible() as interrupted,
-            _process.settled(),
+            _processes.interruptible() as interrupted,
+            _processes.settled(),
             self._saving_if_lost(report),
         ):
             notice = self.notice or _own_state.forewarning(self._collector)
@@ -263,7 +260,7 @@ class Trainer:
                 _run_record.write(self.directory, self.record)
             self._callbacks.on_train_begin()
             played = None
-            with contextlib.suppress(_process.Interrupted):
+            with contextlib.suppress(_processes.Interrupted):
                 played = self._train(report, interrupted)
             if played is None and self._saved != self.env_steps:
                 self._save(report)
@@ -280,7 +277,7 @@ class Trainer:
     @property
     def return_mean(self) -> float:
         """Mean return of this worker's last 100 training episodes; NaN before any."""
-        return _metrics.mean(self._collector.episode_returns)
+        return cadence.mean(self._collector.episode_returns)
 
     @property
     def observations(self) -> Any:
@@ -305,7 +302,7 @@ class Trainer:
         return given
 
     def _train(
-        self, report: _metrics.Report, interrupted: _process.Interruption
+        self, report: cadence.Report, interrupted: _processes.Interruption
     ) -> evaluation.Evaluation | None:
         """Returns the final evaluation; None if the run is to end before it.
 
@@ -342,7 +339,7 @@ class Trainer:
                 else:
                     report.write(self.env_steps, row, self.env_steps)
             if judged and played is not None:
-                row = {**(row or {}), **_metrics.judged(played)}
+                row = {**(row or {}), **cadence.judged(played)}
             self._callbacks.on_epoch_end(self.epoch - 1, row)
             if not last and self._due(self.intervals.checkpoint_epochs):
                 self._save(report)
@@ -354,11 +351,11 @@ class Trainer:
         return self._played(interrupted) if played is None else played
 
     def _judge(
-        self, report: _metrics.Report, interrupted: _process.Interruption
+        self, report: cadence.Report, interrupted: _processes.Interruption
     ) -> evaluation.Evaluation:
         """Evaluates, and writes the row that waited for it."""
         played = self._played(interrupted)
-        row = {**(self._unjudged or {}), **_metrics.judged(played)}
+        row = {**(self._unjudged or {}), **cadence.judged(played)}
         self._unjudged = None
         # Reset steps do not count, so the last step may lie below.
         done = self.total_env_steps if self.epoch >= self.n_epochs else self.env_steps
@@ -371,17 +368,17 @@ class Trainer:
             self.stop_training = True
         return played
 
-    def _played(self, interrupted: _process.Interruption) -> evaluation.Evaluation:
+    def _played(self, interrupted: _processes.Interruption) -> evaluation.Evaluation:
         """Evaluates, unless this or another worker is asked to end meanwhile."""
         return self._workers.unless_broken_off(lambda: self._evaluated(interrupted))
 
     def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
-        acting = _process.Until(asked_to_end, self._host)
+        acting = _processes.Until(asked_to_end, self._host)
         seed = self.seed + 1_000_003 * (self.epoch + 1)
         count = self.intervals.eval_episodes
         return evaluation.evaluate(acting, self.eval_envs, count, seed=seed)
 
-    def _epoch(self, interrupted: _process.Interruption) -> dict[str, Any]:
+    def _epoch(self, interrupted: _processes.Interruption) -> dict[str, Any]:
         """Gathers and learns; returns what the update informs about.
 
         Raises:
@@ -398,8 +395,8 @@ class Trainer:
                     learned = (
                         interrupted.call(update, given) if before else update(given)
                     )
-                    self.agent, info = _made_agents.checked_update(learned)
-        except _process.Interrupted:
+                    self.agent, info = _plan.checked_update(learned)
+        except _processes.Interrupted:
             _own_state.restore(before or {}, *own, self.seed)
             self.env_steps = self._collector.env_steps
             raise
@@ -424,9 +421,9 @@ class Trainer:
         steps, seconds = self.env_steps - since[0], self._seconds - since[1]
         speed, own = steps / max(seconds, 1e-9), self._collector.episodes()
         episodes = self._workers.gather_values(own)
-        return _metrics.row(self.epoch, self._seconds, speed, episodes, info)
+        return cadence.row(self.epoch, self._seconds, speed, episodes, info)
 
-    def _save(self, report: _metrics.Report) -> None:
+    def _save(self, report: cadence.Report) -> None:
         self._saved = self.env_steps
         self._log_position = report.position()
         facts: dict[str, Any] = {"epoch": self.epoch, "best": self._best}
@@ -435,7 +432,7 @@ class Trainer:
         self._checkpoints.save(self.env_steps, self.agent, facts)
 
     @contextlib.contextmanager
-    def _saving_if_lost(self, report: _metrics.Report) -> Iterator[None]:
+    def _saving_if_lost(self, report: cadence.Report) -> Iterator[None]:
         """Keeps all finished epochs when a process of the environments is lost."""
         try:
             yield

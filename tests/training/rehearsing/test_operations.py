@@ -3,7 +3,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from tfrl.training.rehearsing import _operations
+from tfrl.training.rehearsing import _tpu_fitness
 
 FILE = pathlib.Path(__file__)
 
@@ -17,7 +17,7 @@ def place_of(mark):
 
 def found(function, *specs, **options):
     concrete = tf.function(function, **options).get_concrete_function(*specs)
-    return _operations.operations(concrete)
+    return _tpu_fitness.operations(concrete)
 
 
 def inner(x):
@@ -98,7 +98,7 @@ def test_what_tensorflow_prints_is_still_understood():
     assert "\n#loc" in text, "the table of places no longer has lines of #loc = loc(.."
     frame = f'"{FILE}":'
     assert frame in text, 'frames are no longer printed as "file":line:column'
-    (exp,) = [x for x in _operations.operations(concrete) if x.kind == "Exp"]
+    (exp,) = [x for x in _tpu_fitness.operations(concrete) if x.kind == "Exp"]
     assert exp.place.startswith(str(FILE.name)) or FILE.name in exp.place
     assert (exp.inputs, exp.outputs) == (("2x?xf32",), ("2x?xf32",))
 

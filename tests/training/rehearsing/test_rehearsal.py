@@ -199,7 +199,7 @@ def test_rounding_that_grows_is_a_warning():
 
 
 def test_graphs_that_cannot_be_read_are_told(monkeypatch):
-    monkeypatch.setattr(rehearsal._operations, "operations", lambda concrete: [])
+    monkeypatch.setattr(rehearsal._tpu_fitness, "operations", lambda concrete: [])
     agent = Faulty(weight=tf.constant(0.5), fault=tf.reduce_mean)
     report = rehearsal.rehearse(agent, ROWS, ROWS[:2])
     found = [(check.name, check.verdict) for check in report.checks]

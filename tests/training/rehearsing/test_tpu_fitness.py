@@ -1,10 +1,10 @@
 import pytest
 
-from tfrl.training.rehearsing import _operations, _tpu_fitness
+from tfrl.training.rehearsing import _tpu_fitness
 
 
 def operation(kind, inputs=("4xf32",), outputs=("4xf32",), place="a.py:1"):
-    return _operations.Operation(kind, place, inputs, outputs)
+    return _tpu_fitness.Operation(kind, place, inputs, outputs)
 
 
 SOUND = [

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.training.checking import _chain_rules, _known_chain
+from tfrl.training.checking import _known_chain
 
 _BATCH_SIZE = 256
 _BATCHES = 5
@@ -148,7 +148,7 @@ def check_learner(
         kept.add(*row)
     seen.check_ends()
     judge = _Judge(where, loss, seen, float(gamma))
-    rule: _chain_rules.Rule | None = None
+    rule: _known_chain.Rule | None = None
     left_out: set[int] | None = None
     for _ in range(_BATCHES):
         judge.show(kept.sample(_BATCH_SIZE))
@@ -214,8 +214,8 @@ class _Judge:
         self._values = self._looked_up
         self._table = tf.Variable(tf.zeros([_known_chain.SIZE + 1]), trainable=False)
         self._found: dict[int, tuple[Any, tf.Tensor]] = {}
-        self._right = _chain_rules.values(_chain_rules.Rule(), gamma, seen.steps)
-        self._scale = _chain_rules.scale(seen.steps)
+        self._right = _known_chain.values(_known_chain.Rule(), gamma, seen.steps)
+        self._scale = _known_chain.scale(seen.steps)
         self._unit, self._asked = 0.0, 0
 
     def show(self, batch: Any) -> None:
@@ -231,11 +231,11 @@ class _Judge:
                 "function it is given"
             )
 
-    def rule(self) -> _chain_rules.Rule | None:
+    def rule(self) -> _known_chain.Rule | None:
         """Returns the rule of least bugs at whose values the losses vanish."""
         tried = set()
-        for rule in _chain_rules.RULES:
-            values = _chain_rules.values(rule, self._gamma, self._steps)
+        for rule in _known_chain.RULES:
+            values = _known_chain.values(rule, self._gamma, self._steps)
             if values is None:
                 continue
             key = np.round(values / self._scale, 9).tobytes()
@@ -244,16 +244,16 @@ class _Judge:
             tried.add(key)
         return None
 
-    def left_out(self, rule: _chain_rules.Rule) -> set[int]:
+    def left_out(self, rule: _known_chain.Rule) -> set[int]:
         """Returns the states that may have any value, as no step is learned from.
 
         Those of episodes that end truly, and the last before a time limit.
         """
-        values = _chain_rules.values(rule, self._gamma, self._steps)
+        values = _known_chain.values(rule, self._gamma, self._steps)
 
         def vanishes(state: int) -> bool:
             free = {state: values[state] + self._scale}
-            moved = _chain_rules.values(rule, self._gamma, self._steps, free)
+            moved = _known_chain.values(rule, self._gamma, self._steps, free)
             return moved is not None and self._at(moved) <= _ZERO * self._unit
 
         return {
@@ -263,9 +263,9 @@ class _Judge:
             if vanishes(state)
         }
 
-    def mixes_episodes(self, rule: _chain_rules.Rule) -> bool:
+    def mixes_episodes(self, rule: _known_chain.Rule) -> bool:
         """Tells whether one loss depends on values of both kinds of episodes."""
-        values = _chain_rules.values(rule, self._gamma, self._steps)
+        values = _known_chain.values(rule, self._gamma, self._steps)
         states = np.arange(_known_chain.SIZE)
         offsets = self._scale * np.cos(3.0 * states)
         ends_truly = states <= _known_chain.TRUE_END

@@ -14,7 +14,7 @@ from tfrl.core import records
 from tfrl.distribute import lone_process
 from tfrl.host import shared_rows
 from tfrl.replay import data_buffer, episodes, ring_buffer
-from tfrl.training.collecting import _stored
+from tfrl.training import experience
 
 Deliver = Callable[[records.Trajectory, np.ndarray], None]
 
@@ -178,7 +178,7 @@ def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
         )
     if isinstance(store, episodes.EpisodeStore):
         store.cut()
-        return functools.partial(_stored.add, store)
+        return functools.partial(experience.add_trajectory, store)
     packed = _packing(store.storage.data_spec, gamma)
 
     def add_batch(trajectory: records.Trajectory, _: np.ndarray) -> None:

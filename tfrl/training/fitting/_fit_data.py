@@ -1,6 +1,7 @@
 """What both models do around `keras.Model.fit`: callbacks, replays as data, steps."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -201,6 +202,17 @@ class PriorityLedger(keras.callbacks.Callback):
         self._written.assign(0)
 
 
+@dataclasses.dataclass
+class Asked:
+    """What a `fit` was asked for, of which a run keeps what it can."""
+
+    x: Any
+    batch_size: int | None
+    epochs: int
+    steps_per_epoch: int | None
+    callbacks: list[keras.callbacks.Callback]
+
+
 class OwnFit(keras.Model):
     """A model whose `fit` takes replays, and callbacks that restore what was saved."""
 
@@ -242,14 +254,23 @@ class OwnFit(keras.Model):
                 epoch, epochs, begin.params["steps"] or 0
             )
         )
-        with prepared(self, callbacks, options, self._lone_optimizer) as listed:
+        steps = options.get("steps_per_epoch")
+        self.asked = Asked(x, batch_size, epochs, steps, listed(callbacks))
+        with (
+            contextlib.ExitStack() as undo,
+            prepared(self, callbacks, options, self._lone_optimizer) as found,
+        ):
+            undo.callback(setattr, self, "asked", None)
             read = self._reading(x, batch_size, options)
             with read as (x, batch_size, own):
                 if isinstance(x, tf.data.Dataset):
                     check_spec(self, x)
                     options.setdefault("shuffle", False)  # Keras warns that it does not
-                every = [begin, *(each for each in own if each not in listed), *listed]
+                every = [begin, *(each for each in own if each not in found), *found]
                 return super().fit(x, y, batch_size, epochs, verbose, every, **options)
+
+    # What `fit` was asked for, while it runs.
+    asked: Asked | None = None
 
     # Why no callback may set the optimizer, and what to do instead; None if it may.
     _lone_optimizer: str | None = None

@@ -1,44 +1,239 @@
 """What makes the folder of an `AgentModel.fit` a run like those of a trainer."""
 
 import functools
-import pathlib
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from gymnasium.vector import VectorEnv
+import keras
+import tensorflow as tf
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from tfrl.environments import vector
+from tfrl.policies import host_policy
+from tfrl.replay.sampling import prioritized, uniform
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
-from tfrl.training import _metrics, _run_record, cadence
+from tfrl.training import _kept_arguments, _run_record, cadence
+from tfrl.training import experience as experiences
+from tfrl.training.fitting import fit_callbacks
 
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
+# Of the arguments of `create`, those that a run keeps.
+_NUMBERS = ("seed", "n_envs", "n_steps")
+
+
+class Ending(keras.callbacks.Callback):
+    """Ends the training after the epoch in which it is asked to.
+
+    Args:
+        asked: tells whether to end.
+
+    Attributes:
+        epoch: epochs done.
+    """
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__()
+        self._asked, self.epoch = asked, 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Looks."""
+        self.epoch = epoch + 1
+        if self._asked():
+            self.model.stop_training = True
+
+
+# What does nothing to a run.
+_SILENT = (Ending, keras.callbacks.History, keras.callbacks.ProgbarLogger)
+
+
+class _LostError(ValueError):
+    """Something of a run that its record cannot say."""
+
+
+def recorded(model: Any, saved: Any) -> _run_record.RunRecord:
+    """Returns the record of a run of `fit`, in a trainer's words as far as they go.
+
+    Args:
+        model: the `AgentModel`, made by `create`, with what its `fit` was asked.
+        saved: the `RunCheckpoint`.
+    """
+    recipe = model.recipe
+    given = {"seed": 0, **recipe.arguments}
+    envs = [part.envs for part in saved.parts.values() if hasattr(part, "envs")]
+    makers = [*filter(None, map(_maker_of, envs))]
+    arguments = {
+        "agent": recipe.config,
+        "make_envs": saved.make_envs or (makers[0] if makers else _Unknown()),
+        "n_envs": envs[0].num_envs if envs else None,
+        "experience": None,
+        "seed": given["seed"],
+        "n_epochs": model.asked.epochs,
+        "network": given.get("network"),
+        "intervals": cadence.Intervals(),
+        "stop_at_return": None,
+        "evaluation": None,
+        "fit": None,
+    }
+    like: Any = types.SimpleNamespace(
+        single_observation_space=recipe.observation_space,
+        single_action_space=recipe.action_space,
+        spec=getattr(envs[0], "spec", None) if envs else None,
+    )
+    lost = None
+    try:
+        arguments |= _described(model, saved, arguments["make_envs"])
+    except _LostError as error:
+        lost = str(error)
+    numbers = {name: given[name] for name in _NUMBERS if name in given}
+    record = _run_record.of_trainer(arguments, numbers, like)
+    if lost is not None:
+        record.arguments["fit"] = _kept_arguments.unkept(lost)
+    return record
+
+
+def _described(model: Any, saved: Any, make_envs: Any) -> dict[str, Any]:
+    """Returns arguments from which `FitTrainer` makes the run again.
+
+    Raises:
+        _LostError: if there are none.
+    """
+    asked, given = model.asked, dict(model.recipe.arguments)
+    player, replay = _players(asked)
+    judges = [x for x in asked.callbacks if type(x) is fit_callbacks.Evaluate]
+    listed = [x for x in asked.callbacks if not isinstance(x, _SILENT)]
+    listed = listed if player in listed else [player, *listed]
+    if listed != [player, *judges[:1], saved]:
+        names = ", ".join(type(x).__name__ for x in listed)
+        known = f"{type(player).__name__}, Evaluate, RunCheckpoint"
+        raise _LostError(f"the callbacks {names}, more than {known} in this order")
+    played = [player] if replay is None else [player, replay]
+    names = {id(part): name for name, part in saved.parts.items()}
+    if {*names} != {*map(id, played)}:
+        kinds = " and ".join(type(x).__name__ for x in played)
+        raise _LostError(f"the parts {sorted(saved.parts)}, others than {kinds}")
+    for each in (player, *judges):
+        if each.settings["policy"] is not None:
+            raise _LostError(f"the policy of {type(each).__name__}")
+    spaces = model.recipe.observation_space, model.recipe.action_space
+    envs = player.envs
+    if spaces != (envs.single_observation_space, envs.single_action_space):
+        raise _LostError(f"spaces of the model that are not those of {envs}")
+    create = {name: given.pop(name) for name in _NUMBERS[1:] if name in given}
+    unknown = {*given} - {"seed", "network"}
+    if unknown:
+        raise _LostError(f"the arguments {sorted(unknown)} of `create`")
+    cadences = {"checkpoint_epochs": saved.every_epochs, "checkpoints_kept": saved.keep}
+    found: dict[str, Any] = {}
+    for judge in judges:
+        told, cadences["eval_epochs"] = judge.settings, judge.settings["every_epochs"]
+        cadences["eval_episodes"] = told["n_episodes"]
+        found["stop_at_return"] = told["stop_at"]
+        counts = {"n_envs": judge.envs.num_envs, "seed": told["seed"]}
+        found["evaluation"] = {**counts, **_made_by(judge.envs, saved, make_envs)}
+    return found | {
+        "n_envs": envs.num_envs,
+        "experience": _experience(model, player, replay),
+        "intervals": cadence.Intervals(log_epochs=1, **cadences),
+        "fit": {
+            "steps_per_epoch": asked.steps_per_epoch,
+            "steps_per_execution": model.steps_per_execution,
+            "seed": player.settings["seed"],
+            "create": create,
+            "parts": [names[id(part)] for part in played],
+            **_made_by(envs, saved, make_envs),
+        },
+    }
+
+
+def _players(asked: Any) -> tuple[Any, Any]:
+    """Returns who plays for a `fit`, and the replay that it is for, if it is one."""
+    x = asked.x
+    if type(x) is fit_callbacks.Rollouts:
+        return x, None
+    if type(x) in (uniform.UniformReplay, prioritized.PrioritizedReplay):
+        for each in asked.callbacks:
+            is_collect = type(each) is fit_callbacks.Collect
+            if is_collect and each.settings["store"] is x.store:
+                return each, x
+        raise _LostError("a replay that no Collect fills")
+    raise _LostError(f"data of {type(x).__module__}.{type(x).__qualname__}")
+
+
+def _experience(model: Any, player: Any, replay: Any) -> Any:
+    """Returns what a trainer would be told to learn from."""
+    n_steps, n_envs = player.settings["n_steps"], player.envs.num_envs
+    if replay is None:
+        return experiences.Trajectories(n_steps)
+    settings = dict(replay.settings)
+    kind, every = settings.pop("kind"), player.settings["every_batches"]
+    settings.pop("epsilon", None)
+    is_uniform = isinstance(replay, uniform.UniformReplay)
+    try:
+        learned = experiences.Replayed(
+            capacity=replay.store.capacity,
+            batch_size=model.asked.batch_size or 32,
+            n_steps=n_steps,
+            updates_per_step=every / (n_steps * n_envs),
+            learning_starts=player.settings["warm_up_steps"],
+            gamma=getattr(kind, "discount", None),
+            n_step_returns=getattr(kind, "n_step", None),
+            sampler="uniform" if is_uniform else "prioritized",
+            **settings,
+        )
+    except (TypeError, ValueError) as error:
+        raise _LostError(f"a replay that `Replayed` cannot describe: {error}") from None
+    host = host_policy.HostPolicy(model.agent.policy)
+    source: Any = experiences.source_of(learned, host, player.collector, n_envs, 0)
+    looks = [
+        [x.settings, x.store.capacity, x.store.num_environments, _layout(x.store)]
+        for x in (replay, source.replay)
+    ]
+    if looks[0] != looks[1] or learned.n_gradient_steps(n_envs) != every:
+        raise _LostError(f"a replay of other steps or samples than {learned}")
+    return learned
+
+
+def _layout(store: Any) -> list[Any]:
+    leaves = tf.nest.flatten(store.step_spec)
+    return [(tuple(x.shape), x.dtype) for x in leaves]
+
+
+def _made_by(envs: Any, saved: Any, make_envs: Any) -> dict[str, Any]:
+    """Returns how environments are made again; `make_envs` is None for the run's."""
+    spec = getattr(envs, "spec", None)
+    kwargs = {} if spec is None else spec.kwargs
+    mode, others = kwargs.get("vectorization_mode"), kwargs.get("vector_kwargs") or {}
+    is_ours = others.get("autoreset_mode") is AutoresetMode.DISABLED
+    is_ours = is_ours if mode in ("sync", "async") else not others
+    if spec is None or not is_ours or isinstance(envs, VectorWrapper):
+        if saved.make_envs is None:
+            raise _LostError(f"environments that `make_vec` did not make, {envs!r:.80}")
+        mode, maker = None, saved.make_envs
+    else:
+        maker = _maker_of(envs)
+    kept, of_run = map(_kept_arguments.kept, (maker, make_envs))
+    for place, what in _kept_arguments.lost(kept, "make_envs").items():
+        raise _LostError(f"{place} = {what}")
+    is_same = not _kept_arguments.differences(kept, of_run)
+    return {"make_envs": None if is_same else maker, "vectorization": mode}
 
 
 class FitRun:
     """Record, rows and best policy of a run.
 
     Args:
-        directory: of the run, locked.
         model: the `AgentModel`.
-        envs: that callbacks play in.
-        make_envs: as of `RunCheckpoint`.
+        saved: the `RunCheckpoint`, of a locked folder.
 
     Attributes:
         step: of the run now: environment steps, or minibatches where none are played.
     """
 
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        model: Any,
-        envs: Sequence[VectorEnv],
-        make_envs: Any,
-    ) -> None:
-        self._directory, self._model = directory, model
-        self._envs, self._make_envs = envs, make_envs
+    def __init__(self, model: Any, saved: Any) -> None:
+        self._directory, self._model, self._saved = saved.directory, model, saved
         self.step = self._iterations = 0
         self._seconds, self._since = 0.0, time.perf_counter()
         self._best = float("-inf")
@@ -115,43 +310,23 @@ class FitRun:
     def _open(self, position: Any) -> None:
         if self._model.recipe is not None:
             self._record()
-        report = _metrics.Report(self._directory, position, None)
+        report = cadence.Report(self._directory, position, None)
         self._report = report.__enter__()
         self._since = time.perf_counter()
 
     def _record(self) -> None:
         """Writes `run.json`."""
-        recipe, envs = self._model.recipe, self._envs
-        given = {"seed": 0, **recipe.arguments}
-        makers = [*filter(None, map(_maker_of, envs))]
-        numbers = {k: given[k] for k in ("seed", "n_envs", "n_steps") if k in given}
-        arguments = {
-            "agent": recipe.config,
-            "make_envs": self._make_envs or (makers[0] if makers else _Unknown()),
-            "n_envs": envs[0].num_envs if envs else None,
-            "experience": None,
-            "seed": given["seed"],
-            "n_epochs": None,
-            "network": given.get("network"),
-            "total_env_steps": None,
-            "intervals": cadence.Intervals(),
-            "fit": True,
-        }
-        like: Any = types.SimpleNamespace(
-            single_observation_space=recipe.observation_space,
-            single_action_space=recipe.action_space,
-            spec=getattr(envs[0], "spec", None) if envs else None,
-        )
-        record = _run_record.of_trainer(arguments, numbers, like)
+        record, override = recorded(self._model, self._saved), self._saved.override
         if checkpoints.latest_step(self._directory) is not None:
             old = _run_record.read("RunCheckpoint", self._directory)
             record = _run_record.continued(record, self._directory, True)
-            if old is not None and len(record.overrides) > len(old.overrides):
-                changed = _run_record.told(record.overrides[-1])
+            told = () if old is None else record.overrides[len(old.overrides) :]
+            if told and not override:
                 raise ValueError(
                     "`RunCheckpoint`: `directory` expected a run of this model; got "
-                    f"{self._directory}, of another: {changed}; give the old values, "
-                    "or choose another folder"
+                    f"{self._directory}, of another: {_run_record.told(told[0])}; give "
+                    "the old values, go on with the new ones by `override=True`, or "
+                    "choose another folder"
                 )
         _run_record.write(self._directory, record)
 

@@ -43,6 +43,8 @@ class Acting(keras.callbacks.Callback):
         for name, count in counts.items():
             checks.check_whole_number(self._where, name, count, low=1)
         self._seed = seed
+        # What it was made with, for the record of the run.
+        self.settings = {"policy": self._given, "seed": seed, **counts}
         self._host: host_policy.HostPolicy | None = None
 
     def _policy(self, probe: Any = None) -> Any:
@@ -84,6 +86,7 @@ class Playing(Acting):
     ) -> None:
         super().__init__(policy, seed=seed, **counts)
         gym_checks.check_vector(self._where, "envs", envs)
+        self.settings["n_steps"] = n_steps
         self.collector = collection.Collector(envs, n_steps, seed)
         self._rng = np.random.default_rng(seed)
         self._told = 0

@@ -18,8 +18,8 @@ from tfrl.exporting import export
 from tfrl.replay.sampling import transitions
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress
-from tfrl.training import _made_agents, _metrics
-from tfrl.training.collecting import _stored
+from tfrl.training import _plan, cadence
+from tfrl.training import experience as experiences
 from tfrl.training.fitting import _agent_data, _fit_data, _recipe, fit_callbacks
 
 _COUNTS = "env_steps", "iterations"
@@ -113,7 +113,7 @@ class AgentModel(_fit_data.OwnFit):
         self.env_steps, self.iterations = (self._named[name] for name in _COUNTS)
         self.agent = agent
         self._source: _Source | None = None
-        self._drawn: _stored.Minibatches | None = None
+        self._drawn: experiences.Minibatches | None = None
         self._first, self._steps, self._total = 0, 0, 0
         self._sums: dict[str, float] = {}
         self._count = 0
@@ -147,7 +147,7 @@ class AgentModel(_fit_data.OwnFit):
             TypeError: if `config` makes no agent.
             ValueError: if spaces or arguments do not fit.
         """
-        config = _made_agents.checked(config, "AgentModel.create", "config")
+        config = _plan.checked_agent(config, "AgentModel.create", "config")
         recipe = _recipe.Recipe(config, observation_space, action_space, arguments)
         model = cls(recipe.made(), name=name)
         model.recipe = recipe
@@ -256,7 +256,7 @@ class AgentModel(_fit_data.OwnFit):
             _fit_data.check_replay(where, "x", given, name, options.get(name))
             if isinstance(given, _fit_data.Replay):
                 size = 32 if batch_size is None else batch_size
-                drawn = _stored.Minibatches(f"`{where}`: `x`", given, size)
+                drawn = experiences.Minibatches(f"`{where}`: `x`", given, size)
                 self._source = lambda _, count: [(drawn.drawn(count), count)]
                 self._drawn = drawn
             else:
@@ -321,7 +321,7 @@ class AgentModel(_fit_data.OwnFit):
         priorities = info.pop("priorities", None)
         if self._drawn is not None:
             self._drawn.learned(priorities)
-        return {k: _metrics.number("AgentModel", k, x) for k, x in info.items()}
+        return {k: cadence.number("AgentModel", k, x) for k, x in info.items()}
 
     def progress(self) -> progress.Progress:
         """Returns how far training has come, in numbers.

@@ -39,8 +39,7 @@ from tfrl._internal import checks, gym_checks
 from tfrl.layers import target
 from tfrl.replay import episodes
 from tfrl.schedules import progress, schedulers
-from tfrl.training import evaluation
-from tfrl.training.collecting import _stored
+from tfrl.training import evaluation, experience
 from tfrl.training.fitting import _fit_data, _playing
 
 
@@ -111,6 +110,7 @@ class Collect(_fit_data.StepCounter, _playing.Playing):
             envs, steps_per_batch, policy, seed=seed, every_batches=every_batches
         )
         self._store, self._warm_up_steps = store, warm_up_steps
+        self.settings |= {"store": store, "warm_up_steps": warm_up_steps}
         self._every, self._batches = every_batches, 0
 
     def before_fit(self, model: Any) -> None:
@@ -156,7 +156,7 @@ class Collect(_fit_data.StepCounter, _playing.Playing):
     def _collect(self, model: Any) -> None:
         played = self.trajectory(model)
         if isinstance(self._store, episodes.EpisodeStore):
-            _stored.add(self._store, played)
+            experience.add_trajectory(self._store, played)
         else:
             self._store(played)
 
@@ -239,8 +239,9 @@ class Evaluate(_playing.Acting):
             policy, seed=seed, n_episodes=n_episodes, every_epochs=every_epochs
         )
         gym_checks.check_vector("Evaluate", "envs", envs)
-        self._envs, self._n_episodes = envs, n_episodes
+        self.envs, self._n_episodes = envs, n_episodes
         self._every_epochs, self._stop_at = every_epochs, stop_at
+        self.settings["stop_at"] = stop_at
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Evaluates and reports."""
@@ -248,7 +249,7 @@ class Evaluate(_playing.Acting):
             return
         seed = self._seed + 1_000_003 * (epoch + 1)
         policy = self._policy()
-        played = evaluation.evaluate(policy, self._envs, self._n_episodes, seed=seed)
+        played = evaluation.evaluate(policy, self.envs, self._n_episodes, seed=seed)
         if self._stop_at is not None and played.returns.mean() >= self._stop_at:
             self.model.stop_training = True
         if logs is not None:

@@ -9,8 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, durable, sealed_folder
+from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.saving import checkpointer, checkpoints
+from tfrl.training import experience
 from tfrl.training.fitting import _fit_run, agent_model
 
 # By `Checkpointer`.
@@ -79,6 +81,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         every_epochs: int = 1,
         keep: int = 3,
         make_envs: Any = None,
+        override: bool = False,
     ) -> None:
         super().__init__()
         where = "RunCheckpoint"
@@ -90,16 +93,16 @@ class RunCheckpoint(keras.callbacks.Callback):
                 f"`{where}`: `parts` expected a dictionary; got {parts!r}; give each "
                 "part a name"
             )
-        self._parts = {} if parts is None else dict(parts)
-        checks.check_texts(where, "parts", list(self._parts))
-        for name in self._parts:
+        self.parts = {} if parts is None else dict(parts)
+        checks.check_texts(where, "parts", list(self.parts))
+        for name in self.parts:
             if not name.isidentifier() or name in _TAKEN:
                 raise ValueError(
                     f"`{where}`: `parts` expected names like variables; got {name!r}; "
                     "rename it"
                 )
-        self._stated = {n: x for n, x in self._parts.items() if _has_state(x)}
-        self._held = {n: x for n, x in self._parts.items() if n not in self._stated}
+        self._stated = {n: x for n, x in self.parts.items() if _has_state(x)}
+        self._held = {n: x for n, x in self.parts.items() if n not in self._stated}
         # Layers may be built later.
         with contextlib.suppress(ValueError):
             for name in checkpointer.immutable_items(where, self._held):
@@ -113,8 +116,8 @@ class RunCheckpoint(keras.callbacks.Callback):
                 f"`{where}`: `make_envs` expected a function of `n_envs`; got "
                 f"{make_envs!r:.80}"
             )
-        self._every_epochs, self._keep = every_epochs, keep
-        self._make_envs = make_envs
+        self.every_epochs, self.keep = every_epochs, keep
+        self.make_envs, self.override = make_envs, override
         self._run: _fit_run.FitRun | None = None
         self._lock: checkpoints.RunLock | None = None
 
@@ -132,8 +135,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         self._lock = lock
         is_new = checkpoints.latest_step(self.directory) is None
         if isinstance(model, agent_model.AgentModel):
-            envs = [part.envs for part in self._parts.values() if hasattr(part, "envs")]
-            self._run = _fit_run.FitRun(self.directory, model, envs, self._make_envs)
+            self._run = _fit_run.FitRun(model, self)
             if is_new:
                 self._run.begin()
         if is_new:
@@ -152,7 +154,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         except Exception as error:
             # What parts make of a state that is damaged or not theirs can be any error.
             raise ValueError(
-                f"`RunCheckpoint`: `parts` expected {sorted(self._parts)} as they were "
+                f"`RunCheckpoint`: `parts` expected {sorted(self.parts)} as they were "
                 f"saved with {self.directory / 'checkpoints' / f'step-{step}'}; got "
                 f"others ({type(error).__name__}: {error}); make them as they were, or "
                 "remove that folder to go on from the save before"
@@ -183,7 +185,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         if self._run is not None:
             self._run.write(done, {} if logs is None else logs)
         last = done == self.params.get("epochs") or self.model.stop_training
-        if done % self._every_epochs and not last:
+        if done % self.every_epochs and not last:
             return
         states = {
             name: part.bit_generator.state
@@ -202,7 +204,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         self._remove_parts(step)
         if self._held:
             self._checkpointer().save(step)
-        checkpoints.save_run(self.directory, step, state, metadata, keep=self._keep)
+        checkpoints.save_run(self.directory, step, state, metadata, keep=self.keep)
         self._remove_parts(step + 1)
 
     def _checkpointer(self) -> checkpointer.Checkpointer:
@@ -222,7 +224,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         elif self._held and self._checkpointer().load(step) < 0:
             raise sealed_folder.DamageError("there are none")
         for name, value in metadata["states"].items():
-            part = self._parts[name]
+            part = self.parts[name]
             if isinstance(part, np.random.Generator):
                 part.bit_generator.state = value
             else:
@@ -233,10 +235,10 @@ class RunCheckpoint(keras.callbacks.Callback):
         folder = self.directory / "parts" / f"step-{step}"
         # Still earlier ones have replays among the others.
         apart = saved.get("replays", [])
-        tracked = {n: self._parts[n] for n in saved["names"] if n not in apart}
+        tracked = {n: self.parts[n] for n in saved["names"] if n not in apart}
         sealed_folder.compare_files(folder, {"files": saved["digests"]})
         if apart:
-            saving.load(folder / "replay", {n: self._parts[n] for n in apart})
+            saving.load(folder / "replay", {n: self.parts[n] for n in apart})
         if tracked:
             status = tf.train.Checkpoint(**tracked).read(str(folder / "parts"))
             status.assert_existing_objects_matched().assert_consumed()
@@ -251,10 +253,10 @@ class RunCheckpoint(keras.callbacks.Callback):
                 "`RunCheckpoint`: `directory` expected a run of `fit`; got something "
                 f"else in epoch {step} of {self.directory}; choose another folder"
             )
-        if names != set(self._parts):
+        if names != set(self.parts):
             raise ValueError(
                 f"`RunCheckpoint`: `parts` expected {sorted(names)}, with which epoch "
-                f"{step} was saved in {self.directory}; got {sorted(self._parts)}; "
+                f"{step} was saved in {self.directory}; got {sorted(self.parts)}; "
                 "name the same"
             )
 

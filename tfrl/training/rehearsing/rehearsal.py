@@ -14,7 +14,7 @@ import rich.table
 import tensorflow as tf
 
 from tfrl._internal import arguments
-from tfrl.training.rehearsing import _operations, _tpu_fitness
+from tfrl.training.rehearsing import _tpu_fitness
 
 PASSED, WARNED, FAILED = "passed", "warned", "failed"
 _COLOURS = {PASSED: "green", WARNED: "yellow", FAILED: "bold red"}
@@ -209,7 +209,7 @@ def _checked_step(step: str, compiled: Any, *nests: Any) -> Iterator[RehearsalCh
     except Exception as error:  # noqa: BLE001 - whatever the agent's code raises
         yield RehearsalCheck(step, "traced as a graph", FAILED, (_brief(error),))
         return
-    found = _operations.operations(concrete)
+    found = _tpu_fitness.operations(concrete)
     if not found:
         yield RehearsalCheck(step, "operations read", WARNED, (_UNREAD,))
     for name, required, findings_of in _tpu_fitness.CHECKS if found else ():
