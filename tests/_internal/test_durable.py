@@ -258,6 +258,7 @@ for path in sorted(root.rglob("*.py")):
 CALLS = """
 import pathlib
 from tfrl import distribute
+from tfrl.distribute import lone_process
 from tfrl._internal import durable
 folder = pathlib.Path(sys.argv[1])
 
@@ -279,7 +280,7 @@ left = [(path.name, path.read_bytes()) for path in folder.iterdir()]
 if left != [("a", b"2")]:
     raise SystemExit(left)
 refused(lambda: durable.shared_folder(folder).__enter__(), "a system with file locks")
-refused(lambda: distribute.LoneProcess(print), "`LoneProcess`: expected a POSIX")
+refused(lambda: lone_process.LoneProcess(print), "`LoneProcess`: expected a POSIX")
 refused(lambda: distribute.Process(distribute.Coordinator()), "`Process`: expected")
 port = distribute.get_unused_port(20000)
 refused(port.__enter__, "`get_unused_port`: expected a POSIX")

@@ -86,38 +86,34 @@ def gradients(net, method, x):
     return tape.gradient(loss, [net.w, net.b, net.unused], unconnected_gradients="zero")
 
 
-@pytest.mark.parametrize("mode", [None, tf.function], ids=["eager", "graph"])
-def test_gradients_are_those_of_the_whole_batch(strategy, net, mode):
-    found = run(strategy, lambda x: gradients(net, "loss", x), ROWS, mode=mode)
-    for w, b, unused in found:
+def test_gradients_are_those_of_the_whole_batch_unless_turned_off(strategy, net):
+    with strategy.scope():
+        fixed, by_rank = Net(), Net()
+        fixed.b = tf.Variable(3.0, trainable=False)
+    net._ddp_activated_rank, by_rank._ddp_activated_rank = 0, -1
+
+    def step(x):
+        averaged = gradients(net, "loss", x), gradients(net, "when_trained", x)
+        off = (net, "_loss"), (fixed, "when_trained"), (by_rank, "loss")
+        return averaged, [gradients(*which, x)[0] for which in off]
+
+    w = np.float32([1, -2, 0.5])
+    whole = gradient_by_hand(w, ROWS)
+    for i, (averaged, off) in enumerate(run(strategy, step, ROWS)):
+        for of_w, of_b, unused in averaged:
+            np.testing.assert_allclose(of_w, whole, rtol=1e-5)
+            assert (float(of_b), float(unused)) == (1.0, 0.0)
+        of_the_shard = gradient_by_hand(w, ROWS[4 * i : 4 * i + 4])
+        assert not np.allclose(of_the_shard, whole)
+        for found in off:
+            np.testing.assert_allclose(found, of_the_shard, rtol=1e-5)
+
+
+def test_gradients_are_averaged_eagerly_too(strategy, net):
+    found = run(strategy, lambda x: gradients(net, "loss", x)[0], ROWS, mode=None)
+    for each in found:
         expected = gradient_by_hand(np.float32([1, -2, 0.5]), ROWS)
-        np.testing.assert_allclose(w, expected, rtol=1e-5)
-        assert (float(b), float(unused)) == (1.0, 0.0)
-
-
-def test_without_the_decorator_they_are_those_of_the_shards(strategy, net):
-    found = run(strategy, lambda x: gradients(net, "_loss", x), ROWS)
-    for (w, *_), rows in zip(found, (ROWS[:4], ROWS[4:]), strict=True):
-        expected = gradient_by_hand(np.float32([1, -2, 0.5]), rows)
-        np.testing.assert_allclose(w, expected, rtol=1e-5)
-    assert not np.allclose(found[0][0], found[1][0])
-
-
-@pytest.mark.parametrize("off", ["rank", "condition"])
-def test_it_can_be_turned_off(strategy, net, off):
-    if off == "rank":
-        net._ddp_activated_rank = -1
-    else:
-        with strategy.scope():
-            net.b = tf.Variable(3.0, trainable=False)
-    first, second = run(strategy, lambda x: gradients(net, "when_trained", x)[0], ROWS)
-    assert not np.allclose(first, second)
-
-
-def test_it_is_on_where_the_condition_holds(strategy, net):
-    net._ddp_activated_rank = 0
-    first, second = run(strategy, lambda x: gradients(net, "when_trained", x)[0], ROWS)
-    np.testing.assert_array_equal(first, second)
+        np.testing.assert_allclose(each, expected, rtol=1e-5)
 
 
 def test_one_replica_calls_the_method_itself():
@@ -156,29 +152,22 @@ def test_nests_come_back_as_they_were(strategy, net):
         with tf.GradientTape(persistent=True) as tape:
             parts, (count, none, b) = net.nest(x, scale=2.0, label="text")
             loss = tf.reduce_mean(parts["product"]) + tf.reduce_mean(parts["same"]) + b
+            likelihood = tf.reduce_mean(net.distribution(x).log_prob(0.0))
         assert (parts["scale"], parts["label"], none) == (2.0, "text", None)
         assert count.dtype == tf.int32
         first = tape.gradient(loss, [net.w, net.b])
-        return first, tape.gradient(loss, net.w), parts["product"], count
+        through = tape.gradient(likelihood, net.b)
+        return first, tape.gradient(loss, net.w), parts["product"], count, through
 
-    for i, (first, again, product, count) in enumerate(run(strategy, step, ROWS)):
+    of_distribution = np.mean(ROWS.astype(np.float64) ** 2) / 3.0**3 - 1 / 3.0
+    for i, found in enumerate(run(strategy, step, ROWS)):
+        first, again, product, count, through = found
+        np.testing.assert_allclose(through, of_distribution, rtol=1e-5)
         np.testing.assert_allclose(first[0], ROWS.mean(0) / 3, rtol=1e-5)
         np.testing.assert_array_equal(first[0], again)
         assert (float(first[1]), int(count)) == (1.0, 4)
         expected = ROWS[4 * i : 4 * i + 4] * net.w.numpy()
         np.testing.assert_allclose(product, expected, rtol=1e-6)
-
-
-def test_distributions_are_averaged_through(strategy, net):
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(net.distribution(x).log_prob(0.0))
-        return tape.gradient(loss, net.b)
-
-    b = 3.0
-    expected = np.mean(ROWS.astype(np.float64) ** 2) / b**3 - 1 / b
-    for found in run(strategy, step, ROWS):
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_what_cannot_be_averaged_is_an_error(strategy, net):
@@ -252,12 +241,9 @@ def test_training_equals_that_of_one_replica(strategy):
 
     def make():
         keras.utils.set_random_seed(3)
-        layers = [
-            keras.Input([3]),
-            keras.layers.Dense(4, "tanh"),
-            keras.layers.Dense(1),
-        ]
-        model, optimizer = Model(layers), keras.optimizers.Adam(0.01)
+        dense = keras.layers.Dense
+        model = Model([keras.Input([3]), dense(4, "tanh"), dense(1)])
+        optimizer = keras.optimizers.Adam(0.01)
         optimizer.build(model.trainable_variables)
         return model, optimizer
 
@@ -294,9 +280,9 @@ def test_a_performer_runs_on_every_replica(strategy, net):
 
 def test_bad_arguments():
     make = data_parallel.make_ddp_performer
-    with pytest.raises(TypeError, match="`method` expected a function; got 'loss'"):
+    with pytest.raises(TypeError, match="make_ddp_performer`: `method` expected"):
         make(None, "loss", 0)
-    with pytest.raises(ValueError, match="`ddp_rank` expected an int of at least 0"):
+    with pytest.raises(ValueError, match="make_ddp_performer`: `ddp_rank` expected"):
         make(None, len, -1)
-    with pytest.raises(TypeError, match="`cond` expected a function; got True"):
+    with pytest.raises(TypeError, match="data_distributed_when`: `cond` expected"):
         data_parallel.data_distributed_when(True)

@@ -19,6 +19,55 @@ def counts(address, mode, **options):
     return collections.Counter(int(x) for x in data)
 
 
+def test_workers_join_a_dispatcher():
+    with ports.get_unused_port(24000) as port:
+        with data_service.serve_data(0, host="127.0.0.1", port=port) as address:
+            assert address == f"grpc://127.0.0.1:{port}"
+            with data_service.serve_data(1, address) as same:
+                assert same == address
+                with data_service.serve_data(1, dispatcher=f"127.0.0.1:{port}"):
+                    found = counts(address, "parallel_epochs")
+        assert found == dict.fromkeys(range(6), 2)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 1)
+
+
+def refused(error, message, **arguments):
+    with pytest.raises(error, match=f"`serve_data`: {message}"):
+        with data_service.serve_data(**arguments):
+            pass
+
+
+def test_what_is_not_there_or_taken_is_noticed_at_once():
+    with ports.get_unused_port(24000) as port:
+        address = f"grpc://localhost:{port}"
+        message = f"`dispatcher` expected .*:{port}', where nobody does within"
+        refused(ConnectionError, message, dispatcher=address)
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused(OSError, f"`port` expected one that is free; got {port}", port=port)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "arguments"),
+    [
+        ("workers", ValueError, {"workers": -1}),
+        ("workers", TypeError, {"workers": 1.5}),
+        ("workers", ValueError, {"workers": 0, "dispatcher": "a:1"}),
+        ("port", ValueError, {"port": 70000}),
+        ("port", ValueError, {"port": 5, "dispatcher": "a:1"}),
+        ("dispatcher", ValueError, {"dispatcher": "main"}),
+        ("dispatcher", ValueError, {"dispatcher": "http://a:1"}),
+        ("host", ValueError, {"host": "no such host"}),
+        ("host", ValueError, {"host": 5}),
+    ],
+    ids=str,
+)
+def test_bad_arguments(name, error, arguments):
+    refused(error, f"`{name}` expected", **arguments)
+
+
+@pytest.mark.slow
 def test_modes_do_what_is_said():
     with data_service.serve_data(2) as address:
         for off in (service.ShardingPolicy.OFF, "parallel_epochs"):
@@ -27,6 +76,7 @@ def test_modes_do_what_is_said():
             assert counts(address, dynamic) == dict.fromkeys(range(6), 1)
 
 
+@pytest.mark.slow
 def test_consumers_of_one_job_share_a_pass():
     with data_service.serve_data() as address:
         share = service.distribute("distributed_epoch", address, "job")
@@ -34,67 +84,6 @@ def test_consumers_of_one_job_share_a_pass():
         found = [int(x) for x in first] + [int(x) for x in second]
         assert sorted(found) == list(range(6))
         del first, second
-
-
-def test_workers_join_a_dispatcher():
-    with ports.get_unused_port(24000) as port:
-        with data_service.serve_data(0, host="127.0.0.1", port=port) as address:
-            assert address == f"grpc://127.0.0.1:{port}"
-            with data_service.serve_data(2, address) as same:
-                assert same == address
-                with data_service.serve_data(1, dispatcher=f"127.0.0.1:{port}"):
-                    found = counts(address, "parallel_epochs")
-        assert found == dict.fromkeys(range(6), 3)
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), 1)
-
-
-def test_nobody_at_the_dispatcher_is_noticed_at_once():
-    with ports.get_unused_port(24000) as port:
-        with pytest.raises(
-            ConnectionError, match=f":{port}', where nobody does within"
-        ):
-            with data_service.serve_data(dispatcher=f"grpc://localhost:{port}"):
-                pass
-
-
-def test_a_port_in_use_is_named():
-    with socket.create_server(("", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(
-            OSError, match=f"`port` expected one that is free; got {port}"
-        ):
-            with data_service.serve_data(port=port):
-                pass
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (
-            {"workers": -1},
-            ValueError,
-            "`workers` expected an int of at least 0; got -1",
-        ),
-        ({"workers": 1.5}, TypeError, "`workers` expected an int"),
-        (
-            {"workers": 0, "dispatcher": "a:1"},
-            ValueError,
-            "`workers` .* least 1; got 0",
-        ),
-        ({"port": 70000}, ValueError, "`port` expected an int in"),
-        ({"port": 5, "dispatcher": "a:1"}, ValueError, "`port` expected 0 where"),
-        ({"dispatcher": "main"}, ValueError, "`dispatcher` expected an address"),
-        ({"dispatcher": "http://a:1"}, ValueError, "`dispatcher` expected an address"),
-        ({"host": "no such host"}, ValueError, "`host` expected a name or address"),
-        ({"host": None, "workers": "1"}, TypeError, "`workers` expected an int"),
-    ],
-    ids=lambda value: str(value) if isinstance(value, dict) else None,
-)
-def test_bad_arguments(arguments, error, message):
-    with pytest.raises(error, match=f"`serve_data`: {message}"):
-        with data_service.serve_data(**arguments):
-            pass
 
 
 OTHER_HOST = """

@@ -1,14 +1,16 @@
-"""Tests of PerProcessContext."""
+"""Tests of PerProcessContext, and of what is read from TF_CONFIG."""
 
 import json
 import multiprocessing
 
 import golden_io
 import pytest
+import tensorflow as tf
 
 from tfrl.distribute import per_process
 
 CASES = golden_io.load("alf/misc", symbol="PerProcessContext")
+WORKERS = ["a:1", "b:2", "c:3"]
 
 
 @pytest.fixture(autouse=True)
@@ -38,27 +40,30 @@ def test_golden_sequence(case):
     log.append(outcome(context.set_distributed, 0, 1))
     log.append(outcome(context.set_paras_queue, "p"))
     assert log == case["out"]["log"]
+    assert outcome(setattr, context, "ddp_rank", 3) == "AttributeError"
 
 
-def tf_config(kind, index):
-    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
-    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+def config(kind="worker", index=0, **cluster):
+    cluster = cluster or {"worker": WORKERS}
+    return {"cluster": cluster, "task": {"type": kind, "index": index}}
+
+
+def read(monkeypatch, config):
+    text = config if isinstance(config, str) else json.dumps(config)
+    monkeypatch.setenv("TF_CONFIG", text)
+    return per_process.read_tf_config("f")
 
 
 @pytest.mark.parametrize(
     ("task", "rank", "size"),
-    [(("chief", 0), 0, 3), (("worker", 1), 2, 3), (("evaluator", 0), -1, 1)],
+    [(("chief", 0), 0, 4), (("worker", 1), 2, 4), (("evaluator", 0), -1, 1)],
 )
 def test_rank_and_size_come_from_tf_config(monkeypatch, task, rank, size):
-    monkeypatch.setenv("TF_CONFIG", tf_config(*task))
+    text = json.dumps(config(*task, chief=["z:9"], worker=WORKERS))
+    monkeypatch.setenv("TF_CONFIG", text)
     context = per_process.PerProcessContext()
     assert (context.ddp_rank, context.num_processes) == (rank, size)
     assert context.is_distributed == (rank >= 0)
-
-
-def test_what_is_set_wins_over_tf_config(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", tf_config("worker", 0))
-    context = per_process.PerProcessContext()
     context.set_distributed(num_processes=8, rank=7)
     again = per_process.PerProcessContext()
     assert (again.ddp_rank, again.num_processes) == (7, 8)
@@ -67,38 +72,24 @@ def test_what_is_set_wins_over_tf_config(monkeypatch):
 
 
 def test_malformed_tf_config_is_an_error_each_time(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", tf_config("worker", 2))
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config(index=3)))
     for _ in range(2):
         with pytest.raises(ValueError, match=r"`PerProcessContext`: .*`task.index`"):
             per_process.PerProcessContext()
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "error", "message"),
+    ("rank", "size", "error", "name"),
     [
-        (4, 4, ValueError, r"`rank` expected an int in \[-1, 3\]; got 4"),
-        (-2, 4, ValueError, r"`rank` expected an int in \[-1, 3\]; got -2"),
-        (0, 0, ValueError, "`num_processes` expected an int of at least 1; got 0"),
-        (0.0, 1, TypeError, "`rank` expected an int"),
+        *[(4, 4, ValueError, "rank"), (-2, 4, ValueError, "rank")],
+        *[(0, 0, ValueError, "num_processes"), (0.0, 1, TypeError, "rank")],
     ],
 )
-def test_bad_ranks_change_nothing(rank, size, error, message):
+def test_bad_ranks_change_nothing(rank, size, error, name):
     context = per_process.PerProcessContext()
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=f"set_distributed`: `{name}` expected an int"):
         context.set_distributed(rank, size)
     assert (context.ddp_rank, context.num_processes) == (-1, 1)
-
-
-def test_what_is_locked_says_so():
-    context = per_process.PerProcessContext()
-    context.finalize()
-    context.finalize()
-    with pytest.raises(AttributeError, match=r"set_distributed`: .*before `finalize`"):
-        context.set_distributed(0, 2)
-    with pytest.raises(AttributeError, match="paras_queue` expected to be set"):
-        _ = context.paras_queue
-    with pytest.raises(AttributeError):
-        context.ddp_rank = 3
 
 
 def test_a_queue_of_processes_is_kept():
@@ -107,3 +98,53 @@ def test_a_queue_of_processes_is_kept():
     context.set_paras_queue(queue)
     assert per_process.PerProcessContext().paras_queue is queue
     queue.close()
+
+
+@pytest.mark.parametrize("text", ["", "  ", "{}", '{"cluster": {}}'], ids=repr)
+def test_nothing_in_tf_config_is_none(monkeypatch, text):
+    assert per_process.read_tf_config("f") is None
+    assert read(monkeypatch, text) is None
+
+
+def test_who_trains_and_in_which_order(monkeypatch):
+    for index in (0, 1, 2, "2"):
+        found = read(monkeypatch, config(index=index))
+        assert found == (tuple(WORKERS), int(index))
+    both = {"chief": ["z:9"], "worker": WORKERS, "ps": ["p:1", "q:1"]}
+    assert read(monkeypatch, config("chief", **both)) == (("z:9", *WORKERS), 0)
+    assert read(monkeypatch, config("worker", 2, **both)).rank == 3
+    assert read(monkeypatch, config("ps", 1, **both)).rank == -1
+    assert read(monkeypatch, config("evaluator")) == (tuple(WORKERS), -1)
+
+
+def test_tensorflow_reads_the_same(monkeypatch):
+    found = read(monkeypatch, config("worker", 1, chief=["z:9"], worker=WORKERS))
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    jobs = resolver.cluster_spec().as_dict()
+    assert found.workers == (*jobs["chief"], *jobs["worker"])
+    assert (resolver.task_type, resolver.task_id) == ("worker", found.rank - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"`TF_CONFIG` expected JSON \(Expecting property name"),
+        ("[]", r"`TF_CONFIG` expected an object; got \[\]"),
+        ({"cluster": [1]}, "`cluster` of `TF_CONFIG` expected an object of lists"),
+        ({"cluster": {"worker": "a:1"}}, r"`cluster.worker` .* expected a list"),
+        (config(worker=["a"]), r"`cluster.worker\[0\]` .* host:port text; got 'a'"),
+        (config(worker=["a:1", ":2"]), r"`cluster.worker\[1\]` .* got ':2'"),
+        (config(worker=["a:70000"]), r"got 'a:70000'"),
+        (config(worker=[7]), r"host:port text; got 7"),
+        ({"cluster": {"worker": WORKERS}}, "`task` .* expected an object with `type`"),
+        (config("boss"), r"`task.type` .* expected one of .*worker.*; got 'boss'"),
+        (config(["worker"]), r"`task.type` .*; got \['worker'\]"),
+        (config(index=3), r"`task.index` .* an int in \[0, 2\]; got 3"),
+        (config(index=-1), r"`task.index` .* got -1"),
+        (config(index=True), r"`task.index` .* got True"),
+        (config(index=None), r"`task.index` .* got None"),
+    ],
+)
+def test_what_is_wrong_in_tf_config_is_named(monkeypatch, text, message):
+    with pytest.raises(ValueError, match=f"`f`: .*{message}"):
+        read(monkeypatch, text)

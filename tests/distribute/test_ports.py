@@ -22,7 +22,7 @@ def listener(port, address="127.0.0.1"):
     return sock
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 10])
+@pytest.mark.parametrize("n", [1, 3])
 def test_n_ports_in_a_row_that_can_be_bound(n):
     with (
         ports.get_unused_port(START, START + 1000, n) as found,
@@ -86,22 +86,22 @@ def test_processes_get_different_ports():
     with ports.get_unused_port(START, n=10) as row:
         start = row[0]
     found = spawned.SimpleQueue()
-    args = (start, start + 10, 3, found)
-    workers = [spawned.Process(target=hold, args=args) for _ in range(3)]
+    args = (start, start + 7, 3, found)
+    workers = [spawned.Process(target=hold, args=args) for _ in range(2)]
     for worker in workers:
         worker.start()
     try:
         got = sorted(port for _ in workers for port in found.get())
-        assert got == list(range(start, start + 9)), "none is lost, none given twice"
+        assert got == list(range(start, start + 6)), "none is lost, none given twice"
         with pytest.raises(OSError, match="expected 2 unused; got 1"):
-            with ports.get_unused_port(start, start + 10, 2):
+            with ports.get_unused_port(start, start + 7, 2):
                 pass
     finally:
         for worker in workers:
             worker.kill()
             worker.join()
-    with ports.get_unused_port(start, start + 10, 10) as freed:
-        assert len(freed) == 10, "whoever is killed holds nothing"
+    with ports.get_unused_port(start, start + 7, 7) as freed:
+        assert len(freed) == 7, "whoever is killed holds nothing"
 
 
 def test_a_forked_process_holds_nothing():
@@ -119,21 +119,17 @@ def test_a_forked_process_holds_nothing():
 
 
 @pytest.mark.parametrize(
-    ("args", "error", "message"),
+    ("args", "error", "name"),
     [
-        (
-            (5000, 5000),
-            ValueError,
-            r"`end` expected an int in \[5001, 65536\]; got 5000",
-        ),
-        ((5000, 70000), ValueError, "`end` expected"),
-        ((0,), ValueError, r"`start` expected an int in \[1, 65535\]; got 0"),
-        ((5000, 5002, 3), ValueError, r"`n` expected an int in \[1, 2\]; got 3"),
-        ((5000, 5002, 0), ValueError, "`n` expected"),
-        ((5000.0,), TypeError, "`start` expected an int"),
+        ((5000, 5000), ValueError, "end"),
+        ((5000, 70000), ValueError, "end"),
+        ((0,), ValueError, "start"),
+        ((5000, 5002, 3), ValueError, "n"),
+        ((5000, 5002, 0), ValueError, "n"),
+        ((5000.0,), TypeError, "start"),
     ],
 )
-def test_bad_ranges(args, error, message):
-    with pytest.raises(error, match=f"`get_unused_port`: {message}"):
+def test_bad_ranges(args, error, name):
+    with pytest.raises(error, match=f"`get_unused_port`: `{name}` expected an int"):
         with ports.get_unused_port(*args):
             pass

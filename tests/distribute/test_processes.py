@@ -1,7 +1,10 @@
-"""Tests of Coordinator and Process; how they end is in test_processes_ends.py."""
+"""Tests of Coordinator and Process; however a script ends, no process is left."""
 
 import multiprocessing
+import os
 import pathlib
+import random
+import signal
 import subprocess
 import sys
 import threading
@@ -9,6 +12,7 @@ import time
 
 import golden_io
 import pytest
+import running_processes
 
 import tfrl
 from tests.distribute import process_bodies
@@ -62,25 +66,17 @@ def test_loop_runs_between_its_start_and_stop(tmp_path):
     assert [child.exitcode for child in children] == [0, 0]
 
 
-def test_arguments_reach_the_target_by_position():
+def test_exception_of_a_child_reaches_join_with_its_traceback(capfd):
     """`Process(coord, target, args, kwargs)`; without a target it waits."""
     coord = processes.Coordinator()
-    process = processes.Process(coord, process_bodies.fail, (), {"kind": "there"})
+    child = processes.Process(coord, process_bodies.raise_lookup, (), {"kind": "x"})
     idle = processes.Process(coord)
     idle.start()
-    process.start()
-    with pytest.raises(LookupError, match="nothing under there"):
-        coord.join(None, 120, False)
-    assert (process.exitcode, idle.exitcode) == (1, 0)
-
-
-def test_exception_of_a_child_reaches_join_with_its_traceback(capfd):
-    coord = processes.Coordinator()
-    child = processes.Process(coord, process_bodies.raise_lookup, ["x"])
     child.start()
     assert coord.wait_for_stop(30)
     with pytest.raises(ArithmeticError, match="no sum") as info:
-        coord.join()
+        coord.join(None, 120, False)
+    assert (child.exitcode, idle.exitcode) == (1, 0)
     (note,) = info.value.__notes__
     assert note.startswith(f"Raised in {child.name} (process {child.pid}):\nTraceback")
     for text in ("in raise_lookup", "in fail", "LookupError: nothing under x"):
@@ -88,6 +84,7 @@ def test_exception_of_a_child_reaches_join_with_its_traceback(capfd):
     assert "no sum" in capfd.readouterr().err, "it is seen without a join as well"
     with pytest.raises(ArithmeticError):
         coord.raise_requested_exception()
+    assert len(info.value.__notes__) == 1, "it is not added twice"
 
 
 @pytest.mark.parametrize(
@@ -227,15 +224,22 @@ def test_waiting_ends_with_a_request_of_another_thread():
     assert coord.wait_for_stop()
 
 
-@pytest.mark.parametrize("ex", [ValueError, "boom", (None, None, None), (1, 2)])
-def test_what_is_no_exception_is_refused(ex):
-    with pytest.raises(TypeError, match="`ex` expected an exception, or sys.exc_info"):
-        processes.Coordinator().request_stop(ex)
+def test_text_fits_whatever_its_letters():
+    coord = processes.Coordinator()
+    coord.request_stop(ValueError("\U0001f600" * 10**5))
+    with pytest.raises(ValueError, match="\U0001f600"):
+        coord.join()
+    size = coord._report._size.value
+    found = processes._unpacked(coord._report._bytes[:size])
+    assert type(found) is RuntimeError and "\U0001f600" in str(found)
 
 
 def test_bad_arguments():
     coord = processes.Coordinator()
-    with pytest.raises(ValueError, match="`stop_grace_period_secs` .*least 0; got -1"):
+    for ex in (ValueError, "boom", (None, None, None), (1, 2)):
+        with pytest.raises(TypeError, match="request_stop`: `ex` expected an exceptio"):
+            coord.request_stop(ex)
+    with pytest.raises(ValueError, match="join`: `stop_grace_period_secs` expected"):
         coord.join(stop_grace_period_secs=-1)
     with pytest.raises(TypeError, match="`Process`: `coord` expected a Coordinator"):
         processes.Process(None, time.sleep)
@@ -260,3 +264,152 @@ def test_every_name_of_the_door_is_there():
     assert all(hasattr(tfrl.distribute, name) for name in tfrl.distribute.__all__)
     with pytest.raises(AttributeError, match=r"'tfrl.distribute' has no .* 'nothing'"):
         _ = tfrl.distribute.nothing
+
+
+SCRIPT = [sys.executable, "-m", "tests.distribute.process_bodies"]
+
+
+def left_after(seconds, pids):
+    running_processes.gone(*pids, seconds=seconds)
+    return [pid for pid in pids if running_processes.alive(pid)]
+
+
+def start(name, folder):
+    """Starts a script in a process group of its own, as a terminal does."""
+    return subprocess.Popen(
+        [*SCRIPT, name, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def children_of(script):
+    return [int(pid) for pid in script.stdout.readline().split()]
+
+
+def end(script, children):
+    """Leaves nothing behind if the test fails."""
+    for pid in (script.pid, *children):
+        if running_processes.alive(pid):
+            os.kill(pid, signal.SIGKILL)
+    script.communicate()
+
+
+def check_end(name, folder, act, seconds=30):
+    """Runs a script, acts on it, and returns its exit code and all it printed."""
+    folder.mkdir()
+    script, children = start(name, folder), []
+    try:
+        children = children_of(script)
+        assert len(children) >= 2
+        alive = all(map(running_processes.alive, children))
+        assert alive or name.startswith("exception")
+        act(script, children)
+        output = script.communicate(timeout=seconds)
+        assert left_after(2, children) == []
+        return script.returncode, *output
+    finally:
+        end(script, children)
+
+
+def interrupt_group(script, children):
+    os.killpg(script.pid, signal.SIGINT)
+
+
+def interrupt_parent(script, children):
+    os.kill(script.pid, signal.SIGINT)
+
+
+def kill_parent(script, children):
+    os.kill(script.pid, signal.SIGKILL)
+    assert left_after(1.5, children) == []
+
+
+def check_thread(script, children):
+    assert script.stdout.readline() == "True\n", "they outlive the thread"
+    kill_parent(script, children)
+
+
+def nothing(script, children):
+    pass
+
+
+ENDS = {
+    "killed": ("loop", kill_parent, -signal.SIGKILL, []),
+    "killed, started by a thread": ("thread", check_thread, -signal.SIGKILL, []),
+    "Ctrl-C in join": ("join", interrupt_group, -signal.SIGINT, ["KeyboardInterrupt"]),
+    "Ctrl-C in a loop": ("loop", interrupt_group, -signal.SIGINT, ["Keyboard"]),
+    "SIGINT in join": ("join", interrupt_parent, -signal.SIGINT, ["Keyboard"]),
+    "Ctrl-C in a block": ("block", interrupt_group, 1, ["interrupted\n"]),
+    "exception of the script": ("exception", nothing, 1, ["RuntimeError: of the"]),
+    "exception in a child": ("exception in a child", nothing, 1, ["Raised in Pro"]),
+}
+QUICK = ("killed", "Ctrl-C in join")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *QUICK,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ENDS if x not in QUICK),
+    ],
+)
+def test_nothing_is_left(case, tmp_path):
+    name, act, code, texts = ENDS[case]
+    found, _, errors = check_end(name, tmp_path / "started", act)
+    assert found == code, errors
+    assert [text for text in texts if text not in errors] == [], errors
+    assert errors.count("KeyboardInterrupt\n") == ("Keyboard" in "".join(texts)), errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_left_after_random_kills(tmp_path, seed):
+    """Ten scripts, each hit at a random moment of its life at a random place."""
+    rng = random.Random(seed)
+    for number in range(10):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        script, children = start(rng.choice(["loop", "join", "thread"]), folder), []
+        try:
+            early = rng.random() < 0.3
+            if early:
+                time.sleep(rng.uniform(0, 1))
+            else:
+                children = children_of(script)
+                time.sleep(rng.uniform(0, 0.3))
+            victim = rng.choice([script.pid, *children])
+            os.kill(victim, rng.choice([signal.SIGKILL, signal.SIGTERM]))
+            if victim != script.pid:
+                time.sleep(rng.uniform(0, 0.3))
+                act = rng.choice([interrupt_group, interrupt_parent, kill_parent])
+                act(script, children)
+            script.wait(timeout=30)
+            children += [int(name) for name in os.listdir(folder)]
+            assert left_after(2, children) == [], number
+        finally:
+            end(script, children)
+        assert session_members(script.pid) == [], number
+        shared = [name for name in os.listdir("/dev/shm") if f"-{script.pid}-" in name]
+        assert shared == [], number
+
+
+def session_members(session):
+    """Returns the processes of a script that did not live to announce themselves."""
+    deadline = time.monotonic() + 10
+    while True:
+        members = [int(pid) for pid in os.listdir("/proc") if pid.isdecimal()]
+        members = [pid for pid in members if _session(pid) == session]
+        members = list(filter(running_processes.alive, members))
+        if not members or time.monotonic() > deadline:
+            return members
+        time.sleep(0.05)
+
+
+def _session(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None

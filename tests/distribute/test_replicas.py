@@ -104,38 +104,28 @@ def test_shard_batch_splits_the_rows_in_order(strategy, as_tensor):
     assert shares.name == "pair"
 
 
-def test_the_strategy_in_scope_is_the_default(strategy):
-    batch = np.arange(4.0)
-    with strategy.scope():
-        shares, copies = replicas.shard_batch(batch), replicas.replicate(1.0)
-    assert [x.tolist() for x in local(strategy, shares)] == [[0.0, 1.0], [2.0, 3.0]]
-    assert local(strategy, copies) == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("name", ["default", "one_device"])
-def test_one_replica_gets_plain_tensors(name):
-    one = tf.distribute.OneDeviceStrategy("CPU:1") if name == "one_device" else None
+def test_one_replica_gets_plain_tensors():
     tree = {"x": np.arange(3.0), "none": None}
-    for value in (replicas.shard_batch(tree, one), replicas.replicate(tree, one)):
-        assert isinstance(value["x"], tf.Tensor) and value["none"] is None
-        np.testing.assert_array_equal(replicas.unreplicate(value)["x"], tree["x"])
+    for one in (None, tf.distribute.OneDeviceStrategy("CPU:1")):
+        for value in (replicas.shard_batch(tree, one), replicas.replicate(tree, one)):
+            assert isinstance(value["x"], tf.Tensor) and value["none"] is None
+            np.testing.assert_array_equal(replicas.unreplicate(value)["x"], tree["x"])
 
 
 def test_a_tpu_gets_its_inputs_from_the_host(strategy, monkeypatch):
     """No TPU is at hand: what tfrl takes for its strategy is replaced."""
     monkeypatch.setattr(tf.distribute, "TPUStrategy", tf.distribute.MirroredStrategy)
-    shares = replicas.shard_batch({"x": np.arange(4.0)}, strategy)
-    copies = replicas.replicate({"x": 1.0}, strategy)
-    assert [x.tolist() for x in local(strategy, shares["x"])] == [
-        [0.0, 1.0],
-        [2.0, 3.0],
-    ]
-    for value in (shares["x"], copies["x"]):
+    with strategy.scope():  # whose replicas are the default
+        shares = replicas.shard_batch(np.arange(4.0))
+        copies = replicas.replicate(1.0)
+    assert [x.tolist() for x in local(strategy, shares)] == [[0.0, 1.0], [2.0, 3.0]]
+    assert local(strategy, copies) == [1.0, 1.0]
+    for value in (shares, copies):
         for each in strategy.experimental_local_results(value):
             assert each.device.endswith("CPU:0")
 
 
-def test_mean_averages_every_dtype_over_replicas(strategy):
+def test_mean_averages_every_dtype_and_has_the_gradient_of_the_mean(strategy):
     rng = np.random.default_rng(1)
     tree = {
         "half": rng.normal(size=[2, 3]).astype(np.float16),
@@ -152,11 +142,19 @@ def test_mean_averages_every_dtype_over_replicas(strategy):
             node = Pair(first=values, second=None)
             averaged = replicas.mean(node)
             assert isinstance(averaged, Pair) and averaged.second is None
-            return averaged.first
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            with tf.GradientTape() as tape:
+                x = 1.0 + 4.0 * tf.cast(number, tf.float32)
+                tape.watch(x)
+                total = replicas.mean(x) ** 2
+            return averaged.first, tape.gradient(total, x)
 
         return strategy.run(step, (shares,))
 
-    result = means(replicas.shard_batch(tree, strategy))
+    result, gradient = means(replicas.shard_batch(tree, strategy))
+    # Each replica differentiates mean^2 = 3^2, of which half a step comes back from
+    # either: 2 * 3 * (1/2 + 1/2).
+    assert local(strategy, gradient) == [6.0, 6.0]
     for name, values in tree.items():
         floating = values.dtype.kind == "f"
         tolerance = 1e-3 if name == "half" else 1e-7
@@ -167,31 +165,11 @@ def test_mean_averages_every_dtype_over_replicas(strategy):
             )
 
 
-def test_mean_has_the_gradient_of_the_mean(strategy):
-    @tf.function
-    def gradients(shares):
-        def step(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                total = tf.reduce_sum(replicas.mean(x) ** 2)
-            return tape.gradient(total, x)
-
-        return strategy.run(step, (shares,))
-
-    # Each replica differentiates mean^2 = 3^2, of which half a step comes back from
-    # either: 2 * 3 * (1/2 + 1/2).
-    values = local(
-        strategy, gradients(replicas.shard_batch(np.array([1.0, 5.0]), strategy))
-    )
-    assert [value.tolist() for value in values] == [[6.0], [6.0]]
-
-
 def test_mean_with_one_replica_only_casts():
     tree = {"x": 1.5, "n": 2, "none": None}
-    for average in (replicas.mean, tf.function(replicas.mean)):
-        result = average(tree)
-        assert float(result["x"]) == 1.5 and result["none"] is None
-        assert float(result["n"]) == 2.0 and result["n"].dtype == tf.float32
+    result = replicas.mean(tree)
+    assert float(result["x"]) == 1.5 and result["none"] is None
+    assert float(result["n"]) == 2.0 and result["n"].dtype == tf.float32
 
 
 def test_inside_a_graph_with_rows_unknown_until_called(strategy):
@@ -209,6 +187,7 @@ def test_inside_a_graph_with_rows_unknown_until_called(strategy):
         total([[1.0], [2.0], [3.0]])
 
 
+@pytest.mark.slow
 def test_two_replicas_train_like_one(strategy):
     """The same global batch, Adam and a clipped norm: the same parameters."""
     keras.utils.set_random_seed(0)
@@ -251,49 +230,37 @@ def test_two_replicas_train_like_one(strategy):
     assert abs(float(replicas.unreplicate(losses["loss"])) - float(info["loss"])) < 1e-6
 
 
-BAD_BATCHES = {
-    "uneven": (np.zeros([7, 2]), "2 replicas share evenly; got 7; pad it with 1 row"),
-    "empty": (np.zeros([0, 2]), "rows for every replica; got 0"),
-    "scalar": ({"x": np.zeros([2]), "y": 1.0}, "rank of at least 1; got shape []"),
-    "differing": ((np.zeros([4]), np.zeros([2])), "one number of rows; got [2, 4]"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_BATCHES)
-def test_batches_that_do_not_split(strategy, case):
-    batch, message = BAD_BATCHES[case]
-    with pytest.raises(ValueError, match=re.escape(message)):
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (np.zeros([7, 2]), "2 replicas share evenly; got 7; pad it with 1 row"),
+        (np.zeros([0, 2]), "rows for every replica; got 0"),
+        ({"x": np.zeros([2]), "y": 1.0}, "rank of at least 1; got shape []"),
+        ((np.zeros([4]), np.zeros([2])), "one number of rows; got [2, 4]"),
+    ],
+    ids=["uneven", "empty", "scalar", "differing"],
+)
+def test_batches_that_do_not_split(strategy, batch, message):
+    with pytest.raises(ValueError, match="batch` expected .*" + re.escape(message)):
         replicas.shard_batch(batch, strategy)
 
 
-def test_uneven_batches_are_found_while_tracing(strategy):
-    with pytest.raises(ValueError, match="got 3; pad it with 1 row"):
-        tf.function(lambda x: replicas.shard_batch(x, strategy))(tf.zeros([3]))
-
-
 @pytest.mark.parametrize("function", [replicas.replicate, replicas.shard_batch])
-def test_what_is_distributed_already_is_refused(strategy, function):
+def test_bad_leaves_strategies_and_places(strategy, function):
     shares = replicas.shard_batch(np.zeros([4]), strategy)
     with pytest.raises(TypeError, match="got a per-replica value"):
         function({"x": shares}, strategy)
-
-
-@pytest.mark.parametrize("function", [replicas.replicate, replicas.shard_batch])
-def test_bad_strategies_and_places(strategy, function):
     with pytest.raises(TypeError, match="`strategy` expected a tf.distribute.Strategy"):
         function(np.zeros([2]), "mirrored")
     with pytest.raises(ValueError, match="expected outside `strategy.run`"):
         tf.function(lambda: strategy.run(lambda: function(tf.zeros([2]))))()
 
 
-def test_sparse_rows_are_refused(strategy):
+def test_what_else_is_refused(strategy):
+    with pytest.raises(ValueError, match="got 3; pad it with 1 row"):  # while tracing
+        tf.function(lambda x: replicas.shard_batch(x, strategy))(tf.zeros([3]))
     with pytest.raises(TypeError, match="dense arrays; got RaggedTensor"):
         replicas.shard_batch(tf.ragged.constant([[1], [2, 3]]), strategy)
-
-
-def test_mean_needs_a_replica(strategy):
-    with (
-        strategy.scope(),
-        pytest.raises(ValueError, match="expected inside `strategy.run`"),
-    ):
+    in_scope = pytest.raises(ValueError, match="expected inside `strategy.run`")
+    with strategy.scope(), in_scope:
         replicas.mean(tf.constant(1.0))

@@ -11,7 +11,6 @@ the loop around them in `tfrl.training`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tfrl.distribute.lone_process import LoneProcess
 from tfrl.distribute.per_process import PerProcessContext
 from tfrl.distribute.ports import get_unused_port
 from tfrl.distribute.processes import Coordinator, Process
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Coordinator",
-    "LoneProcess",
     "PerProcessContext",
     "Process",
     "data_distributed",

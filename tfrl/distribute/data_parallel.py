@@ -95,11 +95,8 @@ def data_distributed_when(
         >>> int(Sum().of(tf.constant(1), tf.constant(2)))
         3
     """
-    if not (cond is None or callable(cond)):
-        raise TypeError(
-            f"`data_distributed_when`: `cond` expected a function; got {cond!r}; "
-            "decorate with @data_distributed where there is no condition"
-        )
+    where = "data_distributed_when"
+    checks.check_type(where, "cond", cond, (Callable, type(None)), "a function")
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
@@ -145,11 +142,7 @@ def make_ddp_performer(
         6.0
     """
     del find_unused_parameters
-    if not callable(method):
-        raise TypeError(
-            f"`make_ddp_performer`: `method` expected a function; got {method!r}; "
-            "pass the method itself, not its name"
-        )
+    checks.check_type("make_ddp_performer", "method", method, Callable, "a function")
     checks.check_whole_number("make_ddp_performer", "ddp_rank", ddp_rank, low=0)
 
     def perform(*args: Any, **kwargs: Any) -> Any:
@@ -189,14 +182,10 @@ def _averaging(function: Method, arguments: Any) -> Any:
         tensors = [leaf for leaf in outputs if isinstance(leaf, tf.Tensor)]
 
         def gradient(*upstream: Any, variables: Any = ()) -> tuple[list, list]:
-            of_inputs, of_variables = tape.gradient(
-                tensors, [list(inputs), list(variables)], upstream
-            )
-            of_variables = [
-                None if one is None else tf.convert_to_tensor(one)
-                for one in of_variables
-            ]
-            return of_inputs, replicas.mean(of_variables)
+            sources = [list(inputs), list(variables)]
+            of_inputs, found = tape.gradient(tensors, sources, upstream)
+            dense = [None if x is None else tf.convert_to_tensor(x) for x in found]
+            return of_inputs, replicas.mean(dense)
 
         return tuple(tensors), gradient
 
@@ -215,8 +204,7 @@ def _is_tensor(leaf: Any) -> bool:
         return True
     raise TypeError(
         "`data_distributed`: the method expected to return nests of tensors; got "
-        f"{leaf!r:.80}, through which gradients would not be averaged; return its "
-        "tensors"
+        f"{leaf!r:.80}, through which gradients would not be averaged"
     )
 
 

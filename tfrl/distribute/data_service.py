@@ -78,7 +78,7 @@ def serve_data(
         if port:
             raise ValueError(
                 "`serve_data`: `port` expected 0 where a `dispatcher` is joined, as no "
-                f"other is started; got {port}; leave one of them out"
+                f"other is started; got {port}"
             )
         _check_answers(dispatcher)
     with contextlib.ExitStack() as servers:
@@ -111,7 +111,7 @@ def _check_host(host: str) -> None:
     except (OSError, UnicodeError, TypeError) as error:
         raise ValueError(
             "`serve_data`: `host` expected a name or address of this host; got "
-            f"{host!r} ({error}); `socket.gethostname()` has one"
+            f"{host!r} ({error})"
         ) from error
 
 
@@ -121,14 +121,13 @@ def _check_answers(dispatcher: str) -> None:
     if not (host and port.isdecimal() and 0 < int(port) < 65536) or "/" in host:
         raise ValueError(
             "`serve_data`: `dispatcher` expected an address such as "
-            f"'grpc://10.0.0.1:5050'; got {dispatcher!r}; pass what the block on the "
-            "host of the dispatcher gave"
+            f"'grpc://10.0.0.1:5050'; got {dispatcher!r}"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
     except OSError as error:
         raise ConnectionError(
             f"`serve_data`: `dispatcher` expected to answer; got {dispatcher!r}, where "
-            f"nobody does within {_ANSWER_SECONDS:.0f} s ({error}); start it first, "
-            "with a `host` that this one can reach"
+            f"nobody does within {_ANSWER_SECONDS:.0f} s ({error}); give it a `host` "
+            "that this one can reach"
         ) from error

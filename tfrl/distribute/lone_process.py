@@ -77,7 +77,7 @@ class LoneProcess:
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise TypeError(
                 f"`LoneProcess`: `function` and `args` of {name} expected to be "
-                f"picklable; got: {error}; make what cannot be sent inside the function"
+                f"picklable; got: {error}"
             ) from error
         self.name = name
         self._here, there = multiprocessing.Pipe()

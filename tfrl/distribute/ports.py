@@ -39,12 +39,12 @@ def get_unused_port(start: int, end: int = 65536, n: int = 1) -> Iterator:
         ...     len({one, *three})
         4
     """
+    where, check = "get_unused_port", arguments.check_whole_number
     locks = "processes keep each other off a port by file locks"
-    _posix.check_posix("get_unused_port", locks, "choose a port there")
-    check = arguments.check_whole_number
-    start = check("get_unused_port", "start", start, 1, 65535)
-    end = check("get_unused_port", "end", end, start + 1, 65536)
-    n = check("get_unused_port", "n", n, 1, end - start)
+    _posix.check_posix(where, locks, "choose a port there")
+    start = check(where, "start", start, 1, 65535)
+    end = check(where, "end", end, start + 1, 65536)
+    n = check(where, "n", n, 1, end - start)
     with contextlib.ExitStack() as held:
         folder = _lock_folder()
         # One at a time looks: two would take the ports that the other tries for taken.

@@ -5,23 +5,26 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import connection, context, process, resource_tracker
 from types import MappingProxyType, TracebackType
 from typing import Any
 
 from tfrl._internal import arguments
-from tfrl.distribute import _posix, _reports
+from tfrl.distribute import _posix
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _LOOK_AGAIN_SECONDS = 0.05
 # For processes to end once this one is interrupted or exits without `join`.
 _LAST_GRACE_SECONDS = 5.0
+_MOST_BYTES, _MOST_CHARACTERS = 2**16, 2**13  # of a report, of its traceback
 _spawn = multiprocessing.get_context("spawn")
 _at_work: set["Coordinator"] = set()
 
@@ -52,7 +55,7 @@ class Coordinator:
 
     def __init__(self) -> None:
         self._stop = _spawn.RawValue("b")
-        self._report = _reports.Report()
+        self._report = _Report()
         self._start_alone()
 
     def _start_alone(self) -> None:
@@ -196,7 +199,8 @@ class Coordinator:
         """Returns the processes that run; of another process, none."""
         if self._pid != os.getpid():
             return []
-        return [one for one in self._processes if _is_running(one)]
+        running = (one for one in self._processes if _exit_code(one) is None)
+        return [one for one in running if one.pid is not None]
 
     def _notice_the_dead(self) -> None:
         if self._pid != os.getpid() or self._stop.value:
@@ -204,7 +208,15 @@ class Coordinator:
         for one in self._processes:
             code = _exit_code(one)
             if code:
-                self._report.offer(_reports.death(one.name, one.pid, code))
+                how = f"exited with code {code}"
+                if code < 0:
+                    how = f"was killed by {signal.Signals(-code).name}"
+                death = RuntimeError(
+                    "`Coordinator`: processes expected to run until a stop is "
+                    f"requested; got {one.name} (process {one.pid}), which {how}; look "
+                    "at what it printed"
+                )
+                self._report.offer(death)
                 self._stop.value = 1
 
     def _forget_the_ended(self) -> None:
@@ -272,15 +284,9 @@ class Process(context.SpawnProcess):
     ) -> None:
         super().__init__()
         _posix.check_posix("Process")
-        if not isinstance(coord, Coordinator):
-            raise TypeError(
-                f"`Process`: `coord` expected a Coordinator; got {coord!r}; make one"
-            )
-        if not (target is None or callable(target)):
-            raise TypeError(
-                f"`Process`: `target` expected a function; got {target!r}; pass the "
-                "function itself and its arguments in `args`"
-            )
+        check = arguments.check_type
+        check("Process", "coord", coord, Coordinator, "a Coordinator")
+        check("Process", "target", target, (Callable, type(None)), "a function")
         self._coord = coord
         self._function, self._arguments = target, (tuple(args), dict(kwargs))
         self._starter, self._started_by_main_thread = 0, False
@@ -353,15 +359,79 @@ class Process(context.SpawnProcess):
             self._function(*args, **kwargs)
 
 
+class _Report:
+    """Shared memory for one exception; the copies in spawned processes share it.
+
+    Nobody waits for a lock, so none is lost with a process that is killed.
+    """
+
+    def __init__(self) -> None:
+        self._size = _spawn.RawValue("q")
+        self._bytes = _spawn.RawArray("c", _MOST_BYTES)
+        # One byte in a pipe: whoever reads it may write.
+        self._token, self._token_writer = _spawn.Pipe(duplex=False)
+        os.set_blocking(self._token.fileno(), False)
+        os.write(self._token_writer.fileno(), b"1")
+        self._exception: BaseException | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_exception": None}
+
+    def offer(self, exception: BaseException) -> None:
+        """Reports an exception, unless another one was reported before."""
+        if self._take_token():
+            self._exception = exception
+            data = _packed(exception)
+            self._bytes[: len(data)] = data
+            self._size.value = len(data)
+
+    def read(self) -> BaseException | None:
+        """Returns the exception reported, if any; that of another process as a copy."""
+        if self._exception is None and self._size.value:
+            self._exception = _unpacked(self._bytes[: self._size.value])
+        return self._exception
+
+    def clear(self) -> None:
+        """Forgets the exception."""
+        self._take_token()
+        self._exception, self._size.value = None, 0
+        os.write(self._token_writer.fileno(), b"1")
+
+    def _take_token(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            return bool(os.read(self._token.fileno(), 1))
+        return False
+
+
+def _packed(exception: BaseException) -> bytes:
+    text = "".join(traceback.format_exception(exception))
+    who = f"{multiprocessing.current_process().name} (process {os.getpid()})"
+    note = f"Raised in {who}:\n{text[-_MOST_CHARACTERS:]}"
+    # Whatever is in an exception, a report of it has to arrive.
+    with contextlib.suppress(Exception):
+        data = pickle.dumps((pickle.dumps(exception), note))
+        if len(data) <= _MOST_BYTES:
+            return data
+    return pickle.dumps((b"", note))
+
+
+def _unpacked(data: bytes) -> BaseException:
+    pickled, note = pickle.loads(data)
+    with contextlib.suppress(Exception):
+        exception = pickle.loads(pickled)
+        exception.add_note(note)
+        return exception
+    return RuntimeError(
+        "`Coordinator`: processes expected to run until a stop is requested; got an "
+        f"exception of which only the text could be sent:\n{note}"
+    )
+
+
 def _exit_code(one: process.BaseProcess) -> int | None:
     try:
         return one.exitcode
     except ValueError:  # closed, as only those can be that have ended
         return 0
-
-
-def _is_running(one: process.BaseProcess) -> bool:
-    return _exit_code(one) is None and one.pid is not None
 
 
 def _ignore(*_: object) -> None:
@@ -391,5 +461,5 @@ def _exception_of(ex: Any) -> BaseException | None:
         return ex[1].with_traceback(ex[2])
     raise TypeError(
         "`Coordinator.request_stop`: `ex` expected an exception, or sys.exc_info() "
-        f"inside `except`; got {ex!r}; pass the exception itself"
+        f"inside `except`; got {ex!r}"
     )

@@ -126,7 +126,7 @@ def shard_batch(batch: Any, strategy: tf.distribute.Strategy | None = None) -> A
         leaf if leaf is None or isinstance(leaf, np.ndarray) else _dense(leaf)
         for leaf in _plain_leaves("shard_batch", "batch", batch)
     ]
-    _check_rows(leaves, n_replicas)
+    _check_rows([leaf for leaf in leaves if leaf is not None], n_replicas)
 
     def shares(leaf: Any) -> Any:
         if leaf is None or n_replicas == 1:
@@ -208,27 +208,24 @@ def _averaged(leaf: Any) -> tf.Tensor:
 def _checked_strategy(where: str, strategy: Any) -> tf.distribute.Strategy:
     if strategy is None:
         strategy = tf.distribute.get_strategy()
-    elif not isinstance(strategy, tf.distribute.Strategy):
-        raise TypeError(
-            f"`{where}`: `strategy` expected a tf.distribute.Strategy; got "
-            f"{strategy!r:.80}; make one with `tfrl.distribute.strategy`"
-        )
+    kind = tf.distribute.Strategy
+    checks.check_type(where, "strategy", strategy, kind, "a tf.distribute.Strategy")
     if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
         raise ValueError(
             f"`{where}`: `strategy` expected outside `strategy.run`; got a call by a "
-            "replica, which sees its own values only; call it before `strategy.run`"
+            "replica, which sees its own values only"
         )
     return strategy
 
 
 def _plain_leaves(where: str, name: str, tree: Any) -> list[Any]:
     leaves = tf.nest.flatten(tree)
-    for leaf in leaves:
-        if isinstance(leaf, tf.types.experimental.distributed.PerReplica):
-            raise TypeError(
-                f"`{where}`: `{name}` expected values of no replica; got a per-replica "
-                "value; it is distributed already, or take `unreplicate` first"
-            )
+    distributed = tf.types.experimental.distributed.PerReplica
+    if any(isinstance(leaf, distributed) for leaf in leaves):
+        raise TypeError(
+            f"`{where}`: `{name}` expected values of no replica; got a per-replica "
+            "value; it is distributed already, or take `unreplicate` first"
+        )
     return leaves
 
 
@@ -243,32 +240,26 @@ def _dense(leaf: Any) -> tf.Tensor:
 
 def _check_rows(leaves: list[Any], n_replicas: int) -> None:
     for leaf in leaves:
-        if leaf is not None:
-            checks.check_rank("shard_batch", "batch", leaf, at_least=1)
-    shapes = [leaf.shape for leaf in leaves if leaf is not None]
-    known = {
-        shape[0]
-        for shape in shapes
-        if not (isinstance(shape, tf.TensorShape) and shape.rank is None)
-    } - {None}
+        checks.check_rank("shard_batch", "batch", leaf, at_least=1)
+    shapes = [tf.TensorShape(leaf.shape) for leaf in leaves]
+    known = {shape[0] for shape in shapes if shape.rank} - {None}
     if len(known) > 1:
         raise ValueError(
             "`shard_batch`: `batch` expected leaves with one number of rows; got "
-            f"{sorted(known)}; the first axis of each leaf is the batch"
+            f"{sorted(known)}"
         )
     for rows in known:
         over = rows % n_replicas
         if rows == 0:
             raise ValueError(
-                "`shard_batch`: `batch` expected rows for every replica; got 0; leave "
-                "the update out"
+                "`shard_batch`: `batch` expected rows for every replica; got 0"
             )
         if over:
-            pad = n_replicas - over
             raise ValueError(
                 f"`shard_batch`: `batch` expected rows that {n_replicas} replicas "
-                f"share evenly; got {rows}; pad it with {pad} row(s) of weight 0 and "
-                f"divide by the sum of the weights, or leave out the last {over}"
+                f"share evenly; got {rows}; pad it with {n_replicas - over} row(s) of "
+                "weight 0 and divide by the sum of the weights, or leave out the last "
+                f"{over}"
             )
 
 

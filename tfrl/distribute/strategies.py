@@ -4,11 +4,11 @@ What comes back is TensorFlow's own object: `with strategy.scope(): ...`.
 """
 
 import logging
-from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfrl.distribute import _tf_config, _tpu_resolver
+from tfrl._internal import arguments
+from tfrl.distribute import per_process, tpu
 
 _LOG = logging.getLogger(__name__)
 _EXPECTED = (
@@ -58,16 +58,11 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
         'multi_worker', 'mirrored', 'gpu', 'cpu' or 'rehearsal:N' with N >= 1; got
         'rehearsal:0'; check the spelling
     """
-    if not isinstance(name, str):
-        raise TypeError(
-            f"`strategy`: `name` expected one of {_EXPECTED}; got {name!r}; a strategy "
-            "that exists is entered by its own `scope()`"
-        )
+    arguments.check_type("strategy", "name", name, str, f"one of {_EXPECTED}")
     if tf.distribute.has_strategy():
         raise ValueError(
             "`strategy`: `name` expected outside of other strategies; got "
-            f"{name!r} under {type(tf.distribute.get_strategy()).__name__}; the two do "
-            "not mix; leave its scope first"
+            f"{name!r} under {type(tf.distribute.get_strategy()).__name__}"
         )
     kind, colon, argument = name.partition(":")
     why = "asked for"
@@ -76,9 +71,10 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
     if kind == "rehearsal":
         chosen = _rehearsal(name, argument)
     elif kind == "tpu" and bool(colon) == bool(argument):
-        chosen = _tpu(argument)
-    elif kind in _WITHOUT_ARGUMENT and not colon:
-        chosen = _WITHOUT_ARGUMENT[kind](kind)
+        resolver, _ = tpu.connect("strategy", argument)
+        chosen = tf.distribute.TPUStrategy(resolver)
+    elif kind in ("cpu", "gpu", "mirrored", "multi_worker") and not colon:
+        chosen = _multi_worker() if kind == "multi_worker" else _of_this_host(kind)
     else:
         raise _unknown(name)
     n_replicas = chosen.num_replicas_in_sync
@@ -88,10 +84,10 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
 
 
 def _found() -> tuple[str, str]:
-    sign = _tpu_resolver.evidence()
+    sign = tpu.evidence()
     if sign:
         return "tpu", f"{sign}, so there is a TPU"
-    cluster = _tf_config.read_tf_config("strategy")
+    cluster = per_process.read_tf_config("strategy")
     if cluster is not None and cluster.rank >= 0 and len(cluster.workers) > 1:
         place = f"worker {cluster.rank} of {len(cluster.workers)}"
         return "multi_worker", f"TF_CONFIG makes this {place}, and there is no TPU"
@@ -103,44 +99,31 @@ def _found() -> tuple[str, str]:
     return "cpu", "there is no TPU, no other worker and no GPU"
 
 
-def _tpu(worker: str) -> tf.distribute.Strategy:
-    resolver, _ = _tpu_resolver.connect("strategy", worker, None)
-    return tf.distribute.TPUStrategy(resolver)
-
-
-def _one_device(kind: str) -> tf.distribute.Strategy:
-    if kind == "gpu":
-        _check_gpu(kind)
-    return tf.distribute.OneDeviceStrategy(f"/{kind}:0")
-
-
-def _mirrored(kind: str) -> tf.distribute.Strategy:
-    _check_gpu(kind)
-    return tf.distribute.MirroredStrategy()
-
-
-def _check_gpu(kind: str) -> None:
-    if not tf.config.get_visible_devices("GPU"):
+def _of_this_host(kind: str) -> tf.distribute.Strategy:
+    if kind != "cpu" and not tf.config.get_visible_devices("GPU"):
         raise ValueError(
             f"`strategy`: `name` expected devices that are there; got {kind!r}, and "
             "TensorFlow sees no GPU; use 'cpu', or 'rehearsal:N' for N replicas"
         )
+    if kind == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    return tf.distribute.OneDeviceStrategy(f"/{kind}:0")
 
 
-def _multi_worker(kind: str) -> tf.distribute.Strategy:
-    cluster = _tf_config.read_tf_config("strategy")
+def _multi_worker() -> tf.distribute.Strategy:
+    cluster = per_process.read_tf_config("strategy")
     if cluster is None or cluster.rank < 0:
         found = "says that this process does not train" if cluster else "is not set"
         raise ValueError(
-            f"`strategy`: `name` expected one of several workers; got {kind!r}, and "
-            f"TF_CONFIG {found}; set it on each host, such as "
+            "`strategy`: `name` expected one of several workers; got 'multi_worker', "
+            f"and TF_CONFIG {found}; set it on each host, such as "
             '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
             '"task": {"type": "worker", "index": 0}}'
         )
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
-        raise _too_late(kind, str(error)) from error
+        raise _too_late("multi_worker", str(error)) from error
 
 
 def _rehearsal(name: str, argument: str) -> tf.distribute.Strategy:
@@ -176,11 +159,3 @@ def _unknown(name: str) -> ValueError:
         f"`strategy`: `name` expected {_EXPECTED} with N >= 1; got {name!r}; check the "
         "spelling"
     )
-
-
-_WITHOUT_ARGUMENT: dict[str, Callable[[str], tf.distribute.Strategy]] = {
-    "cpu": _one_device,
-    "gpu": _one_device,
-    "mirrored": _mirrored,
-    "multi_worker": _multi_worker,
-}
