@@ -4,31 +4,32 @@ import tensorflow as tf
 from conformance.battery import EVERYWHERE, Row, between
 from conformance.inputs import normal
 
-from tfrl import stats
-from tfrl.stats import _batch_moments
+from tfrl.stats.moment_streams import (
+    Moments,
+    advance_moment_stream,
+    start_moment_stream,
+)
 
 # Squares of what is within are far within float64, and float32 is left in time.
 MEAN, VARIANCE = [0.3, 1e3, -7.1], [0.5, 2.3, 1e-3]
 
 
 def standardized(values, **options):
-    start = stats.start_moment_stream([[3]], "adaptive", 1.0)
-    known = _batch_moments.Moments(
-        tf.constant(MEAN, tf.float64), tf.constant(VARIANCE, tf.float64)
-    )
+    start = start_moment_stream([[3]], "adaptive", 1.0)
+    known = Moments(tf.constant(MEAN, tf.float64), tf.constant(VARIANCE, tf.float64))
     stream = start._replace(count=tf.constant(1, tf.int64), moments=[known])
     return stream.normalize([values], **options)[0]
 
 
 def stream_row(rule, setting):
     def after_two_batches(values):
-        stream = stats.start_moment_stream([[3]], rule, setting)
+        stream = start_moment_stream([[3]], rule, setting)
         for batch in (values, 2 * values):
-            stream = stats.advance_moment_stream(stream, [batch], rule, setting)
+            stream = advance_moment_stream(stream, [batch], rule, setting)
         return stream
 
     return Row(
-        name=f"stats.advance_moment_stream: {rule}",
+        name=f"stats.Normalizer: {rule}",
         call=after_two_batches,
         make=normal(values=["B", 3]),
         stopped=("values",),
@@ -41,7 +42,7 @@ def stream_row(rule, setting):
 
 ROWS = (
     Row(
-        name="stats.MomentStream: normalize",
+        name="stats.Normalizer: clipped",
         call=standardized,
         make=normal(values=["B", 3]),
         options={"variance_epsilon": 1e-3, "clip_value": 1.3},
@@ -52,7 +53,7 @@ ROWS = (
         rounding=16,
     ),
     Row(
-        name="stats.MomentStream: normalize, not clipped",
+        name="stats.Normalizer: not clipped",
         call=standardized,
         make=normal(values=["B", 3]),
         options={"zero_mean": False},

@@ -53,12 +53,10 @@ WITHOUT_ROW = {
             *(f"stats.Scalar{kind}Averager" for kind in _KINDS),
             *(f"stats.{kind}Normalizer" for kind in _KINDS),
             *(f"stats.Scalar{kind}Normalizer" for kind in _KINDS),
-            "stats.Normalizer",
             "stats.ReturnScale",
             "stats.RunningMoments",
         ),
         "keeps state: tests/stats follows it from batch to batch",
     ),
     "stats.average_outer_dims": "a mean: tests/stats has every dtype",
-    "stats.start_moment_stream": "zeros, which advance_moment_stream takes",
 }

@@ -21,7 +21,7 @@ DEFAULT = (
     # Means and variances.
     "ops.explained_variance",
     "ops.weighted_reduce_mean",
-    "stats.advance_moment_stream-adaptive",
+    "stats.Normalizer-adaptive",
     # Bounds, inverses, gradients of their own.
     "ops.Sqrt1pTransform-inverse",
     "ops.clip_by_global_norm",

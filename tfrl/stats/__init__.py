@@ -14,11 +14,6 @@ from tfrl.stats.averagers import (
     WindowAverager,
     average_outer_dims,
 )
-from tfrl.stats.moment_streams import (
-    MomentStream,
-    advance_moment_stream,
-    start_moment_stream,
-)
 from tfrl.stats.moments import ReturnScale, RunningMoments
 from tfrl.stats.normalizers import (
     AdaptiveNormalizer,
@@ -35,7 +30,6 @@ __all__ = [
     "AdaptiveNormalizer",
     "EMAverager",
     "EMNormalizer",
-    "MomentStream",
     "Normalizer",
     "ReturnScale",
     "RunningMoments",
@@ -47,7 +41,5 @@ __all__ = [
     "ScalarWindowNormalizer",
     "WindowAverager",
     "WindowNormalizer",
-    "advance_moment_stream",
     "average_outer_dims",
-    "start_moment_stream",
 ]

@@ -1,6 +1,10 @@
-"""Means and variances of a stream of batches, by how much older ones count.
+"""Means and variances: of a batch, and of a stream of batches.
 
-A stream is a record that functions take and return; the normalizers of this room keep
+Nothing here subtracts two large squares: values are centred first, so that a mean of
+1e6 leaves a variance of 1 intact even in float32. Moments are float64; they have the
+size of one value, not of a batch.
+
+A stream is a record that functions take and return. The normalizers of this room keep
 one in variables, `tfrl.layers.RunningNormalization` in the weights of a Keras layer.
 """
 
@@ -12,7 +16,6 @@ import tensorflow as tf
 
 from tfrl._internal import checks, operands
 from tfrl.core import compile
-from tfrl.stats import _batch_moments
 
 Rule: TypeAlias = Literal["exponential", "adaptive", "window"]
 
@@ -21,6 +24,229 @@ _SETTINGS = {
     "adaptive": "speed",
     "window": "window_size",
 }
+
+
+class Moments(NamedTuple):
+    """Mean and variance of a set of values, element by element.
+
+    Attributes:
+        mean: `shape` float64.
+        variance: `shape` float64, divided by the weight, not by the weight - 1; the
+            empty nest `()` where only the mean is wanted.
+    """
+
+    mean: tf.Tensor
+    variance: Any
+
+
+@compile.compiled(static=("event_rank", "with_variance"))
+def batch_moments(
+    values: tf.Tensor,
+    event_rank: int = 0,
+    weights: tf.Tensor | None = None,
+    with_variance: bool = True,
+) -> tuple[tf.Tensor, Moments]:
+    """Moments of a batch over its leading axes.
+
+        mean     = sum(w * x) / sum(w)
+        variance = sum(w * (x - mean)^2) / sum(w)
+
+    The sums run over differences from one row of the batch, in float32 (float64 for
+    float64 values, for a batch that is known to be small, and where the squares exceed
+    float32); variance + mean^2 is never formed. Shifting by a row costs at most a
+    relative error of the number of rows times that of a sum.
+
+    Args:
+        values: `[..., *shape]`, floating, of known rank.
+        event_rank: number of trailing axes, those of `shape`, that are kept.
+        weights: `[...]`, not negative, how often each value counts; 1 by default. A
+            value of weight 0 is not looked at, be it NaN.
+        with_variance: whether the variance is wanted.
+
+    Returns:
+        The sum of the weights, `[]` float64, and the moments; zeros where that sum
+        is 0.
+
+    References:
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
+        eq. 1.5 and section 3, "shifted data".
+    """
+    shape = tf.shape(values)[values.shape.rank - event_rank :]
+    rows = tf.cast(values, _wide(values))
+    rows = tf.reshape(rows, tf.concat([[-1], shape], 0))
+    count = tf.cast(tf.shape(rows)[0], tf.float64)
+    # A sum of at most one row: there is none in an empty batch.
+    shift = tf.reduce_sum(rows[:1], 0)
+    if weights is not None:
+        weights = tf.reshape(tf.cast(weights, rows.dtype), [-1] + [1] * event_rank)
+        count = tf.cast(tf.reduce_sum(weights), tf.float64)
+        shift = _average(rows, weights, count)  # the first row may not count
+    # Not by NaN or the like: no row must spoil the others. By how much rows are shifted
+    # matters to no derivative of what is made of them.
+    usable = tf.abs(shift) <= min(1e150, float(shift.dtype.max))
+    shift = tf.stop_gradient(tf.where(usable, shift, tf.zeros_like(shift)))
+    rows -= shift
+    offset = tf.cast(_average(rows, weights, count), tf.float64)
+    mean = tf.cast(shift, tf.float64) + offset
+    if not with_variance:
+        return count, Moments(mean, ())
+    squares = tf.cast(_average(tf.square(rows), weights, count), tf.float64)
+    if rows.dtype != tf.float64:
+        squares = tf.cond(
+            tf.math.is_finite(tf.reduce_sum(squares)),
+            lambda: squares,
+            lambda: _average(tf.square(tf.cast(rows, tf.float64)), weights, count),
+        )
+    return count, Moments(mean, tf.maximum(squares - offset**2, 0))
+
+
+def merge_moments(old: Moments, new: Moments, share: Any) -> Moments:
+    """Moments of two sets of values put together.
+
+        delta     = new.mean - old.mean
+        mean'     = old.mean + share * delta
+        variance' = old.variance
+            + share * (new.variance - old.variance + (1 - share) * delta^2)
+
+    Args:
+        old: moments of the one set.
+        new: moments of the other, of the same shape.
+        share: `[]`, weight of `new` among both, in [0, 1].
+
+    Returns:
+        The moments of both; without a variance where `old` has none.
+
+    References:
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
+        eq. 2.1.
+    """
+    delta = new.mean - old.mean
+    step = share * delta
+    mean = old.mean + step
+    if isinstance(old.variance, tuple):
+        return Moments(mean, ())
+    gap = new.variance - old.variance + delta * (delta - step)
+    return Moments(mean, old.variance + share * gap)
+
+
+def _pooled(parts: Moments, weights: tf.Tensor) -> Moments:
+    """Moments of any number of sets of values put together.
+
+        mean     = sum(w[k] * means[k]) / sum(w)
+        variance = sum(w[k] * (variances[k] + (means[k] - mean)^2)) / sum(w)
+
+    Args:
+        parts: moments of each set, `[K, *shape]`.
+        weights: `[K]` float64, not negative; a set of weight 0 must be finite, too.
+
+    Returns:
+        The moments of all, `shape`; zeros where the weights add up to 0.
+    """
+    total = tf.reduce_sum(weights)
+    mean = tf.math.divide_no_nan(tf.tensordot(weights, parts.mean, 1), total)
+    if isinstance(parts.variance, tuple):
+        return Moments(mean, ())
+    sums = tf.tensordot(weights, parts.variance + (parts.mean - mean) ** 2, 1)
+    return Moments(mean, tf.math.divide_no_nan(sums, total))
+
+
+def _pooled_over_replicas(
+    batches: list[tuple[tf.Tensor, Moments]],
+) -> list[tuple[tf.Tensor, Moments]]:
+    """Turns moments of each replica's batch into those of the global batch.
+
+    The formula is that of `_pooled`, over replicas. Outside `strategy.run`, or
+    with one replica, nothing changes.
+
+    Args:
+        batches: what `batch_moments` returned, of one or more tensors.
+
+    Returns:
+        The same for the global batch, equal on all replicas.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return batches
+
+    def add(nest: list) -> list:
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, nest)
+
+    counts = [count for count, _ in batches]
+    totals, sums = add([counts, [count * own.mean for count, own in batches]])
+    means = list(map(tf.math.divide_no_nan, sums, totals))
+    variances: Any = [()] * len(means)
+    if not isinstance(batches[0][1].variance, tuple):
+        spreads = [
+            count * (own.variance + (own.mean - mean) ** 2)
+            for (count, own), mean in zip(batches, means, strict=True)
+        ]
+        variances = map(tf.math.divide_no_nan, add(spreads), totals)
+    return list(zip(totals, map(Moments, means, variances), strict=True))
+
+
+@compile.compiled(static=("zero_mean", "unit_std"))
+def standardize(
+    values: tf.Tensor,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+    epsilon: tf.Tensor,
+    clip_value: Any = None,
+    zero_mean: bool = True,
+    unit_std: bool = False,
+) -> tf.Tensor:
+    """Values less their mean, over their standard deviation.
+
+        y = (x - mean) / sqrt(variance + epsilon)
+        y = x / sqrt(variance + mean^2 + epsilon)     without `zero_mean`
+        y = (x - mean) / sqrt(1 + epsilon)            with `unit_std`
+
+    float32 values are centred by a float32 mean and its remainder, one after the
+    other: as exact as in float64.
+
+    Args:
+        values: `[..., *shape]`, floating.
+        mean: `shape`, float64.
+        variance: `shape`, float64.
+        epsilon: added to the variance; float64: 1e-10 is 0 in float16.
+        clip_value: bound on the absolute result; None for none.
+        zero_mean: whether to subtract the mean.
+        unit_std: whether to leave the spread as it is.
+
+    Returns:
+        `[..., *shape]`, dtype of `values`. Gradients flow to `values` alone.
+    """
+    mean, variance, wide = *map(tf.stop_gradient, (mean, variance)), _wide(values)
+    square = tf.ones_like(variance) if unit_std else variance
+    square = square if zero_mean else square + mean**2
+    # Of small tensors: XLA repeats all else for each row of the large one.
+    scale = tf.math.rsqrt(square + epsilon)
+    result = tf.cast(values, wide)
+    if zero_mean:
+        near = tf.cast(mean, wide)
+        rest = tf.cast((mean - tf.cast(near, tf.float64)) * scale, wide)
+        result = (result - near) * tf.cast(scale, wide) - rest
+    else:
+        result *= tf.cast(scale, wide)
+    result = tf.cast(result, values.dtype)
+    if clip_value is None:
+        return result
+    limit = tf.cast(clip_value, values.dtype)
+    return tf.clip_by_value(result, -limit, limit)
+
+
+def _wide(values: tf.Tensor) -> tf.DType:
+    """What to compute with: float64 costs nothing where there is little to compute."""
+    size = values.shape.num_elements()
+    small = size is not None and size <= 8192
+    return tf.float64 if small or values.dtype == tf.float64 else tf.float32
+
+
+def _average(rows: tf.Tensor, weights: tf.Tensor | None, count: tf.Tensor) -> tf.Tensor:
+    """Weighted mean over the first axis, 0 where nothing counts."""
+    if weights is not None:
+        rows = tf.math.multiply_no_nan(rows, tf.cast(weights, rows.dtype))
+    divisor = tf.where(count > 0, count, tf.ones_like(count))
+    return tf.reduce_sum(rows, 0) / tf.cast(divisor, rows.dtype)
 
 
 class MomentStream(NamedTuple):
@@ -42,10 +268,10 @@ class MomentStream(NamedTuple):
 
     count: tf.Tensor
     mass: tf.Tensor
-    moments: list[_batch_moments.Moments]
-    window: list[_batch_moments.Moments]
+    moments: list[Moments]
+    window: list[Moments]
 
-    def to_normalize(self) -> list[_batch_moments.Moments]:
+    def to_normalize(self) -> list[Moments]:
         """Returns the moments, of mean 0 and variance 1 where no batch was seen."""
         # Without a batch variances are 0.
         unseen = tf.cast(self.count < 1, tf.float64)
@@ -97,9 +323,7 @@ class MomentStream(NamedTuple):
         )
         found = self.moments if start_at_zero else self.to_normalize()
         return [
-            _batch_moments.standardize(
-                value, *known, epsilon, clip_value, zero_mean, unit_std
-            )
+            standardize(value, *known, epsilon, clip_value, zero_mean, unit_std)
             for value, known in zip(values, found, strict=True)
         ]
 
@@ -167,7 +391,7 @@ def advance_moment_stream(
         adaptive:    rate = speed / (max(floor(speed), 1) + count)
             mass'    = mass + rate * (1 - mass)
             moments' = merge_moments(moments, batch, rate / mass')
-        window:      moments' = pool_moments(the last window_size batches)
+        window:      moments' = pool(the last window_size batches)
 
     Dividing by the mass makes the first share 1, so that the moments are those of the
     batches alone, not of a start at 0. With `speed` s the batch t of T weighs about as
@@ -245,9 +469,9 @@ def _checked(where: str, stream: Any, values: Sequence[Any]) -> list[tf.Tensor]:
     return tensors
 
 
-def _zeros(shape: Sequence[int], with_variance: bool) -> _batch_moments.Moments:
+def _zeros(shape: Sequence[int], with_variance: bool) -> Moments:
     zeros = tf.zeros(shape, tf.float64)
-    return _batch_moments.Moments(zeros, zeros if with_variance else ())
+    return Moments(zeros, zeros if with_variance else ())
 
 
 def _advance(
@@ -257,56 +481,45 @@ def _advance(
     setting: tf.Tensor,
     rule: Rule,
 ) -> MomentStream:
-    batches = _batch_moments.pool_over_replicas(
-        [
-            _batch_moments.batch_moments(
-                value,
-                event_rank=kept.mean.shape.rank,
-                weights=weights,
-                with_variance=not isinstance(kept.variance, tuple),
-            )
-            for value, kept in zip(values, stream.moments, strict=True)
-        ]
-    )
-    counts, batch = zip(*batches, strict=True)
-    # NaN is not less than anything.
-    bounds = [
-        tf.reduce_all(tf.abs(part) <= bound)
-        for own in batch
-        for part, bound in zip(own, (1e150, 1e300), strict=True)
-        if not isinstance(part, tuple)
+    with_variance = not isinstance(stream.moments[0].variance, tuple)
+    batches = [
+        batch_moments(value, kept.mean.shape.rank, weights, with_variance)
+        for value, kept in zip(values, stream.moments, strict=True)
     ]
-    usable = tf.reduce_all(tf.stack([count > 0 for count in counts] + bounds))
-    rate = setting
-    if rule == "adaptive":
-        start = tf.maximum(tf.floor(setting), 1)
-        rate = setting / (start + tf.cast(stream.count, tf.float64))
-
-    def learned() -> MomentStream:
-        if rule == "window":
-            return _with_window(stream, batch)
-        return _with_rate(stream, batch, rate)
-
-    return tf.cond(usable, learned, lambda: stream)
+    counts, batch = zip(*_pooled_over_replicas(batches), strict=True)
+    # NaN is not less than anything.
+    usable = [count > 0 for count in counts]
+    for own in batch:
+        for part, bound in zip(tf.nest.flatten(own), (1e150, 1e300), strict=False):
+            usable.append(tf.reduce_all(tf.abs(part) <= bound))
+    learned = _with_window if rule == "window" else _with_rate
+    return tf.cond(
+        tf.reduce_all(tf.stack(usable)),
+        lambda: learned(stream, batch, setting, rule),
+        lambda: stream,
+    )
 
 
 _compiled_advance = compile.compiled(static=("rule",))(_advance)
 
 
 def _with_rate(
-    stream: MomentStream, batch: Sequence[_batch_moments.Moments], rate: tf.Tensor
+    stream: MomentStream, batch: Sequence[Moments], rate: tf.Tensor, rule: Rule
 ) -> MomentStream:
+    if rule == "adaptive":
+        start = tf.maximum(tf.floor(rate), 1)
+        rate = rate / (start + tf.cast(stream.count, tf.float64))
     mass = stream.mass + rate * (1 - stream.mass)
     share = tf.math.divide_no_nan(rate, mass)
     merged = [
-        _batch_moments.merge_moments(old, new, share)
+        merge_moments(old, new, share)
         for old, new in zip(stream.moments, batch, strict=True)
     ]
     return stream._replace(count=stream.count + 1, mass=mass, moments=merged)
 
 
 def _with_window(
-    stream: MomentStream, batch: Sequence[_batch_moments.Moments]
+    stream: MomentStream, batch: Sequence[Moments], *_: Any
 ) -> MomentStream:
     size = tf.shape(stream.window[0].mean, tf.int64)[0]
     slot, count = [[stream.count % size]], stream.count + 1
@@ -316,5 +529,5 @@ def _with_window(
         list(batch),
     )
     filled = tf.cast(tf.range(size) < count, tf.float64)
-    pooled = [_batch_moments.pool_moments(rows, filled) for rows in window]
+    pooled = [_pooled(rows, filled) for rows in window]
     return stream._replace(count=count, moments=pooled, window=window)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks, operands
 from tfrl.core import pytree
-from tfrl.stats import _batch_moments
+from tfrl.stats import moment_streams
 
 
 class RunningMoments(pytree.PyTreeNode):
@@ -86,11 +86,11 @@ class RunningMoments(pytree.PyTreeNode):
         usable = tf.cast(tf.reduce_all(tf.abs(values) <= 1e150, inner), tf.float64)
         if weights is not None:
             usable *= tf.cast(weights, tf.float64)
-        total, batch = _batch_moments.batch_moments(values, shape.rank, usable)
+        total, batch = moment_streams.batch_moments(values, shape.rank, usable)
         count = self.count + total
-        known = _batch_moments.Moments(self.mean, self.variance)
+        known = moment_streams.Moments(self.mean, self.variance)
         share = tf.math.divide_no_nan(total, count)
-        merged = _batch_moments.merge_moments(known, batch, share)
+        merged = moment_streams.merge_moments(known, batch, share)
         return self.replace(count=count, mean=merged.mean, variance=merged.variance)
 
     def normalize(
@@ -109,7 +109,7 @@ class RunningMoments(pytree.PyTreeNode):
         values = tf.convert_to_tensor(values)
         dtype = values.dtype if values.dtype.is_floating else tf.float32
         wide, epsilon = tf.cast(values, tf.float64), tf.constant(epsilon, tf.float64)
-        normalized = _batch_moments.standardize(
+        normalized = moment_streams.standardize(
             wide, self.mean, self.variance, epsilon, clip
         )
         return tf.cast(normalized, dtype)

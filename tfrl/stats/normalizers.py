@@ -13,10 +13,10 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.core import modes
 from tfrl.host import normalizer as host_normalizer
-from tfrl.stats import _running, moment_streams
+from tfrl.stats import averagers, moment_streams
 
 
-class Normalizer(_running.Running):
+class Normalizer(averagers.Running):
     """What all normalizers do; `EMNormalizer` and the others say how to weigh.
 
     With weights w[i] of all values x[i] seen, which add up to 1,

@@ -55,9 +55,7 @@ def perform(instance, step, graph):
     specs = tf.nest.map_structure(
         lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), step["args"]
     )
-    return tf.function(method).get_concrete_function(*specs)(
-        *tf.nest.flatten(step["args"])
-    )
+    return tf.function(method, specs)(*step["args"])
 
 
 @pytest.mark.parametrize(
@@ -80,10 +78,10 @@ def test_steps_equal_the_recording(case):
 @pytest.mark.parametrize(
     "name",
     [
-        "averager/AdaptiveAverager/003",
-        "normalizers/WindowNormalizer/003",
         "normalizers/AdaptiveNormalizer/003",
-        "normalizers/ScalarEMNormalizer/011",
+        pytest.param("averager/AdaptiveAverager/003", marks=pytest.mark.slow),
+        pytest.param("normalizers/WindowNormalizer/003", marks=pytest.mark.slow),
+        pytest.param("normalizers/ScalarEMNormalizer/011", marks=pytest.mark.slow),
     ],
 )
 def test_steps_in_a_graph_of_unknown_sizes_equal_the_recording(name):
