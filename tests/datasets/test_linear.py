@@ -79,6 +79,7 @@ def test_given_weight_and_examples():
 
 def test_batches_ahead_are_the_same():
     plain, ahead = (linear.load_test(num_workers=n, seed=1)[0] for n in (0, 2))
+    assert len(plain) == len(ahead)
     for mine, yours in zip(plain, ahead, strict=True):
         np.testing.assert_array_equal(mine[0], yours[0])
 

@@ -1,5 +1,7 @@
-"""Arrays as batches of `tf.data`, and downloads that failed."""
+"""What loaders share: their numbers, downloads that failed, batches of `tf.data`."""
 
+import os
+import pathlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,11 +23,21 @@ def check(
         checks.check_whole_number(where, "seed", seed, low=-(2**63), high=2**63 - 1)
 
 
+def existing(where: str, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path of a regular file or a folder; raises unless it is one."""
+    file = pathlib.Path(path)
+    if not (file.is_dir() or file.is_file()):
+        raise ValueError(
+            f"`{where}`: `path` expected a file or folder that exists; got "
+            f"{str(file)!r}"
+        )
+    return file
+
+
 def shuffled(arrays: Any, batch_size: int, seed: int | None) -> tf.data.Dataset:
     """Batches of rows in another order every epoch."""
     data = tf.data.Dataset.from_tensor_slices(arrays)
-    count = int(data.cardinality())
-    return data.shuffle(count, seed=seed).batch(batch_size)
+    return data.shuffle(int(data.cardinality()), seed=seed).batch(batch_size)
 
 
 def ahead(data: tf.data.Dataset, num_workers: int) -> tf.data.Dataset:

@@ -60,7 +60,7 @@ class TestDataSet:
         if self.weight.shape != shape:
             raise ValueError(
                 f"`{where}`: `weight` expected the shape {shape}; got "
-                f"{self.weight.shape.as_list()}; correct it"
+                f"{self.weight.shape.as_list()}"
             )
         self._features = tf.random.stateless_normal([size, input_dim], seeds[1])
         noise = tf.random.stateless_normal([size, output_dim], seeds[2])
@@ -73,7 +73,7 @@ class TestDataSet:
         if not -len(self) <= index < len(self):
             raise IndexError(
                 f"`TestDataSet`: `index` expected a number in [{-len(self)}, "
-                f"{len(self) - 1}]; got {index}; correct it"
+                f"{len(self) - 1}]; got {index}"
             )
         return self._features[index], self._targets[index]
 

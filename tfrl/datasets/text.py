@@ -28,23 +28,15 @@ _ALONE = re.compile(r"([.,()!?'])")
 
 
 class _Source(NamedTuple):
-    """Where a text is published, and what its archive must be."""
+    """The name of a published text, and the digest of its archive."""
 
     name: str
-    url: str
     md5: str
 
 
-_WIKITEXT2 = _Source(
-    "wikitext-2",
-    "https://wikitext.smerity.com/wikitext-2-v1.zip",
-    "542ccefacc6c27f945fb54453812b3cd",
-)
-_WIKITEXT103 = _Source(
-    "wikitext-103",
-    "https://wikitext.smerity.com/wikitext-103-v1.zip",
-    "9ddaacaf6af0710eda8c456decff7832",
-)
+_URL = "https://wikitext.smerity.com/"
+_WIKITEXT2 = _Source("wikitext-2", "542ccefacc6c27f945fb54453812b3cd")
+_WIKITEXT103 = _Source("wikitext-103", "9ddaacaf6af0710eda8c456decff7832")
 
 
 class Vocabulary:
@@ -185,12 +177,7 @@ def _load(
     _batches.check(where, train_bs, test_bs)
     if path is None:
         path = _batches.fetched(where, source.name, lambda: _downloaded(source))
-    file = pathlib.Path(path)
-    if not (file.is_dir() or file.is_file()):
-        raise ValueError(
-            f"`{where}`: `path` expected a file or folder that exists; got "
-            f"{str(file)!r}; correct it"
-        )
+    file = _batches.existing(where, path)
     vocabulary = Vocabulary(_words(where, source, file, "train"), max_size)
     columns = (train_bs, test_bs, test_bs)
     train, valid, test = (
@@ -201,12 +188,9 @@ def _load(
 
 
 def _downloaded(source: _Source) -> str:
-    return keras.utils.get_file(
-        pathlib.PurePosixPath(source.url).name,
-        source.url,
-        file_hash=source.md5,
-        hash_algorithm="md5",
-    )
+    file = f"{source.name}-v1.zip"
+    digest = {"file_hash": source.md5, "hash_algorithm": "md5"}
+    return keras.utils.get_file(file, _URL + file, **digest)
 
 
 def _words(where: str, source: _Source, path: pathlib.Path, part: str) -> Iterator[str]:
