@@ -98,7 +98,7 @@ class _Head:
 
     def _check_width(self, shape: _masks.Shape) -> None:
         """Raises unless parameters of this shape are as many as the head takes."""
-        if shape is not None and not _masks.fits(shape[-1:], [self.n_outputs]):
+        if shape is not None and not (shape and shape[-1] in (None, self.n_outputs)):
             raise ValueError(
                 f"`{type(self).__name__}`: `parameters` must have shape [..., "
                 f"{self.n_outputs}], `n_outputs` numbers a row; got {list(shape)}"
@@ -171,7 +171,7 @@ class NumpyCategorical(_Head):
         """Shape of one action."""
         return () if self.scalar else self.table or (len(self.n_choices),)
 
-    @property
+    @functools.cached_property
     def n_outputs(self) -> int:
         """How many numbers a row the parameters have: a logit for each option."""
         return sum(self.n_choices)

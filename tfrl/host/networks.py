@@ -58,14 +58,17 @@ class NumpyNetwork:
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Returns outputs `[B, n]` for observations `[B, *shape]`."""
-        # Not -1, which no rows leave open.
-        width = math.prod(observations.shape[1:])
-        values = observations.reshape(len(observations), width)
+        values = observations
+        if values.ndim != 2:
+            # Not -1, which no rows leave open.
+            values = values.reshape(len(values), math.prod(values.shape[1:]))
         if self.moments:
             mean, scale = self.moments
             values = (values - mean.ravel()) * scale.ravel()
             # As the network sees them: rounded to the dtype of the observations.
-            values = np.clip(values, -10.0, 10.0).astype(observations.dtype, copy=False)
+            # Two ufuncs take a third of the time of `np.clip` on a few rows.
+            values = np.minimum(np.maximum(values, -10.0), 10.0)
+            values = values.astype(observations.dtype, copy=False)
         values = values.astype(np.float32, copy=False)
         for kernel, bias, activation in zip(
             self.kernels, self.biases, self.activations, strict=True

@@ -96,7 +96,7 @@ def evaluate(
                 f"{outcome.rewards}"
             )
         ended = outcome.terminated | outcome.truncated
-        memory = _acting.remembered(acted.state, initial, ended)
+        memory = _acting.remembered(acted.state, initial, outcome)
         if not ended.any():
             continue
         for index in np.flatnonzero(ended):

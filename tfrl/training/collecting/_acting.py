@@ -9,23 +9,20 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 
-def remembered(state: Any, initial: Any, ended: np.ndarray) -> Any:
+def remembered(state: Any, initial: Any, outcome: Any) -> Any:
     """Returns what a policy remembers after a step: nothing of episodes that ended.
 
     Args:
         state: nest of `[N, ...]`, that the policy returned.
         initial: at the beginning of episodes, likewise.
-        ended: `[N]` bool.
+        outcome: of the step; `terminated` and `truncated` are read.
 
     Returns:
         Nest of `[N, ...]`.
-
-    Example:
-        >>> remembered(np.array([1, 2]), np.zeros(2, int), np.array([True, False]))
-        array([0, 2])
     """
     if type(state) is tuple and not state:
         return state
+    ended = outcome.terminated | outcome.truncated
 
     def leaf(first: Any, last: Any) -> np.ndarray:
         shape = (len(ended), *[1] * (np.ndim(last) - 1))

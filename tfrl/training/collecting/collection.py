@@ -13,9 +13,6 @@ from tfrl.host import stepping
 from tfrl.policies import policy as policies
 from tfrl.training.collecting import _acting
 
-_FLAGS = "terminated", "truncated", "valid"
-
-
 class Collector:
     """Steps a vector environment and records what happened, true to the last row.
 
@@ -138,33 +135,22 @@ class Collector:
         """
         policy = policies.as_policy("Collector.collect", "policy", policy)
         initial = policy.initial_state(self.envs.num_envs)
-        memory = initial if self._memory is None else self._memory
-        memory = tf.nest.pack_sequence_as(initial, tf.nest.flatten(memory))
-        rows, shape = _Rows(self.n_steps), (self.n_steps, self.envs.num_envs)
-        rewards, flags = (
-            np.empty(shape),
-            {name: np.empty(shape, bool) for name in _FLAGS},
-        )
+        known = [] if self._memory is None else tf.nest.flatten(self._memory)
+        memory = tf.nest.pack_sequence_as(initial, known) if known else initial
+        rows = _Rows(self.n_steps, self.observations)
         for t in range(self.n_steps):
             acted = policy.act(
                 self.observations, memory, seed=seed, temperature=temperature
             )
-            # Before the step, which may overwrite what an environment has shown.
-            rows.write(t, "observations", self.observations)
-            rows.write(t, "actions", acted.raw_actions)
             if not t:
                 _acting.check_actions("Collector.collect", acted.actions, self.envs)
+            # Before the step, which may overwrite what an environment has shown.
+            rows.write_choice(t, self.observations, acted.raw_actions)
             outcome = self._stepper.step(acted.actions)
-            rows.write(t, "next_observations", outcome.next_observations)
-            rewards[t] = outcome.rewards
-            for name, column in flags.items():
-                column[t] = getattr(outcome, name)
-            ended = outcome.terminated | outcome.truncated
-            memory = _acting.remembered(acted.state, initial, ended)
+            rows.write_outcome(t, outcome)
+            memory = _acting.remembered(acted.state, initial, outcome)
         self._memory = memory
-        trajectory = records.Trajectory(
-            rewards=rewards.astype(np.float32), **rows.nests(), **flags
-        )
+        trajectory = rows.trajectory()
         # Rewards last: they are often the consequence.
         for name in ("next_observations", "observations", "rewards"):
             leaves = tf.nest.flatten(getattr(trajectory, name))
@@ -173,7 +159,7 @@ class Collector:
         for name in ("next_observations", "observations"):
             nest = getattr(trajectory, name)
             gym_checks.check_choices("Collector.collect", name, space, nest)
-        self._count(rewards, trajectory)
+        self._count(rows.rewards, trajectory)
         return trajectory
 
     def _count(self, rewards: np.ndarray, trajectory: records.Trajectory) -> None:
@@ -193,22 +179,51 @@ class Collector:
 
 
 class _Rows:
-    """Nests of arrays `[T, ...]` by name, made for the first rows that come."""
+    """Preallocated arrays `[T, N, ...]` of one trajectory."""
 
-    def __init__(self, n_steps: int) -> None:
+    def __init__(self, n_steps: int, observations: Any) -> None:
         self._n_steps = n_steps
-        self._columns: dict[str, tuple[Any, list[np.ndarray]]] = {}
+        self._observations = self._empty(observations)
+        self._next = self._empty(observations)
+        shape = (n_steps, len(tf.nest.flatten(observations)[0]))
+        self.rewards = np.empty(shape)
+        self._terminated, self._truncated, self._valid = np.empty((3, *shape), bool)
 
-    def write(self, t: int, name: str, nest: Any) -> None:
-        # By far the most nests are arrays.
-        flat = [nest] if isinstance(nest, np.ndarray) else tf.nest.flatten(nest)
-        if name not in self._columns:
-            arrays = [np.asarray(x) for x in flat]
-            made = [np.empty((self._n_steps, *x.shape), x.dtype) for x in arrays]
-            self._columns[name] = nest, made
-        for leaf, value in zip(self._columns[name][1], flat, strict=True):
-            leaf[t] = value
+    def _empty(self, nest: Any) -> tuple[Any, list[np.ndarray]]:
+        leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(nest)]
+        return nest, [np.empty((self._n_steps, *x.shape), x.dtype) for x in leaves]
 
-    def nests(self) -> dict[str, Any]:
-        found = self._columns.items()
-        return {name: tf.nest.pack_sequence_as(*column) for name, column in found}
+    def write_choice(self, t: int, observations: Any, actions: Any) -> None:
+        if not t:
+            self._actions = self._empty(actions)
+        _write(self._observations, t, observations)
+        _write(self._actions, t, actions)
+
+    def write_outcome(self, t: int, outcome: stepping.Outcome) -> None:
+        rewards, terminated, truncated, after, valid = outcome
+        self.rewards[t] = rewards
+        self._terminated[t] = terminated
+        self._truncated[t] = truncated
+        self._valid[t] = valid
+        _write(self._next, t, after)
+
+    def trajectory(self) -> records.Trajectory:
+        pack = tf.nest.pack_sequence_as
+        return records.Trajectory(
+            observations=pack(*self._observations),
+            actions=pack(*self._actions),
+            rewards=self.rewards.astype(np.float32),
+            terminated=self._terminated,
+            truncated=self._truncated,
+            next_observations=pack(*self._next),
+            valid=self._valid,
+        )
+
+
+def _write(column: tuple[Any, list[np.ndarray]], t: int, nest: Any) -> None:
+    leaves = column[1]
+    if isinstance(nest, np.ndarray):  # by far the most frequent nest
+        leaves[0][t] = nest
+        return
+    for leaf, value in zip(leaves, tf.nest.flatten(nest), strict=True):
+        leaf[t] = value
