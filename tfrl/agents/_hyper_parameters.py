@@ -131,8 +131,12 @@ def at(
             return tf.cast(value(getattr(done, measure)), tf.float32)
         if kind == "constant":
             return tf.constant(value, tf.float32)
-        left = 1.0 - tf.cast(done.percent, tf.float32)
-        return np.float32(value) * tf.maximum(left, 0.0)
+        if tf.is_tensor(done.percent):
+            left = 1.0 - tf.cast(done.percent, tf.float32)
+            return np.float32(value) * tf.maximum(left, 0.0)
+        # The same in NumPy: eager ops would take as long as some gradient steps.
+        left = np.float32(1.0) - np.float32(done.percent)
+        return tf.constant(np.float32(value) * np.maximum(left, np.float32(0.0)))
 
     return {name: found(*pair) for name, pair in values.items()}
 
