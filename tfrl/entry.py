@@ -83,7 +83,8 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
         )
     if flags.override and not flags.resume:
         parser.error("--override changes a run that goes on: add --resume")
-    if not (flags.config or flags.config_file or flags.binding):
+    is_recorded = flags.resume and flags.output_dir
+    if not (flags.config or flags.config_file or flags.binding or is_recorded):
         parser.error("CONFIG expected a gin file; got none")
     if flags.output_dir == "":
         parser.error("--output_dir expected a folder; got ''")
@@ -115,7 +116,9 @@ def _train_parser(prog: str) -> OneLineParser:
         "--output_dir", help="folder of the run; runs/CONFIG-TIME by default"
     )
     parser.add_argument(
-        "--resume", action="store_true", help="continue the run in --output_dir"
+        "--resume",
+        action="store_true",
+        help="continue the run in --output_dir; without a CONFIG as it was recorded",
     )
     parser.add_argument(
         "--override",

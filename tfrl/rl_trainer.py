@@ -17,6 +17,7 @@ if __name__ == "__main__":
 import argparse
 import contextlib
 import datetime
+import functools
 import importlib.util
 import logging
 import os
@@ -40,8 +41,10 @@ from tfrl.saving import checkpoints
 from tfrl.schedules import schedulers
 from tfrl.summaries.plotting import curves
 from tfrl.training import cadence, evaluation, experience, saved_run, trainer
+from tfrl.training.fitting import fit_trainer
 from tfrl.training.rehearsing import rehearsal
 
+_UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ActionQuantizer": quantizer.ActionQuantizer,
     "BC": bc.BC,
@@ -51,6 +54,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "DQN": dqn.DQN,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
+    "FitTrainer": fit_trainer.FitTrainer,
     "FromDataset": experience.FromDataset,
     "Intervals": cadence.Intervals,
     "LinearScheduler": schedulers.LinearScheduler,
@@ -192,7 +196,7 @@ def _config_of(running: trainer.Trainer) -> str:
             "module that can be imported, or use `functools.partial` of what is in one"
         )
     text = running.record.as_gin(_CONFIGURABLES)
-    return "# See run.json: gin has no words for this run.\n" if text is None else text
+    return f"{_UNSAID}\n" if text is None else text
 
 
 def open_run(
@@ -334,14 +338,43 @@ def _train(
     if flags.rehearse is not None:
         replicas = strategies.strategy(f"rehearsal:{flags.rehearse}")
     configs.register(_CONFIGURABLES)
-    configs.parse(files, flags.binding)
+    options: dict[str, Any] = {}
+    if files or not flags.resume:
+        configs.parse(files, flags.binding)
+    else:
+        options = _as_recorded(output_dir, flags.binding)
     return train_rl(
         output_dir,
+        **options,
         resume=flags.resume,
         strategy=chosen,
         rehearsal_strategy=replicas,
         override=flags.override,
     )
+
+
+def _as_recorded(directory: str, bindings: Sequence[str]) -> dict[str, Any]:
+    """Configures a run as its folder says, and by bindings; returns the other part.
+
+    Raises:
+        ValueError: if the folder does not say enough.
+    """
+    record, config = (
+        saved_run.record_of(directory),
+        pathlib.Path(directory, "config.gin"),
+    )
+    is_told = config.is_file() and _UNSAID not in config.read_text("utf-8")
+    if record is None or (is_told and record.made_by == "Trainer"):
+        configs.parse([config], bindings)
+        return {}
+    given, text = record.made(), record.as_gin(_CONFIGURABLES)
+    if text is not None:
+        configs.parse(bindings=[*filter(None, text.splitlines()), *bindings])
+        return {}
+    front = [f"train_rl.{name} = {given.pop(name)}" for name in ("n_epochs", "seed")]
+    configs.parse(bindings=[*front, *bindings])
+    make = functools.partial(_CONFIGURABLES[record.made_by], **given)
+    return {"light_rl_trainer": make}
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from tfrl.training.fitting import _recipe
 # What a run may go on with as it likes: how long, how often, in which processes.
 _FREE = (
     *("n_epochs", "total_env_steps", "stop_at_return", "intervals", "evaluation"),
-    *("make_envs.vectorization", "fit.vectorization"),
+    *("make_envs.vectorization", "fit.make_envs.vectorization"),
 )
 _OF_LEARNING = "experience", "fit"
 _NAME, _CONFIG = "run.json", "config.gin"
@@ -90,6 +90,23 @@ class RunRecord(NamedTuple):
         """Arguments that all workers have in common."""
         return {k: v for k, v in self.arguments.items() if k != "make_envs"}
 
+    def made(self) -> dict[str, Any]:
+        """Makes all arguments again, and imports what makes environments known.
+
+        Raises:
+            ValueError: if one could not be kept, or what it names is not here.
+        """
+        lost = _kept_arguments.lost(self.arguments, "")
+        if self.arguments.get("fit") is True:
+            lost["fit"] = "nothing, as earlier versions did"
+        for place, what in lost.items():
+            raise ValueError(
+                "`train_rl`: `output_dir` expected a run that keeps all that it is "
+                f"made of; got {place} = {what}; go on with the program that made it"
+            )
+        _import(self.environment)
+        return {name: _kept_arguments.made(x) for name, x in self.arguments.items()}
+
     def as_gin(self, configurables: Mapping[str, Any]) -> str | None:
         """Returns the arguments as a configuration of `train_rl`, if gin can say it.
 
@@ -142,6 +159,12 @@ def _registered_by(envs: VectorEnv) -> list[Any]:
             found.append(_kept_arguments.kept(entry))
     own = [x for x in found if not str(x).startswith("gymnasium.")]
     return [x for index, x in enumerate(own) if x not in own[:index]]
+
+
+def _import(environment: list[Any]) -> None:
+    """Imports what makes the name of an environment known to Gymnasium."""
+    for needed in environment:
+        _kept_arguments.made({"=name": needed} if isinstance(needed, str) else needed)
 
 
 def _own(data: Any) -> Any:
@@ -393,10 +416,7 @@ class RecordedRun:
         """Makes the environments, and returns their spaces."""
         make_envs = self._made("make_envs")
         n_episodes = self._made("intervals").eval_episodes
-        for needed in self._record.environment:
-            _kept_arguments.made(
-                {"=name": needed} if isinstance(needed, str) else needed
-            )
+        _import(self._record.environment)
         envs = self._envs = make_envs(n_envs=n_episodes)
         return envs.single_observation_space, envs.single_action_space
 

@@ -9,7 +9,6 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
@@ -292,52 +291,68 @@ class Latest:
         """Removes what belongs to none of the checkpoints."""
 
 
+def step_specs(host: Any, collector: collection.Collector) -> tuple[Any, Any]:
+    """Returns specs of the observations and raw actions that a replay is of.
+
+    Args:
+        host: the policy that acts; it alone knows what raw actions look like.
+        collector: who plays.
+    """
+    state = host.initial_state(collector.envs.num_envs)
+    chance = np.random.default_rng(0)
+    raw = host.act(collector.observations, state, seed=chance).raw_actions
+    actions = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), raw)
+    return spaces.spec_from_space(collector.envs.single_observation_space), actions
+
+
+def replay_of(
+    config: Replayed, specs: tuple[Any, Any], n_envs: int, seed: np.random.Generator
+) -> uniform.UniformReplay | prioritized.PrioritizedReplay:
+    """Makes a replay with nothing in it.
+
+    Args:
+        config: its settings.
+        specs: as of `step_specs`.
+        n_envs: environments of all workers.
+        seed: of draws.
+    """
+    store = episodes.EpisodeStore(*specs, config.capacity, n_envs)
+    kind = transitions.Transitions(config.n_step_returns, config.gamma)
+    if config.sampler == "uniform":
+        return uniform.UniformReplay(store, kind, seed)
+    return prioritized.PrioritizedReplay(
+        store, kind, config.alpha, config.beta, seed=seed
+    )
+
+
 class _Replay(Latest):
     """A replay of everything that was collected.
 
     Args:
         config: its settings.
-        observation_space: of one environment.
-        raw_actions: nest of `[N, ...]`, as the policy draws them.
+        specs: as of `step_specs`.
         n_envs: environments of all workers.
         seed: of draws.
     """
 
     def __init__(
-        self,
-        config: Replayed,
-        observation_space: gym.Space,
-        raw_actions: Any,
-        n_envs: int,
-        seed: int,
+        self, config: Replayed, specs: tuple[Any, Any], n_envs: int, seed: int
     ) -> None:
         self._starts = config.learning_starts
         self._count = config.n_gradient_steps(n_envs)
-        actions = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape[1:], x.dtype), raw_actions
-        )
-        observations = spaces.spec_from_space(observation_space)
-        store = episodes.EpisodeStore(observations, actions, config.capacity, n_envs)
-        kind = transitions.Transitions(config.n_step_returns, config.gamma)
         draws = np.random.default_rng([seed, 7])
-        self.replay: Any
-        if config.sampler == "uniform":
-            self.replay = uniform.UniformReplay(store, kind, draws)
-        else:
-            self.replay = prioritized.PrioritizedReplay(
-                store, kind, config.alpha, config.beta, seed=draws
-            )
+        self._replay: Any = replay_of(config, specs, n_envs, draws)
         self._minibatches = Minibatches(
-            "`Trainer`: `experience`", self.replay, config.batch_size
+            "`Trainer`: `experience`", self._replay, config.batch_size
         )
-        self._on_disk = ReplaysOnDisk({"replay": self.replay})
+        self._on_disk = ReplaysOnDisk({"replay": self._replay})
 
     def gathered(
         self, collect: Callable[[], records.Trajectory], env_steps: int
     ) -> tuple[Any, int]:
         trajectory, env_steps = super().gathered(collect, env_steps)
-        add_trajectory(self.replay.store, trajectory)
-        if env_steps < self._starts or not self.replay.size:
+        add_trajectory(self._replay.store, trajectory)
+        if env_steps < self._starts or not self._replay.size:
             return None, env_steps
         return self._minibatches.drawn(self._count), env_steps
 
@@ -345,7 +360,7 @@ class _Replay(Latest):
         self._minibatches.learned(priorities)
 
     def cut(self) -> None:
-        self.replay.store.cut()
+        self._replay.store.cut()
 
     def save(self, directory: pathlib.Path, step: int) -> None:
         self._on_disk.save(directory, step)
@@ -432,12 +447,7 @@ def source_of(
         return _Batches(learned, seed)
     if isinstance(learned, Trajectories):
         return Latest()
-    # Only the policy knows what raw actions look like.
-    state = host.initial_state(collector.envs.num_envs)
-    chance = np.random.default_rng(0)
-    raw = host.act(collector.observations, state, seed=chance).raw_actions
-    space = collector.envs.single_observation_space
-    return _Replay(learned, space, raw, n_envs, seed)
+    return _Replay(learned, step_specs(host, collector), n_envs, seed)
 
 
 class _InMemory:

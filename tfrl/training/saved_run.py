@@ -83,8 +83,8 @@ class SavedRun:
             ValueError: if the record is damaged, or what it names is not here; or for
                 what the constructor refuses.
         """
-        record = _run_record.read("open_run", directory)
-        if record is None or record.is_of_gin(directory):
+        record = record_of(directory)
+        if record is None:
             return None
         return cls(_run_record.RecordedRun(directory, record), step)
 
@@ -230,6 +230,12 @@ class SavedRun:
             f"their spec; got {envs.spec}; use `tfrl.summaries.record_episode` "
             "with an environment of your own and `run.policy`"
         )
+
+
+def record_of(directory: str | os.PathLike[str]) -> _run_record.RunRecord | None:
+    """Returns what is in `run.json`; None of a run that gin knows better, or of old."""
+    record = _run_record.read("open_run", directory)
+    return None if record is None or record.is_of_gin(directory) else record
 
 
 def _best_of(directory: pathlib.Path, step: str) -> pathlib.Path:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorWrapper
 
 from tfrl.environments import vector
 from tfrl.policies import host_policy
@@ -19,6 +20,7 @@ from tfrl.training import _kept_arguments, _run_record, cadence
 from tfrl.training import experience as experiences
 from tfrl.training.fitting import fit_callbacks
 
+_LOOPS = "sync", "async"
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
 # Of the arguments of `create`, those that a run keeps.
 _NUMBERS = ("seed", "n_envs", "n_steps")
@@ -132,7 +134,8 @@ def _described(model: Any, saved: Any, make_envs: Any) -> dict[str, Any]:
         cadences["eval_episodes"] = told["n_episodes"]
         found["stop_at_return"] = told["stop_at"]
         counts = {"n_envs": judge.envs.num_envs, "seed": told["seed"]}
-        found["evaluation"] = {**counts, **_made_by(judge.envs, saved, make_envs)}
+        made = _remade(judge.envs, saved, make_envs)
+        found["evaluation"] = {**counts, "make_envs": made}
     return found | {
         "n_envs": envs.num_envs,
         "experience": _experience(model, player, replay),
@@ -143,7 +146,8 @@ def _described(model: Any, saved: Any, make_envs: Any) -> dict[str, Any]:
             "seed": player.settings["seed"],
             "create": create,
             "parts": [names[id(part)] for part in played],
-            **_made_by(envs, saved, make_envs),
+            "dtypes": [] if replay is None else dtypes_of(replay),
+            "make_envs": _remade(envs, saved, make_envs),
         },
     }
 
@@ -185,40 +189,48 @@ def _experience(model: Any, player: Any, replay: Any) -> Any:
         )
     except (TypeError, ValueError) as error:
         raise _LostError(f"a replay that `Replayed` cannot describe: {error}") from None
-    host = host_policy.HostPolicy(model.agent.policy)
-    source: Any = experiences.source_of(learned, host, player.collector, n_envs, 0)
+    policy = host_policy.HostPolicy(model.agent.policy)
+    specs = experiences.step_specs(policy, player.collector)
+    like = experiences.replay_of(learned, specs, n_envs, np.random.default_rng(0))
     looks = [
         [x.settings, x.store.capacity, x.store.num_environments, _layout(x.store)]
-        for x in (replay, source.replay)
+        for x in (replay, like)
     ]
     if looks[0] != looks[1] or learned.n_gradient_steps(n_envs) != every:
         raise _LostError(f"a replay of other steps or samples than {learned}")
     return learned
 
 
-def _layout(store: Any) -> list[Any]:
-    leaves = tf.nest.flatten(store.step_spec)
-    return [(tuple(x.shape), x.dtype) for x in leaves]
+def _layout(store: Any) -> Any:
+    """What rows look like but for dtypes, which are in the record."""
+    return tf.nest.map_structure(lambda x: str(x.shape), store.step_spec)
 
 
-def _made_by(envs: Any, saved: Any, make_envs: Any) -> dict[str, Any]:
-    """Returns how environments are made again; `make_envs` is None for the run's."""
+def dtypes_of(replay: Any) -> list[str]:
+    """Returns the dtypes of observations and actions in a replay."""
+    step = replay.store.step_spec
+    return [x.dtype.name for x in tf.nest.flatten((step.observations, step.actions))]
+
+
+def _remade(envs: Any, saved: Any, make_envs: Any) -> Any:
+    """Returns what makes environments again; None if the run's `make_envs` does.
+
+    Raises:
+        _LostError: if nothing does.
+    """
     spec = getattr(envs, "spec", None)
-    kwargs = {} if spec is None else spec.kwargs
-    mode, others = kwargs.get("vectorization_mode"), kwargs.get("vector_kwargs") or {}
-    is_ours = others.get("autoreset_mode") is AutoresetMode.DISABLED
-    is_ours = is_ours if mode in ("sync", "async") else not others
-    if spec is None or not is_ours or isinstance(envs, VectorWrapper):
-        if saved.make_envs is None:
-            raise _LostError(f"environments that `make_vec` did not make, {envs!r:.80}")
-        mode, maker = None, saved.make_envs
-    else:
-        maker = _maker_of(envs)
+    others = {} if spec is None else spec.kwargs.get("vector_kwargs") or {}
+    is_of_gym = spec is not None and spec.kwargs.get("vectorization_mode") in _LOOPS
+    resets = AutoresetMode.DISABLED if is_of_gym else None
+    maker = saved.make_envs
+    if spec is not None and others.get("autoreset_mode") is resets:
+        maker = maker if isinstance(envs, VectorWrapper) else _maker_of(envs)
+    if maker is None:
+        raise _LostError(f"environments that `make_vec` did not make, {envs!r:.80}")
     kept, of_run = map(_kept_arguments.kept, (maker, make_envs))
     for place, what in _kept_arguments.lost(kept, "make_envs").items():
         raise _LostError(f"{place} = {what}")
-    is_same = not _kept_arguments.differences(kept, of_run)
-    return {"make_envs": None if is_same else maker, "vectorization": mode}
+    return maker if _kept_arguments.differences(kept, of_run) else None
 
 
 class FitRun:
@@ -356,6 +368,7 @@ def _maker_of(envs: Any) -> Any:
     return functools.partial(
         vector.make_vec,
         env_id=spec.id,
+        vectorization=spec.kwargs.get("vectorization_mode", "auto"),
         max_episode_steps=limit,
         env_kwargs=kwargs or None,
     )

@@ -9,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, durable, sealed_folder
-from tfrl.replay import episodes
 from tfrl.replay.disk import saving
 from tfrl.saving import checkpointer, checkpoints
 from tfrl.training import experience
-from tfrl.training.fitting import _fit_run, agent_model
+from tfrl.training.fitting import _fit_data, _fit_run, agent_model
 
 # By `Checkpointer`.
 _TAKEN = ("ckpt_dir", "global_step", "keep", "score", "self")
@@ -53,8 +52,10 @@ class RunCheckpoint(keras.callbacks.Callback):
         every_epochs: epochs between saves; the last epoch is saved in any case.
         keep: how many saves stay.
         make_envs: of an `AgentModel`: maps `n_envs=` to environments in which others
-            are to evaluate the run; by default what `Collect` or `Rollouts` among the
-            parts plays in, if `make_vec` can make it.
+            are to evaluate the run, and `tfrl train --resume` to train it where
+            `make_vec` did not make those of `Collect` or `Rollouts`; by default what
+            one of these among the parts plays in, if `make_vec` can make it.
+        override: go on with other hyper-parameters, which `run.json` records.
 
     Raises:
         TypeError: if a part is something else.
@@ -116,6 +117,12 @@ class RunCheckpoint(keras.callbacks.Callback):
                 f"`{where}`: `make_envs` expected a function of `n_envs`; got "
                 f"{make_envs!r:.80}"
             )
+        kind = _fit_data.Replay
+        replays = {n: x for n, x in self._held.items() if isinstance(x, kind)}
+        self._others = {n: x for n, x in self._held.items() if n not in replays}
+        if len(replays) == 1:  # as a trainer calls its own
+            replays = {"replay": replays.popitem()[1]}
+        self._replays = experience.ReplaysOnDisk(replays) if replays else None
         self.every_epochs, self.keep = every_epochs, keep
         self.make_envs, self.override = make_envs, override
         self._run: _fit_run.FitRun | None = None
@@ -202,13 +209,18 @@ class RunCheckpoint(keras.callbacks.Callback):
             metadata["log"] = metadata["fit"].pop("log")
         # Also those of a save that was killed before it counted.
         self._remove_parts(step)
-        if self._held:
-            self._checkpointer().save(step)
+        if self._replays is not None:
+            self._replays.save(self.directory, step)
+        if self._others:
+            self._checkpointer(self._others).save(step)
         checkpoints.save_run(self.directory, step, state, metadata, keep=self.keep)
         self._remove_parts(step + 1)
+        if self._replays is not None:
+            steps = checkpoints.list_steps(self.directory)
+            self._replays.prune(self.directory, steps)
 
-    def _checkpointer(self) -> checkpointer.Checkpointer:
-        return checkpointer.Checkpointer(self.directory / "parts", **self._held)
+    def _checkpointer(self, parts: Mapping[str, Any]) -> checkpointer.Checkpointer:
+        return checkpointer.Checkpointer(self.directory / "parts", **parts)
 
     def _remove_parts(self, below: int) -> None:
         """Removes parts that belong to none of the steps below one."""
@@ -219,10 +231,15 @@ class RunCheckpoint(keras.callbacks.Callback):
                 durable.remove_folder(old)
 
     def _restore_parts(self, metadata: Mapping[str, Any], step: int) -> None:
+        # Earlier versions kept replays among the others.
+        is_apart = (self.directory / "replay" / f"step-{step}").exists()
+        others = self._others if is_apart else self._held
         if "tracked" in metadata:
             self._restore_tracked(metadata["tracked"], step)
-        elif self._held and self._checkpointer().load(step) < 0:
+        elif others and self._checkpointer(others).load(step) < 0:
             raise sealed_folder.DamageError("there are none")
+        if self._replays is not None and is_apart:
+            self._replays.load(self.directory, step)
         for name, value in metadata["states"].items():
             part = self.parts[name]
             if isinstance(part, np.random.Generator):
