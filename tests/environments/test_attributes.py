@@ -29,9 +29,7 @@ def test_recorded(case):
         assert function(wrapped(), "zz", default=None) is expected is None
     elif isinstance(expected, golden_io.Raised):
         attr, max_depth = case["inputs"]["args"]
-        with pytest.raises(
-            AttributeError, match=f"`env` expected an attribute '{attr}"
-        ):
+        with pytest.raises(AttributeError, match=f"`env` expected .*'{attr}"):
             function(wrapped(), attr, max_depth=max_depth)
     else:
         attr, max_depth = case["inputs"]["args"]
@@ -62,17 +60,13 @@ def test_environment_that_wraps_itself_ends():
     assert not attributes.has_env_attr(env, "wind")
 
 
-@pytest.mark.parametrize(
-    ("attr", "max_depth", "error", "message"),
-    [
-        (3, 1, TypeError, "`attr` expected the name of an attribute; got 3"),
-        ("a", 0, ValueError, "`max_depth` expected an int of at least 1; got 0"),
-        ("a", 1.0, TypeError, "`max_depth` expected an int of at least 1; got 1.0"),
-        ("a", True, TypeError, "`max_depth` expected an int of at least 1; got True"),
-    ],
-    ids=["no_name", "zero", "float", "bool"],
-)
 @pytest.mark.parametrize("name", ["get_env_attr", "has_env_attr"])
-def test_bad_input(name, attr, max_depth, error, message):
-    with pytest.raises(error, match=f"`{name}`: {message}"):
-        getattr(attributes, name)(wrapped(), attr, max_depth=max_depth)
+def test_bad_input(name):
+    for attr, max_depth, error, argument in (
+        (3, 1, TypeError, "attr"),
+        ("a", 0, ValueError, "max_depth"),
+        ("a", 1.0, TypeError, "max_depth"),
+        ("a", True, TypeError, "max_depth"),
+    ):
+        with pytest.raises(error, match=f"`{name}`: `{argument}` expected"):
+            getattr(attributes, name)(wrapped(), attr, max_depth=max_depth)

@@ -126,8 +126,11 @@ def test_box_takes_what_is_not_of_its_dtype():
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 def test_graph_is_eager(jit):
-    space = golden_spaces.named(CASES[-4]["space"])
-    assert isinstance(space, spaces.Dict)
+    space = spaces.Dict(
+        a=spaces.Tuple([spaces.Discrete(3, start=1), spaces.Box(-1, 1, (2,))]),
+        b=spaces.MultiDiscrete([2, 3]),
+        c=spaces.MultiBinary(2),
+    )
     preprocess = preprocessing.default_preprocessor(space)
     space.seed(0)
     x = space.sample()
@@ -145,38 +148,36 @@ def test_batch_of_unknown_size():
     assert untold(tf.constant(1)).shape == (1, 3)
 
 
+PAIR = spaces.Tuple([spaces.Discrete(2)] * 2)
+
+
 @pytest.mark.parametrize(
-    ("space", "x", "error", "message"),
+    ("space", "x", "error"),
     [
-        (
-            spaces.Box(0, 1, (2,)),
-            [1.0, 1.0, 1.0],
-            ValueError,
-            r"shape \[2\] .*got \[3\]",
-        ),
-        (spaces.Box(0, 1, (2,)), [[[1.0, 1.0]]], ValueError, r"got \[1, 1, 2\]"),
-        (spaces.Discrete(3), 1.0, TypeError, "`x` expected integers; got float32"),
-        (spaces.Discrete(3), [[1]], ValueError, r"shape \[\] .*got \[1, 1\]"),
-        (spaces.MultiBinary(3), [0, 1], ValueError, r"shape \[3\]"),
-        (spaces.Dict(a=spaces.Discrete(2)), {"b": 1}, ValueError, r"the parts \['a'\]"),
-        (spaces.Tuple([spaces.Discrete(2)] * 2), (1,), ValueError, r"parts \[0, 1\]"),
+        (spaces.Box(0, 1, (2,)), [1.0, 1.0, 1.0], ValueError),
+        (spaces.Box(0, 1, (2,)), [[[1.0, 1.0]]], ValueError),
+        (spaces.Discrete(3), 1.0, TypeError),
+        (spaces.Discrete(3), [[1]], ValueError),
+        (spaces.MultiBinary(3), [0, 1], ValueError),
+        (spaces.Dict(a=spaces.Discrete(2)), {"b": 1}, ValueError),
+        (PAIR, (1,), ValueError),
+        *((space, None, TypeError) for space in PAIR),
+        *((space, ["a", "b"], TypeError) for space in PAIR),
+        (spaces.MultiBinary(2), [[1], [1, 0]], ValueError),
     ],
-    ids=["long", "deep", "float", "row", "short", "other_key", "missing"],
+    ids=str,
 )
-def test_bad_elements(space, x, error, message):
+def test_bad_elements(space, x, error):
     preprocess = preprocessing.default_preprocessor(space)
-    with pytest.raises(error, match=f"`default_preprocessor`: .*{message}"):
+    with pytest.raises(error, match="`default_preprocessor`: `x` expected"):
         preprocess(x)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [spaces.Sequence(spaces.Discrete(2)), spaces.Dict(a=spaces.Text(2)), "space"],
-    ids=["sequence", "text_inside", "no_space"],
-)
-def test_unsupported(space):
-    with pytest.raises(TypeError, match="write a preprocessor of your own"):
-        preprocessing.default_preprocessor(space)
+def test_unsupported():
+    text = spaces.Dict(a=spaces.Text(2))
+    for space in (spaces.Sequence(spaces.Discrete(2)), text, "space"):
+        with pytest.raises(TypeError, match="`default_preprocessor`: `space` expected"):
+            preprocessing.default_preprocessor(space)
 
 
 def test_comparison_sees_structure_and_dtype():
@@ -209,17 +210,15 @@ def test_comparison_leaves_the_space_alone():
     assert repr(space.np_random.bit_generator.state) == before
 
 
-@pytest.mark.parametrize(
-    ("space", "kwargs", "error", "message"),
-    [
-        ("box", {}, TypeError, "`space` expected a gymnasium.Space; got 'box'"),
-        (spaces.Discrete(2), {"num_samples": 0}, ValueError, "`num_samples` expected"),
-    ],
-    ids=["no_space", "no_samples"],
-)
-def test_bad_comparisons(space, kwargs, error, message):
-    with pytest.raises(error, match=message):
-        preprocessing.check_preprocessors(space, np.array, np.array, **kwargs)
+def test_bad_comparisons():
+    box = spaces.Discrete(2)
+    for arguments, kwargs, error, name in (
+        (("box", abs, abs), {}, TypeError, "space"),
+        ((box, abs, abs), {"num_samples": 0}, ValueError, "num_samples"),
+        ((box, abs, None), {}, TypeError, "preprocessors"),
+    ):
+        with pytest.raises(error, match=f"`check_preprocessors`: `{name}` expected"):
+            preprocessing.check_preprocessors(*arguments, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -238,15 +237,3 @@ def test_bounds_beyond_the_dtype_of_an_element(dtype, x):
     space = spaces.Box(limits.min, limits.max, (2,), dtype)
     found = preprocessing.default_preprocessor(space)(x)
     np.testing.assert_array_equal(found, [np.asarray(x)])
-
-
-@pytest.mark.parametrize("space", [spaces.Discrete(2), spaces.MultiBinary(2)], ids=str)
-@pytest.mark.parametrize("x", [None, ["a", "b"], [[1], [1, 0]]], ids=str)
-def test_elements_that_are_no_numbers(space, x):
-    with pytest.raises(TypeError, match="`default_preprocessor`: `x` expected numbers"):
-        preprocessing.default_preprocessor(space)(x)
-
-
-def test_comparison_of_what_is_no_function():
-    with pytest.raises(TypeError, match="`preprocessors` expected functions; got None"):
-        preprocessing.check_preprocessors(spaces.Discrete(2), abs, None)

@@ -58,14 +58,16 @@ def test_all_recordings_are_here():
 
 @pytest.mark.parametrize(
     ("low", "high", "nearest"),
-    [(3.0, 500.0, 3.0), (-500.0, -3.0, -3.0), (0.0, np.inf, 0.0), (7.0, 7.0, 7.0)],
-    ids=["above", "below", "half_open", "point"],
+    [
+        *[(3.0, 500.0, 3.0), (-500.0, -3.0, -3.0), (0.0, np.inf, 0.0), (7.0, 7.0, 7.0)],
+        *[(2e9, 3e9, 2e9), (-3e9, -2e9, -2e9), (2e9, np.inf, 2e9)],
+    ],
 )
 def test_boxes_keep_their_bounds(low, high, nearest):
     space = spaces.Box(low, high, (50,), np.float64)
     drawn = sampling.safe_sample(space, seed=1)
     assert np.all((drawn >= low) & (drawn <= high))
-    assert np.all(np.abs(drawn - nearest) <= np.log1p(min(high - low, 1e9)))
+    assert np.all(np.abs(drawn - nearest) <= np.log1p(min(high - low, 3e9)))
     assert len(np.unique(drawn)) == (1 if low == high else 50)
 
 
@@ -143,7 +145,7 @@ def test_batch_of_nested_and_odd_spaces():
 
 def test_batch_numbers_stay_in_their_bounds():
     env = gym.make("CartPole-v1")
-    batch = sampling.get_transition_batch(env, 2000, gamma=0.5, random_seed=0)
+    batch = sampling.get_transition_batch(env, 150, gamma=0.5, random_seed=0)
     assert set(batch.discounts.tolist()) == {0.0, 0.5}
     assert np.abs(batch.rewards).max() <= 5.0
     assert 0.01 <= batch.weights.min() and batch.weights.max() <= 100.0
@@ -152,52 +154,33 @@ def test_batch_numbers_stay_in_their_bounds():
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "error", "message"),
+    ("kwargs", "error"),
     [
-        ({"batch_size": 0}, ValueError, "`batch_size` expected .* at least 1; got 0"),
-        ({"batch_size": 1.0}, TypeError, "`batch_size` expected an int"),
-        ({"batch_size": True}, TypeError, "`batch_size` expected an int"),
-        ({"gamma": 1.1}, ValueError, r"`gamma` expected a number in \[0, 1\]; got 1.1"),
-        ({"gamma": float("nan")}, ValueError, "`gamma` expected a number"),
-        ({"gamma": "1"}, TypeError, "`gamma` expected a number"),
-        ({"random_seed": -1}, ValueError, "`random_seed` expected an int"),
-        ({"random_seed": "1"}, TypeError, "`random_seed` expected an int"),
-        ({"env": "CartPole-v1"}, TypeError, "`env` expected an environment with"),
+        *[({"batch_size": 0}, ValueError), ({"batch_size": 1.0}, TypeError)],
+        *[({"batch_size": True}, TypeError), ({"gamma": 1.1}, ValueError)],
+        *[({"gamma": float("nan")}, ValueError), ({"gamma": "1"}, TypeError)],
+        *[({"random_seed": -1}, ValueError), ({"random_seed": "1"}, TypeError)],
+        ({"env": "CartPole-v1"}, TypeError),
     ],
-    ids=["none", "float", "bool", "large", "nan", "text", "seed", "seed_text", "env"],
+    ids=str,
 )
-def test_bad_batches(kwargs, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_batches(kwargs, error):
+    (name,) = kwargs
+    with pytest.raises(error, match=f"`get_transition_batch`: `{name}` expected"):
         sampling.get_transition_batch(**{"env": gym.make("CartPole-v1")} | kwargs)
 
 
 def test_numbers_of_numpy():
     env = gym.make("CartPole-v1")
-    batch = sampling.get_transition_batch(
-        env, np.int64(3), np.float32(0.5), np.uint8(1)
-    )
+    numbers = np.int64(3), np.float32(0.5), np.uint8(1)
+    batch = sampling.get_transition_batch(env, *numbers)
     same = sampling.get_transition_batch(env, 3, 0.5, 1)
     np.testing.assert_array_equal(batch.observations, same.observations)
     np.testing.assert_array_equal(batch.discounts, same.discounts)
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(2e9, 3e9), (-3e9, -2e9), (2e9, np.inf)], ids=str
-)
-def test_boxes_far_from_zero_keep_their_bounds(low, high):
-    space = spaces.Box(low, high, (100,), np.float64)
-    drawn = sampling.safe_sample(space, 0)
-    assert space.contains(drawn)
-    assert len(np.unique(drawn)) > 50
-    nearest = np.clip(0.0, low, high)
-    assert np.abs(drawn - nearest).max() < 22.0
-
-
-@pytest.mark.parametrize(
-    ("seed", "error"),
-    [(-1, ValueError), (1 << 32, ValueError), (1.5, TypeError), ("1", TypeError)],
-    ids=["negative", "large", "float", "text"],
-)
-def test_bad_seeds(seed, error):
-    with pytest.raises(error, match="`safe_sample`: `seed` expected an int in"):
-        sampling.safe_sample(spaces.Discrete(3), seed)
+def test_bad_seeds():
+    for seed in (-1, 1 << 32, 1.5, "1"):
+        error = ValueError if isinstance(seed, int) else TypeError
+        with pytest.raises(error, match="`safe_sample`: `seed` expected an int in"):
+            sampling.safe_sample(spaces.Discrete(3), seed)

@@ -72,44 +72,32 @@ def test_env_kwargs_reach_the_environment_and_stay_the_callers(vectorization):
     envs.close()
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_autoreset_mode_of_each_vector(mode):
-    def env():
-        return gym.make("CartPole-v1").unwrapped
-
-    envs = SyncVectorEnv([env], autoreset_mode=mode)
-    other = next(each for each in AutoresetMode if each != mode)
-    SyncVectorEnv([env], autoreset_mode=other)
-    assert stepping.autoreset_mode(envs) == mode
-    assert (
-        stepping.autoreset_mode(gym.wrappers.vector.RecordEpisodeStatistics(envs))
-        == mode
-    )
-
-
 class Silent(gym.vector.VectorEnv):
     def __init__(self, metadata):
         self.metadata = metadata
 
 
-@pytest.mark.parametrize(
-    ("metadata", "mode"),
-    [
-        ({}, AutoresetMode.NEXT_STEP),
-        ({"autoreset_mode": "SameStep"}, AutoresetMode.SAME_STEP),
-        ({"autoreset_mode": AutoresetMode.DISABLED}, AutoresetMode.DISABLED),
-    ],
-    ids=["none", "text", "enum"],
-)
-def test_autoreset_mode_from_metadata(metadata, mode):
-    assert stepping.autoreset_mode(Silent(metadata)) == mode
-
-
-def test_unknown_autoreset_mode():
-    with pytest.raises(
-        ValueError, match=r"`autoreset_mode`: `envs` .* got 'Sometimes'"
-    ):
+def test_autoreset_mode_of_each_vector():
+    make = gym.envs.classic_control.CartPoleEnv
+    for mode in AutoresetMode:
+        envs = SyncVectorEnv([make], autoreset_mode=mode)
+        assert stepping.autoreset_mode(envs) == mode
+        wrapped = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+        assert stepping.autoreset_mode(wrapped) == mode
+        assert stepping.autoreset_mode(Silent({"autoreset_mode": mode})) == mode
+        assert stepping.autoreset_mode(Silent({"autoreset_mode": mode.value})) == mode
+    assert stepping.autoreset_mode(Silent({})) == AutoresetMode.NEXT_STEP
+    with pytest.raises(ValueError, match="`autoreset_mode`: `envs` .*got 'Sometimes'"):
         stepping.autoreset_mode(Silent({"autoreset_mode": "Sometimes"}))
+
+
+def test_what_is_no_vector():
+    with pytest.raises(TypeError, match="`play`: `envs` expected a vector environment"):
+        gym_checks.check_vector("play", "envs", gym.make("CartPole-v1"))
+    envs = vector.make_vec("CartPole-v1", 2)
+    gym_checks.check_vector("play", "envs", envs, 2)
+    with pytest.raises(ValueError, match="`envs` expected 3 environments.* got 2"):
+        gym_checks.check_vector("play", "envs", envs, 3)
 
 
 class Refusing(gym.Env):
@@ -135,55 +123,32 @@ def registered():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"n_envs": 0}, "`make_vec`: `n_envs` expected an int of at least 1; got 0"),
-        ({"n_envs": -2}, "`n_envs` expected an int of at least 1; got -2"),
-        ({"vectorization": "thread"}, "`vectorization` expected one of .*got 'thread'"),
-        ({"max_episode_steps": 0}, "`max_episode_steps` expected an int of at least 1"),
+        *[({"n_envs": 0}, "`n_envs` expected"), ({"n_envs": -2}, "`n_envs` expected")],
+        ({"vectorization": "thread"}, "`vectorization` expected one of"),
+        ({"max_episode_steps": 0}, "`max_episode_steps` expected"),
         ({"env_id": "NoSuch-v0"}, "`env_id` expected a registered .* got 'NoSuch-v0'"),
         ({"env_id": "CartPole-v99"}, "`env_id` expected a registered .*v99"),
-        ({"env_kwargs": {"wheels": 3}}, r"env_kwargs=\{'wheels': 3\}; got: .*'wheels'"),
-        ({"env_id": "tfrl/Refusing-v0"}, "makeable .*pip install simulator"),
-        ({"env_id": "tfrl/Importing-v0"}, "makeable .*No module named 'simulator'"),
+        ({"env_kwargs": {"wheels": 3}}, r".*env_kwargs=\{'wheels': 3\}; got: .*'wheel"),
+        ({"env_id": "tfrl/Refusing-v0"}, "`env_id` .*pip install simulator"),
+        ({"env_id": "tfrl/Importing-v0"}, "`env_id` .*No module named 'simulator'"),
         (
             {"env_id": "Pendulum-v1", "vectorization": "vector_entry_point"},
-            "'Pendulum-v1' expected to be makeable .*vector_entry_point",
+            "`env_id` 'Pendulum-v1' expected to be makeable .*vector_entry_point",
         ),
     ],
-    ids=lambda value: "" if isinstance(value, str) else "-".join(value),
+    ids=str,
 )
 def test_errors(registered, arguments, match):
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=f"`make_vec`: {match}"):
         vector.make_vec(**{"env_id": "CartPole-v1", "n_envs": 1, **arguments})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"n_envs": 2.5}, "`n_envs` expected an int of at least 1; got 2.5"),
-        ({"n_envs": "2"}, "`n_envs` expected an int of at least 1; got '2'"),
-        ({"n_envs": True}, "`n_envs` expected an int of at least 1; got True"),
-        (
-            {"max_episode_steps": 2.5},
-            "`max_episode_steps` expected an int of at least 1; got 2.5",
-        ),
-        ({"env_id": None}, "`env_id` expected the id of an environment; got None"),
-        ({"env_kwargs": 3}, "`env_kwargs` expected a dict; got 3"),
-    ],
-    ids=["float", "text", "bool", "limit", "id", "kwargs"],
-)
-def test_arguments_of_other_types(arguments, message):
-    with pytest.raises(TypeError, match=f"`make_vec`: {message}"):
-        vector.make_vec(**{"env_id": "CartPole-v1"} | arguments)
-
-
-def test_what_is_no_vector():
-    env = gym.make("CartPole-v1")
-    with pytest.raises(TypeError, match="`play`: `envs` expected a vector environment"):
-        gym_checks.check_vector("play", "envs", env)
-    envs = vector.make_vec("CartPole-v1", 2)
-    gym_checks.check_vector("play", "envs", envs, 2)
-    with pytest.raises(ValueError, match="`envs` expected 3 environments.* got 2"):
-        gym_checks.check_vector("play", "envs", envs, 3)
+def test_arguments_of_other_types():
+    arguments = {"n_envs": 2.5, "max_episode_steps": 2.5, "env_id": None}
+    pairs = [*arguments.items(), ("n_envs", "2"), ("n_envs", True), ("env_kwargs", 3)]
+    for name, value in pairs:
+        with pytest.raises(TypeError, match=f"`make_vec`: `{name}` expected"):
+            vector.make_vec(**{"env_id": "CartPole-v1", name: value})
 
 
 class Frames(gym.Env):
@@ -215,7 +180,7 @@ def last_axes(frames, shape):
     return np.moveaxis(rows, 1, 3).reshape(len(frames), *shape[:2], -1)
 
 
-@pytest.mark.parametrize("shape", [(36, 40), (36, 40, 1), (36, 40, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3)], ids=str)
 def test_stacks_of_frames_pass_through(shape):
     seen = {}
     stacks = {

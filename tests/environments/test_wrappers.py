@@ -46,9 +46,10 @@ def test_frames_are_those_of_gymnasium_with_the_axis_last():
         seen = [env.reset(seed=3)[0]]
         return seen + [env.step(t % 2)[0] for t in range(8)]
 
-    mine = play(wrappers.StackChannels(gym.make("CartPole-v1"), 4))
-    plain = gym.wrappers.FrameStackObservation(gym.make("CartPole-v1"), 4)
-    np.testing.assert_array_equal(mine, [frame.ravel() for frame in play(plain)])
+    for n_frames in (1, 4):
+        mine = play(wrappers.StackChannels(gym.make("CartPole-v1"), n_frames))
+        plain = gym.wrappers.FrameStackObservation(gym.make("CartPole-v1"), n_frames)
+        np.testing.assert_array_equal(mine, [frame.ravel() for frame in play(plain)])
 
 
 def test_frames_are_copies():
@@ -65,12 +66,6 @@ def test_frames_are_copies():
     first = env.reset()[0]
     np.testing.assert_array_equal(env.step(0)[0], [0, 0, 1, 1])
     np.testing.assert_array_equal(first, [0, 0, 0, 0])
-
-
-def test_one_frame_is_the_frame():
-    env = wrappers.StackChannels(Counting(), 1)
-    assert env.reset()[0].shape == (2, 3, 1)
-    assert env.step(0)[0].max() == 1
 
 
 def test_rewards_are_scaled():
@@ -125,28 +120,24 @@ class Scalars(Counting):
 
 
 @pytest.mark.parametrize(
-    ("env", "n_frames", "error", "message"),
+    ("env", "n_frames", "error", "name"),
     [
-        (Dicts, 2, TypeError, "`env` expected observations in a Box; got Dict"),
-        (Scalars, 2, ValueError, "`env` expected observations of at least one axis"),
-        (Counting, 0, ValueError, "`n_frames` expected an int of at least 1; got 0"),
-        (Counting, 2.0, TypeError, "`n_frames` expected an int of at least 1; got 2.0"),
+        (Dicts, 2, TypeError, "env"),
+        (Scalars, 2, ValueError, "env"),
+        (Counting, 0, ValueError, "n_frames"),
+        (Counting, 2.0, TypeError, "n_frames"),
     ],
-    ids=["dict", "scalars", "zero", "float"],
 )
-def test_bad_stacks(env, n_frames, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_stacks(env, n_frames, error, name):
+    with pytest.raises(error, match=f"`StackChannels`: `{name}` expected"):
         wrappers.StackChannels(env(), n_frames)
 
 
-@pytest.mark.parametrize(
-    ("factor", "error"),
-    [(0, ValueError), (float("inf"), ValueError), ("2", TypeError), (True, TypeError)],
-    ids=["zero", "infinite", "text", "bool"],
-)
-def test_bad_factors(factor, error):
-    with pytest.raises(error, match="`factor` expected a finite number other than 0"):
-        wrappers.ScaleReward(Counting(), factor)
+def test_bad_factors():
+    for factor in (0, float("inf"), "2", True):
+        error = TypeError if factor in ("2", True) else ValueError
+        with pytest.raises(error, match="`ScaleReward`: `factor` expected"):
+            wrappers.ScaleReward(Counting(), factor)
 
 
 def test_numbers_of_numpy():

@@ -12,14 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tfrl.environments.attributes import get_env_attr, has_env_attr
-from tfrl.environments.checking.env_check import EnvFinding, EnvReport, check_env
 from tfrl.environments.control_suite import ControlSuite, make_dmc
+from tfrl.environments.env_check import check_env
 from tfrl.environments.sampling import (
     TransitionBatch,
     get_transition_batch,
     safe_sample,
 )
-from tfrl.environments.snapshots import capture, restore, uncapturable
+from tfrl.environments.snapshots import capture, restore
 from tfrl.environments.vector import make_vec
 from tfrl.environments.wrappers import ScaleReward, StackChannels
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ControlSuite",
-    "EnvFinding",
-    "EnvReport",
     "ScaleReward",
     "StackChannels",
     "TransitionBatch",
@@ -71,7 +69,6 @@ __all__ = [
     "safe_sample",
     "set_global_env",
     "set_transformed_observation_spec",
-    "uncapturable",
 ]
 _LAZY = ("current", "preprocessing")
 

@@ -40,7 +40,7 @@ def get_env_attr(
     if isinstance(default, str) and default == _RAISE:
         raise AttributeError(
             f"`get_env_attr`: `env` expected an attribute {attr!r}, its own or of one "
-            f"it wraps; got {env!r}; check the spelling, or give a `default`"
+            f"it wraps; got {env!r}"
         )
     return default
 
@@ -69,16 +69,10 @@ def has_env_attr(env: Any, attr: str, max_depth: int = 100) -> bool:
 
 
 def _owner(where: str, env: Any, attr: str, max_depth: int) -> Any:
-    if not isinstance(attr, str):
-        raise TypeError(
-            f"`{where}`: `attr` expected the name of an attribute; got {attr!r}; "
-            "pass a string"
-        )
+    arguments.check_type(where, "attr", attr, str, "the name of an attribute")
     arguments.check_whole_number(where, "max_depth", max_depth, low=1)
     for _ in range(max_depth):
-        if env is None:
-            return None
-        if hasattr(env, attr):
+        if env is None or hasattr(env, attr):
             return env
         env = getattr(env, "env", None)
     return None

@@ -56,10 +56,10 @@ def make_dmc(
         Tunyasuvunakool et al., "dm_control: Software and tasks for continuous
         control", 2020.
     """
-    arguments.check_whole_number("make_dmc", "seed", seed, 0, (1 << 32) - 1)
-    frame = {"height": height, "width": width}
+    frame, check = {"height": height, "width": width}, arguments.check_whole_number
+    check("make_dmc", "seed", seed, 0, (1 << 32) - 1)
     for name, value in {"max_episode_steps": max_episode_steps, **frame}.items():
-        arguments.check_whole_number("make_dmc", name, value, 1, (1 << 31) - 1)
+        check("make_dmc", name, value, 1, (1 << 31) - 1)
     task_kwargs = {"domain": domain, "task": task, "seed": seed}
     spec = gym.envs.registration.EnvSpec(
         id=f"dm_control/{domain}-{task}-v0",
@@ -107,11 +107,8 @@ class ControlSuite(gym.Env):
         camera_id: int = 0,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(
-                "`ControlSuite`: `render_mode` expected 'rgb_array' or None; got "
-                f"{render_mode!r}; show the frames by other means"
-            )
+        modes = (None, "rgb_array")
+        arguments.check_one_of("ControlSuite", "render_mode", render_mode, modes)
         self.render_mode = render_mode
         self._task = (domain, task)
         self._frame = {"height": height, "width": width, "camera_id": camera_id}

@@ -146,8 +146,8 @@ def get_observation_spec(field: str | None = None, *, spec: Any = None) -> Any:
     spec = context.followed(_spec.get) if spec is None else spec
     if spec is None:
         raise ValueError(
-            f"`{where}`: `spec` expected a nest of specs; got None and none was set; "
-            "call `set_transformed_observation_spec` before"
+            f"`{where}`: `spec` expected a nest of specs; got None and none was set by "
+            "`set_transformed_observation_spec`"
         )
     return _field(where, spec, field)
 
@@ -214,8 +214,7 @@ def get_states_shape(env: Any = None) -> Any:
         return 0
     if not hasattr(states, "shape"):
         raise ValueError(
-            f'`{where}`: `env` expected one array for "states"; got {states!r}; '
-            "flatten it by a wrapper of Gymnasium"
+            f'`{where}`: `env` expected one array for "states"; got {states!r}'
         )
     return tuple(states.shape.as_list())
 
@@ -244,8 +243,7 @@ def get_vocab_size(env: Any = None) -> int:
     most = getattr(sentence, "maximum", np.inf)
     if not np.all(np.isfinite(most)):
         raise ValueError(
-            f'`{where}`: `env` expected a bounded spec of "sentence"; got '
-            f"{sentence!r}; give it a minimum and a maximum"
+            f'`{where}`: `env` expected a bounded spec of "sentence"; got {sentence!r}'
         )
     return int(np.max(most)) + 1
 
@@ -286,15 +284,12 @@ def get_initial_time_step(
     if first_env_id:
         raise ValueError(
             f"`{where}`: `first_env_id` expected 0, as time steps of `env` have no "
-            f"`env_id`; got {first_env_id}; leave it out"
+            f"`env_id`; got {first_env_id}"
         )
     if own is not None:
         return own
     if not hasattr(env, "reset"):
-        raise ValueError(
-            f"`{where}`: `env` expected a Gymnasium environment, or a method "
-            f"`current_time_step`; got {env!r}; wrap it"
-        )
+        raise _no_environment(where, "current_time_step", env)
     observations, _ = env.reset(seed=seed)
     shape = getattr(env, "num_envs", None)
     rows = () if shape is None else (shape,)
@@ -310,8 +305,8 @@ def _given(where: str, env: Any) -> Any:
     env = context.followed(_env.get) if env is None else env
     if env is None:
         raise ValueError(
-            f"`{where}`: `env` expected an environment; got None and none is current; "
-            "call `set_global_env` before, or pass one"
+            f"`{where}`: `env` expected an environment; got None and none is current, "
+            "which `set_global_env` sets"
         )
     return env
 
@@ -324,13 +319,17 @@ def _asked(where: str, env: Any, what: str) -> Any:
         return method()
     single = "single_" if isinstance(env, gym.vector.VectorEnv) else ""
     if not hasattr(env, f"{single}action_space"):
-        raise ValueError(
-            f"`{where}`: `env` expected a Gymnasium environment, or a method "
-            f"`{what}_spec`; got {env!r}; wrap it"
-        )
+        raise _no_environment(where, f"{what}_spec", env)
     if what == "reward":
         return tf.TensorSpec([], tf.float32)
     return spaces.spec_from_space(getattr(env, f"{single}{what}_space"))
+
+
+def _no_environment(where: str, method: str, env: Any) -> ValueError:
+    return ValueError(
+        f"`{where}`: `env` expected a Gymnasium environment, or a method `{method}`; "
+        f"got {env!r}"
+    )
 
 
 def _shown(where: str, env: Any, name: str) -> Any:
@@ -340,11 +339,8 @@ def _shown(where: str, env: Any, name: str) -> Any:
 
 
 def _field(where: str, spec: Any, field: str | None) -> Any:
-    if not isinstance(field, str | None):
-        raise TypeError(
-            f"`{where}`: `field` expected names of parts joined by dots; got "
-            f"{field!r}; pass a string"
-        )
+    dotted = "names of parts joined by dots"
+    checks.check_type(where, "field", field, str | None, dotted)
     for name in [] if field is None else field.split("."):
         if isinstance(spec, Mapping):
             spec = spec.get(name)
@@ -355,7 +351,7 @@ def _field(where: str, spec: Any, field: str | None) -> Any:
             spec = getattr(spec, name) if known else None
         if spec is None:
             raise ValueError(
-                f"`{where}`: `field` expected names of parts joined by dots; got "
-                f"{field!r}, of which {name!r} is none; check the spelling"
+                f"`{where}`: `field` expected {dotted}; got {field!r}, of which "
+                f"{name!r} is none"
             )
     return spec

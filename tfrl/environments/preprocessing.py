@@ -76,10 +76,10 @@ def default_preprocessor(
             starts = np.ravel(space.start).tolist() if from_start else [0] * len(counts)
             return lambda x: _one_hots(x, space.shape, counts, starts)
         case spaces.MultiBinary():
-            return lambda x: tf.cast(_rows(_numbers(x), space.shape), tf.float32)
+            return lambda x: tf.cast(_rows(_tensor(x), space.shape), tf.float32)
     raise TypeError(
         f"`{_WHERE}`: `space` expected a Box, Discrete, MultiDiscrete, MultiBinary, or "
-        f"a Dict or Tuple of them; got {space!r}; write a preprocessor of your own"
+        f"a Dict or Tuple of them; got {space!r}"
     )
 
 
@@ -117,22 +117,14 @@ def check_preprocessors(
         True
     """
     where = "check_preprocessors"
-    if not isinstance(space, spaces.Space):
-        raise TypeError(
-            f"`{where}`: `space` expected a gymnasium.Space; got {space!r}; pass the "
-            "space that the preprocessors take elements of"
-        )
+    checks.check_type(where, "space", space, spaces.Space, "a gymnasium.Space")
     if len(preprocessors) < 2:
         raise ValueError(
             f"`{where}`: `preprocessors` expected at least two; got "
-            f"{len(preprocessors)}; pass those to compare"
+            f"{len(preprocessors)}"
         )
     for preprocess in preprocessors:
-        if not callable(preprocess):
-            raise TypeError(
-                f"`{where}`: `preprocessors` expected functions; got {preprocess!r}; "
-                "leave it out"
-            )
+        checks.check_type(where, "preprocessors", preprocess, Callable, "functions")
     checks.check_whole_number(where, "num_samples", num_samples, low=1)
     space = copy.deepcopy(space)
     space.seed(random_seed)
@@ -149,22 +141,12 @@ def _part(x: Any, key: Any, keys: list[Any]) -> Any:
         return x[key]
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(
-            f"`{_WHERE}`: `x` expected the parts {keys} of its space; got {x!r}; pass "
-            "an element of the space"
+            f"`{_WHERE}`: `x` expected the parts {keys} of its space; got {x!r}"
         ) from error
 
 
-def _numbers(x: Any) -> tf.Tensor:
-    try:
-        tensor = tf.convert_to_tensor(x)
-        if tensor.dtype == tf.string:
-            raise TypeError("strings")
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`{_WHERE}`: `x` expected numbers; got {x!r}; pass an element of the "
-            "space or a batch of them"
-        ) from error
-    return tensor
+def _tensor(x: Any) -> tf.Tensor:
+    return checks.as_tensor(_WHERE, "x", x)
 
 
 def _rows(x: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
@@ -173,13 +155,13 @@ def _rows(x: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
     if not fits:
         raise ValueError(
             f"`{_WHERE}`: `x` expected an element of shape {list(shape)} or a batch of "
-            f"them; got {x.shape.as_list()}; pass what the space holds"
+            f"them; got {x.shape.as_list()}"
         )
     return tf.reshape(x, [-1, *shape])
 
 
 def _clipped(space: spaces.Box, x: Any) -> tf.Tensor:
-    x = _numbers(x)
+    x = _tensor(x)
     if x.dtype.is_integer and np.issubdtype(space.dtype, np.floating):
         x = tf.cast(x, space.dtype)
     rows = _rows(x, space.shape)
@@ -202,12 +184,9 @@ def _bound(bound: np.ndarray, dtype: tf.DType) -> tf.Tensor:
 def _one_hots(
     x: Any, shape: tuple[int, ...], counts: list[int], starts: list[int]
 ) -> list[tf.Tensor]:
-    x = _numbers(x)
+    x = _tensor(x)
     if not x.dtype.is_integer:
-        raise TypeError(
-            f"`{_WHERE}`: `x` expected integers; got {x.dtype.name}; pass elements of "
-            "the space, or cast them"
-        )
+        raise TypeError(f"`{_WHERE}`: `x` expected integers; got {x.dtype.name}")
     rows = _rows(x, shape)
     flat = tf.reshape(tf.cast(rows, tf.int64), [-1, len(counts)])
     columns = zip(tf.unstack(flat, axis=1), counts, starts, strict=True)

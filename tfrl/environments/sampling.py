@@ -86,13 +86,10 @@ def safe_sample(
         >>> safe_sample(gym.spaces.Box(-np.inf, np.inf, (2,)), seed=0).round(1).tolist()
         [18.4, 19.9]
     """
-    if not isinstance(space, spaces.Space):
-        raise TypeError(
-            f"`safe_sample`: `space` expected a gymnasium.Space; got {space!r}; "
-            "pass the `observation_space` or `action_space` of an environment"
-        )
+    where, kind = "safe_sample", spaces.Space
+    arguments.check_type(where, "space", space, kind, "a gymnasium.Space")
     given = isinstance(seed, np.random.RandomState)
-    rng = seed if given else _generator("safe_sample", "seed", seed)
+    rng = seed if given else _generator(where, "seed", seed)
     return _sample(space, rng, from_start)
 
 
@@ -126,8 +123,14 @@ def get_transition_batch(
         >>> batch.actions.shape, batch.rewards.shape, batch.extra_info
         ((2,), (2,), None)
     """
-    _check(env, batch_size, gamma)
-    rng = _generator("get_transition_batch", "random_seed", random_seed)
+    where = "get_transition_batch"
+    if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
+        raise TypeError(
+            f"`{where}`: `env` expected an environment with spaces; got {env!r}"
+        )
+    arguments.check_whole_number(where, "batch_size", batch_size, low=1)
+    arguments.check_number(where, "gamma", gamma, low=0, high=1)
+    rng = _generator(where, "random_seed", random_seed)
     kind = "single_" if hasattr(env, "single_action_space") else ""
     seen = getattr(env, f"{kind}observation_space")
     done = getattr(env, f"{kind}action_space")
@@ -150,17 +153,6 @@ def _generator(where: str, name: str, seed: Any) -> np.random.RandomState:
     if seed is not None:
         arguments.check_whole_number(where, name, seed, low=0, high=2**32 - 1)
     return np.random.RandomState(seed)
-
-
-def _check(env: Any, batch_size: Any, gamma: Any) -> None:
-    if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
-        raise TypeError(
-            "`get_transition_batch`: `env` expected an environment with spaces; got "
-            f"{env!r}; make it by gymnasium.make"
-        )
-    where = "get_transition_batch"
-    arguments.check_whole_number(where, "batch_size", batch_size, low=1)
-    arguments.check_number(where, "gamma", gamma, low=0, high=1)
 
 
 def _sample(space: spaces.Space, rng: np.random.RandomState, from_start: bool) -> Any:

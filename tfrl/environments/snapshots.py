@@ -23,8 +23,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from tfrl.environments import _gymnasium_names
-
+_ENVIRONMENTS = (gymnasium.Env, gymnasium.vector.VectorEnv)
+# Attributes of environments and wrappers that tell how they were made.
+_HOW_MADE = {"metadata", "_metadata", "_saved_kwargs", "_ezpickle_kwargs", "spec"}
+# Where a space keeps its random generator: all of it that can change.
+_GENERATOR = "_np_random"
 # What never changes or is no state: it is not captured and not touched.
 _CONSTANTS = (
     types.FunctionType,
@@ -116,12 +119,12 @@ def restore(env: Any, snapshot: dict[str, Any]) -> None:
         Traceback (most recent call last):
         ...
         ValueError: `restore`: `env` expected the environment captured, CartPole-v1; \
-got Acrobot-v1; build it as it was
+got Acrobot-v1
     """
     if _id(env) != snapshot["id"]:
         raise ValueError(
             f"`restore`: `env` expected the environment captured, {snapshot['id']}; "
-            f"got {_id(env)}; build it as it was"
+            f"got {_id(env)}"
         )
     plan = _Restoration(snapshot["nodes"])
     plan.build(snapshot["root"], env, "env")
@@ -145,7 +148,7 @@ def _attempt(env: Any) -> tuple[dict[str, Any] | None, str | None]:
 def _mismatch(path: str, expected: Any, got: Any) -> ValueError:
     return ValueError(
         f"`restore`: `env` expected the structure captured, {expected} at {path}; "
-        f"got {got}; build it as it was"
+        f"got {got}"
     )
 
 
@@ -175,12 +178,25 @@ def _is_simple(value: Any) -> bool:
     return is_foreign and has_only_dict and hasattr(value, "__dict__")
 
 
+def _can_change(value: Any, name: str, item: Any) -> bool:
+    """Tells whether an attribute is part of the state of an object."""
+    if isinstance(value, gymnasium.Space):
+        return name == _GENERATOR or _holds_space(item)
+    return not (isinstance(value, _ENVIRONMENTS) and name in _HOW_MADE)
+
+
+def _holds_space(item: Any) -> bool:
+    if not isinstance(item, dict | list | tuple):
+        return isinstance(item, gymnasium.Space)
+    return any(map(_holds_space, item.values() if isinstance(item, dict) else item))
+
+
 def _attributes(value: Any) -> dict[str, Any]:
     """Returns what can change."""
     return {
         name: item
         for name, item in vars(value).items()
-        if _gymnasium_names.can_change(value, name, item) and not _is_constant(item)
+        if _can_change(value, name, item) and not _is_constant(item)
     }
 
 
@@ -247,7 +263,7 @@ class _Capture:
             return {"node": len(self._nodes) - 1}
         # Collections grow and shrink; a restored one can hold an object only if the
         # fresh one has its like, which is sure for parts of environments alone.
-        is_part = isinstance(value, (*_gymnasium_names.ENVIRONMENTS, gymnasium.Space))
+        is_part = isinstance(value, (*_ENVIRONMENTS, gymnasium.Space))
         if isinstance(value, enum.Enum) or _is_simple(value) and not is_part:
             raise _UncapturableError(value, path)
         return self._value(value, path)

@@ -54,16 +54,10 @@ def make_vec(
     """
     arguments.check_whole_number("make_vec", "n_envs", n_envs, low=1)
     arguments.check_one_of("make_vec", "vectorization", vectorization, _VECTORIZATIONS)
-    if not isinstance(env_id, str):
-        raise TypeError(
-            f"`make_vec`: `env_id` expected the id of an environment; got {env_id!r}; "
-            "pass its text"
-        )
-    if not isinstance(env_kwargs, dict | None):
-        raise TypeError(
-            f"`make_vec`: `env_kwargs` expected a dict; got {env_kwargs!r}; pass one"
-        )
-    kwargs = {} if env_kwargs is None else dict(env_kwargs)
+    check_type = arguments.check_type
+    check_type("make_vec", "env_id", env_id, str, "the id of an environment")
+    check_type("make_vec", "env_kwargs", env_kwargs, dict | None, "a dict")
+    kwargs = dict(env_kwargs or {})
     if max_episode_steps is not None:
         name = "max_episode_steps"
         arguments.check_whole_number("make_vec", name, max_episode_steps, low=1)
@@ -89,8 +83,7 @@ def make_vec(
     except (gym.error.Error, ImportError, TypeError) as error:
         raise ValueError(
             f"`make_vec`: `env_id` {env_id!r} expected to be makeable with "
-            f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}; "
-            "install what it needs or mend the arguments"
+            f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}"
         ) from error
 
 
@@ -102,7 +95,6 @@ def _spec(env_id: str) -> EnvSpec:
         return gym.spec(name)
     except (gym.error.Error, ImportError) as error:
         raise ValueError(
-            "`make_vec`: `env_id` expected a registered Gymnasium environment; got "
-            f"{env_id!r}: {error}; check the spelling, or import the package that "
-            "registers it"
+            "`make_vec`: `env_id` expected a registered Gymnasium environment, or the "
+            f"module that registers it before a colon; got {env_id!r}: {error}"
         ) from error

@@ -44,20 +44,15 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
 
     def __init__(self, env: gym.Env, n_frames: int = 4) -> None:
         space = getattr(env, "observation_space", None)
-        if not isinstance(space, spaces.Box):
-            raise TypeError(
-                "`StackChannels`: `env` expected observations in a Box; got "
-                f"{space!r}; choose or flatten them by a wrapper of Gymnasium before"
-            )
-        n_frames = arguments.check_whole_number(
-            "StackChannels", "n_frames", n_frames, low=1
-        )
+        where, box = "StackChannels", "observations in a Box"
+        arguments.check_type(where, "env", space, spaces.Box, box)
+        # As specs of environments are written: an int, also of a number of numpy.
+        n_frames = arguments.check_whole_number(where, "n_frames", n_frames, low=1)
         if not space.shape:
             raise ValueError(
-                "`StackChannels`: `env` expected observations of at least one axis; "
-                "got scalars; reshape them by a wrapper of Gymnasium before"
+                f"`{where}`: `env` expected observations of at least one axis; got "
+                "scalars"
             )
-        n_frames = int(n_frames)  # as specs of environments are written
         RecordConstructorArgs.__init__(self, n_frames=n_frames)
         super().__init__(env)
         low, high = (
@@ -109,7 +104,7 @@ class ScaleReward(gym.RewardWrapper, RecordConstructorArgs):
         if not number or factor == 0 or not np.isfinite(factor):
             raise (ValueError if number else TypeError)(
                 "`ScaleReward`: `factor` expected a finite number other than 0; got "
-                f"{factor!r}; correct it"
+                f"{factor!r}"
             )
         factor = float(factor)  # as specs of environments are written
         RecordConstructorArgs.__init__(self, factor=factor)

@@ -2,9 +2,10 @@
 
 import copy
 import inspect
+import math
 import numbers
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +15,75 @@ from tfrl._internal import gym_checks
 
 Fault = tuple[str, str]
 _IMAGE_SIDE = 16
+_LIMIT = "register it with `max_episode_steps`, or wrap it in `TimeLimit`"
+_NUMBERS = "look for a division by 0 or an overflow"
+# What to do about each fault.
+_REMEDIES = {
+    "error": {
+        "no_space": "set it in `__init__`",
+        "bounds": "give it a lower bound below the upper, and a shape without 0",
+        "reset_arguments": "write `def reset(self, *, seed=None, options=None)`",
+        "reset_return": "return `observation, info`, info a dict",
+        "step_return": "return `observation, reward, terminated, truncated, info`",
+        "raises": "the actions were samples of its space, and the corners of a Box",
+        "observation_form": "return what the space says, or mend the space",
+        "observation_dtype": "cast it, or declare its dtype",
+        "observation_not_finite": _NUMBERS,
+        "observation_choice": "of another the one-hot would be zeros",
+        "reset_bounds": "clip it, or widen the space",
+        "reward_type": "return a float",
+        "reward_not_finite": _NUMBERS,
+        "end_type": "return a bool",
+        "info_type": "return a dict, an empty one if there is nothing to say",
+        "action_changed": "copy the action before changing it",
+        "observation_overwritten": "return a copy: a replay keeps the array",
+        "space_changes": "make another environment for other spaces",
+        "not_reproducible": "draw all random numbers from `self.np_random`, and depend "
+        "on no clock, no set order and no other process",
+        "global_random": "draw from `self.np_random`, seeded by `super().reset(seed)`",
+        "shared_state": "make it in `__init__`, not in the class or a default",
+        "reset_incomplete": "set all that changes anew in `reset`",
+    },
+    "warning": {
+        "observation_is_state": "return a copy of the state",
+        "observation_bounds": "clip it, or widen the space; networks may scale by it",
+        "time_limit": f"a time limit is `truncated`, not `terminated`: {_LIMIT}",
+        "endless": _LIMIT,
+        "plays_on": "raise, or keep saying that the episode is over",
+        "reset_reseeds": "seed only where `reset` is given a seed, and by that seed",
+        "reset_drift": "see that nothing is left over, as forces in a simulator may be",
+        "wrapper_state": "where a wrapper is not to learn, set it anew in `reset`",
+        "info_changes": "return the same keys with the same types: vectors stack them",
+        "info_reused": "return a new dict in each step",
+        "observation_constant": "nothing can be told from it",
+        "bounds_equal": "leave out what never changes",
+        "action_unbounded": "give it bounds, best -1 and 1",
+        "action_scale": "exploration noise has one scale everywhere: wrap it in "
+        "`gymnasium.wrappers.RescaleAction(env, -1.0, 1.0)`",
+        "space_kind": "policies of `tfrl` take Box, Discrete, MultiDiscrete, "
+        "MultiBinary, Dict and Tuple: turn it into one by a wrapper",
+        "seed_default": "take None for no seed, or all episodes are the same",
+        "seed_not_kept": "call `super().reset(seed=seed)`",
+        "start": "`tfrl` counts from there; other libraries may not",
+        "image": "return uint8 in [0, 255], which networks convolve and divide by 255",
+        "render_modes": "write `metadata = {'render_modes': [...], 'render_fps': 30}`",
+        "render": "return an array [H, W, 3] of uint8 for 'rgb_array'",
+        "close_fails": "let `close` be called twice",
+        "not_capturable": "a resumed run begins new episodes; all else is saved",
+        "not_sendable": "make it by a function of a module, for other processes",
+        "slow": "step several in processes of their own: `vectorization='async'`",
+    },
+}
+
+
+def findings_of(faults: Mapping[str, str]) -> "tuple[EnvFinding, ...]":
+    """Returns the faults, errors first, each with what to do about it."""
+    return tuple(
+        EnvFinding(level, name, faults[name], remedy)
+        for level, remedies in _REMEDIES.items()
+        for name, remedy in remedies.items()
+        if name in faults
+    )
 
 
 def faults_of_spaces(env: Any) -> Iterator[Fault]:
@@ -83,11 +153,11 @@ def faults_of_info(info: Any, source: str) -> Iterator[Fault]:
         yield "info_type", f"the info of {source} is no dict: {told}"
 
 
-def fault_of_observation(space: gym.Space, observation: Any, step: int) -> Fault | None:
-    """Returns what is wrong with an observation; `step` is 0 for one of `reset`."""
-    fault = gym_checks.misfit(space, observation)
+def faults_of_observation(space: gym.Space, seen: Any, step: int) -> Iterator[Fault]:
+    """Yields what is wrong with an observation; `step` is 0 for one of `reset`."""
+    fault = gym_checks.misfit(space, seen)
     if fault is None:
-        return None
+        return
     name = {
         "numbers": "observation_not_finite",
         "dtype": "observation_dtype",
@@ -96,10 +166,8 @@ def fault_of_observation(space: gym.Space, observation: Any, step: int) -> Fault
     if fault.kind == "bounds" and not fault.expected.startswith("a number"):
         name = "observation_choice"
     source = f"step {step}" if step else "`reset`"
-    return name, (
-        f"the observation{fault.place} of {source} is {fault.got}, not "
-        f"{fault.expected} as `observation_space` says"
-    )
+    told = f"the observation{fault.place} of {source} is {fault.got}, not"
+    yield name, f"{told} {fault.expected} as `observation_space` says"
 
 
 def faults_of_outcome(
@@ -151,3 +219,61 @@ def _faults_of_box(space: spaces.Box, place: str, is_action: bool) -> Iterator[F
     if not is_action and len(space.shape) == 3 and space.dtype != np.uint8:
         if min(sorted(space.shape)[1:]) >= _IMAGE_SIDE:
             yield "image", f"`{place}` looks like an image and is {space.dtype}"
+
+
+class EnvFinding(NamedTuple):
+    """One thing wrong with an environment.
+
+    Attributes:
+        level: "error" where learning goes wrong or breaks off, else "warning".
+        name: of the fault.
+        what: was seen.
+        remedy: what to do.
+    """
+
+    level: str
+    name: str
+    what: str
+    remedy: str
+
+
+class EnvReport(NamedTuple):
+    """What `check_env` found.
+
+    Attributes:
+        env: name of the environment.
+        findings: errors first.
+        skipped: what was not looked at, and why.
+        steps_per_second: of one environment, with random actions.
+    """
+
+    env: str
+    findings: tuple[EnvFinding, ...]
+    skipped: tuple[str, ...]
+    steps_per_second: float
+
+    @property
+    def errors(self) -> tuple[EnvFinding, ...]:
+        """Findings where learning goes wrong or breaks off."""
+        return tuple(found for found in self.findings if found.level == "error")
+
+    @property
+    def warnings(self) -> tuple[EnvFinding, ...]:
+        """All other findings."""
+        return tuple(found for found in self.findings if found.level == "warning")
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.env}: {_counted(self.errors, 'error')}, "
+            f"{_counted(self.warnings, 'warning')}"
+        ]
+        if math.isfinite(self.steps_per_second):
+            speed = float(f"{self.steps_per_second:.2g}")
+            lines[0] += f"; about {speed:,.0f} steps a second"
+        lines += [f"  {x.level} {x.name}: {x.what}; {x.remedy}" for x in self.findings]
+        lines += [f"  not looked at: {reason}" for reason in self.skipped]
+        return "\n".join(lines)
+
+
+def _counted(found: Sized, kind: str) -> str:
+    return f"{len(found)} {kind}{'s' * (len(found) != 1)}"

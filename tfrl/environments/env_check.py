@@ -6,91 +6,18 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import gymnasium as gym
 import numpy as np
 
 from tfrl._internal import arguments, gym_checks
-from tfrl.environments import snapshots
-from tfrl.environments.checking import (
-    _comparisons,
-    _contracts,
-    _remedies,
-    _tapes,
-    _watch,
-)
+from tfrl.environments import _contracts, _episodes, snapshots
 
 _SHORT = 200
 _SLOW = 100.0
 _MANY, _LONG = 3, 10  # episodes of one length, and their steps, are no chance
-
-
-class EnvFinding(NamedTuple):
-    """One thing wrong with an environment.
-
-    Attributes:
-        level: "error" where learning goes wrong or breaks off, else "warning".
-        name: of the fault.
-        what: was seen.
-        remedy: what to do.
-
-    Example:
-        >>> finding = EnvFinding("error", "reward_type", "it is a list", "cast it")
-        >>> finding.level, finding.name
-        ('error', 'reward_type')
-    """
-
-    level: str
-    name: str
-    what: str
-    remedy: str
-
-
-class EnvReport(NamedTuple):
-    """What `check_env` found.
-
-    Attributes:
-        env: name of the environment.
-        findings: errors first.
-        skipped: what was not looked at, and why.
-        steps_per_second: of one environment, with random actions.
-
-    Example:
-        >>> report = EnvReport("Walk", (), (), 1234.5)
-        >>> report.errors, print(report)
-        Walk: 0 errors, 0 warnings; about 1,200 steps a second
-        ((), None)
-    """
-
-    env: str
-    findings: tuple[EnvFinding, ...]
-    skipped: tuple[str, ...]
-    steps_per_second: float
-
-    @property
-    def errors(self) -> tuple[EnvFinding, ...]:
-        """Findings where learning goes wrong or breaks off."""
-        return tuple(found for found in self.findings if found.level == "error")
-
-    @property
-    def warnings(self) -> tuple[EnvFinding, ...]:
-        """All other findings."""
-        return tuple(found for found in self.findings if found.level == "warning")
-
-    def __str__(self) -> str:
-        counts = [
-            f"{len(found)} {kind}{'s' * (len(found) != 1)}"
-            for found, kind in ((self.errors, "error"), (self.warnings, "warning"))
-        ]
-        lines = [f"{self.env}: {', '.join(counts)}"]
-        if math.isfinite(self.steps_per_second):
-            speed = float(f"{self.steps_per_second:.2g}")
-            lines[0] += f"; about {speed:,.0f} steps a second"
-        lines += [f"  {x.level} {x.name}: {x.what}; {x.remedy}" for x in self.findings]
-        lines += [f"  not looked at: {reason}" for reason in self.skipped]
-        return "\n".join(lines)
 
 
 def check_env(
@@ -100,7 +27,7 @@ def check_env(
     seed: int = 0,
     render: bool = False,
     raise_errors: bool = True,
-) -> EnvReport:
+) -> _contracts.EnvReport:
     """Plays an environment and tells what is wrong with it.
 
     Beside what the checkers of Gymnasium and Stable-Baselines3 look for (spaces,
@@ -172,16 +99,10 @@ class _Examination:
         self._faults: dict[str, str] = {}
         self._skipped: list[str] = []
         self._speed = math.nan
-        self._make: Callable[[], Any] | None = _maker(env)
-        make = self._make
+        make = self._make = _maker(env)
         self._env: Any = env if make is None or isinstance(env, gym.Env) else make()
-        if not isinstance(self._env, gym.Env):
-            told = ", returned by the function" if callable(env) else ""
-            raise TypeError(
-                "`check_env`: `env` expected one gymnasium.Env, or a function that "
-                f"makes it; got {self._env!r}{told}; a vector of them is checked by "
-                "one of it"
-            )
+        expected = "one gymnasium.Env, not a vector, or a function that makes it"
+        arguments.check_type("check_env", "env", self._env, gym.Env, expected)
         spec = self._env.spec
         self._name = type(self._env.unwrapped).__name__ if spec is None else spec.id
 
@@ -211,17 +132,10 @@ class _Examination:
             with contextlib.suppress(Exception):
                 env.close()
 
-    def report(self) -> EnvReport:
+    def report(self) -> _contracts.EnvReport:
         """Returns what was found."""
-        tables = (("error", _remedies.ERRORS), ("warning", _remedies.WARNINGS))
-        findings = [
-            EnvFinding(level, name, self._faults[name], remedies[name])
-            for level, remedies in tables
-            for name in remedies
-            if name in self._faults
-        ]
-        skipped = tuple(self._skipped)
-        return EnvReport(self._name, tuple(findings), skipped, self._speed)
+        findings, skipped = _contracts.findings_of(self._faults), tuple(self._skipped)
+        return _contracts.EnvReport(self._name, findings, skipped, self._speed)
 
     def _add(self, faults: Iterable[_contracts.Fault]) -> None:
         try:
@@ -232,9 +146,9 @@ class _Examination:
 
     def _played(self, *spaces: gym.Space) -> Iterator[_contracts.Fault]:
         env = self._env
-        watch = _watch.Watch(env, *spaces)
+        watch = _episodes.Watch(env, *spaces)
         start = time.perf_counter()
-        tape = _tapes.play(watch, self._seed, self._n_steps)
+        tape = _episodes.play(watch, self._seed, self._n_steps)
         seconds = time.perf_counter() - start
         yield from watch.faults.items()
         if tape.raised is not None:
@@ -247,28 +161,24 @@ class _Examination:
             self._speed = watch.n_steps / max(seconds, 1e-9)
         if self._speed < _SLOW:
             yield "slow", f"about {self._speed:.3g} steps a second"
-        if watch.n_steps >= 20 and watch.is_constant():
+        if watch.n_steps >= 20 and watch.n_different == 1:
             told = f"all observations of {watch.n_steps} steps are the same"
             yield "observation_constant", told
-        lengths = {length for length, _ in tape.ends}
-        is_true = not any(truncated for _, truncated in tape.ends)
-        if is_true and len(tape.ends) >= _MANY and len(lengths) == 1:
-            (length,) = lengths
+        # Equal ones: all of one length, and none of them truncated.
+        if len(tape.ends) >= _MANY and set(tape.ends) == {(tape.ends[0][0], False)}:
             told = f"all {len(tape.ends)} episodes were terminated, and not truncated"
-            if length >= _LONG:
-                yield "time_limit", f"{told}, after {length} steps"
+            if tape.ends[0][0] >= _LONG:
+                yield "time_limit", f"{told}, after {tape.ends[0][0]} steps"
         if not tape.ends and watch.n_steps >= 1000 and not _has_time_limit(env):
             yield "endless", f"no episode ended within {watch.n_steps} steps"
 
     def _compare(self) -> None:
         if self._make is None:
-            self._skipped.append(
-                "whether episodes repeat, as the environment cannot be copied; pass a "
-                "function that makes it"
-            )
+            told = "as the environment cannot be copied; pass a function that makes it"
+            self._skipped.append(f"whether episodes repeat, {told}")
             return
         n_steps = min(self._n_steps, _SHORT)
-        compared = _comparisons.Comparisons(self._make, self._seed, n_steps)
+        compared = _episodes.Comparisons(self._make, self._seed, n_steps)
         self._add(compared.faults_of_sharing())
         if getattr(self._env.spec, "nondeterministic", False):
             self._skipped.append("whether episodes repeat: it is registered as not so")
@@ -321,9 +231,7 @@ def _maker(env: Any) -> Callable[[], Any] | None:
     if isinstance(env, str):
         return lambda: _made(env)
     if not isinstance(env, gym.Env):
-        if callable(env):
-            return env
-        return lambda: env
+        return env if callable(env) else lambda: env
     try:
         pristine = copy.deepcopy(env)
     except Exception:
@@ -336,14 +244,12 @@ def _made(env_id: str, **kwargs: Any) -> gym.Env:
         return gym.make(env_id, disable_env_checker=True, **kwargs)
     except (gym.error.Error, ImportError) as error:
         module, _, name = env_id.rpartition(":")
-        told, advice = f"{error}".rstrip("."), "install or import what it needs"
+        told = f"{error}"
         if module and isinstance(error, gym.error.UnregisteredEnv):
             told = f"{module!r} was imported, and registers no {name!r}"
-            advice = f"call `gymnasium.register` in {module!r}"
         raise ValueError(
-            "`check_env`: `env` expected an environment that can be made; got "
-            f"{env_id!r}: {told}; check the spelling, or {advice} ('module:Name-v0' "
-            "imports a module)"
+            "`check_env`: `env` expected an environment that can be made, whose module "
+            f"stands before a colon ('module:Name-v0'); got {env_id!r}: {told}"
         ) from error
 
 

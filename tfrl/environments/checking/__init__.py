@@ -1,1 +1,0 @@
-"""What is wrong with an environment, found out by playing it."""
