@@ -1,10 +1,8 @@
 """Repeats recorded distributions: statistics, gradients and draws.
 
-    CASES = golden_distributions.load(["Beta"])
-
-    @pytest.mark.parametrize("case", CASES, ids=golden_io.ids(CASES))
-    def test_golden(case):
-        golden_distributions.check(case)
+    @golden_distributions.cases(["Beta"])
+    def test_golden(case, mode):
+        golden_distributions.check(case, mode)
 
 The cases are those recorded as calls of the classes named; gradients are those of
 `sum(log_prob * ct)`.
@@ -14,6 +12,7 @@ import functools
 
 import golden_io
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -29,6 +28,25 @@ def load(symbols, kind="distribution"):
         for case in golden_io.load("alf/dist_utils")
         if case["symbol"].rsplit(".", 1)[-1] in symbols and case["kind"] == kind
     ]
+
+
+def cases(symbols):
+    """Parametrizes by `case` and `mode`: all eagerly, the last in a graph, too."""
+    found = load(symbols)
+    modes = [(case, "eager", ()) for case in found]
+    modes += [(case, "graph", pytest.mark.slow) for case in found[:-1]]
+    modes += [(found[-1], "graph", ())]
+    rows = [
+        pytest.param(case, mode, id=f"{case['id']}-{mode}", marks=marks)
+        for case, mode, marks in modes
+    ]
+    return pytest.mark.parametrize(("case", "mode"), rows)
+
+
+def draws(symbols):
+    """Parametrizes by the `case` of recorded draws."""
+    found = load(symbols, "stats")
+    return pytest.mark.parametrize("case", found, ids=golden_io.ids(found))
 
 
 def build(value):
@@ -75,7 +93,7 @@ def statistics(recorded, value, ct, *arrays):
     return out, tape.gradient(total, arrays)
 
 
-def check(case, mode="eager"):
+def check(case, mode):
     """What was recorded comes out, eagerly or in a graph of unknown sizes."""
     given, expected = case["in"], case["out"]
     recorded = given["dist"]

@@ -17,22 +17,18 @@ S = gym.spaces
 SEED = np.array([3, 7], np.int32)
 
 BOX = S.Box(np.float32([-1.0, 0.0]), np.float32([1.0, 4.0]))
+HALF = S.Box(np.array([0.0, -np.inf], "f"), np.array([np.inf, 0.3], "f"))
 SPACES = {
-    "dict": S.Dict(steer=BOX, press=S.Discrete(3, start=-1)),
-    "tuple": S.Tuple([BOX, S.MultiDiscrete([2, 3]), S.Box(-2.0, 1.0, ())]),
     "choices": S.Dict(b=S.Discrete(2), a=S.MultiBinary([2, 2])),
-    "floats": S.Tuple([BOX, S.Box(0.0, 1.0, (1, 2))]),
-    "one part": S.Dict(only=S.Discrete(4)),
+    "tuple": S.Tuple([BOX, S.MultiDiscrete([2, 3], start=[5, -2]), HALF]),
     "nested": S.Dict(
         z=S.Tuple([S.Discrete(2), BOX]),
         b=S.Dict(y=S.Tuple([S.Box(-1.0, 1.0, (1,))]), x=S.Discrete(3)),
     ),
 }
-HEADS = {name: (space, False) for name, space in SPACES.items()} | {
-    f"{name} squashed": (space, True)
-    for name, space in SPACES.items()
-    if name not in ("choices", "one part")
-}
+PAIR = S.Dict(steer=BOX, press=S.Discrete(3, start=-1))
+HEADS = {name: (space, False) for name, space in SPACES.items()}
+HEADS["nested squashed"] = (SPACES["nested"], True)
 EVERY_HEAD = pytest.mark.parametrize(("space", "squash"), HEADS.values(), ids=HEADS)
 
 
@@ -145,7 +141,7 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space, squash):
 
 # Each head takes seconds.
 @pytest.mark.parametrize(
-    ("space", "squash"), default_rows.params(HEADS, ["choices", "dict squashed"])
+    ("space", "squash"), default_rows.params(HEADS, ["nested squashed"])
 )
 def test_compiles(space, squash):
     head = action_heads.action_head(space, squash=squash)
@@ -180,11 +176,9 @@ def test_compiles(space, squash):
         np.testing.assert_allclose(one, two, atol=2e-3)
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-@EVERY_HEAD
-def test_no_row_and_one_row_of_zeros(space, squash, rows):
-    head = action_heads.action_head(space, squash=squash)
-    parameters = np.zeros([rows, head.n_outputs], np.float32)
+def test_no_row():
+    head = action_heads.action_head(SPACES["nested"])
+    parameters = np.zeros([0, head.n_outputs], np.float32)
     for raw, log_prob, to_env in [
         (head.sample(parameters, SEED), head.log_prob, head.to_env),
         (
@@ -193,17 +187,13 @@ def test_no_row_and_one_row_of_zeros(space, squash, rows):
             head.host_to_env,
         ),
     ]:
-        assert log_prob(parameters, raw).shape == (rows,)
-        expected = spaces.spec_from_space(space)
-        tf.nest.map_structure(
-            lambda x, y: x.shape == (rows, *y.shape) or pytest.fail(str(x.shape)),
-            to_env(raw),
-            expected,
-        )
+        assert log_prob(parameters, raw).shape == (0,)
+        shapes = [action.shape for action in tf.nest.flatten(to_env(raw))]
+        assert shapes == [(0,), (0, 1), (0,), (0, 2)]
 
 
 def test_against_distributions_of_tfp():
-    head = action_heads.action_head(SPACES["dict"])
+    head = action_heads.action_head(PAIR)
     parameters = parameters_of(head, 4)
     logits, loc, log_std = np.split(parameters, [3, 5], axis=-1)
     oracle = tfd.JointDistributionNamed(
@@ -266,8 +256,8 @@ def test_heads_are_hashable_configuration():
 
 
 def test_nests_that_do_not_fit():
-    head = action_heads.action_head(SPACES["dict"])
-    pair = action_heads.action_head(SPACES["floats"])
+    head = action_heads.action_head(PAIR)
+    pair = action_heads.action_head(S.Tuple([BOX, HALF]))
     for call in (head.to_env, head.from_env, head.host_to_env):
         with pytest.raises(ValueError, match="`actions` expected a dict of"):
             call({"press": np.zeros(2, np.int32)})
@@ -284,3 +274,15 @@ def test_nests_that_do_not_fit():
             ValueError, match=r"`parameters` must have shape \[..., 7\]"
         ):
             call(np.zeros([2, 6], np.float32))
+
+
+def test_parts_in_the_order_of_the_nest_scales_last():
+    space = S.Dict(a=S.Tuple([S.Discrete(2), S.Box(0.0, 1.0, (1,))]), b=S.Discrete(3))
+    head = action_heads.action_head(space, squash=None, init_scale=1.0)
+    dist = head.env_distribution(tf.constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0]))
+    assert isinstance(dist, product.Product)
+    choice, normal = dist.distributions["a"]
+    np.testing.assert_array_equal(choice.logits, [1.0, 2.0])
+    np.testing.assert_array_equal(normal.loc, [3.0])
+    np.testing.assert_allclose(normal.scale, [1.0], rtol=1e-6)
+    np.testing.assert_array_equal(dist.distributions["b"].logits, [4.0, 5.0, 6.0])

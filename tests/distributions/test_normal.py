@@ -1,22 +1,21 @@
-"""Tests of `tfrl.distributions.normal`."""
+"""Tests of `tfrl.distributions.normal`, and of the draws of all families by it."""
 
 import confidence
 import golden_distributions
-import golden_io
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.distributions import normal
 
-SEED = [3, 7]
-CASES = golden_distributions.load(["DiagMultivariateNormal"])
+SEED = np.array([3, 7], np.int32)
+CLASSES = ["DiagMultivariateNormal"]
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph"])
-@pytest.mark.parametrize("case", CASES, ids=golden_io.ids(CASES))
+@golden_distributions.cases(CLASSES)
 def test_golden(case, mode):
     golden_distributions.check(case, mode)
 
@@ -27,74 +26,13 @@ def test_by_hand():
     np.testing.assert_allclose(dist.prob([1.0, 3.0]), np.exp(-1) / (4 * np.pi), 1e-6)
     expected = np.log(2 * np.pi * np.e) + np.log(2.0)
     np.testing.assert_allclose(dist.entropy(), expected, 1e-6)
-    np.testing.assert_array_equal(dist.mean(), [0.0, 1.0])
-    np.testing.assert_array_equal(dist.mode(), [0.0, 1.0])
-    np.testing.assert_array_equal(dist.loc, [0.0, 1.0])
-    np.testing.assert_array_equal(dist.scale, [1.0, 2.0])
-    np.testing.assert_array_equal(dist.stddev(), [1.0, 2.0])
-    np.testing.assert_array_equal(dist.variance(), [1.0, 4.0])
-
-
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-def test_draws(jit):
-    dist = normal.DiagMultivariateNormal(tf.constant([1.0, -5.0]), [2.0, 0.1])
-
-    @tf.function(jit_compile=jit)
-    def sample(dist):
-        with tf.GradientTape() as tape:
-            tape.watch(dist.scale)
-            draws = dist.sample(50_000, seed=SEED)
-        return draws, tape.gradient(draws, dist.scale)
-
-    draws, gradient = sample(dist)
-    for i, true in enumerate([scipy.stats.norm(1, 2), scipy.stats.norm(-5, 0.1)]):
-        confidence.assert_cdf(draws[:, i], true.cdf)
-        noise = (draws.numpy()[:, i] - true.mean()) / true.std()
-        np.testing.assert_allclose(gradient[i], noise.sum(), rtol=1e-3, atol=0.05)
-
-
-def test_density_integrates_to_one():
-    x = np.linspace(-40.0, 40.0, 100_001)
-    density = normal.Normal(tf.constant(0.5, tf.float64), 2.0).prob(x)
-    np.testing.assert_allclose(np.trapezoid(density, x), 1.0, 1e-12)
-
-
-GRID = [0.0, 1e-30, 1e-19, 1e-3, 1.0, 7.0, 1e4, 1e19, 1e30]
-
-
-@pytest.mark.parametrize("jit", [False, True], ids=["eager", "xla"])
-def test_extremes(jit):
-    points = [*GRID, *(-x for x in GRID[1:])]
-    grid = np.meshgrid(points, points, GRID[1:], indexing="ij")
-    x, loc, scale = (tf.constant(part.ravel(), tf.float32) for part in grid)
-
-    def everything(x, loc, scale):
-        with tf.GradientTape() as tape:
-            tape.watch([x, loc, scale])
-            log_prob = normal.Normal(loc, scale).log_prob(x)
-        return log_prob, *tape.gradient(log_prob, [x, loc, scale])
-
-    function = tf.function(everything, jit_compile=True) if jit else everything
-    results = function(x, loc, scale)
-    rise = (x - loc).numpy().astype(np.float64)
-    scale = scale.numpy().astype(np.float64)
-    z = rise / scale
-    expected = [
-        -(z**2) / 2 - np.log(scale) - np.log(2 * np.pi) / 2,
-        -z / scale,
-        z / scale,
-        (z**2 - 1) / scale,
-    ]
-    for got, exact in zip(results, expected, strict=True):
-        got = got.numpy()
-        largest = np.abs(np.where(z**2 > 1e37, np.inf, exact))
-        fits = largest < 1e37
-        assert fits.mean() > 0.4
-        scaled = np.abs(got[fits] - exact[fits]) <= 1e-5 * np.abs(exact[fits]) + 1e-36
-        # 1 of z^2 - 1 may be lost beside z^2.
-        lost = np.abs(got - exact)[fits] <= 2e-6 * (z**2 + 1)[fits] / scale[fits]
-        assert np.all(scaled | lost)
-        assert not np.isnan(got).any()
+    for mean in (dist.mean(), dist.mode(), dist.loc):
+        np.testing.assert_array_equal(mean, [0.0, 1.0])
+    for deviation in (dist.scale, dist.stddev(), dist.variance() ** 0.5):
+        np.testing.assert_array_equal(deviation, [1.0, 2.0])
+    other = normal.DiagMultivariateNormal([0.0, 4.0], [1.0, 4.0])
+    expected = np.log(2.0) + (4 + 9) / 32 - 0.5
+    np.testing.assert_allclose(tfp.distributions.kl_divergence(dist, other), expected)
 
 
 def test_accurate_far_from_zero():
@@ -106,19 +44,6 @@ def test_accurate_far_from_zero():
     )
 
 
-def test_gradients_against_differences():
-    loc, scale, x = (tf.constant(v, tf.float64) for v in ([0.3, -2.0], [0.7, 3.0], 1.1))
-
-    def log_prob(loc, scale, x):
-        return normal.DiagMultivariateNormal(loc, scale).log_prob(
-            x + tf.zeros([2], x.dtype)
-        )
-
-    exact, numeric = tf.test.compute_gradient(log_prob, [loc, scale, x], 1e-5)
-    for one, other in zip(exact, numeric, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
-
-
 def test_zero_scale():
     dist = normal.DiagMultivariateNormal([1.0, 2.0], [0.0, 0.0])
     np.testing.assert_array_equal(dist.sample(3, seed=SEED), [[1.0, 2.0]] * 3)
@@ -127,45 +52,25 @@ def test_zero_scale():
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_dtype_batch_and_copies(dtype):
-    loc = tf.zeros([4, 1, 3], dtype)
-    scale = tf.ones([2, 3], dtype)
+    loc, scale = tf.zeros([4, 1, 3], dtype), tf.ones([2, 3], dtype)
     dist = normal.DiagMultivariateNormal(loc, scale, validate_args=True)
     assert (dist.dtype, dist.batch_shape, dist.event_shape) == (dtype, [4, 2], [3])
     draws, log_probs = dist.experimental_sample_and_log_prob(5, seed=SEED)
     assert (draws.dtype, log_probs.dtype, log_probs.shape) == (dtype, dtype, [5, 4, 2])
     np.testing.assert_allclose(dist.log_prob(draws), log_probs)
     assert dist[1:, 0].batch_shape == [3]
-    assert type(dist.copy(loc=loc[0])) is type(dist)
-    assert dist.copy(loc=loc[0]).batch_shape == [2]
-    assert dist.copy().parameters["validate_args"]
-
-
-def test_copies_and_slices_of_the_scalar_distribution():
-    dist = normal.Normal([1.0, 2.0], 3.0)
-    np.testing.assert_array_equal(dist.copy(loc=5.0).mean(), 5.0)
-    np.testing.assert_array_equal(dist[1].mean(), 2.0)
-    assert type(dist.copy()) is normal.Normal
-
-
-def test_crosses_function_boundaries():
-    @tf.function
-    def shifted(dist):
-        return normal.DiagMultivariateNormal(dist.loc + 1.0, dist.scale)
-
-    for loc in ([1.0, 2.0], [3.0, 4.0]):
-        dist = shifted(normal.DiagMultivariateNormal(loc, [1.0, 1.0]))
-        assert isinstance(dist, normal.DiagMultivariateNormal)
-        assert isinstance(dist.distribution, normal.Normal)
-        np.testing.assert_array_equal(dist.mode(), np.array(loc) + 1)
-    assert shifted.experimental_get_tracing_count() == 1
-
-
-def test_kl():
-    one = normal.DiagMultivariateNormal([0.0, 0.0], [1.0, 1.0])
-    other = normal.DiagMultivariateNormal([0.0, 3.0], [1.0, 2.0])
-    expected = np.log(2.0) + (1 + 9) / 8 - 0.5
-    got = tfp.distributions.kl_divergence(one, other)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    copied = dist.copy(loc=loc[0])
+    assert (type(copied), copied.batch_shape) == (type(dist), [2])
+    assert copied.parameters["validate_args"]
+    scalar = normal.Normal([1.0, 2.0], 3.0)
+    assert type(scalar.copy()) is type(scalar[1]) is normal.Normal
+    np.testing.assert_array_equal(scalar.copy(loc=5.0).mean(), 5.0)
+    np.testing.assert_array_equal(scalar[1].mean(), 2.0)
+    # What TFP maps free numbers by stays above 0.
+    properties = normal.Normal.parameter_properties(dtype)
+    least = properties["scale"].default_constraining_bijector_fn().forward
+    eps = np.finfo(dtype.as_numpy_dtype).eps
+    np.testing.assert_allclose(least(tf.constant(-1e3, dtype)), eps, rtol=1e-6)
 
 
 def test_variables_stay_connected():
@@ -176,30 +81,107 @@ def test_variables_stay_connected():
     np.testing.assert_allclose(tape.gradient(log_prob, scale), [-1.0, -0.5])
 
 
-@pytest.mark.parametrize(
-    "scale", [-1.0, np.nan, [1.0, -1.0], tf.constant(-1.0)], ids=str
-)
+@pytest.mark.parametrize("scale", [-1.0, np.nan, [1.0, -1.0], tf.constant(-1.0)])
 def test_scale_must_not_be_negative(scale):
     with pytest.raises(ValueError, match="`Normal`: `scale` expected numbers in"):
         normal.Normal(0.0, scale)
 
 
-def test_known_constants_are_checked_in_graphs():
-    @tf.function
-    def build():
-        return normal.DiagMultivariateNormal([0.0], tf.constant([-1.0])).mean()
-
-    with pytest.raises(ValueError, match="`Normal`: `scale` expected numbers in"):
-        build()
-
-
 def test_other_errors():
-    with pytest.raises(
-        ValueError, match="`DiagMultivariateNormal`: `loc` expected rank"
-    ):
-        normal.DiagMultivariateNormal(0.0, 1.0)
+    make = normal.DiagMultivariateNormal
+    with pytest.raises(ValueError, match="`DiagMultivariateNormal`: `loc` expected"):
+        make(0.0, 1.0)
     with pytest.raises(ValueError, match="`Normal`: `scale` expected a shape"):
-        normal.DiagMultivariateNormal([0.0, 1.0], [1.0, 1.0, 1.0])
+        make([0.0, 1.0], [1.0, 1.0, 1.0])
+    with pytest.raises(TypeError, match="`Normal`: `loc` expected"):
+        normal.Normal(None, 1.0)
+    # Constants are known in graphs too; variables when they are read.
+    with pytest.raises(ValueError, match="`Normal`: `scale` expected numbers in"):
+        tf.function(lambda: make([0.0], tf.constant([-1.0])).mean())()
     dist = normal.Normal(0.0, tf.Variable(-1.0), validate_args=True)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be positive"):
         dist.log_prob(0.0)
+
+
+# The random numbers of all families.
+
+
+def test_draws_are_equal_wherever_they_are_made():
+    dist = normal.DiagMultivariateNormal(tf.constant([1.0, -5.0]), [2.0, 0.1])
+
+    @tf.function(jit_compile=True)
+    def sample(dist):
+        with tf.GradientTape() as tape:
+            tape.watch(dist.scale)
+            draws = dist.sample(50_000, seed=SEED)
+        return draws, tape.gradient(draws, dist.scale)
+
+    draws, gradient = sample(dist)
+    np.testing.assert_allclose(draws, dist.sample(50_000, seed=SEED), rtol=1e-4)
+    for i, true in enumerate([scipy.stats.norm(1, 2), scipy.stats.norm(-5, 0.1)]):
+        confidence.assert_cdf(draws[:, i], true.cdf)
+        noise = (draws.numpy()[:, i] - true.mean()) / true.std()
+        np.testing.assert_allclose(gradient[i], noise.sum(), rtol=1e-3, atol=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_draws_of_narrow_dtypes(dtype):
+    draws = normal.Normal(tf.zeros([1001], dtype), 1.0).sample(seed=SEED)
+    assert draws.dtype == dtype
+    draws = tf.cast(draws, tf.float64).numpy()
+    step = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
+    spread = step * np.maximum(np.abs(draws), 1)
+    below = np.argsort(np.argsort(draws - spread)) / 1001
+    margin = confidence.cdf_margin(1001) + 2 * step + 4 / 1001 + 3 * spread
+    assert np.all(np.abs(scipy.special.ndtr(draws) - below) < margin)
+
+
+def test_shapes_known_or_not():
+    dist = normal.Normal(0.0, 1.0)
+    signature = [tf.TensorSpec([None], tf.int32)]
+    run = tf.function(lambda shape: dist.sample(shape, seed=7), signature)
+    for shape in ([], [0], [3, 0], [5], [2, 3]):
+        expected = dist.sample(shape, seed=7)
+        assert expected.shape == shape
+        np.testing.assert_array_equal(run(np.array(shape, np.int32)), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extreme_bits(dtype, monkeypatch):
+    def bits(shape, key, counter, alg, dtype):
+        del shape, key, counter, alg
+        # The sign alone, all but the sign, no bit, all.
+        return tf.constant([[dtype.min, dtype.max], [0, -1]], dtype)
+
+    monkeypatch.setattr(tf.raw_ops, "StatelessRandomUniformFullIntV2", bits)
+    dist = normal.Normal(tf.zeros([4], dtype), 1.0)
+    draws = tf.function(lambda: dist.sample(seed=SEED), autograph=False)()
+    least = np.finfo(dtype).epsneg
+    far, near = scipy.special.ndtri([least, 0.5 + least])
+    np.testing.assert_allclose(draws, [far, -far, near, -near], rtol=1e-6)
+
+
+def test_seeds():
+    dist = normal.Normal(tf.zeros([50]), 1.0)
+
+    def draw(seed):
+        return dist.sample(seed=seed).numpy()
+
+    sanitized = tfp.random.sanitize_seed([1, 2])
+    for seed in (5, SEED, tf.constant(SEED), tf.constant(-(2**40)), sanitized):
+        np.testing.assert_array_equal(draw(seed), draw(seed))
+    assert not np.any(draw(None) == draw(None))
+    # Numbers of neighbouring seeds, in either half, have nothing in common.
+    seeds = [[low, high] for low in range(20) for high in range(-2, 3)]
+    many = np.stack([draw(seed) for seed in seeds])
+    correlations = np.corrcoef(many)[np.triu_indices(len(seeds), 1)]
+    assert np.abs(correlations).max() < 6.5 / np.sqrt(50)
+
+
+def test_a_generator_of_the_same_seed_has_other_bits():
+    generator = tf.random.Generator.from_seed(5, alg="philox")
+    others = generator.uniform_full_int([200], tf.int32).numpy()
+    draws = normal.Normal(tf.zeros([200], tf.float64), 1.0).sample(seed=5)
+    high = np.floor(scipy.special.ndtr(draws) * 2.0**32).astype(np.int64) - 2**31
+    assert np.intersect1d(others, high).size == 0
+    assert np.intersect1d(generator.normal([200], dtype=tf.float64), draws).size == 0

@@ -45,21 +45,19 @@ def test_every_case_runs():
 
 
 @golden("compute_log_probability")
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
-def test_compute_log_probability_golden(case, wrap):
+def test_compute_log_probability_golden(case):
     arguments = golden_policies.build(case["args"])
-    log_prob = wrap(lambda: sampling.compute_log_probability(*arguments))()
+    log_prob = sampling.compute_log_probability(*arguments)
     np.testing.assert_allclose(log_prob, case["out"], **case["tol"])
 
 
 @golden("epsilon_greedy_sample")
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
-@pytest.mark.parametrize("eps", ["number", "tensor"])
-def test_epsilon_greedy_sample_golden(case, wrap, eps):
+@pytest.mark.parametrize("kind", ["number", "tensor"])
+def test_epsilon_greedy_sample_golden(case, kind):
     nest = golden_policies.build(case["args"][0])
-    chance = case["kwargs"]["eps"]
-    chance = tf.constant(chance) if eps == "tensor" else chance
-    actions = wrap(lambda: sampling.epsilon_greedy_sample(nest, chance, SEED))()
+    eps = case["kwargs"]["eps"]
+    eps = tf.constant(eps) if kind == "tensor" else eps
+    actions = sampling.epsilon_greedy_sample(nest, eps, SEED)
     tf.nest.map_structure(
         lambda *pair: np.testing.assert_allclose(*pair, **case["tol"]),
         actions,
@@ -99,7 +97,9 @@ def test_log_probability_by_hand():
     )
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_graphs_draw_as_eager_calls_do(jit_compile):
     def act(seed):
         nest = policy()
@@ -313,3 +313,27 @@ def test_empty_nests(empty):
 def test_errors_of_epsilon(eps):
     with pytest.raises(ValueError, match=r"`eps` expected numbers in \[0"):
         sampling.epsilon_greedy_sample(tfd.Normal(0.0, 1.0), eps)
+
+
+def test_actions_are_structured_as_their_distributions():
+    joint = tfd.JointDistributionNamed(
+        {"x": tfd.Normal(0.0, 1.0), "y": tfd.Poisson(1.0)}
+    )
+    nest = {"b": (tfd.Normal(0.0, 1.0),), "a": joint}
+    actions = {"b": (tf.constant(1.0),), "a": {"x": 2.0, "y": 3.0}}
+    expected = joint.log_prob(actions["a"]) + nest["b"][0].log_prob(1.0)
+    got = sampling.compute_log_probability(nest, actions)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    for wrong in ({"b": (1.0,)}, {"a": 1.0, "b": (1.0,)}, [1.0, 2.0]):
+        with pytest.raises(ValueError, match="`actions` expected the structure of"):
+            sampling.compute_log_probability(nest, wrong)
+    with pytest.raises(ValueError, match="`log_prob of leaf 1` expected the shape of"):
+        actions = [np.zeros(1, "f"), np.zeros([1, 1], "f")]
+        sampling.compute_log_probability([tfd.Normal([0.0], 1.0)] * 2, actions)
+    for function in (
+        sampling.sample_action_distribution,
+        sampling.rsample_action_distribution,
+        sampling.epsilon_greedy_sample,
+    ):
+        with pytest.raises(TypeError, match="`nested_distributions` expected distrib"):
+            function([tfd.Normal(0.0, 1.0), 3.0])

@@ -11,10 +11,12 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl import bijectors, core, distributions
-from tfrl.distributions import spec
+from tfrl.distributions import product, spec, squashed
 
 tfd, tfb = tfp.distributions, tfp.bijectors
+parameters_of = spec.extract_distribution_parameters
 
+SEED = [5, 6]
 COUNTS = {
     "extract_spec": 9,
     "distributions_to_params": 5,
@@ -30,7 +32,7 @@ def golden(symbol):
     return pytest.mark.parametrize("case", cases, ids=golden_io.ids(cases))
 
 
-def squashed(loc, softness=0.3):
+def clipped(loc, softness=0.3):
     """A policy with a hyper-parameter deep inside."""
     normal = distributions.DiagMultivariateNormal(loc, tf.ones_like(loc))
     clip = bijectors.Softclip(-1.0, 2.0, hinge_softness=softness)
@@ -42,7 +44,7 @@ def squashed(loc, softness=0.3):
 def nest_of_three():
     return {
         "c": tfd.Categorical(logits=tf.reshape(tf.range(6.0), [2, 3])),
-        "n": [squashed(tf.ones([2, 4])), (tf.constant([[1], [2]]),)],
+        "n": [clipped(tf.ones([2, 4])), (tf.constant([[1], [2]]),)],
     }
 
 
@@ -135,19 +137,6 @@ def test_by_hand():
     np.testing.assert_allclose([dist.mean(), dist.stddev()], [3.0, 2.0])
 
 
-def test_every_hyper_parameter_is_kept():
-    dist = squashed(tf.zeros([5, 2]), softness=0.3)
-    made = spec.DistributionSpec.from_distribution(dist, from_dim=1)
-    vector = tf.TensorSpec([2])
-    assert made.input_params_spec == {"loc": vector, "scale": vector}
-    again = made.build_distribution({"loc": np.zeros(2), "scale": np.ones(2)})
-    assert again.bijector.bijectors[1].hinge_softness == 0.3
-    value = tf.constant([1.2, 1.3])
-    np.testing.assert_allclose(
-        again.log_prob(value), dist.log_prob(value)[0], rtol=1e-6
-    )
-
-
 def test_nests_come_back():
     nest = nest_of_three()
     specs, params = spec.extract_spec(nest), spec.distributions_to_params(nest)
@@ -164,33 +153,10 @@ def test_nests_come_back():
         np.testing.assert_allclose(one.log_prob(action), two.log_prob(action))
 
 
-def test_parameters_cross_functions():
-    specs = spec.extract_spec(nest_of_three())
-    signature = spec.to_distribution_param_spec(spec.extract_spec(nest_of_three(), 0))
-    traces = []
+def test_unknown_batches_and_gradients():
+    made = spec.DistributionSpec.from_distribution(clipped(tf.zeros([1, 2])), 1)
 
-    @tf.function(input_signature=[signature])
-    def through(params):
-        traces.append(params)
-        nest = spec.params_to_distributions(params, specs)
-        nest["c"] = tfd.Categorical(logits=nest["c"].logits + 1.0)
-        assert spec.extract_spec(nest) == specs
-        return spec.distributions_to_params(nest)
-
-    params = spec.distributions_to_params(nest_of_three())
-    out = through(through(params))
-    np.testing.assert_allclose(out["c"]["logits"], params["c"]["logits"] + 2.0)
-    np.testing.assert_array_equal(out["n"][0]["loc"], params["n"][0]["loc"])
-    assert len(traces) == 1
-
-
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-def test_unknown_batches_and_gradients(jit_compile):
-    made = spec.DistributionSpec.from_distribution(squashed(tf.zeros([1, 2])), 1)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, 2])] * 2, jit_compile=jit_compile
-    )
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])] * 2)
     def gradient(loc, scale):
         dist = made.build_distribution({"loc": loc, "scale": scale})
         params = spec.extract_distribution_parameters(dist)
@@ -200,121 +166,341 @@ def test_unknown_batches_and_gradients(jit_compile):
     loc = tf.constant([[0.1, 0.2], [0.3, 0.4], [-1.0, 2.0]])
     with tf.GradientTape() as tape:
         tape.watch(loc)
-        log_prob = squashed(loc).log_prob(tf.fill([3, 2], 1.2))
+        log_prob = clipped(loc).log_prob(tf.fill([3, 2], 1.2))
     expected = tape.gradient(log_prob, loc)
     np.testing.assert_allclose(
         gradient(loc, tf.ones([3, 2]))[0], expected, rtol=1e-4, atol=1e-5
     )
 
 
-class Policy(tf.Module):
-    """Parameters and a fixed draw of a squashed policy, as a SavedModel has them."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
-    def act(self, observations):
-        dist = squashed(observations)
-        return spec.extract_distribution_parameters(dist)
-
-
-def test_saved_model_gives_parameters(tmp_path):
-    module = Policy()
-    tf.saved_model.save(module, str(tmp_path), signatures={"act": module.act})
-    loaded = tf.saved_model.load(str(tmp_path))
-    out = loaded.signatures["act"](observations=tf.constant([[1.0, 2.0]]))
-    np.testing.assert_array_equal(out["loc"], [[1.0, 2.0]])
-    np.testing.assert_array_equal(out["scale"], [[1.0, 1.0]])
-
-
-def test_storages_of_numpy_and_datasets():
-    dist = squashed(tf.reshape(tf.range(12.0), [6, 2]))
-    made = spec.DistributionSpec.from_distribution(dist, from_dim=1)
-    storage = tf.nest.map_structure(
-        lambda leaf: np.zeros([6, *leaf.shape], leaf.dtype.as_numpy_dtype),
-        made.input_params_spec,
-    )
-    params = spec.extract_distribution_parameters(dist)
-    tf.nest.map_structure(
-        lambda rows, value: rows.__setitem__(..., value), storage, params
-    )
-    rows = tf.nest.map_structure(lambda rows: rows[2:5], storage)
-    value = tf.fill([2], 1.1)
-    expected = dist.log_prob(value)[2:5]
-    np.testing.assert_allclose(
-        made.build_distribution(rows).log_prob(value), expected, rtol=1e-6
-    )
-    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(3)
-    dataset = dataset.map(lambda p: made.build_distribution(p).log_prob(value))
-    np.testing.assert_allclose(next(iter(dataset)), expected, rtol=1e-6)
-
-
-def test_zeros_and_sameness_of_core():
-    made = spec.DistributionSpec.from_distribution(squashed(tf.zeros([1, 2])), 1)
-    zeros = core.zeros_from_spec({"policy": made}, 3)["policy"]
+def test_specs_are_values():
+    one = spec.DistributionSpec.from_distribution(clipped(tf.zeros([1, 2])), 1)
+    same = spec.DistributionSpec.from_distribution(clipped(tf.ones([7, 2])), 1)
+    assert {one: "one", same: "same"} == {one: "same"}
+    again = pickle.loads(pickle.dumps(one))
+    assert core.is_same_spec([one], [again])
+    assert again.build_distribution({"loc": np.zeros(2), "scale": np.ones(2)})
+    assert "Softclip" in repr(one)
+    for other in (
+        clipped(tf.zeros([1, 2]), softness=0.5),
+        clipped(tf.zeros([1, 3])),
+        clipped(tf.zeros([1, 2], tf.float64)),
+        clipped(tf.zeros([1, 2])).distribution,
+        tfd.TransformedDistribution(clipped(tf.zeros([1, 2])), tfb.Scale(1.0)),
+    ):
+        assert one != spec.DistributionSpec.from_distribution(other, 1)
+    assert one != "spec"
+    zeros = core.zeros_from_spec({"policy": one}, 3)["policy"]
     assert zeros.batch_shape == [3]
     np.testing.assert_array_equal(zeros.distribution.loc, tf.zeros([3, 2]))
-    assert core.is_same_spec([made], [pickle.loads(pickle.dumps(made))])
-    assert not core.is_same_spec([made], [tf.TensorSpec([2])])
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        squashed(tf.zeros([1, 2]), softness=0.5),
-        squashed(tf.zeros([1, 3])),
-        squashed(tf.zeros([1, 2], tf.float64)),
-        squashed(tf.zeros([1, 2])).distribution,
-        tfd.TransformedDistribution(squashed(tf.zeros([1, 2])), tfb.Scale(1.0)),
-    ],
-    ids=["softness", "shape", "dtype", "class", "nesting"],
-)
-def test_specs_differ(other):
-    one = spec.DistributionSpec.from_distribution(squashed(tf.zeros([1, 2])), 1)
-    same = spec.DistributionSpec.from_distribution(squashed(tf.ones([7, 2])), 1)
-    two = spec.DistributionSpec.from_distribution(other, 1)
-    assert one == same
-    assert hash(one) == hash(same)
-    assert {one: "one", same: "same"} == {one: "same"}
-    assert one != two
-    assert one != "spec"
-    assert two == pickle.loads(pickle.dumps(two))
-    assert "Softclip" in repr(one)
+BAD = {
+    "builder": (TypeError, "builder", lambda: spec.DistributionSpec(3, {})),
+    "specs": (
+        TypeError,
+        "input_params_spec",
+        lambda: spec.DistributionSpec(tfd.Normal, {"loc": 1.0}),
+    ),
+    "tensor": (
+        TypeError,
+        "dist",
+        lambda: spec.DistributionSpec.from_distribution(tf.zeros(3)),
+    ),
+    "nest": (TypeError, "dist", lambda: parameters_of([tfd.Normal(0.0, 1.0)])),
+    "scalar": (
+        ValueError,
+        "from_dim",
+        lambda: spec.extract_spec(tfd.Normal(tf.zeros([]), 1.0)),
+    ),
+    "no axis": (ValueError, "from_dim", lambda: spec.extract_spec(tf.zeros([]))),
+    "structure": (
+        ValueError,
+        "nests",
+        lambda: spec.params_to_distributions(
+            {"a": tf.zeros(2)}, {"b": tf.TensorSpec([2])}
+        ),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (lambda: spec.DistributionSpec(3, {}), TypeError, "`builder` expected a func"),
-        (
-            lambda: spec.DistributionSpec(tfd.Normal, {"loc": 1.0}),
-            TypeError,
-            "`input_params_spec` expected a nest of tf.TensorSpec",
-        ),
-        (
-            lambda: spec.DistributionSpec.from_distribution(tf.zeros(3)),
-            TypeError,
-            "`dist` expected a distribution",
-        ),
-        (
-            lambda: spec.extract_distribution_parameters([tfd.Normal(0.0, 1.0)]),
-            TypeError,
-            "`dist` expected a distribution",
-        ),
-        (
-            lambda: spec.extract_spec(tfd.Normal(tf.zeros([]), 1.0)),
-            ValueError,
-            "`from_dim` expected at most",
-        ),
-        (lambda: spec.extract_spec(tf.zeros([])), ValueError, "`from_dim` expected"),
-        (
-            lambda: spec.params_to_distributions(
-                {"a": tf.zeros(2)}, {"b": tf.TensorSpec([2])}
-            ),
-            ValueError,
-            "`nests` expected the structure of its spec",
-        ),
-    ],
-    ids=["builder", "specs", "tensor", "nest", "scalar", "no axis", "structure"],
-)
-def test_errors(call, error, match):
-    with pytest.raises(error, match=match):
+@pytest.mark.parametrize(("error", "name", "call"), BAD.values(), ids=BAD)
+def test_errors(error, name, call):
+    with pytest.raises(error, match=f"`: `{name}` expected"):
         call()
+
+
+# What is a parameter, and what belongs to the spec.
+
+
+def transformed(base, *parts):
+    """The distribution after all parts, the first one first."""
+    return tfd.TransformedDistribution(base, tfb.Chain(parts[::-1]))
+
+
+# Distributions of batch shape [B] from x `[B, 3]` and the paths of their parameters.
+TABLE = {
+    "Product": (
+        lambda x: product.Product(
+            {
+                "a": distributions.DiagMultivariateNormal(x, x),
+                "b": [tfd.Poisson(x[:, 0])],
+            }
+        ),
+        ["distributions.a.loc", "distributions.a.scale", "distributions.b.0.rate"],
+    ),
+    "SquashedNormal": (
+        lambda x: squashed.SquashedNormal(
+            x, 0.5, tf.constant([-1.0, -2.0, 0.0]), np.float32([1.0, 1.0, 7.0])
+        ),
+        ["loc"],
+    ),
+    "tanh and affine": (
+        lambda x: transformed(
+            distributions.DiagMultivariateNormal(x, x),
+            bijectors.StableTanh(),
+            bijectors.AffineTransform(x, 2.0, event_dim=1),
+        ),
+        ["distribution.loc", "distribution.scale", "bijector.bijectors.0.loc"],
+    ),
+    "deep hyper-parameters": (
+        lambda x: transformed(
+            distributions.DiagMultivariateNormal(x, x),
+            bijectors.Softclip(-1.0, 4.0, hinge_softness=0.3),
+            tfb.Invert(tfb.Softplus(hinge_softness=0.7)),
+            bijectors.PowerTransform(3.0),
+        ),
+        ["loc", "scale"],
+    ),
+    "Mixture": (
+        lambda x: tfd.Mixture(
+            tfd.Categorical(logits=x[:, :2]),
+            [tfd.MultivariateNormalDiag(x), tfd.MultivariateNormalDiag(2.0 * x, x)],
+        ),
+        ["cat.logits", "components.0.loc", "components.1.loc"]
+        + ["components.1.scale_diag"],
+    ),
+    "MixtureSameFamily": (
+        lambda x: tfd.MixtureSameFamily(
+            tfd.Categorical(logits=x), tfd.Normal(x, tf.constant(0.5))
+        ),
+        ["mixture_distribution.logits", "components_distribution.loc"]
+        + ["components_distribution.scale"],
+    ),
+    "linear operator": (
+        lambda x: tfd.MultivariateNormalLinearOperator(
+            x, tf.linalg.LinearOperatorDiag(x)
+        ),
+        ["loc", "scale.diag"],
+    ),
+    "JointDistribution": (
+        lambda x: tfd.JointDistributionNamed(
+            {"a": tfd.Categorical(logits=x), "b": tfd.Normal(x[:, 0], 1.0)}
+        ),
+        ["model.a.logits", "model.b.loc"],
+    ),
+    "Blockwise": (
+        lambda x: tfd.Blockwise(
+            [tfd.Normal(x[:, 0], 1.0), tfd.MultivariateNormalDiag(x)]
+        ),
+        ["distributions.0.loc", "distributions.1.loc"],
+    ),
+    "Quantized": (
+        lambda x: tfd.QuantizedDistribution(tfd.Normal(x[:, 0], 2.0), -1.0, 3.0),
+        ["loc"],
+    ),
+    "Sample": (lambda x: tfd.Sample(tfd.Laplace(x[:, 0], 1.0), [2, 4]), ["loc"]),
+    "Relaxed": (lambda x: tfd.RelaxedOneHotCategorical(0.3, logits=x), ["logits"]),
+    "Masked": (
+        lambda x: tfd.Masked(tfd.Gamma(x[:, 0], 2.0), x[:, 0] > 0.7),
+        ["distribution.concentration", "validity_mask"],
+    ),
+}
+ROWS = pytest.mark.parametrize("row", TABLE.values(), ids=TABLE)
+
+
+def parameters_at(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return tf.constant(rng.uniform(0.5, 1.5, [n, 3]), tf.float32)
+
+
+def paths(nest, prefix=""):
+    if isinstance(nest, dict):
+        return [p for k, v in nest.items() for p in paths(v, f"{prefix}{k}.")]
+    if isinstance(nest, list):
+        return [p for k, v in enumerate(nest) for p in paths(v, f"{prefix}{k}.")]
+    return [prefix[:-1]] if tf.is_tensor(nest) else []
+
+
+def assert_same_distribution(one, two):
+    draw = one.sample(seed=SEED)
+    tf.nest.map_structure(
+        lambda *pair: np.testing.assert_allclose(*pair, rtol=1e-6),
+        draw,
+        two.sample(seed=SEED),
+    )
+    copy = tf.nest.map_structure(tf.identity, draw)
+    np.testing.assert_allclose(
+        two.log_prob(copy), one.log_prob(copy), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("make", "names"), TABLE.values(), ids=TABLE)
+def test_taken_apart_and_made_again(make, names):
+    dist = make(parameters_at(4))
+    made = spec.DistributionSpec.from_distribution(dist)
+    parameters = parameters_of(dist)
+    assert sorted(paths(parameters)) == sorted(names)
+    assert all(leaf.shape[0] == 4 for leaf in tf.nest.flatten(parameters))
+    # In a function numbers become tensors.
+    for each in (dist, tf.function(lambda dist: dist)(dist)):
+        own = pickle.loads(pickle.dumps(spec.DistributionSpec.from_distribution(each)))
+        again = own.build_distribution(parameters_of(each))
+        assert type(again) is type(dist)
+        assert_same_distribution(dist, again)
+    # One builder serves every batch.
+    builder = spec.DistributionSpec.from_distribution(make(parameters_at(1))).builder
+    assert builder == made.builder
+    assert hash(builder) == hash(made.builder)
+    assert type(dist).__name__ in repr(builder)
+
+
+@pytest.mark.parametrize(
+    ("make", "shapes"),
+    [
+        (lambda: tfd.Normal(tf.zeros([2, 3]), tf.constant(1.0)), [[2, 3], [2, 3]]),
+        (
+            lambda: tfd.Independent(tfd.Normal(tf.zeros([2, 3]), tf.constant(1.0)), 1),
+            [[2, 3], [2, 1]],
+        ),
+        (
+            lambda: tfd.MultivariateNormalTriL(tf.zeros([2, 3]), tf.eye(3)),
+            [[2, 3], [2, 3, 3]],
+        ),
+        (
+            lambda: transformed(
+                tfd.Normal(tf.constant(0.0), 1.0), tfb.Shift(tf.zeros([2, 4]))
+            ),
+            [[2, 4], [2, 4]],
+        ),
+        (
+            lambda: transformed(
+                tfd.MultivariateNormalDiag(tf.zeros([2, 3])),
+                bijectors.StableTanh(),
+                tfb.Shift(tf.zeros([3])),
+                tfb.Scale(tf.constant(2.0)),
+            ),
+            [[2, 3], [2, 3], [2, 1]],
+        ),
+        (
+            lambda: tfd.MixtureSameFamily(
+                tfd.Categorical(logits=tf.zeros(5)),
+                tfd.MultivariateNormalDiag(tf.zeros([2, 5, 3]), tf.ones([3])),
+            ),
+            [[2, 5], [2, 5, 3], [2, 1, 3]],
+        ),
+        (
+            lambda: tfd.BatchBroadcast(tfd.Normal(tf.constant(0.0), 1.0), [2, 3]),
+            [[2, 3]],
+        ),
+    ],
+    ids=["scalar", "event", "matrix", "shift", "chain", "mixture", "broadcast"],
+)
+def test_every_tensor_has_the_batch_axes(make, shapes):
+    dist = make()
+    parameters = parameters_of(dist)
+    found = [leaf.shape.as_list() for leaf in tf.nest.flatten(parameters)]
+    assert sorted(found) == sorted(shapes)
+    again = spec.DistributionSpec.from_distribution(dist).build_distribution(parameters)
+    assert again.batch_shape == dist.batch_shape
+    assert_same_distribution(dist, again)
+
+
+def test_batch_axes_of_unknown_size():
+    @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([3])])
+    def parameters(loc, scale):
+        found = parameters_of(tfd.Independent(tfd.Normal(loc, scale), 1))
+        assert found["scale"].shape.as_list() == [None, 3]
+        return found
+
+    found = parameters(tf.zeros([4, 3]), tf.constant([1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(found["scale"], [[1.0, 2.0, 3.0]] * 4)
+    np.testing.assert_array_equal(found["loc"], np.zeros([4, 3]))
+
+
+def test_what_is_a_parameter():
+    def names(dist):
+        return sorted(parameters_of(dist))
+
+    variable = tf.Variable([1.0, 2.0])
+    assert names(tfd.Normal([0.0, 1.0], 1.0)) == ["loc"]
+    assert names(tfd.Normal(np.float64(0.0), np.ones(2))) == ["scale"]
+    assert names(tfd.Normal(variable, keras.Variable([1.0, 1.0]))) == ["loc", "scale"]
+    positive = tfp.util.TransformedVariable([1.0, 1.0], tfb.Exp())
+    assert names(tfd.Normal(variable, positive)) == ["loc", "scale"]
+    assert names(tfd.Normal(0.0, 1.0)) == []
+    assert names(transformed(tfd.Normal(0.0, 1.0), tfb.Shift(np.ones(2, "f")))) == []
+    # Of these TFP knows no batch; in a graph the value is known at run time only.
+    assert names(tfd.Sample(tfd.Normal(0.0, 1.0), tf.constant([2]))) == []
+    assert isinstance(parameters_of(tfd.Normal(variable, 1.0))["loc"], tf.Tensor)
+
+    @tf.function(input_signature=[tf.TensorSpec([1], tf.int32)])
+    def inside(shape):
+        dist = tfd.Sample(tfd.Normal(0.0, 1.0), shape)
+        made = spec.DistributionSpec.from_distribution(dist)
+        assert names(dist) == ["sample_shape"]
+        return made.build_distribution(parameters_of(dist)).sample(seed=SEED)
+
+    assert inside(tf.constant([4])).shape == [4]
+
+
+def test_names_do_not_matter_but_are_kept():
+    one, two, three = (
+        spec.DistributionSpec.from_distribution(tfd.Normal([0.0], 1.0, **kwargs))
+        for kwargs in ({"name": "one"}, {"name": "two"}, {"validate_args": True})
+    )
+    assert one == two
+    assert one.build_distribution({"loc": np.zeros(1)}).parameters["name"] == "one"
+    assert one != three
+    assert three.build_distribution({"loc": np.zeros(1)}).validate_args
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (np.array([1.0, 2.0]), np.array([1.0, 3.0])),
+        (np.zeros(2), np.zeros(3)),
+        (np.zeros(2), np.zeros(2, np.float32)),
+        ([1, 2], [2, 1]),
+        ({"a": 1}, {"a": 2}),
+        (object(), object()),
+        ({1, 2}, {1, 2}),
+    ],
+    ids=["values", "shape", "dtype", "list", "dict", "object", "unhashable"],
+)
+def test_constants_tell_apart(one, two):
+    class Named(tfd.Normal):
+        def __init__(self, label):
+            super().__init__(0.0, 1.0)
+            self._parameters = {"label": label}
+
+        @classmethod
+        def _parameter_properties(cls, dtype, num_classes=None):
+            return {}
+
+    first, same, second = (
+        spec.DistributionSpec.from_distribution(Named(label))
+        for label in (one, one, two)
+    )
+    assert first == same
+    assert hash(first) == hash(same)
+    assert first != second
+
+
+def test_composites_within():
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(tf.constant(2.0), 1.0)
+    dist = tfd.GaussianProcess(kernel, index_points=tf.constant([[0.0], [1.0]]))
+    parameters = parameters_of(dist)
+    made = spec.DistributionSpec.from_distribution(dist)
+    assert_same_distribution(dist, made.build_distribution(parameters))
+    assert len(tf.nest.flatten(parameters)) >= 2

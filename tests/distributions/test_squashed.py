@@ -2,11 +2,14 @@
 
 import math
 
+import confidence
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfrl import distributions
 from tfrl.distributions import _draws, squashed
 
 tfd = tfp.distributions
@@ -17,9 +20,8 @@ HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 CASES = {
     "scalar": ([], -1.0, 1.0),
     "batch of scalars": ([5], 0.0, 3.0),
-    "box": ([5], np.array([-1.0, 0.0, 10.0]), np.array([1.0, 5.0, 12.0])),
     "one bound for all": ([2, 4], -2.0, np.array([1.0, 5.0])),
-    "matrix": ([4], -np.ones([2, 3]), np.full([2, 3], 2.0)),
+    "matrix": ([4], -np.ones([2, 3]), np.array([[1.0, 5.0, 12.0]] * 2)),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -81,17 +83,8 @@ def test_log_prob_against_the_change_of_variables(case, dtype):
     np.testing.assert_allclose(got, density(raw, *parameters), tolerance, tolerance)
 
 
-def test_density_integrates_to_one():
-    dist = squashed.SquashedNormal(tf.constant([-0.5, 1.0], tf.float64), 0.8, -2.0, 1.0)
-    edges = np.linspace(-2.0, 1.0, 200_001)
-    middles = (edges[1:] + edges[:-1]) / 2
-    mass = np.exp(dist.log_prob(middles[:, None])).sum(0) * (edges[1] - edges[0])
-    np.testing.assert_allclose(mass, [1.0, 1.0], atol=1e-6)
-
-
-@EVERY_CASE
-def test_gradients_against_central_differences(case):
-    _, parameters = made(case)
+def test_gradients_against_central_differences():
+    _, parameters = made(CASES["matrix"])
     value, _ = inside(parameters)
     inputs = [tf.constant(part) for part in (*parameters, value)]
 
@@ -141,40 +134,20 @@ def test_no_density_beyond_the_bounds():
     np.testing.assert_allclose(tape.gradient(log_probs, loc), [0.0, 0.0], atol=1e-6)
 
 
-def test_extreme_parameters_give_finite_numbers():
-    numbers = np.array([-1e15, -1e4, -1.0, 0.0, 1e-38, 3.0, 1e4, 1e15], np.float32)
-    scales = np.array([1e-15, 1e-4, 1.0, 1e4, 1e15], np.float32)
-    loc, scale = map(tf.constant, np.meshgrid(numbers, scales))
-
-    @tf.function
-    def everything(loc, scale):
-        with tf.GradientTape() as tape:
-            tape.watch([loc, scale])
-            dist = squashed.SquashedNormal(loc, scale)
-            value, log_prob = dist.experimental_sample_and_log_prob(seed=SEED)
-        return value, log_prob, *tape.gradient(log_prob, [loc, scale])
-
-    for result in everything(loc, scale):
-        assert np.isfinite(result).all()
-
-
 # Draws.
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-def test_draws_have_the_distribution(jit):
-    count = 40_000
+def test_draws_have_the_distribution():
     low, high = np.array([-2.0, 0.0], "f"), np.array([2.0, 1.0], "f")
     dist = squashed.SquashedNormal([0.3, -0.5], [0.5, 1.2], low, high)
-    draw = tf.function(lambda: dist.sample(count, seed=SEED), jit_compile=jit)
-    place = (draw().numpy().astype(np.float64) - low) / (high - low)
+    draw = tf.function(lambda: dist.sample(40_000, seed=SEED), jit_compile=True)
+    draws = draw().numpy()
+    np.testing.assert_allclose(draws, dist.sample(40_000, seed=SEED), atol=1e-4)
+    place = (draws.astype(np.float64) - low) / (high - low)
     assert place.min() >= 0 and place.max() <= 1
-    raw = np.sort(np.arctanh(np.clip(2 * place - 1, -1 + 1e-7, 1 - 1e-7)), axis=0)
-    normal = tfd.Normal(*(np.array(p, np.float64) for p in ([0.3, -0.5], [0.5, 1.2])))
-    # Dvoretzky, Kiefer, Wolfowitz: exceeded with a probability below 1e-6.
-    bound = math.sqrt(math.log(2 / 1e-6) / (2 * count))
-    ranks = np.arange(1, count + 1)[:, None] / count
-    assert np.abs(normal.cdf(raw).numpy() - ranks).max() < bound + 1 / count
+    raw = np.arctanh(np.clip(2 * place - 1, -1 + 1e-7, 1 - 1e-7))
+    for column, parameters in zip(raw.T, [(0.3, 0.5), (-0.5, 1.2)], strict=True):
+        confidence.assert_cdf(column, scipy.stats.norm(*parameters).cdf)
 
 
 @EVERY_CASE
@@ -193,8 +166,8 @@ def test_log_prob_of_draws(case):
     np.testing.assert_allclose(dist.log_prob(drawn), log_prob, rtol=1e-12)
 
 
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
-def test_saturated_draws_keep_their_density(in_graph):
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_saturated_draws_keep_their_density(wrap):
     dist = squashed.SquashedNormal([-50.0, 50.0], 1.0)
 
     def score():
@@ -202,9 +175,7 @@ def test_saturated_draws_keep_their_density(in_graph):
         pair = dist.experimental_sample_and_log_prob(seed=SEED)
         return value, dist.log_prob(value), *pair, dist.log_prob(tf.identity(value))
 
-    value, recalled, again, scored, recovered = (
-        tf.function(score) if in_graph else score
-    )()
+    value, recalled, again, scored, recovered = wrap(score)()
     np.testing.assert_array_equal(value, [-1.0, 1.0])
     np.testing.assert_array_equal(again, value)
     noise = _draws.normal([2], SEED, tf.float32)
@@ -230,9 +201,260 @@ def test_draws_are_differentiable():
     np.testing.assert_allclose(of_scale, slope * noise, rtol=1e-5)
 
 
-def test_seeds():
-    dist = squashed.SquashedNormal(tf.zeros([9]), 1.0)
-    for seed in (5, SEED, tf.constant(SEED)):
-        np.testing.assert_array_equal(dist.sample(2, seed), dist.sample([2], seed))
-    assert np.all(dist.sample(seed=5) != dist.sample(seed=6))
-    assert np.all(dist.sample() != dist.sample())
+# As a distribution of TFP.
+
+
+LOW, HIGH = np.array([-1.0, 0.0], np.float32), np.array([1.0, 5.0], np.float32)
+
+
+def a_policy(batch=(3,)):
+    rng = np.random.default_rng(0)
+    loc = tf.constant(rng.normal(size=[*batch, 2]), tf.float32)
+    scale = tf.constant(rng.uniform(0.1, 1.0, [*batch, 2]), tf.float32)
+    return squashed.SquashedNormal(loc, scale, LOW, HIGH)
+
+
+def test_the_bounds_give_the_shape_of_an_event():
+    cases = [
+        ((4, 2), (), LOW, (4,), (2,)),
+        ((), (), LOW, (), (2,)),
+        ((4, 1), (5, 1, 2), LOW, (5, 4), (2,)),
+        ((4, 2), (2,), -1.0, (4, 2), ()),
+        ((6, 2, 3), (3,), -np.ones((2, 3), "f"), (6,), (2, 3)),
+    ]
+    for loc, scale, low, batch, event in cases:
+        dist = squashed.SquashedNormal(tf.zeros(loc), tf.ones(scale), low, low + 2)
+        assert (dist.batch_shape, dist.event_shape) == (batch, event)
+        assert dist.sample([7, 8]).shape == (7, 8, *batch, *event)
+        assert dist.mode().shape == (*batch, *event)
+        assert dist.log_prob(dist.mode()).shape == batch
+        np.testing.assert_array_equal(dist.batch_shape_tensor(), batch)
+        np.testing.assert_array_equal(dist.event_shape_tensor(), event)
+
+
+def test_mode_and_bijector():
+    dist = a_policy()
+    expected = (LOW + HIGH) / 2 + (HIGH - LOW) / 2 * np.tanh(dist.loc)
+    np.testing.assert_allclose(dist.mode(), expected, rtol=1e-6)
+    bijector = dist.experimental_default_event_space_bijector()
+    np.testing.assert_allclose(bijector.forward([0.0, 0.0]), [0.0, 2.5])
+
+
+@pytest.mark.parametrize("statistic", ["mean", "stddev", "variance", "entropy"])
+def test_what_has_no_closed_form(statistic):
+    with pytest.raises(NotImplementedError, match="SquashedNormal"):
+        getattr(a_policy(), statistic)()
+
+
+def test_entropy_can_be_estimated():
+    # The uniform distribution over [-1, 1], nearly: loc 0, scale 0.8744.
+    dist = squashed.SquashedNormal(0.0, 0.8744, -1.0, 1.0)
+    estimate, _ = distributions.estimated_entropy(dist, num_samples=20_000, seed=SEED)
+    np.testing.assert_allclose(estimate, np.log(2.0), atol=0.02)
+
+
+def test_slices_and_copies_keep_everything():
+    dist = a_policy()
+    part = dist[1:]
+    assert part.batch_shape == [2]
+    np.testing.assert_array_equal(part.loc, dist.loc[1:])
+    value = dist.mode()
+    np.testing.assert_array_equal(part.log_prob(value[1:]), dist.log_prob(value)[1:])
+    other = dist.copy(scale=2.0 * dist.scale)
+    np.testing.assert_array_equal(other.high, HIGH)
+    assert set(dist.parameters) == {
+        *("loc", "scale", "low", "high", "validate_args", "allow_nan_stats", "name")
+    }
+
+
+def test_unknown_shapes():
+    unknown = tf.TensorSpec([None, None])
+
+    @tf.function(input_signature=[unknown, unknown])
+    def everything(loc, scale):
+        dist = squashed.SquashedNormal(loc, scale, LOW, HIGH)
+        value, log_prob = dist.experimental_sample_and_log_prob([4], seed=SEED)
+        return value, log_prob, dist.log_prob(value), dist.mode()
+
+    dist = a_policy()
+    value, log_prob, again, mode = everything(dist.loc, dist.scale)
+    expected = dist.experimental_sample_and_log_prob([4], seed=SEED)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(log_prob, expected[1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(again, log_prob, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(mode, dist.mode(), rtol=1e-6)
+
+
+def test_variables_are_read_when_used():
+    loc, scale = tf.Variable([0.0, 0.0]), tf.Variable([1.0, 1.0])
+    dist = squashed.SquashedNormal(loc, scale, LOW, HIGH)
+    before = dist.log_prob(dist.mode())
+    loc.assign([0.0, 0.5])
+    with tf.GradientTape() as tape:
+        after = dist.log_prob([0.0, 2.5])
+    assert float(before) > float(after)
+    of_loc, of_scale = tape.gradient(after, [loc, scale])
+    np.testing.assert_allclose(of_loc, [0.0, -0.5], atol=1e-6)
+    np.testing.assert_allclose(of_scale, [-1.0, -0.75], atol=1e-6)
+    assert dist.trainable_variables == (loc, scale)
+
+
+# Divergence.
+
+
+def test_divergence_is_that_of_the_normals():
+    one, two = a_policy(), a_policy().copy(loc=[0.1, -0.3], scale=0.7)
+    normals = [tfd.MultivariateNormalDiag(d.loc, d.scale + [0, 0]) for d in (one, two)]
+    expected = tfd.kl_divergence(*normals)
+    for divergence in (tfd.kl_divergence, tf.function(tfd.kl_divergence)):
+        np.testing.assert_allclose(divergence(one, two), expected, rtol=1e-5)
+
+
+def test_no_divergence_between_other_bounds():
+    one, two = a_policy(), a_policy().copy(high=HIGH + 1)
+    with pytest.raises(ValueError, match="expected the bounds of `distribution_a`"):
+        tfd.kl_divergence(one, two)
+    assert np.isnan(tf.function(tfd.kl_divergence)(one, two)).all()
+    with pytest.raises(ValueError, match="expected the bounds of `distribution_a`"):
+        tfd.kl_divergence(one, squashed.SquashedNormal(0.0, 1.0, -np.ones(3), 1.0))
+    one = squashed.SquashedNormal([0.0, 0.0], 1.0, -1.0, LOW + 3)
+    with pytest.raises(ValueError, match="expected the bounds of `distribution_a`"):
+        tfd.kl_divergence(one, one.copy(high=LOW + 4))
+    two = squashed.SquashedNormal([0.0, 0.0], 1.0, [-1.0, -1.0], LOW + 3)
+    assert float(tfd.kl_divergence(one, two)) == 0.0
+
+
+# Errors.
+
+
+NOT_IN_ORDER = "`high` expected numbers > `low`"
+BAD = {
+    "scale 0": ({"scale": 0.0}, "`scale` expected numbers > 0"),
+    "scale below 0": ({"scale": tf.constant([1.0, -1.0])}, "`scale` expected numbers"),
+    "scale NaN": ({"scale": np.nan}, "`scale` expected numbers > 0"),
+    "swapped": ({"low": HIGH, "high": LOW}, NOT_IN_ORDER),
+    "equal": ({"high": LOW}, NOT_IN_ORDER),
+    "no upper bound": ({"high": np.inf}, "`high` expected finite numbers"),
+    "no lower bound": ({"low": [-np.inf, 0.0]}, "`low` expected finite numbers"),
+    "loc": ({"loc": tf.zeros([3])}, r"`loc` expected a shape .*\[2\]; got \[3\]"),
+    "scale": ({"scale": tf.ones([4, 3])}, "`scale` expected a shape that ends in"),
+    "event of 1": ({"low": -1.0, "high": np.ones(1, "f")}, "`loc` expected a shape"),
+    "batch": ({"loc": np.ones([3, 2]), "scale": np.ones([4, 2])}, "`scale` .*broadc"),
+}
+
+
+@pytest.mark.parametrize(("changes", "match"), BAD.values(), ids=BAD)
+def test_bad_parameters(changes, match):
+    given = {"loc": [0.0, 0.0], "scale": 1.0, "low": LOW, "high": HIGH, **changes}
+    # In a graph too, if the numbers are written into it.
+    for make in (
+        lambda: squashed.SquashedNormal(**given),
+        tf.function(lambda: squashed.SquashedNormal(**given).mode()),
+    ):
+        with pytest.raises(ValueError, match=f"`SquashedNormal`: {match}"):
+            make()
+
+
+def test_dtypes_and_ranks():
+    double = tf.constant([0.0, 1.0], tf.float64)
+    # A tensor comes before an array, and numbers take what there is.
+    mixed = squashed.SquashedNormal(np.zeros(2, "f"), 1, double - 2, [3.0, 4.0])
+    assert mixed.dtype == mixed.high.dtype == mixed.scale.dtype == tf.float64
+    assert squashed.SquashedNormal(0, 1, np.float64(0), 2).dtype == tf.float64
+    assert squashed.SquashedNormal(0, 1, 0, 2).dtype == tf.float32
+    with pytest.raises(TypeError, match="`loc` expected a floating-point dtype"):
+        squashed.SquashedNormal(tf.constant([0, 0]), 1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([2]), tf.TensorSpec(None)])
+    def make(bound, free):
+        squashed.SquashedNormal(tf.zeros([5, 2]), 1.0, bound, bound - 1.0)
+        with pytest.raises(ValueError, match="`low` and `high` expected a known rank"):
+            squashed.SquashedNormal(0.0, 1.0, free, free + 1.0)
+        return bound
+
+    make(tf.zeros(2), tf.zeros(2))
+
+
+def test_validation_at_run_time():
+    @tf.function(input_signature=[tf.TensorSpec([]), tf.TensorSpec([])])
+    def score(scale, value):
+        dist = squashed.SquashedNormal(0.0, scale, validate_args=True)
+        return dist.log_prob(value)
+
+    assert np.isfinite(score(1.0, 0.5))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`scale` must be"):
+        score(-1.0, 0.5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="within the bounds"):
+        score(1.0, 1.5)
+
+
+# The squashing alone.
+
+
+BOUNDS = {
+    "unit": (-1.0, 1.0),
+    "from 0": (0.0, 5.0),
+    "far away": (1000.0, 1001.0),
+    "wide": (-3e30, 1e30),
+    "narrow": (-1e-6, 2e-6),
+}
+EVERY_BOUNDS = pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
+
+
+def constants(bounds, dtype):
+    return [tf.constant(bound, dtype) for bound in bounds]
+
+
+@EVERY_BOUNDS
+@DTYPES
+def test_squashing_is_a_scaled_tanh_within_the_bounds(bounds, dtype):
+    low, high = constants(bounds, dtype)
+    raw = np.concatenate([np.linspace(-30, 30, 601), [-1e30, 1e30]]).astype(dtype)
+    actions = squashed.SquashedNormal(raw, 1.0, low, high).mode()
+    centre, half = np.mean(bounds), np.diff(bounds)[0] / 2
+    expected = centre + half * np.tanh(raw.astype(np.float64))
+    precision = np.finfo(dtype).eps
+    atol = 4 * precision * max(map(abs, bounds))
+    np.testing.assert_allclose(actions, expected, atol=atol, rtol=0)
+    assert np.all((actions >= low) & (actions <= high))
+
+
+@EVERY_BOUNDS
+@DTYPES
+def test_unsquash_undoes_squashing(bounds, dtype):
+    low, high = constants(bounds, dtype)
+    raw = np.linspace(-6, 6, 241).astype(dtype)
+    actions = squashed.SquashedNormal(raw, 1.0, low, high).mode()
+    back = squashed.unsquash(actions, low, high)
+    # What one rounding of the action moves the raw action by.
+    slope = (high - low) / 2 * (1 - np.tanh(raw) ** 2)
+    step = np.finfo(dtype).eps * np.abs(bounds).max() / slope.numpy()
+    assert np.all(np.abs(back - raw) <= np.minimum(4 * step, 30) + 1e-6)
+
+
+def test_what_tanh_cannot_tell_from_a_bound_is_constant():
+    low, high = constants((0.0, 1e-6), "float32")
+    actions = tf.constant([1e-18, 2e-14, 1e-13, 5e-7, np.nan])
+    with tf.GradientTape() as tape:
+        tape.watch(actions)
+        raw = squashed.unsquash(actions, low, high)
+    gradient = tape.gradient(raw, actions)
+    assert float(raw[0]) == float(raw[1]) < float(raw[2])
+    np.testing.assert_array_equal(gradient[:2], 0.0)
+    np.testing.assert_allclose(gradient[2:4], [0.5e13, 2e6], rtol=1e-5)
+    assert np.isnan(raw[4])
+
+
+def test_log_slope_in_the_tails():
+    raw = tf.constant([-1e30, -100.0, 100.0, 1e30])
+    log_slopes = squashed.log_slope(raw)
+    expected = np.log(4.0) - 2.0 * np.abs(raw.numpy().astype(np.float64))
+    np.testing.assert_allclose(log_slopes, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(dtype):
+    low, high = constants((-1.0, 1.0), dtype)
+    raw = squashed.unsquash(tf.constant([-1.0, 0.0, 1.0], dtype), low, high)
+    assert raw.dtype.name == dtype
+    assert np.isfinite(tf.cast(raw, tf.float32)).all()

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import compile
-from tfrl.distributions import _elementwise
+from tfrl.distributions import _families
 
 # By dtype: Gauss-Legendre nodes on [-1, 1] with their weights, and the x at which a
 # factor exp(-x) has become negligible. They err by less than the dtype's precision for
@@ -35,7 +35,7 @@ def quantiles(uniform: tf.Tensor, parameters: Any, its: Any) -> tf.Tensor:
         parameters: location, scale, lower and upper bounds.
         its: the standard distribution.
     """
-    shape, share, loc, scale, lower, upper = _elementwise.rows(uniform, *parameters)
+    shape, share, loc, scale, lower, upper = _families.rows(uniform, *parameters)
     scale = at_least_tiny(scale)
     low = its.cdf(standardized(lower - loc, scale))
     high = its.cdf(standardized(upper - loc, scale))
@@ -50,7 +50,7 @@ def log_density(
     value: tf.Tensor, parameters: Any, its: Any, mass_floor: float
 ) -> tf.Tensor:
     """Log-densities, summed over the axes of the bounds."""
-    shape, value, loc, scale, lower, upper = _elementwise.rows(value, *parameters)
+    shape, value, loc, scale, lower, upper = _families.rows(value, *parameters)
     each = log_densities(value, loc, scale, lower, upper, its, mass_floor)
     axes = list(range(-parameters[2].shape.rank, 0))
     return tf.reduce_sum(tf.reshape(each, shape), axis=axes)

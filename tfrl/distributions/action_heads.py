@@ -20,7 +20,7 @@ import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import random, spaces, specs
-from tfrl.distributions import _squash, masked, product, squashed
+from tfrl.distributions import masked, product, squashed
 from tfrl.host import heads
 
 tfd = tfp.distributions
@@ -256,7 +256,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
 
     def _log_slope(self, actions: tf.Tensor) -> tf.Tensor:
         half_range = tf.constant(self._scale[1], actions.dtype)
-        return _squash.log_slope(actions) + tf.math.log(half_range)
+        return squashed.log_slope(actions) + tf.math.log(half_range)
 
     def mode(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the raw action at the normal's mode."""
@@ -331,7 +331,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         if not self.squash:
             return flat
         low, high = (tf.constant(b, tf.float32) for b in (self.low, self.high))
-        return _squash.unsquash(flat, low, high)
+        return squashed.unsquash(flat, low, high)
 
 
 @dataclasses.dataclass(frozen=True)

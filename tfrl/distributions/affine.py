@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.bijectors import standard
-from tfrl.distributions import _parameters
+from tfrl.distributions import _families
 
 tfd = tfp.distributions
 
@@ -76,7 +76,7 @@ class AffineTransformedDistribution(tfp.distributions.TransformedDistribution):
             name=name,
         )
 
-    _parameter_properties = _parameters.annotated(
+    _parameter_properties = _families.annotated(
         lambda dtype: {  # noqa: ARG005
             "base_dist": _OF_BASE,
             "loc": _OF_EVENT,
@@ -133,10 +133,10 @@ def _check(base_dist: Any, loc: Any, scale: Any) -> None:
             f"`{where}`: `base_dist` expected events of a known rank; got "
             f"{base_dist}; give its parameters known ranks"
         )
-    known = _parameters.known_value(scale)
+    known = _families.known_value(scale)
     if known is not None and np.any(np.asarray(known) == 0):
         raise ValueError(
             f"`{where}`: `scale` expected numbers other than 0; got {known!r}; "
             "a constant has no density"
         )
-    _parameters.check_broadcastable(where, loc=loc, scale=scale)
+    _families.check_broadcastable(where, loc=loc, scale=scale)

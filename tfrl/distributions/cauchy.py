@@ -9,10 +9,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks
-from tfrl.distributions import _diagonal, _draws, _parameters
+from tfrl.distributions import _draws, _families
 
 
-class DiagMultivariateCauchy(_diagonal.Diagonal):
+class DiagMultivariateCauchy(_families.Diagonal):
     """Independent `StableCauchy` along the last axis, which is one event.
 
     `log p(x) = sum_i log Cauchy(x_i; loc_i, scale_i)`.
@@ -44,7 +44,7 @@ class DiagMultivariateCauchy(_diagonal.Diagonal):
     ) -> None:
         super().__init__(StableCauchy, locals())
 
-    _parameter_properties = _parameters.location_scale(event_ndims=1)
+    _parameter_properties = _families.location_scale(event_ndims=1)
 
     loc = property(operator.attrgetter("distribution.loc"), doc="The medians.")
     scale = property(operator.attrgetter("distribution.scale"), doc="The half widths.")
@@ -94,12 +94,12 @@ class StableCauchy(tfp.distributions.Cauchy):
         name: str = "StableCauchy",
     ) -> None:
         parameters = dict(locals())
-        _parameters.check_positive("StableCauchy", scale=scale)
-        _parameters.check_broadcastable("StableCauchy", loc=loc, scale=scale)
+        _families.check_positive("StableCauchy", scale=scale)
+        _families.check_broadcastable("StableCauchy", loc=loc, scale=scale)
         super().__init__(loc, scale, validate_args, allow_nan_stats, name)
-        _parameters.keep(self, parameters)
+        _families.keep(self, parameters)
 
-    _parameter_properties = _parameters.location_scale()
+    _parameter_properties = _families.location_scale()
 
     def _sample_n(
         self, n: Any, seed: Any = None, clipping_value: float = 0.49

@@ -9,7 +9,7 @@ import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import arrays, random, specs
-from tfrl.distributions import _parts, product
+from tfrl.distributions import modes, product, sampling
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -37,9 +37,9 @@ def compute_entropy(distributions: Any) -> tf.Tensor:
         True
     """
     where = "compute_entropy"
-    _parts.check_distributions(where, "distributions", distributions)
+    modes.check_distributions(where, "distributions", distributions)
     entropies = [leaf.entropy() for leaf in tf.nest.flatten(distributions)]
-    return _parts.total(where, "entropy", entropies)
+    return sampling.total(where, "entropy", entropies)
 
 
 def entropy_with_fallback(
@@ -71,15 +71,15 @@ def entropy_with_fallback(
         1.4189
     """
     where = "entropy_with_fallback"
-    _parts.check_distributions(where, "distributions", distributions)
+    modes.check_distributions(where, "distributions", distributions)
     leaves = tf.nest.flatten(distributions)
     seeds = random.split_seed(seed, len(leaves)) if leaves else []
     pairs = [_entropies(*pair) for pair in zip(leaves, seeds, strict=True)]
     entropies, for_gradients = zip(*pairs, strict=True) if pairs else ((), ())
     if return_sum:
         return (
-            _parts.total(where, "entropy", entropies),
-            _parts.total(where, "entropy", for_gradients),
+            sampling.total(where, "entropy", entropies),
+            sampling.total(where, "entropy", for_gradients),
         )
     return (
         tf.nest.pack_sequence_as(distributions, entropies),
@@ -129,7 +129,7 @@ def estimated_entropy(
         connectionist reinforcement learning, section 3 (of the second form).
     """
     where = "estimated_entropy"
-    _parts.check_distribution(where, "dist", dist)
+    modes.check_distribution(where, "dist", dist)
     checks.check_within(where, "num_samples", num_samples, 1, math.inf)
     seed = random.new_seed(seed)
     kinds = tf.nest.flatten(dist.reparameterization_type)

@@ -9,7 +9,7 @@ import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import random
-from tfrl.distributions import _parameters
+from tfrl.distributions import _families
 
 
 class MaskedCategorical(tfp.distributions.Categorical):
@@ -74,7 +74,7 @@ class MaskedCategorical(tfp.distributions.Categorical):
             )
         self._parameters = parameters
 
-    _parameter_properties = _parameters.annotated(
+    _parameter_properties = _families.annotated(
         lambda dtype: dict.fromkeys(  # noqa: ARG005
             ("logits", "mask"), tfp.util.ParameterProperties(event_ndims=1)
         )
@@ -99,7 +99,7 @@ def _as_mask(mask: Any) -> tf.Tensor:
             f"got {tensor.dtype.name}; compare it with a threshold"
         )
     checks.check_rank("MaskedCategorical", "mask", tensor, at_least=1)
-    known = _parameters.known_value(tensor)
+    known = _families.known_value(tensor)
     if known is not None:
         empty = ~np.any(known, axis=-1)
         if np.any(empty):

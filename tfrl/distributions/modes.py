@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.distributions import _parts, normal, product
+from tfrl.distributions import normal, product
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -18,6 +18,21 @@ _WITHOUT_BASE = (
     tfd.OneHotCategorical,
     product.Product,
 )
+
+
+def check_distribution(where: str, name: str, value: Any) -> None:
+    """Raises a TypeError unless an argument is a distribution: it can score values."""
+    if not callable(getattr(value, "log_prob", None)):
+        raise TypeError(
+            f"`{where}`: `{name}` expected distributions; got "
+            f"{type(value).__name__}, which has no `log_prob`"
+        )
+
+
+def check_distributions(where: str, name: str, nest: Any) -> None:
+    """Raises a TypeError unless all leaves of a nest are distributions."""
+    for leaf in tf.nest.flatten(nest):
+        check_distribution(where, name, leaf)
 
 
 def get_mode(dist: tfp.distributions.Distribution) -> Any:
@@ -41,7 +56,7 @@ def get_mode(dist: tfp.distributions.Distribution) -> Any:
         >>> round(float(get_mode(dist)), 4)
         0.4621
     """
-    _parts.check_distribution("get_mode", "dist", dist)
+    check_distribution("get_mode", "dist", dist)
     return _mode(dist, tf.stop_gradient)
 
 
@@ -67,7 +82,7 @@ def get_rmode(dist: tfp.distributions.Distribution) -> Any:
         >>> round(float(tape.gradient(mode, loc)), 4)
         0.7864
     """
-    _parts.check_distribution("get_rmode", "dist", dist)
+    check_distribution("get_rmode", "dist", dist)
     for part in _innermost(dist):
         dtypes = tf.nest.flatten(part.dtype)
         is_continuous = all(dtype.is_floating for dtype in dtypes)
@@ -98,7 +113,7 @@ def get_base_dist(
         >>> type(get_base_dist(tfd.Independent(tfd.Laplace([0.0], 1.0), 1))).__name__
         'Laplace'
     """
-    _parts.check_distribution("get_base_dist", "dist", dist)
+    check_distribution("get_base_dist", "dist", dist)
     base = _unwrapped(dist)
     if isinstance(base, tfd.MultivariateNormalDiag):
         return normal.Normal(base.mean(), base.stddev())

@@ -8,10 +8,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks, precision
-from tfrl.distributions import _diagonal, _draws, _parameters
+from tfrl.distributions import _draws, _families
 
 
-class DiagMultivariateNormal(_diagonal.Diagonal):
+class DiagMultivariateNormal(_families.Diagonal):
     """Independent normals along the last axis, which is one event.
 
     `log p(x) = sum_i log N(x_i; loc_i, scale_i)`. A scale of 0 is admitted: then draws
@@ -44,7 +44,7 @@ class DiagMultivariateNormal(_diagonal.Diagonal):
     ) -> None:
         super().__init__(Normal, locals())
 
-    _parameter_properties = _parameters.location_scale(event_ndims=1)
+    _parameter_properties = _families.location_scale(event_ndims=1)
 
     loc = property(operator.attrgetter("distribution.loc"), doc="The means.")
     scale = property(
@@ -89,14 +89,14 @@ class Normal(tfp.distributions.Normal):
         name: str = "Normal",
     ) -> None:
         parameters = dict(locals())
-        known = _parameters.known_value(scale)
+        known = _families.known_value(scale)
         if known is not None:
             checks.check_within("Normal", "scale", known, 0.0, math.inf)
-        _parameters.check_broadcastable("Normal", loc=loc, scale=scale)
+        _families.check_broadcastable("Normal", loc=loc, scale=scale)
         super().__init__(loc, scale, validate_args, allow_nan_stats, name)
-        _parameters.keep(self, parameters)
+        _families.keep(self, parameters)
 
-    _parameter_properties = _parameters.location_scale()
+    _parameter_properties = _families.location_scale()
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = tf.concat([[n], self.batch_shape_tensor()], axis=0)

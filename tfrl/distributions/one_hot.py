@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks
-from tfrl.distributions import _draws, _parameters
+from tfrl.distributions import _draws, _families
 
 tfd = tfp.distributions
 
@@ -60,13 +60,13 @@ class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
             )
         key, value = ("probs", probs) if logits is None else ("logits", logits)
         checks.check_rank(where, key, value, at_least=1)
-        known = _parameters.known_value(probs)
+        known = _families.known_value(probs)
         if known is not None:
             checks.check_within(where, "probs", known, 0.0, np.inf)
         dtype = tf.as_dtype(getattr(value, "dtype", tf.float32))
         common = ("validate_args", "allow_nan_stats", "name")
         super().__init__(logits, probs, dtype, **{x: parameters[x] for x in common})
-        _parameters.keep(self, parameters)
+        _families.keep(self, parameters)
 
     _parameter_properties = tfd.OneHotCategorical.parameter_properties
 
@@ -256,7 +256,7 @@ def _check_temperature(where: str, tau: Any) -> None:
     if tensor.dtype == tf.bool:
         raise TypeError(f"`{where}`: `tau` expected a number; got {tau!r}")
     checks.check_rank(where, "tau", tensor, exact=0)
-    _parameters.check_positive(where, tau=tau)
+    _families.check_positive(where, tau=tau)
 
 
 def _log_shares(probs: tf.Tensor) -> tf.Tensor:

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl.core import random
-from tfrl.distributions import _parameters
+from tfrl.distributions import _families
 
 tfd = tfp.distributions
 
@@ -75,7 +75,7 @@ class Product(tfp.distributions.AutoCompositeTensorDistribution):
                 name=name,
             )
 
-    _parameter_properties = _parameters.annotated(
+    _parameter_properties = _families.annotated(
         lambda dtype: {  # noqa: ARG005
             "distributions": tfp.util.BatchedComponentProperties(
                 event_ndims=lambda self: self._each(lambda _: 0)

@@ -4,7 +4,7 @@ A nest of distributions holds one per part of an action. `seed` is an int, an in
 `[2]` tensor or None; from it each part gets a stream of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import random
-from tfrl.distributions import _parts, modes, product, squashed
+from tfrl.distributions import modes, product, squashed
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -45,12 +45,12 @@ def compute_log_probability(distributions: Any, actions: Any) -> tf.Tensor:
         array([-1.6121], dtype=float32)
     """
     where = "compute_log_probability"
-    pairs = _parts.paired(where, distributions, actions)
+    pairs = _paired(where, distributions, actions)
     for leaf in tf.nest.flatten(actions):
         if not tf.is_tensor(leaf):
             checks.as_tensor(where, "actions", leaf)
     log_probs = [distribution.log_prob(action) for distribution, action in pairs]
-    return _parts.total(where, "log_prob", log_probs)
+    return total(where, "log_prob", log_probs)
 
 
 def sample_action_distribution(
@@ -117,7 +117,7 @@ def rsample_action_distribution(
         [1.0, 1.0]
     """
     where = "rsample_action_distribution"
-    _parts.check_distributions(where, "nested_distributions", nested_distributions)
+    modes.check_distributions(where, "nested_distributions", nested_distributions)
     for distribution in tf.nest.flatten(nested_distributions):
         kinds = tf.nest.flatten(distribution.reparameterization_type)
         if any(kind != tfd.FULLY_REPARAMETERIZED for kind in kinds):
@@ -167,7 +167,7 @@ def epsilon_greedy_sample(
     """
     where = "epsilon_greedy_sample"
     checks.check_within(where, "eps", eps, 0.0, 1.0)
-    _parts.check_distributions(where, "nested_distributions", nested_distributions)
+    modes.check_distributions(where, "nested_distributions", nested_distributions)
     is_number = not tf.is_tensor(eps)
     if is_number and eps == 1:
         return _draw(where, nested_distributions, seed, _stopped)
@@ -193,11 +193,47 @@ def epsilon_greedy_sample(
     return _draw(where, nested_distributions, seed, act)
 
 
+def total(
+    where: str,
+    name: str,
+    values: Sequence[tf.Tensor],
+    argument: str = "distributions",
+) -> tf.Tensor:
+    """Adds up values, one for each distribution of a nest, that must have one shape."""
+    if not values:
+        raise ValueError(
+            f"`{where}`: `{argument}` expected a nest with a distribution at least; "
+            "got none"
+        )
+    named = {f"{name} of leaf {index}": value for index, value in enumerate(values)}
+    checks.check_same_shape(where, **named)
+    return tf.add_n(values)
+
+
+def _paired(where: str, distributions: Any, actions: Any) -> list[tuple[Any, Any]]:
+    """Pairs each distribution of a nest with its action, in the order of `tf.nest`."""
+    modes.check_distributions(where, "distributions", distributions)
+    # The dtype of a distribution has the structure of its draws.
+    draws = tf.nest.map_structure(lambda d: getattr(d, "dtype", None), distributions)
+    try:
+        tf.nest.assert_same_structure(draws, actions)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{where}`: `actions` expected the structure of `distributions`; got "
+            f"another: {error}; give one action per distribution"
+        ) from error
+    leaves = iter(tf.nest.flatten(actions))
+    return [
+        (d, tf.nest.map_structure(lambda _: next(leaves), getattr(d, "dtype", None)))
+        for d in tf.nest.flatten(distributions)
+    ]
+
+
 def _draw(
     where: str, nest: Any, seed: Any, act: Callable[[Any, tf.Tensor], Any]
 ) -> Any:
     """Maps distributions and seeds of their own to actions."""
-    _parts.check_distributions(where, "nested_distributions", nest)
+    modes.check_distributions(where, "nested_distributions", nest)
     leaves = tf.nest.flatten(nest)
     seeds = random.split_seed(seed, len(leaves)) if leaves else []
     actions = [act(*pair) for pair in zip(leaves, seeds, strict=True)]
@@ -215,7 +251,7 @@ def _draw_scored(
         return action
 
     actions = _draw(where, nest, seed, draw)
-    return actions, _parts.total(where, "log_prob", log_probs, "nested_distributions")
+    return actions, total(where, "log_prob", log_probs, "nested_distributions")
 
 
 def _without_gradient(nest: Any) -> Any:

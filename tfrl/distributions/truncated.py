@@ -11,16 +11,10 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks
-from tfrl.distributions import (
-    _bounded,
-    _draws,
-    _parameters,
-    _truncation,
-    inverse_transform,
-)
+from tfrl.distributions import _draws, _families, _truncation, inverse_transform
 
 
-class TruncatedDistribution(_bounded.Bounded):
+class TruncatedDistribution(_families.Bounded):
     """A distribution of location and scale between two bounds.
 
     With density p and distribution function P of a standard distribution, and
@@ -71,7 +65,7 @@ class TruncatedDistribution(_bounded.Bounded):
     """
 
     _bound_names = ("lower_bound", "upper_bound")
-    _parameter_properties = _bounded.annotations(*_bound_names)
+    _parameter_properties = _families.location_scale(_families.EVENT_RANK, _bound_names)
 
     def __init__(
         self,
@@ -140,10 +134,10 @@ class _Standard(TruncatedDistribution):
         name: str | None = None,
     ) -> None:
         parameters = dict(locals())
-        given = _parameters.arguments(parameters)
+        given = _families.arguments(parameters)
         given["name"] = name or type(self).__name__
         super().__init__(its=self._standard, **given)
-        _parameters.keep(self, parameters)
+        _families.keep(self, parameters)
 
     _parameter_properties = TruncatedDistribution._parameter_properties
 
@@ -239,6 +233,6 @@ def _kl_truncated_normals(
     a: TruncatedNormal, b: TruncatedNormal, name: str | None = None
 ) -> tf.Tensor:
     """The divergence of the normalised densities, whatever their `mass_floor`."""
-    _parameters.check_same_bounds(a, b, "lower_bound", "upper_bound")
+    _families.check_same_bounds(a, b, "lower_bound", "upper_bound")
     with tf.name_scope(name or "kl_truncated_normals"):
         return _truncation.kl_divergence(a._tensors(), b._tensors())
