@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from nested_policies import batch_of, new_policy
+from agent_examples import new_policy, trajectory_of
 
 from tfrl.agents import advantages
 from tfrl.core import records
@@ -57,26 +57,22 @@ def returns_slowly(rewards, terminated, truncated, next_values, gamma, lambda_):
     return returns
 
 
-def random_trajectory(space, n_steps, n_envs):
-    rng = np.random.default_rng(1)
-    flags = rng.random((3, n_steps, n_envs))
-    return records.Trajectory(
-        observations=batch_of(space, n_steps, n_envs, seed=1),
-        actions=rng.integers(0, 4, (n_steps, n_envs)).astype(np.int32),
-        rewards=rng.normal(size=(n_steps, n_envs)).astype(np.float32),
-        terminated=flags[0] < 0.2,
-        truncated=(flags[0] >= 0.2) & (flags[1] < 0.2),
-        next_observations=batch_of(space, n_steps, n_envs, seed=2),
-        valid=flags[2] < 0.8,
-    )
-
-
-@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
-@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "xla"])
+@pytest.mark.parametrize(
+    ("jit", "normalize"),
+    [
+        (None, False),
+        pytest.param(None, True, marks=pytest.mark.slow),
+        pytest.param(False, False, marks=pytest.mark.slow),
+        (True, True),
+    ],
+    ids=["eager", "eager normalized", "graph", "XLA normalized"],
+)
 def test_estimate_advantages(normalize, jit):
     space = S.Dict(x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3))
     policy = new_policy(space, S.Discrete(4), normalize_observations=normalize)
-    trajectory = random_trajectory(space, 9, 3)
+    trajectory = trajectory_of(space, S.Discrete(4), 9, 3)
+    valid = np.random.default_rng(2).random((9, 3)) < 0.8
+    trajectory = trajectory._replace(valid=valid)
     if normalize:
         policy = policy.update_moments(
             trajectory.observations, tf.constant(trajectory.valid)

@@ -1,59 +1,23 @@
-"""Several replicas learn what one learns from the same batch."""
+"""Several replicas learn what one learns from the same batch, in calls of a moment."""
 
 import contextlib
+from typing import Any, NamedTuple
 
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import training_workers
+from agent_examples import two_replicas
 
-from tfrl.agents import (
-    _on_policy,
-    _pieces,
-    gradient_transforms,
-    policy_gradient,
-    ppo,
-    replicated,
-    train_state,
-)
-from tfrl.core import records
-
-T, N = 6, 4
+from tfrl.agents import _pieces, gradient_transforms, ppo, replicated, train_state
+from tfrl.core import compile
 
 
-@pytest.fixture(scope="module", name="two")
+@pytest.fixture(name="two")
 def _two():
-    return tf.distribute.MirroredStrategy(
-        ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-    )
-
-
-def make_trajectory(seed):
-    rng = np.random.default_rng(seed)
-    flags = rng.random((3, T, N))
-    return records.Trajectory(
-        observations=rng.normal(size=(T, N, 3)).astype(np.float32),
-        actions=rng.integers(0, 2, (T, N)).astype(np.int32),
-        rewards=rng.normal(size=(T, N)).astype(np.float32),
-        terminated=flags[0] < 0.1,
-        truncated=flags[1] < 0.1,
-        next_observations=rng.normal(size=(T, N, 3)).astype(np.float32),
-        # Of some minibatches one replica's part weighs more than the other's.
-        valid=flags[2] < 0.7,
-    )
-
-
-def make_agent(config):
-    space = gym.spaces.Box(-1.0, 1.0, (3,))
-    counts = {"n_envs": N, "n_steps": T} if isinstance(config, ppo.PPO) else {}
-    return config.create(space, gym.spaces.Discrete(2), seed=0, **counts)
-
-
-def assert_close(first, second):
-    first, second = tf.nest.flatten(first), tf.nest.flatten(second)
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return two_replicas()
 
 
 def test_a_step_is_that_of_the_weighted_global_batch(two):
@@ -98,61 +62,6 @@ def test_a_step_is_that_of_the_weighted_global_batch(two):
         assert int(got.step) == 4
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        ppo.PPO(
-            minibatch_size=8,
-            n_epochs=3,
-            learning_rate=1e-2,
-            learning_rate_schedule="linear",
-            value_clip=0.2,
-            entropy_coefficient=0.01,
-            target_kl=2e-4,
-            normalize_observations=True,
-            normalize_rewards=True,
-            hidden_units=(8,),
-        ),
-        # A default test trains it on two replicas in `test_trainer_strategies`.
-        pytest.param(
-            policy_gradient.PolicyGradient(entropy_coefficient=0.01, hidden_units=(8,)),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["ppo", "policy_gradient"],
-)
-def test_two_replicas_equal_one(two, config):
-    alone, shared, counts = make_agent(config), make_agent(config), []
-    function = replicated._function(two, _on_policy._update)
-    before = function.experimental_get_tracing_count()
-    for seed in range(3):
-        trajectory = make_trajectory(seed)
-        alone, expected = alone.update(trajectory)
-        with two.scope():
-            shared, info = shared.update(trajectory)
-        assert_close((shared, info), (alone, expected))
-        counts.append([float(x.get("gradient_steps", 1)) for x in (info, expected)])
-    if isinstance(config, ppo.PPO):
-        # The divergence stops both after the same steps, some before the last.
-        assert all(one == two for one, two in counts) and min(counts)[0] < 9
-    assert function.experimental_get_tracing_count() == before + 1
-
-
-@pytest.mark.parametrize(
-    "agent", ["ppo", pytest.param("policy_gradient", marks=pytest.mark.slow)]
-)
-def test_two_replicas_in_pieces_equal_one(two, monkeypatch, agent):
-    config = ppo.PPO(minibatch_size=8, n_epochs=2, hidden_units=(9,))
-    if agent == "policy_gradient":
-        config = policy_gradient.PolicyGradient(hidden_units=(9,))
-    trajectory = make_trajectory(0)
-    alone, info = make_agent(config).update(trajectory)
-    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
-    with two.scope():
-        shared = make_agent(config).update(trajectory)
-    assert_close(shared, (alone, info))
-
-
 def test_rows_that_replicas_cannot_share(two):
     replicated.check_rows("f", "rows", 7)
     with two.scope():
@@ -168,24 +77,15 @@ def test_rows_that_replicas_cannot_share(two):
         with pytest.raises(ValueError, match=r"got 3; no number fits"):
             replicated.check_rows("f", "rows", 3, divides=9)
         with pytest.raises(ValueError, match=r"`PPO`: `minibatch_size` .* got 3; take"):
-            make_agent(ppo.PPO(minibatch_size=3))
+            spaces = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+            ppo.PPO(minibatch_size=3).create(*spaces, n_envs=4, n_steps=6)
     with pytest.raises(ValueError, match="expected the scope of the strategy"):
         two.run(tf.function(lambda: replicated.n_replicas()))
 
 
-def test_an_agent_made_before_is_checked_before_any_work(two):
-    agent = make_agent(ppo.PPO(minibatch_size=3))
-    with two.scope(), pytest.raises(ValueError, match="`PPO.update`: `minibatch_size`"):
-        agent.update(make_trajectory(0))
-    agent = make_agent(policy_gradient.PolicyGradient())
-    odd = tf.nest.map_structure(lambda leaf: leaf[:3, :1], make_trajectory(0))
-    with two.scope(), pytest.raises(ValueError, match="`PolicyGradient.update`: `traj"):
-        agent.update(odd)
-
-
 def test_one_device_computes_where_its_strategy_says():
     strategy = tf.distribute.OneDeviceStrategy("CPU:1")
-    update = replicated.compile.jit(tf.square)
+    update = compile.jit(tf.square)
     with strategy.scope():
         assert replicated.run_update(update, tf.constant(3.0)).device.endswith("CPU:1")
         assert replicated.run_alone(tf.square, 3.0).device.endswith("CPU:1")
@@ -210,8 +110,10 @@ def quadratic(n_steps=5, n_rows=8):
     return state, loss_fn, {"x": x}, params, np.mean(losses)
 
 
-@pytest.mark.parametrize("n_steps", [1, 2, 5])
-@pytest.mark.parametrize("where", ["alone", "replicas"])
+@pytest.mark.parametrize(
+    ("where", "n_steps"),
+    [("alone", 1), ("alone", 5), ("replicas", 1), ("replicas", 5)],
+)
 def test_take_steps_is_k_steps_by_hand(two, where, n_steps):
     state, loss_fn, batches, params, loss = quadratic(n_steps)
     scope = two.scope() if where == "replicas" else contextlib.nullcontext()
@@ -235,27 +137,20 @@ def test_take_steps_needs_rows_for_each_replica(two):
         replicated.run_update(update, state, batches)
 
 
-@pytest.mark.parametrize(
-    "info", [None, {"loss": None}, object()], ids=["none", "in it", "other"]
-)
-def test_an_info_is_of_numbers(info):
+def test_an_info_is_of_numbers():
     state, _, batches, *_ = quadratic()
 
-    def loss_fn(state, params, rows):
-        return tf.reduce_mean(state(rows["x"], params=params)), info
+    def steps(info):
+        def loss_fn(state, params, rows):
+            return tf.reduce_mean(state(rows["x"], params=params)), info
 
-    with pytest.raises(ValueError, match="`loss_fn` expected to return a loss and an"):
-        replicated.take_steps(state, loss_fn, batches)
+        return replicated.take_steps(state, loss_fn, batches)[1]
 
-
-def test_plain_numbers_are_an_info():
-    state, _, batches, *_ = quadratic()
-
-    def loss_fn(state, params, rows):
-        return tf.reduce_mean(state(rows["x"], params=params)), {"one": 1, "half": 0.5}
-
-    _, info = replicated.take_steps(state, loss_fn, batches)
-    assert (float(info["one"]), float(info["half"])) == (1.0, 0.5)
+    for info in (None, {"loss": None}, object()):
+        with pytest.raises(ValueError, match="`loss_fn` expected to return a loss and"):
+            steps(info)
+    found = steps({"one": 1, "half": 0.5})
+    assert (float(found["one"]), float(found["half"])) == (1.0, 0.5)
 
 
 def test_a_compiled_update_is_traced_once_for_one_shape():
@@ -277,9 +172,105 @@ def test_a_compiled_update_is_traced_once_for_one_shape():
     assert len(traced) == compiled.trace_count() == 1
 
 
+class Inside(keras.layers.Layer):
+    """A layer of layers that are in containers."""
+
+    def __init__(self, *parts):
+        super().__init__()
+        self.parts = {"first": [parts[0]], "others": list(parts[1:])}
+
+    def call(self, inputs):
+        for part in (*self.parts["first"], *self.parts["others"]):
+            inputs = part(inputs)
+        return inputs
+
+
+def dense():
+    network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    return train_state.TrainState.create(network)
+
+
+def convolutional():
+    layers = keras.layers.Conv2D(2, 2), keras.layers.Flatten(), keras.layers.Dense(1)
+    model = Inside(*layers)
+    model(np.zeros((1, 4, 4, 1), np.float32))
+    return train_state.TrainState.create(model)
+
+
+def test_xla_is_for_all_but_convolutions_on_a_cpu(monkeypatch):
+    by_xla = replicated.compiled_update(tf.square).xla
+    image = convolutional()
+    function = train_state.TrainState.create(tf.multiply, tf.constant(1.0))
+    assert by_xla(dense(), {"x": 1.0}) and by_xla(function)
+    assert not by_xla(image)
+    assert not by_xla(1, {"nest": [(image,)]})
+    with tf.distribute.OneDeviceStrategy("CPU:1").scope():
+        assert not by_xla(image)
+    gpu = tf.config.LogicalDevice("/device:GPU:0", "GPU")
+    devices = [*tf.config.list_logical_devices(), gpu]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
+    assert by_xla(image)
+
+
+class Count(NamedTuple):
+    step: Any
+    stop: Any
+
+
+@pytest.fixture(name="cut")
+def _cut(monkeypatch):
+    """Cuts an update whose steps take so many seconds each; returns what calls took."""
+    now = [0.0]
+    monkeypatch.setattr(_pieces.time, "perf_counter", lambda: now[0])
+
+    def cut(work, seconds=1e-5, end=None):
+        sizes = []
+
+        def advance(progress, until):
+            sizes.append(int(until) - int(progress.step))
+            now[0] += seconds * sizes[-1]
+            stop = end is not None and int(until) >= end
+            return Count(until, tf.constant(stop))
+
+        start = Count(tf.constant(0), tf.constant(False))
+        assert int(_pieces.in_pieces(work, advance, start).step) == sum(sizes)
+        return sizes
+
+    return cut
+
+
+def test_pieces_grow_to_a_fraction_of_a_second(cut):
+    work = _pieces.Work(dense(), 1_000, 4)
+    assert cut(work) == [1, 4, 16, 64, 256, 659]
+    assert cut(work._replace(n_steps=20), seconds=0.09) == [1, *[3] * 6, 1]
+    assert cut(work, end=3) == [1, 4]
+
+
+def test_workers_cut_alike(monkeypatch, cut):
+    monkeypatch.setattr(replicated, "n_replicas", lambda: 2)
+    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 7 * (6 * 10 * 4 + 1e6))
+    work = _pieces.Work(dense(), 16, 4)
+    assert not work.is_brief and work._replace(n_steps=7).is_brief
+    assert cut(work, seconds=0.001) == [7, 7, 2]
+    assert cut(work._replace(state=convolutional())) == [1] * 16
+
+
+def test_what_is_brief():
+    small, image = dense(), convolutional()
+    assert _pieces.Work(small, 160, 64).is_brief
+    assert not _pieces.Work(small, 10_000, 4).is_brief
+    assert not _pieces.Work(small, 1, 10**9).is_brief
+    assert not _pieces.Work(image, 1, 1).is_brief
+    function = train_state.TrainState.create(lambda p, x: p * x, tf.ones([10]))
+    assert _pieces.Work(function, 100, 64).is_brief
+    assert _pieces.Work(function, 1, 1).n_forward_rows > 1_000_000
+    assert _pieces.Work(image, 1, 1).n_forward_rows == 128
+
+
 @pytest.mark.slow
-def test_eight_replicas_equal_one_after_50_updates(tmp_path):
-    told = {"algorithm": "ppo", "n_replicas": 8, "n_updates": 50}
+@pytest.mark.parametrize("algorithm", ["ppo", "bc"])
+def test_eight_replicas_equal_one_after_50_updates(tmp_path, algorithm):
+    told = {"algorithm": algorithm, "n_replicas": 8, "n_updates": 50}
     told["folder"] = str(tmp_path / "run")
     with training_workers.start(told) as process:
         _, text = process.communicate(timeout=500)

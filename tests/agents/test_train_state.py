@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_examples import two_replicas
 
 from tfrl.agents import gradient_transforms, train_state
 from tfrl.core import pytree
@@ -123,13 +124,6 @@ def test_recorded_target_updates():
             assert moved.model_def is target.model_def
 
 
-def mirrored():
-    # The default way of reducing leaves a thread pool to the garbage collector.
-    return tf.distribute.MirroredStrategy(
-        ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-    )
-
-
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 def test_recorded_step_over_replicas(graph):
     case = next(case for case in GOLDEN if case["id"] == "pmap_axis")
@@ -139,7 +133,7 @@ def test_recorded_step_over_replicas(graph):
     params = {f"dense/{k}": v for k, v in case["inputs"]["params"].items()}
     tx = gradient_transforms.sgd(0.1)
     state = train_state.TrainState.create(dense, params=params, tx=tx)
-    strategy = mirrored()
+    strategy = two_replicas()
 
     def replica(state, x, y):
         def loss_fn(params):
@@ -354,42 +348,3 @@ def test_bad_updates():
     other = train_state.TrainState.create(tf.multiply, params=tf.ones(()))
     with pytest.raises(ValueError, match="`target` expected the parameter names"):
         train_state.target_update(state, other, 0.5)
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("kind", ["own class", "sequential", "functional"])
-def test_to_keras_has_the_trained_weights(tmp_path, kind):
-    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    dense = keras.layers.Dense(4, activation="tanh")
-    inputs = keras.Input((4,))
-    model = {
-        "own class": lambda: autoencoder().model_def,
-        "sequential": lambda: keras.Sequential([inputs, dense]),
-        "functional": lambda: keras.Model(inputs, dense(inputs) + inputs),
-    }[kind]()
-    tx = gradient_transforms.sgd(0.1)
-    state = train_state.TrainState.create(model, tx=tx)
-    trained = state.apply_gradients(
-        grads=tf.nest.map_structure(tf.ones_like, state.params)
-    )
-    found = trained.to_keras()
-    assert type(found) is type(model) and found is not model
-    np.testing.assert_allclose(found(x), trained(x), rtol=1e-6)
-    np.testing.assert_allclose(model(x), state(x), rtol=1e-6)
-    assert np.abs(found(x) - model(x)).max() > 1e-3
-    found.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded(x), trained(x), rtol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_to_keras_by_another_name(tmp_path):
-    state, x = autoencoder(), np.ones((3, 4), np.float32)
-    inputs = keras.Input((4,))
-    both = keras.Model(inputs, [state.to_keras(x)(inputs) for x in ("first", "second")])
-    assert [layer.name for layer in both.layers[1:]] == ["first", "second"]
-    np.testing.assert_allclose(both(x)[1], state(x), rtol=1e-6)
-    model = state.to_keras("first")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded(x), state(x), rtol=1e-6)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_examples import two_replicas
 
 from tfrl.agents import gradient_transforms, train_state
 
@@ -14,11 +15,28 @@ def assert_nests_close(found, expected, **tolerance):
         np.testing.assert_allclose(a, b, **tolerance)
 
 
-def mirrored():
-    # The default way of reducing leaves a thread pool to the garbage collector.
-    return tf.distribute.MirroredStrategy(
-        ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-    )
+class Twins(keras.layers.Layer):
+    """Sublayers in a list and a dictionary, two of one name."""
+
+    def __init__(self):
+        super().__init__(name="twins")
+        self.twins = [keras.layers.Dense(2, name="twin") for _ in range(2)]
+        self.noise = {"drop": keras.layers.Dropout(0.5, name="drop")}
+
+    def build(self, input_shape):
+        for twin in self.twins:
+            twin.build((None, 2))
+        self.built = True
+
+    def call(self, x, training=None):
+        for twin in self.twins:
+            x = twin(x)
+        return self.noise["drop"](x, training=training)
+
+
+def built(layer, shape):
+    layer.build(shape)
+    return layer
 
 
 def test_statistics_are_averaged_over_replicas():
@@ -26,7 +44,7 @@ def test_statistics_are_averaged_over_replicas():
     norm.build((None, 1))
     tx = gradient_transforms.sgd(0.0)
     state = train_state.TrainState.create(norm, tx=tx)
-    strategy = mirrored()
+    strategy = two_replicas()
     shards = strategy.experimental_distribute_values_from_function(
         lambda context: tf.fill([2, 1], 2.0 + 4.0 * context.replica_id_in_sync_group)
     )
@@ -227,3 +245,102 @@ def test_a_restored_state_goes_on_to_the_bit(tmp_path):
         tf.nest.flatten(step(state)), tf.nest.flatten(step(restored)), strict=True
     ):
         np.testing.assert_array_equal(old, new)
+
+
+def test_names_are_paths_made_unique():
+    layer = built(Twins(), (None, 2))
+    state = train_state.TrainState.create(layer)
+    names = ["bias", "kernel", "bias:1", "kernel:1"]
+    assert sorted(state.params) == sorted(f"twins/twin/{name}" for name in names)
+    assert len(state.extra_variables) == 1
+    x = np.ones((1, 2), np.float32)
+    np.testing.assert_allclose(state(x), layer(x), rtol=1e-6)
+    zeros = {**state.params, "twins/twin/kernel:1": tf.zeros([2, 2])}
+    expected = state.params["twins/twin/bias:1"][None]
+    np.testing.assert_array_equal(state(x, params=zeros), expected)
+
+
+def test_values_are_apart_from_the_variables():
+    layer = built(keras.layers.Dense(1, name="d"), (None, 1))
+    state = train_state.TrainState.create(layer)
+    kernel = np.copy(state.params["d/kernel"])
+    layer.kernel.assign(layer.kernel + 1.0)
+    np.testing.assert_array_equal(state.params["d/kernel"], kernel)
+    other = train_state.TrainState.create(built(keras.layers.Dense(1), (None, 1)))
+    again = train_state.TrainState.create(layer)
+    assert state.apply_fn == again.apply_fn != other.apply_fn
+    assert hash(state.apply_fn) == hash(again.apply_fn)
+    layer.trainable = False
+    frozen = train_state.TrainState.create(layer)
+    assert not frozen.params
+    assert sorted(frozen.extra_variables) == ["d/bias", "d/kernel"]
+
+
+class Late(keras.layers.Layer):
+    """Says it is built, and makes its variables when called."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def build(self, input_shape):
+        self.built = True
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_bad_values():
+    create = train_state.TrainState.create
+    layer = built(keras.layers.Dense(1, name="d"), (None, 1))
+    with pytest.raises(ValueError, match=r"`params` .*missing are \['d/bias'\]"):
+        create(layer, params={"d/kernel": np.ones((1, 1))})
+    with pytest.raises(ValueError, match=r"`extra_variables` .*unknown are \['x'\]"):
+        create(layer, extra_variables={"x": 1.0})
+    state = create(layer)
+    wrong = {**state.params, "d/kernel": tf.ones([1, 2])}
+    with pytest.raises(ValueError, match=r"expected shape \(1, 1\) for 'd/kernel'"):
+        state(tf.ones([1, 1]), params=wrong)
+    late = create(built(Late(), (None, 1)))
+    with pytest.raises(
+        ValueError, match="expected the variables that it had in .*, 0; got 2"
+    ):
+        late(tf.ones([1, 1]))
+
+
+def trees():
+    return (
+        {"body": {"w": tf.constant([1.0, 2.0])}, "pi": {"w": tf.constant([7.0])}},
+        {"body": {"w": tf.constant([5.0, 6.0]), "b": tf.constant(1.0)}},
+        {"body": {"b": tf.constant(4.0)}, "v": tf.constant(3.0)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "w", "b"),
+    [(None, [3.0, 4.0], 2.5), ([3, 1, 1], [2.0, 3.0], 2.5), ([1, 1, 2], [3, 4], 3.0)],
+    ids=["equal", "unequal", "last"],
+)
+def test_shared_leaves_get_the_mean_of_their_holders(weights, w, b):
+    def sync():
+        return train_state.sync_shared_params(*trees(), weights=weights)
+
+    for call in (sync, tf.function(sync, jit_compile=True)):
+        first, second, third = call()
+        tf.nest.assert_same_structure((first, second, third), trees())
+        np.testing.assert_allclose(first["body"]["w"], w)
+        np.testing.assert_allclose(second["body"]["w"], w)
+        np.testing.assert_allclose(second["body"]["b"], b)
+        np.testing.assert_allclose(third["body"]["b"], b)
+        np.testing.assert_array_equal(first["pi"]["w"], [7.0])
+        np.testing.assert_array_equal(third["v"], 3.0)
+
+
+def test_what_cannot_be_shared():
+    sync = train_state.sync_shared_params
+    for weights in ([1.0], [1.0, 0.0], [1.0, -1.0]):
+        with pytest.raises(ValueError, match="`weights` expected 2 positive numbers"):
+            sync({}, {}, weights=weights)
+    for other in (tf.ones(3), tf.ones(2, tf.float64), {"w": tf.ones(2)}):
+        with pytest.raises(ValueError, match="`params` expected tensors of one shape"):
+            sync({"a": tf.ones(2)}, {"a": other})

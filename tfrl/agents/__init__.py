@@ -5,11 +5,7 @@ live in `tfrl.losses`, targets and advantages in `tfrl.ops`, networks and how th
 in `tfrl.policies`, the loop around an agent in `tfrl.training`.
 """
 
-from tfrl.agents.advantages import (
-    Experience,
-    check_trajectory,
-    estimate_advantages,
-)
+from tfrl.agents.advantages import estimate_advantages
 from tfrl.agents.agent import Agent, AgentConfig
 from tfrl.agents.bc import BC, BCAgent
 from tfrl.agents.dqn import DQN, DQNAgent
@@ -37,15 +33,12 @@ from tfrl.agents.policy_gradient import PolicyGradient, PolicyGradientAgent
 from tfrl.agents.ppo import PPO, PPOAgent
 from tfrl.agents.replicated import (
     ReplicatedState,
-    check_rows,
     compiled_update,
     n_replicas,
-    run_alone,
     run_update,
     take_steps,
 )
-from tfrl.agents.shared_params import sync_shared_params
-from tfrl.agents.train_state import TrainState, target_update
+from tfrl.agents.train_state import TrainState, sync_shared_params, target_update
 
 __all__ = [
     "Agent",
@@ -54,7 +47,6 @@ __all__ = [
     "BCAgent",
     "DQN",
     "DQNAgent",
-    "Experience",
     "GradientTransform",
     "PPO",
     "PPOAgent",
@@ -65,8 +57,6 @@ __all__ = [
     "adam",
     "adamw",
     "chain",
-    "check_rows",
-    "check_trajectory",
     "clip_by_global_norm",
     "compiled_update",
     "estimate_advantages",
@@ -79,7 +69,6 @@ __all__ = [
     "is_vfunction",
     "n_replicas",
     "rmsprop",
-    "run_alone",
     "run_update",
     "scale_by_schedule",
     "sgd",

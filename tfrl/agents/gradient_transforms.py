@@ -7,14 +7,20 @@ rate. A number becomes a scalar of the state, which `with_learning_rate` replace
 between updates without a new trace; a function of the number of updates so far is
 evaluated in the graph. Keras optimizers are translated in `keras_optimizers`.
 """
+# The parts share one signature, which `GradientTransform` documents.
+# ruff: noqa: ARG002, D102
 
 import dataclasses
+import math
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfrl.agents import _gradient_parts
+from tfrl.ops import gradients
+
+Schedule = Callable[[tf.Tensor], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +33,10 @@ class GradientTransform:
     States and updates keep structure, shapes and dtypes, as loops and XLA want it.
 
     Args:
-        parts: the links of the chain, first one first.
+        parts: the links of the chain, first one first. A part has `init(params)`, which
+            returns its state, a dictionary of nests of tensors, and `update(grads,
+            state, params)`, which returns other gradients and the next state. Frozen
+            dataclasses of numbers and functions are equal when made alike.
 
     Example:
         >>> transform = sgd(0.5)
@@ -37,7 +46,7 @@ class GradientTransform:
         [-0.5, -1.0]
     """
 
-    parts: tuple[_gradient_parts.Part, ...]
+    parts: tuple[Any, ...]
 
     def init(self, params: Any) -> tuple[Any, ...]:
         """Returns the state before the first update.
@@ -56,7 +65,8 @@ class GradientTransform:
         """Transforms `grads`, and moves the state one update on.
 
         Args:
-            grads: nest like `params`; see `_gradient_parts.dense_gradients`.
+            grads: nest like `params` of tensors, `tf.IndexedSlices` (rows are summed
+                up) or None (zeros).
             state: what `init` or the last `update` returned.
             params: nest of floating tensors; needed if weights decay.
 
@@ -72,7 +82,7 @@ class GradientTransform:
                 f"{len(self.parts)} parts; got {state!r:.80}; "
                 "start with `transform.init(params)`"
             )
-        updates = _gradient_parts.dense_gradients(grads, params)
+        updates = dense_gradients(grads, params)
         states = []
         for part, part_state in zip(self.parts, state, strict=True):
             updates, part_state = part.update(updates, part_state, params)
@@ -107,7 +117,7 @@ def chain(*transforms: GradientTransform) -> GradientTransform:
 
 
 def sgd(
-    learning_rate: float | _gradient_parts.Schedule,
+    learning_rate: float | Schedule,
     momentum: float | None = None,
     nesterov: bool = False,
 ) -> GradientTransform:
@@ -132,12 +142,12 @@ def sgd(
         >>> sgd(0.1, momentum=0.9) == sgd(0.1, momentum=0.9)
         True
     """
-    rate = _learning_rate_part("sgd", learning_rate)
-    return GradientTransform((*_trace_parts("sgd", momentum, nesterov), rate))
+    traces = _traces("sgd", momentum, nesterov)
+    return GradientTransform((*traces, _rate("sgd", learning_rate)))
 
 
 def adam(
-    learning_rate: float | _gradient_parts.Schedule,
+    learning_rate: float | Schedule,
     b1: float = 0.9,
     b2: float = 0.999,
     eps: float = 1e-8,
@@ -172,12 +182,12 @@ def adam(
     References:
         Kingma and Ba, 2015, Adam: A Method for Stochastic Optimization, algorithm 1.
     """
-    scale = _adam_part("adam", b1, b2, eps, eps_root)
-    return GradientTransform((scale, _learning_rate_part("adam", learning_rate)))
+    scale = _numbers("adam", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
+    return GradientTransform((ScaleByAdam(*scale), _rate("adam", learning_rate)))
 
 
 def adamw(
-    learning_rate: float | _gradient_parts.Schedule,
+    learning_rate: float | Schedule,
     b1: float = 0.9,
     b2: float = 0.999,
     eps: float = 1e-8,
@@ -209,17 +219,14 @@ def adamw(
     References:
         Loshchilov and Hutter, 2019, Decoupled Weight Decay Regularization, algorithm 2.
     """
-    scale = _adam_part("adamw", b1, b2, eps, eps_root)
-    decay = _gradient_parts.AddDecayedWeights(
-        _number("adamw", "weight_decay", weight_decay)
-    )
-    return GradientTransform(
-        (scale, decay, _learning_rate_part("adamw", learning_rate))
-    )
+    scale = _numbers("adamw", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
+    decay = AddDecayedWeights(*_numbers("adamw", weight_decay=weight_decay))
+    rate = _rate("adamw", learning_rate)
+    return GradientTransform((ScaleByAdam(*scale), decay, rate))
 
 
 def rmsprop(
-    learning_rate: float | _gradient_parts.Schedule,
+    learning_rate: float | Schedule,
     decay: float = 0.9,
     eps: float = 1e-8,
     initial_scale: float = 0.0,
@@ -257,15 +264,9 @@ def rmsprop(
     References:
         Tieleman and Hinton, 2012, Neural Networks for Machine Learning, lecture 6.5.
     """
-    scale = _gradient_parts.ScaleByRms(
-        _number("rmsprop", "decay", decay, below=1.0),
-        _number("rmsprop", "eps", eps),
-        _number("rmsprop", "initial_scale", initial_scale),
-        bool(centered),
-    )
-    rate = _learning_rate_part("rmsprop", learning_rate)
-    traces = _trace_parts("rmsprop", momentum, nesterov)
-    return GradientTransform((scale, rate, *traces))
+    scale = _numbers("rmsprop", decay=decay, eps=eps, initial_scale=initial_scale)
+    scales = ScaleByRms(*scale, bool(centered)), _rate("rmsprop", learning_rate)
+    return GradientTransform((*scales, *_traces("rmsprop", momentum, nesterov)))
 
 
 def clip_by_global_norm(max_norm: float) -> GradientTransform:
@@ -288,11 +289,11 @@ def clip_by_global_norm(max_norm: float) -> GradientTransform:
         >>> updates[0].numpy()
         array([0.6, 0.8], dtype=float32)
     """
-    limit = _number("clip_by_global_norm", "max_norm", max_norm)
-    return GradientTransform((_gradient_parts.Clip(limit, "global_norm"),))
+    (limit,) = _numbers("clip_by_global_norm", max_norm=max_norm)
+    return GradientTransform((Clip(limit, "global_norm"),))
 
 
-def scale_by_schedule(step_size_fn: _gradient_parts.Schedule) -> GradientTransform:
+def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
     """Multiplies gradients by a function of the number of updates so far.
 
         update = step_size_fn(n) * grad,    n = 0, 1, ...
@@ -317,7 +318,7 @@ def scale_by_schedule(step_size_fn: _gradient_parts.Schedule) -> GradientTransfo
             "`scale_by_schedule`: `step_size_fn` expected a function; "
             f"got {step_size_fn!r}; a constant goes into `sgd`"
         )
-    return GradientTransform((_gradient_parts.ScaleBySchedule(step_size_fn),))
+    return GradientTransform((ScaleBySchedule(step_size_fn),))
 
 
 def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any, ...]:
@@ -358,42 +359,242 @@ def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any,
     )
 
 
-def _adam_part(
-    where: str, b1: float, b2: float, eps: float, eps_root: float
-) -> _gradient_parts.ScaleByAdam:
-    return _gradient_parts.ScaleByAdam(
-        _number(where, "b1", b1, below=1.0),
-        _number(where, "b2", b2, below=1.0),
-        _number(where, "eps", eps),
-        _number(where, "eps_root", eps_root),
+def dense_gradients(grads: Any, params: Any) -> Any:
+    """Returns dense tensors of the dtypes of `params`, or of their own without."""
+    where = "`dense_gradients`: `grads` expected"
+    like = grads if params is None else params
+    check_nest(f"{where} the nest of `params`, of all of them", grads, like)
+
+    def dense(grad: Any, param: Any) -> tf.Tensor:
+        if param is None:
+            raise ValueError(f"{where} tensors; got None; pass `params` for its shape")
+        if grad is None:
+            return tf.zeros_like(param)
+        if isinstance(grad, tf.IndexedSlices):
+            grad = tf.math.unsorted_segment_sum(
+                grad.values, grad.indices, param.shape[0]
+            )
+        if not tf.TensorShape(grad.shape).is_compatible_with(param.shape):
+            raise ValueError(
+                f"{where} the shape {tuple(param.shape)} of its parameter; got "
+                f"{tuple(grad.shape)}; differentiate with respect to these parameters"
+            )
+        return tf.cast(grad, param.dtype)
+
+    return tf.nest.map_structure(dense, grads, like)
+
+
+def check_nest(expected: str, given: Any, like: Any) -> None:
+    """Raises a ValueError, beginning with `expected`, unless two nests are alike."""
+    try:
+        tf.nest.assert_same_structure(given, like)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{expected}; got another one: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class AddDecayedWeights:
+    """Adds `weight_decay * param` to each gradient."""
+
+    weight_decay: float
+
+    def init(self, params: Any) -> dict:
+        return {}
+
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+        if params is None:
+            raise ValueError(
+                "`GradientTransform.update`: `params` expected the parameters, which "
+                "the weight decay needs; got None; pass them"
+            )
+        decayed = tf.nest.map_structure(
+            lambda grad, param: grad + self.weight_decay * tf.cast(param, grad.dtype),
+            grads,
+            params,
+        )
+        return decayed, state
+
+
+@dataclasses.dataclass(frozen=True)
+class Clip:
+    """Clips gradients to `limit`, by what `by` says.
+
+    `global_norm` measures all of them together, `norm` each tensor, `value` each entry.
+    """
+
+    limit: float
+    by: str
+
+    def init(self, params: Any) -> dict:
+        return {}
+
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+        flat = tf.nest.flatten(grads)
+        if self.by == "value":
+            clipped = [tf.clip_by_value(x, -self.limit, self.limit) for x in flat]
+        elif self.by == "norm":
+            clipped = gradients.clip_by_norms(flat, self.limit)
+        else:
+            clipped, _ = gradients.clip_by_global_norm(flat, self.limit)
+        return tf.nest.pack_sequence_as(grads, clipped), state
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaleByAdam:
+    """Divides the mean gradient by the root of the mean square, both unbiased.
+
+    With `eps_hat` the biased mean square is under the root beside which `eps` stands,
+    as in Keras; `eps_root` is not used then.
+    """
+
+    b1: float
+    b2: float
+    eps: float
+    eps_root: float = 0.0
+    eps_hat: bool = False
+
+    def init(self, params: Any) -> dict:
+        return {"count": tf.constant(0), "mu": _zeros(params), "nu": _zeros(params)}
+
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+        count = state["count"] + 1
+        mu = _moving_average(state["mu"], grads, self.b1)
+        nu = _moving_average(
+            state["nu"], tf.nest.map_structure(tf.square, grads), self.b2
+        )
+        power = tf.cast(count, _widest(grads))
+        weight1 = 1.0 - tf.constant(self.b1, power.dtype) ** power
+        weight2 = 1.0 - tf.constant(self.b2, power.dtype) ** power
+
+        def scaled(mean: tf.Tensor, square: tf.Tensor) -> tf.Tensor:
+            first, second = tf.cast(weight1, mean.dtype), tf.cast(weight2, mean.dtype)
+            if self.eps_hat:
+                return mean * (tf.sqrt(second) / first) / (tf.sqrt(square) + self.eps)
+            root = tf.sqrt(square / second + self.eps_root)
+            return mean / first / (root + self.eps)
+
+        state = {"count": count, "mu": mu, "nu": nu}
+        return tf.nest.map_structure(scaled, mu, nu), state
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaleByLearningRate:
+    """Turns gradients into steps downhill; the rate is data of the state."""
+
+    learning_rate: float
+
+    def init(self, params: Any) -> dict:
+        return {"learning_rate": tf.constant(self.learning_rate, _widest(params))}
+
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+        return _scaled(grads, -state["learning_rate"]), state
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaleByRms:
+    """Divides each gradient by the root of its mean square, or its deviation."""
+
+    decay: float
+    eps: float
+    initial_scale: float = 0.0
+    centered: bool = False
+
+    def init(self, params: Any) -> dict:
+        zeros = _zeros(params)
+        nu = tf.nest.map_structure(lambda zero: zero + self.initial_scale, zeros)
+        return {"mu": zeros, "nu": nu} if self.centered else {"nu": nu}
+
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+        squares = tf.nest.map_structure(tf.square, grads)
+        nu = variance = _moving_average(state["nu"], squares, self.decay)
+        new_state = {"nu": nu}
+        if self.centered:
+            mu = new_state["mu"] = _moving_average(state["mu"], grads, self.decay)
+            variance = tf.nest.map_structure(lambda v, m: v - tf.square(m), nu, mu)
+        scaled = tf.nest.map_structure(
+            lambda grad, v: grad * tf.math.rsqrt(v + self.eps), grads, variance
+        )
+        return scaled, new_state
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaleBySchedule:
+    """Multiplies gradients by `sign` times a function of the number of updates."""
+
+    step_size_fn: Schedule
+    sign: float = 1.0
+
+    def init(self, params: Any) -> dict:
+        return {"count": tf.constant(0)}
+
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+        size = tf.cast(self.step_size_fn(state["count"]), _widest(grads))
+        return _scaled(grads, self.sign * size), {"count": state["count"] + 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Sums up gradients, older ones decayed; with `nesterov` one step ahead."""
+
+    decay: float
+    nesterov: bool = False
+
+    def init(self, params: Any) -> dict:
+        return {"trace": _zeros(params)}
+
+    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+        trace = self._traced(grads, state["trace"])
+        updates = self._traced(grads, trace) if self.nesterov else trace
+        return updates, {"trace": trace}
+
+    def _traced(self, grads: Any, trace: Any) -> Any:
+        return tf.nest.map_structure(lambda g, t: g + self.decay * t, grads, trace)
+
+
+def _rate(where: str, learning_rate: Any) -> ScaleBySchedule | ScaleByLearningRate:
+    if callable(learning_rate):
+        return ScaleBySchedule(learning_rate, sign=-1.0)
+    return ScaleByLearningRate(*_numbers(where, learning_rate=learning_rate))
+
+
+def _traces(where: str, momentum: float | None, nesterov: bool) -> list[Trace]:
+    if momentum is None:
+        return []
+    return [Trace(*_numbers(where, momentum=momentum), bool(nesterov))]
+
+
+def _numbers(where: str, **given: Any) -> list[float]:
+    """Checks numbers from 0 on, those of averages below 1."""
+    found = []
+    for name, value in given.items():
+        below = 1.0 if name in ("b1", "b2", "decay", "momentum") else math.inf
+        if isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
+            value = value.numpy()
+        plain = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not plain or not 0.0 <= value < below:
+            raise ValueError(
+                f"`{where}`: `{name}` expected a number in [0, {below}); got {value!r};"
+                " one that changes is a schedule or goes into `with_learning_rate`"
+            )
+        found.append(float(value))
+    return found
+
+
+def _moving_average(average: Any, values: Any, decay: float) -> Any:
+    return tf.nest.map_structure(
+        lambda old, new: decay * old + (1.0 - decay) * new, average, values
     )
 
 
-def _learning_rate_part(
-    where: str, learning_rate: float | _gradient_parts.Schedule
-) -> _gradient_parts.Part:
-    if callable(learning_rate):
-        return _gradient_parts.ScaleBySchedule(learning_rate, sign=-1.0)
-    rate = _number(where, "learning_rate", learning_rate)
-    return _gradient_parts.ScaleByLearningRate(rate)
+def _scaled(grads: Any, factor: tf.Tensor) -> Any:
+    return tf.nest.map_structure(lambda grad: grad * tf.cast(factor, grad.dtype), grads)
 
 
-def _trace_parts(
-    where: str, momentum: float | None, nesterov: bool
-) -> tuple[_gradient_parts.Part, ...]:
-    if momentum is None:
-        return ()
-    decay = _number(where, "momentum", momentum, below=1.0)
-    return (_gradient_parts.Trace(decay, bool(nesterov)),)
+def _widest(nest: Any) -> tf.DType:
+    # Scalars shared by all tensors lose nothing: float64 if any is, else float32.
+    dtypes = {tf.as_dtype(tensor.dtype) for tensor in tf.nest.flatten(nest)}
+    return tf.float64 if tf.float64 in dtypes else tf.float32
 
 
-def _number(where: str, name: str, value: Any, *, below: float = float("inf")) -> float:
-    if isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
-        value = value.numpy()
-    plain = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not plain or not 0.0 <= value < below:
-        raise ValueError(
-            f"`{where}`: `{name}` expected a number in [0, {below}); got {value!r}; "
-            "one that changes is a schedule or goes into `with_learning_rate`"
-        )
-    return float(value)
+def _zeros(params: Any) -> Any:
+    return tf.nest.map_structure(tf.zeros_like, params)

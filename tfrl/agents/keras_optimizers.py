@@ -4,13 +4,9 @@ from typing import Any
 
 import keras
 
-from tfrl.agents import _gradient_parts, gradient_transforms
+from tfrl.agents import gradient_transforms
 
-_CLIPS = {
-    "clipnorm": "norm",
-    "global_clipnorm": "global_norm",
-    "clipvalue": "value",
-}
+_CLIPS = {"clipnorm": "norm", "global_clipnorm": "global_norm", "clipvalue": "value"}
 _COMMON = {
     *("name", "learning_rate", "weight_decay", "ema_momentum"),
     *("ema_overwrite_frequency", *_CLIPS),
@@ -65,46 +61,39 @@ def from_keras(
     for option, value in config.items():
         if option not in known and value is not None and value is not False:
             raise _untranslatable(option, value, "None or False")
-    rate = _learning_rate(config["learning_rate"])
-    clips = tuple(
-        _gradient_parts.Clip(float(config[option]), by)
+    rate, decay = _learning_rate(config["learning_rate"]), config["weight_decay"]
+    parts: list[Any] = [
+        gradient_transforms.Clip(float(config[option]), by)
         for option, by in _CLIPS.items()
-        if config[option] is not None and config[option] > 0
-    )
-    return gradient_transforms.GradientTransform((*clips, *_parts(config, rate)))
-
-
-def _parts(
-    config: dict[str, Any], rate: _gradient_parts.Part
-) -> tuple[_gradient_parts.Part, ...]:
-    scales: tuple[_gradient_parts.Part, ...] = ()
+        if (config[option] or 0) > 0
+    ]
     if "beta_1" in config:
-        betas = (config["beta_1"], config["beta_2"])
-        scales = (_gradient_parts.ScaleByAdam(*betas, config["epsilon"], eps_hat=True),)
+        scale = (config["beta_1"], config["beta_2"], config["epsilon"])
+        parts.append(gradient_transforms.ScaleByAdam(*scale, eps_hat=True))
     elif "rho" in config:
         scale = (config["rho"], config["epsilon"])
-        scales = (_gradient_parts.ScaleByRms(*scale, centered=config["centered"]),)
-    decays: tuple[_gradient_parts.Part, ...] = ()
-    if config["weight_decay"] is not None:
-        decays = (_gradient_parts.AddDecayedWeights(config["weight_decay"]),)
-    if not config.get("momentum"):
-        return (*scales, *decays, rate)
-    trace = _gradient_parts.Trace(config["momentum"], config.get("nesterov", False))
-    if not decays:
-        return (*scales, rate, trace)
+        parts.append(
+            gradient_transforms.ScaleByRms(*scale, centered=config["centered"])
+        )
+    decays = [] if decay is None else [gradient_transforms.AddDecayedWeights(decay)]
+    traces = []
+    if config.get("momentum"):
+        nesterov = config.get("nesterov", False)
+        traces = [gradient_transforms.Trace(config["momentum"], nesterov)]
+    if not (traces and decays):
+        return gradient_transforms.GradientTransform((*parts, *decays, rate, *traces))
     # A decay must bypass the trace, so the rate has to come last: the same only
     # while it does not change.
-    if isinstance(rate, _gradient_parts.ScaleBySchedule):
-        decay = config["weight_decay"]
+    if isinstance(rate, gradient_transforms.ScaleBySchedule):
         raise _untranslatable(
             "weight_decay", decay, "None beside both momentum and a schedule"
         )
-    return (*scales, trace, *decays, rate)
+    return gradient_transforms.GradientTransform((*parts, *traces, *decays, rate))
 
 
-def _learning_rate(value: Any) -> _gradient_parts.Part:
+def _learning_rate(value: Any) -> Any:
     if isinstance(value, float):
-        return _gradient_parts.ScaleByLearningRate(value)
+        return gradient_transforms.ScaleByLearningRate(value)
     try:
         schedule = keras.optimizers.schedules.deserialize(value)
     except (TypeError, ValueError) as error:
@@ -113,7 +102,7 @@ def _learning_rate(value: Any) -> _gradient_parts.Part:
         ) from error
     if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         raise _untranslatable("learning_rate", value, "a number or a Keras schedule")
-    return _gradient_parts.ScaleBySchedule(schedule, sign=-1.0)
+    return gradient_transforms.ScaleBySchedule(schedule, sign=-1.0)
 
 
 def _untranslatable(option: str, value: Any, expected: str) -> ValueError:
