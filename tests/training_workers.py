@@ -101,15 +101,15 @@ def _train(strategy, told):
     with make_trainer(
         told["folder"], told["n_epochs"], resume=told["resume"], **settings
     ) as running:
-        collect = running.collect
+        gather = running.gather
 
         def disturbed():
             mine = told.get("victim") == told["rank"]
             if mine and running.epoch == told["at_epoch"]:
                 signal.raise_signal(getattr(signal, told["signal"]))
-            return collect()
+            return gather()
 
-        running.collect = disturbed
+        running.gather = disturbed
         running.run(quiet=True)
         return running.agent
 

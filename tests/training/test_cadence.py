@@ -1,6 +1,19 @@
-import pytest
+"""When a run reports, and what: rows, columns, what callbacks are told."""
 
-from tfrl.training import cadence
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_agents import TinyAgent, build
+
+from tfrl.saving import checkpoints
+from tfrl.summaries import run_log
+from tfrl.training import cadence, evaluation
+
+ROW = cadence.row(1, 0.0, 0.0, [([1.0], [1])], {})
+START = run_log.RunLog.START
 
 
 def test_some_intervals_may_be_none():
@@ -9,3 +22,167 @@ def test_some_intervals_may_be_none():
         cadence.Intervals(log_epochs=0)
     with pytest.raises(TypeError, match="`Intervals`: `eval_episodes` expected an int"):
         cadence.Intervals(eval_episodes=1.5)
+
+
+def test_a_row_says_what_all_workers_met():
+    played = evaluation.Evaluation(np.array([1.0, 3.0]), np.array([5, 7]))
+    episodes = [([1.0, 2.0], [10, 20]), ([6.0], [30])]
+    row = cadence.row(4, 2.5, 100.0, episodes, {"loss": np.float32(0.5)})
+    assert row | cadence.judged(played) == {
+        "epoch": 4,
+        "seconds": 2.5,
+        "env_steps_per_second": 100.0,
+        "train/return_mean": 3.0,
+        "train/length_mean": 20.0,
+        "eval/return_mean": 2.0,
+        "eval/return_std": 1.0,
+        "eval/length_mean": 6.0,
+        "train/loss": 0.5,
+    }
+    row = cadence.row(1, 0.0, 0.0, [([], [])], {})
+    assert math.isnan(row["train/return_mean"]) and "eval/return_mean" not in row
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2, np.float32(2.0), np.array(2), tf.constant(2), tf.Variable(2.0)]
+    + [tf.constant(2.0, tf.bfloat16)],
+    ids=["int", "float32", "array", "tensor", "variable", "bfloat16"],
+)
+def test_scalars_of_all_kinds(value):
+    row = cadence.row(1, 0.0, 0.0, [([], [])], {"parameters": value})
+    assert row["train/parameters"] == 2.0 and type(row["train/parameters"]) is float
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.zeros(3), tf.zeros([1]), [1, [2]], "3", tf.constant("3"), None, {}, 1j],
+    ids=["array", "tensor", "ragged", "text", "text_tensor", "none", "dict", "complex"],
+)
+def test_an_info_of_what_is_no_scalar_is_refused(tmp_path, value):
+    message = r"info holds scalars; got .* of shape \[.*\] for 'q_values'"
+    with cadence.Report(tmp_path, START, None) as report:
+        with pytest.raises(TypeError, match=message):
+            report.expect({"loss": 1.0, "q_values": value})
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_info_does_not_hide_what_the_trainer_knows():
+    with pytest.raises(ValueError, match=r"trainer's own; got \['return_mean'\]"):
+        cadence.row(1, 0.0, 0.0, [([], [])], {"return_mean": 1.0, "loss": 1.0})
+
+
+def write(report, step, info):
+    report.expect(info)
+    report.write(step, cadence.row(1, 0.0, 0.0, [([1.0], [1])], info), step)
+
+
+def read(folder):
+    return run_log.read_metrics(folder / "metrics.csv")
+
+
+def test_new_names_widen_the_file(tmp_path):
+    """An agent that learns later informs about nothing at first."""
+    with cadence.Report(tmp_path, START, None) as report:
+        report.say("nobody looks on")
+        write(report, 8, {})
+        first = report.position()
+        # Not every epoch has a row.
+        report.expect({"q": 1.0})
+        write(report, 16, {"loss": 1.0})
+        second = report.position()
+    for position, steps in ((second, [8, 16, 24]), (first, [8, 24])):
+        with cadence.Report(tmp_path, position, None) as report:
+            write(report, 24, {"entropy": 5.0, "loss": 6.0})
+        found, names = read(tmp_path), ["train/q", "train/loss", "train/entropy"]
+        assert [*found] == ["env_steps", *cadence.COLUMNS, *names]
+        assert found["env_steps"].tolist() == steps
+        assert [found[name][-1] for name in names[1:]] == [6.0, 5.0]
+        assert np.isnan(found["train/loss"][0]) and np.isnan(found["train/q"]).all()
+    assert (tmp_path / "metrics.csv").read_text().endswith(",,6.0,5.0\n")
+
+
+def test_a_row_that_waited_for_its_evaluation_has_its_columns(tmp_path):
+    with cadence.Report(tmp_path, START, None) as report:
+        report.write(8, {**ROW, "train/loss": 1.0, "eval/return_mean": 2.0}, 8)
+        report.write(16, {**ROW, "train/late": 2.0}, 16)
+    assert [*read(tmp_path)][-2:] == ["train/loss", "train/late"]
+
+
+def test_other_workers_report_nothing(tmp_path):
+    with cadence.Report(None, START, None) as report:
+        report.write(8, ROW, 8)
+        assert report.position() is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_that_are_gone_are_told(tmp_path):
+    with cadence.Report(tmp_path, START, None) as report:
+        position = report.position()
+    (tmp_path / "metrics.csv").unlink()
+    with (
+        pytest.raises(ValueError, match="0 bytes"),
+        cadence.Report(tmp_path, position, None),
+    ):
+        pass
+
+
+def test_an_update_informs_about_what_it_likes(tmp_path, monkeypatch):
+    """Of nothing at first, of more later, of again more in a resumed run."""
+    infos = iter([{}, {"loss": 1.0}, {"q": np.float32(2), "loss": 3.0}, {"late": 4}])
+    monkeypatch.setattr(TinyAgent, "update", lambda self, _: (self, next(infos)))
+    for resume in (False, True):
+        with build(tmp_path, 4 if resume else 2, resume=resume) as running:
+            running.run(quiet=True)
+    found, nan = read(tmp_path), np.nan
+    assert [*found][-3:] == ["train/loss", "train/q", "train/late"]
+    np.testing.assert_array_equal(found["train/loss"], [nan, 1.0, 3.0, nan])
+    np.testing.assert_array_equal(found["train/q"], [nan, nan, 2.0, nan])
+    np.testing.assert_array_equal(found["train/late"], [nan, nan, nan, 4.0])
+
+
+class Told(keras.callbacks.Callback):
+    """Keeps what it is told; ends the run after an epoch."""
+
+    def __init__(self, last=None):
+        super().__init__()
+        self.calls, self.last = [], last
+
+    def on_train_begin(self, logs=None):
+        self.calls.append("begin")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.calls.append(("begins", epoch))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.calls.append(("ends", epoch, sorted(logs or ())))
+        if epoch == self.last:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs=None):
+        self.calls.append("end")
+
+
+def test_callbacks_are_told_and_may_end_the_run(tmp_path):
+    told, intervals = Told(last=3), cadence.Intervals(2, 4, 1, 6)
+    with build(tmp_path, callbacks=[told], intervals=intervals) as running:
+        assert told.model is running
+        assert running.run(quiet=True) is not None
+    assert running.epoch == 4 and checkpoints.latest_step(tmp_path) == 4 * 32
+    calls = told.calls
+    assert calls[0] == "begin" and calls[-1] == "end"
+    assert calls[1:3] == [("begins", 0), ("ends", 0, [])]
+    assert "train/loss" in calls[4][2] and "eval/return_mean" not in calls[4][2]
+    assert calls[8][:2] == ("ends", 3) and "eval/return_mean" in calls[8][2]
+
+
+def test_callbacks_of_keras(tmp_path):
+    stop = keras.callbacks.EarlyStopping("epoch", mode="min", patience=2)
+    log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    kept = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None)
+    with build(tmp_path / "run", callbacks=[stop, log, kept]) as running:
+        running.run(quiet=True)
+    # The number of the epoch never falls.
+    assert running.epoch == 3
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert len(lines) == 4 and "train/loss" in lines[0]

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from event_files import writing
+from tiny_agents import train
 
+from tfrl._internal import sealed_folder
 from tfrl.configuring import configs
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
-from tfrl.training import doctor
+from tfrl.training import _run_record, doctor
 
 COLUMNS = ["train/return_mean", "train/length_mean", "train/loss"]
 
@@ -33,11 +35,8 @@ def healthy(tmp_path):
     return tmp_path
 
 
-def test_a_healthy_run(healthy):
-    assert doctor.find_nonfinite(healthy) == []
-
-
 def test_a_folder_of_runs_is_no_run(healthy, tmp_path_factory):
+    assert doctor.find_nonfinite(healthy) == []
     runs = tmp_path_factory.mktemp("runs")
     shutil.copytree(healthy, runs / "first")
     message = r"expected the folder of one run; got '.*' with 1 in it, such as 'first'"
@@ -46,15 +45,6 @@ def test_a_folder_of_runs_is_no_run(healthy, tmp_path_factory):
     # A run may hold another.
     shutil.copytree(healthy, healthy / "inner")
     assert doctor.find_nonfinite(healthy) == []
-
-
-def test_a_checkpoint_that_was_cut_is_named(healthy):
-    (data,) = healthy.glob("checkpoints/step-64/state.data*")
-    whole = data.read_bytes()
-    for length in (0, len(whole) // 2):
-        data.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"got '.*step-64', damaged \("):
-            doctor.find_nonfinite(healthy)
 
 
 def test_weights(healthy):
@@ -142,12 +132,19 @@ def _flip(path):
     path.write_bytes(bytes(data))
 
 
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 @pytest.mark.parametrize(
     ("pattern", "damage"),
     [
         ("events.out.tfevents.*", _flip),
         ("events.out.tfevents.*", lambda path: path.write_bytes(b"no records" * 9)),
         ("checkpoints/step-64/state.data*", _flip),
+        ("checkpoints/step-64/state.data*", _cut),
+        ("checkpoints/step-64/state.data*", lambda path: path.write_bytes(b"")),
+        ("checkpoints/step-64/metadata.json", _cut),
         ("checkpoints/step-64/state.index", _flip),
         ("checkpoints/step-64/state.index", pathlib.Path.unlink),
         ("metrics.csv", lambda path: path.write_text("")),
@@ -156,7 +153,8 @@ def _flip(path):
         ("metrics.csv", lambda path: path.write_bytes(b"\xff\xfe\n")),
     ],
     ids=[
-        *["event", "no_events", "tensor", "index", "no_index"],
+        *["event", "no_events", "tensor", "cut", "no_tensor", "metadata"],
+        *["index", "no_index"],
         *["empty", "ragged", "no_steps", "no_text"],
     ],
 )
@@ -232,24 +230,58 @@ def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
         doctor.find_nonfinite(tmp_path)
 
 
-def test_metadata_that_was_cut_is_named(tmp_path):
-    keep(tmp_path)
-    path = tmp_path / "checkpoints" / "step-32" / "metadata.json"
-    path.write_text(path.read_text()[:-1])
-    with pytest.raises(
-        ValueError, match=r"step-32', damaged \(metadata.json is not as"
-    ):
-        doctor.find_nonfinite(tmp_path)
+@pytest.fixture(scope="module", name="record")
+def _record(tmp_path_factory):
+    """The bytes of a `run.json`."""
+    folder = tmp_path_factory.mktemp("run")
+    train(folder, n_epochs=1)
+    return (folder / "run.json").read_bytes()
 
 
-def test_a_config_that_changed_is_named(tmp_path):
-    keep(tmp_path)
-    path = configs.write(tmp_path, text="fast = 0.5\n")
-    assert doctor.find_nonfinite(tmp_path) == []
-    path.write_text(path.read_text().replace("0.5", "0.6"))
-    with pytest.raises(ValueError, match=r"config.gin', which is not; restore it; or"):
-        doctor.find_nonfinite(tmp_path)
-
-
-def test_a_run_without_overrides(tmp_path):
+def test_any_changed_byte_of_a_record_is_damage(record, tmp_path):
+    path = tmp_path / "run.json"
     assert doctor.list_overrides(tmp_path) == []
+    path.write_bytes(record)
+    assert doctor.list_overrides(tmp_path) == []
+    damaged = []
+    for place in range(0, len(record), 97):
+        changed = bytearray(record)
+        changed[place] ^= 1
+        damaged += [bytes(changed), record[:place]]
+    body = sealed_folder.unsealed(record)
+    forgeries = [[], {}, {**body, "run": []}, {**body, "run": {"arguments": {}}}]
+    for name, other in (("arguments", {}), ("overrides", [{}]), ("spaces", 3)):
+        forgeries.append({**body, "run": {**body["run"], name: other}})
+    for data in [*damaged, *map(sealed_folder.sealed, forgeries)]:
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="`list_overrides`: .*as they were writ"):
+            doctor.list_overrides(tmp_path)
+    path.write_bytes(sealed_folder.sealed({"format": 2}))
+    with pytest.raises(ValueError, match="expected a run of format 1; got format 2"):
+        doctor.list_overrides(tmp_path)
+
+
+def test_a_config_that_changed_is_damage(record, tmp_path):
+    keep(tmp_path)
+    text = "make_vec.env_id = 'CartPole-v1'\n"
+    # A run of old, of which nothing is known.
+    (tmp_path / "config.gin").write_text(text)
+    assert doctor.find_nonfinite(tmp_path) == []
+    (tmp_path / "run.json").write_bytes(record)
+    assert doctor.find_nonfinite(tmp_path) == []
+    # Killed between the two files, old or new: each tells of itself.
+    path = configs.write(tmp_path, text=text)
+    assert doctor.find_nonfinite(tmp_path) == []
+    _run_record.write(tmp_path, _run_record.read("x", tmp_path))
+    data = path.read_bytes()
+    for damaged in (data[:-1], data.replace(b"v1", b"v0"), text.encode(), b""):
+        path.write_bytes(damaged)
+        for look in (doctor.find_nonfinite, doctor.list_overrides):
+            with pytest.raises(
+                ValueError, match=r"config.gin', which is not; restore it; or"
+            ):
+                look(tmp_path)
+    # Whoever means the change says so.
+    (tmp_path / "run.json").unlink()
+    path.write_text(text)
+    assert doctor.find_nonfinite(tmp_path) == []

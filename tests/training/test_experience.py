@@ -1,9 +1,27 @@
+"""What agents learn from: settings, and trainers that read replays and data sets."""
+
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
+from tiny_agents import MAKE, Tiny, assert_same, assert_same_rows, build, stop_in
 
-from tfrl.training import experience
+from tfrl import rl_trainer
+from tfrl.agents import bc, dqn, ppo
+from tfrl.environments import vector
+from tfrl.saving import checkpoints
+from tfrl.summaries import run_log
+from tfrl.training import cadence, doctor, experience, saved_run, trainer
+
+REPLAYED = experience.Replayed(200, 8, n_steps=8, learning_starts=24, n_step_returns=2)
+INTERVALS = cadence.Intervals(
+    log_epochs=1,
+    eval_epochs=5,
+    eval_episodes=2,
+    checkpoint_epochs=4,
+    checkpoints_kept=2,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +36,11 @@ from tfrl.training import experience
         (experience.Replayed, {"sampler": "heap"}, "`Replayed`: `sampler` expected"),
         (experience.Replayed, {"beta": np.nan}, "`Replayed`: `beta` expected"),
         (experience.Replayed, {"capacity": 999}, "at least .* 1000; got 999"),
+        (
+            functools.partial(experience.Replayed, 31, 32),
+            {"learning_starts": 0},
+            "at least .*32; got 31",
+        ),
         (experience.FromDataset, {"data": {}, "n_batches": 0}, "`n_batches` expected"),
     ],
 )
@@ -43,8 +66,180 @@ def test_gradient_steps_of_an_epoch(updates, n_steps, n_envs, count):
         dataclasses.replace(replayed, updates_per_step=1e-6).n_gradient_steps(n_envs)
 
 
-def test_arrays_are_not_recorded():
-    kept = experience.recorded(experience.FromDataset({"a": np.zeros(9)}, 3))
-    assert repr(kept.data) == "arrays in memory" and kept.batch_size == 3
-    given = experience.FromDataset(dict, 3)
-    assert experience.recorded(given) is given
+def replaying(folder, sampler="uniform", **settings):
+    learned = dataclasses.replace(REPLAYED, sampler=sampler)
+    given = {"n_epochs": 20, "experience": learned, "intervals": INTERVALS}
+    return build(folder, **{**given, **settings})
+
+
+@pytest.mark.parametrize(
+    ("sampler", "agent"),
+    [
+        ("uniform", Tiny()),
+        ("prioritized", dqn.DQN(hidden_units=(8,), target_period=3)),
+    ],
+)
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, sampler, agent):
+    with replaying(tmp_path / "whole", sampler, agent=agent) as whole:
+        whole.run(quiet=True)
+    with replaying(tmp_path / "cut", sampler, agent=agent) as cut:
+        stop_in(cut, 13)
+        assert cut.run(quiet=True) is None
+    # The epoch is finished; what it added and drew is saved.
+    assert cut.epoch == 14 and checkpoints.latest_step(tmp_path / "cut") == 14 * 16
+    with replaying(tmp_path / "cut", sampler, agent=agent, resume=True) as resumed:
+        assert resumed.notice is None
+        assert resumed.run(quiet=True) is not None
+    assert resumed.env_steps == whole.env_steps == 20 * 16
+    assert_same(resumed.agent, whole.agent)
+    assert_same_rows(tmp_path / "whole", tmp_path / "cut")
+    columns = run_log.read_metrics(tmp_path / "whole" / "metrics.csv")
+    # Of 16 and of 32 steps; learning starts at 24.
+    assert np.isnan(columns["train/loss"][0])
+    assert np.isfinite(columns["train/loss"][1:]).all()
+
+
+def test_the_folder_of_a_run(tmp_path):
+    with replaying(tmp_path, "prioritized") as running:
+        running.run(quiet=True)
+    kept = [f"step-{step}" for step in checkpoints.list_steps(tmp_path)]
+    assert kept == ["step-256", "step-320"]
+    folders = sorted(path.name for path in (tmp_path / "replay").glob("step-*"))
+    assert folders == kept
+    assert doctor.find_nonfinite(tmp_path) == []
+    # The best of four evaluations, the first of equals.
+    columns = run_log.read_metrics(tmp_path / "metrics.csv")
+    returns = np.nan_to_num(columns["eval/return_mean"], nan=-np.inf)
+    step = int(columns["env_steps"][returns.argmax()])
+    with saved_run.SavedRun.reopen(tmp_path, "best") as run:
+        assert run.step == step
+    # What is damaged is told.
+    segment = next((tmp_path / "replay" / "step-320").glob("*.segment"))
+    data = bytearray(segment.read_bytes())
+    data[0] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(ValueError, match=r"expected files as they were written"):
+        doctor.find_nonfinite(tmp_path)
+
+
+def test_it_ends_at_a_return(tmp_path):
+    with replaying(tmp_path, stop_at_return=1.0) as running:
+        played = running.run(quiet=True)
+    assert running.epoch == 5 and played.returns.mean() >= 1.0
+    assert checkpoints.latest_step(tmp_path) == 80
+    # It may go on beyond.
+    with replaying(tmp_path, n_epochs=6, resume=True) as resumed:
+        resumed.run(quiet=True)
+    assert resumed.epoch == 6
+
+
+def recorded():
+    """A pole is kept upright by pushing where it falls."""
+    rows = np.random.default_rng(0).normal(size=[300, 4]).astype(np.float32)
+    return {"observations": rows, "actions": (rows[:, 2] + rows[:, 3] > 0).astype(int)}
+
+
+def reading(folder, data=recorded, **settings):
+    learned = experience.FromDataset(data, batch_size=32, n_batches=7)
+    return build(folder, **{"experience": learned, **settings})
+
+
+@pytest.mark.parametrize(
+    ("data", "agent"),
+    [
+        pytest.param(recorded(), Tiny(1.0), id="arrays"),
+        pytest.param(
+            recorded, bc.BC(hidden_units=(16,), learning_rate=1e-2), id="function"
+        ),
+    ],
+)
+def test_it_clones_and_resumes_to_the_bit(tmp_path, data, agent):
+    with reading(tmp_path / "whole", data, agent=agent) as whole:
+        played = whole.run(quiet=True)
+    assert len(played.returns) == 2
+    # Rows that were learned from count as steps: of passes of 9 batches, 42.
+    assert whole.env_steps == 6 * 7 * 32
+    rows = recorded()
+    acted = whole.agent.policy.act(rows["observations"], temperature=0.0)
+    assert np.mean(acted.actions == rows["actions"]) > 0.7
+    with reading(tmp_path / "cut", data, agent=agent) as cut:
+        stop_in(cut, 2)
+        assert cut.run(quiet=True) is None and cut.epoch == 3
+    with reading(tmp_path / "cut", data, agent=agent, resume=True) as resumed:
+        resumed.run(quiet=True)
+    assert_same(resumed.agent, whole.agent)
+    with saved_run.SavedRun.reopen(tmp_path / "cut") as run:
+        assert len(run.evaluate(2).returns) == 2
+    told = (tmp_path / "cut" / "run.json").read_text()
+    assert ("arrays in memory" in told or "_InMemory" in told) != callable(data)
+
+
+def test_each_pass_takes_every_row_once(tmp_path):
+    rows = {"observations": np.zeros([10, 4], "f"), "actions": np.arange(10)}
+    learned = experience.FromDataset(rows, batch_size=3, n_batches=2)
+    with build(tmp_path, experience=learned) as running:
+        seen = np.concatenate([running.gather()["actions"] for _ in range(3)])
+    # Passes of 3 batches of 3 rows: one row waits.
+    passes = seen.reshape(2, 9)
+    assert all(len(set(each)) == 9 for each in passes)
+    assert passes[0].tolist() != passes[1].tolist()
+
+
+def test_train_rl_takes_arrays(tmp_path):
+    make = functools.partial(
+        trainer.Trainer,
+        agent=Tiny(),
+        make_envs=MAKE,
+        experience=experience.FromDataset(recorded(), n_batches=1),
+        intervals=cadence.Intervals(eval_episodes=1),
+    )
+    assert rl_trainer.train_rl(tmp_path, n_epochs=1, light_rl_trainer=make) is not None
+    with rl_trainer.open_run(tmp_path, "best") as run:
+        assert len(run.evaluate(1).returns) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "match"),
+    [
+        (lambda: None, TypeError, "`FromDataset`: `data` expected a mapping of arrays"),
+        ({"actions": [0] * 40}, TypeError, "`FromDataset`: `data` .*got a list for"),
+        ({"actions": np.zeros(3)}, ValueError, "of 32 rows at least; got"),
+        (
+            {"observations": np.zeros([40, 4]), "actions": np.zeros(39)},
+            ValueError,
+            r"arrays of one length, of 32 rows at least; got \[39, 40\]",
+        ),
+        ({}, ValueError, "arrays of one length"),
+    ],
+    ids=["none", "list", "few", "lengths", "empty"],
+)
+def test_data_that_do_not_fit(tmp_path, data, error, match):
+    with pytest.raises(error, match=match):
+        reading(tmp_path / "run", data)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        ({"experience": experience.Trajectories(8)}, TypeError, "expected Replayed, w"),
+        ({"agent": ppo.PPO()}, TypeError, "expected Trajectories, which PPO learns"),
+        ({"agent": bc.BC()}, TypeError, "expected FromDataset, which BC learns from"),
+        ({"experience": 3}, TypeError, "`experience` expected Trajectories, Replayed"),
+        (
+            {"experience": experience.Replayed(updates_per_step=1e-3, n_steps=4)},
+            ValueError,
+            "`updates_per_step` expected a gradient step per epoch",
+        ),
+        (
+            {"make_envs": functools.partial(vector.make_vec, "Pendulum-v1")},
+            TypeError,
+            "expected a Discrete space",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else None,
+)
+def test_what_does_not_fit_is_told_before_anything(tmp_path, settings, error, match):
+    with pytest.raises(error, match=match):
+        replaying(tmp_path / "run", **{"agent": dqn.DQN(), **settings})
+    assert not (tmp_path / "run").exists()

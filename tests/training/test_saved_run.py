@@ -1,20 +1,42 @@
+"""Saved runs: opened by what they keep, played, filmed, exported."""
+
+import dataclasses
 import functools
+import importlib
+import json
 import pathlib
+import re
+import sys
 import types
+from typing import Any
 
 import full_disks
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_agents
+from gymnasium.envs.classic_control import cartpole
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from PIL import Image
+from tiny_agents import MAKE as MAKE_POLE
+from tiny_agents import Tiny, assert_same, train
 
-from tfrl.agents import policy_gradient
+from tfrl.agents import policy_gradient, ppo
+from tfrl.configuring import configs
 from tfrl.environments import vector
 from tfrl.policies import policy
+from tfrl.saving import typed_json
 from tfrl.summaries.filming import panels
-from tfrl.training import cadence, experience, saved_run, trainer
+from tfrl.training import (
+    _kept_arguments,
+    _run_record,
+    cadence,
+    experience,
+    saved_run,
+    trainer,
+)
 
 
 class Slide(gym.Env):
@@ -96,24 +118,26 @@ def test_it_plays_as_the_trainer_did(folder):
             acted = run.policy.act(inputs, temperature=0.0)
             np.testing.assert_array_equal(acted.actions, actions)
             assert run.step == resumed.env_steps
-            for one, other in zip(
-                tf.nest.flatten(run.agent), tf.nest.flatten(resumed.agent), strict=True
-            ):
-                np.testing.assert_array_equal(one, other)
+            assert_same(run.agent, resumed.agent)
     np.testing.assert_array_equal(played.returns, expected.returns)
     changed = {path.name for path, time in files(folder).items() if before[path] < time}
     assert changed <= {"run.lock"}
 
 
-def test_an_earlier_step(folder):
+def test_other_steps(folder):
     with saved_run.SavedRun(build(folder), step=8) as run:
         assert run.step == 8
-        early = [np.asarray(leaf) for leaf in tf.nest.flatten(run.agent)]
-    with saved_run.SavedRun(build(folder)) as run:
-        late = tf.nest.flatten(run.agent)
-    assert not all(np.array_equal(a, b) for a, b in zip(early, late, strict=True))
-    with pytest.raises(ValueError, match=r"one of \[8, "):
-        saved_run.SavedRun(build(folder), step=3)
+        early = run.agent
+    with saved_run.SavedRun.reopen(folder) as run, pytest.raises(AssertionError):
+        assert_same(early, run.agent)
+    for step, match in (
+        (3, r"one of \[8, "),
+        ("worst", "`SavedRun`: `step` expected .*got 'worst'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            saved_run.SavedRun(build(folder), step=step)
+    with pytest.raises(ValueError, match="another agent or shape"):
+        saved_run.SavedRun(build(folder, MAKE_POLE))
 
 
 def test_a_policy_of_nan_does_not_play(folder):
@@ -127,6 +151,134 @@ def test_a_policy_of_nan_does_not_play(folder):
                 ValueError, match="finite weights at step 16; got one w"
             ):
                 play("film.gif" if play == run.record else 1)
+
+
+def test_a_run_opens_by_its_folder_alone(folder, tmp_path, monkeypatch):
+    with saved_run.SavedRun(build(folder)) as expected:
+        with saved_run.SavedRun.reopen(folder) as run:
+            assert run.step == expected.step
+            assert_same(run.agent, expected.agent)
+            played, again = run.evaluate(3, seed=5), expected.evaluate(3, seed=5)
+            np.testing.assert_array_equal(played.returns, again.returns)
+        # Closed environments are made anew.
+        assert len(run.evaluate(1).returns) == 1
+    # None is made unless it plays.
+    monkeypatch.setattr(vector, "make_vec", None)
+    with saved_run.SavedRun.reopen(folder) as run:
+        run.export(tmp_path / "policy")
+        assert run.policy.act(np.zeros([2, 2], np.float32)).actions.shape == (2,)
+        with pytest.raises(TypeError):
+            run.evaluate(1)
+
+
+MODULE = """
+import gymnasium as gym
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Pole
+gym.register("Pole-v0", "kept_pole:Pole", max_episode_steps=20)
+"""
+
+
+def forget():
+    sys.modules.pop("kept_pole", None)
+    gym.registry.pop("Pole-v0", None)
+
+
+def test_what_registers_an_environment_is_imported_again(tmp_path, monkeypatch):
+    (tmp_path / "kept_pole.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("kept_pole")
+    make_envs = functools.partial(vector.make_vec, "Pole-v0", vectorization="sync")
+    train(tmp_path / "run", n_epochs=1, make_envs=make_envs)
+    record = _run_record.read("test", tmp_path / "run")
+    assert record.environment == ["kept_pole"] and not record.lost
+    named = {"Trainer": trainer.Trainer, "make_vec": vector.make_vec, "Tiny": Tiny}
+    named["Trajectories"] = experience.Trajectories
+    text = record.as_gin({**named, "Intervals": cadence.Intervals})
+    assert text.startswith("import kept_pole\ntrain_rl.light_rl_trainer = @Trainer\n")
+    assert record.as_gin(named) is None
+    forget()
+    with saved_run.SavedRun.reopen(tmp_path / "run") as run:
+        assert len(run.evaluate(1).returns) == 1
+    forget()
+    sys.path.remove(str(tmp_path))
+    # Who has no such environment can still look into the run.
+    with saved_run.SavedRun.reopen(tmp_path / "run") as run:
+        assert run.policy.act(np.zeros([2, 4], np.float32)).actions.shape == (2,)
+        with pytest.raises(ValueError, match=r"needs `kept_pole` \(No module.*PYTHONP"):
+            run.evaluate(1)
+
+
+def test_an_environment_of_the_program_itself_is_named(tmp_path, monkeypatch):
+    class Mine(cartpole.CartPoleEnv):
+        pass
+
+    Mine.__module__, Mine.__qualname__ = "__main__", "Mine"
+    spec = gym.envs.registration.EnvSpec("Mine-v0", entry_point=Mine)
+    monkeypatch.setitem(gym.registry, "Mine-v0", spec)
+    make_envs = functools.partial(vector.make_vec, "Mine-v0", vectorization="sync")
+    with tiny_agents.build(tmp_path, make_envs=make_envs) as running:
+        assert running.record.lost == {"make_envs.env_id": "class Mine of __main__"}
+
+
+def test_other_environments_are_refused(folder, monkeypatch):
+    with saved_run.SavedRun.reopen(folder) as run:
+        run._like._record.arguments["make_envs"]["env_kwargs"] = None
+        run._like._record.arguments["make_envs"]["env_id"] = "CartPole-v1"
+        with pytest.raises(ValueError, match="environments with the spaces of the run"):
+            run.evaluate(1)
+
+
+def test_what_cannot_be_kept_is_told_and_all_else_is_kept(tmp_path, capsys):
+    def made():
+        return tiny_agents.build(
+            tmp_path, 1, make_envs=lambda n_envs: MAKE_POLE(n_envs=n_envs)
+        )
+
+    with made() as running:
+        running.run()
+    what = "make_envs = function test_what_cannot_be_kept_is_told_and_all_else_is_kept."
+    assert what in " ".join(capsys.readouterr().out.split())
+    with saved_run.SavedRun.reopen(tmp_path) as run:
+        acted = run.policy.act(np.zeros([2, 4], np.float32))
+        assert acted.actions.shape == (2,)
+        with pytest.raises(
+            ValueError, match=r"whose `make_envs` could be kept; got fu"
+        ):
+            run.evaluate(1)
+    with saved_run.SavedRun(made()) as run:
+        assert len(run.evaluate(1).returns) == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduled(Tiny):
+    """A tiny agent whose weights are those of a network."""
+
+    schedule: Any = None
+
+    def create(self, observation_space, action_space, *, seed=0, network=None):
+        agent = super().create(observation_space, action_space, seed=seed)
+        weights = tf.constant(network.get_weights()[0])
+        return agent.replace(policy=agent.policy.replace(weights=weights))
+
+
+def test_schedules_and_networks_of_keras_are_kept(tmp_path):
+    def settings(rate=1e-3, activation="tanh"):
+        decay = keras.optimizers.schedules.ExponentialDecay(rate, 9, 0.5)
+        layers = [keras.Input([4]), keras.layers.Dense(2, activation)]
+        network = keras.Sequential(layers)
+        return {"agent": Scheduled(schedule=decay), "network": network, "n_epochs": 1}
+
+    running, _ = train(tmp_path, **settings())
+    with saved_run.SavedRun.reopen(tmp_path) as run:
+        assert_same(run.agent, running.agent)
+    # Keras has counted on; it is the same network.
+    train(tmp_path, resume=True, **settings())
+    for other, match in (
+        ({"rate": 0.5}, "agent.schedule"),
+        ({"activation": "relu"}, r"activation = 'relu' \(was 'tanh'\)"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            train(tmp_path, resume=True, **settings(**other))
 
 
 def choosing(choose):
@@ -230,12 +382,6 @@ def test_the_critic_on_a_plane(folder, tmp_path, monkeypatch):
         assert picture.size == (30, 20)
 
 
-def test_an_agent_of_another_shape(folder):
-    other = functools.partial(vector.make_vec, "CartPole-v1")
-    with pytest.raises(ValueError, match="another agent or shape"):
-        saved_run.SavedRun(build(folder, other))
-
-
 def test_the_exported_policy_acts_alike(folder, tmp_path):
     with saved_run.SavedRun(build(folder)) as run:
         run.export(tmp_path / "policy")
@@ -246,3 +392,209 @@ def test_the_exported_policy_acts_alike(folder, tmp_path):
     model = tf.saved_model.load(tmp_path / "policy")
     served = model.signatures["serving_default"](observations=tf.constant(rows))
     np.testing.assert_array_equal(served["actions"], expected)
+
+
+S = gym.spaces
+VALUES = [
+    S.Box(0, 255, (210, 160, 3), np.uint8),
+    S.Box(np.array([-1.0, -np.inf]), np.array([np.inf, 2.0]), dtype=np.float64),
+    S.Box(-np.inf, np.inf, (), np.float32),
+    S.Box(0.0, 1.0, (0, 2)),
+    S.Discrete(3, start=-1),
+    S.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, -1]]),
+    S.MultiBinary([2, 2]),
+    S.Tuple((S.Discrete(2), S.MultiBinary(2))),
+    S.Dict({"z": S.Discrete(2), "a": S.Dict({"b": S.Box(-1, 1, (2,))})}),
+    *(None, 3, float("inf"), "text", b"bytes", np.float32(0.5)),
+    [1, (2, {"a": None})],
+    {},
+    ppo.PPO(gamma=0.5, hidden_units=(3,)),
+    Scheduled(0.2, schedule=Scheduled(schedule=(Scheduled(), "x"))),
+    Scheduled,
+    train,
+    pathlib.PurePath.joinpath,
+    AutoresetMode.DISABLED,
+]
+
+
+def make(env_id, /, *more, size=1, **options):
+    return env_id, more, size, options
+
+
+def plain(first, second=2, **options):
+    return first, second, options
+
+
+def through_json(value):
+    data = _kept_arguments.kept(value)
+    return typed_json.from_json(typed_json.to_json(data))
+
+
+def shown(value):
+    return re.sub(" at 0x.*", "", repr(value))
+
+
+@pytest.mark.parametrize("value", VALUES, ids=shown)
+def test_values_come_back(value):
+    data = _kept_arguments.kept(value)
+    assert _kept_arguments.lost(data, "x") == {}
+    assert len(typed_json.to_json(data)) < 800, "pictures take no room"
+    again = _kept_arguments.made(through_json(value))
+    assert again == value and type(again) is type(value)
+    if isinstance(value, gym.Space):
+        assert again.dtype == value.dtype
+        assert list(again) == list(value) if isinstance(value, S.Dict) else True
+
+
+def test_partials_come_back_with_their_defaults():
+    data = through_json(functools.partial(plain, 1, third=[3]))
+    named = data.pop("=partial")
+    assert named.endswith("test_saved_run:plain")
+    assert data == {"first": 1, "second": 2, "third": [3]}
+    again = _kept_arguments.made({"=partial": named, **data})
+    assert again() == (1, 2, {"third": [3]})
+    # Partials of partials are one.
+    nested = functools.partial(functools.partial(plain, 1), second=5)
+    assert _kept_arguments.made(through_json(nested))() == (1, 5, {})
+
+
+def test_what_gin_binds_is_kept_as_if_given():
+    wrapped = configs.register({"kept_plain": plain})["kept_plain"]
+    assert _kept_arguments.kept(wrapped) == _kept_arguments.kept(plain)
+    configs.parse(bindings=["kept_plain.first = 1"])
+    partial = functools.partial(plain, first=1)
+    assert _kept_arguments.kept(wrapped) == _kept_arguments.kept(partial)
+    partial = functools.partial(wrapped, second=3)
+    assert _kept_arguments.kept(partial)["first"] == 1
+    configs.clear()
+    assert _kept_arguments.made(_kept_arguments.kept(partial))(1)[1] == 3
+
+
+class Own(S.Discrete):
+    pass
+
+
+def local():
+    def inner():
+        pass
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (lambda: 0, "function <lambda> of "),
+        (local(), "function local.<locals>.inner of "),
+        (functools.partial(local()), "function local.<locals>.inner of "),
+        (functools.partial(make, "a"), "with arguments without names"),
+        (object(), "an object of builtins.object"),
+        (Own(2), ".Own"),
+        (S.Text(3), "gymnasium.spaces.text.Text"),
+        ({"=call": 1}, "an object of builtins.dict"),
+    ],
+)
+def test_what_cannot_be_kept_is_named(value, what):
+    data = through_json({"a": Scheduled(schedule=[0, value])})
+    ((place, found),) = _kept_arguments.lost(data, "x").items()
+    assert place == "x.a.schedule[1]" and what in found
+    assert " at 0x" not in found
+
+
+def test_what_is_not_there_is_named():
+    for named, word in [("no_such_module:f", "no_such"), ("json:no_such", "no_such")]:
+        with pytest.raises(ValueError, match=rf"`open_run`: .*{word}.*PYTHONPATH"):
+            _kept_arguments.made({"x": {"=name": named}})
+    named = _kept_arguments.kept(Tiny())["=call"]
+    with pytest.raises(ValueError, match="use the versions that made it"):
+        _kept_arguments.made({"=call": named, "gone": 1})
+
+
+def test_differences_are_named_by_their_place():
+    old = _kept_arguments.kept(ppo.PPO())
+    new = _kept_arguments.kept(ppo.PPO(gamma=0.1, hidden_units=(3,)))
+    assert _kept_arguments.differences(old, new, "agent") == {
+        "agent.gamma": ("0.99", "0.1"),
+        "agent.hidden_units": ("(64, 64)", "(3,)"),
+    }
+    found = _kept_arguments.differences(old, _kept_arguments.kept(Tiny()), "agent")
+    assert "PPO" in found["agent"][0] and "Tiny" in found["agent"][1]
+    assert found["agent.rate"] == ("(nothing)", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "count"),
+    [
+        (1, 1.0, 0),
+        (np.int64(2), 2, 0),
+        ((3, 3), [3, 3], 0),
+        (float("nan"), float("nan"), 0),
+        (np.zeros(2), np.zeros(2), 0),
+        (1, 2, 1),
+        (1, "1", 1),
+        (None, 0, 1),
+        ((3, 3), (3,), 1),
+        (np.zeros(2), np.zeros(3), 1),
+        ([np.zeros(2)], [np.ones(2)], 1),
+        (((1, 2), 3), ((1, 3), 3), 1),
+    ],
+    ids=shown,
+)
+def test_what_differs(one, two, count):
+    assert len(_kept_arguments.differences({"a": one}, {"a": two})) == count
+
+
+def test_arguments_that_came_later_have_their_defaults():
+    data = _kept_arguments.kept(ppo.PPO(gamma=0.5))
+    whole = json.dumps(data)
+    data.pop("clip")
+    assert json.dumps(_kept_arguments.completed(data)) == whole
+    lost = _kept_arguments.kept(lambda: 0)
+    assert _kept_arguments.completed(lost) == lost
+
+
+def functional(units=2):
+    inputs = {"a": keras.Input([3], name="a"), "b": keras.Input([1], name="b")}
+    hidden = keras.layers.Concatenate()([*inputs.values()])
+    hidden = keras.layers.Softmax()(keras.layers.Dense(4, "softmax")(hidden))
+    return keras.Model(inputs, keras.layers.Dense(units)(hidden))
+
+
+class Silent(keras.Model):
+    def __init__(self, scale):
+        super().__init__()
+        self.layer = keras.layers.Dense(scale)
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+
+def test_names_that_keras_counted_are_counted_anew():
+    one, two = functional(), functional()
+    assert one.layers[-1].name != two.layers[-1].name
+    config = _kept_arguments.kept(one)
+    assert config == _kept_arguments.kept(two)
+    made = _kept_arguments.made(config)
+    assert _kept_arguments.kept(made) == config
+    assert {x.name for x in made.inputs} >= {"a"}
+    shapes = [[w.shape for w in x.weights] for x in (made, one)]
+    assert shapes[0] == shapes[1]
+
+
+def test_differences_tell_the_place():
+    kept = [_kept_arguments.kept(functional(units)) for units in (2, 3)]
+    found = _kept_arguments.differences(*kept, "network")
+    assert [*found.values()] == [("2", "3")]
+    (place,) = found
+    assert place.startswith("network.config.layers[") and place.endswith(".units")
+
+
+def test_what_no_other_process_could_make_has_a_digest():
+    texts = []
+    for count in (2, 2, 3):
+        network = keras.Sequential([keras.Input([3]), Silent(count)])
+        network.build([None, 3])
+        (text,) = _kept_arguments.lost(_kept_arguments.kept(network), "").values()
+        texts.append(text)
+    assert texts[0] == texts[1] != texts[2]
+    assert "Sequential, digest" in texts[0]

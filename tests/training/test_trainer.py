@@ -1,3 +1,5 @@
+"""A trainer: what it leaves, resumes and refuses; see also `test_trainer_*`."""
+
 import contextlib
 import dataclasses
 import functools
@@ -10,10 +12,22 @@ import time
 from typing import Any
 
 import gymnasium as gym
+import keras
 import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
+from tiny_agents import (
+    EVERY,
+    MAKE,
+    Tiny,
+    assert_same,
+    assert_same_rows,
+    at_epoch,
+    build,
+    stop_in,
+    train,
+)
 
 from tfrl.agents import _on_policy, ppo
 from tfrl.core import compile, pytree
@@ -21,62 +35,24 @@ from tfrl.environments import vector
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries import run_log
-from tfrl.training import cadence, experience, trainer
+from tfrl.training import _run_record, cadence, experience, trainer
 
-SMALL = ppo.PPO(
+PPO = ppo.PPO(
     n_epochs=2,
     minibatch_size=16,
+    hidden_units=(8,),
     normalize_observations=True,
     normalize_rewards=True,
     learning_rate_schedule="linear",
 )
 
 
-def make_trainer(folder, env_id="CartPole-v1", vectorization="sync", **settings):
-    settings = {
-        "n_epochs": 6,
-        "agent": SMALL,
-        "make_envs": functools.partial(
-            vector.make_vec, env_id, vectorization=vectorization
-        ),
-        "n_envs": 2,
-        "experience": experience.Trajectories(16),
-        "intervals": cadence.Intervals(
-            log_epochs=1, eval_episodes=2, checkpoint_epochs=2
-        ),
-        **settings,
-    }
-    return trainer.Trainer(folder, **settings)
-
-
-def train(folder, **settings):
-    with make_trainer(folder, **settings) as running:
-        return running, running.run(quiet=True)
-
-
-def stop_after(running, epochs):
-    """Asks the trainer to stop, as Ctrl-C would, during the epoch after `epochs`."""
-    act = running._collector.collect
-
-    def collect(*args):
-        if running.epoch == epochs:
-            signal.raise_signal(signal.SIGINT)
-        return act(*args)
-
-    running._collector.collect = collect
-
-
-def assert_same(first, second):
-    first, second = tf.nest.flatten(first), tf.nest.flatten(second)
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a, b)
+def record_of(folder):
+    return _run_record.read("test", folder)
 
 
 def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
-    before = compile.trace_count(_on_policy._compiled_update)
-    agent = dataclasses.replace(SMALL, gamma=0.123)
-    running, played = train(tmp_path, agent=agent)
-    assert compile.trace_count(_on_policy._compiled_update) - before == 1
+    running, played = train(tmp_path)
     assert played.returns.shape == (2,)
     assert running.epoch == 6 and running.env_steps == 6 * 2 * 16
     metrics = run_log.read_metrics(tmp_path / "metrics.csv")
@@ -98,23 +74,20 @@ def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
     ],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, env_id, vectorization):
-    settings = {"env_id": env_id, "vectorization": vectorization}
+    make_envs = functools.partial(vector.make_vec, env_id, vectorization=vectorization)
+    settings = {"agent": PPO, "make_envs": make_envs}
+    before = compile.trace_count(_on_policy._compiled_update)
     whole, _ = train(tmp_path / "whole", **settings)
-    with make_trainer(tmp_path / "cut", **settings) as first:
-        stop_after(first, 2)
+    assert compile.trace_count(_on_policy._compiled_update) - before == 1
+    with build(tmp_path / "cut", **settings) as first:
+        stop_in(first, 2)
         assert first.run(quiet=True) is None
         assert first.epoch == 3
     resumed, played = train(tmp_path / "cut", resume=True, **settings)
     assert resumed.notice is None and played is not None
     assert resumed.env_steps == whole.env_steps
     assert_same(resumed.agent, whole.agent)
-    columns = [
-        run_log.read_metrics(tmp_path / name / "metrics.csv")
-        for name in ("whole", "cut")
-    ]
-    for name, values in columns[0].items():
-        if "second" not in name:
-            np.testing.assert_array_equal(values, columns[1][name], err_msg=name)
+    assert_same_rows(tmp_path / "whole", tmp_path / "cut")
 
 
 class Uncapturable(gym.Wrapper):
@@ -129,84 +102,50 @@ class Uncapturable(gym.Wrapper):
         super().close()
 
 
-@pytest.mark.slow
-def test_environments_that_cannot_be_captured_start_anew(tmp_path):
-    def make_envs(n_envs):
-        return gym.vector.SyncVectorEnv(
-            [lambda: Uncapturable(gym.make("CartPole-v1"))] * n_envs,
-            autoreset_mode=gym.vector.AutoresetMode.DISABLED,
-        )
-
-    with make_trainer(tmp_path, make_envs=make_envs) as first:
-        stop_after(first, 1)
-        assert first.run(quiet=True) is None
-    resumed, _ = train(tmp_path, make_envs=make_envs, resume=True)
-    assert "handle" in resumed.notice and resumed.epoch == 6
+def uncapturable(n_envs):
+    return gym.vector.SyncVectorEnv(
+        [lambda: Uncapturable(gym.make("CartPole-v1"))] * n_envs,
+        autoreset_mode=gym.vector.AutoresetMode.NEXT_STEP,
+    )
 
 
-def test_what_cannot_be_captured_is_told_once_at_the_start(tmp_path, capfd):
-    def make_envs(n_envs):
-        return gym.vector.SyncVectorEnv(
-            [lambda: Uncapturable(gym.make("CartPole-v1"))] * n_envs,
-            autoreset_mode=gym.vector.AutoresetMode.DISABLED,
-        )
-
-    with make_trainer(tmp_path, make_envs=make_envs, n_epochs=2) as running:
-        running.run()
+@pytest.mark.parametrize("replayed", [False, True], ids=["trajectories", "replayed"])
+def test_environments_that_cannot_be_captured_start_anew(tmp_path, capfd, replayed):
+    settings = {"make_envs": uncapturable}
+    if replayed:
+        settings["experience"] = experience.Replayed(200, 8, learning_starts=24)
+    with build(tmp_path, **settings) as first:
+        stop_in(first, 1)
+        assert first.run() is None
     out = "".join(capfd.readouterr())
     assert out.count("a resumed run will begin new episodes") == 1
-    assert out.index("handle is of type") < out.index("100%")
-    assert checkpoints.latest_step(tmp_path) == 64
+    assert out.index("handle is of type") < out.index("%")
+    with build(tmp_path, resume=True, **settings) as resumed:
+        assert "handle" in resumed.notice
+        if replayed:
+            size = first._source._replay.size
+            assert resumed._source._replay.size >= size > 0
+        resumed.run(quiet=True)
+    # Rows in which an environment only resets are no experience.
+    columns = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert resumed.epoch == 6
+    assert resumed.env_steps == columns["env_steps"][-1] < 6 * 32
 
 
 def test_a_lost_environment_loses_no_finished_epoch(tmp_path):
-    settings = {
-        "vectorization": "async",
-        "intervals": cadence.Intervals(eval_episodes=2, checkpoint_epochs=100),
-    }
-    with make_trainer(tmp_path, **settings) as running:
-        collect = running._collector.collect
-
-        def kill_and_collect(*args):
-            if running.epoch == 3:
-                worker = running._collector.envs.unwrapped.processes[1]
-                os.kill(worker.pid, signal.SIGKILL)
-            return collect(*args)
-
-        running._collector.collect = kill_and_collect
+    make_envs = functools.partial(vector.make_vec, "CartPole-v1", vectorization="async")
+    settings = {"intervals": cadence.Intervals(eval_episodes=1), "n_envs": 2}
+    with build(tmp_path, make_envs=make_envs, **settings) as running:
+        workers = running._collector.envs.unwrapped.processes
+        at_epoch(running, 3, lambda: os.kill(workers[1].pid, signal.SIGKILL))
         with pytest.raises(ConnectionError, match="environment 1 .exit code -9"):
             running.run(quiet=True)
     assert checkpoints.latest_step(tmp_path) == 3 * 32
-    resumed, _ = train(tmp_path, resume=True)
-    assert resumed.epoch == 6
-
-
-def test_what_is_no_vector_of_environments(tmp_path):
-    with pytest.raises(TypeError, match="`Trainer`: `make_envs` expected a vector env"):
-        make_trainer(tmp_path, make_envs=lambda n_envs: gym.make("CartPole-v1"))
-    with pytest.raises(ValueError, match="`make_envs` expected 2 environments.*got 3"):
-        make = functools.partial(vector.make_vec, "CartPole-v1")
-        make_trainer(tmp_path, make_envs=lambda n_envs: make(3))
-    with contextlib.closing(vector.make_vec("CartPole-v1", 2)) as made:
-        for other, got in [
-            ("CartPole-v1", "got 'CartPole-v1'"),
-            (made, "got .*Vector"),
-            (gym.make("CartPole-v1"), "got .*CartPoleEnv"),
-            (Walkable, "got the environment class Walkable"),
-            (lambda n: made, r"got a function of \(n\)"),
-            (functools.partial(make, n_envs=2), None),
-            (lambda **given: make(**given), None),
-        ]:
-            if got is None:
-                make_trainer(tmp_path, make_envs=other).close()
-                continue
-            expected = f"`Trainer`: `make_envs` expected a function that .*{got}.*pass"
-            with pytest.raises(TypeError, match=expected):
-                make_trainer(tmp_path, make_envs=other)
+    assert train(tmp_path, resume=True, **settings)[0].epoch == 6
 
 
 def test_a_run_is_within_a_context(tmp_path):
-    running = make_trainer(tmp_path / "run")
+    running = build(tmp_path / "run")
     with pytest.raises(RuntimeError, match=r"within `with Trainer\(...\) as trainer:`"):
         running.run()
     with running:
@@ -214,292 +153,6 @@ def test_a_run_is_within_a_context(tmp_path):
     with pytest.raises(RuntimeError, match="`Trainer.run`"):
         running.run()
     assert not (tmp_path / "run" / "metrics.csv").exists()
-
-
-def test_a_finished_run_can_be_extended(tmp_path):
-    train(tmp_path, n_epochs=2)
-    longer, _ = train(tmp_path, n_epochs=4, resume=True)
-    assert longer.epoch == 4
-
-
-def test_folders_are_not_mixed_up(tmp_path):
-    with pytest.raises(ValueError, match="expected a checkpoint to resume from; got"):
-        train(tmp_path, resume=True)
-    train(tmp_path, n_epochs=2)
-    with pytest.raises(
-        ValueError, match=r"with one at 64 environment steps; resume it"
-    ):
-        train(tmp_path, n_epochs=2)
-    other = ppo.PPO(minibatch_size=16, hidden_units=(32,))
-    with pytest.raises(ValueError, match="(?s)expected.*got"):
-        train(tmp_path, resume=True, agent=other)
-    with pytest.raises(ValueError, match="(?s)expected.*got"):
-        train(tmp_path, resume=True, env_id="Pendulum-v1")
-
-
-def test_nothing_is_written_when_an_argument_is_off(tmp_path):
-    folder = tmp_path / "run"
-    for settings, message in [
-        ({"n_envs": 0}, "`Trainer`: `n_envs` expected"),
-        ({"total_env_steps": 0}, "`Trainer`: `total_env_steps` expected"),
-        ({"seed": -1}, "`Trainer`: `seed` expected"),
-        ({"env_id": "NoSuchEnv-v0"}, "`make_vec`: `env_id` expected a registered"),
-        ({"agent": ppo.PPO(squash=True, minibatch_size=16)}, "`squash` expected a Box"),
-        ({"agent": ppo.PPO(minibatch_size=7)}, "`minibatch_size` expected to divide"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            train(folder, **settings)
-        assert not folder.exists()
-
-
-@pytest.mark.parametrize("agent", [3, vector.make_vec, ppo.PPO])
-def test_what_is_no_agent(agent, tmp_path):
-    with pytest.raises(TypeError, match="`Trainer`: `agent` expected hyper-param"):
-        trainer.Trainer(tmp_path / "run", agent=agent)
-    assert not list(tmp_path.iterdir())
-
-
-def test_total_env_steps_rounds_up_to_whole_epochs(tmp_path):
-    running = make_trainer(tmp_path, total_env_steps=65)
-    running.close()
-    assert running.n_epochs == 3
-
-
-def test_schedules_read_how_far_the_run_is(tmp_path):
-    schedule = schedulers.LinearScheduler("percent", [(0.0, 0.0), (1.0, 8.0)])
-    with make_trainer(tmp_path, n_epochs=4) as running:
-        seen = []
-        act = running._collector.collect
-
-        def collect(*args):
-            now = progress.current_progress()
-            seen.append((schedule(), now.iterations, now.env_steps))
-            return act(*args)
-
-        running._collector.collect = collect
-        running.run(quiet=True)
-    assert seen == [(0.0, 0, 0), (2.0, 1, 32), (4.0, 2, 64), (6.0, 3, 96)]
-    assert schedule() == 0.0
-
-
-@pytest.mark.parametrize("bad", ["reward", "observation"])
-def test_not_a_number_stops_the_run(tmp_path, bad):
-    class Broken(gym.Wrapper):
-        def step(self, action):
-            observation, reward, *rest = self.env.step(action)
-            if bad == "reward":
-                return observation, float("nan"), *rest
-            return observation * np.float32("nan"), reward, *rest
-
-    def make_envs(n_envs):
-        return gym.vector.SyncVectorEnv(
-            [lambda: Broken(gym.make("CartPole-v1"))] * n_envs
-        )
-
-    with pytest.raises(
-        ValueError, match=f"{bad}s` expected finite numbers; got nan at step 1"
-    ):
-        train(tmp_path, make_envs=make_envs)
-
-
-_CHILD = """
-import functools, sys
-from tfrl.agents import ppo
-from tfrl.environments import vector
-from tfrl.schedules import progress, schedulers
-from tfrl.training import cadence, experience, trainer
-with trainer.Trainer(
-    sys.argv[1], n_epochs={n_epochs}, resume=sys.argv[2] == "resume",
-    agent=ppo.PPO(n_epochs=2, minibatch_size=16, normalize_observations=True),
-    make_envs=functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync"),
-    n_envs=2, experience=experience.Trajectories(16),
-    intervals=cadence.Intervals(log_epochs=1, eval_episodes=1, checkpoint_epochs=1),
-) as running:
-    running.run(quiet=True)
-"""
-
-
-def spawn(folder, mode, n_epochs):
-    code = _CHILD.format(n_epochs=n_epochs)
-    return subprocess.Popen([sys.executable, "-c", code, str(folder), mode])
-
-
-def kill_and_compare(tmp_path, n_kills, n_epochs, seed=0):
-    child = spawn(tmp_path / "whole", "new", n_epochs)
-    assert child.wait() == 0
-    chance = random.Random(seed)
-    folder, mode, at = tmp_path / "killed", "new", 0
-    for index in range(n_kills):
-        child = spawn(folder, mode, n_epochs)
-        # Let it save a few times, then kill it at any moment of its loop.
-        goal = at + n_epochs * 32 // (2 * n_kills + 2)
-        while (checkpoints.latest_step(folder) or 0) < goal:
-            assert child.poll() is None, "the run ended before it could be killed"
-            time.sleep(0.002)
-        time.sleep(chance.random() * 0.05)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        at, mode = checkpoints.latest_step(folder), "resume"
-        assert at >= goal, index
-    child = spawn(folder, "resume", n_epochs)
-    assert child.wait() == 0
-    agent = make_agent_for_comparison()
-    whole, _, step = checkpoints.load_run(tmp_path / "whole", agent)
-    killed, _, killed_step = checkpoints.load_run(folder, agent)
-    assert step == killed_step == n_epochs * 32
-    assert_same(killed, whole)
-
-
-def make_agent_for_comparison():
-    envs = vector.make_vec("CartPole-v1", 2)
-    return ppo.PPO(n_epochs=2, minibatch_size=16, normalize_observations=True).create(
-        envs.single_observation_space,
-        envs.single_action_space,
-        n_envs=2,
-        n_steps=8,
-        seed=0,
-    )
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_equals_uninterrupted(tmp_path):
-    kill_and_compare(tmp_path, n_kills=2, n_epochs=30)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_twenty_kills_lose_nothing(tmp_path, seed):
-    kill_and_compare(tmp_path, n_kills=5, n_epochs=150, seed=seed)
-
-
-class Walkable(gym.Wrapper):
-    """CartPole whose evaluations end only while `ends`; `asked` acts at some step."""
-
-    ends, steps, asked = True, 0, None
-
-    def step(self, action):
-        found = super().step(action)
-        if Walkable.ends:
-            return found
-        Walkable.steps += 1
-        if Walkable.steps == 5:
-            signal.raise_signal(Walkable.asked)
-        assert Walkable.steps < 50, "the evaluation went on"
-        return self.env.reset()[0], 1.0, False, False, {}
-
-
-def breakable(n_envs):
-    wrap = Walkable if n_envs == 3 else gym.Wrapper
-    return gym.vector.SyncVectorEnv(
-        [lambda: wrap(gym.make("CartPole-v1"))] * n_envs,
-        autoreset_mode=gym.vector.AutoresetMode.DISABLED,
-    )
-
-
-@pytest.mark.parametrize(
-    ("asked", "eval_epochs"),
-    [
-        (signal.SIGINT, None),
-        (signal.SIGTERM, 2),
-        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, None, marks=pytest.mark.slow),
-    ],
-)
-def test_an_evaluation_can_be_interrupted(tmp_path, monkeypatch, asked, eval_epochs):
-    settings = {
-        "make_envs": breakable,
-        "n_epochs": 3,
-        "intervals": cadence.Intervals(
-            log_epochs=1, eval_epochs=eval_epochs, eval_episodes=3
-        ),
-    }
-    whole, expected = train(tmp_path / "whole", **settings)
-    cut = tmp_path / "cut"
-    monkeypatch.setattr(Walkable, "ends", False)
-    monkeypatch.setattr(Walkable, "steps", 0)
-    monkeypatch.setattr(Walkable, "asked", asked)
-    broken_off, played = train(cut, **settings)
-    assert played is None and Walkable.steps <= 6
-    epochs = eval_epochs or 3
-    assert broken_off.epoch == epochs
-    assert checkpoints.list_steps(cut) == [epochs * 32]
-    rows = run_log.read_metrics(cut / "metrics.csv")
-    assert rows["epoch"].tolist() == [*range(1, epochs)]
-    monkeypatch.setattr(Walkable, "ends", True)
-    resumed, played = train(cut, resume=True, **settings)
-    np.testing.assert_array_equal(played.returns, expected.returns)
-    assert_same(resumed.agent, whole.agent)
-    one, two = (
-        run_log.read_metrics(tmp_path / name / "metrics.csv")
-        for name in ("whole", "cut")
-    )
-    for name in (name for name in one if "second" not in name):
-        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-
-
-def test_the_last_checkpoint_is_there_before_the_final_evaluation(tmp_path):
-    with make_trainer(tmp_path, n_epochs=2) as running:
-        evaluated = running._evaluated
-
-        def killed(asked_to_end):
-            raise MemoryError
-
-        running._evaluated = killed
-        with pytest.raises(MemoryError):
-            running.run(quiet=True)
-        assert checkpoints.list_steps(tmp_path) == [64]
-        running._evaluated = evaluated
-        played = running.evaluate()
-    resumed, again = train(tmp_path, n_epochs=2, resume=True)
-    np.testing.assert_array_equal(again.returns, played.returns)
-    rows = run_log.read_metrics(tmp_path / "metrics.csv")
-    assert rows["eval/return_mean"][-1] == again.returns.mean()
-
-
-# By default `tests/saving` does so, without a second TensorFlow.
-@pytest.mark.slow
-def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path):
-    child = spawn(tmp_path, "new", 100_000)
-    try:
-        while not (checkpoints.latest_step(tmp_path) or 0):
-            assert child.poll() is None
-            time.sleep(0.01)
-        with pytest.raises(ValueError, match=str(child.pid)):
-            train(tmp_path, resume=True)
-    finally:
-        child.kill()
-        child.wait()
-
-
-@pytest.mark.slow
-def test_memory_stays_flat_over_200_000_steps(tmp_path):
-    config = ppo.PPO(n_epochs=2, minibatch_size=256, gamma=0.123)
-    with make_trainer(
-        tmp_path,
-        agent=config,
-        n_epochs=800,
-        n_envs=8,
-        experience=experience.Trajectories(32),
-        intervals=cadence.Intervals(
-            log_epochs=10, eval_epochs=50, eval_episodes=5, checkpoint_epochs=50
-        ),
-    ) as running:
-        sizes, process = [], psutil.Process()
-        save = running._save
-
-        def measure(log):
-            save(log)
-            sizes.append(process.memory_info().rss)
-
-        running._save = measure
-        before = compile.trace_count(_on_policy._compiled_update)
-        running.run(quiet=True)
-        assert compile.trace_count(_on_policy._compiled_update) - before == 1
-        assert running.env_steps >= 200_000
-    steps = np.arange(len(sizes)) * 50 * 8 * 32
-    settled = slice(len(sizes) // 4, None)
-    slope = np.polyfit(steps[settled], np.array(sizes)[settled], 1)[0]
-    assert slope * 10_000 < 2**20, "more than 1 MiB per 10,000 steps"
 
 
 class Returning:
@@ -523,22 +176,415 @@ class Told(pytree.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Making:
-    """Hyper-parameters of one of both."""
+    """Hyper-parameters of one of both, or of something else."""
 
-    kind: type
+    kind: Any
     returned: Any = None
 
     def create(self, observation_space, action_space, *, seed):
-        policy = ppo.PPO().create(observation_space, action_space, seed=seed).policy
+        policy = Tiny().create(observation_space, action_space, seed=seed).policy
         return self.kind(policy, self.returned)
 
 
-def test_agents_that_cannot_be_saved_are_refused_at_once(tmp_path):
-    with pytest.raises(TypeError, match="`Trainer`: `agent` .* that can be saved"):
-        make_trainer(tmp_path, agent=Making(Returning))
+class OfSpaces:
+    def create(self, spaces):
+        return spaces
+
+
+class Walkable(gym.Wrapper):
+    """CartPole whose evaluations end only while `ends`; `asked` acts at some step."""
+
+    ends, steps, asked = True, 0, None
+
+    def step(self, action):
+        found = super().step(action)
+        if Walkable.ends:
+            return found
+        Walkable.steps += 1
+        if Walkable.steps == 5:
+            signal.raise_signal(Walkable.asked)
+        assert Walkable.steps < 50, "the evaluation went on"
+        return self.env.reset()[0], 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "settings"),
+    [
+        (ValueError, "`n_envs` expected", {"n_envs": 0}),
+        (ValueError, "`total_env_steps` expected", {"total_env_steps": 0}),
+        (ValueError, "`seed` expected", {"seed": -1}),
+        (ValueError, "`stop_at_return` expected", {"stop_at_return": np.nan}),
+        (
+            ValueError,
+            "`intervals` expected `eval_epochs` beside `stop_at_return`",
+            {"stop_at_return": 1.0, "intervals": None},
+        ),
+        (TypeError, "`intervals` expected", {"intervals": 3}),
+        (TypeError, "`callbacks` expected", {"callbacks": None}),
+        (TypeError, "`callbacks` expected", {"callbacks": keras.callbacks.Callback()}),
+        (TypeError, "`callbacks` expected callbacks of Keras", {"callbacks": [print]}),
+        (
+            TypeError,
+            "`callbacks` expected",
+            {"callbacks": [keras.callbacks.ModelCheckpoint("x.keras")]},
+        ),
+        (
+            TypeError,
+            "`callbacks` expected",
+            {"callbacks": [keras.callbacks.EarlyStopping(restore_best_weights=True)]},
+        ),
+        (TypeError, "`agent` expected hyper-param", {"agent": 3}),
+        (TypeError, "`agent` expected hyper-param", {"agent": ppo.PPO}),
+        (TypeError, "`agent` expected hyper-param", {"agent": vector.make_vec}),
+        (TypeError, "takes two spaces and seed; got OfS", {"agent": OfSpaces()}),
+        (TypeError, "that can be saved", {"agent": Making(Returning)}),
+        (TypeError, "with `policy`, which has `act`", {"agent": Making(slice)}),
+        (TypeError, "`network` expected None, as `create`", {"network": print}),
+        (
+            ValueError,
+            "`squash` expected a Box",
+            {"agent": ppo.PPO(squash=True, minibatch_size=16)},
+        ),
+        (
+            ValueError,
+            "`minibatch_size` expected to divide",
+            {"agent": ppo.PPO(minibatch_size=7)},
+        ),
+        (
+            ValueError,
+            "`make_vec`: `env_id` expected a registered",
+            {"make_envs": functools.partial(vector.make_vec, "NoSuchEnv-v0")},
+        ),
+    ],
+    ids=lambda value: [*value][0] if isinstance(value, dict) else "",
+)
+def test_what_is_off_is_told_before_anything_is_written(
+    tmp_path, settings, error, match
+):
+    with pytest.raises(error, match=match):
+        build(tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_vector_of_environments(tmp_path):
+    with pytest.raises(TypeError, match="`Trainer`: `make_envs` expected a vector env"):
+        build(tmp_path, make_envs=lambda n_envs: gym.make("CartPole-v1"))
+    with pytest.raises(ValueError, match="`make_envs` expected 2 environments.*got 3"):
+        build(tmp_path, make_envs=lambda n_envs: MAKE(n_envs=3))
+    with contextlib.closing(MAKE(n_envs=2)) as made:
+        for other, got in [
+            ("CartPole-v1", "got 'CartPole-v1'"),
+            (made, "got .*Vector"),
+            (gym.make("CartPole-v1"), "got .*CartPoleEnv"),
+            (Walkable, "got the environment class Walkable"),
+            (lambda n: made, r"got a function of \(n\)"),
+        ]:
+            expected = f"`Trainer`: `make_envs` expected a function that .*{got}.*pass"
+            with pytest.raises(TypeError, match=expected):
+                build(tmp_path, make_envs=other)
+    for other in (functools.partial(MAKE, n_envs=2), lambda **given: MAKE(**given)):
+        build(tmp_path, make_envs=other).close()
 
 
 @pytest.mark.parametrize("returned", [3, ("agent", None)], ids=["number", "no info"])
 def test_what_update_returns_is_looked_at(tmp_path, returned):
     with pytest.raises(TypeError, match="whose `update` returns \\(agent, info\\)"):
         train(tmp_path, agent=Making(Told, returned))
+
+
+def test_defaults(tmp_path):
+    with contextlib.closing(trainer.Trainer(tmp_path, make_envs=MAKE)) as made:
+        assert type(made.agent) is type(
+            ppo.PPO().create(made.observation_space, made.action_space)
+        )
+        assert made.intervals == cadence.Intervals()
+    # Whole epochs.
+    with contextlib.closing(build(tmp_path, total_env_steps=65)) as made:
+        assert made.n_epochs == 3
+
+
+def test_schedules_read_how_far_the_run_is(tmp_path):
+    schedule = schedulers.LinearScheduler("percent", [(0.0, 0.0), (1.0, 8.0)])
+    with build(tmp_path, n_epochs=4) as running:
+        seen = []
+        gather = running.gather
+
+        def look():
+            now = progress.current_progress()
+            seen.append((schedule(), now.iterations, now.env_steps))
+            return gather()
+
+        running.gather = look
+        running.run(quiet=True)
+    assert seen == [(0.0, 0, 0), (2.0, 1, 32), (4.0, 2, 64), (6.0, 3, 96)]
+    assert schedule() == 0.0
+
+
+@pytest.fixture(scope="module", name="folder")
+def _folder(tmp_path_factory):
+    """Of a run of one epoch, that nobody may change."""
+    folder = tmp_path_factory.mktemp("run")
+    train(folder, n_epochs=1)
+    return folder
+
+
+def test_folders_are_not_mixed_up(folder, tmp_path):
+    with pytest.raises(ValueError, match="expected a checkpoint to resume from; got"):
+        train(tmp_path, resume=True)
+    with pytest.raises(
+        ValueError, match=r"with one at 32 environment steps; resume it"
+    ):
+        train(folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (r"agent.rate = 0.2 \(was 0.1\)", {"agent": Tiny(0.2)}),
+        (
+            "max_episode_steps",
+            {"make_envs": functools.partial(MAKE, max_episode_steps=9)},
+        ),
+        (
+            r"experience.n_steps = 8 \(was 16\)",
+            {"experience": experience.Trajectories(8)},
+        ),
+        (r"experience = .*Replayed", {"experience": experience.Replayed()}),
+        (r"n_envs = 1 \(was 2\)", {"n_envs": 1}),
+        (r"seed = 3 \(was 0\)", {"seed": 3}),
+    ],
+    ids=lambda value: [*value][0] if isinstance(value, dict) else "",
+)
+def test_other_arguments_are_refused(settings, words, folder):
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(ValueError, match=rf"`Trainer`: `resume` expected .*{words}"):
+        train(folder, n_epochs=2, resume=True, **settings)
+    assert (folder / "run.json").read_bytes() == before
+
+
+def test_other_spaces_are_no_matter_of_overriding(folder):
+    other = functools.partial(vector.make_vec, "Acrobot-v1", vectorization="sync")
+    message = r"env_id = 'Acrobot-v1' .*spaces differ, observations Box.* \(was"
+    with pytest.raises(ValueError, match=message) as error:
+        train(folder, n_epochs=2, resume=True, make_envs=other)
+    assert "verride" not in str(error.value) and "output_dir" in str(error.value)
+
+
+def test_overrides_are_recorded(tmp_path):
+    train(tmp_path, n_epochs=1)
+    settings = {"n_epochs": 2, "resume": True, "agent": Tiny(0.2)}
+    train(tmp_path, override=True, **settings)
+    overrides = record_of(tmp_path).overrides
+    assert overrides == ({"env_steps": 32, "changes": {"agent.rate": ["0.1", "0.2"]}},)
+    assert _run_record.told(overrides[0]) == (
+        "overridden after 32 environment steps: agent.rate from 0.1 to 0.2"
+    )
+    # From now on these are the arguments of the run.
+    train(tmp_path, **{**settings, "n_epochs": 3})
+    assert record_of(tmp_path).overrides == overrides
+    settings = {"n_epochs": 4, "resume": True}
+    with pytest.raises(ValueError, match=r"agent.rate = 0.1 \(was 0.2\)"):
+        train(tmp_path, **settings)
+    train(tmp_path, override=True, **settings)
+    assert len(record_of(tmp_path).overrides) == 2
+
+
+def test_what_may_differ_freely(tmp_path):
+    train(tmp_path, n_epochs=1)
+    running, _ = train(
+        tmp_path,
+        n_epochs=9,
+        resume=True,
+        total_env_steps=64,
+        stop_at_return=500.0,
+        intervals=cadence.Intervals(eval_epochs=1, eval_episodes=1),
+        strategy=tf.distribute.OneDeviceStrategy("CPU:0"),
+    )
+    record = record_of(tmp_path)
+    assert record.overrides == () and record.arguments["total_env_steps"] == 64
+    assert running.epoch == 2
+
+
+def test_a_run_of_old_has_no_record_and_goes_on(tmp_path, capfd):
+    train(tmp_path, n_epochs=1)
+    (tmp_path / "run.json").unlink()
+    told = "this run keeps no record of its arguments (neither run.json nor config.gin)"
+    for n_epochs, count in ((2, 1), (3, 0)):
+        with build(tmp_path, n_epochs, resume=True) as running:
+            running.run()
+        assert "".join(capfd.readouterr()).count(told) == count
+
+
+def test_a_kill_at_any_write_leaves_a_run_that_goes_on(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    intervals = cadence.Intervals(eval_episodes=1, checkpoint_epochs=1)
+    rename, left = os.rename, []
+
+    def dying(*paths):
+        if not left.pop():
+            raise Killed
+        return rename(*paths)
+
+    for survived in range(3):
+        run = tmp_path / str(survived)
+        left[:] = [False, *[True] * survived]
+        monkeypatch.setattr(os, "rename", dying)
+        with pytest.raises(Killed):
+            train(run, n_epochs=2, intervals=intervals)
+        monkeypatch.setattr(os, "rename", rename)
+        resume = checkpoints.latest_step(run) is not None
+        assert resume == (survived > 1)
+        train(run, n_epochs=3, resume=resume, intervals=intervals)
+        assert record_of(run).overrides == ()
+
+
+def breakable(n_envs):
+    wrap = Walkable if n_envs == 3 else gym.Wrapper
+    return gym.vector.SyncVectorEnv(
+        [lambda: wrap(gym.make("CartPole-v1"))] * n_envs,
+        autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "eval_epochs"), [(signal.SIGINT, None), (signal.SIGTERM, 2)]
+)
+def test_an_evaluation_can_be_interrupted(tmp_path, monkeypatch, asked, eval_epochs):
+    intervals = dataclasses.replace(EVERY, eval_epochs=eval_epochs, eval_episodes=3)
+    intervals = dataclasses.replace(intervals, checkpoint_epochs=100)
+    settings = {"make_envs": breakable, "n_epochs": 3, "intervals": intervals}
+    whole, expected = train(tmp_path / "whole", **settings)
+    cut = tmp_path / "cut"
+    monkeypatch.setattr(Walkable, "ends", False)
+    monkeypatch.setattr(Walkable, "steps", 0)
+    monkeypatch.setattr(Walkable, "asked", asked)
+    broken_off, played = train(cut, **settings)
+    assert played is None and Walkable.steps <= 6
+    epochs = eval_epochs or 3
+    assert broken_off.epoch == epochs
+    assert checkpoints.list_steps(cut) == [epochs * 32]
+    rows = run_log.read_metrics(cut / "metrics.csv")
+    assert rows["epoch"].tolist() == [*range(1, epochs)]
+    monkeypatch.setattr(Walkable, "ends", True)
+    resumed, played = train(cut, resume=True, **settings)
+    np.testing.assert_array_equal(played.returns, expected.returns)
+    assert_same(resumed.agent, whole.agent)
+    assert_same_rows(tmp_path / "whole", cut)
+
+
+def test_the_last_checkpoint_is_there_before_the_final_evaluation(tmp_path):
+    with build(tmp_path, n_epochs=2) as running:
+        evaluated = running._evaluated
+
+        def killed(asked_to_end):
+            raise MemoryError
+
+        running._evaluated = killed
+        with pytest.raises(MemoryError):
+            running.run(quiet=True)
+        assert checkpoints.list_steps(tmp_path) == [64]
+        running._evaluated = evaluated
+        played = running.evaluate()
+    _, again = train(tmp_path, n_epochs=2, resume=True)
+    np.testing.assert_array_equal(again.returns, played.returns)
+    rows = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert rows["eval/return_mean"][-1] == again.returns.mean()
+
+
+_CHILD = """
+import sys
+from test_trainer import child
+child(*sys.argv[1:])
+"""
+
+
+def child(folder, mode, n_epochs, sampler):
+    """What a process does that is going to be killed."""
+    settings = {"agent": PPO}
+    if sampler:
+        settings = {
+            "experience": experience.Replayed(
+                200, 8, learning_starts=24, sampler=sampler
+            )
+        }
+    with build(
+        folder,
+        int(n_epochs),
+        resume=mode == "resume",
+        intervals=cadence.Intervals(1, 50, 1, 1),
+        **settings,
+    ) as running:
+        running.run(quiet=True)
+
+
+def spawn(folder, mode, n_epochs, sampler):
+    path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
+    return subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(folder), mode, str(n_epochs), sampler],
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sampler", "n_kills", "n_epochs", "seed"),
+    [
+        *[("", 5, 150, seed) for seed in range(4)],
+        *[(sampler, 4, 200, 0) for sampler in ("uniform", "prioritized")],
+    ],
+)
+def test_killed_and_resumed_equals_uninterrupted(
+    tmp_path, sampler, n_kills, n_epochs, seed
+):
+    whole = tmp_path / "whole"
+    assert spawn(whole, "new", n_epochs, sampler).wait() == 0
+    chance = random.Random(seed)
+    folder, mode, at = tmp_path / "killed", "new", 0
+    for _ in range(n_kills):
+        victim = spawn(folder, mode, n_epochs, sampler)
+        # Let it save a few times, then kill it at any moment of its loop.
+        goal = at + n_epochs * 32 // (2 * n_kills + 2)
+        while (checkpoints.latest_step(folder) or 0) < goal:
+            assert victim.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.1)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        at, mode = checkpoints.latest_step(folder), "resume"
+        assert at >= goal
+    assert spawn(folder, "resume", n_epochs, sampler).wait() == 0
+    with contextlib.closing(build(tmp_path, agent=Tiny() if sampler else PPO)) as like:
+        runs = [checkpoints.load_run(x, like.agent) for x in (whole, folder)]
+    assert runs[0][2] == runs[1][2]
+    assert_same(runs[1][0], runs[0][0])
+    assert_same_rows(whole, folder)
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_200_000_steps(tmp_path):
+    with build(
+        tmp_path,
+        agent=ppo.PPO(n_epochs=2, minibatch_size=256, gamma=0.123),
+        n_epochs=800,
+        n_envs=8,
+        experience=experience.Trajectories(32),
+        intervals=cadence.Intervals(10, 50, 5, 50),
+    ) as running:
+        sizes, process = [], psutil.Process()
+        save = running._save
+
+        def measure(log):
+            save(log)
+            sizes.append(process.memory_info().rss)
+
+        running._save = measure
+        before = compile.trace_count(_on_policy._compiled_update)
+        running.run(quiet=True)
+        assert compile.trace_count(_on_policy._compiled_update) - before == 1
+        assert running.env_steps >= 200_000
+    steps = np.arange(len(sizes)) * 50 * 8 * 32
+    settled = slice(len(sizes) // 4, None)
+    slope = np.polyfit(steps[settled], np.array(sizes)[settled], 1)[0]
+    assert slope * 10_000 < 2**20, "more than 1 MiB per 10,000 steps"

@@ -1,6 +1,8 @@
-"""Signals while the agent of a trainer learns."""
+"""Signals while a trainer plays, learns or saves."""
 
-import functools
+import concurrent.futures
+import dataclasses
+import gc
 import os
 import signal
 import subprocess
@@ -9,76 +11,57 @@ import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from tiny_agents import EVERY, TinyAgent, assert_same, build
 
 from tfrl.agents import _pieces, ppo, replicated
-from tfrl.environments import vector
 from tfrl.saving import checkpoints
-from tfrl.training import cadence, experience, trainer
+from tfrl.training import _processes, trainer
 
-AGENT = ppo.PPO(
-    n_epochs=4,
-    minibatch_size=16,
-    normalize_observations=True,
-    normalize_rewards=True,
-    learning_rate_schedule="linear",
-)
+AGENT = ppo.PPO(n_epochs=4, minibatch_size=16, hidden_units=(4,))
 
 
-def make_trainer(folder, **settings):
-    settings = {
-        "n_epochs": 3,
-        "agent": AGENT,
-        "make_envs": functools.partial(
-            vector.make_vec, "CartPole-v1", vectorization="sync"
-        ),
-        "n_envs": 2,
-        "experience": experience.Trajectories(16),
-        "intervals": cadence.Intervals(
-            log_epochs=1, eval_episodes=1, checkpoint_epochs=100
-        ),
-        **settings,
-    }
-    return trainer.Trainer(folder, **settings)
+def signal_before(monkeypatch, owner, name, number):
+    """Sends SIGINT before that call of a function."""
+    call, count = getattr(owner, name), [0]
 
-
-def signal_in_piece(monkeypatch, number):
-    """Sends SIGINT before that gradient step of all."""
-    run, count = replicated.run_update, [0]
-
-    def counted(update, *args):
+    def counted(*args):
         count[0] += 1
         if count[0] == number:
             signal.raise_signal(signal.SIGINT)
-        return run(update, *args)
+        return call(*args)
 
-    monkeypatch.setattr(replicated, "run_update", counted)
-
-
-def assert_same(first, second):
-    pairs = zip(tf.nest.flatten(first), tf.nest.flatten(second), strict=True)
-    for one, other in pairs:
-        np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr(owner, name, counted)
 
 
-# Of the first epoch nobody knows how long it takes; all have 8 steps, one a piece.
-@pytest.mark.parametrize("piece", [3, 2 * 8 + 5], ids=["first epoch", "third epoch"])
+# Of the first epoch nobody knows how long it takes. An epoch of PPO has 8 steps, here
+# one a piece: it is broken off between two of them.
+@pytest.mark.parametrize(
+    ("settings", "interrupted", "epoch"),
+    [
+        ({}, (TinyAgent, "update", 1), 0),
+        ({}, (TinyAgent, "update", 3), 2),
+        ({"agent": AGENT}, (replicated, "run_update", 2 * 8 + 5), 2),
+    ],
+    ids=["first epoch", "third epoch", "gradient step"],
+)
 def test_a_long_epoch_is_broken_off_and_repeated_to_the_bit(
-    tmp_path, monkeypatch, piece
+    tmp_path, monkeypatch, settings, interrupted, epoch
 ):
     monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
     monkeypatch.setattr(_pieces, "_PIECE_SECONDS", 0.0)
     monkeypatch.setattr(trainer, "_LONG_SECONDS", 0.0)
-    with make_trainer(tmp_path / "whole") as whole:
+    intervals = dataclasses.replace(EVERY, checkpoint_epochs=100)
+    settings = {"n_epochs": 3, "intervals": intervals, **settings}
+    with build(tmp_path / "whole", **settings) as whole:
         whole.run(quiet=True)
-    with monkeypatch.context() as patched, make_trainer(tmp_path / "cut") as first:
-        signal_in_piece(patched, piece)
+    with monkeypatch.context() as patched, build(tmp_path / "cut", **settings) as first:
+        signal_before(patched, *interrupted)
         before = first.agent
         assert first.run(quiet=True) is None
-        assert first.epoch == piece // 8 and first.env_steps == 32 * first.epoch
-        assert (first.agent is before) == (first.epoch == 0)
-    assert checkpoints.list_steps(tmp_path / "cut") == [first.env_steps]
-    with make_trainer(tmp_path / "cut", resume=True) as second:
+        assert first.epoch == epoch and first.env_steps == 32 * epoch
+        assert (first.agent is before) == (epoch == 0)
+    assert checkpoints.list_steps(tmp_path / "cut") == [32 * epoch]
+    with build(tmp_path / "cut", resume=True, **settings) as second:
         assert second.run(quiet=True) is not None
     assert second.env_steps == whole.env_steps == 96
     assert_same(second.agent, whole.agent)
@@ -86,10 +69,64 @@ def test_a_long_epoch_is_broken_off_and_repeated_to_the_bit(
 
 def test_a_short_epoch_is_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "_LONG_SECONDS", np.inf)
-    with make_trainer(tmp_path) as running:
-        signal_in_piece(monkeypatch, 2)
+    with build(tmp_path, n_epochs=3) as running:
+        signal_before(monkeypatch, TinyAgent, "update", 2)
         assert running.run(quiet=True) is None
     assert running.epoch == 2 and checkpoints.list_steps(tmp_path) == [64]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+def test_the_first_signal_is_noted_and_the_second_acts(number):
+    caught = []
+    before = signal.signal(number, lambda *_: caught.append(number))
+    try:
+        with _processes.interruptible() as interrupted:
+            assert not interrupted()
+            os.kill(os.getpid(), number)
+            assert interrupted() and caught == []
+            os.kill(os.getpid(), number)
+            assert caught == [number]
+        os.kill(os.getpid(), number)
+        assert caught == [number] * 2
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_call_is_broken_off_and_the_rest_is_not():
+    calls = []
+
+    def called():
+        calls.append("begun")
+        os.kill(os.getpid(), signal.SIGTERM)
+        calls.append("ended")
+
+    with _processes.interruptible() as interrupted:
+        assert interrupted.call(max, 1, 2) == 2
+        for _ in range(2):  # and then nothing more is begun
+            with pytest.raises(_processes.Interrupted):
+                interrupted.call(called)
+            assert interrupted() and calls == ["begun"]
+    with _processes.interruptible() as interrupted:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupted()
+
+
+def test_other_threads_are_never_interrupted():
+    def run():
+        with _processes.interruptible() as interrupted:
+            return interrupted()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run).result() is False
+
+
+def test_objects_are_settled_inside_and_collected_again_after(monkeypatch):
+    collected = []
+    monkeypatch.setattr(_processes.gc, "collect", lambda: collected.append(1))
+    with pytest.raises(KeyError), _processes.settled():
+        assert collected and gc.get_freeze_count() > 0
+        raise KeyError
+    assert gc.get_freeze_count() == 0
 
 
 SLOW = """

@@ -14,6 +14,7 @@ changes no run. Functions and classes are kept by the module they are imported f
 never by their code: making them again imports that module, and runs what is in it.
 """
 
+import copy
 import dataclasses
 import enum
 import functools
@@ -272,9 +273,10 @@ def made(data: Any) -> Any:
         return arguments
     if marks == [_KERAS]:
         config = data[_KERAS]
-        config = json.loads(config) if isinstance(config, str) else config
+        # Keras takes what it reads out of the dictionary.
+        own = json.loads(config) if isinstance(config, str) else copy.deepcopy(config)
         try:
-            return keras.saving.deserialize_keras_object(config)
+            return keras.saving.deserialize_keras_object(own)
         except TypeError as error:
             raise ValueError(f"`open_run`: `directory`: {error}") from error
     target = _imported(data[marks[0]])
