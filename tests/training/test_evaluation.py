@@ -1,12 +1,20 @@
-"""Tests of `tfrl.training.evaluation`."""
+"""Policies judged by episodes; predictions of data sets, and scores."""
 
+import golden_io
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
+import refusals
+import tensorflow as tf
 from gymnasium.vector import AutoresetMode
+from refusals import bad
 from toy_envs import MODES, Walk, act, vector
 
 from tfrl.training import evaluation
+
+ROWS, WALKS = np.ones([2, 3]), vector(AutoresetMode.DISABLED)
+predict = evaluation.predict_dataset
 
 
 def episodes_slowly(seed, n):
@@ -85,29 +93,6 @@ def test_nested_observations(layout):
     np.testing.assert_array_equal(played.returns, flat.returns)
 
 
-@pytest.mark.parametrize("n_episodes", [0, -3])
-def test_errors(n_episodes):
-    with pytest.raises(ValueError, match="`evaluate`: `n_episodes` expected an int of"):
-        play(AutoresetMode.DISABLED, 2, n_episodes)
-
-
-@pytest.mark.parametrize(
-    ("act", "envs", "message"),
-    [
-        (None, None, "`policy` expected a policy, or a function .*; got None"),
-        (
-            len,
-            gym.make("CartPole-v1"),
-            "`envs` expected a Gymnasium vector environment",
-        ),
-    ],
-    ids=["act", "envs"],
-)
-def test_arguments_of_other_types(act, envs, message):
-    with pytest.raises(TypeError, match=f"`evaluate`: {message}"):
-        evaluation.evaluate(act, envs, 1, seed=0)
-
-
 PARTS = gym.spaces.Dict(
     press=gym.spaces.Discrete(3), steer=gym.spaces.Box(-1.0, 1.0, (2,))
 )
@@ -132,3 +117,94 @@ def test_actions_that_no_environment_takes(kind):
     message = f"(?s)`evaluate`: `policy` expected to return actions .*{match}"
     with pytest.raises(ValueError, match=message):
         evaluation.evaluate(lambda observations: actions, envs, 3, seed=0)
+
+
+SCORES = golden_io.load("alf/sl_utils", symbol="auc_score")
+PREDICTIONS = golden_io.load("alf/sl_utils", symbol="predict_dataset")
+
+
+@pytest.mark.parametrize("case", SCORES, ids=golden_io.ids(SCORES))
+def test_recorded_scores(case):
+    actual = evaluation.auc_score(*case["args"], **case["kwargs"])
+    np.testing.assert_allclose(actual, case["out"], **case["tol"])
+
+
+@pytest.mark.parametrize("case", PREDICTIONS, ids=golden_io.ids(PREDICTIONS))
+def test_recorded_predictions(case):
+    given, out, tol = case["in"], case["out"], case["tol"]
+    labels = np.zeros(len(given["x"]))
+    data = tf.data.Dataset.from_tensor_slices((given["x"], labels))
+    batches = data.batch(given["batch_size"])
+
+    def ensemble(x):
+        return tf.einsum("bi,nio->bno", x, given["w"]), ()
+
+    def single(x):
+        return x @ given["w"][0], ()
+
+    for model, name in ((ensemble, "ensemble"), (single, "single")):
+        actual = evaluation.predict_dataset(model, batches)
+        np.testing.assert_allclose(actual, out[name], **tol)
+
+
+def test_all_recordings_are_here():
+    assert (len(SCORES), len(PREDICTIONS)) == (3, 1)
+
+
+def test_a_keras_model_and_bare_inputs():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    x = np.random.default_rng(0).normal(size=[7, 3]).astype(np.float32)
+    for batches in (tf.data.Dataset.from_tensor_slices(x).batch(3), [x[:3], x[3:]]):
+        actual = evaluation.predict_dataset(model, batches)
+        assert actual.shape == (1, 7, 2)
+        np.testing.assert_allclose(actual[0], model(x), rtol=1e-6)
+
+
+def test_predictions_keep_their_dtype():
+    assert evaluation.predict_dataset(abs, [ROWS]).dtype == tf.float64
+
+
+def slow_auc(inliers, outliers):
+    """Every pair, counted."""
+    pairs = [(i, o) for i in inliers for o in outliers]
+    return sum((o > i) + 0.5 * (o == i) for i, o in pairs) / len(pairs)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_score_counts_pairs(seed):
+    rng = np.random.default_rng(seed)
+    inliers, outliers = (rng.integers(0, 8, rng.integers(1, 30)) for _ in range(2))
+    actual = evaluation.auc_score(inliers, outliers)
+    np.testing.assert_allclose(actual, slow_auc(inliers, outliers), rtol=1e-12)
+    turned = evaluation.auc_score(outliers, inliers)
+    np.testing.assert_allclose(actual + turned, 1.0, rtol=1e-12)
+
+
+def test_score_takes_tensors_of_any_shape():
+    inliers = tf.constant([[0.0, 1.0], [2.0, np.inf]], tf.bfloat16)
+    assert evaluation.auc_score(inliers, tf.constant(1.0)) == 0.375
+    assert isinstance(evaluation.auc_score([0], [1]), float)
+
+
+@refusals.table(
+    bad(ValueError, "inliers", evaluation.auc_score, [], [1.0]),
+    bad(ValueError, "outliers", evaluation.auc_score, [1.0], []),
+    bad(ValueError, "inliers", evaluation.auc_score, [1.0, np.nan], [1.0]),
+    bad(TypeError, "inliers", evaluation.auc_score, ["a"], [1.0]),
+    bad(TypeError, "outliers", evaluation.auc_score, [1.0], [None]),
+    bad(TypeError, "inliers", evaluation.auc_score, [[1.0], [1.0, 2.0]], [3.0]),
+    bad(ValueError, "testset", predict, abs, []),
+    bad(ValueError, "model", predict, lambda x: x[:, 0], [ROWS]),
+    bad(ValueError, "model", predict, abs, [ROWS, np.ones([2, 4])]),
+    bad(ValueError, "model", predict, abs, [ROWS, ROWS.astype(np.float32)]),
+    bad(TypeError, "model", predict, None, [ROWS]),
+    bad(TypeError, "testset", predict, abs, None),
+    bad(ValueError, "testset", predict, abs, [()]),
+    bad(ValueError, "model", predict, lambda x: (), [ROWS]),
+    bad(TypeError, "model", predict, lambda x: None, [ROWS]),
+    bad(TypeError, "policy", evaluation.evaluate, None, WALKS, 1, seed=0),
+    bad(TypeError, "envs", evaluation.evaluate, len, Walk(), 1, seed=0),
+    bad(ValueError, "n_episodes", evaluation.evaluate, act, WALKS, 0, seed=0),
+)
+def test_refusals(row):
+    row()
