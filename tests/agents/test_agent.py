@@ -92,12 +92,12 @@ def test_an_update_repeats_leaves_the_old_agent_and_needs_one_trace(kind):
     before = [np.array(x) for x in tf.nest.flatten(agents[0])]
     learned = [agent.update(experience_of(kind))[0] for agent in agents]
     function = COMPILED.get(kind, _on_policy._compiled_update)
-    n_traces = compile.trace_count(function)
+    n_traces = function.trace_count()
     again, info = agents[0].update(experience_of(kind))
     assert_close(again, learned[0])
     assert_close(agents[0], before)
     again, _ = again.update(experience_of(kind, seed=1))
-    assert 0 < n_traces == compile.trace_count(function)
+    assert 0 < n_traces == function.trace_count()
     values = {name: x for name, x in info.items() if name != "priorities"}
     assert all(np.shape(x) == () and np.isfinite(x) for x in values.values())
     # What is compiled is shared, the network that a user reaches each agent's own.

@@ -12,10 +12,10 @@ S = gym.spaces
 BOX = S.Box(-1.0, 1.0, (3,))
 
 
-def new_policy(space=BOX, n_choices=4, start=0, **settings):
+def new_policy(space=BOX, actions=None, start=0, **settings):
     return action_value.ActionValuePolicy.create(
         space,
-        S.Discrete(n_choices, start=start),
+        S.Discrete(4, start=start) if actions is None else actions,
         learner=train_state.TrainState.create,
         **{"hidden_units": (8,), **settings},
     )
@@ -33,10 +33,10 @@ def expected_shares(values, epsilon, allowed):
     return shares
 
 
-@pytest.mark.parametrize("dueling", [False, True], ids=["plain", "dueling"])
-@pytest.mark.parametrize("n_rows", [0, 1, 6])
+@pytest.mark.parametrize(("n_rows", "dueling"), [(0, False), (1, True), (6, False)])
 def test_greedy_numpy_in_is_tensors_in(n_rows, dueling):
     policy, x = new_policy(dueling=dueling, start=3), observations_of(n_rows)
+    assert host_policy.HostPolicy(policy).mirrored != dueling
     best = policy.parameters(x).numpy().argmax(-1)
     for given, kind in ((x, np.ndarray), (tf.constant(x), tf.Tensor)):
         acted = policy.act(given, temperature=0.0)
@@ -47,8 +47,9 @@ def test_greedy_numpy_in_is_tensors_in(n_rows, dueling):
         assert acted.state == ()
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 9.0])
+@pytest.mark.parametrize(
+    ("temperature", "masked"), [(1.0, False), (0.5, True), (9.0, 0)]
+)
 @pytest.mark.parametrize("kind", ["numpy", "tensors"])
 def test_frequencies_are_those_of_the_definition(kind, temperature, masked):
     n = 20_000
@@ -87,11 +88,6 @@ def test_the_best_that_is_allowed_is_taken(kind):
         policy.act(given, mask=allowed * 1.0, seed=0)
 
 
-def test_plain_networks_have_a_copy_in_numpy_and_duelling_ones_none():
-    assert host_policy.HostPolicy(new_policy()).mirrored
-    assert not host_policy.HostPolicy(new_policy(dueling=True)).mirrored
-
-
 def test_a_normalizer_is_used():
     policy = new_policy(normalize_observations=True)
     x = 50.0 + 7.0 * observations_of(30)
@@ -111,17 +107,11 @@ def test_a_normalizer_is_used():
         ({"epsilon": 1.5}, ValueError, "`ActionValuePolicy`: `epsilon` expected"),
         ({"hidden_units": (0,)}, ValueError, "`hidden_units` expected"),
         ({"space": S.Text(3)}, TypeError, "`space` expected"),
+        ({"actions": BOX}, TypeError, "`action_space` expected a Discrete space"),
+        ({"actions": S.MultiBinary(2)}, TypeError, "`action_space` expected a Disc"),
     ],
-    ids=["epsilon", "units", "space"],
+    ids=str,
 )
 def test_bad_settings_are_refused(settings, error, message):
     with pytest.raises(error, match=message):
         new_policy(**settings)
-
-
-@pytest.mark.parametrize("space", [BOX, S.MultiDiscrete([2, 2]), S.MultiBinary(2)])
-def test_other_actions_have_no_values(space):
-    with pytest.raises(TypeError, match="`action_space` expected a Discrete space"):
-        action_value.ActionValuePolicy.create(
-            BOX, space, learner=train_state.TrainState.create
-        )

@@ -8,10 +8,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_examples import NEST, batch_of, new_policy
 
-from tfrl import agents, policies
+from tfrl import policies
 from tfrl.agents import dqn, ppo
-from tfrl.core import records
+from tfrl.exporting import export
 from tfrl.policies import host_policy
 
 S = gym.spaces
@@ -45,23 +46,17 @@ def test_numpy_draws_repeat_by_their_seed(kind):
     assert np.any(drawn(None) != drawn(None))
     rng = np.random.default_rng(9)
     assert np.any(drawn(rng) != drawn(rng))
+    keras.utils.set_random_seed(4)
+    found = [drawn(None) for _ in range(2)]
+    keras.utils.set_random_seed(4)
+    np.testing.assert_array_equal(found, [drawn(None) for _ in range(2)])
 
 
-def test_draws_without_a_seed_follow_the_global_one():
-    policy, x = make_policy("box"), observations_of(5)
-    found = []
-    for _ in range(2):
-        keras.utils.set_random_seed(4)
-        found.append([policy.act(x).actions for _ in range(2)])
-    np.testing.assert_array_equal(found[0], found[1])
-    assert np.any(found[0][0] != found[0][1])
-
-
-@pytest.mark.parametrize("seed", [1.5, "a", True], ids=repr)
 @pytest.mark.parametrize("make", [np.zeros, tf.zeros], ids=["numpy", "tensors"])
-def test_seeds_are_whole_numbers(seed, make):
-    with pytest.raises(TypeError, match="`seed` expected"):
-        make_policy().act(make((1, 4), "float32"), seed=seed)
+def test_seeds_are_whole_numbers(make):
+    for seed in (1.5, "a", True):
+        with pytest.raises(TypeError, match="`seed` expected"):
+            make_policy().act(make((1, 4), "float32"), seed=seed)
 
 
 def test_log_probs_are_those_of_the_distribution():
@@ -73,10 +68,8 @@ def test_log_probs_are_those_of_the_distribution():
         z = (acted.raw_actions - loc) / deviation
         wanted = (-0.5 * z**2 - np.log(deviation * np.sqrt(2 * np.pi))).sum(-1)
         np.testing.assert_allclose(acted.log_probs, wanted, rtol=1e-4, atol=1e-4)
-        tensors = policy.head.log_prob(
-            policy.distributed(policy.parameters(x), temperature, None),
-            acted.raw_actions,
-        )
+        shaped = policy.distributed(policy.parameters(x), temperature, None)
+        tensors = policy.head.log_prob(shaped, acted.raw_actions)
         np.testing.assert_allclose(acted.log_probs, tensors, rtol=1e-4, atol=1e-4)
 
 
@@ -95,8 +88,7 @@ def test_a_newer_policy_acts_by_its_own_weights_without_another_trace(monkeypatc
     lent = policy.lent()
     newer = lent.replace(state=lent.state.replace(params=params)).returned(policy)
     found = newer.act(x, temperature=0.0).actions
-    best = np.argmax(newer.parameters(x), -1)
-    np.testing.assert_array_equal(found, best)
+    np.testing.assert_array_equal(found, np.argmax(newer.parameters(x), -1))
     assert not traced and np.any(found != first)
     np.testing.assert_array_equal(policy.act(x, temperature=0.0).actions, first)
 
@@ -111,30 +103,84 @@ def test_a_policy_that_acted_is_copied_and_pickled():
 
 
 @pytest.mark.parametrize("kind", ["choice", "box", "values"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_acting_on_numpy_asks_nothing_of_tensorflow(kind, temperature, monkeypatch):
+def test_acting_on_numpy_asks_nothing_of_tensorflow(kind, monkeypatch):
     policy, x = make_policy(kind), observations_of(1)
-    options = {"temperature": temperature, "seed": np.random.default_rng(0)}
-    policy.act(x, **options)
+    policy.act(x)
     for name in ("constant", "convert_to_tensor", "function"):
         monkeypatch.setattr(tf, name, None)
-    assert isinstance(policy.act(x, **options).actions, np.ndarray)
+    for temperature in (0.0, 1.0):
+        options = {"temperature": temperature, "seed": np.random.default_rng(0)}
+        assert isinstance(policy.act(x, **options).actions, np.ndarray)
 
 
-@pytest.mark.parametrize("learner", [None, 3, "TrainState"])
 @pytest.mark.parametrize("kind", ["ActorCriticPolicy", "ActionValuePolicy"])
-def test_a_learner_is_a_function(kind, learner):
-    with pytest.raises(TypeError, match=f"`{kind}.create`: `learner` expected a func"):
-        getattr(policies, kind).create(BOX, S.Discrete(3), learner=learner)
+def test_a_learner_is_a_function(kind):
+    for learner in (None, 3, "TrainState"):
+        with pytest.raises(TypeError, match=f"`{kind}.create`: `learner` expected a"):
+            getattr(policies, kind).create(BOX, S.Discrete(3), learner=learner)
 
 
-def test_an_agent_without_an_optimizer_says_so():
-    agent = ppo.PPO(hidden_units=(8,), minibatch_size=2).create(BOX, S.Discrete(3))
-    state = agents.TrainState.create(agent.policy.state.model_def)
-    agent = agent.replace(policy=agent.policy.replace(state=state))
-    flags = np.zeros((2, 1), bool)
-    x, rewards = observations_of(2)[:, None], np.ones((2, 1), np.float32)
-    actions = np.zeros((2, 1), np.int32)
-    trajectory = records.Trajectory(x, actions, rewards, flags, flags, x, ~flags)
-    with pytest.raises(ValueError, match="`tx` expected an optimizer"):
-        agent.update(trajectory)
+SPACES = {
+    "box": BOX,
+    "multi discrete": S.MultiDiscrete([3, 2]),
+    "image": S.Box(0, 255, (36, 36, 1), np.uint8),
+    "nest": NEST,
+}
+
+
+def trained_policy(space, normalize=True):
+    """A policy of weights and moments that are not the initial ones."""
+    actions = S.Box(-1.0, 1.0, (2,))
+    policy = new_policy(space, actions, normalize_observations=normalize)
+    grads = tf.nest.map_structure(tf.ones_like, policy.state.params)
+    policy = policy.replace(state=policy.state.apply_gradients(grads=grads))
+    if not normalize:
+        return policy
+    return policy.update_moments(batch_of(space, 20), tf.ones([20]))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("box", marks=pytest.mark.slow),
+        pytest.param("multi discrete", marks=pytest.mark.slow),
+        pytest.param("image", marks=pytest.mark.slow),
+        "nest",
+    ],
+)
+def test_a_model_is_its_policy_saved_and_exported(tmp_path, kind):
+    policy, observations = trained_policy(SPACES[kind]), batch_of(SPACES[kind], 5)
+    model = policy.to_keras()
+    parameters, values = policy.parameters(observations), policy.values(observations)
+    model.save(tmp_path / "model.keras")
+    for each in (model, keras.models.load_model(tmp_path / "model.keras")):
+        found = each(observations)
+        np.testing.assert_allclose(found[0], parameters, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[1], values, rtol=1e-4, atol=1e-5)
+    export.export_model(model, tmp_path / "served")
+    assert export.verify(tmp_path / "served") == {"serving_default": 0.0}
+    np.testing.assert_allclose(
+        model.predict(observations, verbose=0)[0], parameters, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_model_is_apart_from_its_policy():
+    policy, x = trained_policy(BOX), batch_of(BOX, 5)
+    before = policy.parameters(x)
+    model, other = policy.to_keras(), policy.to_keras("other")
+    model.compile(keras.optimizers.SGD(0.1), loss=["mse", "mse"])
+    model.train_on_batch(x, [np.zeros((5, 4)), np.zeros(5)])
+    assert np.abs(model(x)[0] - before).max() > 1e-4 and other.name == "other"
+    np.testing.assert_array_equal(policy.parameters(x), before)
+    np.testing.assert_allclose(other(x)[0], before, rtol=1e-5, atol=1e-6)
+    moments = policy.observation_moments[0]
+    weights = {weight.name: weight for weight in model.non_trainable_weights}
+    np.testing.assert_array_equal(weights["mean"], moments.mean)
+    np.testing.assert_array_equal(weights["count"], moments.count)
+    plain = trained_policy(BOX, normalize=False)
+    model = plain.to_keras()
+    assert not model.non_trainable_weights
+    np.testing.assert_allclose(model(x)[0], plain.parameters(x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(TypeError, match="`to_keras`: `name` expected a str or None"):
+        policy.to_keras(3)

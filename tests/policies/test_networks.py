@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents.networks`."""
+"""Tests of `tfrl.policies.networks`."""
 
 import json
 import subprocess
@@ -41,10 +41,6 @@ def batch_of(space, n_rows=3, seed=0):
         [space.sample() for _ in range(n_rows)],
         gym.vector.utils.create_empty_array(space, n_rows),
     )
-
-
-def shapes_of(space):
-    return tf.nest.map_structure(lambda x: (None, *x.shape[1:]), batch_of(space))
 
 
 def encoded_slowly(space, value):
@@ -137,13 +133,10 @@ BAD_INPUTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "make", [networks.SpaceEncoder, lambda k: networks.ActorCritic(k, 2)]
-)
 @pytest.mark.parametrize(("space", "data"), BAD_INPUTS.values(), ids=BAD_INPUTS)
-def test_rows_are_never_mixed(space, data, make):
+def test_rows_are_never_mixed(space, data):
     kinds = networks.SpaceEncoder.describe(space)
-    built = make(kinds)
+    built = networks.SpaceEncoder(kinds)
     built(batch_of(space))
     # Inputs have a batch axis, and one size of it.
     sizes = {len(leaf) for leaf in tf.nest.flatten(data)}
@@ -151,20 +144,19 @@ def test_rows_are_never_mixed(space, data, make):
         lambda x: keras.KerasTensor((None, *x.shape[1:]), x.dtype), data
     )
     shapes = tf.nest.map_structure(lambda x: x.shape, data)
-    calls = {
-        "eager": lambda: built(data),
-        "graph": lambda: tf.function(built)(data),
-        "first": lambda: make(kinds)(data),
-        "build": lambda: make(kinds).build(shapes),
-        "shape": lambda: built.compute_output_shape(shapes),
-    }
-    for name, call in calls.items():
-        with pytest.raises(ValueError, match="`SpaceEncoder`: .*`inputs"):
-            print(name, call())
+    calls = [
+        lambda: built(data),
+        lambda: tf.function(built, autograph=False)(data),
+        lambda: networks.SpaceEncoder(kinds)(data),
+        lambda: networks.ActorCritic(kinds, 2)(data),
+        lambda: networks.SpaceEncoder(kinds).build(shapes),
+        lambda: built.compute_output_shape(shapes),
+    ]
     if len(sizes) == 1:
-        for model in (built, make(kinds)):
-            with pytest.raises(ValueError, match="`SpaceEncoder`: .*`inputs"):
-                model(symbolic)
+        calls += [lambda: built(symbolic), lambda: networks.ActorCritic(kinds, 2)(data)]
+    for call in calls:
+        with pytest.raises(ValueError, match="`SpaceEncoder`: .*`inputs"):
+            call()
 
 
 def test_unknown_widths_are_checked_when_they_are_known():
@@ -191,8 +183,8 @@ class Wrapped(keras.Model):
     ("space", "widths"),
     [
         (gym.spaces.Box(-1.0, 1.0, (3,)), (4, 1)),
-        (gym.spaces.MultiBinary(3), (4, 1)),
-        (gym.spaces.MultiDiscrete([2, 3]), (3, 1)),
+        pytest.param(S.MultiBinary(3), (4, 1), marks=pytest.mark.slow),
+        pytest.param(S.MultiDiscrete([2, 3]), (3, 1), marks=pytest.mark.slow),
         (gym.spaces.Discrete(3), (2,)),
     ],
     ids=str,
@@ -238,37 +230,31 @@ def test_static_batch_sizes_are_kept():
     assert (parameters.shape, values.shape) == ((4, 4), (4,))
 
 
-@pytest.mark.parametrize(("space", "width"), SPACES.values(), ids=SPACES)
-@pytest.mark.parametrize("log_std", [None, -0.5], ids=["plain", "log_std"])
-def test_actor_critic_shapes(space, width, log_std):
-    kinds = networks.SpaceEncoder.describe(space)
-    model = networks.ActorCritic(kinds, 2, log_std, (8,))
-    observations = batch_of(space)
-    parameters, values = model(observations)
-    assert parameters.shape == (3, 2 if log_std is None else 4)
-    assert values.shape == (3,)
-    assert parameters.dtype == values.dtype == tf.float32
-    if log_std is not None:
-        np.testing.assert_array_equal(parameters[:, 2:], np.full((3, 2), log_std))
-    np.testing.assert_allclose(model.actor(observations), parameters, rtol=1e-5)
-    np.testing.assert_allclose(model.critic(observations), values, rtol=1e-5)
-    assert "actor_critic/actor/hidden_0/kernel" in {v.path for v in model.variables}
-    paths = [variable.path for variable in model.variables]
-    assert len(set(paths)) == len(paths)
-    kernel = model.actor_network.dense[0].kernel
-    assert kernel.shape == (width, 8)
+@pytest.mark.parametrize("name", ["box", "multi discrete", "tuple", "image"])
+def test_actor_critic_shapes(name):
+    space, width = SPACES[name]
+    kinds, observations = networks.SpaceEncoder.describe(space), batch_of(space)
+    for log_std in (None, -0.5):
+        model = networks.ActorCritic(kinds, 2, log_std, (8,))
+        parameters, values = model(observations)
+        assert parameters.shape == (3, 2 if log_std is None else 4)
+        assert values.shape == (3,)
+        assert parameters.dtype == values.dtype == tf.float32
+        np.testing.assert_allclose(model.actor(observations), parameters, rtol=1e-5)
+        np.testing.assert_allclose(model.critic(observations), values, rtol=1e-5)
+        paths = [variable.path for variable in model.variables]
+        assert "actor_critic/actor/hidden_0/kernel" in paths
+        assert len(set(paths)) == len(paths)
+        assert model.actor_network.dense[0].kernel.shape == (width, 8)
+    np.testing.assert_array_equal(parameters[:, 2:], np.full((3, 2), -0.5))
 
 
-@pytest.mark.parametrize("log_std", [None, 0.0], ids=["plain", "log_std"])
-def test_actor_critic_encodes_once(log_std):
+def test_actor_critic_encodes_once():
     kinds = networks.SpaceEncoder.describe(IMAGE)
-    model = networks.ActorCritic(kinds, 2, log_std, (8,))
-    graph = (
-        tf.function(lambda x: model(x))
-        .get_concrete_function(tf.TensorSpec([None, *IMAGE.shape], tf.uint8))
-        .graph
-    )
-    kinds = [op.type for op in graph.get_operations()]
+    model = networks.ActorCritic(kinds, 2, 0.0, (8,))
+    call = tf.function(lambda x: model(x), autograph=False)
+    graph = call.get_concrete_function(tf.TensorSpec([None, *IMAGE.shape], tf.uint8))
+    kinds = [op.type for op in graph.graph.get_operations()]
     assert kinds.count("Conv2D") == 3
 
 
@@ -320,26 +306,19 @@ def test_initial_weights_are_orthogonal_and_seeded():
 
 def test_variable_paths_do_not_count_models():
     space = SPACES["nest with images"][0]
-    kinds = networks.SpaceEncoder.describe(space)
-    paths = []
+    kinds, paths = networks.SpaceEncoder.describe(space), []
     for _ in range(2):
-        model = networks.ActorCritic(kinds, 2, 0.0, (4,))
-        model.build(shapes_of(space))
+        model = networks.ActorCritic.for_space(space, 2, 0.0, (4,))
         paths.append([variable.path for variable in model.variables])
-    assert paths[0] == paths[1]
-
-
-def test_several_images_start_differently():
-    space = SPACES["nest with images"][0]
-    encoder = networks.SpaceEncoder(networks.SpaceEncoder.describe(space))
-    encoder.build(shapes_of(space))
-    kernels = [v for v in encoder.variables if "convolution_0/kernel" in v.path]
-    assert len(kernels) == 2
+    assert paths[0] == paths[1] and model.kinds == kinds
+    kernels = [v for v in model.variables if "convolution_0/kernel" in v.path]
+    assert len(kernels) == 2, "several images start differently"
     assert np.abs(kernels[0].numpy() - kernels[1].numpy()).max() > 0.1
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("how", ["argument", "global"])
+@pytest.mark.parametrize(
+    ("policy", "how"), [("mixed_bfloat16", "global"), ("mixed_float16", "argument")]
+)
 def test_mixed_precision_keeps_float32_outside(policy, how):
     space = S.Dict(i=IMAGE, x=S.Box(-np.inf, np.inf, (2,)))
     kinds = networks.SpaceEncoder.describe(space)
@@ -361,6 +340,86 @@ def test_mixed_precision_keeps_float32_outside(policy, how):
     np.testing.assert_array_equal(model.encoder(observations)[:, -1], [1e5] * 3)
     assert model.actor_network.dense[0].compute_dtype == policy.removeprefix("mixed_")
     assert {variable.dtype for variable in model.variables} == {"float32"}
+
+
+def pixels(*shape):
+    return S.Box(0, 255, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (S.Discrete(3, start=-1), ["one_hot", [3], [-1]]),
+        (S.MultiDiscrete([3, 2]), ["one_hot", [3, 2], [0, 0]]),
+        (S.MultiBinary([2, 2]), ["flat", [2, 2]]),
+        (S.Box(-1.0, 1.0, (84, 84, 4)), ["flat", [84, 84, 4]]),
+        (pixels(84, 84), ["flat", [84, 84]]),
+        (S.Dict(b=S.MultiBinary(1)), ["dict", [["b", ["flat", [1]]]]]),
+        (S.Tuple([S.MultiBinary(1)]), ["tuple", [[0, ["flat", [1]]]]]),
+        (pixels(84, 84, 4), ["image", [84, 84, 4]]),
+        (pixels(36, 40, 35), ["image", [36, 40, 35]]),
+        (pixels(4, 84, 84), ["image", [4, 84, 84], 1]),
+        (pixels(4, 84, 84, 1), ["image", [4, 84, 84, 1], 1]),
+        (pixels(4, 210, 160, 3), ["image", [4, 210, 160, 3], 1]),
+        (pixels(4, 3, 64, 64), ["image", [4, 3, 64, 64], 2]),
+        (pixels(84, 84, 4, 3), ["image", [84, 84, 4, 3], 0]),
+    ],
+    ids=str,
+)
+def test_descriptions(space, kind):
+    assert networks.SpaceEncoder.describe(space) == kind
+
+
+@pytest.mark.parametrize(
+    ("space", "error", "match"),
+    [
+        (S.Text(3), TypeError, "`space` expected Box, Discrete"),
+        (S.MultiDiscrete([[2, 2]]), TypeError, "`space` expected Box, Discrete"),
+        (S.Dict(a=S.Sequence(S.Discrete(2))), TypeError, "`space` expected Box"),
+        (pixels(7, 7, 3), ValueError, r"36x36 .*\[7, 7, 3\]"),
+        (pixels(4, 7, 7, 3), ValueError, r"36x36 .*\[4, 7, 7, 3\]"),
+        (pixels(64, 64, 64), ValueError, r"\[64, 64, 64\]; .*StackChannels"),
+        (pixels(84, 4, 84), ValueError, r"\[84, 4, 84\]; .*StackChannels"),
+        (pixels(84, 84, 84, 3), ValueError, "StackChannels"),
+        (S.Dict(), ValueError, "have a part at least"),
+        (S.Dict(a=S.Discrete(2), b=S.Tuple([])), ValueError, "have a part at least"),
+    ],
+    ids=["text", "matrix", "nested", "small", "small stack", "cube", "apart", "four"]
+    + ["empty", "empty part"],
+)
+def test_what_has_no_description(space, error, match):
+    with pytest.raises(error, match=f"`SpaceEncoder.describe`: .*{match}"):
+        networks.SpaceEncoder.describe(space)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nest", "match"),
+    [
+        (["flat", [2]], (4, 3), r"`inputs` must have shape \['B', 2\].*\(4, 3\)"),
+        (["flat", [2]], (2,), "`inputs` must have shape"),
+        (["one_hot", [3, 2], [0, 0]], (4,), r"`inputs` must have shape \['B', 2\]"),
+        (["one_hot", [3], [0]], (4, 2), r"`inputs` must have shape \['B'\]"),
+        (["image", [4, 36, 36], 1], (2, 36, 36, 4), "`inputs` must have shape"),
+        (["dict", [["a", ["flat", []]]]], {"b": (1,)}, r"with 'a'; got \['b'\]"),
+        (["dict", [["a", ["flat", []]]]], (), "must be a dict with 'a'; got tuple"),
+        (["dict", [["a", ["flat", []]]]], {"a": (1, 2)}, r"`inputs\['a'\]` must have"),
+        (
+            ["tuple", [[0, ["flat", []]], [1, ["flat", []]]]],
+            ((2,), (3,)),
+            r"one number of rows; got \{'inputs\[0\]': 2, 'inputs\[1\]': 3\}",
+        ),
+    ],
+    ids=["width", "rank", "choices", "choice", "image", "key", "nest", "part", "rows"],
+)
+def test_what_does_not_fit(kind, nest, match):
+    with pytest.raises(ValueError, match=f"`SpaceEncoder`: .*{match}"):
+        networks.SpaceEncoder(kind).compute_output_shape(nest)
+
+
+@pytest.mark.parametrize("nest", [{"a": np.ones(2)}, (np.ones(2),), {}])
+def test_nests_in_the_place_of_an_array(nest):
+    with pytest.raises(ValueError, match="`inputs` must be one array; got"):
+        networks.SpaceEncoder(["flat", []])(nest)
 
 
 RELOAD = """

@@ -61,6 +61,10 @@ def from_keras(
     for option, value in config.items():
         if option not in known and value is not None and value is not False:
             raise _untranslatable(option, value, "None or False")
+    return gradient_transforms.GradientTransform(tuple(_parts(config)))
+
+
+def _parts(config: dict[str, Any]) -> list[Any]:
     rate, decay = _learning_rate(config["learning_rate"]), config["weight_decay"]
     parts: list[Any] = [
         gradient_transforms.Clip(float(config[option]), by)
@@ -72,23 +76,22 @@ def from_keras(
         parts.append(gradient_transforms.ScaleByAdam(*scale, eps_hat=True))
     elif "rho" in config:
         scale = (config["rho"], config["epsilon"])
-        parts.append(
-            gradient_transforms.ScaleByRms(*scale, centered=config["centered"])
-        )
+        centered = config["centered"]
+        parts.append(gradient_transforms.ScaleByRms(*scale, centered=centered))
     decays = [] if decay is None else [gradient_transforms.AddDecayedWeights(decay)]
-    traces = []
-    if config.get("momentum"):
-        nesterov = config.get("nesterov", False)
-        traces = [gradient_transforms.Trace(config["momentum"], nesterov)]
-    if not (traces and decays):
-        return gradient_transforms.GradientTransform((*parts, *decays, rate, *traces))
+    if not config.get("momentum"):
+        return [*parts, *decays, rate]
+    nesterov = config.get("nesterov", False)
+    trace = gradient_transforms.Trace(config["momentum"], nesterov)
+    if not decays:
+        return [*parts, rate, trace]
     # A decay must bypass the trace, so the rate has to come last: the same only
     # while it does not change.
     if isinstance(rate, gradient_transforms.ScaleBySchedule):
         raise _untranslatable(
             "weight_decay", decay, "None beside both momentum and a schedule"
         )
-    return gradient_transforms.GradientTransform((*parts, *traces, *decays, rate))
+    return [*parts, trace, *decays, rate]
 
 
 def _learning_rate(value: Any) -> Any:
