@@ -69,6 +69,28 @@ def consume_until_stopped(buffer, started):
     assert buffer.dequeue([0], blocking=True) is None
 
 
+def forked(action):
+    """Runs an action of a file descriptor in a fork.
+
+    Returns the number of the process, and the lines that it writes there.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action(write)
+        finally:
+            os._exit(1)
+    os.close(write)
+    return pid, open(read)
+
+
+def kill(pid):
+    """Kills a process and returns when it is dead."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
 def die_holding(buffer):
     """Is killed while nobody else can call."""
     with buffer.lock:

@@ -13,7 +13,6 @@ from tfrl.replay.sampling.transitions import Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
 
 ROUNDS = {"empty": 0, "begun": 2, "filled": 9, "wrapped": 40}
-STORAGES = ["memory", "path", "shared"]
 
 
 def stream(storage, folder):
@@ -41,10 +40,29 @@ def restored(replay, path):
     status.assert_existing_objects_matched()
 
 
-@pytest.mark.parametrize("kind", [Transitions(2, frame_stack=2), Sequences(2, 1)])
-@pytest.mark.parametrize("sampler", [UniformReplay, PrioritizedReplay])
-@pytest.mark.parametrize("state", ROUNDS)
-@pytest.mark.parametrize("storage", STORAGES)
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "sampler, kind",
+    [
+        (UniformReplay, Transitions(2, frame_stack=2)),
+        slow(UniformReplay, Sequences(2, 1)),
+        slow(PrioritizedReplay, Transitions(2, frame_stack=2)),
+        (PrioritizedReplay, Sequences(2, 1)),
+    ],
+)
+@pytest.mark.parametrize(
+    "storage, state",
+    [
+        *(("memory", state) for state in ROUNDS),
+        *(slow("path", state) for state in ("empty", "begun", "filled")),
+        ("path", "wrapped"),
+        *(slow("shared", state) for state in ("empty", "begun", "wrapped")),
+        ("shared", "filled"),
+    ],
+)
 def test_draws_go_on_as_they_were(storage, state, sampler, kind, tmp_path):
     both = stream(storage, tmp_path / "first").run(0, ROUNDS[state])
     replay = sampler(both.store, kind, seed=1)
@@ -91,13 +109,13 @@ def test_samplers_of_one_store_come_back_together(tmp_path):
         "second": PrioritizedReplay(both.store, Transitions(3), seed=3),
     }
     samplers = ("uniform", "first", "second")
-    before = [draws(parts[name]) for name in samplers]
+    for name in samplers:
+        draws(parts[name])
     path = tf.train.Checkpoint(**parts).save(str(tmp_path / "c"))
     after = [draws(parts[name]) for name in samplers]
     both.run(3, 20)
     tf.train.Checkpoint(**parts).restore(path).assert_consumed()
     assert_same([draws(parts[name]) for name in samplers], after)
-    assert before is not after
 
 
 def test_a_store_restored_alone_gives_all_steps_the_highest_priority(tmp_path):
@@ -128,7 +146,7 @@ def refused(replay, path, message):
     assert_same([sample.data for sample in found], [s.data for s in expected])
 
 
-@pytest.mark.parametrize("n, length", [(2, 6), (3, 8), (1, 24)])
+@pytest.mark.parametrize("n, length", [(2, 6), (3, 8)])
 def test_another_layout_changes_nothing(n, length, tmp_path):
     replay = PrioritizedReplay(stream("memory", tmp_path).run(0, 30).store, seed=0)
     path = tf.train.Checkpoint(replay=replay).save(str(tmp_path / "c"))

@@ -21,7 +21,7 @@ class Lock:
 
 class Counter:
     def __init__(self, lock):
-        self._lock, self.count = lock, 0
+        self._lock, self.count, self.seen = lock, 0, []
 
     @replay.atomic
     def add(self, number: int, twice: bool = False) -> int:
@@ -33,45 +33,33 @@ class Counter:
     def fail(self):
         raise KeyError("inside")
 
+    @replay.atomic
+    def wait(self):
+        self.seen.append("in")
+        threading.Event().wait(0.01)
+        self.seen.append("out")
+
 
 def test_a_method_holds_the_lock_while_it_runs():
     lock = Lock()
     counter = Counter(lock)
     assert counter.add(2, twice=True) == 4
     assert (lock.depth, lock.deepest) == (0, 2)
-
-
-def test_the_lock_is_let_go_after_an_error():
-    lock = Lock()
     try:
-        Counter(lock).fail()
+        counter.fail()
     except KeyError:
-        assert (lock.depth, lock.deepest) == (0, 1)
-
-
-def test_without_a_lock_it_runs_as_it_is():
-    assert Counter(None).add(3) == 3
+        assert lock.depth == 0
+    assert Counter(None).add(3) == 3, "without a lock it runs as it is"
 
 
 def test_threads_take_turns():
     counter = Counter(threading.RLock())
-    seen = []
-
-    class Slow(Counter):
-        @replay.atomic
-        def step(self):
-            seen.append("in")
-            inside.wait(0.01)
-            seen.append("out")
-
-    inside = threading.Event()
-    slow = Slow(counter._lock)
-    threads = [threading.Thread(target=slow.step) for _ in range(3)]
+    threads = [threading.Thread(target=counter.wait) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == ["in", "out"] * 3
+    assert counter.seen == ["in", "out"] * 3
 
 
 def test_the_method_keeps_what_describes_it():

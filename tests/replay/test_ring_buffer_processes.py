@@ -12,7 +12,7 @@ import pytest
 import replay_workers
 
 from tfrl import replay
-from tfrl.replay import _positions
+from tfrl.replay import locking
 
 PATIENCE = 60.0  # for processes that do not end, a failure; never reached otherwise
 # Python 3.12 warns of forking where there are threads; the workers touch no thread.
@@ -137,7 +137,7 @@ def test_a_process_killed_while_it_waits_troubles_nobody():
 
 
 def test_a_process_killed_inside_a_call_is_named(monkeypatch):
-    monkeypatch.setattr(_positions, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(locking, "_PATIENCE_SECONDS", 0.2)
     buffer = make()
     killed = -signal.SIGKILL
     with worker(forked, replay_workers.die_holding, buffer, exitcode=killed) as process:

@@ -8,7 +8,7 @@ import tensorflow as tf
 import victims
 
 from tfrl import replay
-from tfrl.replay.memory import _changes
+from tfrl.replay.memory import _homes
 from tfrl.saving import checkpointer, checkpoints
 
 ROWS = 400
@@ -48,7 +48,7 @@ def hold_the_lock(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    _changes._SEGMENT_BYTES = 256
+    _homes._SEGMENT_BYTES = 256
     victims.serve(
         {
             "save": save_for_ever,

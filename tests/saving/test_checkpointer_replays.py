@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 
 from tfrl import replay
-from tfrl.replay.memory import _changes
+from tfrl.replay.memory import _homes
 from tfrl.saving import _replays, checkpointer
 
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch):
-    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", 400)
+    monkeypatch.setattr(_homes, "_SEGMENT_BYTES", 400)
 
 
 def made(number=0):

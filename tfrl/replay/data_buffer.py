@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.replay import _indices, locking, ring_buffer
-from tfrl.replay.sampling import _draws
 
 
 class DataBuffer(ring_buffer.RingBuffer):
@@ -54,7 +53,7 @@ class DataBuffer(ring_buffer.RingBuffer):
         super().__init__(data_spec, 1, max_length=capacity, device=device, name=name)
         self._draws: Any
         if self._on_host:
-            self._draws = _draws.Draws(seed)
+            self._draws = _indices.Draws(seed)
         else:
             with tf.device(device):
                 self._draws = (

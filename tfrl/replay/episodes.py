@@ -8,12 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, durable
-from tfrl.replay import (
-    _episode_rows,
-    _indices,
-    _positions,
-    locking,
-)
+from tfrl.replay import _episode_rows, _indices, locking
 from tfrl.replay.memory import _homes, _row_layout, numpy_storage
 
 
@@ -131,19 +126,19 @@ class EpisodeStore(tf.Module):
             made("environments", (number,), environments),
         )
         steps.begin()
-        self._furnish(steps, _positions.shared(0) if shared else None, name)
+        self._furnish(steps, locking.shared(0) if shared else None, name)
 
     def _furnish(
         self,
         steps: _episode_rows.EpisodeRows,
-        parts: _positions.Shared | None,
+        parts: locking.Shared | None,
         name: str,
     ) -> None:
         super().__init__(name=name)
         self._steps, self._parts_of_lock = steps, parts
         self._lock: Any = threading.RLock()
         if parts is not None:
-            self._lock = _positions.ProcessLock(parts)
+            self._lock = locking.ProcessLock(parts)
         self._arguments = _Arguments(steps)
         # Checkpoints restore in this order; one of another layout changes nothing.
         self._contents = steps.contents

@@ -3,17 +3,28 @@
 Positions count what was ever written and only grow. What is stored and where stands in
 the storage: numpy arrays on the host, variables on a TensorFlow device. The arithmetic
 here serves both.
+
+Threads share the positions on the host under one lock. Processes share them in memory
+that has no name, so that none is left behind whoever dies. Who waits looks again and
+again, holds nothing and needs nobody: a process can be killed meanwhile.
 """
 
+import json
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.replay import _indices, _positions, locking
+from tfrl.replay import _indices, locking
 from tfrl.replay.memory import _homes, numpy_storage, variable_storage
+
+# How long who waits sleeps at first, and at most, each time twice as long.
+_SLEEP_SECONDS = 1e-4, 5e-3
+_REMEDY = "make the buffer with a device such as device='/CPU:0'"
 
 
 class RingBuffer(tf.Module):
@@ -96,8 +107,8 @@ class RingBuffer(tf.Module):
                 data_spec, rows, shared=allow_multiprocess
             )
             contents = f"{count} environments, {storage.layout.contents}"
-            shared = _positions.shared(count) if allow_multiprocess else None
-            positions = _positions.Positions(contents, count, shared)
+            shared = locking.shared(count) if allow_multiprocess else None
+            positions = _Positions(contents, count, shared)
         else:
             number = tf.TensorSpec([], tf.int64)
             storage = variable_storage.VariableStorage(data_spec, rows, device)
@@ -461,3 +472,93 @@ class RingBuffer(tf.Module):
                 "allow_multiprocess=True, for threads and processes alike; got "
                 "blocking=True; make the buffer so, or ask `has_space` and `has_data`"
             )
+
+
+class _Positions(tf.train.experimental.PythonState):
+    """Next position and size of every environment, int64, on the host.
+
+    `get` and `set` are those of a storage of `(positions, sizes)`; whoever calls them
+    holds `lock`. A checkpoint keeps the numbers; `contents` says what they belong to,
+    and has to be the same where they are restored.
+
+    Attributes:
+        contents: what the numbers belong to.
+        lock: to be held while they are read or written.
+        can_wait: whether calls can wait here, and processes share the numbers.
+    """
+
+    def __init__(
+        self, contents: str, num_environments: int, parts: locking.Shared | None = None
+    ) -> None:
+        n, words = num_environments, np.zeros(2 * num_environments + 2, np.int64)
+        self.lock: Any = threading.RLock()
+        if parts is not None:
+            words = np.frombuffer(parts.words, np.int64)
+            self.lock = locking.ProcessLock(parts)
+        self.contents, self._parts, self.can_wait = contents, parts, parts is not None
+        self._positions, self._sizes = words[:n], words[n : 2 * n]
+        self._stopped = words[2 * n :]
+
+    def get(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns copies of positions and sizes of some environments."""
+        _indices.check_eager("RingBuffer", _REMEDY)
+        return self._positions[ids], self._sizes[ids]
+
+    def first(self) -> tuple[int, int]:
+        """Returns position and size of the first environment."""
+        _indices.check_eager("RingBuffer", _REMEDY)
+        return self._positions.item(0), self._sizes.item(0)
+
+    def set(self, ids: Any, value: tuple[Any, Any]) -> None:
+        """Replaces positions and sizes of some environments."""
+        self._positions[ids], self._sizes[ids] = value
+
+    def wait_for(
+        self, ids: np.ndarray, fits: Callable[[Any], Any], act: Callable[[], Any]
+    ) -> Any:
+        """Returns the result of `act`, made under the lock, None when stopped.
+
+        It is made as soon as the sizes of some environments fit. Until then they are
+        looked at without the lock: who is killed meanwhile holds nothing.
+        """
+        seconds, longest = _SLEEP_SECONDS
+        while not self._stopped[0]:
+            if fits(self._sizes[ids]):
+                with self.lock:
+                    if fits(self._sizes[ids]):
+                        return act()
+            time.sleep(seconds)
+            seconds = min(2 * seconds, longest)
+        return None
+
+    def stop(self, stopped: bool) -> None:
+        """Ends all waiting, now and in the future, or makes it possible again."""
+        with self.lock:
+            self._stopped[0] = stopped
+
+    def serialize(self) -> str:
+        """Returns what a checkpoint keeps."""
+        with self.lock:
+            positions, sizes = self._positions.tolist(), self._sizes.tolist()
+        kept = {"contents": self.contents, "positions": positions, "sizes": sizes}
+        return json.dumps(kept)
+
+    def deserialize(self, string_value: Any) -> None:
+        """Takes back what a checkpoint kept, of a buffer of the same contents."""
+        kept = json.loads(string_value)
+        if kept["contents"] != self.contents:
+            raise ValueError(
+                "`RingBuffer`: the checkpoint expected a buffer of "
+                f"{kept['contents']}; got one of {self.contents}; make the buffer "
+                "like the one saved"
+            )
+        with self.lock:
+            self._positions[:], self._sizes[:] = kept["positions"], kept["sizes"]
+
+    def __reduce__(self) -> tuple:
+        if self._parts is None:
+            raise TypeError(
+                "`RingBuffer`: `allow_multiprocess` expected True where the buffer "
+                "goes to another process; got False; make the buffer so"
+            )
+        return _Positions, (self.contents, len(self._positions), self._parts)

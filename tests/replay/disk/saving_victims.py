@@ -1,4 +1,4 @@
-"""Victims that save a replay without end; each save is answered by `saved <steps>`."""
+"""Who saves a replay without end, and disks that fail at any call."""
 
 import contextlib
 import os
@@ -7,12 +7,10 @@ import types
 
 import numpy as np
 import tensorflow as tf
-import victims
 
-from tfrl.replay.disk import _saved_folder
+from tfrl.replay.disk import _saved
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.memory import _changes
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 
 CAPACITY, WIDTH = 600, 64
@@ -36,7 +34,8 @@ def add(store):
     )
 
 
-def save_for_ever(folder):
+def save_for_ever(folder, output):
+    """Saves again and again; each save is answered by the number of steps."""
     store, replay = made()
     if os.path.exists(os.path.join(folder, "manifest.json")):
         load(folder, {"replay": replay})
@@ -45,7 +44,7 @@ def save_for_ever(folder):
             add(store)
         replay.update_priorities(replay.sample(10).indices, np.arange(10.0))
         save(folder, {"replay": replay})
-        os.write(1, f"saved {store.steps.upcoming[0]}\n".encode())
+        os.write(output, f"{store.steps.upcoming[0]}\n".encode())
 
 
 class Disk:
@@ -60,7 +59,7 @@ class Disk:
         self.lock = threading.Lock()
         for name in ("fsync", "rename", "unlink"):
             setattr(os, name, self.counting(getattr(os, name)))
-        setattr(_saved_folder, "open", self.opened)
+        setattr(_saved, "open", self.opened)
 
     def counting(self, function):
         def call(*args, **kwargs):
@@ -82,8 +81,3 @@ class Disk:
                     for k in range(0, len(data), self.piece)
                 ]
             )
-
-
-if __name__ == "__main__":
-    _changes._SEGMENT_BYTES = 1 << 13
-    victims.serve({"save": save_for_ever})

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ import replay_episodes
 import tensorflow as tf
 
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.disk import _saved_parts
+from tfrl.replay.disk import _saved
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.memory import _changes
+from tfrl.replay.memory import _homes
 from tfrl.replay.memory.numpy_storage import NumpyStorage
 from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
@@ -30,10 +31,18 @@ NESTS = {
 }
 
 
-@pytest.fixture(autouse=True, params=[60, 1 << 23], ids=["many", "one"])
+@pytest.fixture(
+    autouse=True,
+    params=[60, pytest.param(1 << 23, marks=pytest.mark.slow)],
+    ids=["many", "one"],
+)
 def segments(request, monkeypatch):
-    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", request.param)
-    monkeypatch.setattr(_saved_parts, "_PIECE_BYTES", request.param)
+    monkeypatch.setattr(_homes, "_SEGMENT_BYTES", request.param)
+    monkeypatch.setattr(_saved, "_PIECE_BYTES", request.param)
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def storage(kind, folder, capacity=20, spec=SPEC):
@@ -84,7 +93,7 @@ def test_rows_never_touched_stay_so(kind, tmp_path):
     assert save(tmp_path / "s", {"rows": one}) == 0
     load(tmp_path / "s", {"rows": other})
     if kind != "shared":
-        assert not one.exists and not other.exists
+        assert not one.exists and not other.exists, "it takes no memory"
     other.set(slice(None), rows(1, 20))
     load(tmp_path / "s", {"rows": other})
     assert not any(array.any() for array in other.arrays)
@@ -154,8 +163,15 @@ def draws(replays):
     return found
 
 
-@pytest.mark.parametrize("rounds", [0, 2, 9, 40])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind, rounds",
+    [
+        *(("memory", rounds) for rounds in (0, 2, 9, 40)),
+        *(slow(kind, rounds) for kind in ("path", "shared") for rounds in (0, 2, 9)),
+        ("path", 40),
+        ("shared", 40),
+    ],
+)
 def test_samplers_go_on_drawing(kind, rounds, tmp_path):
     both = stream(kind, tmp_path / "one").run(0, rounds)
     replays = samplers(both.store, 1)
@@ -235,67 +251,81 @@ def content(kind):
 CONTENTS = ["storage", "ring", "data", "uniform", "priorities"]
 
 
-@pytest.mark.parametrize("target", CONTENTS)
 @pytest.mark.parametrize("source", CONTENTS)
-def test_what_is_made_in_another_way_stays_unchanged(source, target, tmp_path):
+def test_what_is_made_in_another_way_stays_unchanged(source, tmp_path):
     save(tmp_path, {"it": content(source)[0]})
-    one, read = content(target)
-    before = copy.deepcopy(read())
-    if source == target:
-        load(tmp_path, {"it": one})
-    else:
-        with pytest.raises(ValueError, match="`load`: `objects` expected"):
+    for target in CONTENTS:
+        one, read = content(target)
+        before = copy.deepcopy(read())
+        if source == target:
             load(tmp_path, {"it": one})
-    assert_same(read(), before)
+        else:
+            with pytest.raises(ValueError, match="`load`: `objects` expected"):
+                load(tmp_path, {"it": one})
+        assert_same(read(), before)
+
+
+def sampler(kind):
+    return PrioritizedReplay(stream("memory", None).store, kind)
+
+
+def twister():
+    return np.random.Generator(np.random.MT19937(0))
+
+
+def store(n):
+    return EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([]), 20, n)
 
 
 OTHERS = {
     "capacity": (
-        NumpyStorage(SPEC, 20),
-        NumpyStorage(SPEC, 21),
+        lambda: NumpyStorage(SPEC, 20),
+        lambda: NumpyStorage(SPEC, 21),
         "20 rows.*got it of 21",
     ),
     "dtype": (
-        NumpyStorage(tf.TensorSpec([]), 3),
-        NumpyStorage(tf.TensorSpec([], tf.float64), 3),
+        lambda: NumpyStorage(tf.TensorSpec([]), 3),
+        lambda: NumpyStorage(tf.TensorSpec([], tf.float64), 3),
         r"3 rows of float32\[\]; got it of 3 rows of float64\[\]",
     ),
     "environments": (
-        RingBuffer(SPEC, 2, 6),
-        RingBuffer(SPEC, 3, 4),
+        lambda: RingBuffer(SPEC, 2, 6),
+        lambda: RingBuffer(SPEC, 3, 4),
         "2 env.*got.* 3 env",
     ),
     "generator": (
-        DataBuffer(SPEC, 2),
-        DataBuffer(SPEC, 2, seed=np.random.Generator(np.random.MT19937(0))),
+        lambda: DataBuffer(SPEC, 2),
+        lambda: DataBuffer(SPEC, 2, seed=twister()),
         "generator PCG64; got it of state of the generator MT19937",
     ),
     "device": (
-        ring(),
-        ring(device="/CPU:0"),
+        ring,
+        lambda: ring(device="/CPU:0"),
         "a/_positions/_variables/0' of a variable",
     ),
     "buffer": (
-        DataBuffer(SPEC, 2),
-        RingBuffer(SPEC, 1, 2),
+        lambda: DataBuffer(SPEC, 2),
+        lambda: RingBuffer(SPEC, 1, 2),
         "a/_draws' of.*got objects w",
+    ),
+    "samples": (
+        lambda: sampler(Transitions(2)),
+        lambda: sampler(Sequences(3)),
+        "samples of 1 steps.*samples of 3 steps",
+    ),
+    "store": (
+        lambda: store(2),
+        lambda: store(4),
+        "2 environments, 20.*of 4 environments, 20",
     ),
 }
 
 
 @pytest.mark.parametrize(("one", "other", "match"), OTHERS.values(), ids=list(OTHERS))
 def test_errors_name_both(one, other, match, tmp_path):
-    save(tmp_path, {"a": one})
+    save(tmp_path, {"a": one()})
     with pytest.raises(ValueError, match=match):
-        load(tmp_path, {"a": other})
-
-
-def test_samplers_of_another_kind(tmp_path):
-    both = stream("memory", None).run(0, 20)
-    save(tmp_path, {"replay": PrioritizedReplay(both.store, Transitions(2))})
-    with pytest.raises(ValueError, match="samples of 1 steps.*samples of 3 steps"):
-        save(tmp_path, {"replay": PrioritizedReplay(both.store)})
-        load(tmp_path, {"replay": PrioritizedReplay(both.store, Sequences(3))})
+        load(tmp_path, {"a": other()})
 
 
 def test_names_that_were_not_saved(tmp_path):
@@ -313,30 +343,98 @@ def test_names_that_were_not_saved(tmp_path):
         load(tmp_path, [one])
 
 
-def test_calls_inside_of_a_function(tmp_path):
-    one = NumpyStorage(SPEC, 3)
+def test_what_cannot_be_saved(tmp_path):
+    one = NumpyStorage(SPEC, 1)
+    for wrong in (None, [], {}, [one]):
+        with pytest.raises(TypeError, match="`save`: `objects` expected a dict of"):
+            save(tmp_path, wrong)
+    for name in ("a/b", "", 3):
+        with pytest.raises(ValueError, match=f"`load`.*slash; got {name!r}; rename"):
+            load(tmp_path, {name: one})
+    for wrong in (3, tf.Module(), tf.Variable(3)):
+        with pytest.raises(TypeError, match=f"{type(wrong).__name__} for 'b'; leave"):
+            save(tmp_path, {"a": one, "b": wrong})
     for function in (save, load):
         with pytest.raises(ValueError, match="outside of tf.function"):
             tf.function(lambda call=function: call(str(tmp_path), {"a": one}))()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_variables_of_ones_own_modules(tmp_path):
-    class Own(tf.Module):
-        def __init__(self, value):
-            super().__init__()
-            self.step, self.buffers = tf.Variable(value), [NumpyStorage(SPEC, 3)]
+class Words(tf.train.experimental.PythonState):
+    def __init__(self, words):
+        self.words = words
 
-    one, other = Own(7), Own(0)
-    one.buffers[0].set([1], rows(4, 1))
+    def serialize(self):
+        return self.words
+
+    def deserialize(self, string_value):
+        self.words = string_value
+
+
+class Own(tf.Module):
+    """A module of what users may have, and of itself."""
+
+    def __init__(self, words=b"", dtype="int32", shape=(), value=0):
+        super().__init__()
+        self._lock, self.me, self.words = threading.RLock(), self, Words(words)
+        self.buffers = {"b": [NumpyStorage(SPEC, 3)]}
+        self.step = tf.Variable(tf.cast(tf.fill(shape, value), dtype))
+
+
+@pytest.mark.parametrize("shape", [[], [5], [30, 3], [0, 3], [5, 0]])
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "complex64"])
+@pytest.mark.parametrize("words", [b"", b"text", bytes(range(200))])
+def test_modules_of_ones_own(words, dtype, shape, tmp_path):
+    one, other = Own(words, dtype, shape, 1), Own(b"other", dtype, shape)
+    one.buffers["b"][0].set([1], rows(4, 1))
     save(tmp_path, {"own": one})
     load(tmp_path, {"own": other})
-    assert int(other.step) == 7
-    assert other.buffers[0].get([1])["n"].tolist() == [4]
+    assert_same(other.step.numpy(), one.step.numpy())
+    assert other.words.words == words
+    assert other.buffers["b"][0].get([1])["n"].tolist() == [4]
+    one.step.assign(tf.zeros_like(one.step))
+    save(tmp_path, {"own": one})
+    load(tmp_path, {"own": other})
+    assert_same(other.step.numpy(), one.step.numpy())
 
 
-def test_episodes_of_one_step_spec(tmp_path):
-    made = [EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([]), 20, n) for n in (2, 4)]
-    save(tmp_path, {"store": made[0]})
-    with pytest.raises(ValueError, match="2 environments, 20.*of 4 environments, 20"):
-        load(tmp_path, {"store": made[1]})
+STORE = ["/_contents", "/_environments", "/_marks", "/_rows"]
+VARIABLES = [
+    f"/{name}/_variables/{k}" for name in ("_positions", "_storage") for k in "01"
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "paths", "contents"),
+    [
+        (
+            lambda: NumpyStorage(SPEC, 3),
+            [""],
+            "3 rows of {'n': int64[], 'x': float16[2]}",
+        ),
+        (
+            lambda: DataBuffer(tf.TensorSpec([]), 2),
+            ["/_positions", "/_storage", "/_draws"],
+            "1 environments, 2 rows of float32[]",
+        ),
+        (
+            lambda: DataBuffer(SPEC, 2, device="/CPU:0"),
+            [*VARIABLES, "/_draws/_state_var"],
+            "a variable int64[1]",
+        ),
+        (
+            lambda: store(2),
+            STORE,
+            "2 environments, 20 rows of Step(observations=float32[], "
+            "actions=float32[], rewards=float32[], terminated=bool[], "
+            "truncated=bool[], extra=())",
+        ),
+        (Own, ["/words", "/buffers/b/0", "/step"], "Words"),
+    ],
+    ids=["storage", "data", "variables", "episodes", "own"],
+)
+def test_what_is_saved_keeps_its_names(make, paths, contents, tmp_path):
+    save(tmp_path, {"a": make()})
+    body = json.loads((tmp_path / "manifest.json").read_bytes())["manifest"]
+    assert [part[0] for part in body["parts"]] == [[f"a{path}"] for path in paths]
+    assert body["parts"][0][1] == contents

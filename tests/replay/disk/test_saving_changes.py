@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from tfrl._internal import durable
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.disk import _saved_parts
+from tfrl.replay.disk import _saved
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
-from tfrl.replay.memory import _changes
+from tfrl.replay.memory import _homes
 from tfrl.replay.memory.numpy_storage import NumpyStorage
 from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
@@ -26,8 +26,8 @@ ROW, STEP = 16, 64  # bytes of a row and of a segment
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch):
-    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", STEP)
-    monkeypatch.setattr(_saved_parts, "_PIECE_BYTES", STEP)
+    monkeypatch.setattr(_homes, "_SEGMENT_BYTES", STEP)
+    monkeypatch.setattr(_saved, "_PIECE_BYTES", STEP)
 
 
 def rows(number, count=None):
@@ -51,7 +51,7 @@ def assert_saved(folder, objects, fresh):
 
 
 def every_array(objects):
-    parts, _ = _saved_parts.found("load", objects)
+    parts, _ = _saved.found("load", objects)
     for part in parts:
         part.freeze()
         data = b"".join(part.read(k) for k in range(part.count))
@@ -65,14 +65,24 @@ def test_only_segments_that_changed_are_written(kind, tmp_path):
         objects, folder = {"rows": one}, tmp_path / "s"
         assert save(folder, objects) == 40 * ROW
         assert save(folder, objects) == 0
-        for changed, segments in [
-            ([5], 1),
-            ([3, 4], 2),
-            (slice(0, 40, 9), 5),
-            (slice(None), 10),
-        ]:
-            one.set(changed, rows(segments + 1))
+        for k, (changed, segments) in enumerate(
+            [
+                ([5], 1),
+                (-1, 1),
+                ([3, 4, 3], 2),
+                (slice(0, 40, 9), 5),
+                (np.arange(40) == 6, 1),
+                (np.array([[0], [39]]), 2),
+                ([], 0),
+                (slice(None), 10),
+            ]
+        ):
+            one.set(changed, rows(k + 2))
             assert save(folder, objects) == segments * STEP
+            with pytest.raises(ValueError, match="expected shape"):
+                one.set(0, rows(1, 3))
+            one.get([1, 2])
+            one.get(slice(0, 9), out=rows(1, 9))
             assert save(folder, objects) == 0
         one.set([17], rows(0))
         assert save(folder, objects) == STEP
@@ -115,17 +125,22 @@ def test_what_is_written_through_views_is_saved(tmp_path):
     one.arrays[1][39] = 11.0
     one.touch(39)
     assert save(tmp_path, objects) == STEP
+    one.get(slice(9, 2, -1))["n"][0] = 3  # and at once, from then on, all between
+    one.get(slice(2, 2))
+    assert save(tmp_path, objects) == STEP
     assert_saved(tmp_path, objects, {"rows": storage()})
 
 
-def test_two_folders_in_turns(tmp_path):
+@pytest.mark.parametrize("folders", [2, 9])
+def test_folders_in_turns(folders, tmp_path):
     one = storage()
     one.set(slice(None), rows(1, 40))
     objects = {"rows": one}
-    for k in range(6):
-        folder = tmp_path / str(k % 2)
-        one.set(4 * k, rows(k + 2))
-        assert save(folder, objects) == (10 * STEP if k < 2 else 2 * STEP)
+    for k in range(3 * folders):
+        folder = tmp_path / str(k % folders)
+        one.set(4 * (k % 10), rows(k + 2))
+        written = 10 if k < folders else min(folders, 10)
+        assert save(folder, objects) == written * STEP
         assert_saved(folder, objects, {"rows": storage()})
 
 
@@ -155,24 +170,8 @@ def in_a_fork(function, *args):
     assert process.exitcode == 0
 
 
-def test_a_fork_saves_to_the_same_folder(tmp_path):
-    one = storage()
-    one.set(slice(None), rows(1, 40))
-    objects = {"rows": one}
-    save(tmp_path, objects)
-
-    def child():
-        one.set([8], rows(2))
-        assert save(tmp_path, objects) == STEP
-
-    in_a_fork(child)
-    one.set([20], rows(3))
-    assert save(tmp_path, objects) == 2 * STEP
-    assert_saved(tmp_path, objects, {"rows": storage()})
-
-
-@pytest.mark.parametrize("kind", ["path", "shared"])
-def test_other_processes_write(kind, tmp_path):
+@pytest.mark.parametrize("kind", ["memory", "path", "shared"])
+def test_other_processes_write_and_save(kind, tmp_path):
     with storage(kind, tmp_path) as one:
         one.set(slice(None), rows(1, 40))
         objects, folder = {"rows": one}, tmp_path / "s"
@@ -180,10 +179,11 @@ def test_other_processes_write(kind, tmp_path):
 
         def child():
             one.set([8], rows(2))
-            save(tmp_path / "elsewhere", objects)
+            assert save(folder if kind == "memory" else f"{folder}2", objects)
 
         in_a_fork(child)
-        assert save(folder, objects) == STEP
+        one.set([20], rows(3))
+        assert save(folder, objects) == 2 * STEP
         assert_saved(folder, objects, {"rows": storage()})
 
 
@@ -229,7 +229,7 @@ def test_buffers_write_what_they_added(make, tmp_path):
     one, other = make(SPEC, *sizes), make(SPEC, *sizes)
     rng = np.random.default_rng(0)
     written = []
-    for k in range(40):
+    for k in range(20):
         for _ in range(rng.integers(1, 4)):
             if make is DataBuffer:
                 one.add_batch(rows(k, rng.integers(0, 9)))
@@ -244,9 +244,16 @@ def test_buffers_write_what_they_added(make, tmp_path):
     assert max(written[1:]) < 15 * STEP  # of 30, and the positions
 
 
-@pytest.mark.parametrize("kind", ["memory", "path", "shared"])
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+    ("kind", "seed"),
+    [
+        ("memory", 0),
+        ("path", 1),
+        ("shared", 2),
+        *(pytest.param("memory", seed, marks=pytest.mark.slow) for seed in (1, 2)),
+        *(pytest.param("path", seed, marks=pytest.mark.slow) for seed in (0, 2)),
+        *(pytest.param("shared", seed, marks=pytest.mark.slow) for seed in (0, 1)),
+    ],
 )
 def test_stores_write_what_they_added(kind, seed, tmp_path):
     def stream(name):
@@ -277,8 +284,8 @@ def test_stores_write_what_they_added(kind, seed, tmp_path):
 
 
 def test_a_large_store_writes_little(tmp_path, monkeypatch):
-    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", 40 * 20)
-    monkeypatch.setattr(_saved_parts, "_PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(_homes, "_SEGMENT_BYTES", 40 * 20)
+    monkeypatch.setattr(_saved, "_PIECE_BYTES", 1 << 20)
     both = replay_episodes.Stream(4, 1000)
     both.run(0, 500, ends=0.05)
     replay = UniformReplay(both.store, seed=0)
@@ -307,7 +314,7 @@ def numbered(capacity=200):
 
 
 def test_a_store_is_used_while_it_is_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", 50 * 18)
+    monkeypatch.setattr(_homes, "_SEGMENT_BYTES", 50 * 18)
     store, add = numbered()
     for k in range(300):
         add(k % 17 == 16)
@@ -321,7 +328,7 @@ def test_a_store_is_used_while_it_is_saved(tmp_path, monkeypatch):
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        for _ in range(6):
+        for _ in range(3):
             save(tmp_path, {"store": store})
             fresh, _ = numbered()
             load(tmp_path, {"store": fresh})

@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import json
 import random
 import resource
 
@@ -11,16 +12,18 @@ import replay_episodes
 import tensorflow as tf
 from replay.disk import saving_victims
 
-from tfrl.replay.disk import _saved_folder, _saved_parts
-from tfrl.replay.disk.saving import load, save
-from tfrl.replay.memory import _changes
+from tfrl._internal import sealed_folder
+from tfrl._internal.sealed_folder import DamageError
+from tfrl.replay.disk import _saved
+from tfrl.replay.disk.saving import check_saved, load, save
+from tfrl.replay.memory import _homes
 from tfrl.replay.memory.numpy_storage import NumpyStorage
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch):
-    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", 300)
+    monkeypatch.setattr(_homes, "_SEGMENT_BYTES", 300)
 
 
 def replay_of(rounds, seed):
@@ -32,7 +35,7 @@ def replay_of(rounds, seed):
 
 def state(replay):
     """Returns all bytes of a sampler and its store."""
-    parts, _ = _saved_parts.found("save", {"replay": replay})
+    parts, _ = _saved.found("save", {"replay": replay})
     for part in parts:
         part.freeze()
     return b"".join(part.read(k) for part in parts for k in range(part.count))
@@ -63,7 +66,7 @@ def test_no_damage_goes_unnoticed(times, tmp_path):
     for k in range(times):
         path = files[0] if k % 8 == 0 else rng.choice(files)
         data = damage(path, rng)
-        with pytest.raises(ValueError, match=rf"`load`.*got .*{path.name}, which "):
+        with pytest.raises(DamageError, match=rf"`load`.*got .*{path.name}, which "):
             load(tmp_path, {"replay": other})
         assert state(other) == before
         path.write_bytes(data)
@@ -71,33 +74,47 @@ def test_no_damage_goes_unnoticed(times, tmp_path):
     assert state(other) == state(replay)
 
 
-def test_a_missing_file(tmp_path):
+def test_a_file_that_is_missing_or_longer(tmp_path):
     _, replay = replay_of(40, 0)
     save(tmp_path, {"replay": replay})
-    sorted(tmp_path.glob("*.segment"))[3].unlink()
-    before = state(replay)
-    with pytest.raises(ValueError, match="000003.segment, which is missing; restore"):
-        load(tmp_path, {"replay": replay})
+    path, before = sorted(tmp_path.glob("*.segment"))[3], state(replay)
+    with open(path, "ab") as file:
+        file.write(b"1")
+    for trouble in ("has .* bytes instead of", "is missing; restore it from a copy"):
+        for call in (
+            lambda: load(tmp_path, {"replay": replay}),
+            lambda: check_saved(tmp_path),
+        ):
+            with pytest.raises(ValueError, match=f"000003.segment, which {trouble}"):
+                call()
+        path.unlink(missing_ok=True)
     assert state(replay) == before
 
 
-def test_a_save_does_not_replace_what_it_cannot_read(tmp_path):
-    _, replay = replay_of(40, 0)
-    save(tmp_path, {"replay": replay})
-    path = tmp_path / "manifest.json"
-    path.write_bytes(path.read_bytes()[:-3])
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(
-        ValueError, match="`save`.*json, which is not as it was written"
-    ):
-        save(tmp_path, {"replay": replay})
-    assert sorted(tmp_path.iterdir()) == before
+@pytest.mark.parametrize("data", [b"", b"{}", b"[" * 100_000, b"3", b"\xff", None, 2])
+def test_manifests_that_cannot_be_read_are_not_replaced(data, tmp_path):
+    one = {"rows": NumpyStorage(tf.TensorSpec([]), 2)}
+    save(tmp_path, one)
+    path, match = tmp_path / "manifest.json", ".*json, which is not as it was written"
+    if data is None:
+        data = path.read_bytes()[:-3]
+    elif data == 2:
+        body = json.loads(path.read_bytes())["manifest"]
+        data, match = (
+            sealed_folder.sealed({**body, "format": 2}),
+            ".*format 1; got format 2",
+        )
+    path.write_bytes(data)
+    for call in (save, load):
+        with pytest.raises(ValueError, match=f"`{call.__name__}`: `folder`{match}"):
+            call(tmp_path, one)
+    assert path.read_bytes() == data
 
 
 def test_a_disk_that_fails_between_looking_and_loading(tmp_path, monkeypatch):
     _, replay = replay_of(40, 0)
     save(tmp_path, {"replay": replay})
-    original = _saved_folder.read_segment
+    original = _saved.read_segment
 
     files, seen = len(list(tmp_path.glob("*.segment"))), []
 
@@ -108,7 +125,7 @@ def test_a_disk_that_fails_between_looking_and_loading(tmp_path, monkeypatch):
         return original(where, folder, segment)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_saved_folder, "read_segment", read)
+        patch.setattr(_saved, "read_segment", read)
         with pytest.raises(
             RuntimeError, match="expected to stay as it was; got .*again"
         ):
@@ -128,6 +145,7 @@ def test_a_disk_that_fails_anywhere(tmp_path, monkeypatch):
     both, replay = replay_of(40, 0)
     save(tmp_path, {"replay": replay})
     saved, number, failed = state(replay), 0, True
+    _, other = replay_of(20, 5)
     while failed:
         number += 1
         both.run(number, 1)
@@ -140,10 +158,12 @@ def test_a_disk_that_fails_anywhere(tmp_path, monkeypatch):
                 assert error.errno == errno.ENOSPC
                 assert "`save`: `folder` expected a disk that takes" in str(error)
             failed = disk.left <= 0
-        _, other = replay_of(20, 5)
         load(tmp_path, {"replay": other})
         assert state(other) in (saved, state(replay))
         saved = state(other)
+        manifest = _saved.read_manifest("load", tmp_path)
+        left = {path.name for path in tmp_path.glob("*.segment")}
+        assert left == {*manifest.files()} or failed
     assert saved == state(replay) and number > 20
 
 

@@ -1,36 +1,36 @@
 """Tests of `tfrl.replay.disk.saving` with processes that are killed while they save."""
 
 import os
-import pathlib
 import random
 import shutil
-import signal
 import time
 
 import numpy as np
 import pytest
+import replay_workers
 from replay.disk import saving_victims
-from victims import start
 
-from tfrl.replay.disk import _saved_folder
+from tfrl.replay.disk import _saved
 from tfrl.replay.disk.saving import load, save
-from tfrl.replay.memory import _changes
+from tfrl.replay.memory import _homes
 
 
-@pytest.fixture(scope="module")
-def victims():
-    with start(pathlib.Path(__file__).with_name("saving_victims.py")) as victims:
-        yield victims
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch):
+    monkeypatch.setattr(_homes, "_SEGMENT_BYTES", 1 << 13)
 
 
-def kill_a_busy_save(victims, folder, seconds):
-    pid = victims.fork("save", folder)
-    _, first = victims.answer()
-    time.sleep(seconds)
-    os.kill(pid, signal.SIGKILL)
-    acknowledged = int(first)
-    while (answer := victims.answer())[0] == "saved":
-        acknowledged = int(answer[1])
+def kill_a_busy_save(folder, seconds):
+    def save(output):
+        saving_victims.save_for_ever(str(folder), output)
+
+    pid, answers = replay_workers.forked(save)
+    with answers:
+        acknowledged = int(answers.readline())
+        time.sleep(seconds)
+        replay_workers.kill(pid)
+        for line in answers:
+            acknowledged = int(line)
     assert loaded(folder)[0] >= acknowledged
 
 
@@ -56,10 +56,10 @@ def loaded(folder):
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["3", "30"]
 )
-def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
+def test_a_killed_save_loses_nothing_acknowledged(tmp_path, kills):
     rng = random.Random(kills)
     for _ in range(kills):
-        kill_a_busy_save(victims, tmp_path, rng.uniform(0.0, 0.1))
+        kill_a_busy_save(tmp_path, rng.uniform(0.0, 0.1))
     _, replay = loaded(tmp_path)
     saving_victims.add(replay.store)
     save(tmp_path, {"replay": replay})
@@ -82,8 +82,7 @@ def killed(number, folder, objects):
 
 
 @pytest.mark.slow
-def test_a_save_killed_at_any_call_leaves_the_old_or_the_new(tmp_path, monkeypatch):
-    monkeypatch.setattr(_changes, "_SEGMENT_BYTES", 1 << 13)
+def test_a_save_killed_at_any_call_leaves_the_old_or_the_new(tmp_path):
     store, replay = saving_victims.made()
     for _ in range(100):
         saving_victims.add(store)
@@ -99,7 +98,7 @@ def test_a_save_killed_at_any_call_leaves_the_old_or_the_new(tmp_path, monkeypat
         number, fresh = loaded(folder)
         found.append(number)
         save(folder, {"replay": fresh})
-        manifest = _saved_folder.read_manifest("load", folder)
+        manifest = _saved.read_manifest("load", folder)
         left = {entry.name for entry in folder.iterdir()}
         assert left == {*manifest.files(), "manifest.json", ".lock"}
     count = found.count(old)

@@ -1,10 +1,6 @@
-"""Processes that share a storage, run by test_numpy_storage_shared.py.
+"""Shares rows with children, then ends; prints the name of the segment first.
 
-    storage_processes.py share <folder>  shares rows with children, then ends
-    storage_processes.py wait <folder>   fills shared rows and files in the folder with
-                                         numbers, then waits to be killed
-
-Both print the name of the segment first.
+Run by test_numpy_storage_shared.py.
 """
 
 import multiprocessing
@@ -45,20 +41,13 @@ def share(storage):
         raise SystemExit(f"other rows: {got}")
 
 
-def main(action, folder):
+def main():
     storage = NumpyStorage(SPEC, 4, shared=True)
-    if action == "wait":
-        files = NumpyStorage(SPEC, 4, path=folder)
-        for rows in (storage, files):
-            rows.set(3, row(3))
     mine = f"tfrl-{os.getpid()}-"
     print(*(name for name in os.listdir("/dev/shm") if name.startswith(mine)))
     sys.stdout.flush()
-    if action == "share":
-        share(storage)
-    else:
-        time.sleep(600)
+    share(storage)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

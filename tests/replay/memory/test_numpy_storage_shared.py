@@ -1,3 +1,5 @@
+"""Rows in shared memory: who sees them, and who removes them."""
+
 import contextlib
 import gc
 import os
@@ -7,17 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
 
 import numpy as np
 import pytest
+import replay_workers
 import tensorflow as tf
 
+from tfrl.replay.memory import _homes
 from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 pytestmark = pytest.mark.skipif(
     not os.path.isdir("/dev/shm"), reason="shared rows need /dev/shm"
 )
-SPEC = {"x": tf.TensorSpec([1 << 17]), "n": tf.TensorSpec([], tf.int64)}
+SPEC = {"x": tf.TensorSpec([1000]), "n": tf.TensorSpec([], tf.int64)}
 
 
 def segments(process=None):
@@ -25,48 +30,15 @@ def segments(process=None):
     return [name for name in os.listdir("/dev/shm") if name.startswith(mine)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("rows")
-
-
-@contextlib.contextmanager
-def started(action, folder):
-    """Runs `storage_processes.py`, in a group of its own that ends with the block."""
-    script = pathlib.Path(__file__).with_name("storage_processes.py")
-    process = subprocess.Popen(
-        [sys.executable, script, action, folder],
-        cwd=script.parents[3],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def waiting(folder):
-    # It starts while other tests run.
-    with started("wait", folder) as process:
-        yield process
-
-
 def test_whoever_unpickles_has_the_same_rows():
     before = set(segments())
     with NumpyStorage(SPEC, 4, "rows", shared=True) as storage:
         other = pickle.loads(pickle.dumps(storage))
         third = pickle.loads(pickle.dumps(other))
-        storage.set(1, {"x": np.array(np.arange(1 << 17)), "n": np.array(5)})
+        storage.set(1, {"x": np.array(np.arange(1000)), "n": np.array(5)})
         third.set(3, other.get(1))
         assert storage.get([0, 1, 2, 3])["n"].tolist() == [0, 5, 0, 5]
-        np.testing.assert_array_equal(storage.get(3)["x"], np.arange(1 << 17))
+        np.testing.assert_array_equal(storage.get(3)["x"], np.arange(1000))
         assert (third.name, third.capacity, third.data_spec) == ("rows", 4, SPEC)
         assert len(set(segments()) - before) == 1
 
@@ -85,7 +57,7 @@ def test_only_the_maker_removes_the_segment():
     storage.close()
     storage.close()
     assert segments() == []
-    other.set(0, {"x": np.ones(1 << 17), "n": np.array(3)})
+    other.set(0, {"x": np.ones(1000), "n": np.array(3)})
     assert view["x"][-1] == 1
     with pytest.raises(FileNotFoundError, match="expected the shared rows to exist"):
         pickle.loads(pickled)
@@ -117,7 +89,7 @@ def test_restoring_writes_into_the_shared_rows(tmp_path):
     with NumpyStorage(SPEC, 8, shared=True) as storage:
         other = pickle.loads(pickle.dumps(storage))
         path = tf.train.Checkpoint(s=NumpyStorage(SPEC, 8)).save(tmp_path / "empty")
-        storage.set(slice(None), {"x": np.ones(1 << 17), "n": np.array(3)})
+        storage.set(slice(None), {"x": np.ones(1000), "n": np.array(3)})
         full = tf.train.Checkpoint(s=other).save(tmp_path / "full")
         status = tf.train.Checkpoint(s=storage).restore(path)
         status.assert_consumed()
@@ -129,9 +101,22 @@ def test_restoring_writes_into_the_shared_rows(tmp_path):
 
 
 @pytest.mark.slow
-def test_children_write_and_die_and_nothing_is_left(folder):
-    with started("share", folder) as process:
+def test_children_write_and_die_and_nothing_is_left():
+    script = pathlib.Path(__file__).with_name("storage_processes.py")
+    process = subprocess.Popen(
+        [sys.executable, script],
+        cwd=script.parents[3],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "."},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    try:
         output, errors = process.communicate(timeout=300)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, errors
     assert len(output.split()) == 1
     assert segments(process.pid) == []
@@ -139,17 +124,43 @@ def test_children_write_and_die_and_nothing_is_left(folder):
     assert "resource_tracker" not in errors
 
 
-def test_a_maker_that_is_killed_leaves_files_and_no_segment(waiting, folder):
-    process = waiting
-    (name,) = process.stdout.readline().split()
-    assert name in os.listdir("/dev/shm")
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+def test_a_maker_that_is_killed_leaves_files_and_no_segment(tmp_path):
+    def fill(output):
+        # A tracker of its own, as every process has that was not forked from another.
+        resource_tracker._resource_tracker.__init__()
+        with NumpyStorage(SPEC, 4, shared=True) as shared:
+            files = NumpyStorage(SPEC, 4, path=tmp_path)
+            for rows in (shared, files):
+                rows.set(3, {"x": np.full(1000, 3), "n": np.array(3)})
+            os.write(output, f"{segments()[0]}\n".encode())
+            time.sleep(600)
+
+    pid, lines = replay_workers.forked(fill)
+    with lines:
+        name = lines.readline().strip()
+    assert name in segments(pid)
+    replay_workers.kill(pid)
     deadline = time.monotonic() + 60
-    while name in os.listdir("/dev/shm") and time.monotonic() < deadline:
+    while segments(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert name not in os.listdir("/dev/shm")
-    spec = {"x": tf.TensorSpec([1000]), "n": tf.TensorSpec([], tf.int64)}
-    rows = NumpyStorage(spec, 4, path=folder).get(slice(None))
+    assert segments(pid) == []
+    rows = NumpyStorage(SPEC, 4, path=tmp_path).get(slice(None))
     assert rows["n"].tolist() == [0, 0, 0, 3]
     np.testing.assert_array_equal(rows["x"][3], np.full(1000, 3))
+
+
+def test_a_fork_removes_nothing():
+    with NumpyStorage(SPEC, 4, shared=True) as storage:
+        pid, lines = replay_workers.forked(lambda output: storage.close())
+        assert lines.read() == ""
+        lines.close()
+        os.waitpid(pid, 0)
+        assert len(segments()) == 1
+        os.unlink(f"/dev/shm/{segments()[0]}")  # by somebody else: nobody minds
+    assert segments() == []
+
+
+def test_systems_without_shared_files(monkeypatch, tmp_path):
+    monkeypatch.setattr(_homes, "_SHARED", tmp_path / "none")
+    with pytest.raises(ValueError, match="got a system without; pass path="):
+        NumpyStorage(SPEC, 4, shared=True)

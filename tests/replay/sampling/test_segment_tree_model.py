@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from tfrl.replay.sampling import _heap, segment_tree
+from tfrl.replay.sampling import segment_tree
 
 # Small trees walk their levels, too, when the top is narrow.
 TOPS = (1, 4, 1024)
@@ -53,9 +53,9 @@ def updates(draw, values, least=0):
 
 def narrow(top):
     patch = pytest.MonkeyPatch()
-    patch.setattr(_heap, "_TOP_WIDTH", top)
+    patch.setattr(segment_tree, "_TOP_WIDTH", top)
     # One value a level is enough to walk.
-    patch.setattr(_heap, "_DENSE", 1)
+    patch.setattr(segment_tree, "_DENSE", 1)
     return patch
 
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tfrl._internal import durable
 from tfrl.replay import _indices
-from tfrl.replay.disk import _saved_folder, _saved_parts
-from tfrl.replay.memory import _changes
+from tfrl.replay.disk import _saved
+from tfrl.replay.memory import _homes
 
 _READERS, _WRITERS = 2, 3
 # Of the errors of `load`, that with which an older copy may help.
@@ -75,21 +75,21 @@ def save(
         10
     """
     _indices.check_eager("save", "call it from plain Python")
-    parts, locks = _saved_parts.found("save", objects)
+    parts, locks = _saved.found("save", objects)
     path = pathlib.Path(folder)
     with durable.explain_refusals("save", "folder", path):
         path.mkdir(parents=True, exist_ok=True)
         with durable.shared_folder(path):
-            old = _saved_folder.read_manifest("save", path)
-            _saved_folder.remove_others(path, old)
+            old = _saved.read_manifest("save", path)
+            _saved.remove_others(path, old)
             if old is None and base is not None:
-                old = _saved_folder.link(pathlib.Path(base), path)
-            with _saved_folder.Writer(path, old) as writer:
+                old = _saved.link(pathlib.Path(base), path)
+            with _saved.Writer(path, old) as writer:
                 new = writer.finish(_write(parts, locks, old, writer))
             for part in parts:
                 if part.changes is not None:
                     part.changes.remember(new.key, part.versions)
-            _saved_folder.remove_others(path, new)
+            _saved.remove_others(path, new)
     return writer.written
 
 
@@ -134,7 +134,7 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
         array([1., 2., 3.], dtype=float32)
     """
     _indices.check_eager("load", "call it from plain Python")
-    parts, locks = _saved_parts.found("load", objects)
+    parts, locks = _saved.found("load", objects)
     path = pathlib.Path(folder)
     with durable.shared_folder(path, reading=True):
         manifest = _manifest_of("load", path)
@@ -168,8 +168,8 @@ def check_saved(folder: durable.Path) -> None:
         _compare(path, _manifest_of("check_saved", path).parts)
 
 
-def _manifest_of(where: str, path: pathlib.Path) -> _saved_folder.Manifest:
-    manifest = _saved_folder.read_manifest(where, path)
+def _manifest_of(where: str, path: pathlib.Path) -> _saved.Manifest:
+    manifest = _saved.read_manifest(where, path)
     if manifest is None:
         raise FileNotFoundError(
             errno.ENOENT,
@@ -181,11 +181,11 @@ def _manifest_of(where: str, path: pathlib.Path) -> _saved_folder.Manifest:
 
 
 def _write(
-    parts: list[_saved_parts.Part],
+    parts: list[_saved.Part],
     locks: list[Any],
-    old: _saved_folder.Manifest | None,
-    writer: _saved_folder.Writer,
-) -> list[_saved_folder.Part]:
+    old: _saved.Manifest | None,
+    writer: _saved.Writer,
+) -> list[_saved.Saved]:
     """Writes what changed; returns what is saved then."""
     known = {} if old is None else old.by_path()
     with ThreadPoolExecutor(_WRITERS, "tfrl-save") as pool:
@@ -200,23 +200,18 @@ def _write(
         with _held(locks):
             for part in parts:
                 _write_changed(part, writer, pool)
-    return [
-        _saved_folder.Part(
-            part.paths, part.contents, part.size, part.step, part.segments
-        )
-        for part in parts
-    ]
+    return [part.saved() for part in parts]
 
 
 def _write_changed(
-    part: _saved_parts.Part, writer: _saved_folder.Writer, pool: ThreadPoolExecutor
+    part: _saved.Part, writer: _saved.Writer, pool: ThreadPoolExecutor
 ) -> None:
     """Writes those segments that are not of the versions they were saved with."""
     with part.lock:
         now = part.freeze()
     kept = np.zeros(part.count, bool)
     if now is not None:
-        kept = _changes.unchanged(now, part.versions)
+        kept = _homes.unchanged(now, part.versions)
     found = [*part.segments, *[None] * part.count][: part.count]
     at_work: dict[int, Future] = {}
     for k in np.flatnonzero(~kept).tolist():
@@ -232,8 +227,8 @@ def _write_changed(
 
 
 def _matched(
-    parts: list[_saved_parts.Part], manifest: _saved_folder.Manifest, names: list[str]
-) -> list[tuple[_saved_parts.Part, _saved_folder.Part]]:
+    parts: list[_saved.Part], manifest: _saved.Manifest, names: list[str]
+) -> list[tuple[_saved.Part, _saved.Saved]]:
     """Returns each part with what is saved of it; raises unless they fit."""
     where, known = "`load`: `objects` expected", manifest.by_path()
     pairs, left = [], {path for path in known if path.split("/")[0] in names}
@@ -271,12 +266,12 @@ def _matched(
     return pairs
 
 
-def _compare(folder: pathlib.Path, parts: list[_saved_folder.Part]) -> None:
+def _compare(folder: pathlib.Path, parts: list[_saved.Saved]) -> None:
     """Raises unless all files are as they were written."""
 
-    def compare(segment: _saved_folder.Segment | None) -> None:
+    def compare(segment: _saved.Segment | None) -> None:
         if segment is not None:
-            _saved_folder.read_segment("load", folder, segment)
+            _saved.read_segment("load", folder, segment)
 
     with ThreadPoolExecutor(_READERS) as pool:
         for part in parts:
@@ -285,7 +280,7 @@ def _compare(folder: pathlib.Path, parts: list[_saved_folder.Part]) -> None:
 
 def _read(
     folder: pathlib.Path,
-    pairs: list[tuple[_saved_parts.Part, _saved_folder.Part]],
+    pairs: list[tuple[_saved.Part, _saved.Saved]],
     key: str,
 ) -> None:
     """Replaces parts by what is saved of them."""
@@ -296,7 +291,7 @@ def _read(
             data = None
             try:
                 if segment is not None:
-                    data = _saved_folder.read_segment("load", folder, segment)
+                    data = _saved.read_segment("load", folder, segment)
             except (OSError, ValueError) as error:
                 raise RuntimeError(
                     f"`load`: `folder` expected to stay as it was; got {error}; load "

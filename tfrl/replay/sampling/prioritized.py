@@ -8,20 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.replay import _indices, episodes, locking
-from tfrl.replay.sampling import (
-    _draws,
-    _eligibility,
-    _heap,
-    _sampler,
-    segment_tree,
-    transitions,
-)
+from tfrl.replay import _episode_rows, _indices, episodes, locking
+from tfrl.replay.sampling import segment_tree, transitions, uniform
 
 _INDEX = np.dtype(np.int64)
 
 
-class PrioritizedReplay(_sampler.Sampler):
+class PrioritizedReplay(uniform.Sampler):
     """Draws steps of an episode store in proportion to their priorities.
 
         mass_i = (priority_i + epsilon)^alpha
@@ -90,7 +83,13 @@ class PrioritizedReplay(_sampler.Sampler):
             f"{store.steps.contents.contents}"
         )
         self._masses = _Masses(samples, self._eligible, store.capacity)
-        self._random = _draws.Draws(seed)
+        self._random = _indices.Draws(seed)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is drawn, `kind`, and the numbers by which."""
+        numbers = {"alpha": float(self._alpha), "epsilon": float(self._epsilon)}
+        return {**super().settings, **numbers, "beta": self._beta}
 
     @locking.atomic
     def sample(self, batch_size: int, out: Any = None) -> transitions.Sample:
@@ -149,7 +148,7 @@ class PrioritizedReplay(_sampler.Sampler):
         if not given.size:
             return
         values = given.astype(np.float64)
-        highest = _heap.highest_weight(where, "priorities", values)
+        highest = segment_tree.highest_weight(where, "priorities", values)
         self._catch_up()
         rows = index % self._modulus
         there = self._eligible.indices.take(rows)
@@ -184,7 +183,7 @@ class _Masses(tf.train.experimental.PythonState):
     """
 
     def __init__(
-        self, samples: str, eligible: _eligibility.Eligibility, capacity: int
+        self, samples: str, eligible: _episode_rows.Eligibility, capacity: int
     ) -> None:
         self.contents, self._eligible = samples, eligible
         self.tree, self.highest = segment_tree.SumTree(capacity), 1.0
