@@ -5,6 +5,7 @@ sources below them are where a running trainer gets it from, and what it resumes
 """
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,10 +15,14 @@ import tensorflow as tf
 
 from tfrl._internal import checks, durable
 from tfrl.core import records, spaces
-from tfrl.replay import episodes
+from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
 from tfrl.training.collecting import collection
+
+# Takes a `Trajectory` `[T, N, ...]` of NumPy arrays and the numbers `[N]` of its
+# environments in a store.
+Deliver = Callable[[records.Trajectory, np.ndarray], None]
 
 _SAMPLERS = ("uniform", "prioritized")
 
@@ -184,6 +189,63 @@ def add_trajectory(
         columns = step._asdict()
         del columns["valid"]
         store.add(**columns, env_ids=ids)
+
+
+def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
+    """Returns what puts rows of actors into a store; see `Actors`."""
+    is_batch = isinstance(store, data_buffer.DataBuffer)
+    if not is_batch and not isinstance(
+        store, episodes.EpisodeStore | ring_buffer.RingBuffer
+    ):
+        return lambda trajectory, env_ids: store(
+            records.Trajectory(*map(np.array, trajectory)), env_ids
+        )
+    if not is_batch and store.num_environments != n_envs:
+        raise ValueError(
+            f"`Actors`: `store` expected {n_envs} environments, those of all actors; "
+            f"got {store.num_environments}; make it with num_environments={n_envs}"
+        )
+    if isinstance(store, episodes.EpisodeStore):
+        store.cut()
+        return functools.partial(add_trajectory, store)
+    packed = _packing(store.storage.data_spec, gamma)
+
+    def add_batch(trajectory: records.Trajectory, _: np.ndarray) -> None:
+        valid = trajectory.valid
+        if valid.all():
+            flat = [x.reshape(-1, *x.shape[2:]) for x in trajectory]
+        else:
+            flat = [x[valid] for x in trajectory]
+        store.add_batch(packed(flat))
+
+    def enqueue(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
+        for t, valid in enumerate(trajectory.valid):
+            rows = slice(None) if valid.all() else valid
+            if valid.any():
+                store.enqueue(packed([x[t][rows] for x in trajectory]), env_ids[rows])
+
+    return add_batch if is_batch else enqueue
+
+
+def _packing(spec: Any, gamma: float) -> Callable[[list[np.ndarray]], Any]:
+    """Returns what picks the columns that a spec names and packs them as it does."""
+    names = tuple(spec) if isinstance(spec, dict) else getattr(spec, "_fields", ())
+    known = (*records.Trajectory._fields, "discounts")
+    if not names or not {*names} <= {*known}:
+        raise ValueError(
+            f"`Actors`: `store` expected rows with names among {list(known)}, such "
+            f"as a tfrl.core.Transition; got {spec}; pass a function that adds to "
+            "the buffer"
+        )
+    kind: Any = dict if isinstance(spec, dict) else type(spec)
+
+    def packed(columns: list[np.ndarray]) -> Any:
+        found = records.Trajectory(*columns)._asdict()
+        if "discounts" in names:
+            found["discounts"] = (gamma * ~found["terminated"]).astype(np.float32)
+        return kind(**{name: found[name] for name in names})
+
+    return packed
 
 
 class Minibatches:

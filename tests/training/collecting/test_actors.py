@@ -1,4 +1,4 @@
-"""Tests of `tfrl.training.collecting.actors` with real actor processes."""
+"""Actors as processes, and what they send, played here: it comes into every store."""
 
 import functools
 import os
@@ -13,15 +13,20 @@ import gymnasium as gym
 import keras
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad
 from running_processes import children, gone
 
+from tfrl._internal import acting
 from tfrl.agents import dqn, gradient_transforms, train_state
 from tfrl.core import records
 from tfrl.environments import vector
+from tfrl.host import networks, shared_rows
 from tfrl.policies import actor_critic, host_policy
-from tfrl.replay import data_buffer, episodes
+from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.replay.sampling import prioritized, transitions
+from tfrl.training import experience
 from tfrl.training.collecting import actors
 
 TRANSITION = records.Transition(
@@ -41,16 +46,16 @@ def new_network(*units, seed=0, **kwargs):
     )
 
 
-def new_policy(seed=0):
+def new_policy(n_actions=3, seed=0):
     return actor_critic.ActorCriticPolicy.create(
         gym.spaces.Box(-np.inf, np.inf, (4,)),
-        gym.spaces.Discrete(3),
-        learner=lambda network: train_state.TrainState.create(
-            network, tx=gradient_transforms.sgd(0.1)
+        gym.spaces.Discrete(n_actions),
+        learner=functools.partial(
+            train_state.TrainState.create, tx=gradient_transforms.sgd(0.1)
         ),
         hidden_units=(8,),
         seed=seed,
-        normalize_observations=True,
+        normalize_observations=n_actions == 3,
     )
 
 
@@ -148,12 +153,12 @@ def test_learner_feeds_on_prioritized_replay_and_pushes():
     replay = prioritized.PrioritizedReplay(store, transitions.Transitions(), seed=0)
     policy = new_policy()
     make_env = functools.partial(vector.make_vec, "CartPole-v1", 3)
-    with actors.Actors(make_env, two_choices(), store, 2) as found:
+    with actors.Actors(make_env, new_policy(2), store, 2) as found:
         found.wait_for(200)
         for round_ in range(1, 4):
             sample = replay.sample(32)
             assert sample.data.observations.shape == (32, 4)
-            assert found.push(two_choices(seed=round_)) == round_
+            assert found.push(new_policy(2, seed=round_)) == round_
         steps = found.env_steps
         while found.versions.min() < 3:
             assert found.wait_for(steps := steps + 1, timeout=20)
@@ -162,21 +167,9 @@ def test_learner_feeds_on_prioritized_replay_and_pushes():
         with pytest.raises(ValueError, match="`SharedArrays.write`: `arrays` expected"):
             found.push(policy)
     with pytest.raises(RuntimeError, match="got closed ones; make new ones"):
-        found.push(two_choices())
+        found.push(new_policy(2))
     with pytest.raises(RuntimeError, match="got closed ones"):
         found.wait_for(10**9)
-
-
-def two_choices(seed=0):
-    return actor_critic.ActorCriticPolicy.create(
-        gym.spaces.Box(-np.inf, np.inf, (4,)),
-        gym.spaces.Discrete(2),
-        learner=lambda network: train_state.TrainState.create(
-            network, tx=gradient_transforms.sgd(0.1)
-        ),
-        hidden_units=(8,),
-        seed=seed,
-    )
 
 
 def test_network_acts_by_settings_in_data_buffer():
@@ -273,37 +266,39 @@ def test_forgotten_actors_end_also_if_they_hang():
     check_nothing_left(pids, threads)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ({"make_env": 3}, TypeError, "`make_env` expected a Gymnasium id"),
-        ({"store": [1]}, TypeError, "`store` expected an EpisodeStore.*got list"),
-        ({"act": 3}, TypeError, "`act` expected a function of outputs"),
-        ({"act": None}, TypeError, "`act` expected a function, which a network needs"),
-        ({"n_actors": 0}, ValueError, "`n_actors` expected an int of at least 1"),
-        ({"n_actors": 1.5}, TypeError, "`n_actors` expected an int"),
-        ({"seed": -1}, ValueError, "`seed` expected an int of at least 0"),
-        ({"gamma": 1.5}, ValueError, r"`gamma` expected numbers in \[0, 1\]"),
-        ({"settings": {"epsilon": np.inf}}, ValueError, "`settings` expected finite"),
-        ({"policy": "greedy"}, TypeError, "`policy` expected a policy"),
-        (
-            {"policy": new_network(activation="selu")},
-            ValueError,
-            "`Actors`: `policy` expected float32 dense layers",
-        ),
-        ({"make_env": threading.Lock().acquire}, TypeError, "expected to be picklable"),
+GIVEN = {
+    "make_env": "CartPole-v1",
+    "policy": new_network(),
+    "store": Kept(),
+    "act": actor_envs.first,
+}
+
+
+@refusals.table(
+    *[
+        bad(error, name, actors.Actors, **{**GIVEN, name: value})
+        for error, name, value in (
+            (TypeError, "make_env", 3),
+            (TypeError, "store", [1]),
+            (TypeError, "act", 3),
+            (TypeError, "act", None),
+            (ValueError, "n_actors", 0),
+            (TypeError, "n_actors", 1.5),
+            (ValueError, "seed", -1),
+            (ValueError, "gamma", 1.5),
+            (ValueError, "settings", {"epsilon": np.inf}),
+            (ValueError, "policy", new_network(activation="selu")),
+        )
     ],
-    ids=lambda value: "" if isinstance(value, str | type) else "-".join(value),
+    bad(TypeError, "policy", host_policy.numpy_copy, "greedy"),
 )
-def test_bad_arguments(arguments, error, match):
-    given = {
-        "make_env": "CartPole-v1",
-        "policy": new_network(),
-        "store": Kept(),
-        "act": actor_envs.first,
-    }
-    with pytest.raises(error, match=match):
-        actors.Actors(**{**given, **arguments})
+def test_bad_arguments(row):
+    row()
+
+
+def test_functions_that_cannot_be_sent():
+    with pytest.raises(TypeError, match="expected to be picklable"):
+        actors.Actors(**{**GIVEN, "make_env": threading.Lock().acquire})
 
 
 def test_action_values_are_played_epsilon_greedily():
@@ -331,3 +326,215 @@ def test_action_values_are_played_epsilon_greedily():
     last = seen[-1]
     wanted = greedy.act(last.observations[:, 0], temperature=0.0).raw_actions
     np.testing.assert_array_equal(last.actions[:, 0], wanted)
+
+
+class StillProcess:
+    """Stands for the process of an actor that plays here."""
+
+    def __init__(self):
+        self.failure, self.stops = None, 0
+
+    def receive(self, timeout):
+        if self.failure:
+            raise RuntimeError(self.failure)
+
+    def stop(self, patience):
+        self.stops += 1
+
+
+def new_actors(count=2, n_envs=3, mode="next", make_env=None):
+    """Actors that play counting environments, and sources for an intake."""
+    network = networks.NumpyNetwork(
+        [np.zeros((4, 3), "f")], [np.zeros(3, "f")], ["linear"]
+    )
+    weights = shared_rows.SharedArrays([*network.arrays(), np.zeros(0)])
+    playing, sources = [], []
+    for number, seed in enumerate(np.random.SeedSequence(0).spawn(count)):
+        job = acting.Job(
+            make_env or (lambda: actor_envs.vector(n_envs, mode)),
+            network,
+            actor_envs.drawn,
+            None,
+            (),
+            weights.fd,
+            shared_rows.new_memory(),
+            seed,
+        )
+        actor = acting.Actor(job)
+        ids = number * n_envs + np.arange(n_envs)
+        sources.append(actors._Source(StillProcess(), actor.ring(), ids))
+        playing.append(actor)
+    return playing, sources
+
+
+def play(playing, sources, n_steps):
+    for _ in range(n_steps):
+        for actor, source in zip(playing, sources, strict=True):
+            assert actor.step(source.ring)
+
+
+def taken(store, n_steps=200, **kwargs):
+    """Plays into a store and returns the intake, stopped."""
+    playing, sources = new_actors(**kwargs)
+    n_envs = sum(len(source.env_ids) for source in sources)
+    intake = actors._Intake(sources, experience.deliver_to(store, n_envs, 0.9))
+    play(playing, sources, n_steps)
+    intake.stop()
+    intake.check()
+    return intake
+
+
+STEP = {
+    "observations": tf.TensorSpec([4]),
+    "actions": tf.TensorSpec([], tf.int64),
+    "rewards": tf.TensorSpec([]),
+    "terminated": tf.TensorSpec([], tf.bool),
+    "truncated": tf.TensorSpec([], tf.bool),
+    "next_observations": tf.TensorSpec([4]),
+    "valid": tf.TensorSpec([], tf.bool),
+}
+
+
+@pytest.mark.parametrize("mode", ["disabled", "next"])
+def test_function_gets_all_rows_of_every_environment(mode):
+    pieces = [[] for _ in range(6)]
+
+    def store(trajectory, env_ids):
+        for n, env in enumerate(env_ids):
+            pieces[env].append([x[:, n] for x in trajectory])
+
+    intake = taken(store, mode=mode)
+    total, finished = 0, []
+    for env, trajectories in enumerate(pieces):
+        rows = records.Trajectory(*map(np.concatenate, zip(*trajectories, strict=True)))
+        valid = rows.valid
+        assert len(valid) == 200 and valid.all() == (mode == "disabled")
+        rows = records.Trajectory(*[x[valid] for x in rows])
+        counted_rows.check(env % 3, rows)
+        total += valid.sum()
+        finished += counted_rows.episodes(env % 3, rows.actions)
+    assert intake.env_steps.sum() == total
+    found = [*zip(intake.episode_returns, intake.episode_lengths, strict=True)]
+    assert len(found) == 100 and set(found) <= set(finished)
+
+
+def test_data_buffer_of_transitions():
+    store = data_buffer.DataBuffer(TRANSITION, 2000)
+    intake = taken(store)
+    rows = store.get_all()
+    assert len(rows.rewards) == intake.env_steps.sum() < 1200
+    for number in range(3):
+        mine = rows.observations[:, 3] == number
+        # Of two actors: by the count of steps, twice each.
+        order = np.argsort(rows.observations[mine, 0], kind="stable")
+        mine = np.flatnonzero(mine)[order]
+        counts = rows.observations[mine, 0]
+        assert set(np.bincount(counts.astype(int))) <= {1, 2}
+        terminated = counted_rows.expected(number, np.zeros(200, int))["terminated"]
+        expected = 0.9 * ~terminated[counts.astype(int)]
+        np.testing.assert_allclose(rows.discounts[mine], expected, rtol=1e-6)
+        np.testing.assert_array_equal(
+            rows.rewards[mine], 2 * counts + rows.actions[mine]
+        )
+        np.testing.assert_array_equal(rows.next_observations[mine, 0], counts + 1)
+
+
+@pytest.mark.parametrize("kind", ["dict", "trajectory"])
+def test_ring_buffer_keeps_environments_apart(kind):
+    names = ("rewards", "observations", "actions")
+    spec = {name: STEP[name] for name in names}
+    if kind == "trajectory":
+        spec = records.Trajectory(**STEP)
+    store = ring_buffer.RingBuffer(spec, 6, max_length=200)
+    taken(store)
+    for env in range(6):
+        rows = store.dequeue([env], n=int(store.current_size[env]))
+        rows = rows if kind == "dict" else rows._asdict()
+        found = {name: rows[name][0] for name in names}
+        expected = counted_rows.expected(env % 3, found["actions"])
+        for name in names:
+            np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_episode_store_keeps_episodes():
+    store = episodes.EpisodeStore(STEP["observations"], STEP["actions"], 6000, 6)
+    columns = [spec for name, spec in STEP.items() if name != "valid"]
+    # An episode of others.
+    store.add(*(np.zeros((6, *x.shape), x.dtype.as_numpy_dtype) for x in columns))
+    intake = taken(store)
+    count = int(intake.env_steps[0]) // 3
+    for env in (0, 4):
+        indices = np.arange(1, 500) * 6 + env
+        found = []
+        for index in indices:
+            try:
+                found.append(store.get(index))
+            except ValueError:  # the last observation of an episode
+                continue
+        rewards = [float(step.rewards) for step in found]
+        actions = np.array([int(step.actions) for step in found])
+        expected = counted_rows.expected(env % 3, actions)
+        assert abs(len(found) - count) < 60
+        np.testing.assert_array_equal(rewards, expected["rewards"])
+        for name in ("observations", "terminated", "truncated"):
+            column = np.stack([getattr(step, name) for step in found])
+            np.testing.assert_array_equal(column, expected[name])
+
+
+def test_stores_that_do_not_fit():
+    for store in (
+        data_buffer.DataBuffer(tf.TensorSpec([4]), 10),
+        data_buffer.DataBuffer({"pixels": tf.TensorSpec([4])}, 10),
+        ring_buffer.RingBuffer(STEP, 4, 10),
+        episodes.EpisodeStore(STEP["observations"], STEP["actions"], 100, 7),
+    ):
+        with pytest.raises(ValueError, match="`Actors`: `store` expected"):
+            experience.deliver_to(store, 6, 0.9)
+
+
+def ended(intake):
+    with intake.changed:
+        return intake.changed.wait_for(lambda: intake._failure is not None, timeout=20)
+
+
+def test_failure_of_an_actor_comes_after_its_rows():
+    seen = []
+    playing, sources = new_actors()
+    intake = actors._Intake(sources, lambda rows, ids: seen.append(len(rows.valid)))
+    sources[1].process.failure = "Traceback: the wheel came off"
+    play(playing, sources, 7)
+    assert ended(intake)
+    with pytest.raises(RuntimeError, match="actor 1 expected to play on; got:\nTrac"):
+        intake.check()
+    assert sources[0].process.stops == sources[1].process.stops == 1
+    assert all(source.ring.closed for source in sources)
+    intake.stop()
+    assert sum(seen) <= 14
+
+
+def test_failure_of_the_store_is_raised():
+    def store(trajectory, env_ids):
+        raise ValueError("no space left")
+
+    playing, sources = new_actors()
+    intake = actors._Intake(sources, experience.deliver_to(store, 6, 0.9))
+    play(playing, sources, 1)
+    assert ended(intake)
+    with pytest.raises(RuntimeError, match="no space left") as caught:
+        intake.check()
+    assert isinstance(caught.value.__cause__, ValueError)
+    intake.stop()
+
+
+def test_numbers_that_are_none_are_told():
+    playing, sources = new_actors(make_env=actor_envs.nan, n_envs=1)
+    intake = actors._Intake(sources, lambda rows, ids: None)
+    end = time.monotonic() + 20
+    while not any(source.ring.closed for source in sources):
+        assert time.monotonic() < end
+        for actor, source in zip(playing, sources, strict=True):
+            actor.step(source.ring)
+    assert ended(intake)
+    with pytest.raises(RuntimeError, match="actor [01].*next_observations.* got nan"):
+        intake.check()
+    intake.stop()

@@ -5,18 +5,162 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
 
-from tfrl._internal import acting, checks
+from tfrl._internal import acting, checks, gym_checks
+from tfrl.core import records
 from tfrl.distribute import lone_process
 from tfrl.host import networks, shared_rows
 from tfrl.policies import action_value, actor_critic, host_policy
 from tfrl.replay import episodes, ring_buffer
-from tfrl.training.collecting import _intake
+from tfrl.training import experience
+
+# Few large pieces cost less than many small ones; half a queue is soon enough.
+_PAUSES = 5e-4, 1e-2
+_BETWEEN_CHECKS = 0.05
+_PATIENCE = 2.0
+_WITHOUT = "this process runs without tensorflow"
+
+
+class _Source(NamedTuple):
+    """One actor, as the learner sees it.
+
+    Attributes:
+        process: where it runs.
+        ring: what it writes.
+        env_ids: `[N]`, the numbers of its environments among all.
+    """
+
+    process: lone_process.LoneProcess
+    ring: shared_rows.RowRing
+    env_ids: np.ndarray
+
+
+class _Intake:
+    """A thread that takes rows from actors and hands them on.
+
+    Args:
+        sources: the actors.
+        deliver: called with a `Trajectory` `[T, N, ...]` of one actor, which is
+            overwritten afterwards, and with the numbers of its environments.
+
+    Attributes:
+        env_steps: `[n_actors]` steps of experience so far.
+        versions: `[n_actors]` versions of the weights in the last rows.
+        episode_returns: of the last 100 finished episodes.
+        episode_lengths: their lengths in steps.
+        changed: notified when rows came or all is over; hold it to read the numbers.
+    """
+
+    def __init__(self, sources: list[_Source], deliver: experience.Deliver) -> None:
+        self._sources, self._deliver = sources, deliver
+        self.env_steps = np.zeros(len(sources), np.int64)
+        self.versions = np.zeros(len(sources), np.int64)
+        self.episode_returns: deque[float] = deque(maxlen=100)
+        self.episode_lengths: deque[int] = deque(maxlen=100)
+        self.changed = threading.Condition()
+        self._fill = 0.0  # of the fullest queue, when it was last emptied
+        self._failure: BaseException | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="tfrl-actors", daemon=True
+        )
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises what went wrong, in an actor or with its rows, if anything did."""
+        if self._failure is not None:
+            raise RuntimeError(str(self._failure)) from self._failure
+
+    def stop(self) -> None:
+        """Ends the actors and takes what they still sent."""
+        self._stopping.set()
+        if threading.current_thread() is not self._thread:  # as a finalizer may be
+            self._thread.join()
+        _stop_all(self._sources)
+        try:
+            while self._failure is None and self._take_all():
+                pass
+        except Exception as error:  # as in the thread: for `check`
+            self._failure = error
+
+    def _run(self) -> None:
+        try:
+            checked, pause = time.monotonic(), _PAUSES[0]
+            while not self._stopping.wait(pause):
+                self._take_all()
+                pause *= 0.5 if self._fill > 0.5 else 1.25
+                pause = min(max(pause, _PAUSES[0]), _PAUSES[1])
+                if time.monotonic() - checked > _BETWEEN_CHECKS:
+                    self._check_processes()
+                    checked = time.monotonic()
+        except BaseException as error:
+            self._failure = error
+            _stop_all(self._sources, patience=0.0)
+        with self.changed:
+            self.changed.notify_all()
+
+    def _check_processes(self) -> None:
+        for number, source in enumerate(self._sources):
+            try:
+                source.process.receive(timeout=0.0)
+            except RuntimeError as error:
+                # What it wrote before is as good as ever.
+                while self._take(number):
+                    pass
+                raise RuntimeError(_failure_text(number, error)) from error
+
+    def _take_all(self) -> int:
+        self._fill = 0.0
+        return sum(self._take(number) for number in range(len(self._sources)))
+
+    def _take(self, number: int) -> int:
+        source = self._sources[number]
+        first, count = source.ring.waiting()
+        if not count:
+            return 0
+        self._fill = max(self._fill, count / source.ring.slots)
+        rows = acting.Columns(*[x[first : first + count] for x in source.ring.arrays])
+        where = f"Actors`: actor {number}: `make_env"
+        for name in ("next_observations", "observations", "rewards"):
+            gym_checks.check_numbers(where, name, [getattr(rows, name)])
+        fields = records.Trajectory._fields
+        trajectory = records.Trajectory(*[getattr(rows, name) for name in fields])
+        self._deliver(trajectory, source.env_ids)
+        ended = (rows.terminated | rows.truncated) & rows.valid
+        with self.changed:
+            self.env_steps[number] += int(rows.valid.sum())
+            self.versions[number] = rows.versions[-1]
+            self.episode_returns.extend(rows.returns[ended].tolist())
+            self.episode_lengths.extend(rows.lengths[ended].tolist())
+            self.changed.notify_all()
+        source.ring.release(count)
+        return count
+
+
+def _failure_text(number: int, error: Exception) -> str:
+    """Returns what to tell about an actor that failed."""
+    text = f"`Actors`: actor {number} expected to play on; got:\n{error}"
+    if _WITHOUT in text:
+        text += (
+            "\nactors run without TensorFlow: define `make_env` and `act` in the main "
+            "script or in a file that does not import it"
+        )
+    return text
+
+
+def _stop_all(sources: list[_Source], patience: float = _PATIENCE) -> None:
+    """Ends actors; those that do not come to an end in time are killed."""
+    for source in sources:
+        source.ring.close()
+    deadline = time.monotonic() + patience
+    for source in sources:
+        source.process.stop(max(0.0, deadline - time.monotonic()))
 
 
 class Actors:
@@ -121,9 +265,7 @@ class Actors:
         self._settings = {} if settings is None else dict(settings)
         self._settings |= self._settings_of(policy)
         checks.check_finite(where, "settings", [*self._settings.values()])
-        to_env: Callable[[Any], Any] | None = None
-        if act is None:
-            act, to_env = _drawing(policy)
+        act, to_env = _drawing(policy) if act is None else (act, None)
         self._pushing = threading.Lock()
         self._weights = shared_rows.SharedArrays(self._numbers(network))
         jobs = [
@@ -142,10 +284,10 @@ class Actors:
         sources = _started(jobs)
         try:
             n_envs = sum(len(source.env_ids) for source in sources)
-            deliver = _intake.deliver_to(store, n_envs, float(gamma))
-            self._intake = _intake.Intake(sources, deliver)
+            deliver = experience.deliver_to(store, n_envs, float(gamma))
+            self._intake = _Intake(sources, deliver)
         except BaseException:
-            _intake.stop_all(sources)
+            _stop_all(sources)
             raise
         # Also when this object is forgotten, and at the end of the process.
         self._stop = weakref.finalize(self, _stop, self._intake, os.getpid())
@@ -266,7 +408,7 @@ class Actors:
                 "`Actors`: expected actors that play; got closed ones; make new ones"
             )
 
-    def _read(self, reader: Callable[[_intake.Intake], Any]) -> Any:
+    def _read(self, reader: Callable[[_Intake], Any]) -> Any:
         self._intake.check()
         with self._intake.changed:
             return reader(self._intake)
@@ -275,28 +417,22 @@ class Actors:
         return [*network.arrays(), np.array([*self._settings.values()], np.float64)]
 
 
-def _stop(intake: _intake.Intake, owner: int) -> None:
+def _stop(intake: _Intake, owner: int) -> None:
     if os.getpid() == owner:  # and not a fork of it
         intake.stop()
 
 
 def _check_callables(make_env: Any, store: Any, act: Any) -> None:
-    if not (isinstance(make_env, str) or callable(make_env)):
-        raise TypeError(
-            "`Actors`: `make_env` expected a Gymnasium id or a function that makes an "
-            f"environment; got {make_env!r}; pass one"
-        )
-    kinds = episodes.EpisodeStore, ring_buffer.RingBuffer
-    if not (isinstance(store, kinds) or callable(store)):
-        raise TypeError(
-            "`Actors`: `store` expected an EpisodeStore, a RingBuffer, a DataBuffer or "
-            f"a function; got {type(store).__name__}; pass one"
-        )
-    if not (act is None or callable(act)):
-        raise TypeError(
-            "`Actors`: `act` expected a function of outputs and a generator; got "
-            f"{act!r}; define one"
-        )
+    stores = episodes.EpisodeStore, ring_buffer.RingBuffer
+    for name, value, other, wanted in (
+        ("make_env", make_env, str, "a Gymnasium id or a function that makes an env"),
+        ("store", store, stores, "an EpisodeStore, RingBuffer, DataBuffer or function"),
+        ("act", act, type(None), "a function of outputs and a generator, or None"),
+    ):
+        if not (isinstance(value, other) or callable(value)):
+            raise TypeError(
+                f"`Actors`: `{name}` expected {wanted}; got {type(value).__name__}"
+            )
 
 
 def _network(where: str, policy: Any) -> networks.NumpyNetwork:
@@ -312,22 +448,20 @@ def _network(where: str, policy: Any) -> networks.NumpyNetwork:
 
 def _drawing(policy: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """From outputs to raw actions, and from these to the environments'."""
-    if isinstance(policy, action_value.ActionValuePolicy):
-        head = policy.head.plain()
-        return functools.partial(acting.explore, head), head.host_to_env
-    if not isinstance(policy, actor_critic.ActorCriticPolicy):
+    is_value = isinstance(policy, action_value.ActionValuePolicy)
+    if not (is_value or isinstance(policy, actor_critic.ActorCriticPolicy)):
         raise TypeError(
-            "`Actors`: `act` expected a function, which a network needs; got None; "
-            "define how its outputs become actions"
+            "`Actors`: `act` expected a function, which a network needs; got None"
         )
     head = policy.head.plain()
-    return head.host_sample, head.host_to_env
+    sample = functools.partial(acting.explore, head) if is_value else head.host_sample
+    return sample, head.host_to_env
 
 
-def _started(jobs: list[acting.Job]) -> list[_intake.Source]:
+def _started(jobs: list[acting.Job]) -> list[_Source]:
     """Starts a process for each job and returns when all play."""
     processes: list[lone_process.LoneProcess] = []
-    sources: list[_intake.Source] = []
+    sources: list[_Source] = []
     try:
         for number, job in enumerate(jobs):
             process = lone_process.LoneProcess(
@@ -343,11 +477,11 @@ def _started(jobs: list[acting.Job]) -> list[_intake.Source]:
             try:
                 layout = process.receive()
             except RuntimeError as error:
-                text = _intake.failure_text(number, error)
+                text = _failure_text(number, error)
                 raise RuntimeError(text) from error
             ring = shared_rows.RowRing(layout.columns, layout.slots, fd=job.rows)
             env_ids = np.arange(first, first := first + layout.n_envs)
-            sources.append(_intake.Source(process, ring, env_ids))
+            sources.append(_Source(process, ring, env_ids))
     except BaseException:
         for process in processes:
             process.stop()
