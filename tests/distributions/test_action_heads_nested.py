@@ -29,6 +29,7 @@ SPACES = {
 PAIR = S.Dict(steer=BOX, press=S.Discrete(3, start=-1))
 HEADS = {name: (space, False) for name, space in SPACES.items()}
 HEADS["nested squashed"] = (SPACES["nested"], True)
+HEADS["pair squashed"] = (PAIR, True)
 EVERY_HEAD = pytest.mark.parametrize(("space", "squash"), HEADS.values(), ids=HEADS)
 
 
@@ -141,7 +142,7 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space, squash):
 
 # Each head takes seconds.
 @pytest.mark.parametrize(
-    ("space", "squash"), default_rows.params(HEADS, ["nested squashed"])
+    ("space", "squash"), default_rows.params(HEADS, ["pair squashed"])
 )
 def test_compiles(space, squash):
     head = action_heads.action_head(space, squash=squash)

@@ -1,15 +1,20 @@
-"""Schedules against recordings, by hand, as numbers and as tensors."""
+"""Schedules against recordings, by hand, as numbers and as tensors, and in use."""
 
 import copy
+import dataclasses
 import math
 import pickle
 
 import golden_io
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import schedules
+from tfrl import rl_trainer, schedules
+from tfrl.agents import gradient_transforms
+from tfrl.configuring import configs
+from tfrl.schedules import schedulers
 
 CASES = golden_io.load("alf/schedulers")
 SWEEPS = [case for case in CASES if case["kind"] == "schedule"]
@@ -19,11 +24,6 @@ STEPWISE = golden_io.load("coax/schedule_noise", symbol="StepwiseLinearFunction"
 
 def made(case):
     return getattr(schedules, case["symbol"].rsplit(".", 1)[-1])(**case["in"]["ctor"])
-
-
-def test_recordings_are_there():
-    # The other two describe what `test_progress` and `test_as_scheduler` test.
-    assert [len(CASES), len(SWEEPS), len(REFUSED), len(STEPWISE)] == [28, 23, 3, 8]
 
 
 @pytest.mark.parametrize("case", SWEEPS, ids=golden_io.ids(SWEEPS))
@@ -80,12 +80,6 @@ def test_steps_and_warm_up_by_hand():
     assert single(0.0) == single(1.0) == 0.5
 
 
-def test_exponential_by_hand():
-    decay = schedules.ExponentialScheduler("percent", 3.0, 0.25, 0.5)
-    assert [decay(each) for each in (0.0, 0.25, 0.5, 1.0)] == [3.0, 1.5, 0.75, 0.1875]
-    np.testing.assert_allclose(decay(tf.constant([0.0, 0.25, 1e30])), [3.0, 1.5, 0.0])
-
-
 @pytest.mark.parametrize("switch_mode", ["step", "linear"])
 def test_cycles_of_float32_percent(switch_mode):
     # In float32, 0.7 / 0.1 is not 7, and in a sum of tenths neither.
@@ -113,6 +107,7 @@ every = pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
 
 @every
 def test_numbers_tensors_graphs_and_xla_agree(schedule):
+    traces = schedulers._interpolated.trace_count()
     steps = list(range(-2, 12))
     expected = [schedule(step) for step in steps]
     assert {type(value) for value in expected} == {float}
@@ -132,6 +127,8 @@ def test_numbers_tensors_graphs_and_xla_agree(schedule):
     for step, value in zip(steps, expected, strict=True):
         np.testing.assert_allclose(unknown(tf.constant(step, tf.int64)), value, 1e-6)
     assert unknown.experimental_get_tracing_count() == 1
+    # One eager trace for all schedules and each number of axes.
+    assert schedulers._interpolated.trace_count() <= traces + 1
 
 
 @every
@@ -185,104 +182,244 @@ def test_as_scheduler():
         schedules.as_scheduler("0.5")
 
 
-PAIRS = [(10, 1.0), (20, 0.5)]
-MISTAKES = {
-    "type": (
-        lambda: schedules.LinearScheduler("steps", [(0, 1.0), (1, 2.0)]),
-        ValueError,
-        "`LinearScheduler`: `progress_type` expected one of .*; got 'steps'",
-    ),
-    "one-point": (
-        lambda: schedules.LinearScheduler("percent", [(0, 1.0)]),
-        ValueError,
-        "`LinearScheduler`: `schedule` expected two or more pairs",
-    ),
-    "order": (
-        lambda: schedules.StepScheduler("percent", PAIRS[::-1]),
-        ValueError,
-        r"`StepScheduler`: `schedule` expected progress that ascends; got \[20, 10\]",
-    ),
-    "warm-up": (
-        lambda: schedules.StepScheduler("iterations", PAIRS, 6, 4),
-        ValueError,
-        r"`warm_up_period` expected start \+ warm_up_period < 10.*got 4 \+ 6",
-    ),
-    "late-start": (
-        lambda: schedules.StepScheduler("iterations", PAIRS, start=10),
-        ValueError,
-        "`warm_up_period` expected",
-    ),
-    "negative": (
-        lambda: schedules.StepScheduler("iterations", PAIRS, warm_up_period=-1),
-        ValueError,
-        "`StepScheduler`: `warm_up_period` expected a number of at least 0",
-    ),
-    "rate": (
-        lambda: schedules.ExponentialScheduler("percent", 1.0, 0.0, 1.0),
-        ValueError,
-        "`ExponentialScheduler`: `decay_rate` expected numbers > 0; got 0.0",
-    ),
-    "time": (
-        lambda: schedules.ExponentialScheduler("percent", 1.0, 0.5, -1),
-        ValueError,
-        "`decay_time` expected numbers > 0",
-    ),
-    "initial": (
-        lambda: schedules.ExponentialScheduler("percent", None, 0.5, 1),
-        TypeError,
-        "`initial_value` expected a number; got None",
-    ),
-    "mode": (
-        lambda: schedules.CyclicalScheduler("percent", 0.0, 1.0, 0.1, "cos"),
-        ValueError,
-        "`CyclicalScheduler`: `switch_mode` expected one of",
-    ),
-    "cycle": (
-        lambda: schedules.CyclicalScheduler("percent", 0.0, 1.0, 0),
-        ValueError,
-        "`half_cycle_size` expected numbers > 0",
-    ),
-    "stepwise-values": (
-        lambda: schedules.StepwiseLinearFunction((0, 1.0), (1, float("nan"))),
-        ValueError,
-        "`StepwiseLinearFunction`: `steps` expected finite numbers",
-    ),
-    "stepwise-pairs": (
-        lambda: schedules.StepwiseLinearFunction((0, 1.0), [1, 2.0]),
-        TypeError,
-        r"`steps` expected two or more tuples \(int, number\)",
-    ),
+# Straight lines between points.
+
+POINTS = {
+    "one": [(3, 2.0)],
+    "line": [(0, 1.0), (10, 0.0)],
+    "jump": [(0, 1.0), (10, 0.5), (10, 0.1), (20, 0.3)],
+    "leading-jump": [(-5, 1.0), (-5, 2.0), (-5, 3.0), (5, 0.0)],
+    "last-jump": [(0, 1.0), (7, 1.0), (7, 4.0)],
+    "far": [(1e15, -1.0), (2e15, 1e6)],
 }
 
 
-@pytest.mark.parametrize(("call", "error", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_are_told(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+@dataclasses.dataclass(frozen=True)
+class Line(schedulers.Scheduler):
+    points: list
+    progress_type: str = "iterations"
+
+    def _points(self):
+        return self.points
 
 
-EVERY_SCHEDULE = [
-    schedules.ConstantScheduler(1.0),
-    schedules.StepScheduler("iterations", [(10, 1.0), (20, 0.5)]),
-    schedules.LinearScheduler("iterations", [(0, 1.0), (10, 0.5)]),
-    schedules.ExponentialScheduler("iterations", 1.0, 0.5, 10),
-    schedules.CyclicalScheduler("percent", 0.0, 1.0, 0.1),
-    schedules.StepwiseLinearFunction((0, 1.0), (10, 0.5)),
+def slow(points, time):
+    """Looks at one pair of neighbours after the other."""
+    value = points[0][1]
+    for (t0, v0), (t1, v1) in zip(points, points[1:], strict=False):
+        if t0 <= time < t1:
+            return v0 + (v1 - v0) * (time - t0) / (t1 - t0)
+        if time >= t1:
+            value = v1
+    return value
+
+
+def times_of(points):
+    ends = [time for time, _ in points]
+    between = [(a + b) / 2 for a, b in zip(ends, ends[1:], strict=False)]
+    near = [time + step for time in ends for step in (-1, 1)]
+    return [*ends, *between, *near, -1e30, 1e30, -np.inf, np.inf]
+
+
+@pytest.mark.parametrize("points", POINTS.values(), ids=POINTS)
+def test_equals_a_slow_loop(points):
+    line, times = Line(points).value_at, times_of(points)
+    expected = [slow(points, time) for time in times]
+    np.testing.assert_allclose([line(time) for time in times], expected, rtol=1e-12)
+    tensor = tf.reshape(tf.constant(times, tf.float64), [-1, 1])
+    got = line(tensor)
+    assert got.shape == tensor.shape
+    np.testing.assert_allclose(got[:, 0], expected, rtol=1e-12)
+
+
+def test_slope_is_the_gradient():
+    line, x = Line(POINTS["jump"]), tf.constant([-1.0, 5.0, 15.0, 30.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = line(x)
+    np.testing.assert_allclose(tape.gradient(y, x), [0.0, -0.05, 0.02, 0.0], rtol=1e-5)
+
+
+# What is taken, and what is refused.
+
+
+@dataclasses.dataclass(frozen=True)
+class Halved(schedulers.Scheduler):
+    """Shows what arrives."""
+
+    progress_type: str = "iterations"
+    divisor: float = 2.0
+
+    def value_at(self, progress):
+        if tf.is_tensor(progress):
+            assert progress.dtype in (tf.float32, tf.float64)
+        else:
+            assert type(progress) is float
+        return progress / self.divisor
+
+
+def test_numbers_give_floats_and_tensors_give_tensors():
+    numbers = [3, 3.0, True + 2, np.int64(3), np.float32(3), np.uint8(3), np.array(3)]
+    values = [Halved()(number) for number in numbers]
+    assert [(type(value), value) for value in values] == [(float, 1.5)] * len(values)
+    for dtype in ("int32", "int64", "uint8", "float16", "float64"):
+        given = tf.constant([3, 1], dtype)
+        variable = keras.Variable([3, 1], dtype=dtype, trainable=False)
+        for progress in (given, tf.Variable(given), variable, given.numpy()):
+            value = Halved()(progress)
+            assert tf.is_tensor(value)
+            assert value.dtype == (dtype if dtype.startswith("float") else "float32")
+            np.testing.assert_allclose(value, [1.5, 0.5])
+    # Large integers are not rounded.
+    root = schedules.LinearScheduler("iterations", [(0, 0.0), (2**40, 0), (2**41, 1)])
+    assert float(root(tf.constant(2**40 + 1, tf.int64))) == 2.0**-40
+
+
+def test_pairs_become_hashable():
+    made = schedulers.LinearScheduler("percent", [[0, 1.0], (0, 2)])
+    assert hash(made)
+    assert made.schedule == ((0, 1.0), (0, 2))
+
+
+PAIRS = [(10, 1.0), (20, 0.5)]
+NO_PAIRS = {
+    "empty": ([], TypeError),
+    "number": (3.0, TypeError),
+    "flat": ([1.0, 2.0], TypeError),
+    "triple": ([(1, 2, 3)], TypeError),
+    "text": ([(0, "a")], TypeError),
+    "nan": ([(0, math.nan)], ValueError),
+    "inf": ([(0, 1.0), (math.inf, 2.0)], ValueError),
+    "descending": ([(2, 1.0), (1, 2.0)], ValueError),
+}
+
+
+@pytest.mark.parametrize(("pairs", "error"), NO_PAIRS.values(), ids=NO_PAIRS)
+@pytest.mark.parametrize("kind", ["LinearScheduler", "StepScheduler"])
+def test_refuses_what_are_no_pairs(kind, pairs, error):
+    with pytest.raises(error, match=f"`{kind}`: `schedule` expected"):
+        getattr(schedules, kind)("percent", pairs)
+
+
+MISTAKES = [
+    ("LinearScheduler", ("steps", [(0, 1), (1, 2)]), ValueError, "progress_type"),
+    ("Scheduler", ("steps",), ValueError, "progress_type"),
+    ("LinearScheduler", ("percent", [(0, 1.0)]), ValueError, "schedule"),
+    ("StepScheduler", ("iterations", PAIRS, 6, 4), ValueError, "warm_up_period"),
+    ("StepScheduler", ("iterations", PAIRS, 0, 10), ValueError, "warm_up_period"),
+    ("StepScheduler", ("iterations", PAIRS, -1), ValueError, "warm_up_period"),
+    ("ExponentialScheduler", ("percent", 1.0, 0.0, 1.0), ValueError, "decay_rate"),
+    ("ExponentialScheduler", ("percent", 1.0, 0.5, -1), ValueError, "decay_time"),
+    ("ExponentialScheduler", ("percent", None, 0.5, 1), TypeError, "initial_value"),
+    ("CyclicalScheduler", ("percent", 0, 1, 0.1, "cos"), ValueError, "switch_mode"),
+    ("CyclicalScheduler", ("percent", 0.0, 1.0, 0), ValueError, "half_cycle_size"),
+    ("StepwiseLinearFunction", ((0, 1.0), (1, math.nan)), ValueError, "steps"),
+    ("StepwiseLinearFunction", ((0, 1.0), [1, 2.0]), TypeError, "steps"),
+    *(("ConstantScheduler", (x,), TypeError, "value") for x in ("1", True, None, 1j)),
+    *(("ConstantScheduler", (x,), ValueError, "value") for x in (math.nan, math.inf)),
+    ("Progress", (0.0, math.nan), ValueError, "iterations"),
+    ("Progress", (0.0, math.inf), ValueError, "iterations"),
 ]
 
 
-@pytest.mark.parametrize("schedule", EVERY_SCHEDULE, ids=lambda s: type(s).__name__)
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_progress_that_is_not_finite_is_refused(schedule, bad):
-    message = f"`{type(schedule).__name__}`: `progress` expected finite numbers"
-    for given in (bad, np.float32(bad), tf.constant(bad), np.array([1.0, bad])):
-        with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("kind", "args", "error", "name"), MISTAKES)
+def test_mistakes_are_told(kind, args, error, name):
+    with pytest.raises(error, match=f"`{kind}`: `{name}` expected"):
+        getattr(schedules, kind)(*args)
+
+
+@every
+def test_progress_that_is_no_finite_number_is_refused(schedule):
+    message = f"`{type(schedule).__name__}`: `progress` expected"
+    for given in (math.nan, np.float32(-np.inf), np.array([1.0, np.inf])):
+        with pytest.raises(ValueError, match=f"{message} finite numbers"):
             schedule(given)
+    for given in ("3", tf.constant(True)):
+        with pytest.raises(TypeError, match=f"{message} a number or"):
+            schedule(given)
+    with pytest.raises(NotImplementedError):
+        schedules.Scheduler("percent")(1)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_constants_and_progress_are_finite(bad):
-    with pytest.raises(ValueError, match="`ConstantScheduler`: `value` expected fini"):
-        schedules.ConstantScheduler(bad)
-    with pytest.raises(ValueError, match="`Progress`: `iterations` expected"):
-        schedules.Progress(iterations=bad)
+# In use.
+
+
+class ReadRate(keras.callbacks.Callback):
+    """Reads the rate in effect when a batch begins."""
+
+    def on_train_begin(self, logs=None):
+        self.rates = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.rates.append(float(self.model.optimizer.learning_rate))
+
+
+# Keras reads its variables in a way that numpy 2 deprecates.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_in_fit_and_saved_with_the_model(jit, tmp_path):
+    """A model of one weight with slope 1, after 5 batches."""
+    schedule = EXAMPLES["linear"]
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(schedule)
+    model.compile(optimizer, loss="mean_absolute_error", jit_compile=jit)
+    model.layers[0].set_weights([np.zeros([1, 1]), np.zeros([1])])
+    ones, reader = np.ones([5, 1], np.float32), ReadRate()
+    model.fit(ones, 99 * ones, batch_size=1, verbose=0, callbacks=[reader])
+    expected = [schedule(step) for step in range(5)]
+    np.testing.assert_allclose(reader.rates, expected, rtol=1e-6)
+    kernel, _ = model.layers[0].get_weights()
+    np.testing.assert_allclose(kernel, [[sum(expected)]], rtol=1e-6)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.optimizer.learning_rate, schedule(5), rtol=1e-6)
+
+
+def test_scales_the_updates_of_a_transform():
+    schedule = EXAMPLES["exponential"]
+    scale = gradient_transforms.scale_by_schedule(schedule)
+    descend = gradient_transforms.sgd(schedule)
+    assert scale == gradient_transforms.scale_by_schedule(schedule)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def updates(grads, states):
+        first, scaling = scale.update(grads, states[0])
+        second, descending = descend.update(grads, states[1])
+        return first[0], second[0], [scaling, descending]
+
+    grads = [tf.constant(2.0)]
+    states = [scale.init(grads), descend.init(grads)]
+    for step in range(5):
+        first, second, states = updates(grads, states)
+        np.testing.assert_allclose(first, 2.0 * schedule(step), rtol=1e-6)
+        np.testing.assert_allclose(second, -2.0 * schedule(step), rtol=1e-6)
+    assert updates.experimental_get_tracing_count() == 1
+
+
+def test_gin_builds_schedules(request):
+    request.addfinalizer(configs.clear)
+    made = configs.register(rl_trainer._CONFIGURABLES)
+    configs.parse(
+        bindings=[
+            "LinearScheduler.progress_type = 'env_steps'",
+            "LinearScheduler.schedule = [(0, 1.0), (1_000, 0.1)]",
+            "StepScheduler.progress_type = 'percent'",
+            "StepScheduler.schedule = [(0.5, 1), (1.0, 2)]",
+            "StepScheduler.warm_up_period = 0.25",
+            "CyclicalScheduler.switch_mode = 'linear'",
+        ]
+    )
+    rate = schedules.LinearScheduler("env_steps", [(0, 1.0), (1000, 0.1)])
+    assert made["LinearScheduler"]() == rate
+    weight = schedules.StepScheduler("percent", [(0.5, 1), (1.0, 2)], 0.25)
+    assert made["StepScheduler"]() == weight
+    cycle = made["CyclicalScheduler"]("percent", 0.0, 1.0, 0.1)
+    assert cycle.switch_mode == "linear"
+    configs.check_all_used()
+    for binding, message in (
+        ("LinearScheduler.schedule = [(0, 'a')]", "LinearScheduler.schedule"),
+        ("LinearScheduler.shedule = [(0, 1.0)]", "did you mean `schedule`"),
+        ("CyclicalScheduler.half_cycle_size = '3'", "float for `CyclicalScheduler"),
+    ):
+        with pytest.raises(ValueError, match=f"bindings:1: expected .*{message}"):
+            configs.parse(bindings=[binding])

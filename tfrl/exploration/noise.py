@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks, operands, precision
 from tfrl.core import compile, random, spaces, specs
-from tfrl.exploration import _seeded, _setting
+from tfrl.exploration import _state
 from tfrl.ops import tensors
 
 _NOISE = "OrnsteinUhlenbeckNoise"
@@ -22,7 +22,7 @@ _SETTINGS = ("mu", "theta", "sigma", "min_value", "max_value")
 _MOST_AT_ONCE = 2**20
 
 
-class OUProcess(_seeded.Seeded):
+class OUProcess(_state.Seeded):
     """An Ornstein-Uhlenbeck process around zero.
 
     Every call takes a step and returns where it led:
@@ -104,7 +104,7 @@ class OUProcess(_seeded.Seeded):
         self._value.assign(_restarted(self.value, self._start, mask))
 
 
-class OrnsteinUhlenbeckNoise(_seeded.Seeded):
+class OrnsteinUhlenbeckNoise(_state.Seeded):
     """Adds an Ornstein-Uhlenbeck process to continuous actions.
 
     Every call takes a step and adds where it led:
@@ -159,11 +159,11 @@ class OrnsteinUhlenbeckNoise(_seeded.Seeded):
     """
 
     _stream_place: tuple[int, int]
-    mu: Any = _setting.Setting()
-    sigma: Any = _setting.Setting(least=0.0, is_scheduled=True)
-    theta: Any = _setting.Setting(least=0.0, is_open=True)
-    min_value: Any = _setting.Setting(absent=-np.inf, at_most="max_value")
-    max_value: Any = _setting.Setting(absent=np.inf, at_least="min_value")
+    mu: Any = _state.Setting()
+    sigma: Any = _state.Setting(least=0.0, is_scheduled=True)
+    theta: Any = _state.Setting(least=0.0, is_open=True)
+    min_value: Any = _state.Setting(absent=-np.inf, other="max_value")
+    max_value: Any = _state.Setting(absent=np.inf, other="min_value")
 
     def __init__(
         self,

@@ -1,26 +1,69 @@
-"""Attributes of a module that are numbers in variables, so that assignment counts."""
+"""What modules of this room keep in variables: a stream of seeds, and settings."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, operands
+from tfrl.core import random
 
 
+class Seeded(tf.Module):
+    """A module with a stream of seeds, whose state is a checkpointed variable.
+
+    The stream is the same on every device, eagerly, in `tf.function` and under XLA.
+
+    Args:
+        seed: int, integer tensor of shape `[]` or `[2]`, or None for a stream that
+            TensorFlow's global seed chooses.
+
+    Attributes:
+        start: the seed as one int.
+
+    Example:
+        >>> first, second = Seeded(7), Seeded(7)
+        >>> bool(tf.reduce_all(first.next_seed() == second.next_seed()))
+        True
+    """
+
+    def __init__(self, seed: Any) -> None:
+        super().__init__()
+        with tf.init_scope():
+            self.start = _as_int(seed)
+            self._generator = tf.random.Generator.from_seed(self.start, alg="philox")
+        # `tf.Module.variables` does not look into a generator.
+        self._state = self._generator.state
+
+    def restart(self, seed: Any) -> None:
+        """Starts the stream anew, by what the constructor takes as seed."""
+        self.start = _as_int(seed)
+        self._generator.reset_from_seed(self.start)
+
+    def next_seed(self, seed: Any = None) -> tf.Tensor:
+        """Returns an int32 `[2]` seed: the given one, or the next of the stream."""
+        return self._drawn() if seed is None else random.new_seed(seed)
+
+    @tf.function(autograph=False)
+    def _drawn(self) -> tf.Tensor:
+        return self._generator.uniform_full_int([2], tf.int32)
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Setting:
     """A number or an array of a `tf.Module`, kept in a float64 variable of fixed shape.
 
     Reading it gives a float or a new array; in a graph, a tensor. Variables, and
     schedules where they are admitted, are kept as they are.
 
-    Args:
-        least: the least number admitted, None for any that is finite.
+    Attributes:
+        least: the least number admitted.
         is_open: whether `least` itself is refused.
         is_scheduled: whether functions without arguments are admitted.
         absent: the infinite number that stands for None, if None is admitted.
-        at_least: name of the setting that this one must not be less than.
-        at_most: name of the one that it must not exceed.
+        other: name of the setting that this one must not exceed, or, if `absent` is
+            greater than 0, not be less than.
 
     Example:
         >>> class Walk(tf.Module):
@@ -32,23 +75,11 @@ class Setting:
         (1.0, [1.0])
     """
 
-    def __init__(
-        self,
-        *,
-        least: float | None = None,
-        is_open: bool = False,
-        is_scheduled: bool = False,
-        absent: float | None = None,
-        at_least: str | None = None,
-        at_most: str | None = None,
-    ) -> None:
-        self._least = least
-        self._is_open = is_open
-        self._is_scheduled = is_scheduled
-        self._absent = absent
-        self._at_least = at_least
-        self._at_most = at_most
-        self._name = ""
+    least: float = -np.inf
+    is_open: bool = False
+    is_scheduled: bool = False
+    absent: float | None = None
+    other: str = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -62,7 +93,7 @@ class Setting:
         if not isinstance(value, tf.Tensor) or tf.is_symbolic_tensor(value):
             return value
         array = value.numpy()
-        if self._absent is not None and np.all(array == self._absent):
+        if self.absent is not None and np.all(array == self.absent):
             return None
         return np.array(array) if np.ndim(array) else float(array)
 
@@ -72,7 +103,7 @@ class Setting:
         vars(module)[f"_given_{self._name}"] = value if as_it_is else None
         if as_it_is:
             return
-        value = self._absent if value is None else value
+        value = self.absent if value is None else value
         variable = vars(module).get(f"_kept_{self._name}")
         if variable is None:
             with tf.init_scope():
@@ -92,30 +123,29 @@ class Setting:
 
     def _check(self, module: Any, value: Any) -> None:
         where, name = type(module).__name__, self._name
-        if self._is_scheduled and callable(value):
+        if self.is_scheduled and callable(value):
             return
-        if value is None and self._absent is not None:
+        if value is None and self.absent is not None:
             return
-        if self._absent is None:
+        if self.absent is None:
             checks.check_finite(where, name, value)
-        least = -np.inf if self._least is None else self._least
-        if self._is_open:
+        if self.is_open:
             checks.check_positive(where, name, value)
-        checks.check_within(where, name, value, least, np.inf)
+        checks.check_within(where, name, value, self.least, np.inf)
         kept = vars(module).get(f"_kept_{name}")
         if kept is not None:
             operands.check_broadcasts(where, name, value, kept.shape)
-        self._check_order(where, module, value)
-
-    def _check_order(self, where: str, module: Any, value: Any) -> None:
-        other = self._at_least or self._at_most
-        against = None if other is None else getattr(module, other, None)
+        against = getattr(module, self.other, None) if self.absent else None
         if against is None or any(map(tf.is_symbolic_tensor, (value, against))):
             return
-        fits = np.less_equal if self._at_most else np.greater_equal
-        if not np.all(fits(value, against)):
+        is_upper = self.absent == np.inf
+        low, high = (against, value) if is_upper else (value, against)
+        if not np.all(np.less_equal(low, high)):
             raise ValueError(
-                f"`{where}`: `{self._name}` expected at "
-                f"{'most' if self._at_most else 'least'} `{other}` {against!r}; "
-                f"got {value!r}; swap or correct them"
+                f"`{where}`: `{name}` expected at {'least' if is_upper else 'most'} "
+                f"`{self.other}` {against!r}; got {value!r}"
             )
+
+
+def _as_int(seed: Any) -> int:
+    return int(tf.bitcast(random.new_seed(seed), tf.int64))
