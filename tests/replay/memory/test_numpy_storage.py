@@ -1,3 +1,5 @@
+"""Rows in memory: recorded calls, indices, nests and dtypes."""
+
 import collections
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl.core import pytree
 from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 CASES = {case["id"]: case for case in golden_io.load("numpy_storage/numpy_storage")}
@@ -139,10 +142,75 @@ def test_hand_worked():
     assert storage.data_spec == spec
 
 
+class Node(pytree.PyTreeNode):
+    a: object
+
+
+def leaf(dtype="int32", shape=()):
+    return SimpleNamespace(shape=shape, dtype=dtype)
+
+
+NESTS = {
+    "int32[]": leaf(),
+    "U3[2]": leaf(np.dtype("U3"), [2]),
+    "float32[]": leaf(np.dtype(">f4")),
+    "bfloat16[]": leaf("bfloat16"),
+    "M8[ms][]": leaf("datetime64[ms]"),
+    "()": (),
+    "[int32[], (U3[2],)]": [leaf(), (leaf(np.dtype("U3"), [2]),)],
+    "{'a': int8[], 'b': int32[]}": {"b": leaf(), "a": leaf("int8")},
+    "{'a': int8[]}": collections.OrderedDict(a=leaf("int8")),
+    "Step(observation=int32[], reward={})": Step(leaf(), {}),
+    "Node(int32[])": Node(a=leaf()),
+    "(Node(int32[]), {'b': int8[]},)": (Node(a=leaf()), {"b": leaf("int8")}),
+    "({}, [], {'x': {'w': Step(observation=int32[], reward=[int8[]])}},)": (
+        *({}, []),
+        {"x": {"w": Step(leaf(), [leaf("int8")])}},
+    ),
+}
+
+
+@pytest.mark.parametrize("text", NESTS)
+def test_nests(text):
+    storage = NumpyStorage(NESTS[text], 3)
+    assert storage.layout.contents == f"3 rows of {text}"
+    values = [np.ones([2, *x.shape[1:]]).astype(x.dtype) for x in storage.arrays]
+    storage.set([0, 2], tf.nest.pack_sequence_as(NESTS[text], values))
+    found = storage.get([2])
+    tf.nest.assert_same_structure(found, NESTS[text], check_types=True)
+    for got, value in zip(tf.nest.flatten(found), values, strict=True):
+        np.testing.assert_array_equal(got, value[:1], strict=True)
+    if isinstance(found, dict):
+        assert list(found) == list(NESTS[text])
+
+
+@pytest.mark.parametrize(
+    "spec, value",
+    [
+        ((1, 2), [1, 2]),
+        ((1, 2), (1, 2, 3)),
+        ((1, 2), Step(1, 2)),
+        (Step(1, 2), (1, 2)),
+        ({"a": 1}, {"b": 1}),
+        ({"a": 1}, {"a": 1, "b": 2}),
+        (({"a": 1}, 2), ({"b": 1}, 2)),
+        (([1], 2), (1, 2)),
+        ((1, 2), ([3, 4], 5)),
+    ],
+    ids=str,
+)
+def test_other_nests_are_refused(spec, value):
+    storage = NumpyStorage(tf.nest.map_structure(lambda _: leaf(), spec), 3)
+    with pytest.raises(ValueError, match="`value` expected the structure .*; got"):
+        storage.set(0, tf.nest.map_structure(np.int32, value))
+
+
 def test_dicts_of_either_kind_and_order():
     storage = NumpyStorage(PAIR, 3)
     storage.set(1, collections.OrderedDict(b=np.array(3), a=np.ones(2)))
     assert list(storage.get(1)) == ["a", "b"]
+    with pytest.raises(TypeError, match="expected arrays; got <KerasTensor"):
+        storage.set(1, {"a": tf.keras.Input([2]), "b": np.array(3)})
 
 
 @pytest.mark.parametrize(
@@ -195,9 +263,10 @@ def test_views_and_copies():
     assert storage.get(0)["x"].tolist() == [7, 7]
 
 
-def test_arrays_are_all_rows():
+def test_arrays_are_all_rows_and_zeros_at_first():
     storage = NumpyStorage(PAIR, 3)
     first, second = storage.arrays
+    assert not first.any() and not second.any()
     storage.set(2, pair([4.0, 5.0], 6))
     first[1] = 7
     assert first.tolist() == [[0, 0], [7, 7], [4, 5]]

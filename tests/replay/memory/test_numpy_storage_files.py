@@ -1,3 +1,5 @@
+"""Rows in files, and files that are something else."""
+
 import errno
 import json
 import os
@@ -32,6 +34,10 @@ def test_rows_outlive_the_object(tmp_path):
 def test_files_are_made_when_rows_are_touched(tmp_path):
     storage = NumpyStorage(SPEC, 4, path=tmp_path)
     assert list(contents(tmp_path)) == ["storage.json"]
+    assert json.loads(contents(tmp_path)["storage.json"]) == {
+        "format": 1,
+        "contents": "4 rows of {'n': int64[], 'x': float32[3]}",
+    }
     storage.get(0)
     leaves = ["leaf-0.bin", "leaf-1.bin"]
     assert sorted(contents(tmp_path)) == ["changes.bin", *leaves, "storage.json"]
@@ -46,12 +52,6 @@ def test_flush_and_objects_of_the_same_folder(tmp_path):
     storage.flush()
     assert other.get(1)["n"] == 9
     assert contents(tmp_path)["leaf-0.bin"] == np.array([0, 9, 0, 0]).tobytes()
-
-
-def test_leaves_of_no_size(tmp_path):
-    for _ in range(2):
-        with NumpyStorage(tf.TensorSpec([0, 2]), 3, path=tmp_path) as storage:
-            assert storage.get([0, 2]).shape == (2, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,6 @@ def test_another_header(header, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         NumpyStorage(tf.TensorSpec([], tf.int8), 2, path=tmp_path)
     assert contents(tmp_path) == {"storage.json": header}
-
-
-def test_the_header_says_what_is_there(tmp_path):
-    NumpyStorage(SPEC, 4, path=tmp_path)
-    header = json.loads((tmp_path / "storage.json").read_text())
-    assert header == {
-        "format": 1,
-        "contents": "4 rows of {'n': int64[], 'x': float32[3]}",
-    }
 
 
 def test_a_file_of_another_size(tmp_path):
@@ -147,15 +138,16 @@ def test_room_that_ends(tmp_path, monkeypatch):
         patch.setattr(os, "posix_fallocate", full)
         with pytest.raises(OSError, match="No space left"):
             storage.set(2, row(5))
+    monkeypatch.delattr(os, "posix_fallocate")  # as on some systems
     storage.set(1, row(6))
     assert storage.get(slice(None))["n"].tolist() == [0, 6, 0, 0]
 
 
 def test_restoring_writes_into_the_files(tmp_path):
-    spec = tf.TensorSpec([1 << 17])
+    spec = tf.TensorSpec([1 << 10])
     storage = NumpyStorage(spec, 8, path=tmp_path / "rows")
     empty = tf.train.Checkpoint(s=storage).save(tmp_path / "empty")
-    storage.set(slice(None), np.ones(1 << 17))
+    storage.set(slice(None), np.ones(1 << 10))
     full = tf.train.Checkpoint(s=storage).save(tmp_path / "full")
     other = NumpyStorage(spec, 8, path=tmp_path / "rows")
     for path, value in ((empty, 0), (full, 1)):

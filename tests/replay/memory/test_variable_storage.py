@@ -28,7 +28,7 @@ def assert_same(found, expected):
     tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
-@modes.modes
+@pytest.mark.parametrize("mode", ["eager", "xla"])
 def test_rows_come_back(mode):
     storage = replay.VariableStorage(SPEC, 4)
 
@@ -78,19 +78,11 @@ def test_precision_of_floats_adapts_and_nothing_else():
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda s: s.get(4), ValueError, r"`idx` expected integers in \[0, 4\); got 4"),
-        (
-            lambda s: s.set([-1], steps([0])),
-            ValueError,
-            "got -1 to -1; take them modulo",
-        ),
+        (lambda s: s.get(4), ValueError, r"`idx` expected integers in .*; got 4"),
+        (lambda s: s.set([-1], steps([0])), ValueError, "`idx` .*got -1 to -1"),
         (lambda s: s.get([0.0]), TypeError, "`idx` expected integers; got float64"),
         (lambda s: s.set([0], {"x": 0}), ValueError, "`value` expected a nest like"),
-        (
-            lambda s: s.set([0], steps([0, 1])),
-            ValueError,
-            r"shape \(1,\); got \(2,\); give one row",
-        ),
+        (lambda s: s.set([0], steps([0, 1])), ValueError, r"shape \(1,\); got \(2,\)"),
     ],
     ids=["high", "negative", "float", "structure", "rows"],
 )
@@ -105,11 +97,7 @@ def test_storage_refuses(call, error, match):
 @pytest.mark.parametrize(
     ("kwargs", "error", "match"),
     [
-        (
-            {"capacity": 0},
-            ValueError,
-            "`VariableStorage`: `capacity` expected an int of",
-        ),
+        ({"capacity": 0}, ValueError, "`VariableStorage`: `capacity` expected"),
         ({"capacity": "4"}, TypeError, "`capacity` expected an int of at least 1"),
         ({"device": 0}, TypeError, "`device` expected a string; got 0"),
         ({"device": "/CPU:9"}, ValueError, "expected one of .*CPU:1.*; got '/CPU:9'"),
@@ -151,7 +139,12 @@ def script_of(buffer):
 
 
 @pytest.mark.parametrize(
-    ("mode", "device"), [("graph", "/CPU:0"), ("graph", ELSEWHERE), ("xla", ELSEWHERE)]
+    ("mode", "device"),
+    [
+        pytest.param("graph", "/CPU:0", marks=pytest.mark.slow),
+        ("graph", ELSEWHERE),
+        pytest.param("xla", ELSEWHERE, marks=pytest.mark.slow),
+    ],
 )
 def test_ring_buffer_in_a_graph_is_the_eager_one(mode, device):
     eager, graph = ring(device), ring(device)
@@ -163,7 +156,7 @@ def test_ring_buffer_in_a_graph_is_the_eager_one(mode, device):
             assert_same(contents(graph), contents(eager))
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("mode", [pytest.param("graph", marks=pytest.mark.slow), "xla"])
 def test_data_buffer_in_a_graph_is_the_eager_one(mode):
     eager, graph = (replay.DataBuffer(SPEC, 5, "/CPU:0", seed=3) for _ in range(2))
 
@@ -185,9 +178,6 @@ def test_data_buffer_in_a_graph_is_the_eager_one(mode):
         numbers = tf.constant(list(numbers))
         assert_same(compiled(numbers), script_of(eager)(numbers))
         assert_same(contents(graph), contents(eager))
-    if mode == "graph":
-        found = tf.function(graph.get_all)()
-        assert_same(found["t"], np.arange(22, 27))
 
 
 def test_graph_of_unknown_sizes():
@@ -199,7 +189,8 @@ def test_graph_of_unknown_sizes():
     add = tf.function(buffer.add_batch, input_signature=[unknown])
     for numbers in ([0, 1], [2], [], [3, 4, 5, 6, 7, 8]):
         add(steps(np.array(numbers, np.int64)))
-    assert_same(buffer.get_all()["t"], np.array([5, 6, 7, 8]))
+    found = tf.function(buffer.get_all)()
+    assert_same(found["t"], np.array([5, 6, 7, 8]))
     assert int(buffer.current_pos) == 7
     # Of one leaf not even the rank is known: the other tells the size.
     hidden = {
@@ -216,6 +207,7 @@ def test_graph_of_unknown_sizes():
     assert_same(environments.current_size, np.array([1, 0, 1]))
 
 
+@pytest.mark.slow
 def test_compiled_training_loop_fits_from_its_own_buffer():
     buffer = replay.DataBuffer(
         (tf.TensorSpec([2]), tf.TensorSpec([])), 64, "/CPU:0", seed=0
@@ -254,19 +246,15 @@ def test_what_tracing_knows_is_refused_while_tracing():
 def test_what_a_graph_finds_out_later_is_an_assertion():
     buffer = ring()
     before = contents(buffer)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="expected sizes of at lea"
+    empty, zero = replay.DataBuffer(SPEC, 2, "/CPU:0"), tf.constant([0])
+    for call, match in (
+        (lambda _: buffer.dequeue(n=2), "expected sizes of at least 2"),
+        (lambda step: buffer.get([0], step), "`positions` expected steps"),
+        (lambda one: buffer.clear(one + 3), "`env_ids` expected integers"),
+        (lambda _: empty.get_batch(2), "a buffer that holds rows"),
     ):
-        tf.function(lambda: buffer.dequeue(n=2))()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`positions` expected st"):
-        tf.function(lambda step: buffer.get([0], step))(tf.constant([0]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`env_ids` expected inte"):
-        tf.function(buffer.clear)(tf.constant([3]))
-    empty = replay.DataBuffer(SPEC, 2, "/CPU:0")
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="a buffer that holds rows"
-    ):
-        tf.function(lambda: empty.get_batch(2))()
+        with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+            tf.function(call)(zero)
     assert_same(contents(buffer), before)
 
 
