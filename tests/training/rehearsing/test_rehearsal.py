@@ -1,3 +1,5 @@
+"""Rehearsals: planted faults are named with their line, sound agents pass."""
+
 import functools
 import io
 import pathlib
@@ -10,7 +12,7 @@ import tensorflow as tf
 from tfrl.core import pytree
 from tfrl.distribute import strategies
 from tfrl.policies import policy
-from tfrl.training.rehearsing import rehearsal
+from tfrl.training.rehearsing import _tpu_fitness, rehearsal
 
 FILE = pathlib.Path(__file__)
 ROWS = np.linspace(-1.0, 1.0, 8, dtype=np.float32)
@@ -199,9 +201,185 @@ def test_rounding_that_grows_is_a_warning():
 
 
 def test_graphs_that_cannot_be_read_are_told(monkeypatch):
-    monkeypatch.setattr(rehearsal._tpu_fitness, "operations", lambda concrete: [])
+    monkeypatch.setattr(_tpu_fitness, "operations", lambda concrete: [])
     agent = Faulty(weight=tf.constant(0.5), fault=tf.reduce_mean)
     report = rehearsal.rehearse(agent, ROWS, ROWS[:2])
     found = [(check.name, check.verdict) for check in report.checks]
     assert found == [("operations read", "warned"), ("compiled by XLA", "passed")] * 3
     assert "prints graphs otherwise" in shown(report)
+
+
+def found_in(function, *specs, **options):
+    concrete = tf.function(function, **options).get_concrete_function(*specs)
+    return _tpu_fitness.operations(concrete)
+
+
+def inner(x):
+    kept = tf.boolean_mask(x, x > 0.0)  # masked
+    called = tf.numpy_function(np.sum, [x], tf.float32)  # call
+    return tf.reduce_sum(kept) + called
+
+
+def outer(x):
+    nested = tf.function(inner, autograph=False, jit_compile=True)
+
+    def body(step, total):
+        wide = tf.cast(tf.ensure_shape(nested(x), []), tf.float64)
+        return step + 1, total + tf.cast(wide * wide, tf.float32)  # product
+
+    return tf.while_loop(lambda step, _: step < 3, body, (0, 0.0))
+
+
+def test_nested_functions_and_loops_are_read_with_their_lines():
+    operations = found_in(outer, tf.TensorSpec([3]), autograph=False)
+    (where,) = [x for x in operations if x.kind == "Where"]
+    assert where.place.endswith(place_of("masked"))
+    assert where.inputs == ("3xi1",) and where.outputs == ("?x1xi64",)
+    (call,) = [x for x in operations if x.kind == "PyFunc"]
+    assert call.place.endswith(place_of("call")) and call.outputs == ("*xf32",)
+    (product,) = [x for x in operations if x.kind == "Mul"]
+    assert product.place.endswith(place_of("product"))
+    assert product.inputs == ("f64", "f64") and product.outputs == ("f64",)
+
+
+def test_what_lists_hold_is_no_shape_of_an_operation():
+    def function(x):
+        rows = tf.TensorArray(tf.float32, size=3, element_shape=None)
+        rows = tf.while_loop(
+            lambda step, _: step < 3,
+            lambda step, rows: (step + 1, rows.write(step, x)),
+            (0, rows),
+        )[1]
+        return rows.stack()
+
+    operations = found_in(function, tf.TensorSpec([2]), autograph=False)
+    (write,) = [x for x in operations if x.kind == "TensorListSetItem"]
+    assert (write.inputs, write.outputs) == (("i32", "2xf32"), ())
+    (stack,) = [x for x in operations if x.kind == "TensorListStack"]
+    assert stack.outputs == ("3x2xf32",)
+
+
+def test_what_tensorflow_prints_is_still_understood():
+    """The text is for people: where TensorFlow changes it, this says what changed."""
+    made = tf.function(lambda x: tf.exp(x), autograph=False)
+    concrete = made.get_concrete_function(tf.TensorSpec([2, None]))
+    text = tf.mlir.experimental.convert_function(
+        concrete, pass_pipeline="tf-standard-pipeline", show_debug_info=True
+    )
+    assert '"tf.Exp"(' in text, 'operations are no longer printed as "tf.Kind"('
+    (line,) = [line for line in text.splitlines() if '"tf.Exp"(' in line]
+    assert " : (" in line and ") -> " in line, "types no longer follow as : (..) -> .."
+    assert "tensor<2x?xf32>" in line, "shapes are no longer printed as tensor<2x?xf32>"
+    assert " loc(#loc" in line, "places are no longer references to a table, loc(#loc"
+    assert "\n#loc" in text, "the table of places no longer has lines of #loc = loc(.."
+    frame = f'"{FILE}":'
+    assert frame in text, 'frames are no longer printed as "file":line:column'
+    (exp,) = [x for x in _tpu_fitness.operations(concrete) if x.kind == "Exp"]
+    assert FILE.name in exp.place
+    assert (exp.inputs, exp.outputs) == (("2x?xf32",), ("2x?xf32",))
+
+
+def operation(kind, inputs=("4xf32",), outputs=("4xf32",), place="a.py:1"):
+    return _tpu_fitness.Operation(kind, place, inputs, outputs)
+
+
+SOUND = [
+    operation(kind)
+    for kind in (
+        *("Const", "MatMul", "SelectV2", "GatherV2", "TensorListSetItem", "While"),
+        *("SparseSoftmaxCrossEntropyWithLogits", "StatelessRandomUniformV2", "TopKV2"),
+        *("StatelessRandomGetKeyCounter", "TensorListReserve", "XlaEinsum", "Bitcast"),
+    )
+]
+
+
+@pytest.mark.parametrize("check", _tpu_fitness.CHECKS, ids=lambda check: check[0])
+def test_sound_operations_are_not_accused(check):
+    assert check[2](SOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("Where", "boolean_mask"),
+        ("UniqueV2", "size that depends on values"),
+        ("UniqueWithCountsV2", "size that depends on values"),
+        ("DynamicPartition", "sizes that depend on values"),
+        ("TensorListResize", "TensorArray grow"),
+        ("RaggedTensorToTensor", "ragged"),
+        ("SparseTensorDenseMatMul", "sparse"),
+        ("StatelessShuffle", "argsort"),
+        ("StatelessRandomGammaV3", "not compiled by XLA"),
+        ("PrintV2", "prints from the host"),
+        ("WriteScalarSummary", "writes summaries"),
+        ("StringFormat", "works on strings"),
+        ("AsString", "works on strings"),
+        ("DecodePng", "images"),
+        ("ReadFile", "works on files"),
+        ("LookupTableFindV2", "table"),
+        ("PyFunc", "calls Python on the host"),
+        ("PyFuncStateless", "calls Python on the host"),
+        ("Assert", "left out"),
+        ("CheckNumerics", "left out"),
+    ],
+)
+def test_what_tpus_lack_is_found(kind, words):
+    found = [*SOUND, operation(kind, place="b.py:7")]
+    checks = (_tpu_fitness.lacking, _tpu_fitness.host_callbacks, _tpu_fitness.dropped)
+    (finding,) = [finding for each in checks for finding in each(found)]
+    assert finding[1:] == (kind, "b.py:7") and words in finding.reason
+
+
+def test_dynamic_shapes_are_found_where_they_arise():
+    operations = [
+        operation("Where", ("4xi1",), ("?x1xi64",), "a.py:3"),
+        operation("Squeeze", ("?x1xi64",), ("?xi64",)),
+        operation("PyFunc", ("4xf32",), ("*xf32",), "a.py:5"),
+        operation("StatefulPartitionedCall", ("4xf32",), ("*xf32",)),
+    ]
+    findings = _tpu_fitness.dynamic_shapes([*SOUND, *operations])
+    assert [finding.place for finding in findings] == ["a.py:3", "a.py:5"]
+
+
+def test_dtypes_without_units_are_found():
+    operations = [
+        operation("Mul", ("4xf64", "f64"), ("4xf64",), "a.py:1"),
+        operation("Cast", ("?xf32",), ("?xf16",), "a.py:2"),
+        operation("Identity", ("f64",), ("f64",), "a.py:3"),
+        operation("Conj", ("2xcomplex<f64>",), ("2xcomplex<f64>",), "a.py:4"),
+        operation("Cast", ("*xf32",), ("*xbf16",), "a.py:5"),
+    ]
+    findings = _tpu_fitness.unfit_numbers(operations)
+    assert [(x.place, x.reason.split(",")[0]) for x in findings] == [
+        ("a.py:1", "computes in float64"),
+        ("a.py:2", "computes in float16"),
+        ("a.py:4", "computes in complex128"),
+    ]
+
+
+def test_findings_are_told_by_reason_with_the_commonest_first():
+    findings = [
+        _tpu_fitness.Finding("is slow", kind, place)
+        for kind, place in [
+            *[("Mul", "a.py:1")] * 3,
+            *[("Add", "a.py:2")] * 2,
+            *[(kind, f"b.py:{kind}") for kind in "CDE"],
+        ]
+    ]
+    first, second = _tpu_fitness.described(
+        [*findings, _tpu_fitness.Finding("is wrong", "Where", "c.py:9")]
+    )
+    assert first == (
+        "Mul (3), Add (2), C, 2 more kinds at a.py:1 (3), a.py:2 (2), b.py:C, "
+        "2 more places: is slow"
+    )
+    assert second == "Where at c.py:9: is wrong"
+
+
+def test_few_findings_are_told_with_their_own_places():
+    findings = [
+        _tpu_fitness.Finding("is slow", kind, place)
+        for kind, place in [("Mul", "a.py:1"), ("Add", "b.py:2"), ("Add", "b.py:2")]
+    ]
+    (text,) = _tpu_fitness.described(findings)
+    assert text == "Add at b.py:2 (2), Mul at a.py:1: is slow"
