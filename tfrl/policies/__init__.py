@@ -15,9 +15,7 @@ from tfrl.policies.network_policy import NetworkPolicy
 from tfrl.policies.networks import (
     ActionValues,
     ActorCritic,
-    RecurrentNetwork,
     SpaceEncoder,
-    build_for,
 )
 from tfrl.policies.policy import Acted, FunctionPolicy, Policy, as_policy
 from tfrl.policies.recurrent import RecurrentPolicy
@@ -34,11 +32,9 @@ __all__ = [
     "MLP",
     "NetworkPolicy",
     "Policy",
-    "RecurrentNetwork",
     "RecurrentPolicy",
     "SpaceEncoder",
     "as_policy",
-    "build_for",
     "conv_encoder",
     "numpy_copy",
 ]

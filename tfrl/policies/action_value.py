@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.distributions import action_heads
 from tfrl.host import heads
-from tfrl.policies import _given_network, network_policy, networks
+from tfrl.policies import network_policy, networks
 
 
 class ActionValuePolicy(network_policy.NetworkPolicy):
@@ -85,31 +85,21 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
                 f"choices have values; got {action_space}"
             )
         head = action_heads.action_head(action_space)
-        if network is None:
-            built: Any = networks.ActionValues.for_space(
+        return cls._made(
+            learner,
+            lambda: networks.ActionValues.for_space(
                 observation_space,
                 head.n_outputs,
                 dueling,
                 hidden_units,
                 activation,
                 seed,
-            )
-        else:
-            built = _given_network.given(
-                network,
-                observation_space,
-                action_space,
-                head,
-                None,
-                has_values=False,
-                seed=seed,
-            )
-        return cls._made(
-            learner,
-            built,
-            observation_space,
+            ),
+            network,
+            (observation_space, action_space),
             head,
             normalize_observations,
+            given={"seed": seed},
             epsilon=tf.constant(epsilon, tf.float32),
         )
 

@@ -7,7 +7,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.distributions import action_heads
-from tfrl.policies import _given_network, network_policy, networks
+from tfrl.policies import network_policy, networks
 
 
 class ActorCriticPolicy(network_policy.NetworkPolicy):
@@ -75,8 +75,9 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
         """
         head = action_heads.action_head(action_space, squash=squash)
         initial = log_std if head.has_log_std else None
-        if network is None:
-            built: Any = networks.ActorCritic.for_space(
+        return cls._made(
+            learner,
+            lambda: networks.ActorCritic.for_space(
                 observation_space,
                 head.n_outputs - head.n_log_stds,
                 initial,
@@ -84,19 +85,12 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
                 activation,
                 seed,
                 head.n_log_stds or None,
-            )
-        else:
-            built = _given_network.given(
-                network,
-                observation_space,
-                action_space,
-                head,
-                initial,
-                has_values=True,
-                seed=seed,
-            )
-        return cls._made(
-            learner, built, observation_space, head, normalize_observations
+            ),
+            network,
+            (observation_space, action_space),
+            head,
+            normalize_observations,
+            given={"log_std": initial, "has_values": True, "seed": seed},
         )
 
     def values(self, observations: Any) -> tf.Tensor:

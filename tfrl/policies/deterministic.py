@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.distributions import action_heads
-from tfrl.policies import _given_network, network_policy
+from tfrl.policies import network_policy
 
 
 class DeterministicPolicy(network_policy.NetworkPolicy):
@@ -82,15 +82,14 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
                 "`DeterministicPolicy`: `action_space` expected a Box of floats; got "
                 f"{action_space}"
             )
-        built = _given_network.given(
-            network, observation_space, action_space, head, None, has_values=False
-        )
         return cls._made(
             learner,
-            built,
-            observation_space,
+            lambda: network,
+            network,
+            (observation_space, action_space),
             head,
             normalize_observations,
+            given={},
             noise=tf.constant(noise, tf.float32),
         )
 

@@ -1,4 +1,8 @@
-"""Feedforward networks of one array: dense layers, and convolutions of images."""
+"""Feedforward networks of one array: dense layers, and convolutions of images.
+
+Also what networks made of dense layers have in common: which of them NumPy computes as
+Keras does, and standard deviations that are learned beside them.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,6 +12,7 @@ import keras
 
 from tfrl._internal import checks
 from tfrl.core import initializers
+from tfrl.host import networks
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -181,6 +186,47 @@ def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:
         ],
         name="conv_encoder",
     )
+
+
+def layers_of(network: keras.layers.Layer) -> list[Any] | None:
+    """Returns the dense layers that a Sequential is made of alone; see `plain`."""
+    if type(network) is not keras.Sequential:
+        return None
+    return plain([x for x in network.layers if type(x) is not keras.layers.Flatten])
+
+
+def plain(layers: Sequence[Any]) -> list[Any] | None:
+    """Returns built layers if NumPy computes each as Keras does, else None."""
+    known = [getattr(keras.activations, name) for name in networks.ACTIVATIONS]
+    exact = [
+        type(x) is keras.layers.Dense
+        and x.built
+        and x.compute_dtype == "float32"
+        and any(x.activation is function for function in known)
+        and not x.lora_enabled
+        for x in layers
+    ]
+    return list(layers) if layers and all(exact) else None
+
+
+def log_std_of(network: keras.layers.Layer, n: int, initial: float) -> keras.Variable:
+    """Makes the `n` log standard deviations that are learned beside a network."""
+    return network.add_weight(
+        shape=(n,),
+        initializer=keras.initializers.Constant(initial),
+        name="log_std",
+        dtype="float32",
+        autocast=False,
+    )
+
+
+def with_log_std(parameters: Any, log_std: Any) -> Any:
+    """Appends log standard deviations, if there are any, to each row of parameters."""
+    if log_std is None:
+        return parameters
+    shape = [keras.ops.shape(parameters)[0], log_std.shape[0]]
+    rows = keras.ops.broadcast_to(log_std, shape)
+    return keras.ops.concatenate([parameters, rows], axis=-1)
 
 
 def _width(shape: Any) -> int | None:

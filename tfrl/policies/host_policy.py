@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfrl._internal import calls
 from tfrl.core import random
 from tfrl.host import networks as host_networks
-from tfrl.policies import _dense, _observation_kinds
+from tfrl.policies import _observation_kinds, feedforward
 from tfrl.policies import policy as policies
 
 # Beyond this many weights a compiled TensorFlow call is no slower than NumPy.
@@ -45,7 +45,7 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
                 x.bias.numpy() if x.use_bias else np.zeros(x.units, "f"),
                 x.activation.__name__,
             )
-            for x in _dense.layers_of(policy) or []
+            for x in feedforward.layers_of(policy) or []
         ]
     elif hasattr(policy, "dense_layers"):
         layers = policy.dense_layers()

@@ -1,7 +1,7 @@
 """The base of policies that are a network with an action head."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import gymnasium as gym
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import pytree, random
-from tfrl.policies import _keras_policy, _observation_kinds, host_policy, policy
+from tfrl.policies import _keras_models, _observation_kinds, host_policy, policy
 
 
 class NetworkPolicy(pytree.PyTreeNode):
@@ -45,26 +45,28 @@ class NetworkPolicy(pytree.PyTreeNode):
     def _made(
         cls,
         learner: Callable[[Any], Any],
+        own: Callable[[], Any],
         network: Any,
-        observation_space: gym.Space,
+        spaces: tuple[gym.Space, gym.Space],
         head: Any,
         normalize_observations: bool,
+        given: Mapping[str, Any],
         **fields: Any,
     ) -> Self:
-        """The policy of a built network, of which nothing is learned yet."""
+        """A policy of a user's `network`, or of the one that `own` makes."""
         if not callable(learner):
             raise TypeError(
                 f"`{cls.__name__}.create`: `learner` expected a function of the built "
                 "network, such as `tfrl.agents.TrainState.create`; got "
                 f"{learner!r:.80}"
             )
+        if network is None:
+            built = own()
+        else:
+            built = _keras_models.given(network, *spaces, head, **given)
+        moments = _observation_kinds.moments_of(spaces[0], normalize_observations)
         return cls(
-            state=learner(network),
-            observation_moments=_observation_kinds.moments_of(
-                observation_space, normalize_observations
-            ),
-            head=head,
-            **fields,
+            state=learner(built), observation_moments=moments, head=head, **fields
         )
 
     @property
@@ -227,7 +229,7 @@ class NetworkPolicy(pytree.PyTreeNode):
             raise TypeError(
                 f"`to_keras`: `name` expected a str or None; got {name!r:.80}"
             )
-        return _keras_policy.keras_policy(
+        return _keras_models.keras_policy(
             self.state.to_keras(),
             self.kinds,
             self.observation_moments,

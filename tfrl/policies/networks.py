@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import spaces
-from tfrl.policies import _dense, _observation_kinds, feedforward
+from tfrl.policies import _observation_kinds, feedforward
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -188,7 +188,10 @@ class _SpaceNetwork(keras.Model):
         """Returns a built network; the arguments are those of the class but `kinds`."""
         kinds: Any = SpaceEncoder.describe(observation_space)
         network = cls(kinds, *args, **kwargs)
-        build_for(network, observation_space)
+        specs = spaces.spec_from_space(observation_space)
+        shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
+        units = network.arguments.get("units")
+        network.build(shapes if units is None else (shapes, (None, units)))
         return network
 
     @property
@@ -291,7 +294,7 @@ class ActorCritic(_SpaceNetwork):
         self._build_parts(input_shape, self.actor_network, self.critic_network)
         initial = self.arguments["log_std"]
         if initial is not None:
-            self.log_std = _dense.log_std_of(self, self._n_log_stds, initial)
+            self.log_std = feedforward.log_std_of(self, self._n_log_stds, initial)
         super().build(input_shape)
 
     def actor(self, observations: Any) -> Any:
@@ -316,11 +319,11 @@ class ActorCritic(_SpaceNetwork):
         return (rows, n_outputs + n_beside), (rows,)
 
     def _parameters(self, features: Any) -> Any:
-        return _dense.with_log_std(self.actor_network(features), self.log_std)
+        return feedforward.with_log_std(self.actor_network(features), self.log_std)
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers of the actor, where they compute in float32."""
-        return _dense.plain(self.actor_network.dense)
+        return feedforward.plain(self.actor_network.dense)
 
 
 @_SERIALIZABLE
@@ -389,7 +392,9 @@ class ActionValues(_SpaceNetwork):
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers, where they are all, and compute in float32."""
-        return None if self.state_network else _dense.plain(self.values_network.dense)
+        return (
+            None if self.state_network else feedforward.plain(self.values_network.dense)
+        )
 
 
 @_SERIALIZABLE
@@ -459,27 +464,6 @@ class RecurrentNetwork(_SpaceNetwork):
         """Returns the shapes of parameters and memory."""
         rows, _ = self.encoder.compute_output_shape(input_shape[0])
         return (rows, self.arguments["n_outputs"]), (rows, self.arguments["units"])
-
-
-def build_for(network: keras.layers.Layer, observation_space: gym.Space) -> None:
-    """Builds a network for batches of a space's observations.
-
-    Args:
-        network: of this module.
-        observation_space: of one environment.
-
-    Example:
-        >>> space = gym.spaces.Box(-1.0, 1.0, (4,))
-        >>> model = ActionValues(SpaceEncoder.describe(space), 2)
-        >>> build_for(model, space)
-        >>> len(model.weights)
-        6
-    """
-    specs = spaces.spec_from_space(observation_space)
-    shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
-    if isinstance(network, RecurrentNetwork):
-        shapes = shapes, (None, network.arguments["units"])
-    network.build(shapes)
 
 
 def _shapes(nest: Any) -> Any:

@@ -72,15 +72,16 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         """
         checks.check_whole_number("RecurrentPolicy", "units", units, low=1)
         head = action_heads.action_head(action_space, squash=squash)
-        network = networks.RecurrentNetwork.for_space(
-            observation_space, head.n_outputs, units, hidden_units, activation, seed
-        )
         return cls._made(
             learner,
-            network,
-            observation_space,
+            lambda: networks.RecurrentNetwork.for_space(
+                observation_space, head.n_outputs, units, hidden_units, activation, seed
+            ),
+            None,
+            (observation_space, action_space),
             head,
             normalize_observations,
+            given={},
             units=units,
         )
 

@@ -1,4 +1,4 @@
-"""A Keras model of the user's as the network of a policy."""
+"""Keras models around networks: of a user's for a policy, of a policy's for a user."""
 
 import contextlib
 import random
@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import spaces
-from tfrl.policies import _dense, _observation_kinds
+from tfrl.policies import _observation_kinds, feedforward
+from tfrl.stats import moments
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -59,7 +60,7 @@ class GivenNetwork(keras.Model):
         if not self.network.built:
             self.network(_observation_kinds.zeros(self.kinds, input_shape))
         if self.n_log_stds:
-            self.log_std = _dense.log_std_of(
+            self.log_std = feedforward.log_std_of(
                 self, self.n_log_stds, self.initial_log_std
             )
         super().build(input_shape)
@@ -79,14 +80,14 @@ class GivenNetwork(keras.Model):
 
     def dense_layers(self) -> list[Any] | None:
         """Returns the layers of a Sequential of float32 dense layers alone."""
-        layers = None if self.has_values else _dense.layers_of(self.network)
+        layers = None if self.has_values else feedforward.layers_of(self.network)
         return layers if layers and all(x.use_bias for x in layers) else None
 
     def _both(self, observations: Any) -> tuple[Any, Any]:
         outputs = self.network(_observation_kinds.cast(self.kinds, observations))
         parameters, values = outputs if self.has_values else (outputs, None)
         parameters = keras.ops.cast(parameters, "float32")
-        parameters = _dense.with_log_std(parameters, self.log_std)
+        parameters = feedforward.with_log_std(parameters, self.log_std)
         if values is not None:
             values = keras.ops.cast(values, "float32")
             if len(values.shape) == 2:
@@ -132,9 +133,9 @@ def given(
     observation_space: gym.Space,
     action_space: gym.Space,
     head: Any,
-    log_std: float | None,
     *,
-    has_values: bool,
+    log_std: float | None = None,
+    has_values: bool = False,
     seed: int = 0,
 ) -> GivenNetwork:
     """Returns a built network around the user's.
@@ -198,3 +199,97 @@ def given(
     built = GivenNetwork(network, kinds, has_values, n_beside, log_std or 0.0)
     built.build(tf.nest.map_structure(lambda x: (None, *x.shape), specs))
     return built
+
+
+@_SERIALIZABLE
+class ObservationNormalization(keras.layers.Layer):
+    """Normalizes as `RunningMoments` do, by moments that do not change any more.
+
+    Args:
+        **kwargs: of `keras.layers.Layer`.
+
+    Example:
+        >>> layer = ObservationNormalization()
+        >>> layer.build((None, 1))
+        >>> layer.set_weights([np.array([2.0]), np.array([4.0]), np.array(9.0)])
+        >>> layer(np.array([[6.0]], np.float32)).numpy().round(3)
+        array([[2.]], dtype=float32)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the moments for inputs of `[B, *shape]`."""
+        self.mean, self.variance, self.count = (
+            self.add_weight(
+                shape=shape,
+                initializer="zeros",
+                trainable=False,
+                dtype="float64",
+                autocast=False,
+                name=name,
+            )
+            for name, shape in (
+                ("mean", input_shape[1:]),
+                ("variance", input_shape[1:]),
+                ("count", ()),
+            )
+        )
+
+    def call(self, inputs: Any) -> tf.Tensor:
+        """Normalizes `[B, *shape]`."""
+        known = moments.RunningMoments(
+            *(tf.convert_to_tensor(x) for x in (self.count, self.mean, self.variance))
+        )
+        return known.normalize(inputs)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """The shape and dtype of the inputs."""
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+def keras_policy(
+    network: keras.Model,
+    kinds: Any,
+    observation_moments: Any,
+    name: str | None = None,
+    units: int | None = None,
+) -> keras.Model:
+    """Returns a functional model from observations to what a network makes of them.
+
+    Args:
+        network: which the model takes over.
+        kinds: description of its observations.
+        observation_moments: as a policy has them.
+        name: of the model; "policy" if None.
+        units: size of the memory that the network takes beside the observations.
+
+    Returns:
+        The model; see `NetworkPolicy.to_keras`.
+
+    Example:
+        >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> keras_policy(network, ["flat", [3]], ()).input_shape
+        (None, 3)
+    """
+    shape = network.get_build_config()["input_shape"]
+    memory = () if units is None else (keras.Input((units,), name="memory"),)
+    inputs = _observation_kinds.inputs(kinds, shape[0] if memory else shape)
+    leaves = tf.nest.flatten(inputs)
+    if observation_moments:
+        leaves = [
+            _normalization(kept)(leaf) if kept else leaf
+            for kept, leaf in zip(observation_moments, leaves, strict=True)
+        ]
+    taken = tf.nest.pack_sequence_as(inputs, leaves)
+    outputs = network((taken, *memory) if memory else taken)
+    inputs = (inputs, *memory) if memory else inputs
+    return keras.Model(inputs, outputs, name="policy" if name is None else name)
+
+
+def _normalization(known: moments.RunningMoments) -> ObservationNormalization:
+    layer = ObservationNormalization()
+    layer.build((None, *known.mean.shape))
+    layer.set_weights([known.mean, known.variance, known.count])
+    return layer
