@@ -61,13 +61,12 @@ def named(observations):
     return {name: tf.constant(value) for name, value in given.items()}
 
 
-def export_all(folder):
-    """Two policies, as folders and as files of LiteRT."""
-    cases = {
-        "discrete": (BOX, S.Discrete(3, start=-1), {}),
-        "squashed": (NAMED, S.Box(-2.0, 1.0, (2,)), {"squash": True}),
-    }
-    for name, (space, actions, options) in cases.items():
-        agent = trained(space, actions, **options)
-        for suffix in ("", ".tflite"):
-            export.export_policy(agent, f"{folder}/{name}{suffix}", space, actions)
+def steered():
+    """A policy of named observations and squashed actions, its agent's spaces first."""
+    actions = S.Box(-2.0, 1.0, (2,))
+    return NAMED, actions, trained(NAMED, actions, squash=True)
+
+
+def export_steered(path):
+    space, actions, agent = steered()
+    export.export_policy(agent, path, space, actions)

@@ -70,7 +70,7 @@ def check_distribution(dist, path):
     return set(model.signatures)
 
 
-QUICK = ["MaskedCategorical", "Product", "SquashedNormal"]
+QUICK = ["MaskedCategorical", "Product"]
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,30 @@
-"""What is exported, in a process that has TensorFlow and nothing else of ours."""
+"""What is exported, in a process that has TensorFlow, later Keras, and last tfrl."""
 
 import os
+import pathlib
+import pickle
 import subprocess
 import sys
-import types
+from typing import NamedTuple
 
+import export_examples
 import gymnasium as gym
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
+from export_examples import BOX, NAMED, batch_of, trained
 
 from tfrl import distributions
-from tfrl.agents import gradient_transforms, train_state
 from tfrl.distributions import spec
 from tfrl.exporting import endpoints, export, policies
 from tfrl.layers import as_keras, distribution, normalization
-from tfrl.policies import actor_critic
 from tfrl.stats import normalizers
 
-N, BATCHES = 1000, (256, 7, 1)
+N, BATCHES = 128, (64, 7, 1)
 RNG = np.random.default_rng(0)
 EDGES = [0.0, -0.0, 1e-38, -1e-38, 1e4, -1e4, 1e30, -1e30, np.inf, -np.inf]
 S = gym.spaces
-NAMED = S.Dict(
-    x=S.Box(-np.inf, np.inf, (2,)), kind=S.Discrete(3), bits=S.MultiBinary(2)
-)
-BOX = S.Box(-np.inf, np.inf, (3,))
 SEED = np.array([4, 5], np.int32)
 CLIENT = """
 import sys
@@ -51,14 +50,14 @@ for name in BLOCKED:
     except ModuleNotFoundError:
         continue
     raise SystemExit(name + " can be imported")
-import os
+import os, pickle
 import numpy as np
 import tensorflow as tf
 
-folder, batches = sys.argv[1], [int(size) for size in sys.argv[2:]]
+root, folder, batches = sys.argv[1], sys.argv[2], [int(size) for size in sys.argv[3:]]
 results = {}
-with np.load(folder + "/given.npz") as arrays:
-    given = dict(arrays)
+with open(folder + "/given.pkl", "rb") as file:
+    given, nests, rows_of_steered = pickle.load(file)
 for name in sorted(os.listdir(folder + "/models")):
     model = tf.saved_model.load(folder + "/models/" + name)
     for endpoint, signature in model.signatures.items():
@@ -67,7 +66,7 @@ for name in sorted(os.listdir(folder + "/models")):
         seed = {k: tf.constant(own.pop(k)) for k in ["seed"] if k in own}
         for size in batches:
             # What draws is asked in the largest batches alone.
-            n = 0 if seed and size != batches[0] else 1000
+            n = 0 if seed and size != batches[0] else 128
             rows = []
             for i in range(0, n, size):
                 inputs = {k: tf.constant(x[i:i + size]) for k, x in own.items()}
@@ -75,8 +74,38 @@ for name in sorted(os.listdir(folder + "/models")):
             for k in rows[0] if rows else ():
                 parts = np.concatenate([row[k].numpy() for row in rows])
                 results[prefix + k + "/" + str(size)] = parts
+path = folder + "/layers/steered.tflite"
+runner = tf.lite.Interpreter(path).get_signature_runner("serving_default")
+results["litert"] = runner(**rows_of_steered)["actions"]
 assert not any(name.split(".")[0] in BLOCKED for name in sys.modules)
-np.savez(folder + "/found.npz", **results)
+
+# With Keras and without tfrl: layers.
+sys.meta_path[:] = [x.finder if type(x) is Blind else x for x in sys.meta_path]
+import keras
+layers = {}
+for name, nest in nests.items():
+    layer = keras.layers.TFSMLayer(folder + "/layers/" + name, call_endpoint="serve")
+    layers[name] = keras.tree.map_structure(np.asarray, layer(nest))
+    inputs = keras.tree.map_structure(
+        lambda x: keras.Input(x.shape[1:], dtype=x.dtype.name), nest)
+    model = keras.Model(inputs, layer(inputs))
+    layers[name + " in a model"] = keras.tree.map_structure(np.asarray, model(nest))
+# They can be trained on, too.
+layer = keras.layers.TFSMLayer(folder + "/layers/lone", call_endpoint="serve")
+model = keras.Sequential([keras.Input([3]), layer])
+model.compile(keras.optimizers.SGD(0.1), "mse")
+model.fit(nests["lone"], np.zeros([7, 2]), batch_size=7, verbose=0)
+layers["trained"] = [w.numpy() for w in layer.trainable_weights]
+assert not any(name.split(".")[0] == "tfrl" for name in sys.modules)
+
+# With tfrl, after other layers and functions: the same again.
+for _ in range(3):
+    keras.layers.Flatten(), keras.layers.Dense(1)(np.ones([1, 1]))
+sys.path[:0] = [root, root + "/tests"]
+import export_examples
+export_examples.export_steered(folder + "/again")
+with open(folder + "/found.pkl", "wb") as file:
+    pickle.dump((results, layers), file)
 """
 
 
@@ -95,31 +124,6 @@ def masks(n):
     return found
 
 
-def trained(observation_space, observations, action_space, **kwargs):
-    policy = actor_critic.ActorCriticPolicy.create(
-        observation_space,
-        action_space,
-        learner=lambda network: train_state.TrainState.create(
-            network, tx=gradient_transforms.sgd(1.0)
-        ),
-        hidden_units=(16,),
-        normalize_observations=True,
-        **kwargs,
-    )
-    rows = tf.nest.map_structure(lambda x: x[100:], observations)
-    policy = policy.update_moments(rows, tf.ones([N - 100]))
-    grads = tf.nest.map_structure(
-        lambda x: tf.constant(0.3 * RNG.standard_normal(x.shape), x.dtype),
-        policy.state.params,
-    )
-    policy = policy.replace(state=policy.state.apply_gradients(grads=grads))
-
-    def sample_actions(observations, **options):
-        return policy.act(observations, **options).actions
-
-    return types.SimpleNamespace(policy=policy, sample_actions=sample_actions)
-
-
 def in_batches(function, rows):
     """Random outputs belong to the batch that they were drawn in."""
     parts = [
@@ -132,7 +136,7 @@ def in_batches(function, rows):
 def steering():
     """A policy of continuous actions, asked through its agent."""
     rows, actions = floats(3), S.Box(-2.0, 1.0, (2,))
-    agent = trained(BOX, rows, actions, squash=True)
+    agent = trained(BOX, actions, squash=True)
     head, policy = agent.policy.head, agent.policy
 
     def sampled(rows):
@@ -163,26 +167,6 @@ def steering():
     return {**content, "value": policies.value_endpoint(agent, BOX)}, wanted
 
 
-def choosing():
-    """A masked policy of choices, of observations that are a dictionary."""
-    rows = {
-        "bits": RNG.integers(0, 2, [N, 2]).astype(np.int8),
-        "kind": RNG.integers(0, 3, [N]),
-        "x": floats(2),
-    }
-    agent = trained(NAMED, rows, S.Discrete(5, start=-1))
-    mask = masks(5)
-    logits = np.where(mask, agent.policy.parameters(rows), -np.inf)
-    greedy = {"actions": logits.argmax(-1).astype(np.int64) - 1}
-    found = policies.policy_endpoints(
-        agent, NAMED, S.Discrete(5, start=-1), with_mask=True
-    )
-    given = {**rows, "action_mask": mask}
-    return {"serving_default": found["serving_default"]}, {
-        "serving_default": (given, greedy)
-    }
-
-
 def recurrent():
     """A Keras model with its state going in and out."""
     inputs = {
@@ -208,7 +192,7 @@ def network():
     """A Keras model with layers of ours at both ends."""
     rows = floats(3)
     first = normalization.RunningNormalization(clip_value=5.0)
-    first(rows[100:], training=True)
+    first(rows[30:], training=True)
     head = distribution.DistributionHead(S.Discrete(6))
     model = keras.Sequential([keras.Input([3]), first, keras.layers.Dense(16), head])
     return model, {"serving_default": ({"inputs": rows}, {"output_0": model(rows)})}
@@ -219,7 +203,7 @@ def normalizer():
         {"a": tf.TensorSpec([3]), "b": tf.TensorSpec([])}, auto_update=False
     )
     rows = {"a": floats(3), "b": floats()}
-    found.update(tf.nest.map_structure(lambda x: x[100:], rows))
+    found.update(tf.nest.map_structure(lambda x: x[30:], rows))
     batched = {"a": tf.TensorSpec([None, 3]), "b": tf.TensorSpec([None])}
     content = endpoints.Endpoint(lambda **given: found(given, training=False), batched)
     return content, {"serving_default": (rows, found(rows, training=False))}
@@ -254,27 +238,6 @@ def squashed():
     }
 
 
-def module():
-    """Layers in a dictionary of a module, two functions of its own."""
-    found = tf.Module()
-    found.layers = {name: keras.layers.Dense(4, "tanh") for name in "ab"}
-    found.scale = tf.Variable([1.0, 2.0, 3.0, 4.0])
-
-    def q_values(observations):
-        features = found.layers["a"](tf.clip_by_value(observations, -9.0, 9.0))
-        return found.layers["b"](features) * found.scale
-
-    def act(observations):
-        return {"actions": tf.argmax(q_values(observations), axis=-1)}
-
-    rows = floats(3)
-    given = {"observations": rows}
-    wanted = {"q": (given, {"output_0": q_values(rows)}), "act": (given, act(rows))}
-    inputs = {"observations": tf.TensorSpec([None, 3])}
-    functions = {"q": q_values, "act": act}
-    return {k: endpoints.Endpoint(f, inputs) for k, f in functions.items()}, wanted
-
-
 class Projection:
     """A layer that keeps its weights outside and counts its calls."""
 
@@ -294,12 +257,60 @@ def foreign():
     return model, {"serving_default": ({"inputs": rows}, {"output_0": model(rows)})}
 
 
-MODELS = [foreign, steering, choosing, recurrent, network, normalizer, squashed, module]
+MODELS = [foreign, steering, recurrent, network, normalizer, squashed]
 
 
-def served(folder):
-    """What the models say there, and what their makers say here."""
+def two_inputs(kind):
+    a, b = keras.Input([3], name="a"), keras.Input([2], name="b")
+    outputs = keras.layers.Dense(2)(keras.layers.Concatenate()([a, b]))
+    if kind == "list":
+        return keras.Model([a, b], outputs)
+    return keras.Model({"a": a, "b": b}, {"y": outputs, "more": [outputs, a]})
+
+
+def layers_of(folder):
+    """Exports to be called as layers; what they are called with and say here."""
+    rows = {"a": batch_of(BOX, 7), "b": batch_of(BOX, 7)[:, :2]}
+    lone = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    cases = {
+        "lone": (lone, rows["a"]),
+        "list": (two_inputs("list"), list(rows.values())),
+        "dict": (two_inputs("dict"), rows),
+    }
     given, wanted = {}, {}
+    for name, (model, nest) in cases.items():
+        export.export_model(model, folder / name)
+        given[name], wanted[name] = nest, tf.nest.map_structure(np.array, model(nest))
+    space, _, agent = export_examples.steered()
+    for name in ("steered", "steered.tflite"):
+        export_examples.export_steered(folder / name)
+    endpoint = policies.value_endpoint(agent, space)
+    export.export_model({"value": endpoint}, folder / "value")
+    policy, observations = agent.policy, batch_of(space, 7)
+    given |= {"steered": observations, "value": observations}
+    wanted["steered"] = {"actions": policy.act(observations, temperature=0.0).actions}
+    values = policy.state(policy.normalize(observations), method="critic")
+    wanted["value"] = {"values": values}
+    lone.compile(keras.optimizers.SGD(0.1), "mse")
+    lone.fit(rows["a"], np.zeros([7, 2]), batch_size=7, verbose=0)
+    return given, wanted, lone.get_weights()
+
+
+class Served(NamedTuple):
+    """What models say elsewhere, and what their makers say here."""
+
+    folder: pathlib.Path
+    found: dict
+    wanted: dict
+    layers: dict
+    wanted_of_layers: dict
+    trained: list
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One process that has TensorFlow, then Keras, then tfrl."""
+    folder, given, wanted = tmp_path_factory.mktemp("served"), {}, {}
     for make in MODELS:
         content, calls = make()
         export.export_model(content, folder / "models" / make.__name__)
@@ -307,19 +318,23 @@ def served(folder):
             prefix = f"{make.__name__}/{endpoint}/"
             given |= {prefix + name: value for name, value in inputs.items()}
             wanted |= {prefix + k: np.asarray(x) for k, x in outputs.items()}
-    np.savez(folder / "given.npz", **given)
+    nests, wanted_of_layers, weights = layers_of(folder / "layers")
+    content = pickle.dumps((given, nests, nests["steered"]))
+    (folder / "given.pkl").write_bytes(content)
+    root, sizes = str(pathlib.Path(__file__).parents[2]), map(str, BATCHES)
     subprocess.run(
-        [sys.executable, "-I", "-c", CLIENT, str(folder), *map(str, BATCHES)],
+        [sys.executable, "-I", "-c", CLIENT, root, str(folder), *sizes],
         check=True,
         cwd=folder,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
     )
-    with np.load(folder / "found.npz") as found:
-        return dict(found), wanted
+    found, layers = pickle.loads((folder / "found.pkl").read_bytes())
+    return Served(folder, found, wanted, layers, wanted_of_layers, weights)
 
 
-def test_a_process_without_tfrl_keras_and_tfp(tmp_path):
-    found, wanted = served(tmp_path)
+def test_a_process_without_tfrl_keras_and_tfp(served):
+    found, wanted = dict(served.found), served.wanted
+    del found["litert"]
     assert {key.split("/")[0] for key in wanted} == {make.__name__ for make in MODELS}
     sizes = {key: [k for k in found if k.startswith(f"{key}/")] for key in wanted}
     assert sorted(sum(sizes.values(), [])) == sorted(found)
@@ -339,3 +354,81 @@ def test_a_process_without_tfrl_keras_and_tfp(tmp_path):
             assert np.isfinite(value).mean() > 0.9
             if value.ndim == 2:
                 np.testing.assert_array_equal(value.argmax(-1), right.argmax(-1))
+
+
+def test_layers_of_keras(served):
+    for name, right in served.wanted_of_layers.items():
+        for key in (name, f"{name} in a model"):
+            found = served.layers[key]
+            tf.nest.assert_same_structure(found, right)
+            pairs = zip(*map(tf.nest.flatten, (found, right)), strict=True)
+            for one, two in pairs:
+                np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5, err_msg=key)
+    for one, two in zip(served.layers["trained"], served.trained, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_files_of_litert(served):
+    found = served.found["litert"]
+    right = served.wanted_of_layers["steered"]["actions"]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
+
+
+def bytes_of(path):
+    files = (each for each in path.rglob("*") if each.is_file())
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def test_equal_weights_are_equal_bytes_in_every_process(served):
+    first = bytes_of(served.folder / "layers" / "steered")
+    second = bytes_of(served.folder / "again")
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_the_first_generation_of_loaders_reads_it(served):
+    """As servers do, in C++: by the graph and its signatures."""
+    rows = {"bits": np.ones([2, 2], "i1"), "kind": [0, 2], "x": np.ones([2, 2], "f")}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        load = tf.compat.v1.saved_model.load
+        model = load(session, ["serve"], str(served.folder / "layers" / "steered"))
+        signature = model.signature_def["serving_default"]
+        given = {signature.inputs[name].name: rows[name] for name in rows}
+        found = session.run(signature.outputs["actions"].name, given)
+    rows = {name: np.asarray(value) for name, value in rows.items()}
+    wanted = export_examples.steered()[2].policy.act(rows, temperature=0.0).actions
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+LITERT = {
+    "discrete": (BOX, S.Discrete(3, start=-1), {}, {}),
+    "masked": (
+        BOX,
+        S.MultiDiscrete([3, 2]),
+        {},
+        {"action_mask": np.array([[0, 1, 0, 0, 1]] * 7, bool)},
+    ),
+    "dict to several": (NAMED, S.MultiDiscrete([3, 2]), {}, {}),
+    "tuple to bits": (S.Tuple([BOX, S.Discrete(2)]), S.MultiBinary(3), {}, {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LITERT)
+def test_other_policies_as_files_of_litert(tmp_path, kind):
+    space, actions, options, more = LITERT[kind]
+    agent, path = trained(space, actions, **options), tmp_path / "policy.tflite"
+    export.export_policy(agent, path, space, actions, with_mask=bool(more))
+    assert list(export.verify(path)) == ["serving_default"]
+    observations = batch_of(space, 7)
+    leaves = tf.nest.flatten(observations)
+    given = dict(zip(policies.policy_inputs(space), leaves, strict=True))
+    with pytest.warns(UserWarning, match="deprecated"):
+        interpreter = tf.lite.Interpreter(str(path))
+    found = interpreter.get_signature_runner("serving_default")(**given, **more)
+    wanted = agent.policy.act(observations, temperature=0.0).actions
+    if more:
+        wanted = [[1, 1]] * 7
+    assert found["actions"].dtype == actions.dtype
+    np.testing.assert_allclose(found["actions"], wanted, rtol=1e-5, atol=1e-5)

@@ -5,7 +5,7 @@ Policies come from `tfrl.policies`, checkpoints of runs from `tfrl.saving`.
 
 from tfrl.exporting.endpoints import Endpoint, distribution_endpoints
 from tfrl.exporting.export import export_model, export_policy, verify
-from tfrl.exporting.policies import policy_endpoints, policy_inputs, value_endpoint
+from tfrl.exporting.policies import policy_endpoints, value_endpoint
 
 __all__ = [
     "Endpoint",
@@ -13,7 +13,6 @@ __all__ = [
     "export_model",
     "export_policy",
     "policy_endpoints",
-    "policy_inputs",
     "value_endpoint",
     "verify",
 ]

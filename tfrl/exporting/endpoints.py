@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfrl.core import specs
 from tfrl.distributions import modes, spec
-from tfrl.exporting import _golden, _traced
+from tfrl.exporting import _golden, _graphs
 
 _RESERVED = ("seed", "values")
 
@@ -99,12 +99,11 @@ def distribution_endpoints(
     unknown = sorted(set(methods or ()) - set(_METHODS))
     if isinstance(methods, str) or unknown:
         raise ValueError(
-            f"`{where}`: `methods` expected some of {list(_METHODS)}; got {methods!r}; "
-            "check the spelling"
+            f"`{where}`: `methods` expected some of {list(_METHODS)}; got {methods!r}"
         )
     parameters = _parameter_inputs(dist_spec)
-    given = _golden.examples(where, _traced.input_specs(where, parameters), None)
-    nests = _traced.packed(parameters, given)
+    given = _golden.examples(where, _graphs.input_specs(where, parameters), None)
+    nests = _graphs.packed(parameters, given)
     values = _ask(dist_spec, "sample", **nests, seed=tf.constant([0, 0]))["values"]
     batches = tf.nest.map_structure(
         lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), values
@@ -113,7 +112,7 @@ def distribution_endpoints(
         "sample": parameters | {"seed": tf.TensorSpec([2], tf.int32)},
         "log_prob": parameters | {"values": batches},
     }
-    drawn = {x: np.asarray(y) for x, y in _traced.named_leaves(values, "values")}
+    drawn = {x: np.asarray(y) for x, y in _graphs.named_leaves(values, "values")}
     examples = {"log_prob": {**given, **drawn}}
     found = {}
     for name in _METHODS if methods is None else methods:
@@ -132,14 +131,13 @@ def distribution_endpoints(
     return found
 
 
+def _drawn(dist: Any, seed: tf.Tensor) -> dict[str, Any]:
+    values, log_probs = dist.experimental_sample_and_log_prob(seed=seed)
+    return {"values": values, "log_probs": log_probs}
+
+
 _METHODS: dict[str, Callable[..., dict[str, Any]]] = {
-    "sample": lambda dist, seed: dict(
-        zip(
-            ("values", "log_probs"),
-            dist.experimental_sample_and_log_prob(seed=seed),
-            strict=True,
-        )
-    ),
+    "sample": _drawn,
     "log_prob": lambda dist, values: {"log_probs": dist.log_prob(values)},
     "mode": lambda dist: {"values": modes.get_mode(dist)},
     "mean": lambda dist: {"values": dist.mean()},
@@ -173,7 +171,7 @@ def _parameter_inputs(dist_spec: spec.DistributionSpec) -> dict[str, Any]:
         return specs.BoundedTensorSpec([None, *leaf.shape], leaf.dtype, low, high)
 
     given = dist_spec.input_params_spec
-    leaves = [batched(*pair) for pair in _traced.named_leaves(given, "parameters")]
+    leaves = [batched(*pair) for pair in _graphs.named_leaves(given, "parameters")]
     nest = tf.nest.pack_sequence_as(given, leaves)
     if not isinstance(nest, Mapping):
         nest = {"parameters": nest}
@@ -181,7 +179,6 @@ def _parameter_inputs(dist_spec: spec.DistributionSpec) -> dict[str, Any]:
     if taken:
         raise ValueError(
             "`distribution_endpoints`: `dist_spec` expected parameters other than "
-            f"{list(_RESERVED)}; got {taken}; make the spec by a builder that names "
-            "them otherwise"
+            f"{list(_RESERVED)}; got {taken}"
         )
     return dict(nest)

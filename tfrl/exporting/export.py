@@ -1,23 +1,30 @@
 """Policies and other components as models that need nothing but TensorFlow."""
 
+import collections
+import functools
+import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+import keras
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.exporting import (
-    _beside,
-    _contents,
-    _golden,
-    _litert,
-    _verified,
-    _written,
-    policies,
-)
+from tfrl.distributions import spec
+from tfrl.exporting import _beside, _golden, _graphs, endpoints, policies
+from tfrl.stats import normalizers
+
+_DEFAULT = "serving_default"
+# Golden inputs and outputs by endpoint, and what writes the model to a path.
+_Prepared = tuple[dict[str, Any], Callable[[pathlib.Path], None]]
 
 
 def export_model(
@@ -97,10 +104,10 @@ def export_model(
     suffix = _checked_suffix(where, path, (".keras", ".tflite"), overwrite)
     checks.check_within(where, "tolerance", tolerance, 0, 1)
     if suffix == ".keras":
-        prepared = _written.prepare_keras(where, content, inputs, examples)
+        prepared = _prepare_keras(where, content, inputs, examples)
     else:
-        found = _contents.endpoints_of(where, content, inputs, examples)
-        prepared = _written.prepare_endpoints(where, found, litert=suffix == ".tflite")
+        found = _endpoints_of(where, content, inputs, examples)
+        prepared = _prepare_endpoints(where, found, litert=suffix == ".tflite")
     _write(where, path, prepared, tolerance, overwrite)
 
 
@@ -150,16 +157,16 @@ def export_policy(
     """
     where = "export_policy"
     suffix = _checked_suffix(where, path, (".tflite",), overwrite)
-    policy, litert = _contents.policy_of(where, agent), suffix == ".tflite"
+    policy, litert = policies.policy_of(where, agent), suffix == ".tflite"
     found = policies.policy_endpoints(
-        _litert.narrowed(policy) if litert else policy,
+        policies.narrowed(policy) if litert else policy,
         observation_space,
         action_space,
         with_mask=with_mask,
     )
     if litert:
-        found = {_contents.DEFAULT: found[_contents.DEFAULT]}
-    prepared = _written.prepare_endpoints(where, found, litert=litert)
+        found = {_DEFAULT: found[_DEFAULT]}
+    prepared = _prepare_endpoints(where, found, litert=litert)
     _write(where, path, prepared, 1e-5, overwrite)
 
 
@@ -196,7 +203,7 @@ def verify(
     _check_path(where, path)
     if tolerance is not None:
         checks.check_within(where, "tolerance", tolerance, 0, 1)
-    return _verified.check(where, pathlib.Path(path), tolerance)
+    return _golden.check(where, pathlib.Path(path), tolerance)
 
 
 def _check_path(where: str, path: Any) -> None:
@@ -209,9 +216,7 @@ def _check_path(where: str, path: Any) -> None:
             f"{inside}; call it after training"
         )
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(
-            f"`{where}`: `path` expected a str or a path; got {path!r:.80}; say where"
-        )
+        raise TypeError(f"`{where}`: `path` expected a str or a path; got {path!r:.80}")
 
 
 def _checked_suffix(
@@ -223,7 +228,7 @@ def _checked_suffix(
     if suffix not in known and suffix[1:2].isalpha():
         raise ValueError(
             f"`{where}`: `path` expected a folder without a suffix, or a file with one "
-            f"of {list(known)}; got {os.fspath(path)!r}; nothing else is written"
+            f"of {list(known)}; got {os.fspath(path)!r}"
         )
     if not overwrite:
         _beside.check_absent(where, path)
@@ -233,7 +238,7 @@ def _checked_suffix(
 def _write(
     where: str,
     path: str | os.PathLike[str],
-    prepared: _written.Prepared,
+    prepared: _Prepared,
     tolerance: float,
     overwrite: bool,
 ) -> None:
@@ -242,4 +247,240 @@ def _write(
     with _beside.made_beside(where, path, overwrite=overwrite) as fresh:
         write(fresh)
         _golden.write(fresh, goldens, tolerance)
-        _verified.check(where, fresh)
+        _golden.check(where, fresh)
+
+
+def _endpoints_of(
+    where: str, content: Any, inputs: Any, examples: Mapping[str, Any] | None
+) -> dict[str, endpoints.Endpoint]:
+    """Returns the endpoints of what is to be exported.
+
+    Args:
+        where: name of the function, for messages.
+        content: as of `export_model`.
+        inputs: as of `export_model`.
+        examples: as of `export_model`.
+
+    Raises:
+        ValueError: if inputs are not known, or given beside endpoints.
+        TypeError: if `content` is of another kind.
+
+    Example:
+        >>> list(_endpoints_of("export", tf.exp, tf.TensorSpec([None]), None))
+        ['serving_default']
+    """
+    if isinstance(content, endpoints.Endpoint):
+        content = {_DEFAULT: content}
+    elif isinstance(content, spec.DistributionSpec):
+        content = endpoints.distribution_endpoints(content)
+    if isinstance(content, Mapping):
+        if inputs is not None or examples is not None:
+            raise ValueError(
+                f"`{where}`: `inputs` and `examples` expected None beside endpoints; "
+                "got others; give them with each `Endpoint`"
+            )
+        for name, endpoint in content.items():
+            if not (isinstance(name, str) and isinstance(endpoint, endpoints.Endpoint)):
+                raise TypeError(
+                    f"`{where}`: `content` expected an `Endpoint` for each name; got "
+                    f"{endpoint!r:.80} for {name!r}"
+                )
+        return dict(content)
+    if not callable(content):
+        raise TypeError(
+            f"`{where}`: `content` expected endpoints, a DistributionSpec, a layer, a "
+            f"normalizer or a function; got {content!r:.80}; wrap it in an `Endpoint`"
+        )
+    call: Callable[..., Any] = content
+    if isinstance(content, keras.layers.Layer | normalizers.Normalizer):
+        call = functools.partial(content, training=False)
+    nest = _layer_inputs(where, content, inputs)
+    if isinstance(nest, Mapping):
+        return {_DEFAULT: endpoints.Endpoint(lambda **x: call(x), nest, examples)}
+    named = {"inputs": nest}
+    return {_DEFAULT: endpoints.Endpoint(lambda inputs: call(inputs), named, examples)}
+
+
+def _layer_inputs(where: str, content: Any, inputs: Any) -> Any:
+    """Returns the nest of specs that a layer or function is called with.
+
+    Args:
+        where: name of the function, for messages.
+        content: layer or function.
+        inputs: nest of specs; None for those that a model knows itself.
+
+    Raises:
+        ValueError: if they are not known, or the layer is not built.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        >>> _layer_inputs("export", model, None).shape
+        TensorShape([None, 3])
+    """
+    if isinstance(content, keras.layers.Layer) and not content.built:
+        raise ValueError(
+            f"`{where}`: `content` expected a built layer; got {content.name!r}, which "
+            "has no weights yet; call it once, or its `build`"
+        )
+    if inputs is not None:
+        return inputs
+    # A `FitModel` is called as its network is.
+    model = getattr(content, "network", content)
+    if isinstance(model, keras.Sequential):
+        inputs = model.inputs[0]
+    elif isinstance(model, keras.Model) and getattr(model, "inputs", None):
+        inputs = model.input
+    else:
+        raise ValueError(
+            f"`{where}`: `inputs` expected the specs of what `content` is called with; "
+            "got None; give for example tf.TensorSpec([None, 3])"
+        )
+    return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), inputs)
+
+
+def _prepare_endpoints(
+    where: str, found: Mapping[str, endpoints.Endpoint], *, litert: bool = False
+) -> _Prepared:
+    """Prepares a model with a signature for each endpoint.
+
+    Args:
+        where: name of the function, for messages.
+        found: endpoints by name.
+        litert: whether it is a `.tflite` file rather than a SavedModel.
+
+    Returns:
+        Golden inputs and outputs by endpoint, and what writes the model.
+
+    Raises:
+        ValueError: as `export_model`.
+        TypeError: as `export_model`.
+
+    Example:
+        >>> import tempfile
+        >>> vector = {"x": tf.TensorSpec([None])}
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model")
+        >>> exp = endpoints.Endpoint(tf.exp, vector)
+        >>> goldens, write = _prepare_endpoints("export", {"exp": exp})
+        >>> write(path)
+        >>> list(goldens), list(tf.saved_model.load(path).signatures)
+        (['exp'], ['exp'])
+    """
+    functions, goldens, serve = {}, {}, None
+    default = _DEFAULT if _DEFAULT in found else next(iter(found), "")
+    for name, (function, inputs, examples, _) in found.items():
+        traced, outputs = _graphs.trace(where, name, function, inputs)
+        if litert:
+            _graphs.check_litert(where, name, traced)
+        elif name == default:
+            serve = _graphs.nested(traced, inputs, outputs)
+        given = _golden.examples(where, _graphs.input_specs(where, inputs), examples)
+        variables = traced.variables
+        goldens[name] = _golden.recorded(where, name, traced, given, variables)
+        functions[name] = traced
+    resources = [each for endpoint in found.values() for each in endpoint.resources]
+
+    def write(path: pathlib.Path) -> None:
+        if not litert:
+            _graphs.save(where, functions, resources, path, serve)
+            return
+        with tempfile.TemporaryDirectory(dir=path.parent) as made:
+            folder = pathlib.Path(made, "model")
+            _graphs.save(where, functions, resources, folder)
+            path.write_bytes(_graphs.converted(where, folder, functions))
+
+    return goldens, write
+
+
+def _prepare_keras(
+    where: str, content: Any, inputs: Any, examples: Mapping[str, Any] | None
+) -> _Prepared:
+    """Prepares a Keras model as a `.keras` file.
+
+    Args:
+        where: name of the function, for messages.
+        content: the model.
+        inputs: as of `export_model`.
+        examples: a nest of arrays under the name `inputs`.
+
+    Returns:
+        Golden inputs, a nest, and outputs, and what writes the model.
+
+    Raises:
+        ValueError: as `export_model`.
+        TypeError: if `content` is no Keras model.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.keras")
+        >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        >>> goldens, write = _prepare_keras("export", model, None, None)
+        >>> write(path)
+        >>> list(goldens), keras.models.load_model(path).output_shape
+        (['call'], (None, 1))
+    """
+    if not isinstance(content, keras.Model):
+        raise TypeError(
+            f"`{where}`: `content` expected a Keras model for a `.keras` file; got "
+            f"{content!r:.80}; wrap a layer in a keras.Sequential, or leave the suffix "
+            "of `path` away for a SavedModel"
+        )
+    nest = {"inputs": _layer_inputs(where, content, inputs)}
+    if examples is not None:
+        examples = dict(_graphs.named_leaves(examples, ""))
+    arrays = _golden.examples(where, _graphs.input_specs(where, nest), examples)
+    given, answer = _graphs.packed(nest, arrays), _golden.layer_answer(content)
+    golden = _golden.recorded(where, "call", answer, given, content.variables)
+    return {"call": golden}, functools.partial(_write_keras, content)
+
+
+def _write_keras(model: keras.Model, path: pathlib.Path) -> None:
+    with warnings.catch_warnings():
+        # Keras asks variables for arrays in the way of NumPy 1.
+        warnings.filterwarnings("ignore", "__array__", DeprecationWarning)
+        model.save(path)
+    _settle_archive(path)
+
+
+def _settle_archive(path: pathlib.Path) -> None:
+    """Rewrites a `.keras` file without the time at which it was saved.
+
+    Args:
+        path: the file.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.keras")
+        >>> keras.Sequential([keras.Input([3]), keras.layers.ReLU()]).save(path)
+        >>> _settle_archive(path)
+        >>> zipfile.ZipFile(path).getinfo("model.weights.h5").date_time
+        (1980, 1, 1, 0, 0, 0)
+    """
+    fresh = path.with_suffix(".settled")
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(fresh, "w") as new:
+        for member in old.infolist():
+            plain = zipfile.ZipInfo(member.filename)
+            plain.compress_type = member.compress_type
+            plain.file_size = member.file_size
+            with old.open(member) as source, new.open(plain, "w") as target:
+                if member.filename.endswith(".json"):
+                    target.write(_settled(source.read().decode()).encode())
+                else:
+                    shutil.copyfileobj(source, target)
+    fresh.replace(path)
+
+
+def _settled(text: str) -> str:
+    """What Keras writes of a model without time and addresses of objects."""
+    counts = collections.Counter(re.findall(r'"shared_object_id":\s*(\d+)', text))
+    numbers: dict[int, int] = {}
+
+    def settle(part: dict[str, Any]) -> dict[str, Any]:
+        number = part.pop("shared_object_id", None)
+        # Dtype policies are values: a model that was loaded shares them no more.
+        if counts[str(number)] > 1 and part.get("class_name") != "DTypePolicy":
+            part["shared_object_id"] = numbers.setdefault(number, len(numbers))
+        return part
+
+    config = json.loads(text, object_hook=settle)
+    config.pop("date_saved", None)
+    return json.dumps(config)

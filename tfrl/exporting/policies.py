@@ -1,18 +1,21 @@
 """Endpoints for what policies do: act, draw, tell log-probabilities and values."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.core import spaces, specs
+from tfrl.core import pytree, spaces, specs
 from tfrl.distributions import action_heads
-from tfrl.exporting import _contents, _traced, endpoints
+from tfrl.exporting import _graphs, endpoints
+from tfrl.policies import network_policy
 
 
-def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
+def policy_inputs(
+    observation_space: gym.Space, taken: Sequence[str] = ("actions", "seed")
+) -> dict[str, tf.TensorSpec]:
     """Returns the named inputs that an exported policy takes as its observation.
 
     One array is `observations`. The parts of a Dict go by their own names, those of a
@@ -20,14 +23,15 @@ def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
 
     Args:
         observation_space: of one environment; arrays, or Dicts and Tuples of them.
+        taken: names of the other inputs.
 
     Returns:
         Bounded specs `[None, *shape]` by name, in the order in which `tf.nest` flattens
         observations.
 
     Raises:
-        ValueError: if a name is not a Python identifier, is `seed` or `actions`, or
-            stands for two parts.
+        ValueError: if a name is not a Python identifier, is taken, or stands for two
+            parts.
         TypeError: if it is no space, or a part is not an array.
 
     Example:
@@ -40,12 +44,12 @@ def policy_inputs(observation_space: gym.Space) -> dict[str, tf.TensorSpec]:
     inputs: dict[str, tf.TensorSpec] = {}
     structure = spaces.spec_from_space(observation_space)
     root = "" if isinstance(structure, dict) else "observations"
-    for name, part in _traced.named_leaves(structure, root):
-        if name in ("actions", "seed", *inputs) or not name.isidentifier():
+    for name, part in _graphs.named_leaves(structure, root):
+        if name in (*taken, *inputs) or not name.isidentifier():
             raise ValueError(
                 "`policy_inputs`: `observation_space` expected names that are distinct "
-                "Python identifiers, other than 'actions' and 'seed'; got "
-                f"{name!r}; rename it by a wrapper"
+                f"Python identifiers, other than {list(taken)}; got {name!r}; rename "
+                "it by a wrapper"
             )
         inputs[name] = _batched(part)
     return inputs
@@ -104,28 +108,30 @@ def policy_endpoints(
         ['observations', 'action_mask', 'seed']
     """
     where = "policy_endpoints"
-    inputs: dict[str, Any] = {**policy_inputs(observation_space)}
-    policy = _contents.policy_of(where, agent)
+    policy = policy_of(where, agent)
+    memory = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
+    )
+    more: dict[str, Any] = {"state": memory} if tf.nest.flatten(memory) else {}
+    if with_mask:
+        n_options = policy.head.n_options
+        more = {"action_mask": tf.TensorSpec([None, n_options], tf.bool), **more}
+    taken = ("actions", "seed", *more)
+    inputs: dict[str, Any] = {**policy_inputs(observation_space, taken)}
     head = policy.head
     _check_space(where, "action_space", action_space)
     if action_heads.action_head(action_space) != _plain(head):
         raise ValueError(
             f"`{where}`: `action_space` expected that of the policy, {head}; got "
-            f"{action_space}; pass the space that the agent was made with"
+            f"{action_space}"
         )
     served = _ServedPolicy(where, policy, observation_space, list(inputs))
-    if with_mask:
-        if not head.n_options:
-            raise ValueError(
-                f"`{where}`: `with_mask` expected actions that are choices; got "
-                f"{type(head).__name__}; leave it False"
-            )
-        _add(inputs, "action_mask", tf.TensorSpec([None, head.n_options], tf.bool))
-    memory = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
-    )
-    if tf.nest.flatten(memory):
-        _add(inputs, "state", memory)
+    if with_mask and not head.n_options:
+        raise ValueError(
+            f"`{where}`: `with_mask` expected actions that are choices; got "
+            f"{type(head).__name__}; leave it False"
+        )
+    inputs |= more
     seed = tf.TensorSpec([2], tf.int32)
     found = {
         "serving_default": endpoints.Endpoint(served.greedy, inputs),
@@ -133,9 +139,9 @@ def policy_endpoints(
     }
     if policy.has_log_probs:
         row = spaces.spec_from_space(action_space)
-        taken = {"actions": tf.nest.map_structure(_batched, row)}
-        found["log_prob"] = endpoints.Endpoint(served.log_prob, inputs | taken)
-    if "state" in inputs:
+        actions = {"actions": tf.nest.map_structure(_batched, row)}
+        found["log_prob"] = endpoints.Endpoint(served.log_prob, inputs | actions)
+    if "state" in more:
         found["initial_state"] = endpoints.Endpoint(
             lambda batch_size: {"state": policy.initial_state(batch_size)},
             {"batch_size": specs.BoundedTensorSpec([], tf.int32, 1, 8)},
@@ -170,7 +176,7 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
         TensorShape([5])
     """
     where, inputs = "value_endpoint", policy_inputs(observation_space)
-    policy = _contents.policy_of(where, agent)
+    policy = policy_of(where, agent)
     served = _ServedPolicy(where, policy, observation_space, list(inputs))
     if not hasattr(policy, "values"):
         raise TypeError(
@@ -178,6 +184,63 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
             f"PPOAgent; got a {type(agent).__name__} with a {type(policy).__name__}"
         )
     return endpoints.Endpoint(served.value, inputs)
+
+
+def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
+    """Returns the policy of an agent or `AgentModel`, or the policy that was given.
+
+    Args:
+        where: name of the function, for messages.
+        agent: which of them it is.
+
+    Raises:
+        TypeError: if there is none of `tfrl.policies`.
+
+    Example:
+        >>> policy_of("export", None)
+        Traceback (most recent call last):
+        ...
+        TypeError: `export`: `agent` expected a policy of `tfrl.policies`, or ...
+    """
+    policy = getattr(getattr(agent, "agent", agent), "policy", agent)
+    if not isinstance(policy, network_policy.NetworkPolicy):
+        got = f"{agent!r:.80}"
+        if policy is not agent:
+            got = f"a {type(agent).__name__} with a {type(policy).__name__}"
+        raise TypeError(
+            f"`{where}`: `agent` expected a policy of `tfrl.policies`, or an agent "
+            f"with one, such as a PPOAgent; got {got}; for other components there is "
+            "`export_model`"
+        )
+    return policy
+
+
+def narrowed(policy: Any) -> Any:
+    """Returns a policy that normalizes in float32, as LiteRT must."""
+
+    def narrow(wide: Any) -> _NarrowMoments:
+        mean = tf.cast(wide.mean, tf.float32)
+        rest = tf.cast(wide.mean - tf.cast(mean, tf.float64), tf.float32)
+        scale = tf.cast(tf.math.rsqrt(wide.variance + 1e-8), tf.float32)
+        return _NarrowMoments(mean=mean, rest=rest, scale=scale)
+
+    kept = tuple(each and narrow(each) for each in policy.observation_moments)
+    return policy.replace(observation_moments=kept)
+
+
+class _NarrowMoments(pytree.PyTreeNode):
+    """Normalizes as `tfrl.stats.RunningMoments` does.
+
+    The mean is the sum of two numbers, so that a large one keeps its last digits.
+    """
+
+    mean: tf.Tensor
+    rest: tf.Tensor
+    scale: tf.Tensor
+
+    def normalize(self, values: tf.Tensor) -> tf.Tensor:
+        centred = tf.cast(values, tf.float32) - self.mean - self.rest
+        return tf.clip_by_value(centred * self.scale, -10.0, 10.0)
 
 
 class _ServedPolicy:
@@ -203,11 +266,11 @@ class _ServedPolicy:
     def sample(self, **given: Any) -> dict[str, Any]:
         shaped, state = self._distributed(given)
         head = self._policy.head
-        drawn = head.to_env(head.sample(shaped, given["seed"]))
-        if not self._policy.has_log_probs:
-            return {"actions": drawn, **state}
-        log_probs = head.log_prob(shaped, head.from_env(drawn))
-        return {"actions": drawn, "log_probs": log_probs, **state}
+        found = {"actions": head.to_env(head.sample(shaped, given["seed"]))}
+        if self._policy.has_log_probs:
+            raw = head.from_env(found["actions"])
+            found["log_probs"] = head.log_prob(shaped, raw)
+        return found | state
 
     def log_prob(self, **given: Any) -> dict[str, Any]:
         shaped, state = self._distributed(given)
@@ -245,8 +308,7 @@ class _ServedPolicy:
             parts = tf.nest.map_structure(lambda x: x.shape.as_list(), self._structure)
             raise ValueError(
                 f"`{where}`: `observation_space` expected that of the policy; got "
-                f"{parts} ({str(error).splitlines()[0]:.120}); pass the space that the "
-                "agent was made with"
+                f"{parts} ({str(error).splitlines()[0]:.120})"
             ) from error
 
 
@@ -267,16 +329,5 @@ def _batched(part: tf.TensorSpec) -> tf.TensorSpec:
 def _check_space(where: str, name: str, space: Any) -> None:
     if not isinstance(space, gym.Space):
         raise TypeError(
-            f"`{where}`: `{name}` expected a Gymnasium space; got {space!r:.80}; pass "
-            "that which the agent was made with"
+            f"`{where}`: `{name}` expected a Gymnasium space; got {space!r:.80}"
         )
-
-
-def _add(inputs: dict[str, Any], name: str, spec: Any) -> None:
-    """Adds an input, or raises if an observation is named so."""
-    if name in inputs:
-        raise ValueError(
-            f"`policy_endpoints`: `observation_space` expected no part {name!r} beside "
-            "the input of that name; got one; rename it by a wrapper"
-        )
-    inputs[name] = spec

@@ -1,19 +1,63 @@
-"""Tests of `tfrl.exporting._beside`."""
+"""Tests of `tfrl.exporting.export`: where models land, and what was there before."""
 
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 
+import keras
 import pytest
+import tensorflow as tf
 
-from tfrl.exporting import _beside
+from tfrl.exporting import _beside, export
+
+
+def dense():
+    return keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def content_of(path):
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    return {x.name: x.read_bytes() for x in files if x.is_file()}
+
+
+@pytest.mark.parametrize("name", ["model", "model.keras"])
+def test_existing_models_stay_unless_overwritten(tmp_path, name):
+    path = tmp_path / "1" / name
+    export.export_model(dense(), path)
+    before = content_of(path)
+    with pytest.raises(ValueError, match=f"`export_model`: `path` .*nothing.*{name}"):
+        export.export_model(dense(), path)
+    assert content_of(path) == before and names(path.parent) == [name]
+    export.export_model(dense(), path, overwrite=True)
+    assert content_of(path) != before and names(path.parent) == [name]
+    export.verify(path)
+
+
+@pytest.mark.parametrize("name", ["model", "model.keras"])
+@pytest.mark.parametrize("existing", [True, False], ids=["over old", "new"])
+def test_failing_writes_leave_what_was_there(tmp_path, monkeypatch, name, existing):
+    path = tmp_path / name
+    if existing:
+        export.export_model(dense(), path)
+    before = content_of(path) if existing else {}
+
+    def full(*args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        export.export_model(dense(), path, overwrite=True)
+    assert names(tmp_path) == ([name] if existing else [])
+    assert (content_of(path) if existing else {}) == before
 
 
 def make(path, text, **options):
@@ -24,18 +68,6 @@ def make(path, text, **options):
 
 def read(path):
     return (path / "deep" / "text").read_text()
-
-
-def test_folders_and_files_appear(tmp_path):
-    make(tmp_path / "a" / "b", "hello")
-    assert read(tmp_path / "a" / "b") == "hello"
-    assert names(tmp_path / "a") == ["b"]
-    with _beside.made_beside("make", tmp_path / "model.keras") as fresh:
-        assert fresh.suffix == ".keras"
-        fresh.write_text("file")
-        assert not (tmp_path / "model.keras").exists()
-    assert (tmp_path / "model.keras").read_text() == "file"
-    assert names(tmp_path) == ["a", "model.keras"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file", "dangling link"])
@@ -49,9 +81,8 @@ def test_what_exists_stays(tmp_path, kind):
         path.mkdir()
         if kind == "folder":
             (path / "mine").write_text("mine")
-    message = "`make`: `path` expected a place where nothing is yet; got '.*taken'"
     entered = False
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="`make`: `path` expected .*; got '.*taken'"):
         with _beside.made_beside("make", path):
             entered = True
     assert not entered
@@ -68,41 +99,23 @@ def test_what_appears_meanwhile_stays(tmp_path):
     assert names(tmp_path) == ["taken"]
 
 
-def test_overwrite(tmp_path):
-    path = tmp_path / "model"
-    make(path, "old")
-    make(path, "new", overwrite=True)
-    assert read(path) == "new"
-    assert names(tmp_path) == ["model"]
-
-
-def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
-    path = tmp_path / "home"
-    path.mkdir()
-    (path / "letters").write_text("mine")
-    with pytest.raises(
-        ValueError, match="`make`: `path` expected .* with 'letters' in"
-    ):
-        make(path, "new", overwrite=True)
-    with pytest.raises(
-        ValueError, match="`make`: `path` expected a place where nothing"
-    ):
-        with _beside.made_beside("make", path, overwrite=True) as fresh:
-            fresh.write_text("a file")
-    assert (path / "letters").read_text() == "mine"
-    assert names(tmp_path) == ["home"]
-
-
-def test_an_empty_folder_a_file_and_a_link_are_overwritten(tmp_path):
+def test_what_may_be_overwritten(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "mine").write_text("mine")
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "kept")
-    for name in ("empty", "file", "link"):
+    make(tmp_path / "model", "old")
+    for name in ("model", "empty", "file", "link"):
         make(tmp_path / name, "new", overwrite=True)
         assert read(tmp_path / name) == "new"
+    with pytest.raises(ValueError, match="`make`: `path` expected .* with 'mine' in"):
+        make(tmp_path / "kept", "new", overwrite=True)
+    with pytest.raises(ValueError, match="`make`: `path` expected .* nothing else is"):
+        with _beside.made_beside("make", tmp_path / "kept", overwrite=True) as fresh:
+            fresh.write_text("a file")
     assert (tmp_path / "kept" / "mine").read_text() == "mine"
+    assert names(tmp_path) == ["empty", "file", "kept", "link", "model"]
 
 
 @pytest.mark.parametrize("existing", [True, False], ids=["over old", "new"])
@@ -202,9 +215,7 @@ def test_a_killed_process_is_cleared_away(tmp_path, when):
         pytest.fail("what was replaced has not come back")
     if when == "making":
         make(path, "newer", overwrite=True)
-        assert read(path) == "newer"
-    else:
-        assert read(path) == "old"
+    assert read(path) == ("newer" if when == "making" else "old")
     assert names(tmp_path) == ["model"]
 
 
@@ -238,3 +249,42 @@ def test_one_of_many_writers_wins(tmp_path):
     assert len(won) == 1 and len(lost) == 7
     assert read(path) == str(won[0])
     assert names(tmp_path) == ["model"]
+
+
+VICTIM = """
+import itertools, sys
+import tensorflow as tf
+from tfrl.exporting import export
+
+weights = tf.Variable(tf.ones([500_000]))
+for i in itertools.count():
+    path, spec = f"{sys.argv[1]}/{i}", tf.TensorSpec([None])
+    export.export_model(lambda x: x * tf.reduce_sum(weights), path, spec)
+    print(i, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_exports_leave_whole_models(tmp_path):
+    rng = random.Random(0)
+    for attempt in range(5):
+        folder = tmp_path / str(attempt)
+        with subprocess.Popen(
+            [sys.executable, "-c", VICTIM, str(folder)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            text=True,
+        ) as victim:
+            victim.stdout.readline()
+            time.sleep(rng.random())
+            victim.send_signal(signal.SIGKILL)
+            told = [0, *map(int, victim.stdout)]
+        whole = [name for name in names(folder) if name.isdigit()]
+        assert len(whole) in (len(told), len(told) + 1)
+        for name in whole:
+            export.verify(folder / name)
+        killed = str(len(whole))
+        left = [name for name in names(folder) if not name.isdigit()]
+        assert all(name.startswith(f".{killed}.export-") for name in left)
+        export.export_model(tf.abs, folder / killed, tf.TensorSpec([None, 3]))
+        assert names(folder) == sorted([*whole, killed])
