@@ -6,10 +6,28 @@ Scalars of TensorFlow 2 are tensors there.
 import contextlib
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from modes import in_mode
 from tensorboard.backend.event_processing import event_accumulator
 
 EVERYTHING = {"tensors": 0}
+# Values are the same in a graph; what a graph does otherwise has tests of its own.
+eagerly_and_slow = pytest.mark.parametrize(
+    "mode", ["eager", pytest.param("graph", marks=pytest.mark.slow)]
+)
+both = pytest.mark.parametrize("mode", ["eager", "graph"])
+
+
+class Untouchable:
+    """An array that may be looked at from outside only."""
+
+    shape, dtype = tf.TensorShape([4, 2]), tf.float32
+
+    def __array__(self, *args, **kwargs):
+        raise AssertionError("was computed with")
+
+    __tf_tensor__ = __array__
 
 
 @contextlib.contextmanager
@@ -21,12 +39,28 @@ def writing(directory, step=0):
     writer.close()
 
 
-def points(directory):
-    """Tag -> points (step, value), histograms as `[buckets, 3]`."""
+def written(directory, function, mode="eager", record=True):
+    """What `function` writes at step 0."""
+
+    def body():
+        function()
+        return tf.constant(0)
+
+    with writing(directory), tf.summary.record_if(record):
+        in_mode(mode, body)()
+    return last(directory)
+
+
+def _read(directory):
     accumulator = event_accumulator.EventAccumulator(
         str(directory), size_guidance=EVERYTHING
     )
-    accumulator.Reload()
+    return accumulator.Reload()
+
+
+def points(directory):
+    """Tag -> points (step, value), histograms as `[buckets, 3]`."""
+    accumulator = _read(directory)
     return {
         tag: [
             (event.step, tf.make_ndarray(event.tensor_proto))
@@ -38,10 +72,7 @@ def points(directory):
 
 def plugins(directory):
     """Tag -> name of the TensorBoard plugin that shows it."""
-    accumulator = event_accumulator.EventAccumulator(
-        str(directory), size_guidance=EVERYTHING
-    )
-    accumulator.Reload()
+    accumulator = _read(directory)
     return {
         tag: accumulator.SummaryMetadata(tag).plugin_data.plugin_name
         for tag in accumulator.Tags()["tensors"]

@@ -10,6 +10,7 @@ import pytest
 from full_disks import no_file_above
 
 from tfrl import exporting, summaries
+from tfrl.summaries import run_log
 
 COLUMNS = ["loss", "a_column_with_a_long_name"]
 
@@ -43,7 +44,7 @@ def test_films(tmp_path, kind):
 
 def test_plots(tmp_path):
     path, rows = tmp_path / "curves.png", tmp_path / "run"
-    with summaries.RunLog(rows, ["train/return_mean"]) as log:
+    with run_log.RunLog(rows, ["train/return_mean"]) as log:
         for step in range(3):
             log.write(step, {"train/return_mean": step})
     path.write_bytes(b"old")
@@ -76,7 +77,7 @@ def rows(log, count):
 
 
 def test_the_log_of_a_run(tmp_path):
-    log = summaries.RunLog(tmp_path, COLUMNS)
+    log = run_log.RunLog(tmp_path, COLUMNS)
     rows(log, 3)
     position = log.position()
     size = (tmp_path / "metrics.csv").stat().st_size
@@ -93,7 +94,7 @@ def test_the_log_of_a_run(tmp_path):
         log.write(100, {})
     kept = summaries.read_metrics(tmp_path / "metrics.csv")["loss"]
     np.testing.assert_allclose(kept, np.arange(len(kept)) / 7)
-    with summaries.RunLog(tmp_path, COLUMNS, resume_at=position) as log:
+    with run_log.RunLog(tmp_path, COLUMNS, resume_at=position) as log:
         log.write(3, {"loss": 9.0})
     assert len(summaries.read_metrics(tmp_path / "metrics.csv")["loss"]) == 4
 
@@ -101,7 +102,7 @@ def test_the_log_of_a_run(tmp_path):
 @pytest.mark.parametrize("size", [0, 10, 60])
 def test_a_log_that_cannot_begin_leaves_nothing(tmp_path, size):
     with no_file_above(size), pytest.raises(OSError, match="`RunLog`: `directory`"):
-        summaries.RunLog(tmp_path, COLUMNS)
+        run_log.RunLog(tmp_path, COLUMNS)
     assert os.listdir(tmp_path) == []
-    with summaries.RunLog(tmp_path, COLUMNS) as log:
+    with run_log.RunLog(tmp_path, COLUMNS) as log:
         rows(log, 1)

@@ -1,3 +1,5 @@
+"""Tests of histogram summaries."""
+
 import event_files
 import golden_io
 import gymnasium as gym
@@ -5,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from modes import in_mode
+from event_files import both, written
+from refusals import bad, table
 
 import tfrl
 from tfrl.core import spaces, specs
-from tfrl.summaries import histograms
+from tfrl.summaries import _recording, histograms
 
 tfd = tfp.distributions
 BUILD = {
@@ -20,31 +23,15 @@ BUILD = {
         content["cls"].rsplit(".")[-1],
     )(*content["args"], **content["kwargs"]),
 }
-CASES = [
-    case
-    for case in golden_io.load("alf/summary_utils_doc", build=BUILD)
-    if case["symbol"].rsplit(".")[-1]
-    in (
-        "histogram_continuous",
-        "histogram_discrete",
-        "summarize_action",
-        "summarize_distribution",
-    )
+NAMES = [
+    *["histogram_continuous", "histogram_discrete"],
+    *["summarize_action", "summarize_distribution"],
 ]
-both = pytest.mark.parametrize("mode", ["eager", "graph"])
+CASES = golden_io.load("alf/summary_utils_doc", build=BUILD)
+CASES = [case for case in CASES if case["symbol"].rsplit(".")[-1] in NAMES]
 
 
-def written(directory, function, mode="eager", record=True):
-    def body():
-        function()
-        return tf.constant(0)
-
-    with event_files.writing(directory), tf.summary.record_if(record):
-        in_mode(mode, body)()
-    return event_files.last(directory)
-
-
-@both
+@event_files.eagerly_and_slow
 @pytest.mark.parametrize("case", CASES, ids=golden_io.ids(CASES))
 def test_golden(case, mode, tmp_path):
     function = getattr(histograms, case["symbol"].rsplit(".")[-1])
@@ -72,15 +59,14 @@ def test_hand_worked(tmp_path):
     assert set(event_files.plugins(tmp_path).values()) == {"histograms"}
 
 
-@both
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "bfloat16"])
-def test_against_numpy(dtype, mode, tmp_path):
+def test_against_numpy(dtype, tmp_path):
     data = tf.cast(np.random.default_rng(3).normal(size=[50, 20]) * 20, dtype)
-    found = written(
-        tmp_path,
-        lambda: histograms.histogram_continuous("x", data, None, 10.0, 7),
-        mode,
-    )["x"]
+
+    def record():
+        histograms.histogram_continuous("x", data, None, 10.0, 7)
+
+    found = written(tmp_path, record)["x"]
     wide = np.minimum(tf.cast(data, tf.float64).numpy(), 10.0)
     counts, edges = np.histogram(wide, 7)
     assert found[:, 2].tolist() == counts.tolist()
@@ -88,31 +74,28 @@ def test_against_numpy(dtype, mode, tmp_path):
 
 
 @both
-@pytest.mark.parametrize(
-    ("data", "low", "counts"),
-    [
-        ([], None, None),
-        ([1.0, np.nan], None, None),
-        ([1.0, np.inf], None, None),
-        ([1.0, -np.inf, 3.0], 0.0, [2, 1]),
-        ([2.0, 2.0], None, [0, 2]),
-        ([-1e300, 1e300], None, [1, 1]),
-    ],
-    ids=["empty", "nan", "inf", "limited", "equal", "huge"],
-)
-def test_odd_data(data, low, counts, mode, tmp_path):
-    data = tf.constant(data, tf.float64)
-    found = written(
-        tmp_path, lambda: histograms.histogram_continuous("x", data, low, None, 2), mode
-    )
-    if counts is None:
-        assert found == {}
-    else:
-        assert found["x"][:, 2].tolist() == counts
+def test_odd_data(mode, tmp_path):
+    rows = {
+        "empty": ([], None, None),
+        "nan": ([1.0, np.nan], None, None),
+        "inf": ([1.0, np.inf], None, None),
+        "limited": ([1.0, -np.inf, 3.0], 0.0, [2, 1]),
+        "equal": ([2.0, 2.0], None, [0, 2]),
+        "huge": ([-1e300, 1e300], None, [1, 1]),
+    }
+
+    def record():
+        for name, (data, low, _) in rows.items():
+            data = tf.constant(data, tf.float64)
+            histograms.histogram_continuous(name, data, low, None, 2)
+
+    found = written(tmp_path, record, mode)
+    expected = {name: counts for name, (*_, counts) in rows.items() if counts}
+    assert {name: x[:, 2].tolist() for name, x in found.items()} == expected
 
 
 def test_bounds_may_be_tensors_of_a_graph(tmp_path):
-    @tf.function
+    @tf.function(autograph=False)
     def update(data, low, high):
         histograms.histogram_continuous("x", data, low, high, 2)
 
@@ -121,18 +104,18 @@ def test_bounds_may_be_tensors_of_a_graph(tmp_path):
     assert event_files.last(tmp_path)["x"].tolist() == [[0, 2, 1], [2, 4, 1]]
 
 
-class Untouchable:
-    shape, dtype = tf.TensorShape([4, 2]), tf.float32
-
-    def __array__(self, *args, **kwargs):
-        raise AssertionError("was computed with")
-
-    __tf_tensor__ = __array__
+def test_histograms_share_a_trace(tmp_path):
+    before = _recording._buckets.experimental_get_tracing_count()
+    with event_files.writing(tmp_path):
+        for size in (3, 4):
+            _recording.write_histogram("x", tf.ones([size]), count=size)
+            tf.function(_recording.write_histogram)("y", tf.ones([size, 2]))
+    assert _recording._buckets.experimental_get_tracing_count() - before <= 1
 
 
 def test_nothing_is_computed_when_off(tmp_path):
     spec = specs.BoundedTensorSpec([2], tf.float32, -1.0, 1.0)
-    tensor = Untouchable()
+    tensor = event_files.Untouchable()
 
     class Cold(tfd.Normal):
         loc = property(lambda self: tensor.__array__() if cold else 0.0)
@@ -199,7 +182,7 @@ def means(found):
     }
 
 
-@both
+@event_files.eagerly_and_slow
 def test_distributions(mode, tmp_path):
     normal = tfd.Normal(tf.constant([[1.0, 2.0]]), 1.0)
     beta = tfd.Independent(tfd.Beta([[2.0]], [[2.0]]), 1)
@@ -232,80 +215,36 @@ def test_distributions(mode, tmp_path):
     assert means(found) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (
-            lambda: histograms.histogram_continuous("x", [1.0], bucket_count=0),
-            ValueError,
-            r"`bucket_count` expected an int in \[1, 1048576\]; got 0",
-        ),
-        (
-            lambda: histograms.histogram_continuous("x", [1.0], bucket_count=2**31),
-            ValueError,
-            r"`bucket_count` expected an int in \[1, 1048576\]; got 2147483648",
-        ),
-        (
-            lambda: histograms.histogram_discrete("x", [1], -(2**31), 2**31 - 1),
-            ValueError,
-            "`bucket_max` expected bounds of 1048576 buckets at most; got -21474",
-        ),
-        (
-            lambda: histograms.summarize_action(
-                tf.zeros([2], tf.int64),
-                specs.BoundedTensorSpec([], tf.int64, -(2**63), 2**63 - 1),
-            ),
-            ValueError,
-            "`action_specs` expected bounds of 1048576 buckets at most",
-        ),
-        (
-            lambda: histograms.summarize_action(
-                tf.zeros([2], tf.int32), gym.spaces.Discrete(3)
-            ),
-            TypeError,
-            r"`action_specs` expected tensor specs; got Discrete\(3\); convert",
-        ),
-        (
-            lambda: histograms.histogram_continuous("x", [1.0], 2.0, 1.0),
-            ValueError,
-            "`bucket_max` expected at least `bucket_min` 2.0; got 1.0; swap",
-        ),
-        (
-            lambda: histograms.histogram_discrete("x", [1], 0.5, 2),
-            TypeError,
-            "`bucket_min` expected an int",
-        ),
-        (
-            lambda: histograms.histogram_discrete("x", [1.5], 0, 2),
-            TypeError,
-            "`data` expected integers; got float32; use `histogram_continuous`",
-        ),
-        (
-            lambda: histograms.summarize_action([tf.zeros([2])], tf.TensorSpec([2])),
-            ValueError,
-            "`actions` expected the structure of `action_specs`, a nest of 1; got",
-        ),
-        (
-            lambda: histograms.summarize_action(
-                tf.zeros([2], tf.int32), tf.TensorSpec([], tf.int32)
-            ),
-            ValueError,
-            "`action_specs` expected bounds of discrete actions; got TensorSpec",
-        ),
-    ],
-    ids=[
-        *("count", "too many", "range", "any int", "space"),
-        *("ends", "half", "floats", "structure", "unbounded"),
-    ],
+WIDE = specs.BoundedTensorSpec([], tf.int64, -(2**63), 2**63 - 1)
+FREE = tf.TensorSpec([], tf.int32)
+INTS = tf.zeros([2], tf.int32)
+continuous, discrete, of_actions = (
+    histograms.histogram_continuous,
+    histograms.histogram_discrete,
+    histograms.summarize_action,
 )
-def test_errors(call, error, match, tmp_path):
-    with event_files.writing(tmp_path), pytest.raises(error, match=match):
-        call()
+
+
+@table(
+    bad(ValueError, "bucket_count", continuous, "x", [1.0], bucket_count=0),
+    bad(ValueError, "bucket_count", continuous, "x", [1.0], bucket_count=2**31),
+    bad(ValueError, "bucket_max", continuous, "x", [1.0], 2.0, 1.0),
+    bad(ValueError, "bucket_max", discrete, "x", [1], 0, 2**31),
+    bad(TypeError, "bucket_min", discrete, "x", [1], 0.5, 2),
+    bad(TypeError, "data", discrete, "x", [1.5], 0, 2),
+    bad(ValueError, "action_specs", of_actions, INTS, WIDE),
+    bad(ValueError, "action_specs", of_actions, INTS, FREE),
+    bad(TypeError, "action_specs", of_actions, INTS, gym.spaces.Discrete(3)),
+    bad(ValueError, "actions", of_actions, [INTS], FREE),
+)
+def test_refusals(row, tmp_path):
+    with event_files.writing(tmp_path):
+        row()
     assert event_files.points(tmp_path) == {}
 
 
 def test_unknown_dimensions_are_an_error(tmp_path):
-    @tf.function(input_signature=[tf.TensorSpec([None, None])])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None])])
     def update(x):
         histograms.summarize_distribution("x", x)
 

@@ -7,7 +7,7 @@ they are recorded. Not here: running averages (`tfrl.stats`), the loop that prod
 numbers and the checkpoints (`tfrl.training`).
 """
 
-from tfrl.summaries.filming.panels import render_bars, render_figure, render_heatmap
+from tfrl.summaries.filming.panels import render_bars, render_heatmap
 from tfrl.summaries.filming.video import generate_gif, record_episode, render_episode
 from tfrl.summaries.filming.video_recorder import VideoRecorder
 from tfrl.summaries.gradients import (
@@ -35,7 +35,6 @@ from tfrl.summaries.plotting.mean_curve import (
     MeanCurve,
     ema_smooth,
     interquartile_mean,
-    line_smooth,
 )
 from tfrl.summaries.plotting.readers import (
     EnvironmentStepsReturnReader,
@@ -45,8 +44,7 @@ from tfrl.summaries.plotting.readers import (
     MeanCurveGroupReader,
     MeanCurveReader,
 )
-from tfrl.summaries.progress import Progress
-from tfrl.summaries.run_log import RunLog, read_metrics
+from tfrl.summaries.run_log import read_metrics
 from tfrl.summaries.scalars import (
     add_mean_hist_summary,
     add_mean_summary,
@@ -70,8 +68,6 @@ __all__ = [
     "MeanCurve",
     "MeanCurveGroupReader",
     "MeanCurveReader",
-    "Progress",
-    "RunLog",
     "VideoRecorder",
     "add_mean_hist_summary",
     "add_mean_summary",
@@ -85,7 +81,6 @@ __all__ = [
     "info",
     "info_once",
     "interquartile_mean",
-    "line_smooth",
     "log_metrics",
     "plot_learning_curve",
     "read_metrics",
@@ -93,7 +88,6 @@ __all__ = [
     "record_time",
     "render_bars",
     "render_episode",
-    "render_figure",
     "render_heatmap",
     "run_under_record_context",
     "safe_mean_hist_summary",

@@ -21,7 +21,7 @@ def header_of(columns: tuple[str, ...], asked: str) -> bytes:
     if bad or STEPS in columns or len(set(columns)) < len(columns):
         raise ValueError(
             f"{asked} expected distinct names without commas, quotes and "
-            f"line ends, not {STEPS!r}; got {list(columns)}; rename them"
+            f"line ends, not {STEPS!r}; got {list(columns)}"
         )
     return (",".join([STEPS, *columns]) + "\n").encode()
 
@@ -52,7 +52,7 @@ def checked_position(
     if {*resume_at, DIGEST, COLUMNS} != {*start}:
         raise ValueError(
             "`RunLog`: `resume_at` expected what `position()` returned; "
-            f"got {dict(resume_at)}; store that with the checkpoint"
+            f"got {dict(resume_at)}"
         )
     offset = operator.index(resume_at["csv_bytes"])
     text = path.read_bytes() if path.exists() else b""
@@ -69,8 +69,7 @@ def checked_position(
     if offset and header not in (first_line(kept), first_line(text)):
         raise ValueError(
             f"`RunLog`: `columns` expected those of {path}, "
-            f"{[*names_in(text)]}; got {[*names_in(header)]}; resume with the "
-            "columns that it has"
+            f"{[*names_in(text)]}; got {[*names_in(header)]}"
         )
     count = kept.count(b"\n")
     return resume_at, text[: len(text) - len(text.split(b"\n", count)[count])]

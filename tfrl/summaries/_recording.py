@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorboard.plugins.histogram import summary_v2 as histogram_summary
 from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 
+from tfrl._internal import checks
 from tfrl.core import context
 from tfrl.ops import gradients
 
@@ -128,20 +129,11 @@ def _paths(path: str, nest: Any) -> Iterator[tuple[str, Any]]:
 
 
 def numbers(where: str, name: str, value: Any) -> tf.Tensor:
-    """The value as a tensor of numbers; sparse gradients become dense."""
-    try:
-        tensor = tf.convert_to_tensor(value)
-    except (TypeError, ValueError) as error:
+    """The value as a tensor of real numbers; sparse gradients become dense."""
+    tensor = checks.as_tensor(where, name, value)
+    if tensor.dtype.is_complex:
         raise TypeError(
-            f"`{where}`: `{name}` expected a dense tensor of numbers; got "
-            f"{type(value).__name__}; convert it, or leave it out"
-        ) from error
-    if not (
-        tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
-    ):
-        raise TypeError(
-            f"`{where}`: `{name}` expected real numbers; got {tensor.dtype.name}; "
-            "convert it, or leave it out"
+            f"`{where}`: `{name}` expected real numbers; got {tensor.dtype.name}"
         )
     return tensor
 

@@ -186,13 +186,13 @@ def _summarize(
             if not (is_pair and isinstance(pair[0], str)):
                 raise TypeError(
                     f"`{where}`: `name_and_params` expected pairs of name and tensor; "
-                    f"got {pair!r} among them; name what is to be summarized"
+                    f"got {pair!r} among them"
                 )
             name, value = pair
             if kind == "gradient" and isinstance(value, tf.Variable | keras.Variable):
                 raise TypeError(
-                    f"`{where}`: `name_and_params` expected gradients; got the "
-                    f"variable {name!r}; give what tape.gradient returns for it"
+                    f"`{where}`: `name_and_params` expected gradients, as of "
+                    f"`tape.gradient`; got the variable {name!r}"
                 )
             if value is not None:
                 values = _recording.numbers(where, "name_and_params", value)

@@ -138,20 +138,17 @@ def summarize_action(actions: Any, action_specs: Any, name: str = "action") -> N
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{where}`: `actions` expected the structure of `action_specs`, a nest of "
-            f"{len(leaf_specs)}; got one of {len(leaves)}; take both from one agent"
+            f"{len(leaf_specs)}; got one of {len(leaves)}"
         ) from error
     for spec in leaf_specs:
-        if not isinstance(spec, tf.TensorSpec):
-            raise TypeError(
-                f"`{where}`: `action_specs` expected tensor specs; got {spec!r}; "
-                "convert a space with `spec_from_space`"
-            )
+        expected = "tensor specs, as `spec_from_space` makes them"
+        checks.check_type(where, "action_specs", spec, tf.TensorSpec, expected)
         if spec.dtype.is_floating or spec.shape.rank > 1:
             continue
         if not isinstance(spec, specs.BoundedTensorSpec):
             raise ValueError(
                 f"`{where}`: `action_specs` expected bounds of discrete actions; got "
-                f"{spec}; give a BoundedTensorSpec"
+                f"{spec}"
             )
         _check_count(where, "action_specs", *_discrete_ends(spec)[::-1])
 
@@ -205,13 +202,12 @@ def summarize_distribution(name: str, distributions: Any) -> None:
 
 
 def _check_ends(where: str, low: Any, high: Any) -> None:
-    known = [end for end in (low, high) if not tf.is_symbolic_tensor(end)]
-    if None in known or len(known) < 2:
+    ends = (low, high)
+    if any(end is None or tf.is_symbolic_tensor(end) for end in ends):
         return
     if not high >= low:
         raise ValueError(
-            f"`{where}`: `bucket_max` expected at least `bucket_min` {low}; got "
-            f"{high}; swap or correct them"
+            f"`{where}`: `bucket_max` expected at least `bucket_min` {low}; got {high}"
         )
 
 
@@ -220,7 +216,7 @@ def _check_count(where: str, name: str, high: int, low: int) -> None:
     if count > _MOST_BUCKETS:
         raise ValueError(
             f"`{where}`: `{name}` expected bounds of {_MOST_BUCKETS} buckets at most; "
-            f"got {low} and {high}; narrow them, or use `histogram_continuous`"
+            f"got {low} and {high}"
         )
 
 
@@ -249,12 +245,10 @@ def _write_action(tag: str, action: Any, spec: Any) -> None:
         ends = _discrete_ends(spec)
         _write_discrete("summarize_action", tag, values, *ends, step=None)
         return
-    low, high = getattr(spec, "minimum", None), getattr(spec, "maximum", None)
-    columns = _columns(values) if spec.shape.rank else [values]
-    for d, column in enumerate(columns):
-        _recording.write_histogram(
-            f"{tag}/{d}/value", column, _finite(low, d), _finite(high, d)
-        )
+    ends = [getattr(spec, end, None) for end in ("minimum", "maximum")]
+    for d, column in enumerate(_columns(values) if spec.shape.rank else [values]):
+        known = [_finite(end, d) for end in ends]
+        _recording.write_histogram(f"{tag}/{d}/value", column, *known)
         _recording.write_mean(f"{tag}/{d}/mean", column)
 
 

@@ -61,7 +61,7 @@ class Progress:
             raise ValueError(
                 "`Progress`: `start_env_steps` and `total_env_steps` expected "
                 "0 <= start <= total and 1 <= total; "
-                f"got {start_env_steps} and {total_env_steps}; count env steps"
+                f"got {start_env_steps} and {total_env_steps}"
             )
         self._total = total_env_steps
         self._description = description

@@ -52,14 +52,12 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         text = pathlib.Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"`read_metrics`: `path` expected a text file; got {path}, which is "
-            "something else; give the metrics.csv of a run"
+            f"`read_metrics`: `path` expected a text file; got {path}"
         ) from error
     header, *rows = text[: text.rfind("\n") + 1].splitlines() or [""]
     if not header:
         raise ValueError(
-            f"`read_metrics`: `path` expected a file with a header line; got {path} "
-            "without one; give the metrics.csv of a run"
+            f"`read_metrics`: `path` expected a file with a header line; got {path}"
         )
     names = header.split(",")
     table = np.empty((len(rows), len(names)))
@@ -71,7 +69,7 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         if len(numbers) != len(names):
             raise ValueError(
                 f"`read_metrics`: `path` expected {len(names)} numbers in each row; "
-                f"got {row!r} in line {index + 2} of {path}; mend or remove that line"
+                f"got {row!r} in line {index + 2} of {path}"
             )
         table[index] = numbers
     return dict(zip(names, table.T, strict=True))
@@ -259,8 +257,7 @@ class RunLog:
         if not (0 if self._last is None else self._last) <= env_steps < 1 << 63:
             raise ValueError(
                 "`RunLog.write`: `env_steps` expected at least the "
-                f"{self._last} of the last row (0 at first); got {env_steps}; "
-                "give the steps of the whole run, or resume from an earlier position"
+                f"{self._last} of the last row (0 at first); got {env_steps}"
             )
         unknown = sorted(set(values) - set(self.columns))
         if unknown:
@@ -268,12 +265,9 @@ class RunLog:
                 f"`RunLog.write`: `values` expected names among {list(self.columns)}; "
                 f"got {unknown}; declare them as `columns`, or `widen`"
             )
-        numbers = {
-            name: _number(name, values[name]) for name in self.columns if name in values
-        }
-        cells = [
-            repr(numbers[name]) if name in numbers else "" for name in self.columns
-        ]
+        given = [name for name in self.columns if name in values]
+        numbers = {name: _number(name, values[name]) for name in given}
+        cells = [repr(numbers[x]) if x in numbers else "" for x in self.columns]
         summary = summary_pb2.Summary()
         # TensorBoard's float32 may overflow, to an infinity.
         with np.errstate(over="ignore"):
@@ -397,6 +391,6 @@ def _number(name: str, value: Any) -> int | float:
     if array.shape or array.dtype.kind not in "biuf":
         raise TypeError(
             f"`RunLog.write`: `values` expected one real number for {name!r}; "
-            f"got {value!r}; reduce it first"
+            f"got {value!r}"
         )
     return float(array) if array.dtype.kind == "f" else int(array)

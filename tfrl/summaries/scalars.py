@@ -89,7 +89,7 @@ def run_under_record_context(
     except tf.errors.OpError as error:
         raise ValueError(
             f"`{where}`: `summary_dir` expected a folder that can be made and written; "
-            f"got {folder}; choose another"
+            f"got {folder}"
         ) from error
     try:
         with writer.as_default(), tf.summary.record_if(is_recorded):
@@ -317,8 +317,7 @@ def summarize_per_category_loss(
         numbers = tf.reshape(_recording.numbers(where, "batch_label", labels), [-1])
         if not numbers.dtype.is_integer:
             raise TypeError(
-                f"`{where}`: `batch_label` expected integers; got "
-                f"{numbers.dtype.name}; cast it"
+                f"`{where}`: `batch_label` expected integers; got {numbers.dtype.name}"
             )
         found, indices, counts = tf.unique_with_counts(numbers)
         means = tf.math.unsorted_segment_mean(losses, indices, tf.size(found))
@@ -368,6 +367,6 @@ def _category_names(
     if len(beyond):
         raise ValueError(
             f"`{where}`: `label_names` expected a name for each label; got "
-            f"{len(names)} names and the label {beyond[0]}; name them all"
+            f"{len(names)} names and the label {beyond[0]}"
         )
     return tf.gather(tf.constant(list(names)), labels)

@@ -74,19 +74,16 @@ def critic_network_visualizer(
     )
     observation = tf.nest.map_structure(tf.convert_to_tensor, observation)
     size: Any = _batch_size(where, observation, batch_size)
-    grid = tf.reshape(
-        _grid(upper_left, upper_right, lower_left, H, W),
-        [H * W, tf.shape(upper_left)[0]],
-    )
+    corners = upper_left, upper_right, lower_left
+    grid = tf.reshape(_grid(*corners, H, W), [H * W, tf.shape(upper_left)[0]])
     rows = tf.nest.map_structure(lambda x: tf.repeat(x, H * W, axis=0), observation)
     values = tf.convert_to_tensor(net((rows, tf.tile(grid, [size, 1]))))
-    if values.shape.rank not in (1, 2) or not values.shape[:1].is_compatible_with(
-        [tf.get_static_value(size * H * W)]
-    ):
+    rows_known = [tf.get_static_value(size * H * W)]
+    fits = values.shape[:1].is_compatible_with(rows_known)
+    if values.shape.rank not in (1, 2) or not fits:
         raise ValueError(
             f"`{where}`: `net` expected to return [rows] or [rows, K], a row for each "
-            f"of {H * W} actions an observation; got shape {values.shape.as_list()}; "
-            "reduce replicas and the like within it"
+            f"of {H * W} actions an observation; got shape {values.shape.as_list()}"
         )
     image = tf.reshape(values, [size, H, W, -1])
     return tf.transpose(image, [0, 3, 1, 2])
@@ -96,8 +93,7 @@ def _batch_size(where: str, observation: Any, given: int | None) -> Any:
     leaves = tf.nest.flatten(observation)
     if not leaves:
         raise ValueError(
-            f"`{where}`: `observation` expected a tensor at least; got "
-            f"{observation!r}; give the observations to look at"
+            f"`{where}`: `observation` expected a tensor at least; got {observation!r}"
         )
     for leaf in leaves:
         checks.check_rank(where, "observation", leaf, at_least=1)
@@ -106,26 +102,18 @@ def _batch_size(where: str, observation: Any, given: int | None) -> Any:
     if len(set(known)) > 1:
         raise ValueError(
             f"`{where}`: `observation` expected batches of {known[0]}; got some of "
-            f"{known[1:]}; give as many rows everywhere"
+            f"{known[1:]}"
         )
     return known[0] if known else tf.shape(leaves[0])[0]
 
 
-def _grid(
-    upper_left: tf.Tensor,
-    upper_right: tf.Tensor,
-    lower_left: tf.Tensor,
-    height: int,
-    width: int,
-) -> tf.Tensor:
-    """Actions `[height, width, action_dim]`, exact at the corners."""
+def _grid(ul: tf.Tensor, ur: tf.Tensor, ll: tf.Tensor, h: int, w: int) -> tf.Tensor:
+    """Actions `[h, w, action_dim]`, exact at the corners."""
     across, down = (
-        tf.cast(tf.linspace(0.0, 1.0, n) if n > 1 else tf.zeros([1]), upper_left.dtype)
-        for n in (width, height)
+        tf.cast(tf.linspace(0.0, 1.0, n) if n > 1 else tf.zeros([1]), ul.dtype)
+        for n in (w, h)
     )
     across, down = across[:, None], down[:, None, None]
-    top = (1 - across) * upper_left + across * upper_right
-    bottom = (1 - across) * lower_left + across * (
-        upper_right + lower_left - upper_left
-    )
+    top = (1 - across) * ul + across * ur
+    bottom = (1 - across) * ll + across * (ur + ll - ul)
     return (1 - down) * top + down * bottom

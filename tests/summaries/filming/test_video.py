@@ -1,3 +1,5 @@
+"""Tests of episodes and frames written as videos and animated GIFs."""
+
 import sys
 
 import av
@@ -5,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import bad, table
 
 from tfrl.summaries.filming import video
 
@@ -54,19 +57,47 @@ def test_every_step_is_a_picture(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def decoded(path):
+    with av.open(str(path)) as film:
+        [stream] = film.streams.video
+        rate, frames = stream.average_rate, film.decode(video=0)
+        return rate, [frame.to_ndarray(format="rgb24") for frame in frames]
+
+
 def test_an_episode_is_a_video_or_a_gif(tmp_path):
     env = Counting()
     for ending in (".gif", ".mp4"):
         video.record_episode(env, tmp_path / f"a{ending}", resize_to=(20, 30))
-    assert frames(tmp_path / "a.gif") == [
-        ((20, 30), 40 * step, 100) for step in range(6)
-    ]
-    with av.open(str(tmp_path / "a.mp4")) as film:
-        assert film.streams.video[0].average_rate == 10
-        shown = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    shown = [((20, 30), 40 * step, 100) for step in range(6)]
+    assert frames(tmp_path / "a.gif") == shown
+    rate, shown = decoded(tmp_path / "a.mp4")
+    assert rate == 10
     assert [frame.shape for frame in shown] == [(30, 20, 3)] * 6
     levels = [frame.mean() for frame in shown]
     np.testing.assert_allclose(levels, np.arange(0, 240, 40), atol=3)
+
+
+def grey(*levels, size=(8, 6)):
+    return iter([Image.new("RGB", size, (level,) * 3) for level in levels])
+
+
+@pytest.mark.parametrize("speed", [20.0, 100 / 3, 29.97])
+def test_a_video_shows_every_picture(speed, tmp_path):
+    path, levels = tmp_path / "a.mp4", [0, 60, 120, 120, 240]
+    video.write(str(path), grey(*levels), speed, "film")
+    rate, shown = decoded(path)
+    assert float(rate) == pytest.approx(speed, rel=1e-3)
+    assert [frame.shape for frame in shown] == [(6, 8, 3)] * 5
+    np.testing.assert_allclose([frame.mean() for frame in shown], levels, atol=3)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_pictures_of_an_odd_size_get_a_black_margin(tmp_path):
+    video.write(str(tmp_path / "a.MP4"), grey(200, size=(33, 17)), 10, "film")
+    _, [frame] = decoded(tmp_path / "a.MP4")
+    assert frame.shape == (18, 34, 3)
+    np.testing.assert_allclose(frame[:16, :32], 200, atol=3)
+    assert frame[-1].mean() < 60 > frame[:, -1].mean()
 
 
 def test_frames_that_change_their_size(tmp_path, monkeypatch):
@@ -90,11 +121,12 @@ def test_size_and_length(tmp_path):
     assert env.taken == [env.action_space.sample() for _ in range(2)]
 
 
-def test_a_failing_episode_leaves_the_old_file(tmp_path):
-    path = tmp_path / "episode.gif"
+@pytest.mark.parametrize("ending", [".gif", ".mp4"])
+def test_a_failing_episode_leaves_the_old_file(ending, tmp_path):
+    path = tmp_path / f"episode{ending}"
     path.write_bytes(b"old")
     with pytest.raises(ZeroDivisionError):
-        video.generate_gif(Counting(), path, lambda observation: 1 // observation)
+        video.record_episode(Counting(), path, lambda observation: 1 // observation)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -107,30 +139,56 @@ def test_render_episode(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"filepath": "episode.mp4"}, "`filepath` expected to end in .gif; got"),
-        (
-            {"filepath": "no/a.gif"},
-            "`filepath` expected a file in a folder that exists",
-        ),
-        ({"env": Counting("human")}, "`env` expected render_mode 'rgb_array'; got 'hu"),
-        ({"duration": 0}, "`duration` expected numbers in"),
-        ({"max_episode_steps": 0}, "`max_episode_steps` expected an int of at least 1"),
-        ({"resize_to": (0, 5)}, "`resize_to` expected an int of at least 1; got 0"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    ("of_env", "given", "speed"),
+    [(10, None, 10), (125, None, 100), (0, None, 30), (9, 4, 4)],
 )
-def test_bad_arguments_write_nothing(change, match, tmp_path, monkeypatch):
+def test_speed(of_env, given, speed):
+    env = Counting()
+    env.metadata = {"render_fps": of_env}
+    assert video.checked_speed("film", env, given) == speed
+
+
+class Odd(Counting):
+    def __init__(self, frame):
+        super().__init__()
+        self.render = lambda: frame
+
+
+record, gif = video.record_episode, video.generate_gif
+
+
+@table(
+    bad(ValueError, "filepath", gif, Counting(), "episode.mp4"),
+    bad(ValueError, "filepath", gif, Counting(), "no/a.gif"),
+    bad(ValueError, "env", gif, Counting("human"), "a.gif"),
+    bad(ValueError, "duration", gif, Counting(), "a.gif", duration=0),
+    bad(ValueError, "max_episode_steps", gif, Counting(), "a.gif", max_episode_steps=0),
+    bad(ValueError, "resize_to", gif, Counting(), "a.gif", resize_to=(0, 5)),
+    bad(ValueError, "path", record, Counting(), "a.png"),
+    *(
+        bad(ValueError, "frames_per_sec", record, Counting(), "a.gif", frames_per_sec=x)
+        for x in (0, -1, 101, np.nan)
+    ),
+    *(
+        bad(ValueError, "env", record, Odd(frame), "a.gif")
+        for frame in (
+            *(np.zeros((6, 4, 3)), np.zeros((6, 4), np.uint8), None),
+            np.zeros((6, 4, 4), np.uint8),
+        )
+    ),
+    bad(ValueError, "step_delay_ms", video.render_episode, None, step_delay_ms=-1),
+)
+def test_bad_arguments_write_nothing(row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=match):
-        video.generate_gif(**{"env": Counting(), "filepath": "episode.gif", **change})
+    row()
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="`step_delay_ms` expected numbers in"):
-        video.render_episode(Counting(), step_delay_ms=-1)
 
 
-def test_missing_pillow(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"pip install pillow .*tfrl\[video\]"):
-        video.generate_gif(Counting(), tmp_path / "episode.gif")
+@pytest.mark.parametrize(
+    ("module", "found", "ending"), [("PIL", "pillow", "gif"), ("av", "av", "mp4")]
+)
+def test_what_is_missing_is_asked_for(module, found, ending, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, module, None)
+    match = rf"`record_episode`: .*pip install {found} .*tfrl\[video\]"
+    with pytest.raises(ImportError, match=match):
+        video.record_episode(Counting(), tmp_path / f"episode.{ending}")

@@ -1,6 +1,9 @@
+"""Tests of mean curves, smoothing and intervals."""
+
 import golden_io
 import numpy as np
 import pytest
+from refusals import bad, table
 
 from tfrl.summaries.plotting import mean_curve
 
@@ -45,47 +48,35 @@ def test_regions_by_hand():
         np.testing.assert_allclose(curve.max_y - curve.y, errors * 2 / np.sqrt(2))
 
 
-@pytest.mark.parametrize(
-    ("x", "ys", "message"),
-    [
-        (
-            [0, 1],
-            [[1.0, 2.0], [1.0]],
-            r"as long as `x`.*got shapes \[\(2,\), \(1,\)\] and \(2,\)",
-        ),
-        ([0, 1], [[1.0]], r"as long as `x`.*got shapes \[\(1,\)\] and \(2,\)"),
-        ([0, 1], [], "leave empty runs out"),
-        ([], [[]], "leave empty runs out"),
-        ([0], [[[1.0]]], r"expected curves of one axis.*\(1, 1\)"),
-    ],
-    ids=["unequal", "short", "none", "empty", "matrix"],
+from_curves, ema = mean_curve.MeanCurve.from_curves, mean_curve.ema_smooth
+PLAIN = mean_curve.MeanCurve([0, 1], [1.0, 2.0])
+
+
+@table(
+    bad(ValueError, "ys", from_curves, [0, 1], [[1.0, 2.0], [1.0]]),
+    bad(ValueError, "ys", from_curves, [0, 1], [[1.0]]),
+    bad(ValueError, "ys", from_curves, [0, 1], []),
+    bad(ValueError, "ys", from_curves, [], [[]]),
+    bad(ValueError, "ys", from_curves, [0], [[[1.0]]]),
+    bad(ValueError, "N", from_curves([0, 1], [[1.0, 2.0]]).final_y, 3),
+    bad(ValueError, "mode", ema, [1.0], mode="backward"),
+    bad(ValueError, "weight", ema, [1.0], weight=1.0),
+    bad(ValueError, "weight", ema, [1.0], weight=float("nan")),
+    bad(ValueError, "speed", ema, [1.0], adaptive=True, speed=0.0),
+    *(
+        bad(ValueError, "width", mean_curve.line_smooth, np.zeros(4), width)
+        for width in (0, 2, 5, -1)
+    ),
+    bad(TypeError, "width", mean_curve.line_smooth, np.zeros(4), 3.0),
+    bad(ValueError, "values", mean_curve.line_smooth, np.zeros([4, 4]), 3),
 )
-def test_unequal_curves_are_refused(x, ys, message):
-    with pytest.raises(ValueError, match=f"`ys` {message}|`ys`.*{message}"):
-        mean_curve.MeanCurve.from_curves(x, ys)
+def test_refusals(row):
+    row()
 
 
-def test_final_y_needs_points_and_a_region():
-    curve = mean_curve.MeanCurve.from_curves([0, 1], [[1.0, 2.0]])
-    with pytest.raises(ValueError, match=r"`N` expected an int in \[1, 2\]; got 3"):
-        curve.final_y(3)
-    with pytest.raises(ValueError, match="min_y and max_y; got one without"):
-        mean_curve.MeanCurve([0, 1], [1.0, 2.0]).final_y()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mode": "backward"}, "`mode` expected one of"),
-        ({"weight": 1.0}, r"`weight` expected a number in \[0, 1\); got 1.0"),
-        ({"weight": float("nan")}, "got nan"),
-        ({"adaptive": True, "speed": 0.0}, "`speed` expected numbers > 0"),
-    ],
-    ids=["mode", "weight", "nan", "speed"],
-)
-def test_unknown_smoothing_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        mean_curve.ema_smooth([1.0], **options)
+def test_final_y_needs_a_region():
+    with pytest.raises(ValueError, match="`MeanCurve.final_y`: .* min_y and max_y"):
+        PLAIN.final_y()
 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 13], ids=str)
@@ -99,19 +90,6 @@ def test_line_smooth_against_fits(width):
         slow.append(1e6 + fit[-1])
     found = mean_curve.line_smooth(values, width)
     np.testing.assert_allclose(found, slow, rtol=1e-13)
-
-
-@pytest.mark.parametrize("width", [0, 2, 5, -1], ids=str)
-def test_line_smooth_refuses_other_widths(width):
-    with pytest.raises(ValueError, match=r"`width` expected an .*int .*got"):
-        mean_curve.line_smooth(np.zeros(4), width)
-
-
-def test_line_smooth_refuses_fractions_and_more_axes():
-    with pytest.raises(TypeError, match="`width` expected an int of at least 1; got 3"):
-        mean_curve.line_smooth(np.zeros(4), 3.0)
-    with pytest.raises(ValueError, match="`values` expected rank 1"):
-        mean_curve.line_smooth(np.zeros([4, 4]), 3)
 
 
 def slow_middle_mean(scores):
@@ -157,17 +135,15 @@ def test_interquartile_mean_keeps_points_and_repeats():
     np.testing.assert_allclose([part[4] for part in first], single, rtol=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("scores", "options", "message"),
-    [
-        (np.zeros(3), {}, "`scores` expected rank of at least 2"),
-        (np.zeros([0, 3]), {}, "`scores` expected a run and a task"),
-        (np.full([2, 2], np.nan), {}, "`scores` expected finite"),
-        (np.zeros([2, 2]), {"confidence": 95}, r"`confidence` expected a float in"),
-        (np.zeros([2, 2]), {"resamples": 0}, "`resamples` expected an int"),
-    ],
-    ids=["rank", "empty", "nan", "percent", "resamples"],
+iqm, ZEROS = mean_curve.interquartile_mean, np.zeros([2, 2])
+
+
+@table(
+    bad(ValueError, "scores", iqm, np.zeros(3)),
+    bad(ValueError, "scores", iqm, np.zeros([0, 3])),
+    bad(ValueError, "scores", iqm, np.full([2, 2], np.nan)),
+    bad(ValueError, "confidence", iqm, ZEROS, confidence=95),
+    bad(ValueError, "resamples", iqm, ZEROS, resamples=0),
 )
-def test_interquartile_mean_refuses(scores, options, message):
-    with pytest.raises(ValueError, match=message):
-        mean_curve.interquartile_mean(scores, **options)
+def test_interquartile_mean_refuses(row):
+    row()

@@ -45,7 +45,7 @@ def render_bars(
     if labels is not None and len(labels) != len(values):
         raise ValueError(
             f"`render_bars`: `labels` expected {len(values)} of them, one a bar; "
-            f"got {len(labels)}; name them all or none"
+            f"got {len(labels)}"
         )
     figure, axes = _panel("render_bars", name, size)
     places = np.arange(len(values))
@@ -122,12 +122,9 @@ def render_figure(figure: Any) -> Any:
 
 def _panel(where: str, name: str, size: tuple[int, int]) -> tuple[Any, Any]:
     figure = arguments.imported(where, "matplotlib.figure", "matplotlib", "plots")
-    width, height = size
-    checks.check_whole_number(where, "size", width, low=1)
-    checks.check_whole_number(where, "size", height, low=1)
-    panel = figure.Figure(
-        figsize=(width / _DPI, height / _DPI), dpi=_DPI, layout="constrained"
-    )
+    width, height = checks.check_whole_numbers(where, "size", size, low=1)
+    inches = width / _DPI, height / _DPI
+    panel = figure.Figure(figsize=inches, dpi=_DPI, layout="constrained")
     axes = panel.add_subplot()
     axes.set_title(name, loc="left", fontsize=10, color=_INK)
     axes.tick_params(labelsize=8, labelcolor=_INK, length=0)
@@ -140,7 +137,6 @@ def _checked(where: str, data: Any, axes: int) -> np.ndarray:
     checks.check_finite(where, "data", values)
     if not values.size:
         raise ValueError(
-            f"`{where}`: `data` expected a number at least; got shape {values.shape}; "
-            "leave the panel out"
+            f"`{where}`: `data` expected a number at least; got shape {values.shape}"
         )
     return values.astype(np.float64)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, gym_checks
-from tfrl.summaries.filming import _encoding, panels
+from tfrl.summaries.filming import panels, video
 
 
 class VideoRecorder:
@@ -74,15 +74,15 @@ class VideoRecorder:
     ) -> None:
         where = "VideoRecorder"
         check = checks.check_whole_number
-        self._image = _encoding.imported_pillow(where)
+        self._image = video.imported_pillow(where)
         self._env = env
         self._max_width = check(where, "frame_max_width", frame_max_width, low=1)
         self._repeats = check(where, "last_step_repeats", last_step_repeats, low=0)
         blanks = check(where, "append_blank_frames", append_blank_frames, low=-(2**31))
         self._blanks = max(blanks, 0)
         gym_checks.check_renders(where, env)
-        self._frames_per_sec = _encoding.checked_speed(where, env, frames_per_sec)
-        self.path = _encoding.checked_path(where, "path", path)
+        self._frames_per_sec = video.checked_speed(where, env, frames_per_sec)
+        self.path = video.checked_path(where, "path", path)
         # Compressed pictures; None is a black one.
         self._frames: list[bytes | None] = []
         self._cache: list[bytes | None] = []
@@ -97,9 +97,8 @@ class VideoRecorder:
         Raises:
             ValueError: if the environment renders anything else.
         """
-        return _encoding.checked_frame(
-            "VideoRecorder.capture_env_frame", "env", self._env.render()
-        )
+        where = "VideoRecorder.capture_env_frame"
+        return video.checked_frame(where, "env", self._env.render())
 
     def capture_frame(self, pred_info: Any = None, is_last_step: bool = False) -> None:
         """Adds the environment as it is now to the video.
@@ -132,7 +131,7 @@ class VideoRecorder:
         """
         self._check_open("cache_frame_and_pred_info")
         where = "VideoRecorder.cache_frame_and_pred_info"
-        frame = _encoding.checked_frame(where, "frame", frame)
+        frame = video.checked_frame(where, "frame", frame)
         self._cache.append(self._composed(frame, pred_info))
 
     def clear_cache(self) -> None:
@@ -172,7 +171,7 @@ class VideoRecorder:
         sizes = [self._opened(frame).size for frame in self._frames if frame]
         size = tuple(max(lengths) for lengths in zip(*sizes, strict=True))
         frames, speed = self._framed(size), self._frames_per_sec
-        _encoding.write(self.path, frames, speed, "VideoRecorder.close")
+        video.write(self.path, frames, speed, "VideoRecorder.close")
         self._is_open, self._frames = False, []
         self.clear_cache()
 
@@ -188,19 +187,18 @@ class VideoRecorder:
         if not self._is_open:
             raise ValueError(
                 f"`VideoRecorder.{method}`: expected an open recorder; got one that "
-                "was closed; make a new one"
+                "was closed"
             )
 
     def _composed(self, frame: np.ndarray, pred_info: Any) -> bytes:
         """Returns the frame and the pictures beside it, compressed."""
         picture = self._image.fromarray(frame)
-        shown = [
-            panels.render_figure(leaf)
-            if hasattr(leaf, "savefig")
-            else leaf.convert("RGB")
-            for leaf in tf.nest.flatten(pred_info)
-            if hasattr(leaf, "savefig") or isinstance(leaf, self._image.Image)
-        ]
+        shown = []
+        for leaf in tf.nest.flatten(pred_info):
+            if hasattr(leaf, "savefig"):
+                shown.append(panels.render_figure(leaf))
+            elif isinstance(leaf, self._image.Image):
+                shown.append(leaf.convert("RGB"))
         if shown:
             sizes = [picture.size, *(panel.size for panel in shown)]
             (width, height), places = _layout(sizes)

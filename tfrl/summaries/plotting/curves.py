@@ -94,33 +94,24 @@ class CurvesPlotter:
         title: str | None = None,
     ) -> None:
         where = "CurvesPlotter"
-        curves: list[mean_curve.MeanCurve] = (
-            [*mean_curves]
-            if isinstance(mean_curves, Iterable)
-            and not isinstance(mean_curves, mean_curve.MeanCurve)
-            else [mean_curves]
-        )
-        _check_curves(where, curves)
+        curves = _checked_curves(where, mean_curves)
         count = len(curves)
         styles = [linestyle] * count if isinstance(linestyle, str) else linestyle
         shades = [f"C{index % _CYCLE}" for index in range(count)]
         shades = shades if colors is None else list(colors)
         marks = [""] * count if markers is None else markers
-        for name, given in (
-            ("linestyle", styles),
-            ("colors", shades),
-            ("markers", marks),
-        ):
+        lists = {"linestyle": styles, "colors": shades, "markers": marks}
+        for name, given in lists.items():
             if len(given) != count:
                 raise ValueError(
                     f"`{where}`: `{name}` expected {count} of them, one a curve; got "
-                    f"{len(given)}; name them all or none"
+                    f"{len(given)}"
                 )
         for name, pair in (("y_clipping", y_clipping), ("x_range", x_range)):
             if pair is not None and not (np.shape(pair) == (2,) and pair[0] < pair[1]):
                 raise ValueError(
                     f"`{where}`: `{name}` expected (low, high) with low < high; "
-                    f"got {pair}; correct it"
+                    f"got {pair}"
                 )
         self.figure = _figure(where, figsize, dpi, bg_color)
         axes = self.figure.add_subplot()
@@ -146,11 +137,8 @@ class CurvesPlotter:
                 )
         _dress(axes, grid_color, title, x_label, y_label, x_ticks, y_range)
         # Left to itself, matplotlib shows no name that begins with an underscore.
-        named = [
-            line
-            for line, curve in zip(axes.get_lines(), curves, strict=True)
-            if curve.name
-        ]
+        drawn = zip(axes.get_lines(), curves, strict=True)
+        named = [line for line, curve in drawn if curve.name]
         if legend_kwargs is not None and named:
             axes.legend(**{"handles": named, **legend_kwargs})
 
@@ -175,14 +163,13 @@ class CurvesPlotter:
         where = "CurvesPlotter.plot"
         if self.figure is None:
             raise ValueError(
-                f"`{where}`: expected a picture that is open; got one that was closed; "
-                "plot with close_fig=False before"
+                f"`{where}`: expected a picture that is open; got one that was closed "
+                "by `close_fig`"
             )
         durable.check_output_file(where, "output_path", output_path, _ENDINGS)
         checks.check_positive(where, "dpi", dpi)
-        options: dict[str, Any] = {"dpi": dpi, "transparent": transparent}
-        if transparent:
-            options["facecolor"] = "none"
+        options = {"facecolor": "none"} if transparent else {}
+        options = {"dpi": dpi, "transparent": transparent, **options}
         _save(where, "output_path", self.figure, output_path, **options)
         if close_fig:
             self.figure = None
@@ -248,26 +235,23 @@ def plot_learning_curve(
     _save(where, "path", picture, path, facecolor="white")
 
 
-def _check_curves(where: str, curves: list[mean_curve.MeanCurve]) -> None:
+def _checked_curves(where: str, given: Any) -> list[mean_curve.MeanCurve]:
+    kind, name = mean_curve.MeanCurve, "mean_curves"
+    is_several = isinstance(given, Iterable) and not isinstance(given, kind)
+    curves = list(given) if is_several else [given]
     if not curves:
-        raise ValueError(
-            f"`{where}`: `mean_curves` expected a curve at least; got none; give one"
-        )
+        raise ValueError(f"`{where}`: `{name}` expected a curve at least; got none")
     for curve in curves:
-        if not isinstance(curve, mean_curve.MeanCurve):
-            raise TypeError(
-                f"`{where}`: `mean_curves` expected MeanCurves; got {curve!r}; make "
-                "them with MeanCurve.from_curves, or call a reader"
-            )
+        checks.check_type(where, name, curve, kind, "MeanCurves")
         fields = (curve.x, curve.y, curve.min_y, curve.max_y)
         shapes = [list(np.shape(field)) for field in fields if field is not None]
         size = shapes[0][0] if len(shapes) in (2, 4) and shapes[0] else 0
         if not size or any(shape != [size] for shape in shapes):
             raise ValueError(
-                f"`{where}`: `mean_curves` expected x, y and, for a region, min_y and "
-                f"max_y of equal length; got shapes {shapes} in {curve.name!r}; make "
-                "it with MeanCurve.from_curves"
+                f"`{where}`: `{name}` expected x, y and, for a region, min_y and max_y "
+                f"of equal length; got shapes {shapes} in {curve.name!r}"
             )
+    return curves
 
 
 def _aligned(
@@ -277,7 +261,7 @@ def _aligned(
     if least == greatest:
         raise ValueError(
             f"`{where}`: `mean_curves` expected more than one x to scale; got "
-            f"{least:g} only; plot without x_scaled_and_aligned"
+            f"{least:g} only"
         )
     low, high = ends
     return [low + (x - least) / (greatest - least) * (high - low) for x in xs]
@@ -312,7 +296,7 @@ def _curves(
     if "env_steps" not in columns:
         raise ValueError(
             "`plot_learning_curve`: `metrics` expected a column 'env_steps'; "
-            f"got {list(columns)}; give the metrics.csv of a run"
+            f"got {list(columns)}"
         )
     steps = np.asarray(columns["env_steps"], np.float64)
     curves = []
@@ -321,15 +305,14 @@ def _curves(
         if returns.shape != steps.shape:
             raise ValueError(
                 f"`plot_learning_curve`: `metrics` expected {len(steps)} rows in {name}"
-                f", as in env_steps; got {len(returns)}; cut them alike"
+                f", as in env_steps; got {len(returns)}"
             )
         kept = np.isfinite(returns) & np.isfinite(steps)
         curves.append((steps[kept], returns[kept]))
     if not any(len(returns) for _, returns in curves):
         raise ValueError(
             "`plot_learning_curve`: `metrics` expected a finite 'train/return_mean' or "
-            f"'eval/return_mean'; got none in {len(steps)} rows; "
-            "run until an episode has ended"
+            f"'eval/return_mean'; got none in {len(steps)} rows: no episode has ended"
         )
     return curves
 

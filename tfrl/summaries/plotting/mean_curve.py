@@ -85,8 +85,7 @@ class MeanCurve(NamedTuple):
         if x.ndim != 1 or not x.size or set(shapes) != {x.shape}:
             raise ValueError(
                 f"`{where}`: `ys` expected curves of one axis, as long as `x`, with a "
-                f"point at least; got shapes {shapes} and {x.shape}; leave empty runs "
-                "out, interpolate or cut the others"
+                f"point at least; got shapes {shapes} and {x.shape}"
             )
         points = np.stack(curves)
         return cls(
@@ -116,8 +115,7 @@ class MeanCurve(NamedTuple):
         where = "MeanCurve.final_y"
         if self.y is None or self.min_y is None or self.max_y is None:
             raise ValueError(
-                f"`{where}`: expected a curve with y, min_y and max_y; got one without "
-                "them; make it with MeanCurve.from_curves"
+                f"`{where}`: expected a curve with y, min_y and max_y; got one without"
             )
         checks.check_whole_number(where, "N", N, low=1, high=len(self.y))
         low, high = np.mean(self.min_y[-N:]), np.mean(self.max_y[-N:])
@@ -170,8 +168,7 @@ def ema_smooth(
     else:
         if not 0.0 <= weight < 1.0:
             raise ValueError(
-                f"`{where}`: `weight` expected a number in [0, 1); got {weight!r}; "
-                "correct it: 1 never leaves the first number"
+                f"`{where}`: `weight` expected a number in [0, 1); got {weight!r}"
             )
         incoming = [1.0 - weight] * len(values)
     smooth = _running_average(values, incoming)
@@ -221,7 +218,7 @@ def line_smooth(values: np.ndarray, width: int) -> np.ndarray:
     if width % 2 == 0 or width > len(values):
         raise ValueError(
             f"`line_smooth`: `width` expected an odd int in [1, {len(values)}], the "
-            f"number of points; got {width}; take a narrower window"
+            f"number of points; got {width}"
         )
     if width == 1:
         return values
@@ -281,15 +278,14 @@ def interquartile_mean(
     checks.check_finite(where, "scores", values)
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(
-            f"`{where}`: `confidence` expected a float in (0, 1); got {confidence!r}; "
-            "give 0.95 for 95 per cent"
+            f"`{where}`: `confidence` expected a float in (0, 1); got {confidence!r}"
         )
     checks.check_whole_number(where, "resamples", resamples, low=1)
     runs, tasks, *rest = values.shape
     if not values.size:
         raise ValueError(
             f"`{where}`: `scores` expected a run and a task at least; got shape "
-            f"{list(values.shape)}; leave empty ones out"
+            f"{list(values.shape)}"
         )
     flat = values.astype(np.float64).reshape(runs, tasks, math.prod(rest))
     generator = np.random.default_rng(seed)

@@ -1,19 +1,24 @@
 """Mean curves out of the event files of several runs."""
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from tensorboard.compat.proto import types_pb2
 
-from tfrl._internal import checks
-from tfrl.summaries.plotting import _run_scalars, mean_curve
+from tfrl._internal import checks, event_files
+from tfrl.summaries.plotting import mean_curve
 
 _Path = str | os.PathLike[str]
 _Points = tuple[np.ndarray, np.ndarray]  # steps and values
 
 _LAST_STEPS_APART = 0.05
+_SHOWN_TAGS = 20
 
 
 class _CurveReader:
@@ -106,25 +111,22 @@ class MeanCurveReader(_CurveReader):
         tag: str | None = None,
     ) -> None:
         where = type(self).__name__
-        checks.check_one_of(
-            where, "interval_mode", interval_mode, mean_curve.INTERVAL_MODES
-        )
+        modes = mean_curve.INTERVAL_MODES
+        checks.check_one_of(where, "interval_mode", interval_mode, modes)
         smooth = _smoother(where, smoothing)
         runs = _checked_runs(where, event_file)
-        tag = _checked_tag(where, self._tag if tag is None else tag)
+        tag = self._tag if tag is None else tag
+        checks.check_type(where, "tag", tag, str, "the name of scalars")
         given = None if x_steps is None else _checked_steps(where, x_steps)
-        found = _run_scalars.read_scalars(where, runs, tag)
-        points = [_finite(where, *x) for x in zip(runs, found, strict=True)]
-        if given is None:
-            x = _common_steps(where, runs, points)
-        else:
-            x = given
+        folders = [(run, _files(where, run)) for run in runs]
+        points = [_scalars(where, *folder, str(tag)) for folder in folders]
+        x = _common_steps(where, runs, points) if given is None else given
+        if given is not None:
             _check_last_steps(where, runs, points, float(x[-1]))
         self._ys = np.stack([smooth(_interpolated(x, *found)) for found in points])
         self._y_label = tag if self._y_label is None else self._y_label
-        self._curve = mean_curve.MeanCurve.from_curves(
-            x, list(self._ys), interval_mode, name
-        )
+        make = mean_curve.MeanCurve.from_curves
+        self._curve = make(x, list(self._ys), interval_mode, name)
 
     @property
     def ys(self) -> np.ndarray:
@@ -143,7 +145,7 @@ class EnvironmentStepsReturnReader(MeanCurveReader):
         Traceback (most recent call last):
         ...
         ValueError: `EnvironmentStepsReturnReader`: `event_file` expected a run at
-        least; got an empty list; give the folders of event files
+        least; got an empty list
     """
 
     _tag = "Metrics_vs_EnvironmentSteps/AverageReturn"
@@ -162,7 +164,7 @@ class EnvironmentStepsSuccessReader(MeanCurveReader):
         Traceback (most recent call last):
         ...
         ValueError: `EnvironmentStepsSuccessReader`: `event_file` expected a run at
-        least; got an empty list; give the folders of event files
+        least; got an empty list
     """
 
     _tag = "Metrics_vs_EnvironmentSteps/success"
@@ -180,7 +182,7 @@ class IterationsReturnReader(MeanCurveReader):
         Traceback (most recent call last):
         ...
         ValueError: `IterationsReturnReader`: `event_file` expected a run at least; got
-        an empty list; give the folders of event files
+        an empty list
     """
 
     _tag = "Metrics/AverageReturn"
@@ -198,7 +200,7 @@ class IterationsSuccessReader(MeanCurveReader):
         Traceback (most recent call last):
         ...
         ValueError: `IterationsSuccessReader`: `event_file` expected a run at least; got
-        an empty list; give the folders of event files
+        an empty list
     """
 
     _tag = "Metrics/success"
@@ -230,7 +232,7 @@ class MeanCurveGroupReader(_CurveReader):
         Traceback (most recent call last):
         ...
         ValueError: `MeanCurveGroupReader`: `mean_curve_readers` expected a reader at
-        least; got none; give one for each task
+        least; got none
     """
 
     def __init__(
@@ -242,33 +244,27 @@ class MeanCurveGroupReader(_CurveReader):
         where = "MeanCurveGroupReader"
         if not mean_curve_readers:
             raise ValueError(
-                f"`{where}`: `mean_curve_readers` expected a reader at least; got "
-                "none; give one for each task"
+                f"`{where}`: `mean_curve_readers` expected a reader at least; got none"
             )
+        name_of_all, kinds = "mean_curve_readers", "MeanCurveReaders"
         for reader in mean_curve_readers:
-            if not isinstance(reader, MeanCurveReader):
-                raise TypeError(
-                    f"`{where}`: `mean_curve_readers` expected MeanCurveReaders; got "
-                    f"{reader!r} among them; give one for each task"
-                )
+            checks.check_type(where, name_of_all, reader, MeanCurveReader, kinds)
         curves = [reader() for reader in mean_curve_readers]
         x = curves[0].x
         for curve in curves:
             if curve.x.shape != x.shape or not np.allclose(curve.x, x):
                 raise ValueError(
-                    f"`{where}`: `mean_curve_readers` expected the x of the first, "
+                    f"`{where}`: `{name_of_all}` expected the x of the first, "
                     f"{len(x)} points from {x[0]:g} to {x[-1]:g}; got {len(curve.x)} "
                     f"from {curve.x[0]:g} to {curve.x[-1]:g} in {curve.name!r}; give "
                     "all of them the same x_steps"
                 )
-        ranges: Sequence[tuple[float, float]] = [(0.0, 1.0)] * len(curves)
-        if task_performance_ranges is not None:
-            ranges = task_performance_ranges
+        ranges = task_performance_ranges
+        if ranges is None:
+            ranges = [(0.0, 1.0)] * len(curves)
         _check_ranges(where, ranges, len(curves))
-        scaled = [
-            _normalized(curve, *ends)
-            for curve, ends in zip(curves, ranges, strict=True)
-        ]
+        pairs = zip(curves, ranges, strict=True)
+        scaled = [_normalized(curve, *ends) for curve, ends in pairs]
         fields = [np.mean(field, axis=0) for field in zip(*scaled, strict=True)]
         self._curve = mean_curve.MeanCurve(x, *fields)._replace(name=name)
         self._x_label = mean_curve_readers[0].x_label
@@ -278,29 +274,101 @@ class MeanCurveGroupReader(_CurveReader):
 
 
 def _checked_runs(where: str, event_file: _Path | Iterable[_Path]) -> list[_Path]:
-    runs: list[Any] = [event_file]
-    if isinstance(event_file, Iterable) and not isinstance(event_file, str):
-        runs = list(event_file)
+    several = isinstance(event_file, Iterable) and not isinstance(event_file, str)
+    runs: list[Any] = list(event_file) if several else [event_file]
     if not runs:
         raise ValueError(
-            f"`{where}`: `event_file` expected a run at least; got an empty list; "
-            "give the folders of event files"
+            f"`{where}`: `event_file` expected a run at least; got an empty list"
         )
-    if not all(isinstance(run, str | os.PathLike) for run in runs):
-        raise TypeError(
-            f"`{where}`: `event_file` expected a path, or a list of paths; got "
-            f"{event_file!r}; give the folders of event files"
-        )
+    for run in runs:
+        paths = "a path, or a list of paths"
+        checks.check_type(where, "event_file", run, str | os.PathLike, paths)
     return runs
 
 
-def _checked_tag(where: str, tag: str | None) -> str:
-    if not isinstance(tag, str):
-        raise (ValueError if tag is None else TypeError)(
-            f"`{where}`: `tag` expected the name of scalars; got {tag!r}; give one, "
-            "or take a subclass that knows its own"
+def _files(where: str, run: _Path) -> list[pathlib.Path]:
+    """A run is an event file or a folder of some, in the order of their names."""
+    path = pathlib.Path(run)
+    if path.is_file():
+        return [path]
+    files = sorted(p for p in path.glob("*tfevents*") if p.is_file())
+    if files:
+        return files
+    found = "which has none" if path.is_dir() else "which does not exist"
+    # Not further down: the path may be wrong, and all of a disk below it.
+    near = (path.glob(f"{folders}*tfevents*") for folders in ("*/", "*/*/"))
+    below = sorted({os.fspath(p.parent) for found in near for p in found})
+    if below:
+        found += f", but there are some in {', '.join(below[:8])}"
+    raise ValueError(
+        f"`{where}`: `event_file` expected folders with event files (*tfevents*); got "
+        f"{path}, {found}"
+    )
+
+
+def _scalars(where: str, run: _Path, files: list[pathlib.Path], tag: str) -> _Points:
+    """Steps (int64, increasing) and finite values (float64) of one tag in a run.
+
+    What the run wrote before it went back to an earlier step is dropped, as is a record
+    at the end of a file that is not all there (still being written, or was killed).
+    """
+    steps, numbers, tags = [], [], set()
+    for path in files:
+        for step, value in _values(where, path):
+            tags.add(value.tag)
+            if value.tag == tag:
+                steps.append(step)
+                numbers.append(_number(where, tag, value))
+    if not steps:
+        shown = str(sorted(tags)[:_SHOWN_TAGS]) if tags else "nothing in it"
+        if len(tags) > _SHOWN_TAGS:
+            shown += f" and {len(tags) - _SHOWN_TAGS} more"
+        raise ValueError(
+            f"`{where}`: `event_file` expected runs with scalars {tag!r}; got {run} "
+            f"with {shown}; give one of its tags as `tag`, or leave the run out"
         )
-    return tag
+    # What was written before the run went back to its step or an earlier one is gone.
+    order, values = np.array(steps, np.int64), np.array(numbers, np.float64)
+    lowest_later = np.minimum.accumulate(order[::-1])[::-1]
+    last = np.append(order[:-1] < lowest_later[1:], True)
+    kept = last & np.isfinite(values)
+    if np.count_nonzero(kept) < 2:
+        raise ValueError(
+            f"`{where}`: `event_file` expected runs of two finite points at least; got "
+            f"{np.count_nonzero(kept)} of {np.count_nonzero(last)} in {run}"
+        )
+    return order[kept], values[kept]
+
+
+def _values(where: str, path: pathlib.Path) -> Iterator[tuple[int, Any]]:
+    try:
+        for event in event_files.read_events(path):
+            for value in event.summary.value:
+                yield event.step, value
+    except ValueError as error:
+        raise ValueError(
+            f"`{where}`: `event_file` expected event files of TensorBoard; got {path}, "
+            "which is damaged or something else; take it out of the folder"
+        ) from error
+
+
+def _number(where: str, tag: str, value: Any) -> float:
+    """The one number of a summary value, of TensorFlow 2 or before."""
+    if value.HasField("simple_value"):
+        return value.simple_value
+    tensor = value.tensor
+    # A few bytes may declare any shape: look before it is filled.
+    if not tensor.tensor_shape.dim:
+        if tensor.dtype == types_pb2.DT_FLOAT and len(tensor.float_val) == 1:
+            return tensor.float_val[0]  # by far the most frequent one
+        with contextlib.suppress(TypeError, ValueError):
+            kind = tf.as_dtype(tensor.dtype)
+            if kind.is_floating or kind.is_integer or kind.is_bool:
+                return float(tf.make_ndarray(tensor))
+    raise ValueError(
+        f"`{where}`: `tag` expected that of real scalars; got {tag!r}, under which "
+        "lies something else (a histogram, a text, an image)"
+    )
 
 
 def _smoother(
@@ -312,14 +380,13 @@ def _smoother(
         if not 0.0 <= smoothing < 1.0:
             raise ValueError(
                 f"`{where}`: `smoothing` expected a weight in [0, 1) if it is a float; "
-                f"got {smoothing!r}; give an odd int for the width of a window"
+                f"got {smoothing!r}"
             )
         return functools.partial(mean_curve.ema_smooth, weight=float(smoothing))
     width = checks.check_whole_number(where, "smoothing", smoothing, low=3)
     if width % 2 == 0:
         raise ValueError(
-            f"`{where}`: `smoothing` expected an odd width if it is an int; got "
-            f"{width}; give {width + 1}"
+            f"`{where}`: `smoothing` expected an odd width if it is an int; got {width}"
         )
 
     def smooth(values: np.ndarray) -> np.ndarray:
@@ -340,20 +407,9 @@ def _checked_steps(where: str, x_steps: Sequence[float] | np.ndarray) -> np.ndar
     if not x.size or np.any(np.diff(x) <= 0):
         raise ValueError(
             f"`{where}`: `x_steps` expected increasing steps, one at least; got "
-            f"{x_steps!r}; sort them"
+            f"{x_steps!r}"
         )
     return x
-
-
-def _finite(where: str, run: _Path, points: _Points) -> _Points:
-    steps, values = points
-    kept = np.isfinite(values)
-    if np.count_nonzero(kept) < 2:
-        raise ValueError(
-            f"`{where}`: `event_file` expected runs of two finite points at least; got "
-            f"{np.count_nonzero(kept)} of {len(values)} in {run}; leave it out"
-        )
-    return steps[kept], values[kept]
 
 
 def _common_steps(
@@ -365,8 +421,7 @@ def _common_steps(
         late, early = runs[int(np.argmax(firsts))], runs[int(np.argmin(lasts))]
         raise ValueError(
             f"`{where}`: `event_file` expected runs with steps in common; got {late} "
-            f"beginning at {max(firsts)} and {early} ending at {min(lasts)}; leave one "
-            "out"
+            f"beginning at {max(firsts)} and {early} ending at {min(lasts)}"
         )
     counts = [(s[-1] - s[0]) // (s[-1] - s[-2]) for s, _ in points]
     longest = max(len(steps) for steps, _ in points)
@@ -382,7 +437,7 @@ def _check_last_steps(
             raise ValueError(
                 f"`{where}`: `event_file` expected runs that end within 5 per cent of "
                 f"step {last:g}, the last of `x_steps`, or later; got {run} ending at "
-                f"{steps[-1]}; leave it out, or give `x_steps` that end there"
+                f"{steps[-1]}"
             )
 
 
@@ -401,7 +456,7 @@ def _check_ranges(
     if empty or not np.isfinite(ends).all():
         raise ValueError(
             f"`{where}`: `task_performance_ranges` expected {count} pairs of finite "
-            f"numbers that differ, one a reader; got {ranges!r}; correct them"
+            f"numbers that differ, one a reader; got {ranges!r}"
         )
 
 
