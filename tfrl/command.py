@@ -1,6 +1,7 @@
 """The command `tfrl`: what can be asked of runs from a shell.
 
     tfrl train configs/ppo_cartpole.gin --output_dir=runs/seven
+    tfrl --resume runs/seven          # that is: train --resume --output_dir=runs/seven
     tfrl evaluate runs/seven
     tfrl record runs/seven
     tfrl plot runs/seven runs/eight --output=curves.png
@@ -14,6 +15,10 @@ Each does what a Python function does: `tfrl.rl_trainer.main`; `evaluate`, `reco
 `plot_learning_curve`, or for several runs `MeanCurveReader` and `CurvesPlotter`;
 `tfrl.exporting.verify`; `find_nonfinite` and `list_overrides` of `tfrl.training`;
 `tfrl.environments.check_env`.
+
+What resumes without a configuration is made again of what its folder keeps, be it a run
+of `Trainer` or one of `AgentModel.fit` with a `RunCheckpoint`; `--config=BINDING` and
+`--override` change it as they change others.
 """
 
 import argparse
@@ -50,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         2
     """
     given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["--resume"]:
+        given = ["train", "--resume", "--output_dir", *given[1:]]
     # A wrong flag, or --help, has its answer before anything large is loaded.
     if given[:1] == ["train"]:
         flags = entry.train_flags(given[1:], "tfrl train")
@@ -238,6 +245,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="tfrl", description="What can be asked of runs.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run: train it on")
     commands.add_parser("train", help="train what gin files describe")
 
     def add(name: str, run: _Run, text: str) -> argparse.ArgumentParser:
@@ -340,3 +348,7 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise argparse.ArgumentTypeError(f"expected a finite number; got {text!r}")
     return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,8 @@
 
     python -m tfrl.rl_trainer --config_file=configs/ppo_cartpole.gin --output_dir=...
 
-A gin file is code: what it imports runs. Train only what you would execute.
+A gin file is code: what it imports runs. Train only what you would execute. With
+`--resume` and `--output_dir` alone, a run goes on as its own folder describes it.
 """
 
 import sys
@@ -225,17 +226,12 @@ def open_run(
         Traceback (most recent call last):
         ...
         ValueError: `open_run`: `directory` expected the folder of a run, with \
-run.json or config.gin; got 'no/such/run' without; correct the path
+run.json or config.gin; got 'no/such/run' without
     """
     recorded = saved_run.SavedRun.reopen(directory, step)
     if recorded is not None:
         return recorded
-    config = pathlib.Path(directory) / "config.gin"
-    if not config.is_file():
-        raise ValueError(
-            "`open_run`: `directory` expected the folder of a run, with run.json or "
-            f"config.gin; got {str(directory)!r} without; correct the path"
-        )
+    config = _config_in("`open_run`: `directory`", directory)
     configs.register(_CONFIGURABLES)
     try:
         configs.parse([config])
@@ -252,6 +248,16 @@ run.json or config.gin; got 'no/such/run' without; correct the path
     except BaseException:
         like.close()
         raise
+
+
+def _config_in(place: str, directory: str | os.PathLike[str]) -> pathlib.Path:
+    config = pathlib.Path(directory) / "config.gin"
+    if not config.is_file():
+        raise ValueError(
+            f"{place} expected the folder of a run, with run.json or config.gin; got "
+            f"{str(directory)!r} without"
+        )
+    return config
 
 
 def in_one_line(error: BaseException) -> str:
@@ -365,7 +371,7 @@ def _as_recorded(directory: str, bindings: Sequence[str]) -> dict[str, Any]:
     )
     is_told = config.is_file() and _UNSAID not in config.read_text("utf-8")
     if record is None or (is_told and record.made_by == "Trainer"):
-        configs.parse([config], bindings)
+        configs.parse([_config_in("`train_rl`: `output_dir`", directory)], bindings)
         return {}
     given, text = record.made(), record.as_gin(_CONFIGURABLES)
     if text is not None:

@@ -98,7 +98,8 @@ class RunRecord(NamedTuple):
         """
         lost = _kept_arguments.lost(self.arguments, "")
         if self.arguments.get("fit") is True:
-            lost["fit"] = "nothing, as earlier versions did"
+            lost["fit"] = "nothing, as of earlier versions"
+        lost = {name: lost[name] for name in sorted(lost, key=lambda x: x != "fit")}
         for place, what in lost.items():
             raise ValueError(
                 "`train_rl`: `output_dir` expected a run that keeps all that it is "

@@ -103,8 +103,8 @@ def test_a_run_that_is_done_stays_as_it_is(tmp_path):
     longer, history, _ = run_q(tmp_path, 4)
     assert history.epoch == [2, 3]
     assert saving.list_steps(tmp_path) == [3, 4]
-    parts = sorted(path.name for path in (tmp_path / "parts").glob("*-*"))
-    assert parts == ["ckpt-3", "ckpt-4"]
+    replays = sorted(path.name for path in (tmp_path / "replay").iterdir())
+    assert replays == ["step-3", "step-4"]
 
 
 def test_saves_at_intervals_and_at_the_end(tmp_path):
@@ -194,7 +194,7 @@ def test_two_runs_in_one_folder(tmp_path):
 
 def test_damaged_parts(tmp_path):
     run_q(tmp_path, 2)
-    folder = tmp_path / "parts" / "ckpt-2" / "replay"
+    folder = tmp_path / "replay" / "step-2"
     path = min(folder.glob("*.segment"), key=lambda each: each.stat().st_nlink)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -203,7 +203,7 @@ def test_damaged_parts(tmp_path):
         ValueError, match="`parts` expected .* with .*step-2; got others .*damaged"
     ):
         run_q(tmp_path, 3)
-    shutil.rmtree(tmp_path / "parts" / "ckpt-2")
+    shutil.rmtree(folder)
     with pytest.warns(UserWarning, match="none in"):
         with pytest.raises(
             ValueError, match="`parts` expected .*; got others .*there are"

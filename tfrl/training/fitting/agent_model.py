@@ -58,6 +58,9 @@ class AgentModel(_fit_data.OwnFit):
     share of `epochs * steps_per_epoch`, "env_steps" what callbacks played. `Collect`,
     `Rollouts`, `Evaluate` and `RecordVideo` need no `policy`: the agent acts.
 
+    With a `RunCheckpoint` its folder is a run like one of `Trainer`; see there for what
+    `tfrl --resume` goes on with.
+
     Under a `MirroredStrategy` make agent and model in its scope; the replicas share
     each gradient step as they do in `update`.
 

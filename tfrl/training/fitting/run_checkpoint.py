@@ -37,8 +37,13 @@ class RunCheckpoint(keras.callbacks.Callback):
     a row of `metrics.csv`. Made by `AgentModel.create` the model leaves a `run.json`
     too, so that `tfrl evaluate`, `record`, `export`, `plot` and `doctor` and
     `tfrl.rl_trainer.open_run` take the folder. With `Evaluate` listed before, the
-    policy of the highest mean return is kept in `best/`. `fit` resumes it, not
-    `Trainer`.
+    policy of the highest mean return is kept in `best/`.
+
+    The program that made a run goes on with it, and where `run.json` tells all of it,
+    so does `tfrl --resume RUN`, to the same bits. It does if the data are `Rollouts`,
+    or a replay of `Transitions` that `Collect` fills, the agent itself plays,
+    `make_vec` or a `make_envs` that can be imported makes the environments, the parts
+    are these, and callbacks beside them are at most an `Evaluate`.
 
     A save is complete or not there, whenever the process is killed. While `fit` runs
     no other run may use the folder. List this callback last.

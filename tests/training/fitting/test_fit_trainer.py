@@ -1,0 +1,284 @@
+"""The command goes on with a run of `fit` by what the run's folder tells."""
+
+import functools
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_agents
+from fit_examples import assert_same
+
+import tfrl
+from tfrl import agents, command, replay, rl_trainer, saving, training
+from tfrl._internal import sealed_folder
+from tfrl.configuring import configs
+from tfrl.saving import typed_json
+
+TESTS = pathlib.Path(__file__).parents[2]
+DQN = agents.DQN(hidden_units=(8,))
+PPO = agents.PPO(hidden_units=(8,), minibatch_size=8, normalize_rewards=True)
+
+
+@pytest.fixture(autouse=True)
+def _forget_bindings():
+    yield
+    configs.clear()
+
+
+def make_envs(n_envs=2, mode="sync"):
+    return tfrl.environments.make_vec("CartPole-v1", n_envs, mode)
+
+
+def run_replayed(
+    folder, config, epochs=3, batch_size=8, policy=None, stop_at=None, further=(),
+    network=None, envs=None, judged="sync", saved_as=None, **saving_options
+):  # fmt: skip
+    """Learns by a prioritised replay; returns the weights."""
+    envs = make_envs() if envs is None else envs
+    spaces = envs.single_observation_space, envs.single_action_space
+    more = {} if network is None else {"network": network}
+    model = training.AgentModel.create(config, *spaces, seed=1, **more)
+    model.compile(steps_per_execution=2)
+    store = replay.EpisodeStore(tf.TensorSpec([4]), tf.TensorSpec([], tf.int64), 500, 2)
+    drawn = replay.PrioritizedReplay(store, alpha=0.5, seed=0)
+    collect = training.Collect(
+        envs, store, policy, warm_up_steps=20, seed=3, every_batches=3
+    )
+    evaluate = training.Evaluate(
+        make_envs(3, judged), n_episodes=4, every_epochs=2, seed=7, stop_at=stop_at
+    )
+    parts = saved_as or {"collect": collect, "drawn": drawn}
+    saved = training.RunCheckpoint(folder, parts, **saving_options)
+    callbacks = [collect, evaluate, *further, saved]
+    options = {"batch_size": batch_size, "steps_per_epoch": 10, "verbose": 0}
+    model.fit(drawn, epochs=epochs, callbacks=callbacks, **options)
+    return model.get_weights()
+
+
+def run_rollouts(folder, config, epochs=3):
+    """Learns by what was just played; returns the weights."""
+    envs = make_envs()
+    spaces = envs.single_observation_space, envs.single_action_space
+    numbers = {"n_envs": 2} if config is PPO else {}
+    model = training.AgentModel.create(config, *spaces, seed=1, **numbers)
+    model.compile()
+    rollouts = training.Rollouts(envs, n_steps=8, seed=5)
+    saved = training.RunCheckpoint(folder, {"rollouts": rollouts}, every_epochs=2)
+    options = {"steps_per_epoch": 3, "callbacks": [saved], "verbose": 0}
+    model.fit(rollouts, epochs=epochs, **options)
+    return model.get_weights()
+
+
+def resume(folder, *flags):
+    return command.main(["--resume", str(folder), *flags])
+
+
+def cut(run, folder, monkeypatch, steps, **options):
+    """Runs until an error in an update."""
+    done = []
+    learn = training.AgentModel.train_step
+
+    def broken(self, data):
+        done.append(0)
+        if len(done) > steps:
+            raise InterruptedError
+        return learn(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.AgentModel, "train_step", broken)
+        with pytest.raises(InterruptedError):
+            run(folder, **options)
+
+
+def assert_same_agent(folder, weights):
+    with rl_trainer.open_run(folder) as run:
+        leaves = [x for x in tf.nest.flatten(run.agent) if x is not None]
+        assert_same(leaves, weights[:-2])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Runs of three epochs, made once: folder and weights by name."""
+    folder = tmp_path_factory.mktemp("whole")
+    runs = {"dqn": (run_replayed, DQN), "ppo": (run_rollouts, PPO)}
+    runs["tiny"] = run_replayed, tiny_agents.Tiny()
+
+    @functools.cache
+    def made(name):
+        run, config = runs[name]
+        return functools.partial(run, config=config), run(folder / name, config)
+
+    def copied(name, path):
+        run, weights = made(name)
+        return run, shutil.copytree(folder / name, path), weights
+
+    return copied
+
+
+@pytest.mark.parametrize("name", ["dqn", "ppo", "tiny"])
+def test_it_goes_on_as_if_it_had_never_stopped(tmp_path, monkeypatch, whole, name):
+    run, done, weights = whole(name, tmp_path / "whole")
+    folder = tmp_path / "cut"
+    cut(run, folder, monkeypatch, 8 if name == "ppo" else 13)  # amid the third epoch
+    assert resume(folder) == 0
+    assert_same_agent(folder, weights)
+    tiny_agents.assert_same_rows(folder, done)
+    steps = saving.list_steps(folder)
+    assert steps == saving.list_steps(done)
+    if name != "ppo":
+        kept = {path.name for path in (folder / "replay").iterdir()}
+        assert kept == {f"step-{step}" for step in steps}
+    # The program goes on with what the command did, and the command with that.
+    longer = run(folder, epochs=4)
+    assert_same(longer, run(done, epochs=4))
+    assert resume(folder, "--config=train_rl.n_epochs = 5") == 0
+    assert_same_agent(folder, run(done, epochs=5))
+
+
+def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):
+    _, folder, _ = whole("tiny", tmp_path / "run")
+    body = sealed_folder.unsealed((folder / "run.json").read_bytes())
+    arguments = typed_json.from_json(json.dumps(body["run"]))["arguments"]
+    learned = arguments["experience"]
+    assert learned.pop("=call").endswith(":Replayed")
+    assert learned == {
+        **{"capacity": 500, "batch_size": 8, "n_steps": 1, "learning_starts": 20},
+        **{"updates_per_step": 1.5, "gamma": 0.99, "n_step_returns": 1},
+        **{"sampler": "prioritized", "alpha": 0.5, "beta": 0.4},
+    }
+    assert arguments["n_epochs"] == 3 and arguments["intervals"]["eval_episodes"] == 4
+    assert arguments["make_envs"]["vectorization"] == "sync"
+    assert arguments["fit"]["steps_per_epoch"] == 10
+
+
+def test_other_hyper_parameters(tmp_path, whole, capsys):
+    run, folder, _ = whole("dqn", tmp_path / "run")
+    flags = ["--config=Replayed.batch_size = 4", "--config=train_rl.n_epochs = 4"]
+    assert resume(folder, *flags) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "experience.batch_size = 4 (was 8)" in line and "--override" in line
+    with pytest.raises(ValueError, match="experience.batch_size from 8 to 4"):
+        run(folder, batch_size=4)
+    assert resume(folder, *flags, "--override") == 0
+    (line,) = training.list_overrides(folder)
+    assert "experience.batch_size from 8 to 4" in line
+    run(folder, epochs=5, override=True)
+    assert len(training.list_overrides(folder)) == 2
+
+
+def test_what_gin_has_no_words_for(tmp_path, monkeypatch):
+    """A network of one's own, and environments to be trained and evaluated in."""
+    network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+
+    def run(folder):
+        network.set_weights([np.ones([4, 2]), np.zeros([2])])
+        return run_replayed(
+            folder, DQN, network=network, make_envs=make_envs, judged="auto"
+        )
+
+    weights = run(tmp_path / "whole")
+    cut(run, tmp_path / "cut", monkeypatch, 13)
+    assert resume(tmp_path / "cut", "--config=train_rl.n_epochs = 3") == 0
+    assert_same_agent(tmp_path / "cut", weights)
+    tiny_agents.assert_same_rows(tmp_path / "cut", tmp_path / "whole")
+
+
+def faithless(outputs):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"further": [keras.callbacks.EarlyStopping()]}, "EarlyStopping"),
+        ({"policy": faithless}, "the policy of Collect"),
+        ({"saved_as": {"rng": np.random.default_rng(0)}}, "the parts ['rng']"),
+        (
+            {"envs": tfrl.environments.make_vec("CartPole-v1", 2, "sync"),
+             "make_envs": lambda n_envs: make_envs(n_envs)},
+            "make_envs",
+        ),
+    ],
+    ids=["callback", "policy", "parts", "environments"],
+)  # fmt: skip
+def test_what_cannot_be_made_again_is_named(tmp_path, capsys, options, words):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training.Collect, "before_fit", lambda *_: None)
+        with pytest.raises(ValueError, match="something to draw"):
+            run_replayed(tmp_path, tiny_agents.Tiny(), **options)
+    assert resume(tmp_path) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line and "the program that made it" in line
+
+
+def test_data_and_older_runs(whole, tmp_path, capsys):
+    envs = make_envs()
+    spaces = envs.single_observation_space, envs.single_action_space
+    model = training.AgentModel.create(tiny_agents.Tiny(), *spaces)
+    model.compile()
+    rows = {"observations": np.zeros([8, 4], "f"), "actions": np.zeros(8, int)}
+    saved = training.RunCheckpoint(tmp_path / "data")
+    model.fit(rows, callbacks=[saved], verbose=0)
+    assert resume(tmp_path / "data") == 2
+    assert "data of builtins.dict" in capsys.readouterr().err
+    run, folder, _ = whole("tiny", tmp_path / "old")
+    body = sealed_folder.unsealed((folder / "run.json").read_bytes())
+    arguments = body["run"]["arguments"]
+    arguments |= {"fit": True, "experience": None, "n_epochs": None}
+    (folder / "run.json").write_bytes(sealed_folder.sealed(body))
+    assert resume(folder) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "as of earlier versions" in line and "the program that made it" in line
+    # Which goes on with it, and records what there is now.
+    run(folder)
+    assert training.list_overrides(folder) == []
+    assert resume(folder, "--config=train_rl.n_epochs = 4") == 0
+
+
+def test_without_a_run(tmp_path, capsys):
+    assert resume(tmp_path) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "`output_dir` expected the folder of a run" in line
+
+
+VICTIM = """
+import sys
+sys.path[:0] = sys.argv[1:4]
+from training.fitting import test_fit_trainer as runs
+from tfrl import training
+learn = training.AgentModel.train_step
+def told(self, data):
+    print("update", flush=True)
+    return learn(self, data)
+training.AgentModel.train_step = told
+getattr(runs, sys.argv[4])(sys.argv[5], getattr(runs, sys.argv[6]), epochs=6)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("run", "agent"), [(run_replayed, "DQN"), (run_rollouts, "PPO")]
+)
+def test_killed_and_resumed_by_the_command(tmp_path, run, agent):
+    weights = run(tmp_path / "whole", globals()[agent], epochs=6)
+    folder, paths = tmp_path / "cut", [TESTS.parent, TESTS, TESTS / "training/fitting"]
+    given = [sys.executable, "-c", VICTIM, *paths, run.__name__, folder, agent]
+    victim = subprocess.Popen(given, stdout=subprocess.PIPE, text=True)
+    while not saving.list_steps(folder)[1:]:
+        victim.stdout.readline()
+    time.sleep(0.05 * np.random.default_rng().random())
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    victim.stdout.close()
+    child = [sys.executable, "-m", "tfrl.command", "--resume", str(folder)]
+    subprocess.run(child, check=True, cwd=TESTS.parent)
+    assert_same_agent(folder, weights)
+    tiny_agents.assert_same_rows(folder, tmp_path / "whole")
