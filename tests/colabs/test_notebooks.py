@@ -1,7 +1,9 @@
 """Notebooks are shipped clean, and run from top to bottom and back again."""
 
 import base64
+import importlib.util
 import json
+import linecache
 import os
 import pathlib
 import re
@@ -10,6 +12,8 @@ import jupyter_client
 import nbclient
 import nbformat
 import pytest
+import tensorflow as tf
+from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_client import kernelspec
 
 COLABS = pathlib.Path(__file__).parents[2] / "colabs"
@@ -47,6 +51,23 @@ def with_parameters(notebook, **values):
     assert set(values) <= names
     notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(source))
     return notebook
+
+
+class Shell:
+    """Stands for IPython in this process: prints what magic commands are asked for."""
+
+    def __init__(self):
+        self.names = {"get_ipython": lambda: self}
+
+    def run_line_magic(self, name, line):
+        print(name, line.format_map(self.names))
+
+    def run(self, *sources):
+        for number, source in enumerate(sources):
+            file = f"<cell {number} of {id(self)}>"
+            lines = TransformerManager().transform_cell(source).splitlines(True)
+            linecache.cache[file] = (len(lines), None, lines, file)  # for autograph
+            exec(compile("".join(lines), file, "exec"), self.names)
 
 
 @pytest.fixture
@@ -135,33 +156,22 @@ def test_absolute_paths_are_found():
         assert not ABSOLUTE_PATH.search(text), text
 
 
-def test_what_is_missing_is_installed(execute):
-    """With commands that print, and a look-up that finds what `present` says."""
-    setup = (
-        "import importlib.util, os\n"
-        "shell = get_ipython()\n"
-        "show = lambda line: print('pip', line)\n"
-        "shell.register_magic_function(show, magic_name='pip')\n"
-        "shell.system = lambda line: print(shell.var_expand(line))\n"
-        "importlib.util.find_spec = dict.fromkeys({present}, True).get\n"
-        "os.environ.update(TPU_NAME='{tpu}', COLAB_TPU_1VM='')"
-    )
-    notebook = nbformat.v4.new_notebook()
+def test_what_is_missing_is_installed(monkeypatch, capsys):
+    monkeypatch.delenv("COLAB_TPU_1VM", raising=False)
+    found = []
     for present, tpu in (
-        ([], ""),
-        (["tensorflow"], ""),
-        (["tensorflow", "tfrl"], "local"),
-        (["tensorflow"], "local"),
-        ([], "local"),
+        *[([], ""), (["tensorflow"], ""), (["tensorflow", "tfrl"], "local")],
+        *[(["tensorflow"], "local"), ([], "local")],
     ):
-        start = setup.format(present=present, tpu=tpu)
-        notebook.cells.append(nbformat.v4.new_code_cell(start))
-        for name in ("quickstart", "tpu"):
-            path = COLABS / f"{name}.ipynb"
-            install = texts(nbformat.read(path, as_version=4), "code")[0]
-            notebook.cells.append(nbformat.v4.new_code_cell(install))
-    execute(notebook)
-    *lines, on_tpu, tf_keras = printed(notebook.cells).splitlines()
+        monkeypatch.setenv("TPU_NAME", tpu)
+        with monkeypatch.context() as patch:
+            known = dict.fromkeys(present, True)
+            patch.setattr(importlib.util, "find_spec", known.get)
+            for name in ("quickstart", "tpu"):
+                notebook = nbformat.read(COLABS / f"{name}.ipynb", as_version=4)
+                Shell().run(texts(notebook, "code")[0])
+        found += capsys.readouterr().out.splitlines()
+    *lines, on_tpu, tf_keras = found
     assert lines == [
         f'pip install -q "{requirement} @ git+https://github.com/tfrl/tfrl"'
         for requirement in (
@@ -208,25 +218,40 @@ def check_tpu(text, updates):
     assert re.search(r"the clone's first episode: \d+ of 500", text)
 
 
+def check_rehearsal(text):
+    assert "2 replicas of MirroredStrategy" in text
+    check_tpu(text, updates=60)
+    (difference,) = re.findall(r"one device differ by (\S+)", text)
+    assert float(difference) < 1e-5
+
+
+SMALL = {"rehearsed_replicas": 2, "expert_steps": 512, "updates": 60, "batch_size": 64}
+
+
+def test_tpu_rehearses_in_this_process(monkeypatch, capsys, caplog):
+    for name in ("TPU_ACCELERATOR_TYPE", "TPU_NAME", "COLAB_TPU_1VM", "COLAB_TPU_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    notebook = nbformat.read(COLABS / "tpu.ipynb", as_version=4)
+    level = tf.get_logger().level
+    try:
+        Shell().run(*texts(with_parameters(notebook, **SMALL), "code"))
+    finally:
+        tf.get_logger().setLevel(level)
+    assert "strategy 'rehearsal', 2 replicas: asked for" in caplog.text
+    check_rehearsal(capsys.readouterr().out)
+
+
+@pytest.mark.slow
 def test_tpu_rehearses_forwards_and_backwards(execute):
-    notebook = with_parameters(
-        nbformat.read(COLABS / "tpu.ipynb", as_version=4),
-        rehearsed_replicas=2,
-        expert_steps=1_024,
-        updates=60,
-        batch_size=64,
-    )
-    forwards = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    notebook = nbformat.read(COLABS / "tpu.ipynb", as_version=4)
+    forwards = with_parameters(notebook, **SMALL).cells
+    forwards = [cell for cell in forwards if cell.cell_type == "code"]
     backwards = [nbformat.v4.new_code_cell(cell.source) for cell in forwards[::-1]]
     notebook.cells += backwards
     execute(notebook)
     for cells in (forwards, backwards):
-        text = printed(cells)
-        assert "strategy 'rehearsal', 2 replicas: asked for" in text
-        assert "2 replicas of MirroredStrategy" in text
-        check_tpu(text, updates=60)
-        (difference,) = re.findall(r"one device differ by (\S+)", text)
-        assert float(difference) < 1e-5
+        assert "strategy 'rehearsal', 2 replicas: asked for" in printed(cells)
+        check_rehearsal(printed(cells))
 
 
 STAND_IN = """
