@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.replay.episodes import EpisodeStore
+from tfrl.replay.sampling.transitions import Sequences
 
 OUT, ON, TERMINATED, TRUNCATED, BOTH, CUT = range(6)
 
@@ -107,6 +108,12 @@ class Listed:
                 [at >= first for at in wanted],
             )
         return found
+
+    def listed(self, kind):
+        """Returns by index what every sample of a kind is."""
+        if isinstance(kind, Sequences):
+            return self.sequences(kind.length, kind.burn_in, kind.frame_stack)
+        return self.transitions(kind.n_step, kind.discount, kind.frame_stack)
 
 
 class Stream:

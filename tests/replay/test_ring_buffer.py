@@ -86,13 +86,6 @@ def test_get_reads_any_stored_step(device):
     assert found["x"].shape == (2, 3, 2)
 
 
-def test_get_never_shows_the_rows_themselves():
-    buffer = filled()
-    for found in (buffer.get(1, 0), buffer.get([1], [0])):
-        found["x"][...] = 99.0
-    assert_same(buffer.get(1, 0)["x"], [1.0, -1.0])
-
-
 def test_get_reads_into_arrays():
     buffer = filled()
     out = steps(0, 0)
@@ -136,6 +129,7 @@ def test_what_comes_out_is_a_copy():
     buffer = filled()
     before = contents(buffer)
     for found in (
+        buffer.get(1, 0)["x"],
         buffer.get([0, 1], [0, 0])["x"],
         buffer.current_size,
         buffer.get_current_position(),
@@ -148,57 +142,38 @@ def test_what_comes_out_is_a_copy():
     assert_same(found["t"], [[0], [1], [2]])
 
 
+def changed(**leaves):
+    return {**steps(0, 1, 2), **leaves}
+
+
+ONE = {"x": np.zeros([2], np.float32), "t": np.int64(0)}
 WRONG = {
-    "batch_short": (
-        lambda b: b.enqueue(steps(0, 1)),
-        "one row for each of 3 environments; got 2",
-    ),
-    "batch_long": (
-        lambda b: b.enqueue(steps(0, 1, 2), [0, 1]),
-        "one row for each of 2 environments; got 3",
-    ),
-    "one_row_for_all": (
-        lambda b: b.enqueue({"x": np.zeros([2], np.float32), "t": np.int64(0)}, [0, 1]),
-        "of one B; got shapes",
-    ),
+    "batch_short": (lambda b: b.enqueue(steps(0, 1)), "each of 3 env.*; got 2"),
+    "batch_long": (lambda b: b.enqueue(changed(), [0, 1]), "each of 2 env.*; got 3"),
+    "one_row_for_all": (lambda b: b.enqueue(ONE, [0, 1]), "of one B; got shapes"),
     "leaf_short": (
-        lambda b: b.enqueue({**steps(0, 1, 2), "t": np.zeros([1], np.int64)}),
+        lambda b: b.enqueue(changed(t=np.zeros([1], np.int64))),
         "of one B; got shapes",
     ),
-    "structure": (lambda b: b.enqueue({"x": steps(0, 1, 2)["x"]}), "expected"),
-    "shape": (
-        lambda b: b.enqueue({**steps(0, 1, 2), "x": np.zeros([3, 1], np.float32)}),
-        "expected",
-    ),
-    "dtype": (lambda b: b.enqueue({**steps(0, 1, 2), "t": np.ones([3])}), "expected"),
+    "structure": (lambda b: b.enqueue({"x": changed()["x"]}), "expected"),
+    "shape": (lambda b: b.enqueue(changed(x=np.zeros([3, 1], "f"))), "expected"),
+    "dtype": (lambda b: b.enqueue(changed(t=np.ones([3]))), "expected"),
     "id_high": (lambda b: b.enqueue(steps(0), [3]), r"in \[0, 3\); got \[3\]"),
     "id_negative": (lambda b: b.dequeue([-1]), r"in \[0, 3\); got \[-1\]"),
     "id_twice": (lambda b: b.enqueue(steps(0, 1), [1, 1]), r"each id once; got \[1, 1"),
     "ids_none": (lambda b: b.dequeue([]), r"shape \[B\], B > 0; got \[0\]"),
     "ids_matrix": (lambda b: b.clear([[0]]), r"shape \[B\], B > 0; got \[1, 1\]"),
     "ids_float": (lambda b: b.clear([0.0]), "`env_ids` expected integers; got float64"),
-    "too_few": (
-        lambda b: b.dequeue(n=2),
-        r"`n`=2 expected sizes of at least 2; got \[2, 1, 2\]",
-    ),
+    "too_few": (lambda b: b.dequeue(n=2), r"`n`=2 expected .*; got \[2, 1, 2\]"),
     "n_high": (lambda b: b.dequeue(n=3), r"`n` expected numbers in \[1, 2\]; got 3"),
     "n_zero": (lambda b: b.dequeue(n=0), "`n` expected an int of at least 1; got 0"),
     "n_float": (lambda b: b.dequeue(n=1.0), "`n` expected an int of at least 1"),
-    "remove_negative": (
-        lambda b: b.remove_up_to(-1),
-        "`n` expected an int >= 0; got -1",
-    ),
+    "remove_negative": (lambda b: b.remove_up_to(-1), "`n` expected .*; got -1"),
     "position_future": (lambda b: b.get(0, 2), "steps that are stored; got 2"),
     "position_past": (lambda b: b.get([0], [-1]), r"stored; got \[-1\]"),
     "earliest": (lambda b: b.get_earliest_position(7), r"in \[0, 3\); got 7"),
-    "block_in": (
-        lambda b: b.enqueue(steps(0, 1, 2), blocking=True),
-        "`RingBuffer.enqueue`: `blocking` expected a buffer with allow_multiprocess",
-    ),
-    "block_out": (
-        lambda b: b.dequeue(blocking=True),
-        "`RingBuffer.dequeue`: `blocking` expected a buffer with allow_multiprocess",
-    ),
+    "block_in": (lambda b: b.enqueue(changed(), blocking=True), "enqueue`: `blocking`"),
+    "block_out": (lambda b: b.dequeue(blocking=True), "dequeue`: `blocking` expected"),
 }
 
 
@@ -217,16 +192,8 @@ def test_bad_input_changes_nothing(case, device):
 @pytest.mark.parametrize(
     ("kwargs", "error", "match"),
     [
-        (
-            {"num_environments": 0},
-            ValueError,
-            "`num_environments` expected an int of at least 1",
-        ),
-        (
-            {"max_length": 0},
-            ValueError,
-            "`RingBuffer`: `max_length` expected an int of at least",
-        ),
+        ({"num_environments": 0}, ValueError, "`num_environments` expected an int"),
+        ({"max_length": 0}, ValueError, "`RingBuffer`: `max_length` expected an int"),
         ({"max_length": 1.5}, TypeError, "`max_length` expected an int of at least 1"),
         ({"device": "cuda"}, ValueError, "begins with '/'; got 'cuda'"),
         ({"device": "/GPU:99"}, ValueError, "expected one of .*; got '/GPU:99'"),
@@ -250,15 +217,16 @@ def test_host_buffer_refuses_to_run_once_while_tracing():
     buffer = filled()
     before = contents(buffer)
 
-    @tf.function
-    def graph(ids):
+    def enqueue(ids):
         buffer.enqueue(steps(0, 1, 2))
         return ids
 
-    with pytest.raises(ValueError, match="outside of tf.function"):
-        graph(tf.constant([0]))
-    with pytest.raises(ValueError, match="`env_ids` expected values.*'/CPU:0'"):
-        tf.function(buffer.dequeue)(tf.constant([0]))
+    for call, match in (
+        (enqueue, "outside of tf.function"),
+        (buffer.dequeue, "`env_ids` expected values.*'/CPU:0'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            tf.function(call, autograph=False)(tf.constant([0]))
     assert_same(contents(buffer), before)
 
 
@@ -268,10 +236,8 @@ def test_host_buffer_feeds_a_dataset():
         lambda: (buffer.dequeue()["t"] for _ in range(2)),
         output_signature=tf.TensorSpec([3, 1], tf.int64),
     )
-    assert [batch[:, 0].tolist() for batch in dataset.as_numpy_iterator()] == [
-        [0, 1, 2],
-        [10, 11, 12],
-    ]
+    taken = [batch[:, 0].tolist() for batch in dataset.as_numpy_iterator()]
+    assert taken == [[0, 1, 2], [10, 11, 12]]
 
 
 @on_devices
@@ -284,11 +250,10 @@ def test_checkpoint_brings_everything_back(device, tmp_path):
     fresh = replay.RingBuffer(SPEC, 3, 2, device=device)
     tf.train.Checkpoint(buffer=fresh).restore(path).assert_consumed()
     assert_same(contents(fresh), expected)
-    late = replay.RingBuffer(SPEC, 3, 2, device=device)
     checkpoint = tf.train.Checkpoint()
     checkpoint.restore(path)
-    checkpoint.buffer = late
-    assert_same(contents(late), expected)
+    checkpoint.buffer = replay.RingBuffer(SPEC, 3, 2, device=device)
+    assert_same(contents(checkpoint.buffer), expected)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +265,7 @@ def test_checkpoint_of_another_layout_is_refused(spec, counts, tmp_path):
     path = tf.train.Checkpoint(buffer=filled()).save(str(tmp_path / "ring"))
     other = replay.RingBuffer(spec, *counts)
     before = contents(other)
-    with pytest.raises(
-        ValueError, match="expected a buffer of 3 environments, 6 rows of .*; got"
-    ):
+    with pytest.raises(ValueError, match="buffer of 3 environments, 6 rows of .*; got"):
         tf.train.Checkpoint(buffer=other).restore(path)
     assert_same(contents(other), before)
 

@@ -1,6 +1,5 @@
 """Calls that wait, among threads."""
 
-import threading
 from concurrent import futures
 
 import numpy as np
@@ -123,17 +122,14 @@ def test_bad_input_does_not_wait():
     np.testing.assert_array_equal(buffer.get_current_position(), [2])
 
 
-def test_calls_of_many_threads_do_not_mix():
+def test_calls_of_many_threads_do_not_mix(pool):
     buffer = replay.RingBuffer(tf.TensorSpec([], tf.int64), 1, 1000)
 
     def add():
         for number in range(500):
             put(buffer, number, blocking=False)
 
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
+    for added in [pool.submit(add) for _ in range(4)]:
+        added.result(PATIENCE)
     np.testing.assert_array_equal(buffer.get_current_position(), [2000])
     np.testing.assert_array_equal(buffer.current_size, [1000])

@@ -12,7 +12,7 @@ from tfrl import replay
 
 SPEC = {"x": tf.TensorSpec([2], tf.float32), "t": tf.TensorSpec([], tf.int64)}
 ENVIRONMENTS, LENGTH, CAPACITY = 3, 4, 5
-DEVICES = {"host": ("cpu", 40), "variables": ("/CPU:1", 4)}
+DEVICES = {"host": ("cpu", 25), "variables": ("/CPU:1", 4)}
 subsets = st.permutations(range(ENVIRONMENTS)).flatmap(
     lambda ids: st.integers(1, ENVIRONMENTS).map(lambda n: ids[:n])
 )

@@ -1,5 +1,7 @@
 """Storage on variables, and the buffers that live on it inside tf.function."""
 
+import functools
+
 import modes
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from tfrl import replay
 
 SPEC = {"x": tf.TensorSpec([2], tf.float32), "t": tf.TensorSpec([], tf.int64)}
 ELSEWHERE = "/CPU:1"
+# Nothing here takes the time to be converted.
+graph = functools.partial(tf.function, autograph=False)
 
 
 def steps(numbers):
@@ -147,18 +151,18 @@ def script_of(buffer):
     ],
 )
 def test_ring_buffer_in_a_graph_is_the_eager_one(mode, device):
-    eager, graph = ring(device), ring(device)
-    compiled = modes.in_mode(mode, script_of(graph))
+    eager, other = ring(device), ring(device)
+    compiled = modes.in_mode(mode, script_of(other))
     with tf.device(device):
         for start in range(5):
             given = tf.constant(100 * start), tf.constant([start % 2, 1 - start % 2])
             assert_same(compiled(*given), script_of(eager)(*given))
-            assert_same(contents(graph), contents(eager))
+            assert_same(contents(other), contents(eager))
 
 
 @pytest.mark.parametrize("mode", [pytest.param("graph", marks=pytest.mark.slow), "xla"])
 def test_data_buffer_in_a_graph_is_the_eager_one(mode):
-    eager, graph = (replay.DataBuffer(SPEC, 5, "/CPU:0", seed=3) for _ in range(2))
+    eager, other = (replay.DataBuffer(SPEC, 5, "/CPU:0", seed=3) for _ in range(2))
 
     def script_of(buffer):
         def script(numbers):
@@ -173,11 +177,11 @@ def test_data_buffer_in_a_graph_is_the_eager_one(mode):
 
         return script
 
-    compiled = modes.in_mode(mode, script_of(graph))
+    compiled = modes.in_mode(mode, script_of(other))
     for numbers in (range(3), range(10, 13), range(20, 27)):
         numbers = tf.constant(list(numbers))
         assert_same(compiled(numbers), script_of(eager)(numbers))
-        assert_same(contents(graph), contents(eager))
+        assert_same(contents(other), contents(eager))
 
 
 def test_graph_of_unknown_sizes():
@@ -186,10 +190,10 @@ def test_graph_of_unknown_sizes():
         "x": tf.TensorSpec([None, 2], tf.float32),
         "t": tf.TensorSpec([None], tf.int64),
     }
-    add = tf.function(buffer.add_batch, input_signature=[unknown])
+    add = graph(buffer.add_batch, input_signature=[unknown])
     for numbers in ([0, 1], [2], [], [3, 4, 5, 6, 7, 8]):
         add(steps(np.array(numbers, np.int64)))
-    found = tf.function(buffer.get_all)()
+    found = graph(buffer.get_all)()
     assert_same(found["t"], np.array([5, 6, 7, 8]))
     assert int(buffer.current_pos) == 7
     # Of one leaf not even the rank is known: the other tells the size.
@@ -197,11 +201,11 @@ def test_graph_of_unknown_sizes():
         "x": tf.TensorSpec([2, 2], tf.float32),
         "t": tf.TensorSpec(None, tf.int64),
     }
-    tf.function(buffer.add_batch, input_signature=[hidden])(steps([9, 10]))
+    graph(buffer.add_batch, input_signature=[hidden])(steps([9, 10]))
     assert_same(buffer.get_all()["t"], np.array([7, 8, 9, 10]))
     environments = ring()
     ids = tf.TensorSpec([None], tf.int64)
-    tf.function(environments.enqueue, input_signature=[unknown, ids])(
+    graph(environments.enqueue, input_signature=[unknown, ids])(
         steps([7, 8]), tf.constant([2, 0], tf.int64)
     )
     assert_same(environments.current_size, np.array([1, 0, 1]))
@@ -232,15 +236,15 @@ def test_what_tracing_knows_is_refused_while_tracing():
     buffer = ring()
 
     @tf.function
-    def graph(ids):
+    def enqueue(ids):
         return buffer.enqueue(steps(tf.range(2)), ids)
 
     with pytest.raises(ValueError, match="one row for each of 3 environments; got 2"):
-        graph(tf.constant([0, 1, 2]))
+        enqueue(tf.constant([0, 1, 2]))
     with pytest.raises(TypeError, match="`env_ids` expected integers; got float32"):
-        graph(tf.constant([0.0, 1.0]))
+        enqueue(tf.constant([0.0, 1.0]))
     with pytest.raises(ValueError, match=r"shape \[B\], B > 0; got \[1, 2\]"):
-        graph(tf.constant([[0, 1]]))
+        enqueue(tf.constant([[0, 1]]))
 
 
 def test_what_a_graph_finds_out_later_is_an_assertion():
@@ -254,12 +258,12 @@ def test_what_a_graph_finds_out_later_is_an_assertion():
         (lambda _: empty.get_batch(2), "a buffer that holds rows"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=match):
-            tf.function(call)(zero)
+            graph(call)(zero)
     assert_same(contents(buffer), before)
 
 
 def test_xla_asserts_nothing_and_sizes_stay_at_least_zero():
     buffer = ring()
-    taken = tf.function(lambda: buffer.dequeue(n=2), jit_compile=True)()
+    taken = graph(lambda: buffer.dequeue(n=2), jit_compile=True)()
     assert taken["t"].shape == (3, 2)
     assert_same(buffer.current_size, np.zeros([3]))

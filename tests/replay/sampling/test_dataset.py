@@ -66,17 +66,8 @@ def test_a_model_learns_what_is_in_the_store():
     model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1, use_bias=False)])
     model.compile(keras.optimizers.Adam(0.1), "mse")
     dataset = room.as_dataset(make_replay(), 32, transform=pair)
-    model.fit(dataset, steps_per_epoch=60, epochs=2, shuffle=False, verbose=0)
+    model.fit(dataset, steps_per_epoch=100, shuffle=False, verbose=0)
     np.testing.assert_allclose(model.layers[0].kernel[:, 0], WEIGHTS, atol=0.05)
-
-
-def test_importance_weights_are_sample_weights():
-    replay = make_replay(cls=room.PrioritizedReplay)
-    drawn = replay.sample(64).indices
-    replay.update_priorities(drawn, np.where(drawn % 2, 9.0, 0.1))
-    x, y, weights = next(iter(room.as_dataset(replay, 256, transform=pair)))
-    assert x.shape == [256, 3] and y.shape == [256]
-    assert float(tf.reduce_min(weights)) < 0.5 < float(tf.reduce_max(weights)) == 1.0
 
 
 def test_what_is_added_meanwhile_comes_in():
@@ -101,7 +92,7 @@ def test_steps_are_whole_while_another_thread_adds():
     thread = threading.Thread(target=add)
     thread.start()
     try:
-        for x, y, _ in room.as_dataset(replay, 64, steps=100, transform=pair):
+        for x, y, _ in room.as_dataset(replay, 64, steps=50, transform=pair):
             np.testing.assert_allclose(y, x.numpy() @ WEIGHTS, rtol=1e-4, atol=1e-5)
     finally:
         going.set()
@@ -122,11 +113,7 @@ def test_replicas_share_a_batch():
     ("arguments", "error", "message"),
     [
         ({"replay": "store"}, TypeError, "`replay` expected UniformReplay .*; got str"),
-        (
-            {"batch_size": 0},
-            ValueError,
-            "`batch_size` expected an int .*; got 0",
-        ),
+        ({"batch_size": 0}, ValueError, "`batch_size` expected an int .*; got 0"),
         ({"steps": 0}, ValueError, "`steps` expected an int .*; got 0"),
         ({"prefetch": -1}, ValueError, "`prefetch` expected numbers .*; got -1"),
         ({"replay": 0}, ValueError, "`replay` expected something to draw"),

@@ -32,15 +32,13 @@ def test_weights_by_hand():
 
 
 @pytest.mark.parametrize(
-    "kind", [Transitions(2), Transitions(frame_stack=2), Sequences(3, 1)], ids=repr
+    "kind, rounds",
+    [(Transitions(2), 7), (Transitions(frame_stack=2), 70), (Sequences(3, 1), 70)],
+    ids=str,
 )
-@pytest.mark.parametrize("rounds", [7, 70])
 def test_draws_are_in_proportion(kind, rounds):
     both = replay_episodes.Stream(3, 12).run(1, rounds, ends=0.1)
-    if isinstance(kind, Sequences):
-        expected = both.model.sequences(kind.length, kind.burn_in)
-    else:
-        expected = both.model.transitions(kind.n_step, 0.99, kind.frame_stack)
+    expected = both.model.listed(kind)
     replay = PrioritizedReplay(both.store, kind, alpha=0.7, seed=3)
     index = np.array(sorted(expected))
     priorities = np.random.default_rng(0).uniform(0.5, 4.0, index.size)
@@ -55,7 +53,7 @@ def test_draws_are_in_proportion(kind, rounds):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(4, 7))
 def test_priorities_against_a_dict(seed, n, length):
     both = replay_episodes.Stream(n, length)
@@ -94,22 +92,9 @@ def test_stale_priorities_are_ignored():
     replay = PrioritizedReplay(both.store, seed=0)
     old = replay.sample(8).indices
     both.run(0, 5, ends=0.0)
-    before = replay.sample(50).probabilities
-    np.testing.assert_allclose(before, 1 / 3)
     replay.update_priorities(old, np.full(8, 100.0))
     np.testing.assert_allclose(replay.sample(50).probabilities, 1 / 3)
     replay.update_priorities([], [])
-
-
-def test_new_steps_get_the_highest_priority_so_far():
-    both = replay_episodes.Stream(1, 9).run(0, 2, ends=0.0)
-    replay = PrioritizedReplay(both.store, alpha=1.0, seed=0)
-    replay.update_priorities([0, 1], [5.0, 0.0])
-    replay.update_priorities([0], [1.0])
-    both.run(0, 1, ends=0.0)
-    sample = replay.sample(100)
-    found = dict(zip(sample.indices.tolist(), sample.probabilities, strict=True))
-    np.testing.assert_allclose([found[0], found[2]], [1 / 6, 5 / 6], rtol=1e-5)
 
 
 def test_extreme_priorities_leave_finite_weights():

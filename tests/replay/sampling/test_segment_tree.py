@@ -43,6 +43,8 @@ def test_worked_case(kind):
         [reducer(4.0, 2.0), reducer(reducer(2.0, 8.0), 1.0), reducer(1.0, 16.0)],
     )
     np.testing.assert_array_equal(tree[1, 1], 16.0)
+    empty = tree.partial_reduce(*np.array([range(5)] * 2))
+    np.testing.assert_array_equal(empty, [unit] * 5)
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 4, 7, 8, 9, 1024, 1025, 2049])
@@ -117,12 +119,6 @@ def test_what_cannot_be_set_changes_nothing(case):
         np.testing.assert_array_equal(level, old)
 
 
-def test_only_weights_must_be_finite_and_positive():
-    tree = segment_tree.MaxTree(2)
-    tree.set_values(..., [-3.0, -np.inf])
-    assert tree.root_value == -3.0
-
-
 RANGES = {
     "all": ((), [10.0]),
     "from": ((2,), [9.0]),
@@ -143,31 +139,13 @@ def test_every_form_of_range_is_reduced(case):
     np.testing.assert_array_equal(got, expected, strict=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_range_is_the_unit_element(kind):
-    make, _, unit = KINDS[kind]
-    tree = make(4)
-    tree.set_values(..., 3.0)
-    np.testing.assert_array_equal(
-        tree.partial_reduce(*np.array([range(5)] * 2)), [unit] * 5
-    )
-
-
 NOT_REDUCED = {
     "start": ((6,), ValueError, r"`start` expected integers in \[-5, 6\); got 6"),
     "stop": ((0, np.array([5, -6])), ValueError, r"`stop` expected .* got -6"),
-    "reversed": (
-        np.array([[0, 3], [1, 2]]),
-        ValueError,
-        "`stop` expected .*`start` 3; got 2",
-    ),
+    "reversed": (np.array([[0, 3], [1, 2]]), ValueError, "`stop` .*`start` 3; got 2"),
     "float": ((0.5, 1), TypeError, "`start` expected an int .* got 0.5"),
     "list": (([0], [1]), TypeError, "`start` expected an int .* got .0."),
-    "shapes": (
-        (np.zeros(3, int), np.ones(2, int)),
-        ValueError,
-        r"`start` \[3\]; got \[2\]",
-    ),
+    "shapes": ((np.zeros(3, int), np.ones(2, int)), ValueError, r"\[3\]; got \[2\]"),
 }
 
 
@@ -212,10 +190,10 @@ def test_a_capacity_is_a_positive_int(capacity, error):
 )
 def test_a_reducer_of_two_floats_will_do(reducer):
     tree = segment_tree.SegmentTree(6, reducer, -math.inf)
-    tree.set_values([1, 2, 5], [3.0, 7.0, 5.0])
+    tree.set_values([1, 2, 5], [-3.0, 7.0, 5.0])
     assert tree.root_value == 7.0
     np.testing.assert_array_equal(
-        tree.partial_reduce(*np.array([[0, 3, 3], [2, 6, 3]])), [3.0, 5.0, -math.inf]
+        tree.partial_reduce(*np.array([[0, 3, 3], [2, 6, 3]])), [-3.0, 5.0, -math.inf]
     )
 
 
@@ -282,17 +260,12 @@ def test_samples_follow_the_seed():
         np.testing.assert_array_equal(
             tree.sample(n), tree.inverse_cdf(uniform.rand(n)), strict=True
         )
+    for n, error in ((0, ValueError), (-1, ValueError), (2.0, TypeError)):
+        with raises(error, f"`sample`: `n` expected .* got {n}"):
+            tree.sample(n)
     assert tree.random_seed == 13
     tree.random_seed = 13
     np.testing.assert_array_equal(tree.sample(9), sum_tree(values, 13).sample(9))
-
-
-@pytest.mark.parametrize(
-    ("n", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError)]
-)
-def test_a_number_of_samples_is_a_positive_int(n, error):
-    with raises(error, f"`sample`: `n` expected .* got {n}"):
-        sum_tree([1.0]).sample(n)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +287,7 @@ def test_frequencies_are_the_weights():
     weights[rng.choice(5_000, 300, replace=False)] = rng.uniform(1.0, 2.0, 300)
     weights[[0, 17, 4_999]] = [1e-9, 50.0, 100.0]
     tree = sum_tree(weights, seed=1)
-    counts = np.bincount(tree.sample(400_000), minlength=5_000)
+    counts = np.bincount(tree.sample(200_000), minlength=5_000)
     assert counts[0] <= 1
     weights[0], counts[0] = 0.0, 0
     confidence.assert_frequencies(counts, weights / weights.sum())
