@@ -75,17 +75,14 @@ def planned(
     learned = checked_experience(config, given["experience"])
     _check_callbacks(callbacks)
     intervals = given["intervals"]
-    if not isinstance(intervals, cadence.Intervals | None):
-        raise TypeError(
-            f"`{where}`: `intervals` expected Intervals or None; got {intervals!r:.80}"
-        )
+    kinds = cadence.Intervals | None
+    checks.check_type(where, "intervals", intervals, kinds, "Intervals or None")
     if given["stop_at_return"] is not None and (
         intervals is None or intervals.eval_epochs is None
     ):
         raise ValueError(
             f"`{where}`: `intervals` expected `eval_epochs` beside `stop_at_return`, "
-            "as evaluations alone end the run; got None; give such as "
-            "Intervals(eval_epochs=10)"
+            "as evaluations alone end the run; got None"
         )
     if not isinstance(learned, experiences.Trajectories):
         name = f"{type(learned).__name__}.batch_size"
@@ -108,15 +105,10 @@ def planned(
 
 
 def _check_callbacks(callbacks: Sequence[Any]) -> None:
-    if not isinstance(callbacks, list | tuple):
-        raise TypeError(
-            f"`Trainer`: `callbacks` expected a list of them; got {callbacks!r:.80}"
-        )
+    where, kind = ("Trainer", "callbacks"), keras.callbacks.Callback
+    checks.check_type(*where, callbacks, list | tuple, "a list of them")
     for each in callbacks:
-        if not isinstance(each, keras.callbacks.Callback):
-            raise TypeError(
-                f"`Trainer`: `callbacks` expected callbacks of Keras; got {each!r:.80}"
-            )
+        checks.check_type(*where, each, kind, "callbacks of Keras")
         if isinstance(each, _OF_MODELS) or getattr(each, "restore_best_weights", False):
             raise TypeError(
                 "`Trainer`: `callbacks` expected such as need no Keras model; got "
@@ -174,12 +166,8 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
     asked = (asked,) if isinstance(asked, str) else asked
     if experience is None:
         return _KINDS[asked[0] if asked else "trajectories"]()
-    known = tuple(_KINDS.values())
-    if not isinstance(experience, known):
-        raise TypeError(
-            "`Trainer`: `experience` expected Trajectories, Replayed or FromDataset; "
-            f"got {experience!r:.80}"
-        )
+    kinds, expected = tuple(_KINDS.values()), "Trajectories, Replayed or FromDataset"
+    checks.check_type("Trainer", "experience", experience, kinds, expected)
     wanted = [_KINDS[name].__name__ for name in asked or _KINDS]
     if type(experience).__name__ not in wanted:
         raise TypeError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import arguments
 from tfrl.core import records
 from tfrl.saving import typed_json
 
@@ -159,16 +160,12 @@ class Workers:
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None) -> None:
         ambient = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
-        if not isinstance(strategy, tf.distribute.Strategy | None):
-            raise TypeError(
-                "`Trainer`: `strategy` expected a tf.distribute.Strategy or None; got "
-                f"{strategy!r:.80}; make one with `tfrl.distribute.strategy`"
-            )
+        kinds, expected = tf.distribute.Strategy | None, "a tf.distribute.Strategy"
+        arguments.check_type("Trainer", "strategy", strategy, kinds, expected)
         if strategy is not None and ambient not in (None, strategy):
             raise ValueError(
                 "`Trainer`: `strategy` expected that in scope, since strategies do not "
-                f"mix; got {type(strategy).__name__} within {type(ambient).__name__}; "
-                "leave one of them out"
+                f"mix; got {type(strategy).__name__} within {type(ambient).__name__}"
             )
         self._strategy = ambient if strategy is None else strategy
         if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):

@@ -104,14 +104,12 @@ checkpoints/step-512
     if below and not (rows.is_file() or steps):
         raise ValueError(
             "`find_nonfinite`: `directory` expected the folder of one run; got "
-            f"{str(folder)!r} with {len(below)} in it, such as {below[0]!r}; look into "
-            "each"
+            f"{str(folder)!r} with {len(below)} in it, such as {below[0]!r}"
         )
     if not (rows.is_file() or steps or events):
         raise ValueError(
             "`find_nonfinite`: `directory` expected the folder of a run, with "
-            f"metrics.csv, event files or checkpoints; got {str(folder)!r} without; "
-            "correct the path"
+            f"metrics.csv, event files or checkpoints; got {str(folder)!r} without"
         )
     _run_record.read("find_nonfinite", folder)
     saved = [folder / f"checkpoints/step-{step}" for step in steps]

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import arguments, checks
+from tfrl._internal import arguments, checks, gym_checks
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
 from tfrl.training.collecting import _acting
@@ -68,11 +68,7 @@ def evaluate(
     """
     where = "evaluate"
     acting = policies.as_policy(where, "policy", policy)
-    if not isinstance(envs, VectorEnv):
-        raise TypeError(
-            f"`{where}`: `envs` expected a Gymnasium vector environment; got {envs!r}; "
-            "make one by tfrl.environments.make_vec"
-        )
+    gym_checks.check_vector(where, "envs", envs)
     arguments.check_whole_number(where, "n_episodes", n_episodes, low=1)
     n_envs = envs.num_envs
     quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
@@ -92,8 +88,7 @@ def evaluate(
         steps += outcome.valid
         if np.isnan(outcome.rewards).any():
             raise ValueError(
-                f"`{where}`: `envs` expected rewards that are numbers; got "
-                f"{outcome.rewards}"
+                f"`{where}`: `envs` expected rewards, not NaN; got {outcome.rewards}"
             )
         ended = outcome.terminated | outcome.truncated
         memory = _acting.remembered(acted.state, initial, outcome)
@@ -136,12 +131,8 @@ def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.T
     """
     where = "predict_dataset"
     if not callable(model):
-        raise TypeError(f"`{where}`: `model` expected a function; got {model!r}")
-    if not isinstance(testset, Iterable):
-        raise TypeError(
-            f"`{where}`: `testset` expected batches; got {testset!r}; pass a "
-            "tf.data.Dataset, or a list of them"
-        )
+        raise arguments.wrong_type(where, "model", model, "a function")
+    arguments.check_type(where, "testset", testset, Iterable, "a data set of batches")
     outputs: list[tf.Tensor] = []
     for batch in testset:
         output = _output(where, model(_first(where, "testset", batch)))
@@ -150,13 +141,12 @@ def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.T
             raise ValueError(
                 f"`{where}`: `model` expected to return {outputs[0].shape} "
                 f"{outputs[0].dtype.name} as before, up to the first axis; got "
-                f"{output.shape} {output.dtype.name}; mend it"
+                f"{output.shape} {output.dtype.name}"
             )
         outputs.append(output)
     if not outputs:
         raise ValueError(
-            f"`{where}`: `testset` expected batches; got none; give it examples, or "
-            "make it anew if it was read already"
+            f"`{where}`: `testset` expected batches; got none: was it read already?"
         )
     return tf.transpose(tf.concat(outputs, axis=0), [1, 0, 2])
 
@@ -196,8 +186,7 @@ def auc_score(inliers: Any, outliers: Any) -> float:
         array = np.ravel(tf.cast(tensor, tf.float64))
         if not array.size or np.isnan(array).any():
             raise ValueError(
-                f"`{where}`: `{name}` expected scores, none of them NaN; got "
-                f"{given!r}; leave out what has no score"
+                f"`{where}`: `{name}` expected scores, none of them NaN; got {given!r}"
             )
         scores[name] = np.sort(array)
     left, right = (
@@ -212,9 +201,7 @@ def _first(where: str, name: str, value: Any) -> Any:
     if not isinstance(value, tuple | list):
         return value
     if not value:
-        raise ValueError(
-            f"`{where}`: `{name}` expected parts; got {value!r}; leave it out"
-        )
+        raise ValueError(f"`{where}`: `{name}` expected parts; got {value!r}")
     return value[0]
 
 
@@ -225,7 +212,7 @@ def _output(where: str, told: Any) -> tf.Tensor:
         output = output[:, tf.newaxis]
     if output.shape.rank != 3:
         raise ValueError(
-            f"`{where}`: `model` expected to return [B, D] or [B, N, D]; got "
-            f"{output.shape}; reshape it"
+            f"`{where}`: `model` expected to return [B, D] or [B, N, D]; got shape "
+            f"{output.shape}"
         )
     return output

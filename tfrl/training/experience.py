@@ -160,10 +160,8 @@ class FromDataset:
         for name in ("batch_size", "n_batches"):
             checks.check_whole_number("FromDataset", name, getattr(self, name), low=1)
         if not callable(self.data) and not isinstance(self.data, Mapping):
-            raise TypeError(
-                "`FromDataset`: `data` expected a mapping of arrays, or a function "
-                f"that returns one; got {self.data!r:.80}"
-            )
+            expected = "a mapping of arrays, or a function that returns one"
+            raise checks.wrong_type("FromDataset", "data", self.data, expected)
 
 
 def add_trajectory(

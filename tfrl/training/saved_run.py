@@ -189,7 +189,7 @@ class SavedRun:
         if across[0] == down[0]:
             raise ValueError(
                 f"`{where}`: `down` expected another component than `across`; got "
-                f"{down[0]} twice; correct it"
+                f"{down[0]} twice"
             )
         arguments.check_whole_number(where, "cells", cells, low=1)
         rows = np.zeros([cells, cells, *shape], np.float32)
@@ -212,8 +212,7 @@ class SavedRun:
         if "rgb_array" not in envs.metadata.get("render_modes", ()):
             raise ValueError(
                 f"{where} an environment that draws to arrays (render mode "
-                f"'rgb_array'); got render modes {envs.metadata.get('render_modes')}; "
-                "nothing can be filmed of it"
+                f"'rgb_array'); got render modes {envs.metadata.get('render_modes')}"
             )
         spec = copy.deepcopy(envs.spec)
         if spec is not None:

@@ -128,12 +128,9 @@ class Trainer:
         network: Any = None,
     ) -> None:
         self._workers = _processes.Workers(strategy)
-        given: dict[str, Any] = {
-            "agent": agent,
-            "make_envs": make_envs,
-            "n_envs": n_envs,
-        }
-        given |= {"experience": experience, "seed": seed, "n_epochs": n_epochs}
+        given: dict[str, Any] = {"agent": agent, "make_envs": make_envs}
+        given |= {"n_envs": n_envs, "experience": experience}
+        given |= {"seed": seed, "n_epochs": n_epochs}
         given |= {"total_env_steps": total_env_steps, "network": network}
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
         plan = _plan.planned(given, self._workers, callbacks)

@@ -138,8 +138,7 @@ class Seen:
         rewards = np.ravel(np.asarray(rewards, np.float64))
         if not np.isfinite(rewards).all():
             raise ValueError(
-                f"`{self._where}`: `env` expected finite rewards; got {rewards}; mend "
-                "the wrapper that makes them"
+                f"`{self._where}`: `env` expected finite rewards; got {rewards}"
             )
         columns = (states.tolist(), following.tolist(), rewards.tolist())
         for state, after, reward in zip(*columns, strict=True):
@@ -166,8 +165,7 @@ class Seen:
             raise ValueError(
                 f"`{self._where}`: `env` expected episodes of {LENGTH} steps, by turns "
                 f"to a true end and to a time limit; got ends in states {sorted(ends)}"
-                f", not in {[TRUE_END, TIME_LIMIT]}; leave out the wrapper that ends "
-                "them earlier"
+                f", not in {[TRUE_END, TIME_LIMIT]}"
             )
 
     def table(self) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +184,7 @@ def rows(played: Any, seen: Seen) -> Iterator[list[Any]]:
         return _single_rows(played, seen)
     raise TypeError(
         "`check_learner`: `env` expected to return a Gymnasium environment, a vector "
-        f"of them or a `Stepper`; got {played!r}; return the chain in its wrappers"
+        f"of them or a `Stepper`; got {played!r}"
     )
 
 

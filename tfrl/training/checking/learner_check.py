@@ -137,10 +137,7 @@ def check_learner(
     where = "check_learner"
     checks.check_within(where, "gamma", gamma, 0.01, 0.999)
     for name, value in (("env", env), ("loss", loss)):
-        if not callable(value):
-            raise TypeError(
-                f"`{where}`: `{name}` expected a function; got {value!r}; pass one"
-            )
+        checks.check_type(where, name, value, Callable, "a function")
     played = env(_known_chain.Chain)
     kept = _buffer(where, buffer, played)
     seen = _known_chain.Seen(where)
@@ -173,7 +170,7 @@ def _buffer(where: str, buffer: Any, played: Any) -> Any:
     if not (hasattr(made, "add") and hasattr(made, "sample")):
         raise TypeError(
             f"`{where}`: `buffer` expected the methods `add` and `sample`, or a "
-            f"function that makes what has them; got {made!r}; write a class of both"
+            f"function that makes what has them; got {made!r}"
         )
     return made
 
@@ -227,8 +224,7 @@ class _Judge:
         if not 0.0 < self._unit < np.inf:
             raise ValueError(
                 f"`{self._where}`: `loss` expected finite numbers that depend on the "
-                f"values; got {self._unit} where they are wrong; make it of the "
-                "function it is given"
+                f"values; got {self._unit} where they are wrong"
             )
 
     def rule(self) -> _known_chain.Rule | None:
@@ -309,8 +305,7 @@ class _Judge:
             ) from error
         if not numbers.size:
             raise ValueError(
-                f"`{self._where}`: `loss` expected to return losses; got none; sample "
-                "batches that are not empty"
+                f"`{self._where}`: `loss` expected to return losses; got none"
             )
         return numbers
 
