@@ -8,23 +8,18 @@ import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_probability as tfp
 from hypothesis import strategies
 
 from tfrl import bijectors
-
-tfd = tfp.distributions
 
 # With inputs that neither saturate nor leave the domain.
 BIJECTORS = {
     "StableTanh": (bijectors.StableTanh(), (-4.0, 4.0)),
     "Softsign": (bijectors.Softsign(), (-30.0, 31.0)),
     "Softplus": (bijectors.Softplus(), (-9.0, 30.0)),
-    "Softplus sharp": (bijectors.Softplus(0.1), (-0.8, 3.0)),
     "Softlower": (bijectors.Softlower(-1.0, 0.5), (-4.0, 9.0)),
     "Softupper": (bijectors.Softupper(2.0, 0.5), (-9.0, 5.0)),
     "Softclip": (bijectors.Softclip(-1.0, 2.0), (-6.0, 7.0)),
-    "Softclip soft": (bijectors.Softclip(-1.0, 2.0, 50.0), (-90.0, 90.0)),
     "Softclip half": (bijectors.Softclip(-np.inf, 2.0), (-9.0, 7.0)),
     "SoftclipTF": (bijectors.SoftclipTF(-1.0, 2.0, 0.5), (-4.0, 5.0)),
     "SoftclipTF soft": (bijectors.SoftclipTF(-1.0, 2.0, 50.0), (-90.0, 90.0)),
@@ -36,70 +31,28 @@ BIJECTORS = {
 over_bijectors = pytest.mark.parametrize("name", BIJECTORS)
 
 
-def grid(name, dtype="float64", count=41):
-    return tf.constant(np.linspace(*BIJECTORS[name][1], count), dtype)
-
-
-def slope_and_log_slope(bijector, x):
+@over_bijectors
+def test_inverse_undoes_forward_and_log_det_is_that_of_the_slope(name):
+    bijector, (low, high) = BIJECTORS[name]
+    x = tf.constant(np.linspace(low, high, 41))
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = bijector.forward(x)
-    return y, tape.gradient(y, x), bijector.forward_log_det_jacobian(x)
-
-
-@over_bijectors
-def test_inverse_undoes_forward(name):
-    bijector = BIJECTORS[name][0]
-    x = grid(name)
-    y = tf.identity(bijector.forward(x))
+    slope, y = tape.gradient(y, x), tf.identity(y)
     np.testing.assert_allclose(bijector.inverse(y), x, rtol=1e-10, atol=1e-10)
     back = bijector.forward(tf.identity(bijector.inverse(y)))
     np.testing.assert_allclose(back, y, rtol=1e-12, atol=1e-14)
-
-
-@over_bijectors
-def test_log_det_is_that_of_the_slope(name):
-    bijector = BIJECTORS[name][0]
-    x = grid(name)
-    y, slope, log_slope = slope_and_log_slope(bijector, x)
+    log_slope = bijector.forward_log_det_jacobian(x)
     np.testing.assert_allclose(log_slope, np.log(np.abs(slope)), rtol=1e-9, atol=1e-9)
     got = bijector.inverse_log_det_jacobian(tf.identity(y))
     np.testing.assert_allclose(got, -log_slope, rtol=1e-8, atol=1e-8)
-    step = 1e-6 * float(x[-1] - x[0])
-    quotient = (bijector.forward(x + step) - bijector.forward(x - step)) / (2 * step)
-    scale = np.abs(slope).max()
-    np.testing.assert_allclose(slope, quotient, rtol=1e-5, atol=1e-7 * scale)
-
-
-@over_bijectors
-def test_gradients_of_inverse_and_log_det(name):
-    bijector = BIJECTORS[name][0]
-    x = grid(name)[1:-1]
-    y = tf.identity(bijector.forward(x))
-    functions = [
-        (bijector.inverse, y, 1e-7 * float(tf.reduce_max(y) - tf.reduce_min(y))),
-        (bijector.forward_log_det_jacobian, x, 1e-6 * float(x[-1] - x[0])),
-    ]
-    for function, value, step in functions:
-        # Not across a bound, where the least distance is that of the neighbours.
-        step = min(step, 1e-3 * float(tf.reduce_min(tf.abs(y[1:] - y[:-1]))))
-        with tf.GradientTape() as tape:
-            tape.watch(value)
-            result = function(value)
-        gradient = tape.gradient(result, value, unconnected_gradients="zero")
-        quotient = (function(value + step) - function(value - step)) / (2 * step)
-        size = np.abs(result).max()
-        noise = 1e-15 * size / step
-        np.testing.assert_allclose(
-            gradient, quotient, rtol=1e-4, atol=10 * noise + 1e-9
-        )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @over_bijectors
 def test_narrow_dtypes(name, dtype):
-    bijector = BIJECTORS[name][0]
-    x = grid(name, dtype)
+    bijector, (low, high) = BIJECTORS[name]
+    x = tf.constant(np.linspace(low, high, 41), dtype)
     wide = tf.cast(x, tf.float64)
     for function in ("forward", "forward_log_det_jacobian"):
         got = getattr(bijector, function)(x)

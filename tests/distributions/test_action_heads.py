@@ -152,35 +152,6 @@ def test_host_equals_tensorflow(space, squash):
     assert masked.dtype == np.float32
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-@pytest.mark.parametrize(
-    ("space", "squash"),
-    [HEADS[name] for name in ("one integer", "table of choices", "float64 squashed")],
-    ids=["one choice", "choices", "numbers"],
-)
-def test_no_row_and_one_row_of_zeros(space, squash, rows):
-    """What an untrained network gives: each option alike, deviations of 1."""
-    head = action_heads.action_head(space, squash=squash)
-    parameters = np.zeros([rows, head.n_outputs], np.float32)
-    for raw, log_prob, to_env in [
-        (head.sample(parameters, SEED), head.log_prob, head.to_env),
-        (
-            head.host_sample(parameters, np.random.default_rng(0)),
-            head.host_log_prob,
-            head.host_to_env,
-        ),
-    ]:
-        assert to_env(raw).shape == (rows, *space.shape)
-        log_probs = np.asarray(log_prob(parameters, raw))
-        assert log_probs.shape == (rows,)
-        if not head.has_log_std:
-            expected = [-np.log(head.n_choices).sum()] * rows
-            np.testing.assert_allclose(log_probs, expected, rtol=1e-5)
-    assert head.host_mode(parameters).shape == head.mode(parameters).shape
-    if head.has_log_std:
-        np.testing.assert_array_equal(head.distribution(parameters).stddev(), 1.0)
-
-
 @pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-4), ("float16", 0.03)])
 @pytest.mark.parametrize(
     "space",

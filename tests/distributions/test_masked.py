@@ -66,29 +66,6 @@ def test_against_a_plain_softmax(dtype, jit):
     assert {each.dtype.name for each in (probs, log_probs, entropy)} == {dtype}
 
 
-def test_gradients_are_finite_and_none_for_what_is_masked():
-    @tf.function(jit_compile=True)
-    def gradients(logits):
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(logits)
-            dist = masked.MaskedCategorical(logits, MASK)
-            chosen = dist.log_prob([3, 1])
-            forbidden = dist.log_prob([1, 3])
-            entropy = dist.entropy()
-        results = (chosen, forbidden, entropy)
-        return [tape.gradient(result, logits) for result in results]
-
-    chosen, forbidden, entropy = gradients(tf.constant(LOGITS))
-    probs = probabilities(LOGITS, MASK)
-    np.testing.assert_allclose(chosen, np.eye(4)[[3, 1]] - probs, atol=1e-6)
-    logs = np.log(np.where(probs > 0, probs, 1.0))
-    expected = -probs * (logs - (probs * logs).sum(-1, keepdims=True))
-    np.testing.assert_allclose(entropy, expected, atol=1e-5)
-    for gradient in (chosen, forbidden, entropy):
-        assert np.isfinite(gradient).all()
-        np.testing.assert_array_equal(gradient.numpy()[MASK == 0], 0.0)
-
-
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 def test_draws(jit):
     dist = masked.MaskedCategorical(LOGITS, MASK)

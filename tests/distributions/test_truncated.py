@@ -81,17 +81,6 @@ def test_outside_the_bounds_there_is_nothing():
     assert np.isnan(dist.log_prob([[np.nan, 0.0]] * 3)).all()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dtype_and_seeds(dtype):
-    numbers = [np.array(v, dtype) for v in (0.0, 1.0, -1.0, 1.0)]
-    dist = truncated.TruncatedNormal(*numbers)
-    draws = dist.sample(9, seed=SEED)
-    assert draws.dtype == dist.log_prob(draws).dtype == dtype
-    np.testing.assert_array_equal(draws, dist.sample(9, seed=tf.constant(SEED)))
-    np.testing.assert_array_equal(dist.sample(9, seed=5), dist.sample(9, seed=5))
-    assert np.any(dist.sample(9) != dist.sample(9))
-
-
 def test_crosses_functions_and_is_copied_with_everything():
     dist = two_by_two(mass_floor=0.0, validate_args=True, name="Policy")
     back = tf.function(lambda given: given)(dist)
@@ -108,18 +97,6 @@ def test_crosses_functions_and_is_copied_with_everything():
     log_prob = tf.function(lambda given, x: given.log_prob(x), jit_compile=True)
     values = tf.constant([0.5, 1.0])
     np.testing.assert_allclose(log_prob(dist, values), dist.log_prob(values), rtol=1e-5)
-
-
-def test_variables_are_read_when_used():
-    loc = tf.Variable([0.0, 0.5])
-    dist = truncated.TruncatedNormal(loc, 1.0, -1.0, 1.0)
-    assert dist.trainable_variables == (loc,)
-    before = dist.log_prob(0.5)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(dist.log_prob(0.5))
-    assert np.isfinite(tape.gradient(loss, loc)).all()
-    loc.assign([0.5, 0.5])
-    assert float(dist.log_prob(0.5)[0]) != float(before[0])
 
 
 def test_mass_floor_calls_far_locations_back():

@@ -155,7 +155,7 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
             if not (isinstance(value, numbers.Real) or hasattr(value, "dtype")):
                 raise TypeError(
                     f"`{where}`: `{name}` expected a number, an array or a tensor; "
-                    f"got {value!r}; correct it"
+                    f"got {value!r}"
                 )
         super().__init__(
             forward_min_event_ndims=self.event_dim,
@@ -245,7 +245,7 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         if known is None or known < self.event_dim:
             raise ValueError(
                 f"`{where}`: `event_ndims` expected a number of axes of at least "
-                f"{self.event_dim}; got {event_ndims!r}; count the axes of an event"
+                f"{self.event_dim}; got {event_ndims!r}"
             )
         checks.check_rank(where, "x", x, at_least=known)
         return list(range(self.event_dim - int(known), 0))

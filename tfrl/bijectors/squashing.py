@@ -122,7 +122,7 @@ class _SoftBounds(_transform.Elementwise):
             if not np.all(known["low"] < known["high"]):
                 raise ValueError(
                     f"`{where}`: `high` expected numbers > `low` {known['low']!r}; "
-                    f"got {known['high']!r}; swap or correct them"
+                    f"got {known['high']!r}"
                 )
 
     def _map(self, x: tf.Tensor) -> tf.Tensor:

@@ -46,7 +46,7 @@ def get_invertible(cls: _Class) -> _Class:
     if not (isinstance(cls, type) and issubclass(cls, tfp.bijectors.Bijector)):
         raise TypeError(
             "`get_invertible`: `cls` expected a subclass of tfp.bijectors.Bijector; "
-            f"got {cls!r}; pass the class, not an instance"
+            f"got {cls!r}"
         )
     return cls
 
@@ -307,6 +307,5 @@ def _check_not_zero(where: str, name: str, value: Any) -> None:
         magnitude = np.abs(known)
         if not np.all(magnitude > 0):
             raise ValueError(
-                f"`{where}`: `{name}` expected numbers other than 0; "
-                f"got {known!r}; a map to one number has no inverse"
+                f"`{where}`: `{name}` expected numbers other than 0; got {known!r}"
             )

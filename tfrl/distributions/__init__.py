@@ -1,4 +1,4 @@
-"""Probability distributions of TensorFlow Probability, made fit for acting.
+"""Probability distributions for policies, built on TensorFlow Probability.
 
 Here are families of distributions, what turns a network's outputs into one over an
 action space, and what is done with nests of them: drawing, scoring, entropies, and

@@ -533,7 +533,7 @@ def _head_of(spec: Any, squash: bool | None, *scales: Any) -> Any:
         raise TypeError(
             "`action_head`: `action_space` expected Discrete, MultiDiscrete, "
             "MultiBinary, Box, Dict or Tuple, or specs of floats and of bounded "
-            f"integers; got {spec!r}; wrap the space"
+            f"integers; got {spec!r}"
         )
     checks.check_known_shape("action_head", "action_space", spec)
     if 0 in spec.shape:
@@ -572,15 +572,14 @@ def _normal_of(spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
 
 def _empty(given: Any) -> ValueError:
     return ValueError(
-        f"`action_head`: `action_space` must hold a number at least; got {given}; "
-        "declare what the environment takes"
+        f"`action_head`: `action_space` must hold a number at least; got {given}"
     )
 
 
 def _no_squash(given: Any) -> ValueError:
     return ValueError(
         "`action_head`: `squash` expected a Box with finite bounds, low < high; got "
-        f"{given}; leave `squash` False"
+        f"{given}"
     )
 
 

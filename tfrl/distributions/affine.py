@@ -121,22 +121,20 @@ def _check(base_dist: Any, loc: Any, scale: Any) -> None:
     if not isinstance(base_dist, tfd.Distribution):
         raise TypeError(
             f"`{where}`: `base_dist` expected a TFP distribution; got "
-            f"{type(base_dist).__name__}; pass one"
+            f"{type(base_dist).__name__}"
         )
     if not getattr(base_dist.dtype, "is_floating", False):
         raise TypeError(
             f"`{where}`: `base_dist` expected a distribution of floats; got "
-            f"{base_dist.dtype}; pass a continuous one"
+            f"{base_dist.dtype}"
         )
     if base_dist.event_shape.rank is None:
         raise ValueError(
-            f"`{where}`: `base_dist` expected events of a known rank; got "
-            f"{base_dist}; give its parameters known ranks"
+            f"`{where}`: `base_dist` expected events of a known rank; got {base_dist}"
         )
     known = _families.known_value(scale)
     if known is not None and np.any(np.asarray(known) == 0):
         raise ValueError(
-            f"`{where}`: `scale` expected numbers other than 0; got {known!r}; "
-            "a constant has no density"
+            f"`{where}`: `scale` expected numbers other than 0; got {known!r}"
         )
     _families.check_broadcastable(where, loc=loc, scale=scale)

@@ -1,4 +1,4 @@
-"""Entropies: exact, estimated from draws, and what to aim at."""
+"""Entropies: exact, estimated from draws, and targets for policies."""
 
 import math
 from typing import Any
@@ -147,11 +147,11 @@ def estimated_entropy(
 
 
 def calc_default_target_entropy(spec: Any, min_prob: float = 0.1) -> np.float64:
-    """Returns the entropy of a policy that is all but sure of its action.
+    """Returns the entropy of a near-deterministic policy.
 
     Summed over the numbers of an action, each with bounds [m, M]:
 
-        continuous: log(M - m) + log(min_prob), even over a share `min_prob` of it
+        continuous: log(M - m) + log(min_prob), uniform over a share `min_prob`
         discrete:   min_prob (log(N - 1) - log(min_prob))
                     - (1 - min_prob) log(1 - min_prob)
 
@@ -191,9 +191,9 @@ def calc_default_target_entropy(spec: Any, min_prob: float = 0.1) -> np.float64:
 def calc_default_max_entropy(spec: Any, fraction: float = 0.8) -> np.float64:
     """Returns a share of the greatest entropy a policy can have.
 
-    Summed over the numbers of an action, with e the entropy of an even choice
-    (`log(M - m)`, or `log(M - m + 1)` for integers): `fraction * e`, or `e / fraction`
-    where e is negative, so that it is less than e either way.
+    Summed over the numbers of an action, with e the entropy of the uniform
+    distribution (`log(M - m)`, or `log(M - m + 1)` for integers): `fraction * e`, or
+    `e / fraction` where e is negative, so that it is less than e either way.
 
     Args:
         spec: `BoundedTensorSpec` of an action.
@@ -270,7 +270,7 @@ def calc_default_target_entropy_quantized(
 
 
 def calc_uniform_log_prob(spec: Any) -> np.float64:
-    """Returns the log-probability of each action under an even choice.
+    """Returns the log-probability of each action under the uniform distribution.
 
         - sum log(M - m),   or - sum log(M - m + 1) for integers
 
@@ -295,7 +295,7 @@ def calc_uniform_log_prob(spec: Any) -> np.float64:
 def active_action_target_entropy(
     active_action_portion: float = 0.2, min_entropy: float = 0.3, spec: Any = None
 ) -> float:
-    """Returns the entropy of an even choice among a share of all discrete actions.
+    """Returns the entropy of a uniform choice among a share of all discrete actions.
 
         max(log(N * active_action_portion), min_entropy),   N the number of actions
 
@@ -321,10 +321,7 @@ def active_action_target_entropy(
     checks.check_within(where, "active_action_portion", active_action_portion, 0.0, 1.0)
     log_sizes = np.log(_sizes(where, spec))
     if spec.dtype.is_floating:
-        raise ValueError(
-            f"`{where}`: `spec` expected a discrete action; got {spec}; use "
-            "`calc_default_target_entropy` for a continuous one"
-        )
+        raise ValueError(f"`{where}`: `spec` expected a discrete action; got {spec}")
     return max(float(log_sizes.sum()) + math.log(active_action_portion), min_entropy)
 
 
@@ -341,10 +338,7 @@ def _entropies(dist: Any, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _sizes(where: str, spec: Any) -> np.ndarray:
     """The length of each range, or for integers their number."""
     if not isinstance(spec, specs.BoundedTensorSpec):
-        raise TypeError(
-            f"`{where}`: `spec` expected a BoundedTensorSpec; got {spec!r}; give the "
-            "spec a minimum and a maximum"
-        )
+        raise TypeError(f"`{where}`: `spec` expected a BoundedTensorSpec; got {spec!r}")
     checks.check_known_shape(where, "spec", spec)
     checks.check_finite(where, "spec.minimum", spec.minimum)
     checks.check_finite(where, "spec.maximum", spec.maximum)
@@ -352,7 +346,6 @@ def _sizes(where: str, spec: Any) -> np.ndarray:
     sizes = high - low if spec.dtype.is_floating else high - low + 1.0
     if not np.all(sizes > 0.0):
         raise ValueError(
-            f"`{where}`: `spec` expected a minimum below the maximum; got {spec}; "
-            "leave fixed numbers out of the action"
+            f"`{where}`: `spec` expected a minimum below the maximum; got {spec}"
         )
     return sizes

@@ -1,4 +1,4 @@
-"""Choices of which some are not allowed."""
+"""A categorical distribution some of whose options are masked."""
 
 import operator
 from typing import Any
@@ -96,7 +96,7 @@ def _as_mask(mask: Any) -> tf.Tensor:
     if not (tensor.dtype.is_bool or tensor.dtype.is_integer):
         raise TypeError(
             "`MaskedCategorical`: `mask` expected bool or integers; "
-            f"got {tensor.dtype.name}; compare it with a threshold"
+            f"got {tensor.dtype.name}"
         )
     checks.check_rank("MaskedCategorical", "mask", tensor, at_least=1)
     known = _families.known_value(tensor)
@@ -105,7 +105,7 @@ def _as_mask(mask: Any) -> tf.Tensor:
         if np.any(empty):
             raise ValueError(
                 "`MaskedCategorical`: `mask` expected an allowed option in each row; "
-                f"got none in {np.sum(empty)} of {np.size(empty)}; allow one"
+                f"got none in {np.sum(empty)} of {np.size(empty)}"
             )
     return tf.cast(tensor, tf.bool)
 
@@ -118,5 +118,5 @@ def _check_fit(mask: tf.Tensor, logits: tf.Tensor) -> None:
     if together is None or not together[-1:].is_compatible_with(logits.shape[-1:]):
         raise ValueError(
             "`MaskedCategorical`: `mask` expected a shape that broadcasts with that of "
-            f"`logits` {logits.shape}; got {mask.shape}; give one number per option"
+            f"`logits` {logits.shape}; got {mask.shape}"
         )

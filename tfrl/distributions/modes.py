@@ -1,4 +1,4 @@
-"""The values that stand for whole distributions: modes, and what lies within."""
+"""Modes of distributions, and the base distributions within them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -120,7 +120,7 @@ def get_base_dist(
     if isinstance(base, _WITHOUT_BASE):
         raise NotImplementedError(
             "`get_base_dist`: `dist` expected a single distribution of numbers or "
-            f"categories, maybe transformed; got {type(base).__name__}; take its parts"
+            f"categories, maybe transformed; got {type(base).__name__}"
         )
     return base
 
@@ -146,7 +146,7 @@ def _mode(dist: Any, passed: Callable[[tf.Tensor], tf.Tensor]) -> Any:
         if not is_transformed:
             raise NotImplementedError(
                 "`get_mode`: `dist` expected a distribution whose mode is known; got "
-                f"{type(dist).__name__}; sample it instead"
+                f"{type(dist).__name__}"
             ) from error
         mode = dist.bijector.forward(_mode(dist.distribution, passed))
     return passed(mode) if is_transformed else mode

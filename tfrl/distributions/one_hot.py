@@ -1,4 +1,4 @@
-"""One-hot choices through which gradients flow to the probabilities."""
+"""One-hot categoricals with straight-through and Gumbel-softmax gradients."""
 
 import inspect
 from typing import Any, TypeVar
@@ -56,7 +56,7 @@ class _DifferentiableOneHot(tfp.distributions.OneHotCategorical):
         if (probs is None) == (logits is None):
             raise ValueError(
                 f"`{where}`: `probs` or `logits` expected one of them; got "
-                f"{'neither' if probs is None else 'both'}; pass one"
+                f"{'neither' if probs is None else 'both'}"
             )
         key, value = ("probs", probs) if logits is None else ("logits", logits)
         checks.check_rank(where, key, value, at_least=1)

@@ -159,14 +159,13 @@ def _kl_products(a: Product, b: Product, name: str | None = None) -> tf.Tensor:
 def _check_parts(parts: list[Any]) -> None:
     if not parts:
         raise ValueError(
-            "`Product`: `distributions` expected a distribution at least; got none; "
-            "add one"
+            "`Product`: `distributions` expected a distribution at least; got none"
         )
     for part in parts:
         if not isinstance(part, tfd.Distribution) or tf.nest.is_nested(part.dtype):
             raise TypeError(
                 "`Product`: `distributions` expected a nest of distributions of single "
-                f"tensors; got {part!r}; leave it out or wrap it"
+                f"tensors; got {part!r}"
             )
     first = parts[0].batch_shape
     for part in parts[1:]:

@@ -124,7 +124,7 @@ def rsample_action_distribution(
             raise ValueError(
                 f"`{where}`: `nested_distributions` expected distributions that are "
                 f"fully reparameterized; got {type(distribution).__name__}; use "
-                "`sample_action_distribution`, or a distribution with such draws"
+                "`sample_action_distribution`"
             )
     if not return_log_prob:
         return _draw(
@@ -219,8 +219,7 @@ def _paired(where: str, distributions: Any, actions: Any) -> list[tuple[Any, Any
         tf.nest.assert_same_structure(draws, actions)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`{where}`: `actions` expected the structure of `distributions`; got "
-            f"another: {error}; give one action per distribution"
+            f"`{where}`: `actions` expected the structure of `distributions`; {error}"
         ) from error
     leaves = iter(tf.nest.flatten(actions))
     return [

@@ -1,4 +1,4 @@
-"""Distributions as data: what does not change in a spec, what does as tensors.
+"""Specs of distributions: what turns them into tensors and back.
 
 A distribution cannot leave a SavedModel, a Keras layer or a replay storage; tensors
 can. So it is kept as two things: its parameters, a nest of tensors, and a
@@ -57,13 +57,13 @@ class DistributionSpec:
         if not callable(builder):
             raise TypeError(
                 "`DistributionSpec`: `builder` expected a function of the parameters; "
-                f"got {builder!r}; give for example lambda p: Normal(**p)"
+                f"got {builder!r}"
             )
         for leaf in tf.nest.flatten(input_params_spec):
             if not isinstance(leaf, tf.TensorSpec):
                 raise TypeError(
                     "`DistributionSpec`: `input_params_spec` expected a nest of "
-                    f"tf.TensorSpec; got {leaf!r} in it; describe each tensor"
+                    f"tf.TensorSpec; got {leaf!r} in it"
                 )
         self.builder = builder
         self.input_params_spec = input_params_spec
@@ -321,8 +321,7 @@ def _spec_of(where: str, value: Any, from_dim: int) -> tf.TensorSpec:
     if shape.rank is not None and shape.rank < from_dim:
         raise ValueError(
             f"`{where}`: `from_dim` expected at most the number of axes of each "
-            f"tensor, {shape.rank} of one of shape {shape}; got {from_dim}; give all "
-            "of them the axes of the batch"
+            f"tensor, {shape.rank} of one of shape {shape}; got {from_dim}"
         )
     return tf.TensorSpec(shape[from_dim:], value.dtype)
 
@@ -330,8 +329,7 @@ def _spec_of(where: str, value: Any, from_dim: int) -> tf.TensorSpec:
 def _check_distribution(where: str, dist: Any) -> None:
     if not isinstance(dist, tfd.Distribution):
         raise TypeError(
-            f"`{where}`: `dist` expected a distribution of TFP; got {dist!r}; use "
-            "`distributions_to_params` or `extract_spec` for nests"
+            f"`{where}`: `dist` expected a distribution of TFP; got {dist!r}"
         )
 
 
@@ -339,7 +337,7 @@ def _check_tensor(where: str, leaf: Any) -> None:
     if not (tf.is_tensor(leaf) or isinstance(leaf, np.ndarray | np.generic)):
         raise ValueError(
             f"`{where}`: `nests` expected tensors, arrays and distributions; got "
-            f"{leaf!r}; convert it with tf.constant"
+            f"{leaf!r}"
         )
 
 
@@ -349,5 +347,5 @@ def _check_structure(where: str, name: str, nest: Any, spec: Any) -> None:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{where}`: `{name}` expected the structure of its spec {spec}; got "
-            f"another: {error}; give a value for each spec"
+            f"another: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""How an action is chosen or disturbed: samplers, drifting noise, quantized actions.
+"""Exploration: samplers of discrete actions, noise, quantized actions.
 
 Here are choices among discrete actions by given probabilities, noise for continuous
 ones, and continuous actions as indices of levels. Distributions, and what draws from

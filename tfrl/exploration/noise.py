@@ -1,4 +1,4 @@
-"""Noise that drifts: what disturbs continuous actions for more than one step.
+"""Ornstein-Uhlenbeck noise, which disturbs continuous actions over many steps.
 
 The processes are `tf.Module`s: their values and their streams of random numbers are
 saved and restored with them. They run eagerly, in `tf.function` and under XLA.
@@ -340,7 +340,7 @@ class OrnsteinUhlenbeckNoise(_state.Seeded):
         if not shape.is_fully_defined():
             raise ValueError(
                 f"`{_NOISE}`: `a` expected known dimensions at the first call; "
-                f"got shape {shape}; fill them in"
+                f"got shape {shape}"
             )
         for name, setting in zip(_SETTINGS, self._settings(), strict=True):
             operands.check_broadcasts(_NOISE, name, setting, shape)
@@ -475,5 +475,5 @@ def _check_shape(got: tf.TensorShape, first: tf.TensorShape) -> None:
     if not got.is_compatible_with(first):
         raise ValueError(
             f"`{_NOISE}`: `a` expected the shape of the first call {first.as_list()}; "
-            f"got {got}; make one process for each"
+            f"got {got}"
         )

@@ -1,4 +1,4 @@
-"""Continuous actions as choices among a few: levels, and the bins around them."""
+"""Quantization of continuous actions: levels, and the bins around them."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ class ActionQuantizer:
         if not isinstance(action_spec, specs.BoundedTensorSpec):
             raise TypeError(
                 f"`{where}`: `action_spec` expected a BoundedTensorSpec or a Box; "
-                f"got {action_spec!r}; make a quantizer for each leaf of a nest"
+                f"got {action_spec!r}"
             )
         checks.check_floating(where, "action_spec", action_spec)
         checks.check_rank(where, "action_spec", action_spec, at_least=1)

@@ -1,4 +1,4 @@
-"""Choices among discrete actions, more or less at random.
+"""Samplers of discrete actions: epsilon-greedy, multinomial, with lasting noise.
 
 Samplers draw from a stream of their own, which checkpoints and exports with them; a
 call with `seed=` leaves the stream alone. Eagerly and in a graph the same seed gives
@@ -142,8 +142,7 @@ class CategoricalSeedSampler(_state.Seeded):
             if not value.shape.is_compatible_with(wanted):
                 raise ValueError(
                     f"`{where}`: `{name}` expected shape {wanted}; "
-                    f"got {value.shape.as_list()}; give a row of that many numbers "
-                    "for each action to draw"
+                    f"got {value.shape.as_list()}"
                 )
         checks.check_same_shape(where, input=weights, state=state)
         return weights, state
@@ -267,7 +266,7 @@ def get_epsilon_greedy(config: Any, default: Any = 0.1) -> Any:
     if not hasattr(config, "epsilon_greedy"):
         raise TypeError(
             f"`{where}`: `config` expected an object with `epsilon_greedy`; "
-            f"got {type(config).__name__}; give it that attribute, None for `default`"
+            f"got {type(config).__name__}"
         )
     own = config.epsilon_greedy
     name, epsilon = ("default", default) if own is None else ("config", own)

@@ -1,4 +1,4 @@
-"""How far training has come: what schedules read when nobody tells them.
+"""Training progress, which schedules read when called without an argument.
 
 The record lives in a context variable: every thread and every asyncio task starts with
 zeros.
@@ -97,8 +97,7 @@ def progress_context(progress: Progress) -> Iterator[None]:
     """
     if not isinstance(progress, Progress):
         raise TypeError(
-            "`progress_context`: `progress` expected a `Progress`; "
-            f"got {progress!r}; write Progress(iterations=...)"
+            f"`progress_context`: `progress` expected a `Progress`; got {progress!r}"
         )
     token = _progress.set(progress)
     try:

@@ -27,7 +27,6 @@ from tfrl.core import compile
 from tfrl.schedules import progress
 
 _PROGRESS_TYPES = tuple(field.name for field in dataclasses.fields(progress.Progress))
-_PAIRS = "write [(10, 1.0), (20, 0.5)]"
 
 
 class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -85,7 +84,7 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
         elif not given.dtype.is_integer:
             raise TypeError(
                 f"`{where}`: `progress` expected a number or a tensor of numbers; got "
-                f"{progress!r}; convert it"
+                f"{progress!r}"
             )
         # Boundaries are met exactly: no integer up to 2^53 is rounded.
         wide = tf.float64 if not floating or given.dtype == tf.float64 else tf.float32
@@ -236,7 +235,7 @@ class StepScheduler(Scheduler):
             raise ValueError(
                 "`StepScheduler`: `warm_up_period` expected start + warm_up_period < "
                 f"{pairs[0][0]}, where the first stretch ends; got {self.start} + "
-                f"{self.warm_up_period}; shorten it"
+                f"{self.warm_up_period}"
             )
 
     def _points(self) -> Sequence[tuple[float, float]]:
@@ -415,12 +414,12 @@ class StepwiseLinearFunction(_Schedule):
         if len(steps) < 2 or not all(map(_is_step, steps)):
             raise TypeError(
                 f"`{where}`: `steps` expected two or more tuples (int, number); "
-                f"got {steps!r}; write (0, 1.0), (1000, 0.1)"
+                f"got {steps!r}"
             )
         times = [time for time, _ in steps]
         if not all(map(operator.lt, times, times[1:])):
             raise ValueError(
-                f"`{where}`: `steps` expected times that ascend; got {times}; sort them"
+                f"`{where}`: `steps` expected times that ascend; got {times}"
             )
         checks.check_finite(where, "steps", [value for _, value in steps])
         object.__setattr__(self, "steps", steps)
@@ -502,13 +501,12 @@ def _checked_pairs(schedule: Any) -> tuple[tuple[float, float], ...]:
     if not isinstance(given, list | tuple) or not given:
         raise TypeError(
             f"`{where}`: `schedule` expected a list of pairs (progress, value); "
-            f"got {given!r}; {_PAIRS}"
+            f"got {given!r}"
         )
     for pair in given:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise TypeError(
-                f"`{where}`: `schedule` expected pairs (progress, value); "
-                f"got {pair!r}; {_PAIRS}"
+                f"`{where}`: `schedule` expected pairs (progress, value); got {pair!r}"
             )
         for number in pair:
             arguments.check_number(where, "schedule", number)
@@ -517,8 +515,7 @@ def _checked_pairs(schedule: Any) -> tuple[tuple[float, float], ...]:
     times = [time for time, _ in pairs]
     if sorted(times) != times:
         raise ValueError(
-            f"`{where}`: `schedule` expected progress that ascends; got {times}; "
-            "sort it"
+            f"`{where}`: `schedule` expected progress that ascends; got {times}"
         )
     object.__setattr__(schedule, "schedule", pairs)
     return pairs
