@@ -1,11 +1,12 @@
-"""What a run was made with: kept in `run.json`, compared on resuming, made again.
+"""What a run keeps in its folder: with what it was made, and its checkpoints.
 
-    <directory>/run.json     the trainer's arguments, spaces, and every override
-    <directory>/config.gin   the same for who reads or repeats the run, where it is
-                             a run of `train_rl`; its first line has its digest
+    <directory>/run.json      the trainer's arguments, spaces, and every override
+    <directory>/config.gin    the same for who reads or repeats the run, where it is
+                              a run of `train_rl`; its first line has its digest
+    <directory>/checkpoints/  agent, experience, environments and draws
 
-Each is replaced as a whole, `config.gin` first. A run of old has no `run.json`, and no
-digest in its `config.gin`.
+The first two are replaced as a whole, `config.gin` first, and compared on resuming. A
+run of old has no `run.json`, and no digest in its `config.gin`.
 """
 
 import json
@@ -14,14 +15,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import keras
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import durable, sealed_folder
 from tfrl.configuring import gin_calls
 from tfrl.saving import checkpoints, typed_json
-from tfrl.training import _kept_arguments, _plan, experience
-from tfrl.training.fitting import _recipe
+from tfrl.training import _kept_arguments, _processes, experience
+from tfrl.training.collecting import collection
 
 # What a run may go on with as it likes: how long, how often, in which processes.
 _FREE = (
@@ -105,7 +106,7 @@ class RunRecord(NamedTuple):
                 "`train_rl`: `output_dir` expected a run that keeps all that it is "
                 f"made of; got {place} = {what}; go on with the program that made it"
             )
-        _import(self.environment)
+        import_all(self.environment)
         return {name: _kept_arguments.made(x) for name, x in self.arguments.items()}
 
     def as_gin(self, configurables: Mapping[str, Any]) -> str | None:
@@ -162,7 +163,7 @@ def _registered_by(envs: VectorEnv) -> list[Any]:
     return [x for index, x in enumerate(own) if x not in own[:index]]
 
 
-def _import(environment: list[Any]) -> None:
+def import_all(environment: list[Any]) -> None:
     """Imports what makes the name of an environment known to Gymnasium."""
     for needed in environment:
         _kept_arguments.made({"=name": needed} if isinstance(needed, str) else needed)
@@ -362,71 +363,74 @@ def _damaged(where: str, path: pathlib.Path, todo: str) -> ValueError:
     )
 
 
-class RecordedRun:
-    """The agent and the environments of a record, made when they are asked for.
+class RunCheckpoints:
+    """Saves and loads all that a run goes on with.
 
     Args:
-        directory: folder of the run.
-        record: its `run.json`.
-
-    Raises:
-        ValueError: if the agent cannot be made.
+        directory: of the run.
+        workers: who train; the chief alone writes.
+        source: of the experience.
+        rng: by which actions are drawn.
+        collector: who plays.
+        seed: of the run.
+        keep: number of checkpoints that stay.
     """
 
-    def __init__(self, directory: durable.Path, record: RunRecord) -> None:
-        self.directory = pathlib.Path(directory)
-        self._record = record
-        self._envs: VectorEnv | None = None
-        config = _plan.checked_agent(self._made("agent"))
-        if any(_kept_arguments.lost(space, "") for space in record.spaces):
-            spaces = self._opened()
-        else:
-            observations, actions = map(_kept_arguments.made, record.spaces)
-            spaces = (observations, actions)
-        self.observation_space, self.action_space = spaces
-        network = self._made("network") if "network" in record.arguments else None
-        if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
-            network = _recipe.as_from_a_file(network)  # as `AgentModel.create` does
-        self.agent = _plan.made_agent(config, *spaces, record.numbers, network)
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        workers: _processes.Workers,
+        source: Any,
+        rng: np.random.Generator,
+        collector: collection.Collector,
+        seed: int,
+        keep: int,
+    ) -> None:
+        self._directory, self._workers, self._source = directory, workers, source
+        self._own, self._seed, self._keep = (rng, collector), seed, keep
 
-    @property
-    def seed(self) -> int:
-        """Of the run."""
-        return self._record.numbers["seed"]
+    def save(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
+        """Saves the state after so many steps; all workers call it.
 
-    @property
-    def eval_envs(self) -> VectorEnv:
-        """Environments like those that the run was evaluated in."""
-        spaces = (self.observation_space, self.action_space)
-        found = spaces if self._envs is not None else self._opened()
-        if found != spaces:
-            self.close()
-            raise ValueError(
-                f"`open_run`: `directory` expected environments with the spaces of the "
-                f"run, {spaces}; got {found}; install the versions of then"
-            )
-        return self._envs
+        Args:
+            env_steps: number of the checkpoint.
+            agent: of that moment.
+            facts: of the run, plain values by name, with `epoch`.
+        """
+        own = self._workers.gather_values(collection.captured(*self._own))
+        if not self._workers.is_chief:
+            return
+        self._source.save(self._directory, env_steps)
+        mine = own[0] if len(own) == 1 else {"workers": own}
+        metadata = {**facts, "source": self._source.state(), **mine}
+        checkpoints.save_run(
+            self._directory, env_steps, agent, metadata, keep=self._keep
+        )
+        self._source.prune(self._directory, checkpoints.list_steps(self._directory))
 
-    def close(self) -> None:
-        """Closes the environments, if there are any; may be called twice."""
-        if self._envs is not None:
-            self._envs.close()
-            self._envs = None
+    def save_best(self, env_steps: int, agent: Any, return_mean: float) -> None:
+        """Keeps an agent in `best/`, in the place of the one before."""
+        if self._workers.is_chief:
+            facts = {"return_mean": return_mean}
+            checkpoints.save_best(self._directory / "best", env_steps, agent, facts)
 
-    def _opened(self) -> tuple[gym.Space, gym.Space]:
-        """Makes the environments, and returns their spaces."""
-        make_envs = self._made("make_envs")
-        n_episodes = self._made("intervals").eval_episodes
-        _import(self._record.environment)
-        envs = self._envs = make_envs(n_envs=n_episodes)
-        return envs.single_observation_space, envs.single_action_space
+    def load(self, agent: Any) -> tuple[Any, dict[str, Any], int, str | None]:
+        """Goes back to the newest checkpoint.
 
-    def _made(self, name: str) -> Any:
-        lost = self._record.lost
-        for place in [x for x in lost if x.startswith(name)]:
-            raise ValueError(
-                f"`open_run`: `directory` expected a run whose `{place}` could be "
-                f"kept; got {lost[place]} in {str(self.directory)!r}; open it by "
-                "`SavedRun` of a `Trainer` made with the same arguments"
-            )
-        return _kept_arguments.made(self._record.arguments[name])
+        Args:
+            agent: of the same architecture.
+
+        Returns:
+            The agent, the facts, the steps, and what the user should know.
+        """
+        agent, metadata, env_steps = checkpoints.load_run(self._directory, agent)
+        saved = metadata.get("workers", [metadata])
+        own = self._workers.own_of(saved, str(self._directory))
+        self._source.load(self._directory, env_steps)
+        self._source.set_state(metadata.get("source"))
+        first = self._workers.rank * self._own[1].envs.num_envs
+        seed = self._seed + 7_919 * metadata["epoch"] + first
+        notice = collection.restore(own, *self._own, seed)
+        if notice is not None:
+            self._source.cut()
+        return agent, metadata, env_steps, notice

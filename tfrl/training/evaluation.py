@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import arguments, checks, gym_checks
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
-from tfrl.training.collecting import _acting
+from tfrl.training.collecting import collection
 
 
 class Evaluation(NamedTuple):
@@ -82,7 +82,7 @@ def evaluate(
         acted = acting.act(
             stepper.observations, memory, seed=rng, temperature=temperature
         )
-        _acting.check_actions(where, acted.actions, envs)
+        collection.check_actions(where, acted.actions, envs)
         outcome = stepper.step(acted.actions)
         running += np.where(outcome.valid, outcome.rewards, 0.0)
         steps += outcome.valid
@@ -91,7 +91,7 @@ def evaluate(
                 f"`{where}`: `envs` expected rewards, not NaN; got {outcome.rewards}"
             )
         ended = outcome.terminated | outcome.truncated
-        memory = _acting.remembered(acted.state, initial, outcome)
+        memory = collection.remembered(acted.state, initial, outcome)
         if not ended.any():
             continue
         for index in np.flatnonzero(ended):

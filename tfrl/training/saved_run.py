@@ -8,16 +8,19 @@ import pathlib
 from typing import Any, Self
 
 import gymnasium as gym
+import keras
 import numpy as np
 import tensorflow as tf
+from gymnasium.vector import VectorEnv
 
 from tfrl._internal import arguments, durable
 from tfrl.exporting import export
 from tfrl.policies import host_policy, network_policy
 from tfrl.saving import checkpoints
 from tfrl.summaries.filming import panels, video
-from tfrl.training import _run_record, evaluation, trainer
-from tfrl.training.collecting import _acting
+from tfrl.training import _kept_arguments, _plan, _run_record, evaluation, trainer
+from tfrl.training.collecting import collection
+from tfrl.training.fitting import _recipe
 
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
 
@@ -54,7 +57,7 @@ class SavedRun:
 
     def __init__(
         self,
-        like: trainer.Trainer | _run_record.RecordedRun,
+        like: "trainer.Trainer | _RecordedRun",
         step: int | str | None = None,
     ) -> None:
         self._like = like
@@ -86,7 +89,7 @@ class SavedRun:
         record = record_of(directory)
         if record is None:
             return None
-        return cls(_run_record.RecordedRun(directory, record), step)
+        return cls(_RecordedRun(directory, record), step)
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +135,7 @@ class SavedRun:
             ImportError: if a library to draw with is missing (extra `tfrl[video]`).
             ValueError: if the environment cannot be drawn, or an argument is off.
         """
-        act = _acting.of_one(host_policy.HostPolicy(self.policy))
+        act = collection.of_one(host_policy.HostPolicy(self.policy))
         try:
             with contextlib.closing(self._drawable()) as env:
                 video.record_episode(env, path, act, seed=seed, **options)
@@ -251,3 +254,73 @@ def _best_of(directory: pathlib.Path, step: str) -> pathlib.Path:
             "began before such were kept; got 'best'"
         )
     return best
+
+
+class _RecordedRun:
+    """The agent and the environments of a record, made when they are asked for.
+
+    Args:
+        directory: folder of the run.
+        record: its `run.json`.
+
+    Raises:
+        ValueError: if the agent cannot be made.
+    """
+
+    def __init__(self, directory: durable.Path, record: _run_record.RunRecord) -> None:
+        self.directory = pathlib.Path(directory)
+        self._record = record
+        self._envs: VectorEnv | None = None
+        config = _plan.checked_agent(self._made("agent"))
+        if any(_kept_arguments.lost(space, "") for space in record.spaces):
+            spaces = self._opened()
+        else:
+            observations, actions = map(_kept_arguments.made, record.spaces)
+            spaces = (observations, actions)
+        self.observation_space, self.action_space = spaces
+        network = self._made("network") if "network" in record.arguments else None
+        if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
+            network = _recipe.as_from_a_file(network)  # as `AgentModel.create` does
+        self.agent = _plan.made_agent(config, *spaces, record.numbers, network)
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return self._record.numbers["seed"]
+
+    @property
+    def eval_envs(self) -> VectorEnv:
+        """Environments like those that the run was evaluated in."""
+        spaces = (self.observation_space, self.action_space)
+        found = spaces if self._envs is not None else self._opened()
+        if found != spaces:
+            self.close()
+            raise ValueError(
+                f"`open_run`: `directory` expected environments with the spaces of the "
+                f"run, {spaces}; got {found}; install the versions of then"
+            )
+        return self._envs
+
+    def close(self) -> None:
+        """Closes the environments, if there are any; may be called twice."""
+        if self._envs is not None:
+            self._envs.close()
+            self._envs = None
+
+    def _opened(self) -> tuple[gym.Space, gym.Space]:
+        """Makes the environments, and returns their spaces."""
+        make_envs = self._made("make_envs")
+        n_episodes = self._made("intervals").eval_episodes
+        _run_record.import_all(self._record.environment)
+        envs = self._envs = make_envs(n_envs=n_episodes)
+        return envs.single_observation_space, envs.single_action_space
+
+    def _made(self, name: str) -> Any:
+        lost = self._record.lost
+        for place in [x for x in lost if x.startswith(name)]:
+            raise ValueError(
+                f"`open_run`: `directory` expected a run whose `{place}` could be "
+                f"kept; got {lost[place]} in {str(self.directory)!r}; open it by "
+                "`SavedRun` of a `Trainer` made with the same arguments"
+            )
+        return _kept_arguments.made(self._record.arguments[name])

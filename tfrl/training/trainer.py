@@ -20,10 +20,8 @@ from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
 from tfrl.training import (
-    _own_state,
     _plan,
     _processes,
-    _run_checkpoints,
     _run_record,
     cadence,
     evaluation,
@@ -168,7 +166,7 @@ class Trainer:
         # Workers wait for each other, and a replay knows no way back.
         alone = self._workers.count == 1 and type(self._source) is experiences.Latest
         self._may_break_off = self._is_long = alone
-        self._checkpoints = _run_checkpoints.RunCheckpoints(
+        self._checkpoints = _run_record.RunCheckpoints(
             *(self.directory, self._workers, self._source, self._rng),
             *(self._collector, seed, self.intervals.checkpoints_kept),
         )
@@ -247,7 +245,7 @@ class Trainer:
             _processes.settled(),
             self._saving_if_lost(report),
         ):
-            notice = self.notice or _own_state.forewarning(self._collector)
+            notice = self.notice or collection.forewarning(self._collector)
             report.say(notice, self.record.notice, self._unrecorded)
             self._workers.stop_when(interrupted)
             self._workers.check_alike(
@@ -383,7 +381,7 @@ class Trainer:
         """
         start, own = time.perf_counter(), (self._rng, self._collector)
         info: dict[str, Any] = {}
-        before = _own_state.captured(*own) if self._is_long else None
+        before = collection.captured(*own) if self._is_long else None
         try:
             given = self.gather()
             if given is not None:
@@ -394,7 +392,7 @@ class Trainer:
                     )
                     self.agent, info = _plan.checked_update(learned)
         except _processes.Interrupted:
-            _own_state.restore(before or {}, *own, self.seed)
+            collection.restore(before or {}, *own, self.seed)
             self.env_steps = self._collector.env_steps
             raise
         if given is not None:

@@ -1,17 +1,20 @@
-"""Environment steps become trajectories."""
+"""Environment steps become trajectories; what all that play policies share."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import checks, gym_checks
 from tfrl.core import records
+from tfrl.environments import snapshots
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
-from tfrl.training.collecting import _acting
+
 
 class Collector:
     """Steps a vector environment and records what happened, true to the last row.
@@ -143,12 +146,12 @@ class Collector:
                 self.observations, memory, seed=seed, temperature=temperature
             )
             if not t:
-                _acting.check_actions("Collector.collect", acted.actions, self.envs)
+                check_actions("Collector.collect", acted.actions, self.envs)
             # Before the step, which may overwrite what an environment has shown.
             rows.write_choice(t, self.observations, acted.raw_actions)
             outcome = self._stepper.step(acted.actions)
             rows.write_outcome(t, outcome)
-            memory = _acting.remembered(acted.state, initial, outcome)
+            memory = remembered(acted.state, initial, outcome)
         self._memory = memory
         trajectory = rows.trajectory()
         # Rewards last: they are often the consequence.
@@ -227,3 +230,121 @@ def _write(column: tuple[Any, list[np.ndarray]], t: int, nest: Any) -> None:
         return
     for leaf, value in zip(leaves, tf.nest.flatten(nest), strict=True):
         leaf[t] = value
+
+
+def remembered(state: Any, initial: Any, outcome: Any) -> Any:
+    """Returns what a policy remembers after a step: nothing of episodes that ended.
+
+    Args:
+        state: nest of `[N, ...]`, that the policy returned.
+        initial: at the beginning of episodes, likewise.
+        outcome: of the step; `terminated` and `truncated` are read.
+
+    Returns:
+        Nest of `[N, ...]`.
+    """
+    if type(state) is tuple and not state:
+        return state
+    ended = outcome.terminated | outcome.truncated
+
+    def leaf(first: Any, last: Any) -> np.ndarray:
+        shape = (len(ended), *[1] * (np.ndim(last) - 1))
+        return np.where(ended.reshape(shape), np.asarray(first), np.asarray(last))
+
+    return tf.nest.map_structure(leaf, initial, state)
+
+
+def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) -> None:
+    """Raises a ValueError unless there is a finite action for each environment.
+
+    Args:
+        where: the asking function, for the message.
+        actions: what a policy returned for all environments.
+        envs: the environments.
+        space: of a part of the actions; that of all by default.
+    """
+    space = envs.single_action_space if space is None else space
+    fault = f"`{where}`: `policy` expected to return"
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        for key in space if isinstance(space, gym.spaces.Dict) else range(len(space)):
+            try:
+                part = actions[key]
+            except (KeyError, IndexError, TypeError) as error:
+                raise ValueError(
+                    f"{fault} actions with a part {key!r} for {space}; got {actions!r}"
+                ) from error
+            check_actions(where, part, envs, space[key])
+    elif space.shape is not None:
+        shape = (envs.num_envs, *space.shape)
+        if np.shape(actions) != shape:
+            raise ValueError(
+                f"{fault} actions of shape {[*shape]} for {space}; got "
+                f"{[*np.shape(actions)]}; return one for each environment"
+            )
+        numbers = np.asarray(actions)
+        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+            raise ValueError(f"{fault} actions that are finite numbers; got {actions}")
+
+
+def of_one(policy: Any, seed: Any = None) -> Callable[[Any], Any]:
+    """Returns a greedy policy as a function of one observation, for one episode."""
+    memory = policy.initial_state(1)
+
+    def act(observation: Any) -> Any:
+        nonlocal memory
+        row = tf.nest.map_structure(lambda x: np.asarray(x)[None], observation)
+        acted = policy.act(row, memory, seed=seed, temperature=0.0)
+        memory = acted.state
+        return tf.nest.map_structure(lambda x: x[0], acted.actions)
+
+    return act
+
+
+def captured(rng: np.random.Generator, collector: Collector) -> dict:
+    """Returns environments, episodes and draws as plain values, for `restore`."""
+    return {
+        "rng": rng.bit_generator.state,
+        "collector": collector.state(),
+        "environments": snapshots.capture(collector.envs),
+    }
+
+
+def restore(
+    state: dict[str, Any],
+    rng: np.random.Generator,
+    collector: Collector,
+    seed: int,
+) -> str | None:
+    """Goes back to where `captured` was called.
+
+    Args:
+        state: what it returned.
+        rng: which then has its state.
+        collector: likewise.
+        seed: of new episodes, where the environments cannot be restored.
+
+    Returns:
+        What the user should know.
+    """
+    rng.bit_generator.state = state["rng"]
+    snapshot = state["environments"]
+    if snapshot is None:
+        collector.reset(seed)
+        notice = f"resumed with new episodes: {_lacking(collector)}"
+    else:
+        snapshots.restore(collector.envs, snapshot)
+        notice = None
+    collector.set_state(state["collector"], same_episodes=notice is None)
+    return notice
+
+
+def forewarning(collector: Collector) -> str | None:
+    """Tells what resuming will bring, where not all can be captured."""
+    reason = _lacking(collector)
+    return reason and f"a resumed run will begin new episodes: {reason}"
+
+
+def _lacking(collector: Collector) -> str | None:
+    """Tells what `captured` cannot capture, if there is anything."""
+    reason = snapshots.uncapturable(collector.envs)
+    return reason and f"the state of these environments cannot be captured ({reason})"

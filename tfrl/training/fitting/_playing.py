@@ -12,7 +12,6 @@ from tfrl.core import records
 from tfrl.policies import host_policy
 from tfrl.policies import policy as policies
 from tfrl.schedules import progress
-from tfrl.training import _own_state
 from tfrl.training.collecting import collection
 
 
@@ -142,7 +141,7 @@ class Playing(Acting):
         Returns:
             Plain data; what stores keep is saved for itself.
         """
-        return _own_state.captured(self._rng, self.collector)
+        return collection.captured(self._rng, self.collector)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes up where `state` was returned.
@@ -151,7 +150,7 @@ class Playing(Acting):
             state: what `state()` returned.
         """
         seed = self._seed + 7_919 * (1 + state["collector"]["env_steps"])
-        notice = _own_state.restore(state, self._rng, self.collector, seed)
+        notice = collection.restore(state, self._rng, self.collector, seed)
         self._told = self.env_steps
         if notice is not None:
             warnings.warn(f"`{self._where}`: {notice}", stacklevel=2)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfrl._internal import checks, gym_checks
 from tfrl.summaries.filming import video
-from tfrl.training.collecting import _acting
+from tfrl.training.collecting import collection
 from tfrl.training.fitting import _playing
 
 
@@ -73,7 +73,7 @@ class RecordVideo(_playing.Acting):
         if not self._is_due(epoch, self._every_epochs):
             return
         rng = np.random.default_rng(self._seed)
-        policy, seed = _acting.of_one(self._policy(), rng), self._seed
+        policy, seed = collection.of_one(self._policy(), rng), self._seed
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"epoch_{epoch + 1:04d}{self._ending}"
         video.record_episode(self._env, path, policy, seed=seed, **self._options)
