@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.replay.episodes import EpisodeStore
+from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.transitions import Sequences
 
 OUT, ON, TERMINATED, TRUNCATED, BOTH, CUT = range(6)
@@ -199,3 +200,26 @@ def assert_draws(replay, expected, batch_size=None, transposed=False):
         column = column.swapaxes(0, 1) if transposed else column
         np.testing.assert_allclose(found, column, rtol=1e-6)
     return sample
+
+
+def stored(kind, folder=None, n=2, length=12):
+    """Returns a stream of a store in "memory", in files at a "path", or "shared"."""
+    path = {"path": folder} if kind == "path" else {}
+    return Stream(n, length, shared=kind == "shared", **path)
+
+
+def draws(*replays):
+    """Returns two samples of each that has any, with new priorities in between."""
+    found = []
+    for replay in replays:
+        if replay.size:
+            found.append(replay.sample(20))
+            if isinstance(replay, PrioritizedReplay):
+                indices = found[-1].indices
+                replay.update_priorities(indices, indices % 5)
+            found.append(replay.sample(30))
+    return found
+
+
+def assert_same(found, expected):
+    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)

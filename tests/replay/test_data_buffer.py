@@ -67,30 +67,6 @@ def test_plain_arrays_are_written_as_any_others(size):
 
 
 @on_devices
-def test_removed_and_cleared_rows_are_gone(device):
-    buffer = filled(device)
-    buffer.remove_up_to(1)
-    assert_same(buffer.get_all(), [2, 3])
-    assert_same(buffer.dequeue(), [[2]])
-    assert_same(buffer.get_batch(5), [3] * 5)
-    buffer.clear()
-    assert buffer.get_all().shape == (0,)
-    assert int(buffer.current_pos) == 0
-
-
-@on_devices
-def test_indices_count_from_the_oldest_row_and_go_round_a_full_buffer(device):
-    buffer = filled(device)
-    assert_same(buffer.get_batch_by_indices([-1, 3, -3]), [3, 1, 1])
-    buffer.remove_up_to(1)
-    assert_same(buffer.get_batch_by_indices([0, 1]), [2, 3])
-    for beyond in (-3, -1, 2, 3, 4):
-        refused = rf"`indices` expected integers from 0 .*; got \[0, {beyond}\]"
-        with pytest.raises(ValueError, match=refused):
-            buffer.get_batch_by_indices([0, beyond])
-
-
-@on_devices
 def test_draws_are_uniform_and_repeat_with_the_seed(device):
     first, second, third = (filled(device, seed) for seed in (1, 1, 2))
     draws = np.asarray(first.get_batch(3000))

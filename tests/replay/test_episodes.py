@@ -271,29 +271,6 @@ def test_marks_by_hand():
     assert (steps.upcoming, steps.top(), steps.oldest()) == (7, 7, 1)
 
 
-def test_an_episode_longer_than_the_store_ends_in_every_row():
-    both = replay_episodes.Stream(1, 4)
-    for code in [replay_episodes.ON] * 6 + [replay_episodes.TRUNCATED]:
-        both.advance([code])
-    steps = both.store.steps
-    assert steps.columns().indices.tolist() == [4, 5, 6, 7]
-    assert steps.columns().end.tolist() == [7, 7, 7, 7]
-    assert steps.columns().first.tolist() == [0, 0, 0, 0]
-    assert (steps.upcoming, steps.oldest()) == (8, 4)
-
-
-def test_environments_take_turns_in_the_rows():
-    both = replay_episodes.Stream(3, 4)
-    for codes in ([1, 0, 2], [1, 0, 1]):
-        both.advance(codes)
-    steps = both.store.steps
-    # In each row what environment 0, 1, 2 has at position 0, 1, 2, 3.
-    index = [[0, 0, 2], [3, 0, 5], [6, 0, 8], [0, 0, 11]]
-    assert steps.columns().indices.reshape(4, 3).tolist() == index
-    assert steps.upcoming.tolist() == [6, 1, 11]
-    assert steps.oldest().tolist() == [0, 1, 2]
-
-
 class Killed(Exception):
     """The process is no more."""
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import replay_episodes
 import tensorflow as tf
+from replay_episodes import assert_same, draws, stored
 
 from tfrl.replay.episodes import EpisodeStore
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
@@ -13,25 +14,6 @@ from tfrl.replay.sampling.transitions import Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
 
 ROUNDS = {"empty": 0, "begun": 2, "filled": 9, "wrapped": 40}
-
-
-def stream(storage, folder):
-    kwargs = {"path": folder / "rows"} if storage == "path" else {}
-    return replay_episodes.Stream(2, 12, shared=storage == "shared", **kwargs)
-
-
-def draws(replay):
-    """Returns two samples, with new priorities in between."""
-    if not replay.size:
-        return []
-    first = replay.sample(20)
-    if isinstance(replay, PrioritizedReplay):
-        replay.update_priorities(first.indices, first.indices % 5)
-    return [first, replay.sample(30)]
-
-
-def assert_same(found, expected):
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
 def restored(replay, path):
@@ -64,13 +46,13 @@ def slow(*values):
     ],
 )
 def test_draws_go_on_as_they_were(storage, state, sampler, kind, tmp_path):
-    both = stream(storage, tmp_path / "first").run(0, ROUNDS[state])
+    both = stored(storage, tmp_path / "first").run(0, ROUNDS[state])
     replay = sampler(both.store, kind, seed=1)
     draws(replay)
     both.run(1, 1 if state != "empty" else 0)  # what no sampler has looked at
     path = tf.train.Checkpoint(replay=replay).save(str(tmp_path / "c"))
 
-    other = stream(storage, tmp_path / "second").run(5, 11)
+    other = stored(storage, tmp_path / "second").run(5, 11)
     fresh = sampler(other.store, kind, seed=2)
     draws(fresh)
     restored(fresh, path)
@@ -90,18 +72,18 @@ def test_draws_go_on_as_they_were(storage, state, sampler, kind, tmp_path):
 
 
 def test_deferred(tmp_path):
-    both = stream("memory", tmp_path).run(0, 30)
+    both = stored("memory").run(0, 30)
     replay = PrioritizedReplay(both.store, seed=1)
     draws(replay)
     path = tf.train.Checkpoint(replay=replay).save(str(tmp_path / "c"))
     checkpoint = tf.train.Checkpoint()
     checkpoint.restore(path)
-    checkpoint.replay = PrioritizedReplay(stream("memory", tmp_path).store, seed=2)
+    checkpoint.replay = PrioritizedReplay(stored("memory").store, seed=2)
     assert_same(draws(checkpoint.replay), draws(replay))
 
 
 def test_samplers_of_one_store_come_back_together(tmp_path):
-    both = stream("memory", tmp_path).run(0, 30)
+    both = stored("memory").run(0, 30)
     parts = {
         "store": both.store,
         "uniform": UniformReplay(both.store, Sequences(3), seed=1),
@@ -119,7 +101,7 @@ def test_samplers_of_one_store_come_back_together(tmp_path):
 
 
 def test_a_store_restored_alone_gives_all_steps_the_highest_priority(tmp_path):
-    both = stream("memory", tmp_path).run(0, 9)
+    both = stored("memory").run(0, 9)
     expected = both.model.transitions()
     path = tf.train.Checkpoint(store=both.store).save(str(tmp_path / "c"))
     model = copy.deepcopy(both.model)
@@ -148,7 +130,7 @@ def refused(replay, path, message):
 
 @pytest.mark.parametrize("n, length", [(2, 6), (3, 8)])
 def test_another_layout_changes_nothing(n, length, tmp_path):
-    replay = PrioritizedReplay(stream("memory", tmp_path).run(0, 30).store, seed=0)
+    replay = PrioritizedReplay(stored("memory").run(0, 30).store, seed=0)
     path = tf.train.Checkpoint(replay=replay).save(str(tmp_path / "c"))
     other = replay_episodes.Stream(n, length).run(0, 20)
     mine = UniformReplay(other.store, seed=0)
@@ -157,7 +139,7 @@ def test_another_layout_changes_nothing(n, length, tmp_path):
 
 
 def test_another_kind_changes_nothing(tmp_path):
-    both = stream("memory", tmp_path).run(0, 30)
+    both = stored("memory").run(0, 30)
     replay = PrioritizedReplay(both.store, seed=0)
     path = tf.train.Checkpoint(replay=replay).save(str(tmp_path / "c"))
     mine = PrioritizedReplay(both.store, Sequences(2), alpha=0.0, seed=3)
@@ -166,7 +148,7 @@ def test_another_kind_changes_nothing(tmp_path):
 
 
 def test_a_folder_is_opened_again(tmp_path):
-    both = stream("path", tmp_path).run(0, 40)
+    both = stored("path", tmp_path / "rows").run(0, 40)
     expected = UniformReplay(both.store, Transitions(3), seed=0).sample(50)
     again = EpisodeStore(
         tf.TensorSpec([]),

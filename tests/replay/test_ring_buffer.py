@@ -55,29 +55,6 @@ def test_steps_wrap_and_come_out_oldest_first(device):
 
 
 @on_devices
-def test_remove_up_to_takes_from_each_environment_what_it_has(device):
-    buffer = filled(device)
-    buffer.remove_up_to(1, env_ids=[2])
-    buffer.remove_up_to(1, env_ids=[2, 0])
-    assert_same(buffer.current_size, [1, 2, 0])
-    buffer.remove_up_to(1, env_ids=[1, 2, 0])
-    assert_same(buffer.current_size, [0, 1, 0])
-    buffer.remove_up_to(7)
-    assert_same(buffer.current_size, [0, 0, 0])
-    assert_same(buffer.get_current_position(), [2, 2, 2])
-
-
-@on_devices
-def test_clear_starts_positions_again_and_leaves_others(device):
-    buffer = filled(device)
-    buffer.clear([1])
-    assert_same(buffer.current_size, [2, 0, 2])
-    assert_same(buffer.get_current_position(), [2, 0, 2])
-    buffer.enqueue(steps(5), [1])
-    assert_same(buffer.dequeue([1])["t"], [[5]])
-
-
-@on_devices
 def test_get_reads_any_stored_step(device):
     buffer = filled(device)
     buffer.enqueue(steps(20, 21, 22))
@@ -91,17 +68,6 @@ def test_get_reads_into_arrays():
     out = steps(0, 0)
     assert buffer.get([1, 2], [1, 0], out=out) is out
     assert_same(out, steps(11, 2))
-
-
-@on_devices
-def test_space_and_data(device):
-    buffer = replay.RingBuffer(SPEC, 2, 2, device=device)
-    assert buffer.has_space([0, 1]) and not buffer.has_data([0, 1])
-    buffer.enqueue(steps(0), [0])
-    assert buffer.has_data([0]) and not buffer.has_data(None)
-    buffer.enqueue(steps(1), [0])
-    assert buffer.has_data([0], n=2) and not buffer.has_data([0], n=3)
-    assert buffer.has_space([1]) and not buffer.has_space([0, 1])
 
 
 @on_devices

@@ -1,6 +1,5 @@
 """Averagers by hand, and the variables that they share with normalizers."""
 
-import collections
 import copy
 
 import modes
@@ -107,33 +106,6 @@ def test_update_rate_may_be_a_variable():
     # Sum 2 and mass 1/2 become 1.5 + 0.25 and 5/8.
     np.testing.assert_allclose(averager.average(1.0), 1.75 / 0.625)
     assert any(variable is rate for variable in averager.variables)
-
-
-@pytest.mark.parametrize("speed", [0.25, 1.5, 3.7])
-def test_any_speed_starts_at_the_first_value_and_stays_among_the_values(speed):
-    averager = stats.ScalarAdaptiveAverager(speed=speed)
-    assert float(averager.average(5.0)) == 5.0
-    for value in (-1.0, 3.0, 7.0, 2.0):
-        assert -1.0 <= float(averager.average(value)) <= 7.0
-
-
-def test_speed_one_is_the_plain_average():
-    values = np.random.default_rng(0).normal(size=20)
-    averager = stats.ScalarAdaptiveAverager(speed=1, dtype=tf.float64)
-    for value in values:
-        averager.update(value)
-    np.testing.assert_allclose(averager.get(), values.mean(), rtol=1e-12)
-
-
-def test_window_equals_a_queue_of_batch_means():
-    averager = stats.WindowAverager(tf.TensorSpec([2], tf.float64), window_size=3)
-    queue = collections.deque(maxlen=3)
-    rng = np.random.default_rng(1)
-    for rows in (1, 4, 2, 5, 3, 1, 2):
-        batch = (1e9 if rows == 4 else 1.0) * rng.normal(size=(rows, 2))
-        queue.append(batch.mean(0))
-        got = averager.average(batch)
-        np.testing.assert_allclose(got, np.mean(queue, 0), rtol=1e-12)
 
 
 @DTYPES

@@ -66,14 +66,6 @@ def test_great_offset_leaves_the_variance_intact():
     np.testing.assert_allclose(np.sqrt(merged.variance), wide.std(0), atol=1e-3)
 
 
-def test_several_batch_axes_count_as_one():
-    values = np.arange(24.0).reshape(2, 3, 4)
-    one = moments.RunningMoments.create([4]).update(values)
-    other = moments.RunningMoments.create([4]).update(values.reshape(6, 4))
-    for mine, yours in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
-        np.testing.assert_array_equal(mine, yours)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_values_that_are_not_finite_or_have_no_weight_do_not_count(bad, mode):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import replay_episodes
 import tensorflow as tf
+from replay_episodes import assert_same, draws, stored
 
 from tfrl.replay.data_buffer import DataBuffer
 from tfrl.replay.disk import _saved
@@ -53,10 +54,6 @@ def storage(kind, folder, capacity=20, spec=SPEC):
 def rows(first, count):
     numbers = np.arange(first, first + count)
     return {"x": np.stack([numbers, -numbers], 1).astype(np.float16), "n": numbers}
-
-
-def assert_same(found, expected):
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
 @pytest.mark.parametrize("target", KINDS)
@@ -137,30 +134,12 @@ def test_data_buffers_go_on_drawing(device, tmp_path):
     assert_same((other.get_all(), other.get_batch(20), other.get_batch(20)), expected)
 
 
-def stream(kind, folder):
-    kwargs = {"path": folder} if kind == "path" else {}
-    return replay_episodes.Stream(2, 12, shared=kind == "shared", **kwargs)
-
-
 def samplers(store, seed):
     return {
         "uniform": UniformReplay(store, Transitions(2, frame_stack=2), seed=seed),
         "by priority": PrioritizedReplay(store, Sequences(2, 1), seed=seed),
         "more": PrioritizedReplay(store, alpha=0.9, seed=seed),
     }
-
-
-def draws(replays):
-    """Returns two samples of each, with new priorities in between."""
-    found = []
-    for replay in replays.values():
-        if not replay.size:
-            continue
-        found.append(replay.sample(20))
-        if isinstance(replay, PrioritizedReplay):
-            replay.update_priorities(found[-1].indices, found[-1].indices % 5)
-        found.append(replay.sample(30))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -173,36 +152,36 @@ def draws(replays):
     ],
 )
 def test_samplers_go_on_drawing(kind, rounds, tmp_path):
-    both = stream(kind, tmp_path / "one").run(0, rounds)
+    both = stored(kind, tmp_path / "one").run(0, rounds)
     replays = samplers(both.store, 1)
-    draws(replays)
+    draws(*replays.values())
     both.run(1, min(rounds, 1))  # what no sampler has looked at
     save(tmp_path / "s", {**replays, "store": both.store})
 
-    other = stream(kind, tmp_path / "other").run(5, 11)
+    other = stored(kind, tmp_path / "other").run(5, 11)
     fresh = samplers(other.store, 2)
-    draws(fresh)
+    draws(*fresh.values())
     load(tmp_path / "s", fresh)
     other.model, other.count, other.last = copy.deepcopy(
         (both.model, both.count, both.last)
     )
-    assert_same(draws(fresh), draws(replays))
+    assert_same(draws(*fresh.values()), draws(*replays.values()))
     both.run(7, 15)
     other.run(7, 15)
-    assert_same(draws(fresh), draws(replays))
+    assert_same(draws(*fresh.values()), draws(*replays.values()))
     replay_episodes.assert_draws(
         UniformReplay(other.store, seed=0), other.model.transitions()
     )
 
 
 def test_a_store_is_saved_once_and_comes_back_under_any_name(tmp_path):
-    both = stream("memory", None).run(0, 20)
+    both = stored("memory").run(0, 20)
     replays = samplers(both.store, 1)
     save(tmp_path, {**replays, "store": both.store})
     parts = json.loads((tmp_path / "manifest.json").read_bytes())["manifest"]["parts"]
     assert len(parts) == 4 + 1 + 2 + 2
     for names in (["store"], ["uniform"], ["more", "store"]):
-        other = stream("memory", None)
+        other = stored("memory")
         fresh = {**samplers(other.store, 2), "store": other.store}
         load(tmp_path, {name: fresh[name] for name in names})
         other.model = both.model
@@ -212,14 +191,14 @@ def test_a_store_is_saved_once_and_comes_back_under_any_name(tmp_path):
 
 
 def test_saved_together_and_loaded_apart(tmp_path):
-    both = stream("memory", None).run(0, 20)
+    both = stored("memory").run(0, 20)
     replays = samplers(both.store, 1)
     save(tmp_path, replays)
-    one, other = (samplers(stream("memory", None).store, 2) for _ in range(2))
+    one, other = (samplers(stored("memory").store, 2) for _ in range(2))
     load(tmp_path, {"uniform": one["uniform"], "more": other["more"]})
-    expected = draws({"": replays["uniform"]}), draws({"": replays["more"]})
-    assert_same(draws({"": one["uniform"]}), expected[0])
-    assert_same(draws({"": other["more"]}), expected[1])
+    expected = draws(replays["uniform"]), draws(replays["more"])
+    assert_same(draws(one["uniform"]), expected[0])
+    assert_same(draws(other["more"]), expected[1])
     save(tmp_path, {"a": one["uniform"], "b": other["uniform"]})
     with pytest.raises(ValueError, match="'b/_store.*' and 'a/_store.*' apart.*twice"):
         load(tmp_path, {"a": one["uniform"], "b": one["uniform"]})
@@ -239,7 +218,7 @@ def content(kind):
         one = DataBuffer(SPEC, 12, seed=0)
         one.add_batch(rows(0, 7))
         return one, one.get_all
-    both = stream("memory", None).run(0, 20)
+    both = stored("memory").run(0, 20)
     one = samplers(both.store, 1)["more" if kind == "priorities" else "uniform"]
     return one, lambda: (
         [array.copy() for array in both.store.steps.rows.arrays],
@@ -266,7 +245,7 @@ def test_what_is_made_in_another_way_stays_unchanged(source, tmp_path):
 
 
 def sampler(kind):
-    return PrioritizedReplay(stream("memory", None).store, kind)
+    return PrioritizedReplay(stored("memory").store, kind)
 
 
 def twister():

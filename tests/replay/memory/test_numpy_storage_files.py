@@ -141,17 +141,3 @@ def test_room_that_ends(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "posix_fallocate")  # as on some systems
     storage.set(1, row(6))
     assert storage.get(slice(None))["n"].tolist() == [0, 6, 0, 0]
-
-
-def test_restoring_writes_into_the_files(tmp_path):
-    spec = tf.TensorSpec([1 << 10])
-    storage = NumpyStorage(spec, 8, path=tmp_path / "rows")
-    empty = tf.train.Checkpoint(s=storage).save(tmp_path / "empty")
-    storage.set(slice(None), np.ones(1 << 10))
-    full = tf.train.Checkpoint(s=storage).save(tmp_path / "full")
-    other = NumpyStorage(spec, 8, path=tmp_path / "rows")
-    for path, value in ((empty, 0), (full, 1)):
-        status = tf.train.Checkpoint(s=storage).restore(path)
-        status.assert_consumed()
-        assert (storage.get(slice(None)) == value).all()
-        assert (other.get(slice(None)) == value).all()

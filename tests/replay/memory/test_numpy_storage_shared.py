@@ -85,21 +85,6 @@ def test_arguments():
         pickle.dumps(NumpyStorage(SPEC, 4))
 
 
-def test_restoring_writes_into_the_shared_rows(tmp_path):
-    with NumpyStorage(SPEC, 8, shared=True) as storage:
-        other = pickle.loads(pickle.dumps(storage))
-        path = tf.train.Checkpoint(s=NumpyStorage(SPEC, 8)).save(tmp_path / "empty")
-        storage.set(slice(None), {"x": np.ones(1000), "n": np.array(3)})
-        full = tf.train.Checkpoint(s=other).save(tmp_path / "full")
-        status = tf.train.Checkpoint(s=storage).restore(path)
-        status.assert_consumed()
-        assert not other.get(slice(None))["x"].any()
-        status = tf.train.Checkpoint(s=storage).restore(full)
-        status.assert_consumed()
-        assert other.get(slice(None))["x"].all()
-        assert other.get(slice(None))["n"].tolist() == [3] * 8
-
-
 @pytest.mark.slow
 def test_children_write_and_die_and_nothing_is_left():
     script = pathlib.Path(__file__).with_name("storage_processes.py")
