@@ -12,7 +12,6 @@ import tensorflow as tf
 from agent_examples import BOX, assert_close, params_of, trajectory_of, two_replicas
 
 from tfrl.agents import (
-    _hyper_parameters,
     _on_policy,
     bc,
     dqn,
@@ -20,6 +19,7 @@ from tfrl.agents import (
     ppo,
     replicated,
 )
+from tfrl.agents import agent as agents
 from tfrl.core import compile, pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress, schedulers
@@ -214,14 +214,12 @@ HALFWAY = progress.Progress(percent=0.5, iterations=4, env_steps=50)
 def test_a_schedule_follows_its_own_progress(rate, line, expected):
     config = ppo.PPO(learning_rate=rate, learning_rate_schedule=line)
     found = [
-        _hyper_parameters.settings_at(config, told, ["learning_rate"])["learning_rate"]
+        agents.settings_at(config, told, ["learning_rate"])["learning_rate"]
         for told in (progress.Progress(), HALFWAY, progress.Progress(percent=1.0))
     ]
     with progress.progress_context(HALFWAY):
         found[2:] = [
-            _hyper_parameters.settings_at(config, None, ["learning_rate"])[
-                "learning_rate"
-            ]
+            agents.settings_at(config, None, ["learning_rate"])["learning_rate"]
         ]
     assert all(x.dtype == tf.float32 and x.shape == () for x in found)
     np.testing.assert_allclose(found, [*expected, expected[1]], rtol=1e-6)

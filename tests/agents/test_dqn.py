@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from agent_examples import assert_close
 
-from tfrl.agents import _pieces, dqn
+from tfrl.agents import dqn, replicated
 from tfrl.core import records
 from tfrl.replay.sampling import transitions
 
@@ -217,7 +217,7 @@ def test_a_row_of_no_weight_has_no_influence():
 def test_updates_in_pieces_are_those_of_one_call(monkeypatch):
     agent, sample = make_agent(target_period=2), make_sample(K, B)
     whole = agent.update(sample)
-    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 1)
     assert_close(agent.update(sample), whole, **CLOSE)
 
 

@@ -14,7 +14,7 @@ from agent_examples import (
     two_replicas,
 )
 
-from tfrl.agents import _outputs, _pieces, ppo
+from tfrl.agents import _on_policy, ppo, replicated
 from tfrl.core import records
 from tfrl.schedules import progress
 
@@ -110,13 +110,13 @@ def test_one_step_equals_the_algorithm_written_out():
         # Discrete actions are those of the other tests here.
         pytest.param(S.MultiDiscrete([3, 2]), False, marks=pytest.mark.slow),
         pytest.param(STEER, False, marks=pytest.mark.slow),
-        (TUPLE, False),
+        pytest.param(TUPLE, False, marks=pytest.mark.slow),
         pytest.param(DICT, False, marks=pytest.mark.slow),
         (STEER, True),
     ],
     ids=["multi discrete", "box", "tuple", "dict", "squashed box"],
 )
-def test_every_kind_of_action_updates_finitely(by_xla, space, squash):
+def test_every_kind_of_action_updates_finitely(space, squash):
     agent = make_agent(space, squash=squash, n_epochs=1, **EVERYTHING)
     updated, info = agent.update(make_trajectory(space))
     assert float(info["gradient_steps"]) == 3
@@ -130,6 +130,14 @@ def test_every_kind_of_action_updates_finitely(by_xla, space, squash):
         for row in range(5):
             taken = tf.nest.map_structure(lambda leaf: np.asarray(leaf)[row], actions)  # noqa: B023
             assert space.contains(taken)
+
+
+def test_xla_compiles_all_that_an_update_may_be(by_xla):
+    agent = make_agent(TUPLE, n_epochs=1, **EVERYTHING)
+    learned, info = agent.update(make_trajectory(TUPLE))
+    assert all(np.isfinite(value).all() for value in info.values())
+    for name, value in params_of(learned).items():
+        assert not np.array_equal(value, agent.policy.state.params[name]), name
 
 
 def log_softmax(logits):
@@ -259,18 +267,18 @@ def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target
     # What the next row shows is not asked for again, a successor apart from it is.
     trajectory.next_observations["position"][1, 1] += 5.0
     whole, expected = agent.update(trajectory)
-    sizes, compiled = [], _outputs._compiled_outputs
+    sizes, compiled = [], _on_policy._compiled_outputs
 
     def counted(policy, observations):
         sizes.append(len(observations["goal"]))
         return compiled(policy, observations)
 
-    monkeypatch.setattr(_outputs, "_compiled_outputs", counted)
-    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
-    monkeypatch.setattr(_pieces, "_FORWARD_ROWS", 5)
+    monkeypatch.setattr(_on_policy, "_compiled_outputs", counted)
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 1)
+    monkeypatch.setattr(replicated, "_FORWARD_ROWS", 5)
     found = []
     for seconds in (0.0, 1e-4, 1e9):
-        monkeypatch.setattr(_pieces, "_PIECE_SECONDS", seconds)
+        monkeypatch.setattr(replicated, "_PIECE_SECONDS", seconds)
         found.append(agent.update(trajectory))
     for learned, info in found:
         assert list(info) == list(expected)
@@ -287,7 +295,7 @@ def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target
 def test_two_replicas_learn_in_pieces_what_one_learns(monkeypatch):
     agent, trajectory = make_agent(**EVERYTHING), make_trajectory()
     alone = agent.update(trajectory)
-    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 1)
     with two_replicas().scope():
         assert_close(agent.update(trajectory), alone, rtol=1e-5, atol=1e-6)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import training_workers
 from agent_examples import two_replicas
 
-from tfrl.agents import _pieces, gradient_transforms, ppo, replicated, train_state
+from tfrl.agents import gradient_transforms, ppo, replicated, train_state
 from tfrl.core import compile
 
 
@@ -221,7 +221,7 @@ class Count(NamedTuple):
 def _cut(monkeypatch):
     """Cuts an update whose steps take so many seconds each; returns what calls took."""
     now = [0.0]
-    monkeypatch.setattr(_pieces.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(replicated.time, "perf_counter", lambda: now[0])
 
     def cut(work, seconds=1e-5, end=None):
         sizes = []
@@ -233,14 +233,14 @@ def _cut(monkeypatch):
             return Count(until, tf.constant(stop))
 
         start = Count(tf.constant(0), tf.constant(False))
-        assert int(_pieces.in_pieces(work, advance, start).step) == sum(sizes)
+        assert int(replicated.in_pieces(work, advance, start).step) == sum(sizes)
         return sizes
 
     return cut
 
 
 def test_pieces_grow_to_a_fraction_of_a_second(cut):
-    work = _pieces.Work(dense(), 1_000, 4)
+    work = replicated.Work(dense(), 1_000, 4)
     assert cut(work) == [1, 4, 16, 64, 256, 659]
     assert cut(work._replace(n_steps=20), seconds=0.09) == [1, *[3] * 6, 1]
     assert cut(work, end=3) == [1, 4]
@@ -248,8 +248,8 @@ def test_pieces_grow_to_a_fraction_of_a_second(cut):
 
 def test_workers_cut_alike(monkeypatch, cut):
     monkeypatch.setattr(replicated, "n_replicas", lambda: 2)
-    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 7 * (6 * 10 * 4 + 1e6))
-    work = _pieces.Work(dense(), 16, 4)
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 7 * (6 * 10 * 4 + 1e6))
+    work = replicated.Work(dense(), 16, 4)
     assert not work.is_brief and work._replace(n_steps=7).is_brief
     assert cut(work, seconds=0.001) == [7, 7, 2]
     assert cut(work._replace(state=convolutional())) == [1] * 16
@@ -257,14 +257,14 @@ def test_workers_cut_alike(monkeypatch, cut):
 
 def test_what_is_brief():
     small, image = dense(), convolutional()
-    assert _pieces.Work(small, 160, 64).is_brief
-    assert not _pieces.Work(small, 10_000, 4).is_brief
-    assert not _pieces.Work(small, 1, 10**9).is_brief
-    assert not _pieces.Work(image, 1, 1).is_brief
+    assert replicated.Work(small, 160, 64).is_brief
+    assert not replicated.Work(small, 10_000, 4).is_brief
+    assert not replicated.Work(small, 1, 10**9).is_brief
+    assert not replicated.Work(image, 1, 1).is_brief
     function = train_state.TrainState.create(lambda p, x: p * x, tf.ones([10]))
-    assert _pieces.Work(function, 100, 64).is_brief
-    assert _pieces.Work(function, 1, 1).n_forward_rows > 1_000_000
-    assert _pieces.Work(image, 1, 1).n_forward_rows == 128
+    assert replicated.Work(function, 100, 64).is_brief
+    assert replicated.Work(function, 1, 1).n_forward_rows > 1_000_000
+    assert replicated.Work(image, 1, 1).n_forward_rows == 128
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tiny_agents import EVERY, TinyAgent, assert_same, build
 
-from tfrl.agents import _pieces, ppo, replicated
+from tfrl.agents import ppo, replicated
 from tfrl.saving import checkpoints
 from tfrl.training import _processes, trainer
 
@@ -47,8 +47,8 @@ def signal_before(monkeypatch, owner, name, number):
 def test_a_long_epoch_is_broken_off_and_repeated_to_the_bit(
     tmp_path, monkeypatch, settings, interrupted, epoch
 ):
-    monkeypatch.setattr(_pieces, "_BRIEF_WORK", 1)
-    monkeypatch.setattr(_pieces, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 1)
+    monkeypatch.setattr(replicated, "_PIECE_SECONDS", 0.0)
     monkeypatch.setattr(trainer, "_LONG_SECONDS", 0.0)
     intervals = dataclasses.replace(EVERY, checkpoint_epochs=100)
     settings = {"n_epochs": 3, "intervals": intervals, **settings}

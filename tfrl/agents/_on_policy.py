@@ -2,17 +2,11 @@
 
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import (
-    _hyper_parameters,
-    _outputs,
-    _pieces,
-    advantages,
-    replicated,
-    train_state,
-)
+from tfrl.agents import advantages, agent, replicated, train_state
 from tfrl.core import pytree, random, records
 from tfrl.losses import policy as policy_losses
 from tfrl.policies import actor_critic
@@ -30,12 +24,6 @@ class OnPolicyAgent(pytree.PyTreeNode):
     Attributes:
         policy: the `ActorCriticPolicy`.
         config: the hyper-parameters.
-
-    Example:
-        >>> agent = tfrl.agents.PolicyGradient().create(
-        ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2))
-        >>> isinstance(agent, OnPolicyAgent)
-        True
     """
 
     policy: actor_critic.ActorCriticPolicy
@@ -77,20 +65,20 @@ class OnPolicyAgent(pytree.PyTreeNode):
         advantages.check_trajectory(where, trajectory)
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
         check_rows(where, config, n_rows)
-        hyper = _hyper_parameters.settings_at(config, progress, self._scheduled)
+        hyper = agent.settings_at(config, progress, self._scheduled)
         learner = self.replace(policy=self.policy.lent())
-        work = _pieces.Work(
+        work = replicated.Work(
             learner.policy.state,
             n_gradient_steps(config, n_rows),
             config.minibatch_size or n_rows,
         )
         if work.is_brief or not tf.executing_eagerly():
-            agent, info = replicated.run_update(
+            learned, info = replicated.run_update(
                 _compiled_update, learner, trajectory, hyper
             )
         else:
-            agent, info = _update_in_pieces(work, learner, trajectory, hyper)
-        return agent.replace(policy=agent.policy.returned(self.policy)), info
+            learned, info = _update_in_pieces(work, learner, trajectory, hyper)
+        return learned.replace(policy=learned.policy.returned(self.policy)), info
 
     def _policy_losses(
         self, log_probs: tf.Tensor, rows: advantages.Experience, hyper: dict
@@ -110,9 +98,6 @@ def check_counts(config: Any, n_envs: int | None, n_steps: int | None) -> None:
     Raises:
         ValueError: as of `check_rows`, or if a count is less than 1.
         TypeError: if a count is no int.
-
-    Example:
-        >>> check_counts(tfrl.agents.PPO(minibatch_size=4), n_envs=2, n_steps=8)
     """
     where = type(config).__name__
     for name, count in (("n_envs", n_envs), ("n_steps", n_steps)):
@@ -134,9 +119,6 @@ def check_rows(where: str, config: Any, n_rows: int, name: str = "trajectory") -
     Raises:
         ValueError: if `minibatch_size` does not divide `n_rows`, or the replicas cannot
             share a minibatch evenly.
-
-    Example:
-        >>> check_rows("PPO.update", tfrl.agents.PPO(minibatch_size=4), 8)
     """
     size = config.minibatch_size
     if size is None:
@@ -159,10 +141,6 @@ def n_gradient_steps(config: Any, n_rows: int) -> int:
 
     Returns:
         Their number.
-
-    Example:
-        >>> n_gradient_steps(tfrl.agents.PPO(n_epochs=3, minibatch_size=4), n_rows=8)
-        6
     """
     return config.n_epochs * (n_rows // (config.minibatch_size or n_rows))
 
@@ -229,7 +207,7 @@ def prepare(
             keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
             order = tf.argsort(keys, axis=-1)
             order = tf.reshape(order, [-1, config.minibatch_size])
-    state = _hyper_parameters.with_rate(agent.policy.state, hyper["learning_rate"])
+    state = train_state.with_rate(agent.policy.state, hyper["learning_rate"])
     names = ("loss", "policy_loss", "value_loss", "entropy", *agent._measured)
     sums = {name: tf.zeros([]) for name in names}
     progress = Progress(tf.constant(0), state, sums, tf.constant(False))
@@ -343,12 +321,12 @@ _compiled_update = replicated.compiled_update(_update)
 
 
 def _update_in_pieces(
-    work: _pieces.Work,
+    work: replicated.Work,
     agent: Any,
     trajectory: records.Trajectory,
     hyper: dict[str, tf.Tensor],
 ) -> tuple[Any, dict]:
-    outputs = _outputs.in_pieces(agent.policy, trajectory, work.n_forward_rows)
+    outputs = _outputs_in_pieces(agent.policy, trajectory, work.n_forward_rows)
     # The successors, half of the data, have said what they had to.
     trajectory = tf.nest.map_structure(
         tf.convert_to_tensor, trajectory._replace(next_observations=())
@@ -356,7 +334,7 @@ def _update_in_pieces(
     plan, progress = replicated.run_alone(
         _compiled_prepare, agent, trajectory, hyper, outputs
     )
-    progress = _pieces.in_pieces(
+    progress = replicated.in_pieces(
         work,
         lambda progress, until: replicated.run_update(
             _compiled_advance, agent, plan, progress, until
@@ -364,3 +342,59 @@ def _update_in_pieces(
         progress,
     )
     return replicated.run_alone(_compiled_finish, agent, trajectory, plan, progress)
+
+
+def _outputs_in_pieces(
+    policy: Any, trajectory: records.Trajectory, n_rows: int
+) -> advantages.Outputs:
+    """What a network says to a trajectory, by calls of so many rows, each row's once.
+
+    Most successors are the observations of the next step, of which the values are
+    known; the others are those of episodes' ends and of the last step.
+    """
+    first, second = (
+        [np.asarray(leaf) for leaf in tf.nest.flatten(nest)]
+        for nest in (trajectory.observations, trajectory.next_observations)
+    )
+    n_steps, n_envs = trajectory.rewards.shape
+    n_all = n_steps * n_envs
+    apart = np.ones((n_steps, n_envs), bool)
+    apart[:-1] = False
+    for now, then in zip(first, second, strict=True):
+        differ = (then[:-1] != now[1:]).reshape(n_steps - 1, n_envs, -1)
+        apart[:-1] |= differ.any(-1)
+    ends = np.flatnonzero(apart)
+    # Pieces of one size are compiled once; the last is filled up by its last row.
+    size = min(n_rows, n_all)
+    rows = np.concatenate([np.arange(n_all), n_all + ends])
+    rows = np.pad(rows, (0, -len(rows) % size), "edge")
+    flat = [
+        [leaf.reshape(n_all, *leaf.shape[2:]) for leaf in leaves]
+        for leaves in (first, second)
+    ]
+
+    def taken(picked: np.ndarray) -> Any:
+        here, there = picked[picked < n_all], picked[picked >= n_all] - n_all
+        leaves = [
+            np.concatenate([x[here], y[there]]) for x, y in zip(*flat, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(trajectory.observations, leaves)
+
+    light = policy.without_optimizer()
+    pieces = [
+        replicated.run_alone(_compiled_outputs, light, taken(rows[i : i + size]))
+        for i in range(0, len(rows), size)
+    ]
+    parameters, values = (np.concatenate(x) for x in zip(*pieces, strict=True))
+    following = np.append(values[n_envs:n_all], np.zeros(n_envs, values.dtype))
+    following[ends] = values[n_all : n_all + len(ends)]
+    return advantages.Outputs(
+        *map(tf.constant, (parameters[:n_all], values[:n_all], following))
+    )
+
+
+def _outputs(policy: Any, observations: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    return policy.state(policy.normalize(observations))
+
+
+_compiled_outputs = replicated.compiled_update(_outputs)

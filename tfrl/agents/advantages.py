@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfrl.agents import _outputs
 from tfrl.core import records
 from tfrl.ops import value
 from tfrl.policies import actor_critic
@@ -64,19 +63,22 @@ class Experience(NamedTuple):
         return tf.where(spread > 0, 1.0 - ratio, tf.zeros_like(ratio))
 
 
-def check_trajectory(where: str, trajectory: Any) -> None:
-    """Raises unless an agent is given a trajectory.
+class Outputs(NamedTuple):
+    """What an actor and critic says to the `R = T * N` rows of a trajectory.
 
-    Args:
-        where: the asking function, for the message.
-        trajectory: anything.
-
-    Raises:
-        TypeError: if it is something else.
-
-    Example:
-        >>> check_trajectory("update", records.Trajectory(*[None] * 7))
+    Attributes:
+        parameters: `[R, n]`, of the head.
+        values: `[R]`.
+        next_values: `[R]`, values of the successors.
     """
+
+    parameters: tf.Tensor
+    values: tf.Tensor
+    next_values: tf.Tensor
+
+
+def check_trajectory(where: str, trajectory: Any) -> None:
+    """Raises a TypeError unless an agent is given a trajectory."""
     if not isinstance(trajectory, records.Trajectory):
         raise TypeError(
             f"`{where}`: `trajectory` expected a Trajectory [T, N], as on-policy "
@@ -91,7 +93,7 @@ def estimate_advantages(
     *,
     gamma: float,
     lambda_: float,
-    outputs: _outputs.Outputs | None = None,
+    outputs: Outputs | None = None,
 ) -> Experience:
     """Computes values, log-probabilities and generalized advantages of a trajectory.
 

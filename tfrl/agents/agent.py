@@ -1,10 +1,21 @@
-"""What trainers ask of agents."""
+"""What trainers ask of agents, and what the settings of algorithms have in common."""
 
+import functools
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, Self
 
 import gymnasium as gym
+import numpy as np
+import tensorflow as tf
 
+from tfrl._internal import checks
+from tfrl.agents import gradient_transforms, train_state
+from tfrl.policies import actor_critic
 from tfrl.policies import policy as policies
+from tfrl.schedules import progress as progresses
+
+# A number, or a schedule: a function of a share, a count of updates or of steps.
+Scheduled = float | Callable[..., Any]
 
 
 class Agent(Protocol):
@@ -71,3 +82,141 @@ class AgentConfig(Protocol):
             network: a Keras model, or a function of both spaces that returns one, in
                 the place of the agent's own.
         """
+
+
+def check_settings(
+    config: Any,
+    *,
+    scheduled: Collection[str] = ("learning_rate",),
+    positive: Collection[str] = (),
+    optional: Collection[str] = (),
+    shares: Collection[str] = (),
+) -> None:
+    """Raises unless the settings of an algorithm are in range.
+
+    `hidden_units` is checked too, and becomes a tuple.
+
+    Args:
+        config: the dataclass of settings.
+        scheduled: names of positive numbers or schedules; the setting `NAME_schedule`,
+            where there is one, says whether the number falls.
+        positive: names of positive numbers.
+        optional: names of positive numbers that may be None.
+        shares: names of numbers in [0, 1].
+
+    Raises:
+        TypeError: if a setting is of another type.
+        ValueError: if a setting is out of range.
+    """
+    where = type(config).__name__
+    for name in scheduled:
+        kind, value = _kind(config, name), getattr(config, name)
+        checks.check_one_of(where, f"{name}_schedule", kind, ("constant", "linear"))
+        if not callable(value):
+            checks.check_positive(where, name, value)
+        elif kind == "linear":
+            raise ValueError(
+                f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
+                "schedule itself; got 'linear'"
+            )
+    for name in (*positive, *optional):
+        if name in positive or getattr(config, name) is not None:
+            checks.check_positive(where, name, getattr(config, name))
+    for name in shares:
+        checks.check_within(where, name, getattr(config, name), 0.0, 1.0)
+    units = checks.check_whole_numbers(
+        where, "hidden_units", config.hidden_units, low=1
+    )
+    object.__setattr__(config, "hidden_units", units)
+
+
+def settings_at(
+    config: Any, progress: progresses.Progress | None, names: Collection[str]
+) -> dict[str, tf.Tensor]:
+    """Returns settings that may be scheduled at a progress, float32 `[]` by name.
+
+    A schedule of `tfrl.schedules` follows the progress that it names, one of Keras the
+    number of updates. Numbers of which `NAME_schedule` is "linear" fall:
+
+        value * max(0, 1 - percent)
+
+    Args:
+        config: what has the settings for attributes.
+        progress: how far the run has come; that in context if None.
+        names: of the settings.
+    """
+    done = progresses.current_progress() if progress is None else progress
+    return {
+        name: _at(getattr(config, name), _kind(config, name), done) for name in names
+    }
+
+
+def first(value: Scheduled) -> float:
+    """Returns a setting before the first update; 1 in a graph, which knows it not."""
+    found = _at(value, "constant", progresses.Progress())
+    return float(found) if tf.executing_eagerly() else 1.0
+
+
+def learner(config: Any, **options: float) -> Callable[[Any], train_state.TrainState]:
+    """Returns what makes a network one that learns by clipped gradients and Adam.
+
+    Args:
+        config: settings with `learning_rate` and `max_gradient_norm`, None for no
+            clipping.
+        **options: of `adam`.
+    """
+    tx = gradient_transforms.adam(first(config.learning_rate), **options)
+    if config.max_gradient_norm is not None:
+        clip = gradient_transforms.clip_by_global_norm(config.max_gradient_norm)
+        tx = gradient_transforms.chain(clip, tx)
+    return functools.partial(train_state.TrainState.create, tx=tx)
+
+
+def actor_critic_of(
+    config: Any,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    network: Any,
+    seed: int,
+    **options: float,
+) -> actor_critic.ActorCriticPolicy:
+    """Returns the policy that the settings of an algorithm describe.
+
+    Args:
+        config: the dataclass of settings.
+        observation_space: of one environment.
+        action_space: of one environment.
+        network: as of `ActorCriticPolicy.create`.
+        seed: of the weights.
+        **options: of `adam`.
+    """
+    names = ("squash", "log_std", "normalize_observations")
+    given = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    return actor_critic.ActorCriticPolicy.create(
+        observation_space,
+        action_space,
+        learner=learner(config, **options),
+        network=network,
+        hidden_units=config.hidden_units,
+        activation=config.activation,
+        seed=seed,
+        **given,
+    )
+
+
+def _kind(config: Any, name: str) -> str:
+    return getattr(config, f"{name}_schedule", "constant")
+
+
+def _at(value: Any, kind: str, done: progresses.Progress) -> tf.Tensor:
+    if callable(value):
+        measure = getattr(value, "progress_type", "iterations")
+        return tf.cast(value(getattr(done, measure)), tf.float32)
+    if kind == "constant":
+        return tf.constant(value, tf.float32)
+    if tf.is_tensor(done.percent):
+        left = 1.0 - tf.cast(done.percent, tf.float32)
+        return np.float32(value) * tf.maximum(left, 0.0)
+    # The same in NumPy: eager ops would take as long as some gradient steps.
+    left = np.float32(1.0) - np.float32(done.percent)
+    return tf.constant(np.float32(value) * np.maximum(left, np.float32(0.0)))

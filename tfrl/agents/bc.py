@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import _hyper_parameters, replicated, train_state
+from tfrl.agents import agent as agents
+from tfrl.agents import replicated, train_state
 from tfrl.core import pytree, random
 from tfrl.distributions import action_heads
 from tfrl.policies import actor_critic
@@ -46,7 +47,7 @@ class BC:
 
     learns_from: ClassVar[str] = "batches"
 
-    learning_rate: _hyper_parameters.Scheduled = 6e-5
+    learning_rate: agents.Scheduled = 6e-5
     max_gradient_norm: float | None = None
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
@@ -54,7 +55,7 @@ class BC:
     log_std: float = 0.0
 
     def __post_init__(self) -> None:
-        _hyper_parameters.check_settings(self, optional=("max_gradient_norm",))
+        agents.check_settings(self, optional=("max_gradient_norm",))
 
     def create(
         self,
@@ -85,7 +86,7 @@ class BC:
                 `network` do not fit.
             TypeError: if a space is of an unsupported kind, or `network` no model.
         """
-        policy = _hyper_parameters.actor_critic_of(
+        policy = agents.actor_critic_of(
             self, observation_space, action_space, network, seed
         )
         if not isinstance(
@@ -186,9 +187,8 @@ class BCAgent(pytree.PyTreeNode):
             replicated.check_rows("BCAgent.update", "batch", actions.shape[1])
         learner = self.replace(model=self.model.lent(), learning_rate=None)
         if self.learning_rate is not None:
-            rate = (self.learning_rate, "constant")
-            rates = _hyper_parameters.at(progress, learning_rate=rate)
-            model = _hyper_parameters.with_rate(learner.model, rates["learning_rate"])
+            rates = agents.settings_at(self, progress, ["learning_rate"])
+            model = train_state.with_rate(learner.model, rates["learning_rate"])
             learner = learner.replace(model=model)
         agent, info = replicated.run_update(
             _compiled_update, learner, observations, actions

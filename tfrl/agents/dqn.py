@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import _hyper_parameters, _pieces, replicated
+from tfrl.agents import agent, replicated, train_state
 from tfrl.core import pytree, records
 from tfrl.losses import temporal_difference
 from tfrl.policies import action_value
@@ -62,8 +62,8 @@ class DQN:
 
     learns_from: ClassVar[str] = "transitions"
 
-    learning_rate: _hyper_parameters.Scheduled = 1e-3
-    epsilon: _hyper_parameters.Scheduled = _EXPLORATION
+    learning_rate: agent.Scheduled = 1e-3
+    epsilon: agent.Scheduled = _EXPLORATION
     double: bool = True
     dueling: bool = False
     target_period: int = 250
@@ -74,7 +74,7 @@ class DQN:
     activation: str = "relu"
 
     def __post_init__(self) -> None:
-        _hyper_parameters.check_settings(
+        agent.check_settings(
             self,
             positive=("tau",),
             optional=("max_gradient_norm", "huber_delta"),
@@ -116,12 +116,12 @@ class DQN:
         policy = action_value.ActionValuePolicy.create(
             observation_space,
             action_space,
-            learner=_hyper_parameters.learner(self),
+            learner=agent.learner(self),
             network=network,
             hidden_units=self.hidden_units,
             activation=self.activation,
             dueling=self.dueling,
-            epsilon=_hyper_parameters.first(self.epsilon),
+            epsilon=agent.first(self.epsilon),
             seed=seed,
         )
         return DQNAgent(
@@ -183,27 +183,29 @@ class DQNAgent(pytree.PyTreeNode):
         data, weights = _checked(sample)
         replicated.check_rows("DQN.update", "batch_size", weights.shape[-1])
         names = ("learning_rate", "epsilon")
-        hyper = _hyper_parameters.settings_at(self.config, progress, names)
+        hyper = agent.settings_at(self.config, progress, names)
         rank = len(weights.shape)
         if rank == 1:
             data, weights = tf.nest.map_structure(lambda x: x[None], (data, weights))
         policy = self.policy.replace(epsilon=hyper["epsilon"])
-        agent = self.replace(policy=policy.lent())
+        learned = self.replace(policy=policy.lent())
         n_steps, n_rows = weights.shape
-        work = _pieces.Work(agent.policy.state, n_steps, n_rows)
+        work = replicated.Work(learned.policy.state, n_steps, n_rows)
         size = n_steps if work.is_brief or not tf.executing_eagerly() else 1
         pieces = []
         for start in range(0, n_steps, size):
             part = tf.nest.map_structure(
                 lambda x, start=start: x[start : start + size], (data, weights)
             )
-            agent, *found = replicated.run_update(_compiled_update, agent, *part, hyper)
+            learned, *found = replicated.run_update(
+                _compiled_update, learned, *part, hyper
+            )
             pieces.append(found)
         infos, priorities = zip(*pieces, strict=True)
         info = {name: sum(x[name] for x in infos) / len(infos) for name in infos[0]}
         errors = priorities[0] if len(priorities) == 1 else tf.concat(priorities, 0)
         info = {**info, **hyper, "priorities": errors if rank == 2 else errors[0]}
-        return agent.replace(policy=agent.policy.returned(self.policy)), info
+        return learned.replace(policy=learned.policy.returned(self.policy)), info
 
 
 def _checked(sample: Any) -> tuple[records.Transition, Any]:
@@ -246,7 +248,7 @@ def _update(
         observations=normalize(data.observations),
         next_observations=normalize(data.next_observations),
     )
-    state = _hyper_parameters.with_rate(agent.policy.state, hyper["learning_rate"])
+    state = train_state.with_rate(agent.policy.state, hyper["learning_rate"])
 
     def body(k: tf.Tensor, states: Any, target: Any, sums: Any, errors: Any) -> tuple:
         rows = tf.nest.map_structure(lambda x: x[k], (data, weights))

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import _hyper_parameters, _on_policy, advantages
+from tfrl.agents import _on_policy, advantages, agent
 from tfrl.core import pytree
 from tfrl.losses import policy as policy_losses
 
@@ -55,7 +55,7 @@ class PolicyGradient:
 
     gamma: float = 0.99
     lambda_: float = 1.0
-    learning_rate: _hyper_parameters.Scheduled = 3e-3
+    learning_rate: agent.Scheduled = 3e-3
     value_coefficient: float = 0.5
     entropy_coefficient: float = 0.0
     max_gradient_norm: float | None = 0.5
@@ -63,7 +63,7 @@ class PolicyGradient:
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
-        _hyper_parameters.check_settings(
+        agent.check_settings(
             self, optional=("max_gradient_norm",), shares=("gamma", "lambda_")
         )
 
@@ -99,7 +99,7 @@ class PolicyGradient:
                 share the rows evenly.
         """
         _on_policy.check_counts(self, n_envs, n_steps)
-        policy = _hyper_parameters.actor_critic_of(
+        policy = agent.actor_critic_of(
             self, observation_space, action_space, network, seed
         )
         return PolicyGradientAgent(policy=policy, config=self)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import _hyper_parameters, _on_policy, advantages
+from tfrl.agents import _on_policy, advantages, agent
 from tfrl.core import pytree, random
 from tfrl.losses import policy as policy_losses
 from tfrl.stats import moments
@@ -53,9 +53,9 @@ class PPO:
 
     gamma: float = 0.99
     lambda_: float = 0.95
-    learning_rate: _hyper_parameters.Scheduled = 3e-4
+    learning_rate: agent.Scheduled = 3e-4
     learning_rate_schedule: str = "constant"
-    clip: _hyper_parameters.Scheduled = 0.2
+    clip: agent.Scheduled = 0.2
     clip_schedule: str = "constant"
     value_clip: float | None = None
     value_coefficient: float = 0.5
@@ -73,7 +73,7 @@ class PPO:
     log_std: float = 0.0
 
     def __post_init__(self) -> None:
-        _hyper_parameters.check_settings(
+        agent.check_settings(
             self,
             scheduled=("learning_rate", "clip"),
             positive=("n_epochs", "minibatch_size"),
@@ -123,7 +123,7 @@ class PPO:
         if n_envs is not None and self.normalize_rewards:
             scale = moments.ReturnScale.create(n_envs)
         return PPOAgent(
-            policy=_hyper_parameters.actor_critic_of(
+            policy=agent.actor_critic_of(
                 self, observation_space, action_space, network, seed, eps=1e-5
             ),
             return_scale=scale,

@@ -1,4 +1,4 @@
-"""Gradient steps that the replicas of a strategy share.
+"""Gradient steps that the replicas of a strategy share, in calls that soon return.
 
 The strategy is the one in whose scope an agent learns:
 
@@ -8,19 +8,41 @@ The strategy is the one in whose scope an agent learns:
 Every worker passes the same global batch. Each gradient step splits its rows evenly
 over the replicas, and the mean of their gradients moves all of them alike, so that N
 replicas learn what one learns from the same batch, but for rounding.
+
+TensorFlow hands nothing back to Python, neither Ctrl-C nor SIGTERM, while a call of a
+compiled function lasts. A brief update is therefore one call; a long one is several,
+of which each takes as many gradient steps as fit into a fraction of a second. The steps
+are those of one compiled loop however they are cut, so that the results are the same to
+the bit.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, Self
+import math
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
+import keras
 import tensorflow as tf
 
-from tfrl.agents import _compiler_choice, train_state
+from tfrl.agents import train_state
 from tfrl.core import compile, pytree
 from tfrl.distribute import replicas
 
 LossFn = Callable[[train_state.TrainState, Any, Any], tuple[tf.Tensor, Any]]
+
+# Floating-point operations that no processor takes a second for, and what a step costs
+# besides those of its network.
+_BRIEF_WORK = 3e9
+_STEP_WORK = 1e6
+_PIECE_SECONDS = 0.3
+# The fewest rows of a call that only looks; so many images take some 50 milliseconds.
+_FORWARD_ROWS = 128
+# Looking through the layers takes longer than many an update should wait.
+_known_work: weakref.WeakKeyDictionary[keras.layers.Layer, float] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def n_replicas() -> int:
@@ -48,19 +70,9 @@ def n_replicas() -> int:
 
 
 def check_rows(where: str, name: str, n_rows: int, divides: int | None = None) -> None:
-    """Raises if rows cannot be split evenly over the replicas.
+    """Raises a ValueError if `n_rows`, which `name` says, cannot be split evenly.
 
-    Args:
-        where: the function that was called.
-        name: the argument that says how many rows there are.
-        n_rows: rows of one gradient step.
-        divides: a number that `n_rows` must divide, too.
-
-    Raises:
-        ValueError: if the number of replicas does not divide `n_rows`.
-
-    Example:
-        >>> check_rows("PPO.update", "minibatch_size", 6)
+    Where they must divide another number too, `divides`, the message says which do.
     """
     count = n_replicas()
     if n_rows % count == 0:
@@ -94,7 +106,7 @@ def compiled_update(function: Callable[..., Any]) -> compile.JittedFunc:
         >>> float(compiled_update(tf.square)(3.0))
         9.0
     """
-    return compile.jit(function, differentiable=False, xla=_compiler_choice.by_xla)
+    return compile.jit(function, differentiable=False, xla=_by_xla)
 
 
 def run_update(update: compile.JittedFunc, *args: Any) -> Any:
@@ -122,19 +134,7 @@ def run_update(update: compile.JittedFunc, *args: Any) -> Any:
 
 
 def run_alone(function: Callable[..., Any], *args: Any) -> Any:
-    """Runs what replicas do not share, on the first device of the strategy in scope.
-
-    Args:
-        function: what `compiled_update` made, or another function.
-        *args: its arguments.
-
-    Returns:
-        What `function` returns.
-
-    Example:
-        >>> float(run_alone(tf.square, 3.0))
-        9.0
-    """
+    """Runs what replicas do not share, on the first device of the strategy in scope."""
     if not tf.distribute.has_strategy():
         return function(*args)
     devices = tf.distribute.get_strategy().extended.worker_devices
@@ -288,3 +288,118 @@ def take_steps(
     )
     means = tf.nest.map_structure(lambda x: x / tf.cast(n_steps, x.dtype), sums)
     return states.state, means
+
+
+class Work(NamedTuple):
+    """What an update costs, from sizes alone: every worker finds the same.
+
+    Attributes:
+        state: `TrainState` of the network.
+        n_steps: gradient steps.
+        n_rows: of each.
+    """
+
+    state: train_state.TrainState
+    n_steps: int
+    n_rows: int
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the update is over in much less than a second, in one call."""
+        return self.n_steps <= self.n_brief_steps
+
+    @property
+    def n_brief_steps(self) -> int:
+        """The most steps that are; 0 where there are convolutions."""
+        return int(_BRIEF_WORK / (6 * self._row_work * self.n_rows + _STEP_WORK))
+
+    @property
+    def n_forward_rows(self) -> int:
+        """Rows of which the outputs are computed in much less than a second."""
+        return max(_FORWARD_ROWS, int(_BRIEF_WORK / (2 * self._row_work + 1)))
+
+    @property
+    def _row_work(self) -> float:
+        model = self.state.model_def
+        if isinstance(model, keras.layers.Layer):
+            return _row_work(model)
+        return float(
+            sum(math.prod(x.shape) for x in tf.nest.flatten(self.state.params))
+        )
+
+
+def in_pieces(
+    work: Work, advance: Callable[[Any, tf.Tensor], Any], progress: Any
+) -> Any:
+    """Takes the steps of an update in calls of a fraction of a second each.
+
+    How many steps a call takes is measured. Replicas may have to meet in every step, so
+    that all workers must cut alike: there it follows from the sizes.
+
+    Args:
+        work: what the update costs.
+        advance: from `progress` and a number of steps to the progress after as many
+            steps, counted from the first, or when it has come to its end before.
+        progress: record with `step`, the number of steps taken, and `stop`, whether no
+            more are to be taken.
+
+    Returns:
+        The last progress.
+    """
+    measured = n_replicas() == 1
+    size = 1 if measured else max(1, work.n_brief_steps)
+    done = int(progress.step)
+    while done < work.n_steps and not bool(progress.stop):
+        start = time.perf_counter()
+        progress = advance(progress, tf.constant(min(done + size, work.n_steps)))
+        before, done = done, int(progress.step)
+        if measured:
+            seconds = (time.perf_counter() - start) / max(1, done - before)
+            size = max(1, min(4 * size, int(_PIECE_SECONDS / seconds)))
+    return progress
+
+
+def _by_xla(*args: Any) -> bool:
+    """Whether XLA makes the fastest code of a function of agents or `TrainState`s.
+
+    It does of dense layers, and of everything on GPUs and TPUs. Its convolutions on a
+    CPU take five to ten times as long as those of a plain graph.
+    """
+    if tf.distribute.has_strategy():
+        devices = tf.distribute.get_strategy().extended.worker_devices
+        kinds = {tf.DeviceSpec.from_string(devices[0]).device_type}
+    else:
+        kinds = {device.device_type for device in tf.config.list_logical_devices()}
+    works = map(_row_work, _layers(args, within=False))
+    return kinds != {"CPU"} or not any(map(math.isinf, works))
+
+
+def _row_work(layer: keras.layers.Layer) -> float:
+    """Multiplications per row, forwards, of a built layer; of convolutions infinity."""
+    known = _known_work.get(layer)
+    if known is None:
+        # Convolutions of every kind have one.
+        layers = _layers(layer, within=True)
+        convolutional = any(hasattr(x, "kernel_size") for x in layers)
+        known = math.inf if convolutional else float(layer.count_params())
+        _known_work[layer] = known
+    return known
+
+
+def _layers(nest: Any, within: bool) -> Iterator[keras.layers.Layer]:
+    """The layers of the states of a nest, or a layer and all that it is made of."""
+    rest, seen = [nest], set()
+    while rest:
+        item = rest.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, keras.layers.Layer):
+            yield item
+            rest.extend(vars(item).values() if within else ())
+        elif isinstance(item, Mapping):
+            rest.extend(item.values())
+        elif isinstance(item, list | tuple):
+            rest.extend(item)
+        elif hasattr(item, "__tf_flatten__"):
+            rest.extend(vars(item).values())

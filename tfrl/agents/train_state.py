@@ -389,6 +389,18 @@ def target_update(model: TrainState, target: TrainState, tau: Any) -> TrainState
     )
 
 
+def with_rate(state: TrainState, rate: Any) -> TrainState:
+    """Returns a state with another learning rate for the gradient steps to come."""
+    if state.tx is None:
+        raise ValueError(
+            "`update`: `tx` expected an optimizer in the state of the policy; got "
+            "None; pass `tx=` to `TrainState.create`"
+        )
+    return state.replace(
+        opt_state=gradient_transforms.with_learning_rate(state.opt_state, rate)
+    )
+
+
 def sync_shared_params(
     *params: Mapping[str, Any], weights: Sequence[float] | None = None
 ) -> tuple[dict[str, Any], ...]:
