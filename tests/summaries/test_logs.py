@@ -1,3 +1,5 @@
+"""Tests of messages in colour, once a line, and of log files."""
+
 import contextlib
 import logging
 
@@ -69,9 +71,8 @@ def test_metrics_of_keras(caplog):
     mean.update_state([0.1])
     nested = Named("parts", {"a": tf.constant([1, 2]), "b": 0.5})
     logs.log_metrics(iter([mean, nested]))
-    assert caplog.messages == [
-        " \n\t\t return = 0.1\n\t\t parts = {a: [1 2], b: 0.5}",
-    ]
+    text = " \n\t\t return = 0.1\n\t\t parts = {a: [1 2], b: 0.5}"
+    assert caplog.messages == [text]
 
 
 def test_once_is_once_a_line(caplog):
@@ -90,13 +91,9 @@ def test_records_name_the_caller(caplog):
     logs.warning("c")
     logs.warning_once("d")
     logs.log_metrics([])
-    assert [record.funcName for record in caplog.records] == [
-        "test_records_name_the_caller"
-    ] * 5
-    assert {record.name for record in caplog.records} == {"tfrl"}
-
-
-def test_percent_signs_without_arguments(caplog):
+    found = [(record.funcName, record.name) for record in caplog.records]
+    assert found == [("test_records_name_the_caller", "tfrl")] * 5
+    caplog.clear()
     logs.info("100 %")
     assert caplog.messages == ["\033[1;34m100 %\033[1;0m"]
 
@@ -138,12 +135,11 @@ def test_other_handlers_are_left_alone():
         assert root.level == logging.DEBUG
 
 
-@pytest.mark.parametrize("given", [{"level": "INFO"}, {"output_level": 1.5}], ids=str)
-def test_levels_are_ints(given, tmp_path):
+def test_levels_are_ints(tmp_path):
     path = tmp_path / "run.log"
     with alone() as root:
-        match = "`enable_logging`: `(output_)?level` expected"
-        with pytest.raises(TypeError, match=match):
-            logs.enable_logging(output_filepath=path, **given)
+        for name, value in (("level", "INFO"), ("output_level", 1.5)):
+            with pytest.raises(TypeError, match=f"`enable_logging`: `{name}` expected"):
+                logs.enable_logging(output_filepath=path, **{name: value})
         assert not root.handlers
     assert not path.exists()

@@ -1,3 +1,5 @@
+"""Tests of the progress of a run on the terminal and in files."""
+
 import io
 
 import pytest
@@ -7,8 +9,7 @@ from tfrl.summaries import progress
 
 
 class Clock:
-    def __init__(self):
-        self.seconds = 100.0
+    seconds = 100.0
 
     def __call__(self):
         return self.seconds
@@ -26,13 +27,8 @@ def console(terminal):
 
 def run(clock, page, updates, total=1000, start=0):
     """Plays (seconds, env_steps, return) and returns the lines printed."""
-    with progress.Progress(
-        total,
-        description="ppo",
-        start_env_steps=start,
-        clock=clock,
-        console=page,
-    ) as shown:
+    given = {"start_env_steps": start, "clock": clock, "console": page}
+    with progress.Progress(total, description="ppo", **given) as shown:
         for seconds, env_steps, return_mean in updates:
             clock.seconds = 100.0 + seconds
             shown.update(env_steps, return_mean)
@@ -118,15 +114,10 @@ def test_bar_on_a_terminal():
     assert "520/1,000" in text[text.index("a line above") :]
 
 
-def test_standard_output_by_default(capsys):
+def test_standard_output_by_default_and_bad_counts(capsys):
     with progress.Progress(10, description="ppo") as shown:
         shown.update(10, 1.0)
     assert capsys.readouterr().out.startswith("ppo  100%  10/10 steps")
-
-
-@pytest.mark.parametrize(
-    ("total", "start"), [(0, 0), (10, -1), (10, 11)], ids=["total", "below", "above"]
-)
-def test_bad_counts_are_refused(total, start):
-    with pytest.raises(ValueError, match=f"0 <= start.*got {start} and {total}"):
-        progress.Progress(total, description="x", start_env_steps=start)
+    for total, start in ((0, 0), (10, -1), (10, 11)):
+        with pytest.raises(ValueError, match=f"`Progress`: .*got {start} and {total}"):
+            progress.Progress(total, description="x", start_env_steps=start)

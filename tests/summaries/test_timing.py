@@ -1,3 +1,5 @@
+"""Tests of summaries of time, by a clock that moves when told so."""
+
 import contextlib
 
 import event_files
@@ -45,7 +47,7 @@ def points(directory, tag="time/a"):
     return [(at, float(seconds)) for at, seconds in found]
 
 
-def test_golden_is_a_note():
+def test_seconds_per_step_is_the_definition_recorded():
     [case] = golden_io.load("alf/summary_utils_doc", symbol="record_time")
     assert "total_time/(counter delta)" in case["note"]
 
@@ -77,17 +79,6 @@ def test_work_of_devices_counts_where_it_was_started(clock, tmp_path):
             clock.pending = 2.0
             step.assign_add(1)
     assert points(tmp_path) == [(1, 2.0)]
-
-
-def test_several_measurements_a_step(clock, tmp_path):
-    with counting(tmp_path) as step:
-        for _ in range(2):
-            for _ in range(3):
-                with timing.record_time("time/a"):
-                    clock.now += 1
-            step.assign_add(1)
-    # The point at step 1 comes with the first measurement there.
-    assert points(tmp_path) == [(1, 4.0)]
 
 
 def test_places_count_for_themselves(clock, tmp_path):

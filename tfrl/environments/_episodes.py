@@ -121,9 +121,10 @@ class Watch:
         """Steps the environment."""
         before = _frozen(action)
         answer = self._env.step(action)
-        observation, _, terminated, truncated, info = answer
+        observation, reward, terminated, truncated, info = answer
         self.n_steps += 1
-        self._add(*_contracts.faults_of_outcome(*answer[1:], self.n_steps))
+        outcome = (reward, terminated, truncated, info, self.n_steps)
+        self._add(*_contracts.faults_of_outcome(*outcome))
         if _frozen(action) != before:
             told = f"step {self.n_steps} changed the array of its action"
             self._add(("action_changed", told))

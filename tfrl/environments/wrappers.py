@@ -43,7 +43,7 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env, n_frames: int = 4) -> None:
-        space = getattr(env, "observation_space", None)
+        space: Any = getattr(env, "observation_space", None)
         where, box = "StackChannels", "observations in a Box"
         arguments.check_type(where, "env", space, spaces.Box, box)
         # As specs of environments are written: an int, also of a number of numpy.

@@ -242,13 +242,13 @@ def _write_discrete(
 def _write_action(tag: str, action: Any, spec: Any) -> None:
     values = _recording.numbers("summarize_action", "actions", action)
     if not spec.dtype.is_floating:
-        ends = _discrete_ends(spec)
-        _write_discrete("summarize_action", tag, values, *ends, step=None)
+        low, high = _discrete_ends(spec)
+        _write_discrete("summarize_action", tag, values, low, high, step=None)
         return
-    ends = [getattr(spec, end, None) for end in ("minimum", "maximum")]
+    ends = getattr(spec, "minimum", None), getattr(spec, "maximum", None)
     for d, column in enumerate(_columns(values) if spec.shape.rank else [values]):
-        known = [_finite(end, d) for end in ends]
-        _recording.write_histogram(f"{tag}/{d}/value", column, *known)
+        least, most = (_finite(end, d) for end in ends)
+        _recording.write_histogram(f"{tag}/{d}/value", column, least, most)
         _recording.write_mean(f"{tag}/{d}/mean", column)
 
 

@@ -168,7 +168,7 @@ class CurvesPlotter:
             )
         durable.check_output_file(where, "output_path", output_path, _ENDINGS)
         checks.check_positive(where, "dpi", dpi)
-        options = {"facecolor": "none"} if transparent else {}
+        options: dict[str, Any] = {"facecolor": "none"} if transparent else {}
         options = {"dpi": dpi, "transparent": transparent, **options}
         _save(where, "output_path", self.figure, output_path, **options)
         if close_fig:

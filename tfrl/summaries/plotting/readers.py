@@ -273,7 +273,7 @@ class MeanCurveGroupReader(_CurveReader):
             self._y_label = "Normalized Score"
 
 
-def _checked_runs(where: str, event_file: _Path | Iterable[_Path]) -> list[_Path]:
+def _checked_runs(where: str, event_file: Any) -> list[_Path]:
     several = isinstance(event_file, Iterable) and not isinstance(event_file, str)
     runs: list[Any] = list(event_file) if several else [event_file]
     if not runs:
