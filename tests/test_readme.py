@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 
+import plain_graphs
 import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -39,7 +40,8 @@ def requirements():
 
 
 def run(code, names):
-    exec(compile(code, "README.md", "exec"), names)
+    with plain_graphs.plain_graphs():
+        exec(compile(code, "README.md", "exec"), names)
 
 
 def test_the_examples_run(capsys, tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
+import contextlib
 import functools
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import time
 
 import default_rows
 import numpy as np
+import plain_graphs
 import pytest
 import tensorflow as tf
 
@@ -35,9 +38,27 @@ SMALL_PPO = ["--config=PPO.minibatch_size = 16", "--config=PPO.n_epochs = 2"]
 
 
 @pytest.fixture(autouse=True)
-def _forget_bindings():
-    yield
+def _forget_bindings(request):
+    slow = request.node.get_closest_marker("slow") is not None
+    with contextlib.nullcontext() if slow else plain_graphs.plain_graphs():
+        yield
     configs.clear()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that is over, with the words of a gin file."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    with plain_graphs.plain_graphs():
+        assert run(folder) == 0
+    configs.clear()
+    return folder
+
+
+@pytest.fixture
+def done(whole, tmp_path):
+    """A copy of that."""
+    return shutil.copytree(whole, tmp_path / "run")
 
 
 def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
@@ -135,12 +156,11 @@ def test_an_unwritable_folder_is_refused(tmp_path, capsys):
     assert str(tmp_path / "file") in line
 
 
-def test_a_finished_folder_is_not_overwritten(tmp_path, capsys):
-    assert run(tmp_path) == 0
-    before = (tmp_path / "metrics.csv").read_bytes()
-    assert run(tmp_path) == 2
+def test_a_finished_folder_is_not_overwritten(done, capsys):
+    before = (done / "metrics.csv").read_bytes()
+    assert run(done) == 2
     assert "--resume" in capsys.readouterr().err
-    assert (tmp_path / "metrics.csv").read_bytes() == before
+    assert (done / "metrics.csv").read_bytes() == before
 
 
 @pytest.mark.slow
@@ -234,12 +254,15 @@ def make_elsewhere(n_envs):
     return vector.make_vec("CartPole-v1", n_envs, max_episode_steps=20)
 
 
-def test_what_gin_has_no_words_for_is_opened(tmp_path):
+def test_what_gin_has_no_words_for_is_opened_and_resumed(tmp_path):
     make_trainer = functools.partial(PARTIAL, make_envs=make_elsewhere)
     rl_trainer.train_rl(tmp_path, n_epochs=1, light_rl_trainer=make_trainer)
     assert "See run.json" in (tmp_path / "config.gin").read_text()
     with rl_trainer.open_run(tmp_path) as run:
         assert run.evaluate(2).returns.max() <= 20
+    longer = "--config=train_rl.n_epochs = 2"
+    assert rl_trainer.main([longer, "--resume", f"--output_dir={tmp_path}"]) == 0
+    assert run_log.read_metrics(tmp_path / "metrics.csv")["epoch"].tolist() == [1, 2]
 
 
 def test_what_no_other_process_can_make_is_refused(tmp_path):
@@ -253,32 +276,35 @@ def test_what_no_other_process_can_make_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_other_hyper_parameters_are_refused_or_recorded(tmp_path, capsys):
-    assert run(tmp_path) == 0
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+LONGER = "--config=Trainer.total_env_steps = 128"
+
+
+def test_other_hyper_parameters_are_refused_or_recorded(done, capsys):
+    before = {path: path.read_bytes() for path in done.rglob("*") if path.is_file()}
     other = ["--config=PPO.gamma = 0.1", "--resume"]
-    assert run(tmp_path, *other) == 2
+    assert run(done, *other) == 2
     err = capsys.readouterr().err
     assert "agent.gamma = 0.1 (was 0.98)" in err and "--override" in err
     for path, data in before.items():
         assert path.name == "run.lock" or path.read_bytes() == data, path
-    longer = "--config=Trainer.total_env_steps = 128"
-    assert run(tmp_path, *other, longer, "--override") == 0
-    (line,) = doctor.list_overrides(tmp_path)
+    assert run(done, *other, LONGER, "--override") == 0
+    (line,) = doctor.list_overrides(done)
     assert "agent.gamma from 0.98 to 0.1" in line
-    assert "PPO.gamma = 0.1" in (tmp_path / "config.gin").read_text()
+    assert "PPO.gamma = 0.1" in (done / "config.gin").read_text()
 
 
-def test_a_config_that_changed_is_not_resumed(tmp_path, capsys):
-    assert run(tmp_path) == 0
-    path = tmp_path / "config.gin"
+def test_a_config_that_changed_is_not_resumed(done, capsys):
+    path = done / "config.gin"
     text = path.read_text()
     path.write_text(text.replace("CartPole", "Acrobot"))
-    longer = "--config=Trainer.total_env_steps = 128"
-    assert run(tmp_path, longer, "--resume") == 2
-    assert "config.gin', which is not; restore it" in capsys.readouterr().err
+    for config in ([], [str(CARTPOLE), *SMALL, *SMALL_PPO]):
+        flags = [*config, LONGER, "--resume", f"--output_dir={done}"]
+        assert rl_trainer.main(flags) == 2
+        assert "config.gin', which is not; restore it" in capsys.readouterr().err
     path.write_text(text)
-    assert run(tmp_path, longer, "--resume") == 0
+    # What the folder says is enough.
+    assert rl_trainer.main([LONGER, "--resume", f"--output_dir={done}"]) == 0
+    assert run_log.read_metrics(done / "metrics.csv")["env_steps"][-1] > 96
 
 
 def test_a_rehearsal_that_fails_ends_with_1(tmp_path, capsys, monkeypatch):

@@ -124,6 +124,11 @@ def _plot(flags: argparse.Namespace) -> None:
     if path is None:
         path = folders[0] / ("learning_curve.png" if is_plain else "mean_curve.png")
     if is_plain:
+        if not (folders[0] / "metrics.csv").is_file():
+            raise ValueError(
+                "`plot`: RUN expected the folder of a run, with metrics.csv; got "
+                f"{flags.run_dir[0]!r} without"
+            )
         summaries = _load("summaries")
         summaries.plot_learning_curve(
             summaries.read_metrics(folders[0] / "metrics.csv"),

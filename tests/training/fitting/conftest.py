@@ -1,24 +1,13 @@
-"""Updates of the tests of this folder are plain graphs, which XLA does not compile.
+"""Updates of the tests of this folder are plain graphs, but for slow tests."""
 
-A slow test, or one that asks for the fixture `by_xla`, gets what users get.
-"""
-
+import plain_graphs
 import pytest
-
-from tfrl.agents import _on_policy, bc, dqn
-from tfrl.core import compile
-
-
-@pytest.fixture
-def by_xla():
-    """Leaves the choice of the compiler as it is."""
 
 
 @pytest.fixture(autouse=True)
-def _plain_graphs(request, monkeypatch):
-    slow = request.node.get_closest_marker("slow") is not None
-    if not slow and "by_xla" not in request.fixturenames:
-        for module in (_on_policy, bc, dqn):
-            for value in vars(module).values():
-                if isinstance(value, compile.JittedFunc):
-                    monkeypatch.setattr(value, "xla", False)
+def _plain_graphs(request):
+    if request.node.get_closest_marker("slow") is not None:
+        yield
+        return
+    with plain_graphs.plain_graphs():
+        yield
