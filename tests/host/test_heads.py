@@ -73,21 +73,14 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space):
         np.testing.assert_array_equal(full.host_to_env(one), plain.host_to_env(two))
 
 
-@pytest.mark.parametrize("full", [True, False], ids=["tensorflow", "numpy"])
 @pytest.mark.parametrize(
-    "space",
-    [S.Discrete(3), S.MultiDiscrete([2, 4]), S.Box(-1, 1, (4,)), S.Box(-1, 1, (3,))],
-    ids=["discrete", "multi", "even box", "odd box"],
+    "space", [S.MultiDiscrete([2, 4]), S.Box(-1, 1, (3,))], ids=["multi", "box"]
 )
-def test_other_numbers_of_parameters_are_refused(space, full):
-    head = action_heads.action_head(space)
-    calls = [head.distribution, head.mode, head.entropy] if full else []
-    if not full:
-        head = head.plain()
-        calls = [head.host_mode]
-        calls.append(lambda x: head.host_sample(x, np.random.default_rng(0)))
+def test_other_numbers_of_parameters_are_refused(space):
+    head = action_heads.action_head(space).plain()
+    draw = lambda x: head.host_sample(x, np.random.default_rng(0))  # noqa: E731
     n = head.n_outputs
-    for call in calls:
+    for call in (head.host_mode, draw):
         call(np.zeros((2, n), np.float32))
         for width in (n // 2, n - 1, n + 1, 2 * n):
             with pytest.raises(ValueError, match=rf"`{type(head).__name__}`: .* {n}\]"):

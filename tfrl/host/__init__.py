@@ -2,23 +2,17 @@
 
 What processes need that play environments and load no TensorFlow: small networks, the
 heads that turn their outputs into actions, normalization by statistics learned in
-TensorFlow, steps of vector environments, and memory that processes share. The same
-heads with densities and gradients are in `tfrl.distributions`, processes in
-`tfrl.distribute`, the loops that learn in `tfrl.training`.
+TensorFlow, and steps of vector environments. The same heads with densities and
+gradients are in `tfrl.distributions`, processes in `tfrl.distribute`, the loops that
+learn in `tfrl.training`.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tfrl.host.heads import (
-    NumpyCategorical,
-    NumpyComposite,
-    NumpyNormal,
-    epsilon_greedy_logits,
-)
+from tfrl.host.heads import NumpyCategorical, NumpyComposite, NumpyNormal
 from tfrl.host.networks import NumpyNetwork
 from tfrl.host.normalizer import HostNormalizer
-from tfrl.host.shared_rows import RowRing, SharedArrays, new_memory
 
 if TYPE_CHECKING:
     from tfrl.host.stepping import Outcome, Stepper, autoreset_mode
@@ -30,12 +24,8 @@ __all__ = [
     "NumpyNetwork",
     "NumpyNormal",
     "Outcome",
-    "RowRing",
-    "SharedArrays",
     "Stepper",
     "autoreset_mode",
-    "epsilon_greedy_logits",
-    "new_memory",
 ]
 _LAZY = ("stepping",)  # Gymnasium takes as long to import as all else here
 
