@@ -43,17 +43,17 @@ class Sound(gym.Env):
         return np.clip([self.place, self.steps / 10.0], -10.0, 10.0).astype(np.float32)
 
 
-def odd(change_step=None, change_reset=None, **attributes):
-    """A class that declares or returns something else."""
+def odd(step=None, reset=None, **attributes):
+    """A class that returns something else, of what is right, or declares it."""
 
     class Odd(Sound):
         def reset(self, **kwargs):
             found = super().reset(**kwargs)
-            return found if change_reset is None else change_reset(*found)
+            return found if reset is None else reset(*found)
 
         def step(self, action):
             found = super().step(action)
-            return found if change_step is None else change_step(*found)
+            return found if step is None else step(self, *found)
 
     for name, value in attributes.items():
         setattr(Odd, name, value)
@@ -101,14 +101,6 @@ class Greedy(Sound):
         return super().step(action)
 
 
-class Moody(Sound):
-    """Its infos have now this type, now that."""
-
-    def step(self, action):
-        *found, info = super().step(action)
-        return *found, {"goal": None if self.steps < 4 else 1.5}
-
-
 class Thrifty(Sound):
     """Has one dict for all infos."""
 
@@ -118,11 +110,6 @@ class Thrifty(Sound):
 
     def step(self, action):
         return *super().step(action)[:4], self.info
-
-
-class Blind(Sound):
-    def observe(self):
-        return np.zeros(2, np.float32)
 
 
 class Growing(Sound):
@@ -142,13 +129,16 @@ class Timed(Sound):
 
 
 class Worldly(Sound):
+    """Draws from a global generator."""
+
+    draw = staticmethod(lambda: random.gauss(0.0, 0.1))
+
     def step(self, action):
-        return super().step(action + random.gauss(0.0, 0.1))
+        return super().step(action + self.draw())
 
 
-class Legacy(Sound):
-    def step(self, action):
-        return super().step(action + np.random.normal(0.0, 0.1))
+class Legacy(Worldly):
+    draw = staticmethod(lambda: np.random.normal(0.0, 0.1))
 
 
 class Default(Sound):
@@ -275,14 +265,6 @@ class Idle(Sound):
         return found[0], 0.0, False, self.steps == 30, {}
 
 
-class Endless(Sound):
-    """Ends for a moment."""
-
-    def step(self, action):
-        *found, _, _, info = super().step(action)
-        return *found, self.steps == 5, False, info
-
-
 class Limited(Sound):
     """Takes its time limit for a true end."""
 
@@ -291,7 +273,9 @@ class Limited(Sound):
         return *found, self.steps >= 20, False, info
 
 
-class Eternal(Sound):
-    def step(self, action):
-        *found, _, _, info = super().step(action)
-        return *found, False, False, info
+Blind = odd(observe=lambda _: np.zeros(2, np.float32))
+# Its infos have now this type, now that.
+Moody = odd(lambda env, *x: (*x[:4], {"goal": None if env.steps < 4 else 1.5}))
+# Ends for a moment.
+Endless = odd(lambda env, o, r, t, u, i: (o, r, env.steps == 5, False, i))
+Eternal = odd(lambda _, o, r, t, u, i: (o, r, False, False, i))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import gradient_transforms, train_state
 from tfrl.core import pytree
 from tfrl.distribute import replicas
 
@@ -185,49 +184,6 @@ def test_inside_a_graph_with_rows_unknown_until_called(strategy):
     assert float(total([[1.0], [2.0], [3.0], [4.0]])) == 2.5 / 4.0
     with pytest.raises(tf.errors.InvalidArgumentError, match="split"):
         total([[1.0], [2.0], [3.0]])
-
-
-@pytest.mark.slow
-def test_two_replicas_train_like_one(strategy):
-    """The same global batch, Adam and a clipped norm: the same parameters."""
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential(
-        [keras.Input((3,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)]
-    )
-    tx = gradient_transforms.chain(
-        gradient_transforms.clip_by_global_norm(0.5), gradient_transforms.adam(1e-2)
-    )
-    start = train_state.TrainState.create(model, tx=tx)
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=[8, 3]).astype(np.float32)
-    batch = {"x": x, "y": np.sin(x[:, :1])}
-
-    def step(state, batch):
-        def loss_fn(params):
-            loss = tf.reduce_mean((state(batch["x"], params=params) - batch["y"]) ** 2)
-            return loss, {"loss": loss}
-
-        return state.apply_loss_fn(loss_fn=loss_fn, pmap_axis="any", has_aux=True)
-
-    @tf.function
-    def shared(state, batch):
-        return strategy.run(lambda *args: tf.nest.flatten(step(*args)), (state, batch))
-
-    single, (expected, info) = tf.function(step), (start, None)
-    state = replicas.replicate(start, strategy)
-    shares = replicas.shard_batch(batch, strategy)
-    for _ in range(10):
-        expected, info = single(expected, batch)
-        state, losses = tf.nest.pack_sequence_as(
-            (start, {"loss": 0.0}), shared(state, shares)
-        )
-    got = replicas.unreplicate(state)
-    assert isinstance(got, train_state.TrainState) and int(got.step) == 11
-    for name, value in expected.params.items():
-        np.testing.assert_allclose(got.params[name], value, atol=1e-6, rtol=0)
-        first, second = local(strategy, state.params[name])
-        np.testing.assert_array_equal(first, second)
-    assert abs(float(replicas.unreplicate(losses["loss"])) - float(info["loss"])) < 1e-6
 
 
 @pytest.mark.parametrize(

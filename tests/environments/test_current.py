@@ -14,18 +14,11 @@ from gymnasium import spaces
 from tfrl.core import specs
 from tfrl.environments import current
 
-SYMBOLS = (
-    "get_env",
-    "get_action_spec",
-    "get_initial_time_step",
-    "get_observation_spec",
-    "get_raw_observation_spec",
-    "get_reward_spec",
-    "get_states_shape",
-    "get_vocab_size",
-    "set_global_env",
-    "set_transformed_observation_spec",
-)
+SYMBOLS = [
+    *["get_env", "get_action_spec", "get_initial_time_step", "get_observation_spec"],
+    *["get_raw_observation_spec", "get_reward_spec", "get_states_shape"],
+    *["get_vocab_size", "set_global_env", "set_transformed_observation_spec"],
+]
 
 
 def build_spec(content):
@@ -49,14 +42,10 @@ class Speaking:
     def __init__(self, setup=None, step=None):
         self.setup, self.step = setup or {}, step
 
-    def observation_spec(self):
-        return self.setup["observation_spec"]
-
-    def action_spec(self):
-        return self.setup["action_spec"]
-
-    def reward_spec(self):
-        return self.setup["reward_spec"]
+    def __getattr__(self, name):
+        if name not in ("observation_spec", "action_spec", "reward_spec"):
+            raise AttributeError(name)
+        return lambda: self.setup[name]
 
     def current_time_step(self):
         return self.step

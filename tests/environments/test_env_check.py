@@ -32,17 +32,17 @@ ERRORS = [
     ("no_space", odd(observation_space=None)),
     ("bounds", odd(observation_space=S.Box(-10.0, 10.0, (2, 0), np.float32))),
     ("reset_arguments", faulty.OldReset),
-    ("reset_return", odd(change_reset=lambda o, i: o)),
-    ("step_return", odd(lambda o, r, t, u, i: (o, r, t or u, i))),
+    ("reset_return", odd(reset=lambda o, i: o)),
+    ("step_return", odd(lambda _, o, r, t, u, i: (o, r, t or u, i))),
     ("raises", faulty.Raising),
-    ("observation_form", odd(lambda o, *rest: (o[:1], *rest))),
-    ("observation_dtype", odd(lambda o, *rest: (o.astype(np.float64), *rest))),
-    ("observation_not_finite", odd(lambda o, *rest: (o * np.nan, *rest))),
-    ("reset_bounds", odd(change_reset=lambda o, i: (o + 30, i))),
-    ("reward_type", odd(lambda o, r, *rest: (o, np.array([r]), *rest))),
-    ("reward_not_finite", odd(lambda o, r, *rest: (o, np.inf, *rest))),
-    ("end_type", odd(lambda o, r, t, u, i: (o, r, int(t), u, i))),
-    ("info_type", odd(lambda o, r, t, u, i: (o, r, t, u, None))),
+    ("observation_form", odd(lambda _, o, *rest: (o[:1], *rest))),
+    ("observation_dtype", odd(lambda _, o, *rest: (o.astype(np.float64), *rest))),
+    ("observation_not_finite", odd(lambda _, o, *rest: (o * np.nan, *rest))),
+    ("reset_bounds", odd(reset=lambda o, i: (o + 30, i))),
+    ("reward_type", odd(lambda _, o, r, *rest: (o, np.array([r]), *rest))),
+    ("reward_not_finite", odd(lambda _, o, r, *rest: (o, np.inf, *rest))),
+    ("end_type", odd(lambda _, o, r, t, u, i: (o, r, int(t), u, i))),
+    ("info_type", odd(lambda _, o, r, t, u, i: (o, r, t, u, None))),
     *[
         ("observation_overwritten", faulty.Overwriting),
         ("space_changes", faulty.Growing),
@@ -55,7 +55,7 @@ ERRORS = [
 ]
 EQUAL = S.Box(np.float32([-10, 3]), np.float32([10, 3]))
 WARNINGS = [
-    ("observation_bounds", odd(lambda o, *rest: (o + 30, *rest))),
+    ("observation_bounds", odd(lambda _, o, *rest: (o + 30, *rest))),
     ("action_unbounded", odd(action_space=S.Box(-np.inf, np.inf, (1,)))),
     ("action_scale", odd(action_space=S.Box(0.0, 1.0, (1,)))),
     ("space_kind", odd(observation_space=S.Text(4))),
@@ -98,7 +98,7 @@ def test_every_fault_that_is_looked_for_has_a_remedy():
 
 
 def test_faults_are_told_with_step_and_numbers():
-    def at_seven(o, *rest):
+    def at_seven(_, o, *rest):
         return (o * np.nan if np.isclose(o[1], 0.7) else o, *rest)
 
     class Counting(Sound):
@@ -242,7 +242,7 @@ def test_what_is_registered_as_not_reproducible_is_not_compared():
 
 
 def test_errors_are_raised_and_warnings_are_not():
-    bad = odd(lambda *found: (*found[:2], 0, 0, {}))
+    bad = odd(lambda _, *found: (*found[:2], 0, 0, {}))
     with pytest.raises(ValueError, match="(?s)`check_env`: `env` .*1 error.*end_type"):
         env_check.check_env(bad, n_steps=50)
     assert [found.name for found in check(bad).errors] == ["end_type"]

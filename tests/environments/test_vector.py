@@ -6,7 +6,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tfrl._internal import gym_checks
-from tfrl.environments import vector, wrappers
+from tfrl.environments import vector
 from tfrl.host import stepping
 
 
@@ -149,56 +149,6 @@ def test_arguments_of_other_types():
     for name, value in pairs:
         with pytest.raises(TypeError, match=f"`make_vec`: `{name}` expected"):
             vector.make_vec(**{"env_id": "CartPole-v1", name: value})
-
-
-class Frames(gym.Env):
-    """Shows uint8 frames with or without an axis of channels; ends after 5 steps."""
-
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, shape):
-        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.shown(), {}
-
-    def step(self, action):
-        self.steps += 1
-        return self.shown(), 1.0, self.steps == 5, False, {}
-
-    def shown(self):
-        return self.np_random.integers(256, size=self.observation_space.shape).astype(
-            "B"
-        )
-
-
-def last_axes(frames, shape):
-    """Stacks `[N, 4, H, W]` and `[N, 4, H, W, C]` as `[N, H, W, 4 * C]`."""
-    rows = frames.reshape(len(frames), 4, *shape[:2], -1)
-    return np.moveaxis(rows, 1, 3).reshape(len(frames), *shape[:2], -1)
-
-
-@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3)], ids=str)
-def test_stacks_of_frames_pass_through(shape):
-    seen = {}
-    stacks = {
-        "ours": lambda env: wrappers.StackChannels(env, 4),
-        "theirs": lambda env: gym.wrappers.FrameStackObservation(env, 4),
-    }
-    for name, stack in stacks.items():
-        one = shape if name == "theirs" or len(shape) == 3 else (*shape, 1)
-        gym.register("Frames-v0", entry_point=lambda one=one, s=stack: s(Frames(one)))
-        stepper = stepping.Stepper(vector.make_vec("Frames-v0", 2, "sync"), seed=3)
-        rows = [np.copy(stepper.observations)]
-        for _ in range(12):
-            rows.append(np.copy(stepper.step(np.zeros(2, int)).next_observations))
-        seen[name] = rows
-        gym.registry.pop("Frames-v0")
-    for ours, theirs in zip(seen["ours"], seen["theirs"], strict=True):
-        assert theirs.dtype == np.uint8 and theirs.shape == (2, 4, *shape)
-        np.testing.assert_array_equal(last_axes(theirs, shape), ours)
 
 
 def test_the_module_of_an_environment_is_imported(tmp_path, monkeypatch):

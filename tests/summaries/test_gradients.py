@@ -292,23 +292,26 @@ def test_replicas(tmp_path):
 
 NAMED = [("x", keras.Variable([1.0]))]
 RAGGED = tf.ragged.constant([[1.0], [1.0, 2.0]])
-of_tensor, of_distribution, of_gradients, of_variables = (
-    gradients.summarize_tensor_gradients,
-    gradients.summarize_distribution_gradient,
-    gradients.summarize_gradients,
-    gradients.summarize_variables,
-)
 
 
 @table(
-    bad(ValueError, "tensor", of_tensor, "g", tf.ones([2]), 2),
-    bad(ValueError, "batch_dims", of_tensor, "g", tf.ones([2]), -1),
-    bad(TypeError, "tensor", of_tensor, "g", RAGGED),
-    bad(TypeError, "batch_dims", of_distribution, "g", tf.ones([2]), 1.0),
-    bad(TypeError, "name_and_params", of_gradients, [("x", tf.constant("text"))]),
-    bad(TypeError, "name_and_params", of_gradients, NAMED),
-    bad(TypeError, "name_and_params", of_gradients, {"ab": tf.ones([2])}),
-    bad(TypeError, "name_and_params", of_variables, [tf.ones([2])]),
+    (
+        gradients.summarize_tensor_gradients,
+        bad(ValueError, "tensor", "g", tf.ones([2]), 2),
+        bad(ValueError, "batch_dims", "g", tf.ones([2]), -1),
+        bad(TypeError, "tensor", "g", RAGGED),
+    ),
+    (
+        gradients.summarize_distribution_gradient,
+        bad(TypeError, "batch_dims", "g", tf.ones([2]), 1.0),
+    ),
+    (
+        gradients.summarize_gradients,
+        bad(TypeError, "name_and_params", [("x", tf.constant("text"))]),
+        bad(TypeError, "name_and_params", NAMED),
+        bad(TypeError, "name_and_params", {"ab": tf.ones([2])}),
+    ),
+    (gradients.summarize_variables, bad(TypeError, "name_and_params", [tf.ones([2])])),
 )
 def test_refusals(row, tmp_path):
     with event_files.writing(tmp_path):

@@ -218,24 +218,28 @@ def test_distributions(mode, tmp_path):
 WIDE = specs.BoundedTensorSpec([], tf.int64, -(2**63), 2**63 - 1)
 FREE = tf.TensorSpec([], tf.int32)
 INTS = tf.zeros([2], tf.int32)
-continuous, discrete, of_actions = (
-    histograms.histogram_continuous,
-    histograms.histogram_discrete,
-    histograms.summarize_action,
-)
 
 
 @table(
-    bad(ValueError, "bucket_count", continuous, "x", [1.0], bucket_count=0),
-    bad(ValueError, "bucket_count", continuous, "x", [1.0], bucket_count=2**31),
-    bad(ValueError, "bucket_max", continuous, "x", [1.0], 2.0, 1.0),
-    bad(ValueError, "bucket_max", discrete, "x", [1], 0, 2**31),
-    bad(TypeError, "bucket_min", discrete, "x", [1], 0.5, 2),
-    bad(TypeError, "data", discrete, "x", [1.5], 0, 2),
-    bad(ValueError, "action_specs", of_actions, INTS, WIDE),
-    bad(ValueError, "action_specs", of_actions, INTS, FREE),
-    bad(TypeError, "action_specs", of_actions, INTS, gym.spaces.Discrete(3)),
-    bad(ValueError, "actions", of_actions, [INTS], FREE),
+    (
+        histograms.histogram_continuous,
+        bad(ValueError, "bucket_count", "x", [1.0], bucket_count=0),
+        bad(ValueError, "bucket_count", "x", [1.0], bucket_count=2**31),
+        bad(ValueError, "bucket_max", "x", [1.0], 2.0, 1.0),
+    ),
+    (
+        histograms.histogram_discrete,
+        bad(ValueError, "bucket_max", "x", [1], 0, 2**31),
+        bad(TypeError, "bucket_min", "x", [1], 0.5, 2),
+        bad(TypeError, "data", "x", [1.5], 0, 2),
+    ),
+    (
+        histograms.summarize_action,
+        bad(ValueError, "action_specs", INTS, WIDE),
+        bad(ValueError, "action_specs", INTS, FREE),
+        bad(TypeError, "action_specs", INTS, gym.spaces.Discrete(3)),
+        bad(ValueError, "actions", [INTS], FREE),
+    ),
 )
 def test_refusals(row, tmp_path):
     with event_files.writing(tmp_path):

@@ -256,25 +256,21 @@ TEXT, ONE = tf.constant("text"), tf.ones([1])
 
 
 @table(
-    bad(ValueError, "mask", scalars.safe_mean_summary, "x", np.ones(2), [True]),
-    bad(TypeError, "value", scalars.add_mean_summary, "x", TEXT),
-    bad(TypeError, "value", scalars.add_mean_summary, "x", tf.complex(ONE, ONE)),
-    bad(TypeError, "nest", scalars.summarize_nest, "x", {"a": TEXT}),
-    bad(
-        *(TypeError, "value", scalars.add_mean_summary, "x"),
-        tf.ragged.constant([[1], [1, 2]]),
+    (scalars.safe_mean_summary, bad(ValueError, "mask", "x", np.ones(2), [True])),
+    (scalars.summarize_nest, bad(TypeError, "nest", "x", {"a": TEXT})),
+    (
+        scalars.add_mean_summary,
+        bad(TypeError, "value", "x", TEXT),
+        bad(TypeError, "value", "x", tf.complex(ONE, ONE)),
+        bad(TypeError, "value", "x", tf.ragged.constant([[1], [1, 2]])),
     ),
-    bad(
-        *(ValueError, "batch_label", scalars.summarize_per_category_loss),
-        Labelled(tf.ones([2]), batch_label=tf.constant([0])),
-    ),
-    bad(
-        *(TypeError, "batch_label", scalars.summarize_per_category_loss),
-        Labelled(ONE, batch_label=tf.constant([0.5])),
-    ),
-    bad(
-        *(ValueError, "label_names", scalars.summarize_per_category_loss),
-        *(Labelled(ONE, batch_label=tf.constant([2])), False, ["a", "b"]),
+    (
+        scalars.summarize_per_category_loss,
+        bad(ValueError, "batch_label", Labelled(tf.ones([2]), (), tf.constant([0]))),
+        bad(TypeError, "batch_label", Labelled(ONE, (), tf.constant([0.5]))),
+        bad(
+            ValueError, "label_names", Labelled(ONE, (), tf.constant([2])), False, "ab"
+        ),
     ),
 )
 def test_refusals(row, tmp_path):
@@ -348,17 +344,17 @@ def test_home_folder_and_closing(tmp_path, monkeypatch):
         scalars.run_under_record_context(lambda: run(None), tmp_path, 1, 60)
 
 
-under = scalars.run_under_record_context
-
-
 @table(
-    bad(ValueError, "summary_interval", under, abs, "gone/x", 0, 1),
-    bad(TypeError, "summary_interval", under, abs, "gone/x", 2.0, 1),
-    bad(ValueError, "flush_secs", under, abs, "gone/x", 1, 0),
-    bad(ValueError, "flush_secs", under, abs, "gone/x", 1, np.inf),
-    bad(ValueError, "summary_max_queue", under, abs, "gone/x", 1, 1, True, 0),
-    bad(ValueError, "summary_dir", under, abs, "file", 1, 60),
-    bad(ValueError, "summary_dir", under, abs, "file/run", 1, 60),
+    (
+        scalars.run_under_record_context,
+        bad(ValueError, "summary_interval", abs, "gone/x", 0, 1),
+        bad(TypeError, "summary_interval", abs, "gone/x", 2.0, 1),
+        bad(ValueError, "flush_secs", abs, "gone/x", 1, 0),
+        bad(ValueError, "flush_secs", abs, "gone/x", 1, np.inf),
+        bad(ValueError, "summary_max_queue", abs, "gone/x", 1, 1, True, 0),
+        bad(ValueError, "summary_dir", abs, "file", 1, 60),
+        bad(ValueError, "summary_dir", abs, "file/run", 1, 60),
+    ),
 )
 def test_bad_intervals_and_folders_make_nothing(row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

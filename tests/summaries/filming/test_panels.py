@@ -58,16 +58,16 @@ def test_figure():
     assert np.all(pixels(panels.render_figure(red)) == (255, 0, 0))
 
 
-bars, heatmap = panels.render_bars, panels.render_heatmap
-
-
 @table(
-    bad(ValueError, "data", bars, "x", [[1.0]]),
-    bad(ValueError, "data", bars, "x", []),
-    bad(ValueError, "data", bars, "x", [np.nan]),
-    bad(ValueError, "labels", bars, "x", [1.0], ["a", "b"]),
-    bad(ValueError, "size", bars, "x", [1.0], size=(0, 9)),
-    bad(ValueError, "data", heatmap, "x", [1.0]),
+    (
+        panels.render_bars,
+        bad(ValueError, "data", "x", [[1.0]]),
+        bad(ValueError, "data", "x", []),
+        bad(ValueError, "data", "x", [np.nan]),
+        bad(ValueError, "labels", "x", [1.0], ["a", "b"]),
+        bad(ValueError, "size", "x", [1.0], size=(0, 9)),
+    ),
+    (panels.render_heatmap, bad(ValueError, "data", "x", [1.0])),
 )
 def test_refusals(row):
     row()

@@ -154,29 +154,31 @@ class Odd(Counting):
         self.render = lambda: frame
 
 
-record, gif = video.record_episode, video.generate_gif
+ENV = Counting()
+FRAMES = [np.zeros((6, 4, 3)), np.zeros((6, 4), np.uint8), None]
+FRAMES.append(np.zeros((6, 4, 4), np.uint8))
 
 
 @table(
-    bad(ValueError, "filepath", gif, Counting(), "episode.mp4"),
-    bad(ValueError, "filepath", gif, Counting(), "no/a.gif"),
-    bad(ValueError, "env", gif, Counting("human"), "a.gif"),
-    bad(ValueError, "duration", gif, Counting(), "a.gif", duration=0),
-    bad(ValueError, "max_episode_steps", gif, Counting(), "a.gif", max_episode_steps=0),
-    bad(ValueError, "resize_to", gif, Counting(), "a.gif", resize_to=(0, 5)),
-    bad(ValueError, "path", record, Counting(), "a.png"),
-    *(
-        bad(ValueError, "frames_per_sec", record, Counting(), "a.gif", frames_per_sec=x)
-        for x in (0, -1, 101, np.nan)
+    (
+        video.generate_gif,
+        bad(ValueError, "filepath", ENV, "episode.mp4"),
+        bad(ValueError, "filepath", ENV, "no/a.gif"),
+        bad(ValueError, "env", Counting("human"), "a.gif"),
+        bad(ValueError, "duration", ENV, "a.gif", duration=0),
+        bad(ValueError, "max_episode_steps", ENV, "a.gif", max_episode_steps=0),
+        bad(ValueError, "resize_to", ENV, "a.gif", resize_to=(0, 5)),
     ),
-    *(
-        bad(ValueError, "env", record, Odd(frame), "a.gif")
-        for frame in (
-            *(np.zeros((6, 4, 3)), np.zeros((6, 4), np.uint8), None),
-            np.zeros((6, 4, 4), np.uint8),
-        )
+    (
+        video.record_episode,
+        bad(ValueError, "path", ENV, "a.png"),
+        *(
+            bad(ValueError, "frames_per_sec", ENV, "a.gif", frames_per_sec=speed)
+            for speed in (0, -1, 101, np.nan)
+        ),
+        *(bad(ValueError, "env", Odd(frame), "a.gif") for frame in FRAMES),
     ),
-    bad(ValueError, "step_delay_ms", video.render_episode, None, step_delay_ms=-1),
+    (video.render_episode, bad(ValueError, "step_delay_ms", ENV, step_delay_ms=-1)),
 )
 def test_bad_arguments_write_nothing(row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

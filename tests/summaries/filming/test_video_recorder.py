@@ -170,24 +170,23 @@ def test_no_frames_are_an_error(tmp_path):
     assert len(frames(tmp_path / "a.gif")) == 1
 
 
-recorder = video_recorder.VideoRecorder
 FRAMES = [np.zeros((6, 4, 3)), *np.zeros((2, 6, 4, 4), np.uint8)]
 
 
 @table(
-    bad(ValueError, "path", recorder, Grey(), path="a.avi"),
-    bad(ValueError, "env", recorder, Grey(7, "human"), path="a.gif"),
-    bad(ValueError, "frames_per_sec", recorder, Grey(), 9, 0, path="a.gif"),
-    bad(ValueError, "frames_per_sec", recorder, Grey(), 9, 101, path="a.gif"),
-    bad(ValueError, "frame_max_width", recorder, Grey(), 0, path="a.gif"),
-    bad(ValueError, "last_step_repeats", recorder, Grey(), 9, 9, -1, path="a.gif"),
-    bad(TypeError, "append_blank_frames", recorder, Grey(), 9, 9, 0, 1.0, path="a.gif"),
-    *(
-        bad(
-            *(ValueError, "frame"),
-            *(recorder(Grey(), path="a.gif").cache_frame_and_pred_info, frame),
-        )
-        for frame in (FRAMES[0], FRAMES[1], FRAMES[1][..., 0])
+    (
+        video_recorder.VideoRecorder,
+        bad(ValueError, "path", Grey(), path="a.avi"),
+        bad(ValueError, "env", Grey(7, "human"), path="a.gif"),
+        bad(ValueError, "frames_per_sec", Grey(), 9, 0, path="a.gif"),
+        bad(ValueError, "frames_per_sec", Grey(), 9, 101, path="a.gif"),
+        bad(ValueError, "frame_max_width", Grey(), 0, path="a.gif"),
+        bad(ValueError, "last_step_repeats", Grey(), 9, 9, -1, path="a.gif"),
+        bad(TypeError, "append_blank_frames", Grey(), 9, 9, 0, 1.0, path="a.gif"),
+    ),
+    (
+        video_recorder.VideoRecorder(Grey(), path="a.gif").cache_frame_and_pred_info,
+        *(bad(ValueError, "frame", x) for x in (*FRAMES[:2], FRAMES[1][..., 0])),
     ),
 )
 def test_refusals(row):

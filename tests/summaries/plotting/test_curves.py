@@ -56,20 +56,21 @@ def test_few_rows_of_a_run_log_are_drawn_without_a_global_figure(tmp_path):
 
 
 NAN = np.full(60, np.nan)
-draw = curves.plot_learning_curve
 
 
 @table(
-    *(
-        bad(ValueError, "metrics", draw, columns() | change, "curve.png", title="PPO")
-        for change in (
-            {TRAIN: NAN, EVAL: NAN},
-            {"env_steps": NAN},
-            {TRAIN: np.ones(59)},
-        )
+    (
+        curves.plot_learning_curve,
+        *(
+            bad(ValueError, "metrics", columns() | change, "curve.png", title="PPO")
+            for change in (
+                *({TRAIN: NAN, EVAL: NAN}, {"env_steps": NAN}),
+                {TRAIN: np.ones(59)},
+            )
+        ),
+        bad(ValueError, "metrics", {TRAIN: np.ones(2)}, "a.png", title="x"),
+        bad(ValueError, "path", columns(), "a.pdf", title="x"),
     ),
-    bad(ValueError, "metrics", draw, {TRAIN: np.ones(2)}, "a.png", title="x"),
-    bad(ValueError, "path", draw, columns(), "a.pdf", title="x"),
 )
 def test_what_has_no_curve_is_refused(row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -238,26 +239,25 @@ def test_a_full_disk_leaves_the_old_picture(tmp_path, monkeypatch):
 
 
 Curve = mean_curve.MeanCurve
-plotter = curves.CurvesPlotter
 
 
 @table(
-    bad(ValueError, "mean_curves", plotter, []),
-    bad(ValueError, "mean_curves", plotter, Curve([], [])),
-    bad(ValueError, "mean_curves", plotter, Curve([0, 1], [1.0])),
-    bad(ValueError, "mean_curves", plotter, Curve([0], [1.0], [1.0])),
-    bad(ValueError, "mean_curves", plotter, Curve(name="x")),
-    bad(ValueError, "linestyle", plotter, UP, linestyle=["-", ":"]),
-    bad(ValueError, "colors", plotter, [UP, UP], colors=["red"]),
-    bad(ValueError, "markers", plotter, UP, markers=[]),
-    bad(ValueError, "y_clipping", plotter, UP, y_clipping=(1, 0)),
-    bad(ValueError, "y_clipping", plotter, UP, y_clipping=(1,)),
-    bad(ValueError, "x_range", plotter, UP, x_range=(1, 1)),
-    bad(
-        *(ValueError, "mean_curves", plotter, Curve([3], [1.0])),
-        x_scaled_and_aligned=True,
+    (
+        curves.CurvesPlotter,
+        bad(ValueError, "mean_curves", []),
+        bad(ValueError, "mean_curves", Curve([], [])),
+        bad(ValueError, "mean_curves", Curve([0, 1], [1.0])),
+        bad(ValueError, "mean_curves", Curve([0], [1.0], [1.0])),
+        bad(ValueError, "mean_curves", Curve(name="x")),
+        bad(ValueError, "mean_curves", Curve([3], [1.0]), x_scaled_and_aligned=True),
+        bad(ValueError, "linestyle", UP, linestyle=["-", ":"]),
+        bad(ValueError, "colors", [UP, UP], colors=["red"]),
+        bad(ValueError, "markers", UP, markers=[]),
+        bad(ValueError, "y_clipping", UP, y_clipping=(1, 0)),
+        bad(ValueError, "y_clipping", UP, y_clipping=(1,)),
+        bad(ValueError, "x_range", UP, x_range=(1, 1)),
+        *(bad(TypeError, "mean_curves", x) for x in (None, [abs], np.arange(3))),
     ),
-    *(bad(TypeError, "mean_curves", plotter, x) for x in (None, [abs], np.arange(3))),
 )
 def test_what_cannot_be_drawn_is_named(row):
     row()

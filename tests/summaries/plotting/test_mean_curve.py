@@ -48,27 +48,43 @@ def test_regions_by_hand():
         np.testing.assert_allclose(curve.max_y - curve.y, errors * 2 / np.sqrt(2))
 
 
-from_curves, ema = mean_curve.MeanCurve.from_curves, mean_curve.ema_smooth
 PLAIN = mean_curve.MeanCurve([0, 1], [1.0, 2.0])
 
 
 @table(
-    bad(ValueError, "ys", from_curves, [0, 1], [[1.0, 2.0], [1.0]]),
-    bad(ValueError, "ys", from_curves, [0, 1], [[1.0]]),
-    bad(ValueError, "ys", from_curves, [0, 1], []),
-    bad(ValueError, "ys", from_curves, [], [[]]),
-    bad(ValueError, "ys", from_curves, [0], [[[1.0]]]),
-    bad(ValueError, "N", from_curves([0, 1], [[1.0, 2.0]]).final_y, 3),
-    bad(ValueError, "mode", ema, [1.0], mode="backward"),
-    bad(ValueError, "weight", ema, [1.0], weight=1.0),
-    bad(ValueError, "weight", ema, [1.0], weight=float("nan")),
-    bad(ValueError, "speed", ema, [1.0], adaptive=True, speed=0.0),
-    *(
-        bad(ValueError, "width", mean_curve.line_smooth, np.zeros(4), width)
-        for width in (0, 2, 5, -1)
+    (
+        mean_curve.MeanCurve.from_curves,
+        bad(ValueError, "ys", [0, 1], [[1.0, 2.0], [1.0]]),
+        bad(ValueError, "ys", [0, 1], [[1.0]]),
+        bad(ValueError, "ys", [0, 1], []),
+        bad(ValueError, "ys", [], [[]]),
+        bad(ValueError, "ys", [0], [[[1.0]]]),
     ),
-    bad(TypeError, "width", mean_curve.line_smooth, np.zeros(4), 3.0),
-    bad(ValueError, "values", mean_curve.line_smooth, np.zeros([4, 4]), 3),
+    (
+        mean_curve.MeanCurve.from_curves([0, 1], [[1.0, 2.0]]).final_y,
+        bad(ValueError, "N", 3),
+    ),
+    (
+        mean_curve.ema_smooth,
+        bad(ValueError, "mode", [1.0], mode="backward"),
+        bad(ValueError, "weight", [1.0], weight=1.0),
+        bad(ValueError, "weight", [1.0], weight=float("nan")),
+        bad(ValueError, "speed", [1.0], adaptive=True, speed=0.0),
+    ),
+    (
+        mean_curve.line_smooth,
+        *(bad(ValueError, "width", np.zeros(4), width) for width in (0, 2, 5, -1)),
+        bad(TypeError, "width", np.zeros(4), 3.0),
+        bad(ValueError, "values", np.zeros([4, 4]), 3),
+    ),
+    (
+        mean_curve.interquartile_mean,
+        bad(ValueError, "scores", np.zeros(3)),
+        bad(ValueError, "scores", np.zeros([0, 3])),
+        bad(ValueError, "scores", np.full([2, 2], np.nan)),
+        bad(ValueError, "confidence", np.zeros([2, 2]), confidence=95),
+        bad(ValueError, "resamples", np.zeros([2, 2]), resamples=0),
+    ),
 )
 def test_refusals(row):
     row()
@@ -133,17 +149,3 @@ def test_interquartile_mean_keeps_points_and_repeats():
         np.testing.assert_array_equal(one, other)
     single = mean_curve.interquartile_mean(scores[..., 4], resamples=64, seed=3)
     np.testing.assert_allclose([part[4] for part in first], single, rtol=1e-13)
-
-
-iqm, ZEROS = mean_curve.interquartile_mean, np.zeros([2, 2])
-
-
-@table(
-    bad(ValueError, "scores", iqm, np.zeros(3)),
-    bad(ValueError, "scores", iqm, np.zeros([0, 3])),
-    bad(ValueError, "scores", iqm, np.full([2, 2], np.nan)),
-    bad(ValueError, "confidence", iqm, ZEROS, confidence=95),
-    bad(ValueError, "resamples", iqm, ZEROS, resamples=0),
-)
-def test_interquartile_mean_refuses(row):
-    row()

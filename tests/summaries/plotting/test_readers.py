@@ -173,19 +173,19 @@ def test_float_smoothing_is_the_running_average(monkeypatch):
 
 
 def refused(error, name, event_file="nowhere", tag=TAG, **options):
-    return bad(error, name, readers.MeanCurveReader, event_file, tag=tag, **options)
+    return bad(error, name, event_file, tag=tag, **options)
 
 
 @table(
-    *(refused(TypeError, "tag", tag=tag) for tag in (None, 5)),
-    refused(ValueError, "event_file", []),
-    *(refused(TypeError, "event_file", given) for given in (5, [None], b"runs")),
-    refused(ValueError, "interval_mode", interval_mode="CI_50"),
-    *(refused(ValueError, "smoothing", smoothing=given) for given in (4, 1, 1.0)),
-    *(refused(TypeError, "smoothing", smoothing=given) for given in ("ema", True)),
-    *(
-        refused(ValueError, "x_steps", x_steps=given)
-        for given in ([2, 1], [], [np.nan])
+    (
+        readers.MeanCurveReader,
+        *(refused(TypeError, "tag", tag=tag) for tag in (None, 5)),
+        refused(ValueError, "event_file", []),
+        *(refused(TypeError, "event_file", given) for given in (5, [None], b"runs")),
+        refused(ValueError, "interval_mode", interval_mode="CI_50"),
+        *(refused(ValueError, "smoothing", smoothing=given) for given in (4, 1, 1.0)),
+        *(refused(TypeError, "smoothing", smoothing=given) for given in ("ema", True)),
+        *(refused(ValueError, "x_steps", x_steps=x) for x in ([2, 1], [], [np.nan])),
     ),
 )
 def test_bad_arguments_are_named_before_reading(row):
