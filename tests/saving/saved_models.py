@@ -101,6 +101,13 @@ def filled(items):
     return {**items, "state": tf.nest.pack_sequence_as(items["state"], new)}
 
 
+def check(items):
+    """Compares items with what `filled` makes of new ones."""
+    pairs = zip(arrays(items), arrays(filled(made())), strict=True)
+    for k, (one, other) in enumerate(pairs):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other), err_msg=k)
+
+
 if __name__ == "__main__":
     items = filled(made())
     folder = sys.argv[1]

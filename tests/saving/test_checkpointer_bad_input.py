@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl._internal import sealed_folder
 from tfrl.core import pytree
 from tfrl.saving import checkpointer
 
@@ -212,3 +213,18 @@ def test_a_model_goes_on_as_another_one_that_was_made_later(tmp_path):
         model.fit(*data, verbose=0, shuffle=False)
     for one, other in zip(first.get_weights(), second.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("text", ["", "3", "{}", '{"bit_generator":"PCG64"}'])
+def test_states_of_generators_fit_or_are_damage(tmp_path, text):
+    rng = np.random.default_rng(3)
+    before = rng.bit_generator.state
+    manager = checkpointer.Checkpointer(tmp_path, r=rng)
+    path = manager.save(1)
+    body = sealed_folder.unseal(path, "structure.json")
+    (path / "structure.json").unlink()
+    del body["files"]
+    sealed_folder.seal(path, "structure.json", {**body, "generators": {"r": text}})
+    with pytest.raises(ValueError, match="damaged .a generator cannot be read"):
+        manager.load()
+    assert rng.bit_generator.state == before

@@ -1,8 +1,11 @@
 """Tests of `tfrl.saving.serialization`."""
 
+import collections
+import json
 import os
 import pathlib
 import pickle
+import struct
 import threading
 
 import cloudpickle
@@ -14,6 +17,21 @@ import pytest
 import tensorflow as tf
 
 from tfrl.saving import serialization
+
+
+def copied(value):
+    return serialization.loads(serialization.dumps(value))
+
+
+def written(value):
+    return lz4.frame.decompress(serialization.dumps(value))
+
+
+def objects(root, nodes, rest=b""):
+    text = json.dumps([root, nodes]).encode()
+    head = b"tfrl objects 1\n" + struct.pack("<Q", len(text))
+    return lz4.frame.compress(head + text + rest)
+
 
 GOLDEN = [
     case
@@ -233,3 +251,153 @@ def test_what_an_object_raises_is_told_with_its_place():
         serialization.dumps({key: print})
     with pytest.raises(TypeError, match=r"`obj\[\(<Untellable.* is of Untellable"):
         serialization.dumps({(Untellable(),): 1})
+
+
+def test_more_or_less_bytes_are_refused():
+    assert serialization.loads(objects([0], [["bytes", 2, []]], b"ab")) == b"ab"
+    with pytest.raises(ValueError, match="goes on after its end"):
+        serialization.loads(objects([0], [["bytes", 2, []]], b"abc"))
+    with pytest.raises(ValueError, match="content ends early"):
+        serialization.loads(objects([0], [["bytes", 2, []]], b"a"))
+
+
+def test_frames_have_checksums_of_blocks_and_of_the_whole():
+    array = np.arange(700_000.0)
+    data = serialization.dumps([array, b"end"])
+    info = lz4.frame.get_frame_info(data)
+    assert info["content_checksum"] and info["block_checksum"]
+    first, end = serialization.loads(data)
+    np.testing.assert_array_equal(first, array)
+    assert end == b"end"
+    for more in (b"a", serialization.dumps(1), bytes(2**21)):
+        with pytest.raises(ValueError, match="goes on after its end|LZ4F|ended before"):
+            serialization.loads(data + more)
+
+
+def test_the_bytes_are_as_documented():
+    shared = [1, "a"]
+    text = b'[[3],[["list",null,[1,"a"]],["bytes",2,[]],["tuple",null,[[0],[0],[1]]]'
+    text += b',["dict",null,["k",[2]]]]]'
+    expected = b"tfrl objects 1\n" + len(text).to_bytes(8, "little") + text + b"xy"
+    assert written({"k": (shared, shared, b"xy")}) == expected
+
+
+def test_shared_objects_stay_shared():
+    inner, key = [1], (1, 2)
+    first, second, mapping = copied((inner, {"a": inner}, {key: key}))
+    assert second["a"] is first
+    ((copied_key, copied_value),) = mapping.items()
+    assert copied_key is copied_value
+    one, two = copied([[1], [1]])
+    assert one is not two
+
+
+def loops():
+    itself, mapping, queue, inner = [1], {}, collections.deque(maxlen=3), []
+    itself.append(itself)
+    mapping["self"] = [1, queue]
+    queue.append(mapping)
+    outer = (inner, 5)
+    inner.append(outer)
+    linked = Linked([])
+    linked.link.append(linked)
+    return [
+        (itself, r"`obj` is of list and is inside of itself"),
+        ([0, mapping], r"`obj\[1\]\['self'\]\[1\]` is of deque and is inside of"),
+        (outer, r"`obj\[0\]` is of list and is inside of itself"),
+        (linked, r"`obj.config\['link'\]` is of list and is inside"),
+    ]
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_what_contains_itself_is_refused_with_its_place(case):
+    value, message = loops()[case]
+    with pytest.raises(TypeError, match=message):
+        written(value)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [["list", None, [1, [0]]]],
+        [["tuple", None, [[1], 5]], ["list", None, [[0]]]],
+        [["dict", None, ["self", [1]]], ["deque", 3, [[0]]]],
+    ],
+)
+def test_what_earlier_versions_wrote_of_loops_is_refused(nodes):
+    with pytest.raises(ValueError, match="one that contains itself cannot be read"):
+        serialization.loads(objects([0], nodes))
+
+
+def test_depth_costs_nothing():
+    value = []
+    for _ in range(20_000):
+        value = [value]
+    copy, depth = copied(value), 0
+    while copy:
+        copy, depth = copy[0], depth + 1
+    assert depth == 20_000
+
+
+@pytest.mark.parametrize("wrap", [lambda x: (x,), slice], ids=["tuple", "slice"])
+def test_what_cannot_change_is_at_most_1000_deep(wrap):
+    value = 1
+    for _ in range(1000):
+        value = wrap(value)
+    copy, depth = copied([value])[0], 0
+    while copy != 1:
+        copy, depth = copy[0] if isinstance(copy, tuple) else copy.stop, depth + 1
+    assert depth == 1000
+    with pytest.raises(ValueError, match="at most 1000 tuples expected in each"):
+        written(wrap(value))
+
+
+def test_no_depth_ends_the_process():
+    nodes = [["tuple", None, []], *[["tuple", None, [[i]]] for i in range(10**5)]]
+    nodes.append(["set", None, [[len(nodes) - 1]]])
+    with pytest.raises(ValueError, match="at most 1000 tuples expected"):
+        serialization.loads(objects([len(nodes) - 1], nodes))
+
+
+@keras.saving.register_keras_serializable(package="graph_tests")
+class Linked:
+    """Has a configuration."""
+
+    def __init__(self, link):
+        self.link = link
+
+    def get_config(self):
+        return {"link": self.link}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def test_configurations_share_and_nest():
+    shared = [1]
+    first, second = copied([Linked(Linked(shared)), shared])
+    assert first.link.link is second
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": [1, {2j: object()}]}, r"`obj\['a'\]\[1\]\[2j\]` is of object"),
+        ({(1, print): 2}, r"`obj\[\(1, <built-in.*\]\[1\]` is of builtin"),
+        (Linked({"x": print}), r"`obj\.config\['link'\]\['x'\]` is of"),
+        ({frozenset([print])}, r"`obj\.set\.frozenset` is of"),
+    ],
+    ids=["nested", "key", "config", "set"],
+)
+def test_errors_name_the_place(value, place):
+    with pytest.raises(TypeError, match=place):
+        written(value)
+
+
+def test_deep_places_are_shortened():
+    value = print
+    for _ in range(1000):
+        value = [value]
+    with pytest.raises(TypeError, match=r"`obj\.\.\.(\[0\]){12}` is of builtin"):
+        written(value)

@@ -1,10 +1,12 @@
 """Files that want to do harm, or that were harmed, given to `tfrl.saving.load`."""
 
+import dataclasses
 import io
 import json
 import os
 import pickle
 import struct
+import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -14,9 +16,13 @@ import keras
 import lz4.frame
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tfrl.saving import _lz4_frame, _object_graph, serialization
+from tfrl.saving import serialization
 
+MAGIC = b"tfrl objects 1\n"
+# Multiples of it have the same hash.
+SAME = sys.hash_info.modulus
 NAMES = ["a.lz4", "a.pkl.lz4", "a.pkl", "a.npy", "a.json"]
 
 
@@ -44,16 +50,16 @@ class Watched:
 
 
 def frame(content):
-    return _lz4_frame.packed([content])
+    return lz4.frame.compress(content)
 
 
 def objects(root, nodes, rest=b""):
     text = json.dumps([root, nodes]).encode()
-    return frame(_object_graph.MAGIC + struct.pack("<Q", len(text)) + text + rest)
+    return frame(MAGIC + struct.pack("<Q", len(text)) + text + rest)
 
 
 def text(data):
-    return frame(_object_graph.MAGIC + struct.pack("<Q", len(data)) + data)
+    return frame(MAGIC + struct.pack("<Q", len(data)) + data)
 
 
 def saved(save, *args, **kwargs):
@@ -71,18 +77,18 @@ def zipped(content):
 
 def bomb(kind, size):
     """Declares `size` zeros, and brings them along."""
-    head = _object_graph.MAGIC
+    head = MAGIC
     body = json.dumps([[0], [[kind, size if kind == "bytes" else ["|u1", [size]], []]]])
     parts = [head, struct.pack("<Q", len(body)), body.encode()]
-    return _lz4_frame.packed([*parts, *[bytes(2**20)] * (size >> 20)])
+    return lz4.frame.compress(b"".join(parts) + bytes(size))
 
 
 HOSTILE = {
     **{f"pickle_{p}": pickle.dumps(Harm(), p) for p in range(6)},
     **{f"packed_pickle_{p}": frame(pickle.dumps(Harm(), p)) for p in range(6)},
     "packed_by_others": lz4.frame.compress(cloudpickle.dumps(Harm())),
-    "pickle_behind_magic": frame(_object_graph.MAGIC + pickle.dumps(Harm())),
-    "pickle_as_length": frame(_object_graph.MAGIC + pickle.dumps(Harm(), 0)[:8]),
+    "pickle_behind_magic": frame(MAGIC + pickle.dumps(Harm())),
+    "pickle_as_length": frame(MAGIC + pickle.dumps(Harm(), 0)[:8]),
     "npy_objects": saved(np.save, np.array([Harm()]), allow_pickle=True),
     "packed_npy_objects": frame(saved(np.save, np.array([Harm()]), allow_pickle=True)),
     "npz_objects": saved(np.savez, a=np.array([Harm()])),
@@ -95,9 +101,9 @@ HOSTILE = {
     "skippable_frame": b"\x50\x2a\x4d\x18" + struct.pack("<I", 4) + b"abcd",
     "other_content": frame(b"something else entirely"),
     "other_version": frame(b"tfrl objects 2\n" + bytes(20)),
-    "no_length": frame(_object_graph.MAGIC),
-    "huge_length": frame(_object_graph.MAGIC + b"\xff" * 8),
-    "long_length": frame(_object_graph.MAGIC + struct.pack("<Q", 2**24) + b"[]"),
+    "no_length": frame(MAGIC),
+    "huge_length": frame(MAGIC + b"\xff" * 8),
+    "long_length": frame(MAGIC + struct.pack("<Q", 2**24) + b"[]"),
     "no_json": text(b"\x80\x05abc"),
     "no_utf8": text(b'["\xff\xfe", []]'),
     "deep_json": text(b"[" * 10**6),
@@ -328,3 +334,113 @@ def test_damage_behind_the_checksums_does_not_escape():
             serialization.loads(frame(bytes(damaged)))
         except ValueError as error:
             assert "`loads`: `s` expected" in str(error)
+
+
+def doubled(kind, times):
+    """Objects that refer twice to the one before."""
+    return [
+        [kind, None, [1, 1]],
+        *[[kind, None, [[i], [i]]] for i in range(times)],
+    ]
+
+
+def in_each_other(records, tuples):
+    """Tuples in records in tuples."""
+    nodes, record = [["tuple", None, [1]]], "tfrl.core.ShapeDtype"
+    for _ in range(records):
+        nodes += [["tuple", None, [[len(nodes) + i]]] for i in range(-1, tuples - 1)]
+        nodes.append(["record", [record, ["shape", "dtype"]], [[len(nodes) - 1], 1]])
+    return nodes
+
+
+def last(nodes):
+    return objects([len(nodes) - 1], nodes)
+
+
+def keyed(kind, nodes, further=()):
+    return last([*nodes, [kind, None, [[len(nodes) - 1], *further]]])
+
+
+SLOW_TO_HASH = {
+    "set": keyed("set", doubled("tuple", 60)),
+    "frozenset": keyed("frozenset", doubled("tuple", 60)),
+    "dict": keyed("dict", doubled("tuple", 60), [1]),
+    "ordered_dict": keyed("ordered_dict", doubled("tuple", 60), [1]),
+    "frozensets": keyed("set", doubled("frozenset", 60)),
+    "many": last([*doubled("tuple", 24), *[["set", None, [[24]]] for _ in range(8)]]),
+    "deep": keyed("set", in_each_other(3, 990)),
+    "often": last(
+        [
+            ["tuple", None, [0] * 10**5],
+            *[["set", None, [[0]]] for _ in range(1000)],
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SLOW_TO_HASH)
+def test_keys_that_take_too_long_are_refused(case):
+    with pytest.raises(ValueError, match="items of sets expected|at most 1000 tuples"):
+        serialization.loads(SLOW_TO_HASH[case])
+
+
+@pytest.mark.slow
+def test_hashes_end_no_process(tmp_path):
+    files = {**SLOW_TO_HASH, "deepest": keyed("set", in_each_other(150, 990))}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    program = """
+import faulthandler, pathlib, sys
+from tfrl.saving import serialization
+faulthandler.dump_traceback_later(60, exit=True)
+for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    try:
+        serialization.load(path)
+    except ValueError as error:
+        if "of sets expected" in str(error) or "1000 tuples" in str(error):
+            print(path.name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True
+    )
+    assert done.stdout.split() == sorted(files), done.stderr[-500:]
+
+
+def test_what_cannot_be_read_is_not_written():
+    key = (1,)
+    for _ in range(60):
+        key = (key, key)
+    assert len(serialization.loads(serialization.dumps([key]))[0]) == 2
+    known = keras.saving.custom_object_scope({"Named": Named})
+    with known, pytest.raises(ValueError, match="`dumps`: in `obj` .*quick to hash"):
+        serialization.dumps({Named("a", key)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """Compared by its name, whatever it holds."""
+
+    name: str = "default"
+    peers: object = None
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __eq__(self, other):
+        return self.name == other.name
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {tuple(range(100_000)): 1},
+        {SAME * i for i in range(1, 500)},
+        {-1, -2, 2**61 - 2},
+        {(i, (i, i)): i for i in range(5000)},
+        dict.fromkeys(range(20_000)),
+        {frozenset({frozenset({1}), 2}): tf.TensorShape([1])},
+    ],
+    ids=["long", "same", "minus", "many", "plain", "sets"],
+)
+def test_ordinary_keys_come_back(value):
+    assert serialization.loads(serialization.dumps(value)) == value

@@ -9,7 +9,6 @@ from tfrl.saving.checkpointer import (
     Checkpointer,
     enable_checkpoint,
     extract_sub_state_dict_from_checkpoint,
-    immutable_items,
     is_checkpoint_enabled,
 )
 from tfrl.saving.checkpoints import (
@@ -17,8 +16,6 @@ from tfrl.saving.checkpoints import (
     latest_step,
     list_steps,
     load_run,
-    named_as_saved,
-    save_best,
     save_run,
 )
 from tfrl.saving.serialization import dump, dumps, load, loads
@@ -32,15 +29,12 @@ __all__ = [
     "enable_checkpoint",
     "extract_sub_state_dict_from_checkpoint",
     "from_json",
-    "immutable_items",
     "is_checkpoint_enabled",
     "latest_step",
     "list_steps",
     "load",
     "load_run",
     "loads",
-    "named_as_saved",
-    "save_best",
     "save_run",
     "to_json",
 ]

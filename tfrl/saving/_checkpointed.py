@@ -5,7 +5,8 @@ does; `tf.train.Checkpoint` would lose Keras layers in lists and in dictionaries
 """
 
 import collections
-from collections.abc import Iterator, Mapping
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -13,12 +14,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import named_arrays
+from tfrl._internal import named_arrays, sealed_folder
 from tfrl.core import pytree
 from tfrl.replay import episodes, ring_buffer
 from tfrl.replay.memory import numpy_storage, variable_storage
 from tfrl.replay.sampling import prioritized, uniform
-from tfrl.saving import _layer_paths
+from tfrl.saving import _layer_paths, typed_json
 
 # What `tfrl.replay.save` saves.
 REPLAYS = (
@@ -37,32 +38,6 @@ _LOST = (
     tf.train.experimental.PythonState,
 )
 _KERAS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
-_GENERATORS = tf.random.Generator | np.random.Generator
-_SPECIAL = ("optimizer", "opt_state", "replay_buffer", "data_transformer")
-
-
-def special_kind(name: str, item: Any = None) -> str | None:
-    """Tells whether a name belongs to a part that loads may leave out.
-
-    Args:
-        name: a name in `Parts`.
-        item: the item it is of, if known.
-
-    Returns:
-        "optimizer", "replay_buffer" or "data_transformer", or None.
-
-    Example:
-        >>> special_kind("agent.state.opt_state.0"), special_kind("agent.net.kernel")
-        ('optimizer', None)
-    """
-    if isinstance(item, keras.optimizers.Optimizer):
-        return "optimizer"
-    for part in name.split("."):
-        word = part.strip("_").removesuffix("s")
-        for kind in _SPECIAL:
-            if word == kind or word.endswith(f"_{kind}"):
-                return "optimizer" if kind == "opt_state" else kind
-    return None
 
 
 class Parts:
@@ -104,9 +79,7 @@ class Parts:
         self.paths: dict[str, _layer_paths.Path] = {}
         self.kinds: dict[str, str] = {}
         self.immutable: dict[str, list[str]] = {}
-        self.keras_names: list[
-            tuple[_layer_paths.Path, list[str], list[_layer_paths.Path]]
-        ] = []
+        self.keras_names: list[tuple[Any, list[str], list[Any]]] = []
         self._where, self._slots = where, set[str]()
         for name, item in items.items():
             self._seen: set[int] = set()
@@ -119,10 +92,9 @@ class Parts:
                     f"at most; got a {type(item).__name__} nested deeper, or that "
                     "holds itself; pass its parts as items of their own"
                 ) from error
-            for found in list(self.paths)[before:]:
-                kind = special_kind(found, item)
-                if kind is not None:
-                    self.kinds[found] = kind
+            fresh = list(self.paths)[before:]
+            kinds = {n: _layer_paths.special_kind(n, item) for n in fresh}
+            self.kinds.update({n: kind for n, kind in kinds.items() if kind})
         self.kinds.update(dict.fromkeys(self.replays, "replay_buffer"))
         self.paths.update(_layer_paths.of_slots(self.arrays, self.paths, self._slots))
 
@@ -200,8 +172,9 @@ class Parts:
         if is_optimizer:
             # Their names depend on how many layers there were before.
             names = [str(k) for k in range(len(variables))]
-            steps = map(_layer_paths.Step, names)
-            inner = {id(x): (step,) for x, step in zip(variables, steps, strict=True)}
+            inner = {
+                id(x): (_layer_paths.Step(str(k)),) for k, x in enumerate(variables)
+            }
         else:
             inner = _layer_paths.variable_paths(item, disabled=False)
         places = [(*path, *(inner[id(each)] or ())) for each in variables]
@@ -240,6 +213,125 @@ class Parts:
             f"loaded in place; got a {type(item).__name__}; pass it as an item of its "
             "own"
         )
+
+
+def match(
+    where: str,
+    folder: pathlib.Path,
+    parts: Parts,
+    body: Mapping[str, Any],
+    is_wanted: Callable[[str, str | None], bool],
+    strict: bool,
+) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """Compares what is to be loaded with what is on the disk.
+
+    Args:
+        where: name of the function that asks.
+        folder: of the checkpoint.
+        parts: what is to be loaded.
+        body: its structure.
+        is_wanted: of a name and its `special_kind`.
+        strict: whether both must have the same names.
+
+    Returns:
+        Of the wanted names: those in both, with those on the disk; those not on the
+        disk; those only there.
+
+    Raises:
+        DamageError: if the structure contradicts itself.
+        ValueError: if names differ and should not, or if something has another kind,
+            dtype or shape on the disk; it names them.
+    """
+    kinds = {**body["kinds"], **parts.kinds}
+    saved = [*body["arrays"], *body["replays"], *body["generators"]]
+    here, there = (
+        dict.fromkeys(name for name in each if is_wanted(name, kinds.get(name)))
+        for each in (parts.paths, saved)
+    )
+    if "paths" in body:
+        if {*saved} - body["paths"].keys():
+            raise sealed_folder.DamageError("it lacks paths")
+        paths = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
+        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, paths)
+    else:
+        old, lost = _layer_paths.of_parts(parts)
+        doubtful = sorted({lost[name] for name in here if name in lost})
+        if doubtful:
+            raise ValueError(
+                f"`{where}`: `global_step` expected a checkpoint that tells the layers "
+                f"named {doubtful} apart; got {folder}, of a version of tfrl that did "
+                "not keep the numbers in such names; if they are these layers in this "
+                "order, load it into layers made without `name`, and save again"
+            )
+        chosen = _layer_paths.matched_of_old({n: old[n] for n in here}, there)
+    missing = tuple(name for name in here if name not in chosen)
+    found = set(chosen.values())
+    unexpected = tuple(name for name in there if name not in found)
+    if strict and (missing or unexpected):
+        layers = _layer_paths.named(parts.paths[n] for n in missing)
+        more = _layer_paths.listed(unexpected)
+        raise ValueError(
+            f"`{where}`: `strict` expected the names of {folder}; got missing there: "
+            f"{_layer_paths.listed(missing)}{layers}; unexpected there: {more}"
+            "; build the objects as they were saved, or pass strict=False"
+        )
+    _compare(where, folder, parts, body, chosen)
+    return chosen, missing, unexpected
+
+
+def _compare(
+    where: str,
+    folder: pathlib.Path,
+    parts: Parts,
+    body: Mapping[str, Any],
+    chosen: Mapping[str, str],
+) -> None:
+    """Raises if something has another kind, dtype or shape on the disk."""
+    here: dict[str, Any] = {
+        **named_arrays.describe_arrays(parts.arrays),
+        **dict.fromkeys(parts.replays, ["a buffer", ""]),
+    }
+    there = {**body["arrays"], **dict.fromkeys(body["replays"], ["a buffer", ""])}
+    for name, generator in parts.generators.items():
+        here[name] = ["generator", generator.bit_generator.state["bit_generator"]]
+    for name, text in body["generators"].items():
+        there[name] = ["generator", generator_state(text)["bit_generator"]]
+    different = named_arrays.array_differences(
+        {name: there[saved] for name, saved in chosen.items()},
+        {name: here[name] for name in chosen},
+    )
+    if different:
+        raise ValueError(
+            f"`{where}`: `global_step` expected objects of the shapes in {folder}; got "
+            f"others: {different}"
+        )
+
+
+def generator_state(text: str, like: np.random.Generator | None = None) -> Any:
+    """Reads the state of a generator.
+
+    Args:
+        text: the state as JSON.
+        like: a generator that such a state has to fit; None for any.
+
+    Raises:
+        DamageError: if it is no such state.
+
+    Example:
+        >>> rng = np.random.default_rng(3)
+        >>> state = generator_state(typed_json.to_json(rng.bit_generator.state), rng)
+        >>> state["bit_generator"]
+        'PCG64'
+    """
+    try:
+        state = typed_json.from_json(text)
+        if like is not None:
+            type(like.bit_generator)().state = state
+        state["bit_generator"].encode()
+    except Exception as error:
+        # What NumPy makes of a wrong state can be any error.
+        raise sealed_folder.DamageError("a generator cannot be read") from error
+    return state
 
 
 def _is_nest_of_arrays(item: Any) -> bool:
@@ -321,7 +413,9 @@ def _is_foreign(part: Any) -> bool:
     if isinstance(part, list | tuple | Mapping):
         values = part.values() if isinstance(part, Mapping) else part
         return bool(values) and all(map(_is_foreign, values))
-    return isinstance(part, tf.Module | tf.Variable | pytree.PyTreeNode | _GENERATORS)
+    return isinstance(
+        part, tf.Module | tf.Variable | pytree.PyTreeNode | tf.random.Generator
+    )
 
 
 def _attributes(item: Any) -> dict[str, Any]:

@@ -4,6 +4,10 @@ Keras names a layer itself if the user did not, and does not say which. Here a n
 counts as given by the user only if Keras cannot have made it in this process: it is not
 the class's name with a number, or not one of the numbers that Keras has counted so far.
 All other layers are known by their place alone.
+
+In checkpoints of format 1 every word that might be a name that Keras gave was counted
+anew, also one that the user gave. So those names do not always tell which of several
+layers was meant: `renumbered`, `of_parts`, `matched_of_old`.
 """
 
 import collections
@@ -19,6 +23,10 @@ import keras
 
 # Says of an object that checkpoints are not to look into it.
 SWITCH = "_checkpoint_enabled"
+_COUNT = re.compile(r"_[0-9]+(?=\.|$)")
+_SPECIAL = re.compile(
+    r"(?:^|[._])(optimizer|opt_state|replay_buffer|data_transformer)s?_*(?:\.|$)"
+)
 _UNNAMED = re.compile(r"variable(_[0-9]+)?")
 _OWN = "tfrl_checkpoint"
 _SHOWN = 5
@@ -417,3 +425,136 @@ def _may_have_made(base: str, number: int) -> bool:
         _made[base].update(range(_next[base], asked))
         _next[base] = asked + 1
     return number in _made[base]
+
+
+def renumbered(names: Sequence[str], *, own: bool = True) -> list[str]:
+    """Counts anew where Keras may have counted.
+
+    `dense_7` and `dense_10` become `dense` and `dense_1`, beside each other only.
+
+    Args:
+        names: words joined by dots.
+        own: whether classes of others than Keras count too, those that this process
+            happens to know.
+
+    Returns:
+        The names, in the same order.
+
+    Example:
+        >>> renumbered(["net.dense_7.kernel", "net.dense_10.kernel"])
+        ['net.dense.kernel', 'net.dense_1.kernel']
+    """
+    bases = "|".join(sorted(_automatic_names(own), reverse=True))
+    pattern = re.compile(f"({bases})(?:_([0-9]+))?")
+    split = [name.split(".") for name in names]
+    numbers: dict[tuple[str, ...], set[int]] = collections.defaultdict(set)
+    for parts in split:
+        for k, match in enumerate(map(pattern.fullmatch, parts)):
+            if match:
+                numbers[*parts[:k], match[1]].add(int(match[2] or 0))
+
+    def renamed(parts: Sequence[str]) -> Iterator[str]:
+        for k, match in enumerate(map(pattern.fullmatch, parts)):
+            if match:
+                known = sorted(numbers[*parts[:k], match[1]])
+                rank = known.index(int(match[2] or 0))
+                yield f"{match[1]}_{rank}" if rank else match[1]
+            else:
+                yield parts[k]
+
+    return [".".join(renamed(parts)) for parts in split]
+
+
+def of_parts(parts: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Tells what parts are called in format 1.
+
+    Args:
+        parts: of objects.
+
+    Returns:
+        The old names by the names; and the layers that the user named, by the names of
+        parts whose old names do not tell which of these was meant.
+
+    """
+    old: dict[str, str] = {}
+    lost: dict[str, str] = {}
+    for path, names, places in parts.keras_names:
+        given = {step.layer for place in places for step in place if step.given}
+        start = [_place(step) for step in path]
+        found = renumbered(names)
+        pairs = zip(names, found, strict=True)
+        for place, (one, other), new in zip(
+            places, pairs, told_apart(found), strict=True
+        ):
+            name = joined(place)
+            if name not in old:
+                old[name] = ".".join([*start, new])
+                words = zip(one.split("."), other.split("."), strict=True)
+                lost.update((name, x) for x, y in words if x != y and x in given)
+    others = {n: ".".join(map(_place, path)) for n, path in parts.paths.items()}
+    return {**others, **old}, lost
+
+
+def _place(step: Step) -> str:
+    return step.token if step.index is None else str(step.index)
+
+
+def matched_of_old(here: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
+    """Finds the names in a checkpoint of format 1.
+
+    Where numbers were counted, and there are more or fewer layers than were saved,
+    nobody knows which is which: of these nothing is found.
+
+    Args:
+        here: names, and what they are in that format.
+        there: names on the disk.
+
+    Returns:
+        Names, and those on the disk.
+
+    Example:
+        >>> matched_of_old({"a.0.w": "a.dense.w"}, ["a.dense.w", "a.dense_1.w"])
+        {}
+    """
+    counted = [
+        collections.Counter(_COUNT.sub("", name) for name in names)
+        for names in (here.values(), there)
+    ]
+    return {
+        name: old
+        for name, old in here.items()
+        if old in there
+        and counted[0][_COUNT.sub("", old)] == counted[1][_COUNT.sub("", old)]
+    }
+
+
+def _automatic_names(own: bool = True) -> set[str]:
+    """Returns what Keras calls things that were given no name."""
+    classes: list[Any] = [keras.layers.Layer, keras.random.SeedGenerator]
+    for cls in classes:
+        classes += cls.__subclasses__()
+    return {
+        snake_case(cls.__name__)
+        for cls in classes
+        if own or cls.__module__.partition(".")[0] == "keras"
+    }
+
+
+def special_kind(name: str, item: Any = None) -> str | None:
+    """Tells whether a name belongs to a part that loads may leave out.
+
+    Args:
+        name: a name in `Parts`.
+        item: the item it is of, if known.
+
+    Returns:
+        "optimizer", "replay_buffer" or "data_transformer", or None.
+
+    Example:
+        >>> special_kind("agent.state.opt_state.0"), special_kind("agent.net.kernel")
+        ('optimizer', None)
+    """
+    if isinstance(item, keras.optimizers.Optimizer):
+        return "optimizer"
+    found = _SPECIAL.search(name)
+    return found and ("optimizer" if found[1] == "opt_state" else found[1])

@@ -3,7 +3,7 @@
 The table is closed. A kind is a word; an object of it is a static part, which JSON can
 hold, a list of other objects, and at most one stretch of bytes. Nothing is made but
 what stands here, and classes come from `_admitted_classes` alone. Two formats are made
-of the kinds: `_object_graph` (with shared references) and `typed_json` (to be read).
+of the kinds: `serialization` (with shared references) and `typed_json` (to be read).
 """
 
 import collections

@@ -21,17 +21,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, durable, named_arrays, sealed_folder
+from tfrl.replay.disk import saving
 from tfrl.saving import (
     _checkpointed,
     _layer_paths,
-    _matching,
-    _replays,
     checkpoints,
     typed_json,
 )
 
-_ARRAYS = "arrays"
-# Format 1 has no paths, and names that only `_keras_names` knows.
+_ARRAYS, _REPLAY = "arrays", "replay"
+# Format 1 has no paths, and names that only `_layer_paths.of_parts` knows.
 _LIKE = {
     "step": int,
     "score": (float, None),
@@ -192,21 +191,23 @@ class Checkpointer:
             path: pathlib.Path, before: pathlib.Path | None
         ) -> tuple[dict[str, Any], list[str]]:
             named_arrays.write_arrays(str(path / _ARRAYS), parts.arrays)
-            inner = _replays.write(path, parts.replays, before)
+            if parts.replays:
+                base = None if before is None else before / _REPLAY
+                saving.save(path / _REPLAY, _without_slashes(parts.replays), base)
             generators = {
                 name: typed_json.to_json(generator.bit_generator.state)
                 for name, generator in parts.generators.items()
             }
-            paths = {n: _layer_paths.to_json(path) for n, path in parts.paths.items()}
             body = {
                 "score": score,
                 "arrays": named_arrays.describe_arrays(parts.arrays),
                 "replays": list(parts.replays),
                 "generators": generators,
                 "kinds": parts.kinds,
-                "paths": paths,
+                "paths": {n: _layer_paths.to_json(x) for n, x in parts.paths.items()},
             }
-            return body, inner
+            # Whose digest stands for those of the buffers' files.
+            return body, [f"{_REPLAY}/manifest.json"] if parts.replays else []
 
         with durable.explain_refusals(where, "ckpt_dir", self._folder):
             known = self._damaged
@@ -266,7 +267,9 @@ class Checkpointer:
             return included[kind] and not any(_is_part(name, x) for x in ignored)
 
         def read(path: pathlib.Path, body: dict[str, Any]) -> None:
-            chosen, *rest = _matching.match(where, path, parts, body, is_wanted, strict)
+            chosen, *rest = _checkpointed.match(
+                where, path, parts, body, is_wanted, strict
+            )
             self._read(path, parts, body, chosen)
             self.missing, self.unexpected = rest
 
@@ -342,9 +345,14 @@ class Checkpointer:
         read = named_arrays.read_arrays(str(path / _ARRAYS), arrays)
         values = {name: read[saved] for name, saved in chosen.items() if saved in read}
         generators = those_chosen(parts.generators)
-        states = _matching.generator_states(body, generators)
+        states = {
+            name: _checkpointed.generator_state(body["generators"][name], generator)
+            for name, generator in generators.items()
+        }
+        replays = _without_slashes(those_chosen(parts.replays))
         # If it raises, nothing was changed; what follows does not raise.
-        _replays.read(path, those_chosen(parts.replays))
+        if replays:
+            saving.load(path / _REPLAY, replays)
         new = {**parts.arrays, **values}
         for item, names in parts.immutable.items():
             leaves = [new[name] for name in names]
@@ -377,7 +385,7 @@ def enable_checkpoint(module: Any, flag: bool = True) -> None:
     except AttributeError as error:
         raise TypeError(
             "`enable_checkpoint`: `module` expected an object that takes attributes; "
-            f"got {type(module).__name__}; do not give it to the `Checkpointer`"
+            f"got {type(module).__name__}"
         ) from error
 
 
@@ -474,3 +482,7 @@ def extract_sub_state_dict_from_checkpoint(
 def _is_part(name: str, prefix: str) -> bool:
     """Tells whether a name begins with the words of a prefix."""
     return not prefix or f"{name}.".startswith(f"{prefix.removesuffix('.')}.")
+
+
+def _without_slashes(replays: Mapping[str, tf.Module]) -> dict[str, tf.Module]:
+    return {k.replace("~", "~0").replace("/", "~1"): x for k, x in replays.items()}

@@ -28,7 +28,7 @@ from tfrl._internal import (
     named_arrays,
     sealed_folder,
 )
-from tfrl.saving import _keras_names, typed_json
+from tfrl.saving import _layer_paths, typed_json
 
 _METADATA = "metadata.json"
 _STATE = "state"
@@ -218,7 +218,7 @@ def named_as_saved(leaves: dict[str, Any], saved: Iterable[str]) -> dict[str, An
     """
     saved = list(saved)
     here, there = (
-        _keras_names.renumbered([re.sub("/|~1", ".", x) for x in names], own=False)
+        _layer_paths.renumbered([re.sub("/|~1", ".", x) for x in names], own=False)
         for names in (leaves, saved)
     )
     known = dict(zip(there, saved, strict=True))

@@ -1,24 +1,57 @@
 """Python objects as bytes and files, safe to read unless one says otherwise.
 
-The bytes are an LZ4 frame, each block and the whole under a checksum. It holds either
-the objects as plain data (`_object_graph.py` says how), whose reading runs nothing, or
-a pickle, which is written and read for those who say `trusted=True` only.
+The bytes are an LZ4 frame, each block and the whole under a checksum, so that a changed
+bit shows before a byte of its block is used. It holds either a pickle, which is written
+and read for those who say `trusted=True` only, or the objects as plain data, whose
+reading runs nothing:
+
+    the line "tfrl objects 1", the length of the text in 8 bytes (little endian), the
+    text, then the bytes of all arrays, one after the other, in the order of the text.
+
+The text is JSON, a list of the root and a table of nodes. A node is
+`[kind, static, items]` with the kinds of `_object_kinds`; the place of a node in the
+table is its number. The root and every item are either a number, text, bool or null
+that stands for itself, or `[n]`, node n. So an object that several others refer to is
+one node, and depth costs nothing. A node refers to those before it alone: objects that
+contain themselves are refused.
 """
 
 import io
+import itertools
+import json
 import os
 import pathlib
 import pickle
+import reprlib
+import struct
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 import cloudpickle
+import lz4.frame
+import numpy as np
 
 from tfrl._internal import checks, durable
-from tfrl.saving import _lz4_frame, _object_graph
+from tfrl.saving import _object_kinds
 
+_FRAME = b"\x04\x22\x4d\x18"
+_STEP = 1 << 20
 _PICKLE = b"\x80"
 _LEAST_LIMIT = 2**30
 _LIMIT_PER_BYTE = 64
+_MAGIC = b"tfrl objects 1\n"
+_LENGTH = struct.Struct("<Q")
+# What Python takes for text such as `[],[],[]`, per byte.
+_MEMORY_OF_TEXT = 32
+# What these take beyond that.
+_MEMORY = {"set": 512, "frozenset": 512, "deque": 1024}
+_MOST_LABELS = 12
+# Python's own hashes and removal of deeper objects end the process.
+_MOST_DEPTH = 1000
+_CHANGEABLE = frozenset({"list", "set", "deque", "dict", "ordered_dict"})
+# Of what is hashed, so many objects in each other take about a second.
+_MOST_HASHED = 2**26
+_HASHED = {"set": 1, "frozenset": 1, "dict": 2, "ordered_dict": 2}
 
 
 def dumps(obj: Any, *, trusted: bool = False) -> bytes:
@@ -197,7 +230,7 @@ def _check_trusted(where: str, trusted: bool) -> None:
 def _dumped(where: str, obj: Any, trusted: bool) -> bytes:
     _check_trusted(where, trusted)
     try:
-        return _lz4_frame.packed(_object_graph.encode(obj))
+        return _packed(_encode(obj))
     except ValueError as error:
         raise ValueError(f"`{where}`: in `obj` {error}") from error
     except TypeError as error:
@@ -208,7 +241,7 @@ def _dumped(where: str, obj: Any, trusted: bool) -> bytes:
                 "trusted=True for a pickle"
             ) from error
     try:
-        return _lz4_frame.packed([cloudpickle.dumps(obj)])
+        return _packed([cloudpickle.dumps(obj)])
     except Exception as error:
         raise TypeError(
             f"`{where}`: `obj` expected something that can be pickled; got {error}; "
@@ -230,13 +263,13 @@ def _loaded(
     elif not trusted:
         max_bytes = max(_LEAST_LIMIT, _LIMIT_PER_BYTE * size)
     try:
-        source = _lz4_frame.Unpacked(file, max_bytes)
+        source = _Unpacked(file, max_bytes)
         start = source.read(len(_PICKLE)).tobytes()
         if start != _PICKLE:
-            start += source.read(len(_object_graph.MAGIC) - len(start)).tobytes()
-            if start != _object_graph.MAGIC:
+            start += source.read(len(_MAGIC) - len(start)).tobytes()
+            if start != _MAGIC:
                 raise ValueError(f"its content begins with {start!r}")
-            return _object_graph.decode(source)
+            return _decode(source)
         if trusted:
             return pickle.loads(start + source.rest())
     except Exception as error:
@@ -250,3 +283,290 @@ def _loaded(
         f"`{where}`: {what}, which is a pickle: to read it can run anything; give "
         "trusted=True if you trust its author as you trust the author of a program"
     )
+
+
+def _encode(value: Any) -> Iterator[Any]:
+    """Writes an object, and all that it refers to, as bytes.
+
+    Args:
+        value: the object.
+
+    Returns:
+        Bytes-like pieces; `_decode` reads them one after the other.
+
+    Raises:
+        TypeError: if something inside is of no known kind or contains itself; the
+            message names its place.
+        ValueError: if tuples are too deep in each other, or keys too large to hash.
+
+    Example:
+        >>> b"".join(_encode([1, (2,)]))[len(_MAGIC) + 8 :]
+        b'[[1],[["tuple",null,[2]],["list",null,[1,[0]]]]]'
+    """
+    nodes: list[Any] = []
+    stretches: list[Any] = []
+    limits = _Limits()
+    # Objects are kept, since the number of one that is gone is given away again.
+    known: dict[int, tuple[list[int], Any]] = {}
+    # What is being looked at: each is in the one before.
+    path: dict[int, tuple[Any, _object_kinds.Parts]] = {}
+
+    def item(child: Any) -> Any:
+        return child if _object_kinds.is_leaf(child) else known[id(child)][0]
+
+    waiting = [value]
+    while waiting:
+        now = waiting[-1]
+        if id(now) in path:
+            _, (kind, static, children, data) = path.pop(id(now))
+            items = [item(child) for child in children]
+            limits.add(kind, items)
+            known[id(now)] = [len(nodes)], now
+            nodes.append([kind, static, items])
+            if data is not None:
+                stretches.append(data)
+        elif not (_object_kinds.is_leaf(now) or id(now) in known):
+            parts = _taken_apart(now, path)
+            path[id(now)] = now, parts
+            waiting.extend(reversed(parts.children))
+            continue
+        waiting.pop()
+    text = json.dumps([item(value), nodes], separators=(",", ":"), allow_nan=False)
+    return iter([_MAGIC, _LENGTH.pack(len(text)), text.encode(), *stretches])
+
+
+def _taken_apart(
+    value: Any, path: dict[int, tuple[Any, _object_kinds.Parts]]
+) -> _object_kinds.Parts:
+    """Raises the error for an object that cannot be, with its place."""
+    try:
+        parts = _object_kinds.taken_apart(value)
+    except Exception as error:
+        # A configuration or field that cannot be had raises whatever it likes.
+        reason = str(error) or type(error).__name__
+        raise TypeError(f"`{_place(path, value)}`: {reason}") from error
+    fault = f"({type(value).__module__})"
+    if parts is not None:
+        if not any(id(x) in path or x is value for x in parts.children):
+            return parts
+        fault = "and is inside of itself"
+    raise TypeError(f"`{_place(path, value)}` is of {type(value).__name__} {fault}")
+
+
+def _place(path: dict[int, tuple[Any, _object_kinds.Parts]], value: Any) -> str:
+    steps = [*path.values(), (value, None)]
+    labels = [
+        _label(parts, inner) for (_, parts), (inner, _) in itertools.pairwise(steps)
+    ]
+    if len(labels) > _MOST_LABELS:
+        labels[:-_MOST_LABELS] = ["..."]
+    return "obj" + "".join(labels)
+
+
+def _label(parts: Any, inner: Any) -> str:
+    """Where an object stands in the one that has these parts."""
+    kind, static, children, _ = parts
+    place = next(i for i, child in enumerate(children) if child is inner)
+    if kind in ("list", "tuple", "deque"):
+        return f"[{place}]"
+    if kind in ("dict", "ordered_dict"):
+        return f"[{reprlib.repr(children[place - place % 2]):.40}]"
+    if kind in ("record", "named_tuple"):
+        return f".{static[1][place]}"
+    return f".{kind}"
+
+
+def _decode(source: "_Unpacked") -> Any:
+    """Reads what `_encode` wrote, after `_MAGIC`.
+
+    Args:
+        source: the bytes; it limits the memory.
+
+    Returns:
+        The object. Whatever the bytes say, nothing is run but `from_config` of classes
+        registered with Keras and hashes of records.
+
+    Raises:
+        Exception: of many kinds, if the bytes are something else.
+
+    Example:
+        >>> import io
+        >>> frame = _packed(_encode([1, (2,)]))
+        >>> source = _Unpacked(io.BytesIO(frame), limit=10_000)
+        >>> source.read(len(_MAGIC)).tobytes() == _MAGIC, _decode(source)
+        (True, [1, (2,)])
+    """
+    (length,) = _LENGTH.unpack(source.read(_LENGTH.size).tobytes())
+    source.reserve(_MEMORY_OF_TEXT * length)
+    text = source.read(length).tobytes()
+    refuse = _object_kinds.refuse
+    root, nodes = json.loads(text, parse_constant=refuse, object_pairs_hook=refuse)
+    values: list[Any] = []
+    limits = _Limits()
+    for kind, static, items in [*nodes, ["tuple", None, [root]]]:
+        if type(items) is not list:
+            _object_kinds.refuse(items)
+        inner = [_meant(item, values) for item in items]
+        limits.add(kind, items)
+        source.reserve(_MEMORY.get(kind, 0))
+        values.append(_object_kinds.made(kind, static, inner, source.read))
+    source.finish()
+    return values[-1][0]
+
+
+def _meant(item: Any, values: list[Any]) -> Any:
+    if type(item) is not list:
+        return item
+    (number,) = item
+    if type(number) is not int or not 0 <= number < len(values):
+        raise ValueError(
+            f"its text refers to {number!r:.40}, which is no object before; one that "
+            "contains itself cannot be read"
+        )
+    return values[number]
+
+
+class _Limits:
+    """How deep nodes are in each other, and how much there is to hash in keys.
+
+    Python follows tuples and records as deep, and as often, as they refer to each
+    other: the hash of a few hundred bytes can take years, or end the process. So both
+    are counted before anything is hashed, alike when objects are written and read.
+    """
+
+    def __init__(self) -> None:
+        self._depths: list[int] = []
+        self._sizes: list[int] = []
+        self._hashed = 0
+
+    def add(self, kind: str, items: list[Any]) -> None:
+        """Notes the next node.
+
+        Raises:
+            ValueError: if it is too deep, or takes too long to make.
+        """
+        inner = [item[0] for item in items if type(item) is list]
+        if kind in _HASHED:
+            keys = [item[0] for item in items[:: _HASHED[kind]] if type(item) is list]
+            self._hashed += sum(self._sizes[key] for key in keys)
+        if self._hashed > _MOST_HASHED:
+            raise ValueError(
+                "keys and items of sets expected that are quick to hash; got larger "
+                "ones; take a list"
+            )
+        depth = 1 + max((self._depths[number] for number in inner), default=0)
+        if depth > _MOST_DEPTH and kind not in _CHANGEABLE:
+            raise ValueError(
+                f"at most {_MOST_DEPTH} tuples expected in each other; got more; put a "
+                "list in between"
+            )
+        self._depths.append(0 if kind in _CHANGEABLE else depth)
+        size = len(items) + sum(self._sizes[number] for number in inner)
+        self._sizes.append(min(size, _MOST_HASHED + 1))
+
+
+def _packed(parts: Iterable[Any]) -> bytes:
+    """Packs bytes into one frame.
+
+    Args:
+        parts: bytes-like objects, contiguous, in order.
+
+    Returns:
+        The frame; `_Unpacked` reads it, and any other reader of LZ4 frames.
+
+    Example:
+        >>> _packed([b"a" * 1000, b"b"])[:4].hex()
+        '04224d18'
+    """
+    compressor = lz4.frame.LZ4FrameCompressor(
+        block_size=lz4.frame.BLOCKSIZE_MAX1MB,
+        content_checksum=True,
+        block_checksum=True,
+    )
+    pieces = [compressor.begin()]
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for start in range(0, len(view), _STEP):
+            pieces.append(compressor.compress(view[start : start + _STEP]))
+    pieces.append(compressor.flush())
+    return b"".join(pieces)
+
+
+class _Unpacked:
+    """The content of a frame, read once from front to back, within a limit of memory.
+
+    Args:
+        file: open for reading bytes, at the start of the frame.
+        limit: how many bytes of memory `reserve` grants in all; None for any number.
+
+    Raises:
+        ValueError: if the file does not begin with an LZ4 frame. Every method raises
+            an error of lz4 for a frame that is cut off or damaged.
+
+    Example:
+        >>> content = _Unpacked(io.BytesIO(_packed([b"abc", b"de"])), limit=100)
+        >>> content.read(3).tobytes(), content.rest()
+        (b'abc', b'de')
+        >>> content.finish()
+    """
+
+    def __init__(self, file: BinaryIO, limit: int | None) -> None:
+        start = file.read(len(_FRAME))
+        if start != _FRAME:
+            raise ValueError(f"it begins with {start!r}, which no frame does")
+        file.seek(-len(start), io.SEEK_CUR)
+        self._content = lz4.frame.LZ4FrameFile(file)
+        self._limit = limit
+        self._reserved = 0
+
+    def reserve(self, count: int) -> None:
+        """Accounts for memory before it is taken.
+
+        Args:
+            count: how many bytes will be taken.
+
+        Raises:
+            ValueError: if that makes more than the limit, or is negative.
+        """
+        if count < 0:
+            raise ValueError(f"{count} is no number of bytes")
+        self._reserved += count
+        if self._limit is not None and self._reserved > self._limit:
+            raise ValueError(
+                f"it takes about {self._reserved} bytes of memory, more than "
+                f"`max_bytes` {self._limit}, which you may raise"
+            )
+
+    def read(self, count: int) -> np.ndarray:
+        """Returns the next bytes in new memory, for which it accounts.
+
+        Args:
+            count: how many.
+
+        Raises:
+            ValueError: if the content ends before.
+        """
+        self.reserve(count)
+        memory = np.empty(count, np.uint8)
+        for start in range(0, count, _STEP):
+            part = memory[start : start + _STEP]
+            if self._content.readinto(part.data) != len(part):
+                raise ValueError("its content ends early")
+        return memory
+
+    def rest(self) -> bytes:
+        """Returns all further bytes, and accounts for them."""
+        pieces = []
+        while piece := self._content.read(_STEP):
+            self.reserve(len(piece))
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def finish(self) -> None:
+        """Compares the checksum of the whole.
+
+        Raises:
+            ValueError: if something follows.
+        """
+        if self._content.read(1):
+            raise ValueError("its content goes on after its end")

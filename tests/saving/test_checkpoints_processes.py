@@ -1,4 +1,4 @@
-"""Tests of `tfrl.saving.checkpoints` with processes that are killed."""
+"""Tests of `tfrl.saving.checkpoints` with other processes, that are killed."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from saving import checkpoint_victims
+from saving import checkpoint_victims, saved_models
 from victims import start
 
 from tfrl import replay
@@ -118,3 +118,14 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ValueError, match="`RunLock`.*Permission denied"):
         checkpoints.RunLock(tmp_path).__enter__()
+
+
+def test_automatic_names_load_in_another_process(tmp_path, victims):
+    """Whatever Keras and the user made before, names are the same."""
+    victims.fork("save_models", tmp_path)
+    assert victims.answer() == ["saved"] and victims.answer() == ["gone"]
+    items = saved_models.made()
+    blocks = saved_models.sequential("block_2", "block_5")
+    manager = checkpointer.Checkpointer(tmp_path, **items, blocks=blocks)
+    assert manager.load() == 1
+    saved_models.check({**items, "state": manager["state"]})

@@ -1,12 +1,10 @@
 """Which layer a `Checkpointer` loads an array into."""
 
+import gc
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from saving import saved_models
@@ -15,24 +13,6 @@ from tfrl import agents
 from tfrl.saving import checkpointer
 
 FORMAT_1 = pathlib.Path(__file__).parent / "format_1"
-
-# In another process: whatever Keras and the user made before, names are the same.
-ELSEWHERE = """
-import sys
-import keras
-from saving import saved_models
-from tfrl.saving import checkpointer
-
-class Block(keras.layers.Layer):
-    pass
-
-for _ in range(int(sys.argv[2])):
-    keras.layers.Dense(1), keras.Sequential(), keras.layers.Dropout(0.1)
-items = saved_models.filled(saved_models.made())
-blocks = saved_models.sequential("block_2", "block_5")
-manager = checkpointer.Checkpointer(sys.argv[1], **items, blocks=blocks)
-manager.save(1, state=items["state"])
-"""
 
 
 def critics(item):
@@ -164,7 +144,9 @@ def test_a_session_cleared_between_does_not_matter(tmp_path):
         pass
 
     saved = sequential(Cleared(), Cleared())
+    gc.freeze()  # It collects what is left behind, of a whole process of tests.
     keras.utils.clear_session()
+    gc.unfreeze()
     checkpointer.Checkpointer(tmp_path, net=saved).save(1)
     Cleared()
     checkpointer.Checkpointer(tmp_path, net=sequential(Cleared(), Cleared())).load()
@@ -215,43 +197,13 @@ def test_an_optimizer_goes_with_its_variables(tmp_path):
     assert kernels(items["model"]) == {"critic_2": 2.0, "critic_3": 3.0}
 
 
-@pytest.fixture(scope="module")
-def saved_elsewhere(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("elsewhere")
-    here = str(pathlib.Path(__file__).parents[1])
-    start = f"import sys; sys.path.insert(0, {here!r})\n"
-    subprocess.run(
-        [sys.executable, "-c", start + ELSEWHERE, str(folder), "3"],
-        check=True,
-        timeout=300,
-    )
-    return folder
-
-
-def check_all(items, loaded):
-    expected = saved_models.arrays(saved_models.filled(saved_models.made()))
-    for k, (one, other) in enumerate(
-        zip(saved_models.arrays({**items, **loaded}), expected, strict=True)
-    ):
-        np.testing.assert_array_equal(np.asarray(one), np.asarray(other), err_msg=k)
-
-
-def test_automatic_names_load_in_another_process(tmp_path, saved_elsewhere):
-    folder = shutil.copytree(saved_elsewhere, tmp_path / "copy")
-    items = saved_models.made()
-    blocks = saved_models.sequential("block_2", "block_5")
-    manager = checkpointer.Checkpointer(folder, **items, blocks=blocks)
-    assert manager.load() == 1
-    check_all(items, {"state": manager["state"]})
-
-
 def test_checkpoints_of_format_1_still_load(tmp_path):
     folder = shutil.copytree(FORMAT_1, tmp_path / "copy")
     keras.layers.Dense(1)
     items = saved_models.made()
     manager = checkpointer.Checkpointer(folder / "many", **items)
     assert manager.load() == 1
-    check_all(items, {"state": manager["state"]})
+    saved_models.check({**items, "state": manager["state"]})
     names = saved_models.sequential("critic", "target")
     assert checkpointer.Checkpointer(folder / "named", net=names).load() == 1
 
