@@ -232,42 +232,6 @@ def test_buffers_take_the_values_of_replica_0(strategy):
         np.testing.assert_allclose(normal, expected[4 * i : 4 * i + 4], rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_training_equals_that_of_one_replica(strategy):
-    class Model(keras.Sequential):
-        @data_parallel.data_distributed
-        def cost(self, x):
-            return tf.reduce_mean(self(x, training=True) ** 2)
-
-    def make():
-        keras.utils.set_random_seed(3)
-        dense = keras.layers.Dense
-        model = Model([keras.Input([3]), dense(4, "tanh"), dense(1)])
-        optimizer = keras.optimizers.Adam(0.01)
-        optimizer.build(model.trainable_variables)
-        return model, optimizer
-
-    def step(model, optimizer, x):
-        with tf.GradientTape() as tape:
-            loss = model.cost(x)
-        found = tape.gradient(loss, [v.value for v in model.trainable_variables])
-        # Keras adds them up.
-        n = tf.distribute.get_strategy().num_replicas_in_sync
-        optimizer.apply([one / n for one in found], model.trainable_variables)
-
-    one = make()
-    with strategy.scope():
-        two = make()
-    shards = replicas.shard_batch(ROWS, strategy)
-    train = tf.function(lambda x: strategy.run(step, (*two, x)))
-    for _ in range(5):
-        step(*one, tf.constant(ROWS))
-        train(shards)
-    for own, other in zip(one[0].weights, two[0].weights, strict=True):
-        for copy in strategy.experimental_local_results(other.value):
-            np.testing.assert_allclose(copy, own.numpy(), atol=1e-6)
-
-
 def test_a_performer_runs_on_every_replica(strategy, net):
     performer = data_parallel.make_ddp_performer(net, Net._loss, ddp_rank=1)
     with strategy.scope():

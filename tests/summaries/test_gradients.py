@@ -253,14 +253,6 @@ def test_norms_are_not_computed_in_a_graph_when_off(tmp_path, monkeypatch):
     assert got.numpy().tolist() == [2.0, 2.0]
 
 
-def test_xla_without_a_writer():
-    @tf.function(jit_compile=True)
-    def update(x):
-        return tf.gradients(gradients.summarize_tensor_gradients("g", x) ** 2, x)
-
-    assert update(tf.ones([2]))[0].numpy().tolist() == [2.0, 2.0]
-
-
 def test_unknown_shapes(tmp_path):
     @tf.function(autograph=False, input_signature=[tf.TensorSpec(None)])
     def update(x):

@@ -171,18 +171,6 @@ def test_start_position_drops_everything(tmp_path):
     assert points(tmp_path, "train/loss") == [(5, 2.0)]
 
 
-def test_position_without_rows_keeps_the_header(tmp_path):
-    with run_log.RunLog(tmp_path, COLUMNS) as log:
-        position = log.position()
-        log.write(0, {"train/loss": 1})
-    assert position["csv_bytes"] == log.path.read_text().index("\n") + 1
-    assert position["env_steps"] is None
-    with run_log.RunLog(tmp_path, COLUMNS, resume_at=position) as log:
-        assert log.path.read_text() == "env_steps,train/loss,eval/return_mean\n"
-        assert points(tmp_path, "train/loss") == []
-        log.write(0, {})
-
-
 def files_of(folder):
     return {path: path.read_bytes() for path in folder.iterdir()}
 
@@ -296,33 +284,6 @@ def test_columns_are_added_at_the_end(tmp_path):
     assert points(tmp_path, "entropy") == [(2, 3.0)]
     with pytest.raises(ValueError, match="`RunLog.widen`: expected an open log"):
         log.widen(["late"])
-
-
-@pytest.mark.parametrize("columns", [COLUMNS, [*COLUMNS, "q"]], ids=["then", "now"])
-@pytest.mark.parametrize(
-    "lacking", [[], ["columns"], ["columns", "csv_sha256"]], ids=str
-)
-def test_a_position_from_before_a_widening_stays_good(tmp_path, columns, lacking):
-    with run_log.RunLog(tmp_path, COLUMNS) as log:
-        log.write(1, {"train/loss": 1.5})
-        position = json.loads(json.dumps(log.position()))
-        log.write(2, {"train/loss": 2.5})
-        log.widen(["q"])
-        log.write(3, {"q": 1})
-    assert position["columns"] == 2
-    position = {name: position[name] for name in position if name not in lacking}
-    assert run_log.RunLog.fits(log.path.read_bytes(), position)
-    for _ in range(2):
-        with run_log.RunLog(tmp_path, columns, resume_at=position) as again:
-            assert again.columns == (*COLUMNS, "q")
-            assert again.position()["columns"] == 3
-            again.widen(["q"])
-            again.write(2, {"q": 7})
-        assert log.path.read_text() == (
-            "env_steps,train/loss,eval/return_mean,q\n1,1.5,,\n2,,,7\n"
-        )
-        assert points(tmp_path, "train/loss") == [(1, 1.5)]
-        assert points(tmp_path, "q") == [(2, 7.0)]
 
 
 @pytest.mark.parametrize(
@@ -502,6 +463,18 @@ class WidenedLogs(RuleBasedStateMachine):
         assert self.log.path.read_text() == text
         for position, _, _ in self.places:
             assert run_log.RunLog.fits(text.encode(), position)
+
+    @rule()
+    def look_at_the_points(self):
+        found = event_files.points(self.folder.name)
+        for name in self.columns:
+            rows = [(row["env_steps"], row[name]) for row in self.rows if name in row]
+            steps, values = zip(*rows, strict=True) if rows else ((), ())
+            with np.errstate(over="ignore"):
+                np.testing.assert_array_equal(
+                    [x.item() for _, x in found.get(name, [])], np.float32(values)
+                )
+            assert [step for step, _ in found.get(name, [])] == list(steps)
 
     def teardown(self):
         self.log.close()
