@@ -100,43 +100,34 @@ class RingBuffer(tf.Module):
                 f"TensorFlow device, which begins with '/'; got {device!r}; pass for "
                 "example '/GPU:0'"
             )
-        positions: Any
-        storage: Any
+        made: Any = variable_storage.VariableStorage
         if on_host:
-            storage = numpy_storage.NumpyStorage(
-                data_spec, rows, shared=allow_multiprocess
+            made = numpy_storage.NumpyStorage(
+                data_spec, rows, None, None, allow_multiprocess
             )
-            contents = f"{count} environments, {storage.layout.contents}"
+            contents = f"{count} environments, {made.layout.contents}"
             shared = locking.shared(count) if allow_multiprocess else None
-            positions = _Positions(contents, count, shared)
+            parts = _Positions(contents, count, shared), made
         else:
             number = tf.TensorSpec([], tf.int64)
-            storage = variable_storage.VariableStorage(data_spec, rows, device)
-            positions = variable_storage.VariableStorage((number,) * 2, count, device)
-        self._furnish(count, length, positions, storage, device, name)
+            parts = made((number,) * 2, count, device), made(data_spec, rows, device)
+        self._furnish((count, length), parts, device, name)
 
     def _furnish(
-        self,
-        count: int,
-        length: int,
-        positions: Any,
-        storage: Any,
-        device: str,
-        name: str,
+        self, counts: tuple[int, int], parts: tuple[Any, Any], device: str, name: str
     ) -> None:
         super().__init__(name=name)
-        self._count, self._length, self._device = count, length, device
+        (self._count, self._length), self._device = counts, device
         self._on_host = device == "cpu"
-        everyone = np.arange(count)
+        everyone = np.arange(self._count)
         self._everyone = self._integers("RingBuffer", "num_environments", everyone)
-        self._lock = positions.lock if self._on_host else threading.RLock()
+        self._lock = parts[0].lock if self._on_host else threading.RLock()
         # Positions first: a checkpoint of another layout then changes nothing.
-        self._positions, self._storage = positions, storage
+        self._positions, self._storage = parts
 
     def __reduce__(self) -> tuple:
-        counts = self._count, self._length
-        parts = self._positions, self._storage, self._device, self.name
-        return _homes.opened, (type(self), *counts, *parts)
+        counts, parts = (self._count, self._length), (self._positions, self._storage)
+        return _homes.opened, (type(self), counts, parts, self._device, self.name)
 
     @property
     def num_environments(self) -> int:
@@ -191,7 +182,7 @@ class RingBuffer(tf.Module):
             return self._append(batch, env_ids)
         self._check_can_block("enqueue")
         ids = self.check_convert_env_ids(env_ids)
-        self._check_batch("RingBuffer.enqueue", batch, ids)
+        self._check_batch(batch, ids)
         stored = self._positions.wait_for(
             ids,
             lambda sizes: (sizes < self._length).all(),
@@ -379,15 +370,14 @@ class RingBuffer(tf.Module):
         ids, storage = self.check_convert_env_ids(env_ids), self._storage
         arrays = storage.layout.fitting(batch, ids.shape) if self._on_host else None
         if not arrays:
-            self._check_batch("RingBuffer.enqueue", batch, ids)
+            self._check_batch(batch, ids)
         positions, sizes = self._positions.get(ids)
-        rows: Any = None
+        rows = None
         if self._on_host and env_ids is None:
             first = int(positions[0])
             if not np.count_nonzero(positions != first):  # all stand alike
                 rows = slice(first % self._length, None, self._length)
-        if rows is None:
-            rows = self._rows(ids, positions)
+        rows = self._rows(ids, positions) if rows is None else rows
         if arrays:
             storage.write(rows, arrays)
         else:
@@ -456,9 +446,10 @@ class RingBuffer(tf.Module):
             )
         return sizes.pop() if sizes else None
 
-    def _check_batch(self, where: str, batch: Any, ids: Any) -> None:
+    def _check_batch(self, batch: Any, ids: Any) -> None:
         """Raises unless a batch has a row for each of `ids`, as far as is known."""
-        size, count = self._batch_size(where, batch), ids.shape[0]
+        where, count = "RingBuffer.enqueue", ids.shape[0]
+        size = self._batch_size(where, batch)
         if None not in (size, count) and size != count:
             raise ValueError(
                 f"`{where}`: `batch` expected one row for each of {count} "

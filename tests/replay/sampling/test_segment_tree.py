@@ -227,7 +227,7 @@ def test_rounding_does_not_lead_to_a_zero():
 NOT_FOUND = {
     "above": ([0.5, 1.01], ValueError, r"numbers in \[0, 1\]; got 0.5 to 1.01"),
     "below": (-0.01, ValueError, r"numbers in \[0, 1\]; got -0.01"),
-    "nan": ([0.5, np.nan], ValueError, r"numbers in \[0, 1\]; got 0.5 to nan"),
+    "nan": ([0.5, np.nan], ValueError, r"numbers in \[0, 1\]; got nan"),
     "rank": ([[0.5]], TypeError, r"floats of shape \[n\]; got float64 .*\[1, 1\]"),
     "ints": (np.array([0]), TypeError, "floats .* got int64"),
     "text": ("a", TypeError, "floats .* got <U1"),

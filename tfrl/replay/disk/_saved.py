@@ -325,7 +325,7 @@ class Rows(Part):
     def thaw(self, size: int, step: int) -> None:
         """Gets ready to be written, in segments of `step` bytes."""
         super().thaw(size, step)
-        self.changes.touch_all()
+        self.changes.touch(slice(None))
 
     def write(self, k: int, data: bytes | None) -> None:
         """Replaces a segment; None for zeros."""

@@ -226,10 +226,6 @@ class Changes:
         flags = self._flags
         (self.all_flags() if flags is None else flags)[rows] = True
 
-    def touch_all(self) -> None:
-        """Notes that all rows are written."""
-        self.all_flags()[:] = True
-
     def expose(self, rows: int | slice) -> None:
         """Notes that somebody has views of rows, and may write at any time."""
         part = rows if isinstance(rows, slice) else slice(rows, rows + 1)

@@ -334,7 +334,7 @@ class _Rows:
                     f"`NumpyStorage`: expected a checkpoint of {self.contents}; got "
                     f"one of {header['contents']}; make the storage as it was saved"
                 )
-            self.changes.touch_all()
+            self.changes.touch(slice(None))
             if self._made is None and not header["made"]:
                 return []
             arrays = self.arrays()

@@ -1,6 +1,5 @@
 """Trees that reduce any range of numbered values, and draw by weight, in log time."""
 
-import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -242,7 +241,7 @@ class SegmentTree:
         self._capacity = int(capacity)
         unit = float(init_value)
         reducer = _elementwise(type(self).__name__, reducer, unit)
-        self._heap = _Heap(self._capacity, reducer, unit)
+        self.heap = _Heap(self._capacity, reducer, unit)  # for who checks nothing
 
     @property
     def capacity(self) -> int:
@@ -252,17 +251,12 @@ class SegmentTree:
     @property
     def height(self) -> int:
         """How many levels there are: `ceil(log2(capacity)) + 1`."""
-        return self._heap.n_leaves.bit_length()
-
-    @property
-    def heap(self) -> _Heap:
-        """The nodes, for who knows that indices and values fit."""
-        return self._heap
+        return self.heap.n_leaves.bit_length()
 
     @property
     def root_value(self) -> float:
         """The reduction of all values."""
-        return float(self._heap.level(1)[0])
+        return float(self.heap.level(1)[0])
 
     @property
     def values(self) -> np.ndarray:
@@ -289,7 +283,7 @@ class SegmentTree:
             index = self._index("set_values", "idx", index, self._capacity)
         new = _floats(values, index.shape)
         self._check_new(new)
-        self._heap.set_leaves(index.reshape(-1), new.reshape(-1))
+        self.heap.set_leaves(index.reshape(-1), new.reshape(-1))
 
     def partial_reduce(self, start: Any = 0, stop: Any = None) -> np.ndarray:
         """Returns `reduce(reducer, values[start:stop], init_value)`, of many ranges.
@@ -323,15 +317,11 @@ class SegmentTree:
                 f"`{where}`: `stop` expected at least `start` "
                 f"{low.flat[reversed_one]}; got {high.flat[reversed_one]}; swap them"
             )
-        return self._heap.reduce(low, high)
+        return self.heap.reduce(low, high)
 
     def __getitem__(self, key: Any) -> Any:
         level, *index = key if isinstance(key, tuple) else (key,)
-        try:
-            level = operator.index(level)
-        except TypeError:
-            level = None
-        if level is None or len(index) > 1:
+        if not isinstance(level, int | np.integer) or len(index) > 1:
             raise IndexError(
                 "`SegmentTree`: a lookup expected tree[level] or tree[level, index]; "
                 f"got {key!r}; give the level as an int"
@@ -341,8 +331,8 @@ class SegmentTree:
                 f"`SegmentTree`: the level expected an int in [{-self.height}, "
                 f"{self.height}); got {level}; see `height`"
             )
-        width = 1 << level % self.height
-        nodes = self._heap.level(width)[: self._capacity]
+        width = 1 << int(level) % self.height
+        nodes = self.heap.level(width)[: self._capacity]
         nodes.flags.writeable = False
         return nodes[index[0]] if index else nodes
 
@@ -440,16 +430,14 @@ class SumTree(SegmentTree):
                 "`inverse_cdf`: `u` expected a Python number or floats of shape [n]; "
                 f"got {fractions.dtype} of shape {list(fractions.shape)}; convert it"
             )
-        # Not so where one is NaN.
-        inside = not fractions.size or 0.0 <= fractions.min() <= fractions.max() <= 1.0
-        if not inside:
-            ordered = np.sort(fractions)
+        # The least one is NaN where one is.
+        if fractions.size and not 0.0 <= fractions.min() <= fractions.max() <= 1.0:
             raise ValueError(
                 "`inverse_cdf`: `u` expected numbers in [0, 1]; "
-                f"got {ordered[0]} to {ordered[-1]}; correct it"
+                f"got {fractions.min()} to {fractions.max()}"
             )
         fractions = fractions.astype(np.float64, copy=False)
-        found = self._heap.find(fractions, self._sums("inverse_cdf"))
+        found = self.heap.find(fractions, self._sums("inverse_cdf"))
         return found[0] if single else found
 
     def sample(self, n: int) -> np.ndarray:
@@ -470,14 +458,14 @@ class SumTree(SegmentTree):
         """
         checks.check_whole_number("sample", "n", n, low=1)
         sums = self._sums("sample")
-        return self._heap.find(self._random.rand(n), sums)
+        return self.heap.find(self._random.rand(n), sums)
 
     def _check_new(self, values: np.ndarray) -> None:
         highest_weight("set_values", "values", values)
 
     def _sums(self, where: str) -> np.ndarray:
         """Returns the running sums of a tree from which something can be drawn."""
-        sums = self._heap.running_sums()
+        sums = self.heap.running_sums()
         if not 0 < sums[-1] < np.inf:
             raise ValueError(
                 f"`{where}`: expected values with a positive, finite sum; got a sum of "
