@@ -219,5 +219,5 @@ def test_what_becomes_no_model():
     with pytest.raises(TypeError, match="`model_def` expected to be a Keras layer"):
         function.to_keras()
     dense = state_of(built(keras.layers.Dense(1), (None, 1)))
-    with pytest.raises(ValueError, match="expected no graph around it"):
+    with pytest.raises(ValueError, match="`to_keras`: expected to be called outside"):
         tf.function(dense.to_keras)()

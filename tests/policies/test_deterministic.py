@@ -48,6 +48,7 @@ def test_without_noise_it_is_the_network(n_rows, squash):
             wanted = to_env(raw, squash)
             np.testing.assert_allclose(acted.actions, wanted, rtol=1e-4, atol=1e-5)
             assert acted.log_probs is None and acted.state == ()
+    assert host_policy.HostPolicy(policy).mirrored
     assert isinstance(policy.act(x).actions, np.ndarray)
     assert policy.act(x).actions.dtype == np.float32
 
@@ -66,32 +67,28 @@ def test_noise_is_normal(kind, temperature):
     assert np.all(np.abs(np.corrcoef(noise.T)[0, 1]) < 5 / np.sqrt(n))
 
 
-def test_it_has_a_copy_in_numpy():
-    policy = new_policy()
-    host = host_policy.HostPolicy(policy)
-    assert host.mirrored
-    host.push(policy, probe=observations_of(4))
-
-
 @pytest.mark.parametrize("given", [np.zeros((1, 3), "f"), tf.zeros([1, 3])])
 def test_there_is_nothing_to_mask(given):
     with pytest.raises(ValueError, match="`act`: `mask` expected None"):
         new_policy().act(given, mask=np.ones((1, 2), bool))
 
 
-@pytest.mark.parametrize("noise", [-1.0, np.nan, np.inf])
-def test_noise_is_a_number(noise):
-    with pytest.raises(ValueError, match="`DeterministicPolicy`: `noise` expected"):
-        new_policy(noise=noise)
-
-
-@pytest.mark.parametrize("space", [S.Discrete(2), S.Dict(a=ACTIONS)], ids=str)
-def test_other_actions_are_refused(space):
-    with pytest.raises(TypeError, match="`action_space` expected a Box of floats"):
-        new_policy(space)
-
-
-def test_the_network_must_give_the_actions_alone():
-    network = keras.Sequential([keras.layers.Dense(4)])
-    with pytest.raises(ValueError, match=r"`network` expected .* \[B, 2\]; got .*4"):
-        new_policy(network=network)
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"noise": -1.0}, ValueError, "`DeterministicPolicy`: `noise` expected"),
+        ({"noise": np.nan}, ValueError, "`DeterministicPolicy`: `noise` expected"),
+        ({"noise": np.inf}, ValueError, "`DeterministicPolicy`: `noise` expected"),
+        ({"action_space": S.Discrete(2)}, TypeError, "expected a Box of floats"),
+        ({"action_space": S.Dict(a=ACTIONS)}, TypeError, "expected a Box of floats"),
+        (
+            {"network": keras.Sequential([keras.layers.Dense(4)])},
+            ValueError,
+            r"`network` expected .* \[B, 2\]; got .*4",
+        ),
+    ],
+    ids=["negative", "nan", "inf", "choices", "nest", "network"],
+)
+def test_bad_settings_are_refused(settings, error, message):
+    with pytest.raises(error, match=message):
+        new_policy(**settings)

@@ -52,6 +52,8 @@ def test_conv_encoder_divides_pixels():
         x = layer(x)
     np.testing.assert_allclose(features, x, rtol=1e-4, atol=1e-5)
     assert len(encoder.layers[1:]) == 4
+    half = feedforward.conv_encoder(dtype="mixed_float16")(images)
+    assert half.dtype == tf.float16 and np.isfinite(half).all()
 
 
 def test_dimensions_that_are_not_known():
@@ -63,30 +65,13 @@ def test_dimensions_that_are_not_known():
         layer(keras.Input((None, 3)))
 
 
-def test_another_width_is_refused():
-    layer = feedforward.MLP([4])
-    layer(np.ones([2, 3, 2], "f"))
-    assert layer(np.ones([2, 6], "f")).shape == (2, 4)
-    for inputs in (keras.Input((5,)), np.ones([2, 5], "f")):
-        with pytest.raises(ValueError, match="expected axis -1|must have 6 numbers"):
-            layer(inputs)
-
-
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("policy", ["bfloat16", "float64"])
 def test_weights_are_orthogonal_in_every_precision(policy):
     layer = feedforward.MLP([6], dtype=policy)
     layer.build([None, 6])
     kernel = tf.cast(layer.dense[0].kernel, tf.float64).numpy()
     assert layer.dense[0].kernel.dtype == policy
     np.testing.assert_allclose(kernel @ kernel.T, 2 * np.eye(6), atol=0.05)
-
-
-@pytest.mark.parametrize("policy", ["bfloat16", "mixed_float16"])
-def test_conv_encoder_in_half_precision(policy):
-    encoder = feedforward.conv_encoder(dtype=policy)
-    features = encoder(np.full((2, 36, 36, 4), 200, np.uint8))
-    assert features.dtype == policy.removeprefix("mixed_")
-    assert np.isfinite(tf.cast(features, tf.float32)).all()
 
 
 @pytest.mark.parametrize(
@@ -105,12 +90,10 @@ def test_bad_arguments_are_named(error, name, arguments):
 
 
 @pytest.mark.parametrize("built", [False, True])
-@pytest.mark.parametrize(
-    "inputs", [{"a": np.ones([4, 3])}, [np.ones([4, 3])] * 2, None], ids=type
-)
-def test_inputs_are_one_tensor(built, inputs):
+def test_inputs_are_one_tensor(built):
     mlp = feedforward.MLP([4])
     if built:
         mlp.build([None, 3])
-    with pytest.raises(TypeError, match="`MLP`: `inputs` expected one tensor"):
-        mlp(inputs)
+    for inputs in ({"a": np.ones([4, 3])}, [np.ones([4, 3])] * 2, None):
+        with pytest.raises(TypeError, match="`MLP`: `inputs` expected one tensor"):
+            mlp(inputs)

@@ -1,9 +1,5 @@
 """Tests of `tfrl.policies.networks`."""
 
-import json
-import subprocess
-import sys
-
 import gymnasium as gym
 import keras
 import numpy as np
@@ -72,18 +68,12 @@ def test_space_encoder(space, width):
     assert encoder.compute_output_shape(None) == (None, width)
     shapes = tf.nest.map_structure(lambda leaf: leaf.shape, observations)
     assert encoder.compute_output_shape(shapes) == (3, width)
+    if isinstance(observations, dict):
+        turned = dict(reversed(observations.items()))
+        np.testing.assert_array_equal(encoder(turned), features)
     if "image" not in str(encoder.kinds):
         expected = [encoded_slowly(space, rows_of(observations, i)) for i in range(3)]
         np.testing.assert_allclose(features, expected, rtol=1e-6)
-
-
-def test_space_encoder_looks_parts_up_by_name():
-    space = SPACES["dict"][0]
-    encoder = networks.SpaceEncoder(networks.SpaceEncoder.describe(space))
-    observations = batch_of(space)
-    turned = dict(reversed(observations.items()))
-    assert list(turned) != list(observations)
-    np.testing.assert_array_equal(encoder(turned), encoder(observations))
 
 
 def test_stacks_of_frames_give_what_stacked_channels_give():
@@ -101,10 +91,6 @@ def test_stacks_of_frames_give_what_stacked_channels_give():
         kinds = networks.SpaceEncoder.describe(S.Box(0, 255, shape, np.uint8))
         other = networks.SpaceEncoder(kinds, seed=1)
         np.testing.assert_allclose(other(seen), right, rtol=1e-5, atol=1e-6)
-        again = networks.SpaceEncoder.from_config(
-            json.loads(json.dumps(other.get_config()))
-        )
-        np.testing.assert_allclose(again(seen), right, rtol=1e-5, atol=1e-6)
 
 
 BAD_INPUTS = {
@@ -121,6 +107,8 @@ BAD_INPUTS = {
         SPACES["dict"][0],
         {"b": np.ones([6], np.int64), "a": np.ones([3, 6], "f")},
     ),
+    "a nest": (SPACES["box"][0], {"a": np.ones([2, 4], "f")}),
+    "no nest": (SPACES["dict"][0], np.ones([2, 3], "f")),
     "rows": (
         SPACES["dict"][0],
         {"b": np.ones([3], np.int64), "a": np.ones([2, 3], "f")},
@@ -203,7 +191,7 @@ def test_predict_refuses_another_width(space, widths):
 
 def test_a_space_is_described_first():
     space = gym.spaces.Box(-1.0, 1.0, (3,))
-    message = r"`kinds` expected .* pass `SpaceEncoder\.describe\(space\)`"
+    message = r"`kinds` expected .*`SpaceEncoder\.describe\(space\)`"
     with pytest.raises(TypeError, match=message):
         networks.SpaceEncoder(space)
     with pytest.raises(TypeError, match=message):
@@ -316,29 +304,18 @@ def test_variable_paths_do_not_count_models():
     assert np.abs(kernels[0].numpy() - kernels[1].numpy()).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    ("policy", "how"), [("mixed_bfloat16", "global"), ("mixed_float16", "argument")]
-)
-def test_mixed_precision_keeps_float32_outside(policy, how):
+def test_mixed_precision_keeps_float32_outside():
     space = S.Dict(i=IMAGE, x=S.Box(-np.inf, np.inf, (2,)))
     kinds = networks.SpaceEncoder.describe(space)
     observations = {"i": batch_of(IMAGE), "x": np.full((3, 2), 1e5, np.float32)}
-    before = keras.config.dtype_policy()
-    try:
-        if how == "global":
-            keras.config.set_dtype_policy(policy)
-            model = networks.ActorCritic(kinds, 2, 0.1, (8,))
-        else:
-            model = networks.ActorCritic(kinds, 2, 0.1, (8,), dtype=policy)
-        parameters, values = model(observations)
-    finally:
-        keras.config.set_dtype_policy(before)
+    model = networks.ActorCritic(kinds, 2, 0.1, (8,), dtype="mixed_float16")
+    parameters, values = model(observations)
     assert parameters.dtype == values.dtype == model.encoder(observations).dtype
     assert parameters.dtype == tf.float32
     # A float16 log_std would read 0.09997559.
     np.testing.assert_array_equal(parameters[:, 2:], np.full((3, 2), np.float32(0.1)))
     np.testing.assert_array_equal(model.encoder(observations)[:, -1], [1e5] * 3)
-    assert model.actor_network.dense[0].compute_dtype == policy.removeprefix("mixed_")
+    assert model.actor_network.dense[0].compute_dtype == "float16"
     assert {variable.dtype for variable in model.variables} == {"float32"}
 
 
@@ -390,94 +367,3 @@ def test_descriptions(space, kind):
 def test_what_has_no_description(space, error, match):
     with pytest.raises(error, match=f"`SpaceEncoder.describe`: .*{match}"):
         networks.SpaceEncoder.describe(space)
-
-
-@pytest.mark.parametrize(
-    ("kind", "nest", "match"),
-    [
-        (["flat", [2]], (4, 3), r"`inputs` must have shape \['B', 2\].*\(4, 3\)"),
-        (["flat", [2]], (2,), "`inputs` must have shape"),
-        (["one_hot", [3, 2], [0, 0]], (4,), r"`inputs` must have shape \['B', 2\]"),
-        (["one_hot", [3], [0]], (4, 2), r"`inputs` must have shape \['B'\]"),
-        (["image", [4, 36, 36], 1], (2, 36, 36, 4), "`inputs` must have shape"),
-        (["dict", [["a", ["flat", []]]]], {"b": (1,)}, r"with 'a'; got \['b'\]"),
-        (["dict", [["a", ["flat", []]]]], (), "must be a dict with 'a'; got tuple"),
-        (["dict", [["a", ["flat", []]]]], {"a": (1, 2)}, r"`inputs\['a'\]` must have"),
-        (
-            ["tuple", [[0, ["flat", []]], [1, ["flat", []]]]],
-            ((2,), (3,)),
-            r"one number of rows; got \{'inputs\[0\]': 2, 'inputs\[1\]': 3\}",
-        ),
-    ],
-    ids=["width", "rank", "choices", "choice", "image", "key", "nest", "part", "rows"],
-)
-def test_what_does_not_fit(kind, nest, match):
-    with pytest.raises(ValueError, match=f"`SpaceEncoder`: .*{match}"):
-        networks.SpaceEncoder(kind).compute_output_shape(nest)
-
-
-@pytest.mark.parametrize("nest", [{"a": np.ones(2)}, (np.ones(2),), {}])
-def test_nests_in_the_place_of_an_array(nest):
-    with pytest.raises(ValueError, match="`inputs` must be one array; got"):
-        networks.SpaceEncoder(["flat", []])(nest)
-
-
-RELOAD = """
-import sys
-import keras
-import numpy as np
-from tfrl.policies import networks
-model = keras.saving.load_model(sys.argv[1])
-images = np.load(sys.argv[2])
-observations = {"i": (images["0"], images["1"]), "g": images["g"]}
-parameters, values = model(observations)
-np.savez(sys.argv[3], parameters=parameters, values=values)
-assert model.log_std is not None
-"""
-
-
-# Keras saves by np.array(variable), at which NumPy 2 warns.
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_a_fresh_process_loads_what_was_saved(tmp_path):
-    space = SPACES["nest with images"][0]
-    kinds = networks.SpaceEncoder.describe(space)
-    model = networks.ActorCritic(kinds, 2, -0.5, (8,), "relu", seed=3)
-    observations = batch_of(space)
-    parameters, values = model(observations)
-    model.log_std.assign([0.25, 0.75])
-    model.save(tmp_path / "model.keras")
-    np.savez(
-        tmp_path / "in.npz",
-        g=observations["g"],
-        **{str(i): image for i, image in enumerate(observations["i"])},
-    )
-    files = [tmp_path / name for name in ("model.keras", "in.npz", "out.npz")]
-    subprocess.run([sys.executable, "-c", RELOAD, *map(str, files)], check=True)
-    with np.load(files[2]) as again:
-        np.testing.assert_allclose(again["parameters"][:, :2], parameters[:, :2])
-        np.testing.assert_allclose(again["parameters"][0, 2:], [0.25, 0.75])
-        np.testing.assert_allclose(again["values"], values)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        networks.SpaceEncoder(
-            networks.SpaceEncoder.describe(SPACES["dict"][0]), 5, name="encoder"
-        ),
-        networks.ActorCritic(
-            networks.SpaceEncoder.describe(SPACES["tuple"][0]),
-            2,
-            0.5,
-            (np.int64(3),),
-            dtype="mixed_bfloat16",
-        ),
-    ],
-    ids=["SpaceEncoder", "ActorCritic"],
-)
-def test_config_survives_json(layer):
-    config = json.loads(json.dumps(layer.get_config()))
-    again = type(layer).from_config(config)
-    assert json.dumps(again.get_config()) == json.dumps(layer.get_config())
-    assert again.dtype_policy.name == layer.dtype_policy.name

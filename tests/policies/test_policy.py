@@ -84,32 +84,22 @@ def test_networks_of_nests_and_with_dropout():
         policy.FunctionPolicy(print, network=3)
 
 
-def test_a_policy_stays_what_it_is():
+def test_policies_stay_what_they_are_and_others_are_refused():
     own = Counting()
     assert policy.as_policy("f", "policy", own) is own
-
-
-def test_functions_of_tensors_act():
-    acted = policy.FunctionPolicy(lambda x: tf.argmax(x, -1)).act(np.eye(2))
-    assert isinstance(acted.actions, np.ndarray) and acted.actions.tolist() == [0, 1]
-
-
-def test_what_has_a_policy_is_told_so():
-    agent = types.SimpleNamespace(policy=Counting())
     with pytest.raises(TypeError, match="pass its `policy`"):
-        policy.as_policy("f", "policy", agent)
+        policy.as_policy("f", "policy", types.SimpleNamespace(policy=own))
     with pytest.raises(TypeError, match="`f`: `policy` expected a policy"):
         policy.as_policy("f", "policy", Counting)
-
-
-@pytest.mark.parametrize(
-    "given", [3, None, "act", object()], ids=lambda x: type(x).__name__
-)
-def test_others_are_refused(given):
-    with pytest.raises(TypeError, match="`f`: `acting` expected a policy, or a func"):
-        policy.as_policy("f", "acting", given)
-    with pytest.raises(TypeError, match="`FunctionPolicy`: `function` expected"):
-        policy.FunctionPolicy(given)
+    for given in (3, None, "act", object()):
+        with pytest.raises(
+            TypeError, match="`f`: `acting` expected a policy, or a"
+        ):
+            policy.as_policy("f", "acting", given)
+        with pytest.raises(TypeError, match="`FunctionPolicy`: `function` expected"):
+            policy.FunctionPolicy(given)
+    acted = policy.FunctionPolicy(lambda x: tf.argmax(x, -1)).act(np.eye(2))
+    assert isinstance(acted.actions, np.ndarray) and acted.actions.tolist() == [0, 1]
 
 
 def test_any_policy_acts_on_the_host():

@@ -62,7 +62,9 @@ class OnPolicyAgent(pytree.PyTreeNode):
         """
         config = self.config
         where = f"{type(config).__name__}.update"
-        advantages.check_trajectory(where, trajectory)
+        expected = "a Trajectory [T, N], as on-policy agents learn from"
+        kind = records.Trajectory
+        checks.check_type(where, "trajectory", trajectory, kind, expected)
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
         check_rows(where, config, n_rows)
         hyper = agent.settings_at(config, progress, self._scheduled)

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import checks
+
 
 def variable_names(layer: keras.layers.Layer) -> tuple[str, ...]:
     """Returns a name for each of `layer.variables`, in their order.
@@ -208,15 +210,10 @@ def model_of(
         >>> model_of(layer, *layer_values(layer)).output_shape
         (None, 2)
     """
-    if not isinstance(layer, keras.layers.Layer):
-        raise TypeError(
-            "`to_keras`: `model_def` expected to be a Keras layer; got the function "
-            f"{layer!r:.80}"
-        )
-    if not tf.executing_eagerly():
-        raise ValueError("`to_keras`: expected no graph around it; call it eagerly")
-    if not isinstance(name, str | None):
-        raise TypeError(f"`to_keras`: `name` expected a str or None; got {name!r:.80}")
+    kind = keras.layers.Layer
+    checks.check_type("to_keras", "model_def", layer, kind, "to be a Keras layer")
+    checks.check_eager("to_keras")
+    checks.check_type("to_keras", "name", name, str | None, "a str or None")
     other = rebuilt(layer)
     shape: Any = (layer.get_build_config() or {}).get("input_shape")
     is_model = isinstance(other, keras.Model)

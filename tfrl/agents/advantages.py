@@ -77,15 +77,6 @@ class Outputs(NamedTuple):
     next_values: tf.Tensor
 
 
-def check_trajectory(where: str, trajectory: Any) -> None:
-    """Raises a TypeError unless an agent is given a trajectory."""
-    if not isinstance(trajectory, records.Trajectory):
-        raise TypeError(
-            f"`{where}`: `trajectory` expected a Trajectory [T, N], as on-policy "
-            f"agents learn from; got {type(trajectory).__name__}"
-        )
-
-
 def estimate_advantages(
     policy: actor_critic.ActorCriticPolicy,
     trajectory: records.Trajectory,

@@ -84,10 +84,7 @@ class DQN:
             checks.check_within("DQN", "epsilon", self.epsilon, 0.0, 1.0)
         checks.check_whole_number("DQN", "target_period", self.target_period, low=1)
         for name in ("double", "dueling"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(
-                    f"`DQN`: `{name}` expected a bool; got {getattr(self, name)!r:.80}"
-                )
+            checks.check_type("DQN", name, getattr(self, name), bool, "a bool")
 
     def create(
         self,

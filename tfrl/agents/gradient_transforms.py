@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrl._internal import checks
 from tfrl.ops import gradients
 
 Schedule = Callable[[tf.Tensor], Any]
@@ -108,11 +109,8 @@ def chain(*transforms: GradientTransform) -> GradientTransform:
         3
     """
     for transform in transforms:
-        if not isinstance(transform, GradientTransform):
-            raise TypeError(
-                "`chain`: `transforms` expected `GradientTransform`s; "
-                f"got {transform!r}; a Keras optimizer goes through `from_keras`"
-            )
+        expected = "`GradientTransform`s, such as `from_keras` makes of an optimizer"
+        checks.check_type("chain", "transforms", transform, GradientTransform, expected)
     return GradientTransform(tuple(part for t in transforms for part in t.parts))
 
 
@@ -313,11 +311,8 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
         >>> float(decline.update([tf.ones(())], state)[0][0])
         7.0
     """
-    if not callable(step_size_fn):
-        raise TypeError(
-            "`scale_by_schedule`: `step_size_fn` expected a function; "
-            f"got {step_size_fn!r}; a constant goes into `sgd`"
-        )
+    where = "scale_by_schedule"
+    checks.check_type(where, "step_size_fn", step_size_fn, Callable, "a function")
     return GradientTransform((ScaleBySchedule(step_size_fn),))
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfrl._internal import checks
 from tfrl.agents import gradient_transforms
 
 _CLIPS = {"clipnorm": "norm", "global_clipnorm": "global_norm", "clipvalue": "value"}
@@ -45,11 +46,8 @@ def from_keras(
         >>> len(from_keras(keras.optimizers.Adam(1e-3, global_clipnorm=0.5)).parts)
         3
     """
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise TypeError(
-            "`from_keras`: `optimizer` expected a Keras optimizer; "
-            f"got {optimizer!r}; make one of `keras.optimizers`"
-        )
+    kind = keras.optimizers.Optimizer
+    checks.check_type("from_keras", "optimizer", optimizer, kind, "a Keras optimizer")
     if type(optimizer) not in _OPTIONS:
         names = sorted(kind.__name__ for kind in _OPTIONS)
         raise _untranslatable("optimizer", type(optimizer).__name__, f"one of {names}")

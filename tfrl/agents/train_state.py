@@ -8,6 +8,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
+from tfrl._internal import checks
 from tfrl.agents import _stateless, gradient_transforms, keras_optimizers
 from tfrl.core import pytree
 from tfrl.distribute import replicas
@@ -112,9 +113,9 @@ class TrainState(pytree.PyTreeNode):
             params = tf.nest.map_structure(tf.convert_to_tensor, params)
             extra_variables = {}
         else:
-            raise TypeError(
-                "`TrainState.create`: `model_def` expected a Keras layer or a "
-                f"function; got {model_def!r:.80}; wrap it in a function of `params`"
+            expected = "a Keras layer or a function"
+            raise checks.wrong_type(
+                "TrainState.create", "model_def", model_def, expected
             )
         tx = _transform(tx, model_def)
         fields = {
@@ -451,11 +452,9 @@ def _transform(tx: Any, model_def: Any) -> gradient_transforms.GradientTransform
         )
     if isinstance(tx, keras.optimizers.Optimizer):
         return keras_optimizers.from_keras(tx)
-    if not isinstance(tx, gradient_transforms.GradientTransform):
-        raise TypeError(
-            "`TrainState.create`: `tx` expected a `GradientTransform` or a Keras "
-            f"optimizer; got {tx!r:.80}; make one of `gradient_transforms`"
-        )
+    kind = gradient_transforms.GradientTransform
+    expected = "a `GradientTransform` or a Keras optimizer"
+    checks.check_type("TrainState.create", "tx", tx, kind, expected)
     return tx
 
 

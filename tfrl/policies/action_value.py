@@ -79,11 +79,9 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             ValueError: if the outputs of `network` are no value for each choice.
         """
         checks.check_within("ActionValuePolicy", "epsilon", epsilon, 0.0, 1.0)
-        if not isinstance(action_space, gym.spaces.Discrete):
-            raise TypeError(
-                "`ActionValuePolicy`: `action_space` expected a Discrete space, whose "
-                f"choices have values; got {action_space}"
-            )
+        where, expected = "ActionValuePolicy", "a Discrete space, whose choices count"
+        kind = gym.spaces.Discrete
+        checks.check_type(where, "action_space", action_space, kind, expected)
         head = action_heads.action_head(action_space)
         return cls._made(
             learner,

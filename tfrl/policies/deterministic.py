@@ -78,10 +78,8 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         checks.check_finite("DeterministicPolicy", "noise", noise)
         head = action_heads.action_head(action_space, squash=squash)
         if not isinstance(head, action_heads.NormalHead):
-            raise TypeError(
-                "`DeterministicPolicy`: `action_space` expected a Box of floats; got "
-                f"{action_space}"
-            )
+            where, expected = "DeterministicPolicy", "a Box of floats"
+            raise checks.wrong_type(where, "action_space", action_space, expected)
         return cls._made(
             learner,
             lambda: network,

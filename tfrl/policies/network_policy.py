@@ -54,12 +54,9 @@ class NetworkPolicy(pytree.PyTreeNode):
         **fields: Any,
     ) -> Self:
         """A policy of a user's `network`, or of the one that `own` makes."""
-        if not callable(learner):
-            raise TypeError(
-                f"`{cls.__name__}.create`: `learner` expected a function of the built "
-                "network, such as `tfrl.agents.TrainState.create`; got "
-                f"{learner!r:.80}"
-            )
+        where = f"{cls.__name__}.create"
+        expected = "a function of the built network, such as `TrainState.create`"
+        checks.check_type(where, "learner", learner, Callable, expected)
         if network is None:
             built = own()
         else:
@@ -225,10 +222,7 @@ class NetworkPolicy(pytree.PyTreeNode):
             ValueError: in a graph, where no variables can be made.
         """
         # The network keeps its name, by which its weights go.
-        if not isinstance(name, str | None):
-            raise TypeError(
-                f"`to_keras`: `name` expected a str or None; got {name!r:.80}"
-            )
+        checks.check_type("to_keras", "name", name, str | None, "a str or None")
         return _keras_models.keras_policy(
             self.state.to_keras(),
             self.kinds,

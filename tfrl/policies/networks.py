@@ -56,10 +56,8 @@ class SpaceEncoder(keras.layers.Layer):
 
     def __init__(self, kinds: Any, seed: int = 0, **kwargs: Any) -> None:
         if isinstance(kinds, gym.Space):
-            raise TypeError(
-                "`SpaceEncoder`: `kinds` expected the description of a space; got "
-                f"{kinds}; pass `SpaceEncoder.describe(space)`"
-            )
+            expected = "what `SpaceEncoder.describe(space)` returns"
+            raise checks.wrong_type("SpaceEncoder", "kinds", kinds, expected)
         super().__init__(autocast=False, **kwargs)
         self.kinds = kinds
         self.seed = seed

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import checks
+
 
 class Acted(NamedTuple):
     """What a policy does.
@@ -105,16 +107,12 @@ class FunctionPolicy:
         to_env: Callable[[Any], Any] = lambda raw: raw,
         network: Any = None,
     ) -> None:
-        if not callable(function) or not callable(to_env):
-            raise TypeError(
-                "`FunctionPolicy`: `function` expected a function of observations; got "
-                f"{function!r:.80}"
-            )
-        if not isinstance(network, keras.layers.Layer | None):
-            raise TypeError(
-                "`FunctionPolicy`: `network` expected a Keras layer or model, or None; "
-                f"got {network!r:.80}"
-            )
+        for name, value, kind, expected in (
+            ("function", function, Callable, "a function of observations"),
+            ("to_env", to_env, Callable, "a function of actions"),
+            ("network", network, keras.layers.Layer | None, "a Keras layer or model"),
+        ):
+            checks.check_type("FunctionPolicy", name, value, kind, expected)
         self._function, self._to_env = function, to_env
         self._network: Any = network
         self._compiled: Any = None
