@@ -1,4 +1,4 @@
-"""On what it runs: devices, replicas, hosts and processes.
+"""Devices, replicas, hosts and processes: what a program runs on.
 
 Here are the start of a TPU, a strategy for the devices at hand, values on its replicas,
 methods whose gradients are averaged over them, processes that end together, and the

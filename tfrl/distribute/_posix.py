@@ -1,4 +1,4 @@
-"""Refuses systems that lack what POSIX systems have."""
+"""Checks that the system is POSIX."""
 
 import errno
 import os

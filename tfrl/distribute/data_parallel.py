@@ -1,4 +1,4 @@
-"""Methods whose gradients are averaged over the replicas of a strategy."""
+"""Data-parallel methods: gradients are averaged over the replicas of a strategy."""
 
 import functools
 import numbers

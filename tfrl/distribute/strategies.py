@@ -1,4 +1,4 @@
-"""Choice of a `tf.distribute` strategy by a word.
+"""Chooses a `tf.distribute` strategy by name.
 
 What comes back is TensorFlow's own object: `with strategy.scope(): ...`.
 """

@@ -1,4 +1,4 @@
-"""Start-up of a TPU, found within seconds or not at all.
+"""Finds and initialises a TPU, or says within seconds where none was found.
 
 TensorFlow waits minutes for an address that does not answer, and as long as it takes
 for Google's metadata server, which it asks about names. So every address is tried

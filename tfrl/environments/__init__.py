@@ -1,4 +1,4 @@
-"""Where actions go: Gymnasium environments, many at a time.
+"""Gymnasium environments: vectors, checks, snapshots, wrappers, the Control Suite.
 
 Here are vectors of environments, a check of what is wrong with one, snapshots of their
 inner state, elements of their spaces made up and made ready for networks, the

@@ -1,4 +1,4 @@
-"""What an environment declares and returns, beside what Gymnasium asks for."""
+"""Checks of what an environment declares and returns; the remedy of each fault."""
 
 import copy
 import inspect
@@ -26,7 +26,7 @@ _REMEDIES = {
         "reset_return": "return `observation, info`, info a dict",
         "step_return": "return `observation, reward, terminated, truncated, info`",
         "raises": "the actions were samples of its space, and the corners of a Box",
-        "observation_form": "return what the space says, or mend the space",
+        "observation_form": "return what the space says, or change the space",
         "observation_dtype": "cast it, or declare its dtype",
         "observation_not_finite": _NUMBERS,
         "observation_choice": "of another the one-hot would be zeros",

@@ -1,4 +1,4 @@
-"""Environments played on purpose: watched closely, recorded, compared."""
+"""Plays environments and compares their episodes, to find faults."""
 
 import collections
 import contextlib

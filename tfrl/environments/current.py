@@ -1,4 +1,4 @@
-"""The current environment, and what it shows and takes.
+"""The current environment of a thread, and the specs of what it shows and takes.
 
 The environment and the spec of what transformers make of its observations live in
 context variables: every thread and every asyncio task starts without. Every function

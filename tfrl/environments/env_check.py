@@ -1,4 +1,4 @@
-"""What is wrong with an environment: the mistakes that learners pay for in silence."""
+"""Diagnostics of environments: mistakes that make learning wrong without an error."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""Elements of spaces as tensors that a network takes."""
+"""Preprocessing of elements of spaces: clipped or one-hot batches for a network."""
 
 import copy
 from collections.abc import Callable

@@ -54,7 +54,7 @@ def safe_sample(
     """Returns a made-up element of a space whose numbers are of moderate size.
 
     Gymnasium samples an unbounded Box from a normal distribution and a Box of huge
-    bounds from all of it. Here every Box is sampled evenly, between its bounds or
+    bounds from all of it. Here every Box is sampled uniformly, between its bounds or
     1e9 from 0 where they are further away, from `a` where it is further from 0 itself,
     and then drawn together on a logarithmic scale:
 
@@ -105,13 +105,13 @@ def get_transition_batch(
     Args:
         env: environment; of a vector environment the single spaces are taken.
         batch_size: number of transitions, B.
-        gamma: `discounts` are 0 or this, evenly; in [0, 1].
+        gamma: `discounts` are 0 or this with equal probability; in [0, 1].
         random_seed: of the draws; None for fresh ones.
 
     Returns:
         The batch, drawn by `safe_sample`. `log_probs` lie in [log 0.01, log 0.99],
-        `rewards` are standard normal numbers within +-5, `weights` ratios of even ones
-        within [0.01, 100].
+        `rewards` are standard normal numbers within +-5, `weights` ratios of uniform
+        ones within [0.01, 100].
 
     Raises:
         TypeError: if `env` has no spaces, `batch_size` or `random_seed` is no int or

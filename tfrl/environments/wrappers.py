@@ -1,4 +1,4 @@
-"""Wrappers that Gymnasium has not.
+"""Wrappers that Gymnasium lacks: frames stacked along the last axis, scaled rewards.
 
 It has many: `gymnasium.wrappers` stacks frames along a new first axis
 (`FrameStackObservation`), rescales and clips actions (`RescaleAction`, `ClipAction`),

@@ -1,4 +1,4 @@
-"""What is shown of a run: its numbers on disk, its progress, its curves.
+"""Logs, TensorBoard summaries, plots and videos of runs.
 
 Here is what human eyes look at: the log of a run (`metrics.csv` and TensorBoard), the
 bar on the terminal, the pictures, still or moving; and, inside of what is learned, the

@@ -1,4 +1,4 @@
-"""Summaries of how long parts of a program take."""
+"""Timing summaries: how long parts of a program take."""
 
 import contextlib
 import threading

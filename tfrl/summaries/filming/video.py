@@ -224,10 +224,6 @@ def write(
         durable.replace_file(path, data)
 
 
-def _is_video(path: str) -> bool:
-    return path.lower().endswith(".mp4")
-
-
 def _pictures(
     where: str,
     env: gym.Env,
