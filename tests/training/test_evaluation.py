@@ -187,24 +187,33 @@ def test_score_takes_tensors_of_any_shape():
 
 
 @refusals.table(
-    bad(ValueError, "inliers", evaluation.auc_score, [], [1.0]),
-    bad(ValueError, "outliers", evaluation.auc_score, [1.0], []),
-    bad(ValueError, "inliers", evaluation.auc_score, [1.0, np.nan], [1.0]),
-    bad(TypeError, "inliers", evaluation.auc_score, ["a"], [1.0]),
-    bad(TypeError, "outliers", evaluation.auc_score, [1.0], [None]),
-    bad(TypeError, "inliers", evaluation.auc_score, [[1.0], [1.0, 2.0]], [3.0]),
-    bad(ValueError, "testset", predict, abs, []),
-    bad(ValueError, "model", predict, lambda x: x[:, 0], [ROWS]),
-    bad(ValueError, "model", predict, abs, [ROWS, np.ones([2, 4])]),
-    bad(ValueError, "model", predict, abs, [ROWS, ROWS.astype(np.float32)]),
-    bad(TypeError, "model", predict, None, [ROWS]),
-    bad(TypeError, "testset", predict, abs, None),
-    bad(ValueError, "testset", predict, abs, [()]),
-    bad(ValueError, "model", predict, lambda x: (), [ROWS]),
-    bad(TypeError, "model", predict, lambda x: None, [ROWS]),
-    bad(TypeError, "policy", evaluation.evaluate, None, WALKS, 1, seed=0),
-    bad(TypeError, "envs", evaluation.evaluate, len, Walk(), 1, seed=0),
-    bad(ValueError, "n_episodes", evaluation.evaluate, act, WALKS, 0, seed=0),
+    (
+        evaluation.auc_score,
+        bad(ValueError, "inliers", [], [1.0]),
+        bad(ValueError, "outliers", [1.0], []),
+        bad(ValueError, "inliers", [1.0, np.nan], [1.0]),
+        bad(TypeError, "inliers", ["a"], [1.0]),
+        bad(TypeError, "outliers", [1.0], [None]),
+        bad(TypeError, "inliers", [[1.0], [1.0, 2.0]], [3.0]),
+    ),
+    (
+        predict,
+        bad(ValueError, "testset", abs, []),
+        bad(ValueError, "model", lambda x: x[:, 0], [ROWS]),
+        bad(ValueError, "model", abs, [ROWS, np.ones([2, 4])]),
+        bad(ValueError, "model", abs, [ROWS, ROWS.astype(np.float32)]),
+        bad(TypeError, "model", None, [ROWS]),
+        bad(TypeError, "testset", abs, None),
+        bad(ValueError, "testset", abs, [()]),
+        bad(ValueError, "model", lambda x: (), [ROWS]),
+        bad(TypeError, "model", lambda x: None, [ROWS]),
+    ),
+    (
+        evaluation.evaluate,
+        bad(TypeError, "policy", None, WALKS, 1, seed=0),
+        bad(TypeError, "envs", len, Walk(), 1, seed=0),
+        bad(ValueError, "n_episodes", act, WALKS, 0, seed=0),
+    ),
 )
 def test_refusals(row):
     row()

@@ -30,7 +30,7 @@ from tiny_agents import (
 )
 
 from tfrl.agents import _on_policy, ppo
-from tfrl.core import compile, pytree
+from tfrl.core import pytree
 from tfrl.environments import vector
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress, schedulers
@@ -76,9 +76,9 @@ def test_a_run_leaves_metrics_events_and_checkpoints(tmp_path):
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, env_id, vectorization):
     make_envs = functools.partial(vector.make_vec, env_id, vectorization=vectorization)
     settings = {"agent": PPO, "make_envs": make_envs}
-    before = compile.trace_count(_on_policy._compiled_update)
+    before = _on_policy._compiled_update.trace_count()
     whole, _ = train(tmp_path / "whole", **settings)
-    assert compile.trace_count(_on_policy._compiled_update) - before == 1
+    assert _on_policy._compiled_update.trace_count() - before == 1
     with build(tmp_path / "cut", **settings) as first:
         stop_in(first, 2)
         assert first.run(quiet=True) is None
@@ -580,9 +580,9 @@ def test_memory_stays_flat_over_200_000_steps(tmp_path):
             sizes.append(process.memory_info().rss)
 
         running._save = measure
-        before = compile.trace_count(_on_policy._compiled_update)
+        before = _on_policy._compiled_update.trace_count()
         running.run(quiet=True)
-        assert compile.trace_count(_on_policy._compiled_update) - before == 1
+        assert _on_policy._compiled_update.trace_count() - before == 1
         assert running.env_steps >= 200_000
     steps = np.arange(len(sizes)) * 50 * 8 * 32
     settled = slice(len(sizes) // 4, None)

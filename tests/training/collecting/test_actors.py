@@ -275,22 +275,25 @@ GIVEN = {
 
 
 @refusals.table(
-    *[
-        bad(error, name, actors.Actors, **{**GIVEN, name: value})
-        for error, name, value in (
-            (TypeError, "make_env", 3),
-            (TypeError, "store", [1]),
-            (TypeError, "act", 3),
-            (TypeError, "act", None),
-            (ValueError, "n_actors", 0),
-            (TypeError, "n_actors", 1.5),
-            (ValueError, "seed", -1),
-            (ValueError, "gamma", 1.5),
-            (ValueError, "settings", {"epsilon": np.inf}),
-            (ValueError, "policy", new_network(activation="selu")),
-        )
-    ],
-    bad(TypeError, "policy", host_policy.numpy_copy, "greedy"),
+    (
+        actors.Actors,
+        *(
+            bad(error, name, **{**GIVEN, name: value})
+            for error, name, value in (
+                (TypeError, "make_env", 3),
+                (TypeError, "store", [1]),
+                (TypeError, "act", 3),
+                (TypeError, "act", None),
+                (ValueError, "n_actors", 0),
+                (TypeError, "n_actors", 1.5),
+                (ValueError, "seed", -1),
+                (ValueError, "gamma", 1.5),
+                (ValueError, "settings", {"epsilon": np.inf}),
+                (ValueError, "policy", new_network(activation="selu")),
+            )
+        ),
+    ),
+    (host_policy.numpy_copy, bad(TypeError, "policy", "greedy")),
 )
 def test_bad_arguments(row):
     row()
@@ -495,21 +498,6 @@ def test_stores_that_do_not_fit():
 def ended(intake):
     with intake.changed:
         return intake.changed.wait_for(lambda: intake._failure is not None, timeout=20)
-
-
-def test_failure_of_an_actor_comes_after_its_rows():
-    seen = []
-    playing, sources = new_actors()
-    intake = actors._Intake(sources, lambda rows, ids: seen.append(len(rows.valid)))
-    sources[1].process.failure = "Traceback: the wheel came off"
-    play(playing, sources, 7)
-    assert ended(intake)
-    with pytest.raises(RuntimeError, match="actor 1 expected to play on; got:\nTrac"):
-        intake.check()
-    assert sources[0].process.stops == sources[1].process.stops == 1
-    assert all(source.ring.closed for source in sources)
-    intake.stop()
-    assert sum(seen) <= 14
 
 
 def test_failure_of_the_store_is_raised():
