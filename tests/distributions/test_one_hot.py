@@ -96,6 +96,16 @@ def test_draws_are_one_hot_with_the_right_frequencies(cls):
     confidence.assert_frequencies(joint.ravel(), np.outer(PROBS, PROBS[::-1]).ravel())
 
 
+@BOTH
+def test_probs_of_all_sizes(cls):
+    probs = tf.constant([1e-30, 1e20, 0.0])
+    with tf.GradientTape() as tape:
+        tape.watch(probs)
+        log_prob = cls(probs=probs).log_prob([1.0, 0.0, 0.0])
+    np.testing.assert_allclose(log_prob, -50 * np.log(10.0), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(log_prob, probs), [1e30, -1e-20, -1e-20])
+
+
 def test_straight_through_gradient_is_that_of_probs():
     logits, weights = tf.constant([0.3, -1.0, 2.0]), np.array([1.0, 2.0, 4.0])
     with tf.GradientTape() as tape:

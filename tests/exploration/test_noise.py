@@ -311,6 +311,15 @@ def test_nests_spaces_and_batches():
     assert exploration.create_ou_process({}, 0.2, 0.15) == {}
 
 
+def test_settings_broadcast_to_the_action():
+    action = np.zeros([3, 2])
+    for sigma in (1.0, [1.0, 2.0], np.ones([3, 1]), tf.ones([3, 2])):
+        assert noise.OrnsteinUhlenbeckNoise(sigma=sigma)(action).shape == (3, 2)
+    for sigma in (np.ones([3]), np.ones([1, 3, 2]), tf.ones([4, 2])):
+        with pytest.raises(ValueError, match="`sigma` expected a number or an array"):
+            noise.OrnsteinUhlenbeckNoise(sigma=sigma)(action)
+
+
 def test_other_shapes_and_dtypes_are_refused():
     process = noise.OrnsteinUhlenbeckNoise(mu=np.zeros([2]))
     with pytest.raises(ValueError, match=r"`mu` expected a number or an array that"):

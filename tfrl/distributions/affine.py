@@ -118,15 +118,13 @@ class AffineTransformedDistribution(tfp.distributions.TransformedDistribution):
 
 def _check(base_dist: Any, loc: Any, scale: Any) -> None:
     where = "AffineTransformedDistribution"
-    if not isinstance(base_dist, tfd.Distribution):
+    if not (
+        isinstance(base_dist, tfd.Distribution)
+        and getattr(base_dist.dtype, "is_floating", False)
+    ):
         raise TypeError(
-            f"`{where}`: `base_dist` expected a TFP distribution; got "
-            f"{type(base_dist).__name__}"
-        )
-    if not getattr(base_dist.dtype, "is_floating", False):
-        raise TypeError(
-            f"`{where}`: `base_dist` expected a distribution of floats; got "
-            f"{base_dist.dtype}"
+            f"`{where}`: `base_dist` expected a TFP distribution of floats; got "
+            f"{base_dist!r}"
         )
     if base_dist.event_shape.rank is None:
         raise ValueError(

@@ -239,12 +239,8 @@ def _has_axes(value: Any) -> bool:
 
 
 def _check_flag(where: str, hard_sample: Any) -> None:
-    is_bool = isinstance(hard_sample, bool | np.bool_) or (
-        tf.is_tensor(hard_sample)
-        and hard_sample.dtype == tf.bool
-        and hard_sample.shape.is_compatible_with([])
-    )
-    if not is_bool:
+    flag = checks.as_tensor(where, "hard_sample", hard_sample)
+    if flag.dtype != tf.bool or not flag.shape.is_compatible_with([]):
         raise TypeError(
             f"`{where}`: `hard_sample` expected a bool, as the first argument by "
             f"position too; got {hard_sample!r}"
