@@ -22,10 +22,10 @@ from tfrl.training.fitting.fit_callbacks import (
     Collect,
     Evaluate,
     FollowSchedule,
+    RecordVideo,
     Rollouts,
     UpdateTarget,
 )
-from tfrl.training.fitting.record_video import RecordVideo
 from tfrl.training.fitting.run_checkpoint import RunCheckpoint
 from tfrl.training.rehearsing.rehearsal import Rehearsal, RehearsalCheck, rehearse
 from tfrl.training.saved_run import SavedRun

@@ -17,10 +17,10 @@ from tfrl.replay.sampling import prioritized
 from tfrl.schedules import progress
 from tfrl.training.fitting import (
     _fit_data,
-    _fit_saving,
     _fit_steps,
-    _playing,
+    _recorded,
     _reports,
+    fit_callbacks,
 )
 
 _REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight")
@@ -224,7 +224,7 @@ class FitModel(_fit_data.OwnFit):
         self, x: Any, batch_size: int | None, options: dict[str, Any]
     ) -> Iterator[tuple[Any, int | None, list[Any]]]:
         where, own = "FitModel.fit", []
-        if isinstance(x, _playing.Playing):
+        if isinstance(x, fit_callbacks.Playing):
             raise TypeError(
                 f"`{where}`: `x` expected data, or a replay; got {type(x).__name__}; "
                 "what learns from trajectories is an agent, in `AgentModel.fit`"
@@ -404,7 +404,7 @@ class FitModel(_fit_data.OwnFit):
             ),
             "reduction": self.reduction,
         }
-        return super().get_config() | _fit_saving.described(given)
+        return super().get_config() | _recorded.described_as(given)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
@@ -427,7 +427,7 @@ class FitModel(_fit_data.OwnFit):
         kept = {name: config[name] for name in names}
         if "" not in self.optimizers:
             kept["optimizer"] = dict(self.optimizers)
-        return _fit_saving.described({**kept, "metrics": self._reports.given})
+        return _recorded.described_as({**kept, "metrics": self._reports.given})
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` described."""

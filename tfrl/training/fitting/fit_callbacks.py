@@ -29,21 +29,176 @@ Order counts where one reads what another wrote: `Collect` or `Rollouts` first, 
 """
 # ruff: noqa: E501
 
+import os
+import pathlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import keras
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import checks, gym_checks
+from tfrl.core import records
 from tfrl.layers import target
+from tfrl.policies import host_policy
+from tfrl.policies import policy as policies
 from tfrl.replay import episodes
 from tfrl.schedules import progress, schedulers
+from tfrl.summaries.filming import video
 from tfrl.training import evaluation, experience
-from tfrl.training.fitting import _fit_data, _playing
+from tfrl.training.collecting import collection
+from tfrl.training.fitting import _fit_data
 
 
-class Collect(_fit_data.StepCounter, _playing.Playing):
+def progress_of(model: Any, env_steps: int) -> progress.Progress:
+    """Returns how far the training of a model has come, in numbers."""
+    if hasattr(model, "progress"):
+        return model.progress()
+    iterations = int(model.optimizer.iterations.numpy())
+    return progress.Progress(0.0, iterations, env_steps, env_steps)
+
+
+class Acting(keras.callbacks.Callback):
+    """A callback that acts by a policy, or as the agent of the model does.
+
+    Args:
+        policy: as of `Collect`.
+        **counts: numbers that must be 1 at least, by name.
+        seed: must be 0 at least.
+    """
+
+    def __init__(self, policy: Any, *, seed: int, **counts: int) -> None:
+        super().__init__()
+        self._where = type(self).__name__
+        self._given = policy
+        if policy is not None:
+            self._given = policies.as_policy(self._where, "policy", policy)
+        checks.check_whole_number(self._where, "seed", seed, low=0)
+        for name, count in counts.items():
+            checks.check_whole_number(self._where, name, count, low=1)
+        self._seed = seed
+        # What it was made with, for the record of the run.
+        self.settings = {"policy": self._given, "seed": seed, **counts}
+        self._host: host_policy.HostPolicy | None = None
+
+    def _policy(self, probe: Any = None) -> Any:
+        """Returns what acts now; the agent's copy is compared on observations."""
+        if self._given is not None:
+            return self._given
+        agent = getattr(self.model, "agent", None)
+        if agent is None:
+            raise TypeError(
+                f"`{self._where}`: `policy` expected a policy, or a function from "
+                "observations to actions; got None beside a "
+                f"{type(self.model).__name__}, which has no agent that could act"
+            )
+        if self._host is None:
+            self._host = host_policy.HostPolicy(agent.policy)
+        else:
+            self._host.push(agent.policy, probe)
+        return self._host
+
+    def _is_due(self, epoch: int, every_epochs: int) -> bool:
+        """Whether an epoch is the first, one of every few, or the last."""
+        last = epoch + 1 == self.params.get("epochs")
+        return not epoch or last or (epoch + 1) % every_epochs == 0
+
+
+class Playing(Acting):
+    """A callback that plays environments, and can be saved amid episodes.
+
+    Args:
+        envs: vector environment.
+        n_steps: steps that are played at once.
+        policy: as of `Collect`.
+        seed: of the environments and of what the policy draws.
+        **counts: as of `Acting`.
+    """
+
+    def __init__(
+        self, envs: VectorEnv, n_steps: int, policy: Any, *, seed: int, **counts: int
+    ) -> None:
+        super().__init__(policy, seed=seed, **counts)
+        gym_checks.check_vector(self._where, "envs", envs)
+        self.settings["n_steps"] = n_steps
+        self.collector = collection.Collector(envs, n_steps, seed)
+        self._rng = np.random.default_rng(seed)
+        self._told = 0
+
+    @property
+    def envs(self) -> VectorEnv:
+        """What is played in."""
+        return self.collector.envs
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of experience so far, over all environments."""
+        return self.collector.env_steps
+
+    def trajectory(self, model: Any) -> records.Trajectory:
+        """Plays on in all environments, as the model would now.
+
+        Args:
+            model: whose agent acts, unless there is a policy.
+
+        Returns:
+            `[T, N]`, of NumPy arrays.
+
+        Raises:
+            TypeError: if there is neither a policy nor an agent.
+        """
+        self.set_model(model)
+        with progress.progress_context(progress_of(model, self.env_steps)):
+            policy = self._policy(self.collector.observations)
+            played = self.collector.collect(policy, self._rng)
+        self._tell_steps(model)
+        return played
+
+    def _tell_steps(self, model: Any) -> None:
+        """Adds what was played since the last time to the steps of the model."""
+        if hasattr(model, "env_steps"):
+            model.env_steps.assign_add(self.env_steps - self._told)
+        self._told = self.env_steps
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Reports."""
+        if logs is None:
+            return
+        for name in ("return", "length"):
+            values = getattr(self.collector, f"episode_{name}s")
+            logs[f"{name}_mean"] = float(np.mean(values)) if values else float("nan")
+        counted = getattr(self.model, "env_steps", self.env_steps)
+        logs["env_steps"] = float(np.asarray(counted))
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `RunCheckpoint` saves: environments and generators.
+
+        Returns:
+            Plain data; what stores keep is saved for itself.
+        """
+        return collection.captured(self._rng, self.collector)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes up where `state` was returned.
+
+        Args:
+            state: what `state()` returned.
+        """
+        seed = self._seed + 7_919 * (1 + state["collector"]["env_steps"])
+        notice = collection.restore(state, self._rng, self.collector, seed)
+        self._told = self.env_steps
+        if notice is not None:
+            warnings.warn(f"`{self._where}`: {notice}", stacklevel=2)
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Does what new episodes ask for."""
+
+
+class Collect(_fit_data.StepCounter, Playing):
     """Plays environments between the steps of training and keeps what happened.
 
     After each step of the optimizer `steps_per_batch` steps are played in each
@@ -161,7 +316,7 @@ class Collect(_fit_data.StepCounter, _playing.Playing):
             self._store(played)
 
 
-class Rollouts(_playing.Playing):
+class Rollouts(Playing):
     """Plays a trajectory for every step of `AgentModel.fit`, of which it is the data.
 
     Given to `fit` it is its own callback. The logs get what those of `Collect` get.
@@ -195,7 +350,7 @@ class Rollouts(_playing.Playing):
         super().__init__(envs, n_steps, policy, seed=seed)
 
 
-class Evaluate(_playing.Acting):
+class Evaluate(Acting):
     """Plays whole episodes at the end of epochs to judge the policy.
 
     The logs get `val_return_mean`, `val_return_std` and `val_length_mean`, in the
@@ -256,6 +411,72 @@ class Evaluate(_playing.Acting):
             logs["val_return_mean"] = float(played.returns.mean())
             logs["val_return_std"] = float(played.returns.std())
             logs["val_length_mean"] = float(played.lengths.mean())
+
+
+class RecordVideo(Acting):
+    """Plays an episode at the end of epochs and keeps it as an animated GIF or a video.
+
+    The files are `epoch_0001.gif` and so on: of the first epoch, every
+    `every_epochs`-th and the last.
+
+    Args:
+        env: one environment, made with `render_mode="rgb_array"`.
+        policy: as of `Collect`, of a batch of one; asked for its best actions
+            (temperature 0).
+        directory: where to; made if it does not exist.
+        every_epochs: epochs between episodes.
+        seed: of the environment and of draws; each episode begins alike.
+        ending: what to write, `.gif` or `.mp4`.
+        **options: as of `tfrl.summaries.record_episode`.
+
+    Raises:
+        TypeError: if `policy` is none.
+        ValueError: if `every_epochs` is less than 1, `env` renders no arrays, or
+            `ending` is another.
+
+    Example:
+        >>> import tempfile
+        >>> class Grey(gym.Wrapper):
+        ...     render_mode = "rgb_array"
+        ...     def render(self):
+        ...         return np.full([8, 8, 3], 99, np.uint8)
+        >>> folder = tempfile.mkdtemp()
+        >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+        >>> greedy = tfrl.policies.FunctionPolicy(
+        ...     lambda q_values, rng: q_values.argmax(-1), network=model)
+        >>> record = RecordVideo(Grey(gym.make("CartPole-v1")), greedy, folder)
+        >>> model.compile("sgd", "mse")
+        >>> history = model.fit(
+        ...     np.ones([8, 4]), np.ones([8, 2]), callbacks=[record], verbose=0)
+        >>> os.listdir(folder)
+        ['epoch_0001.gif']
+    """
+
+    def __init__(
+        self,
+        env: gym.Env,
+        policy: Any,
+        directory: str | os.PathLike[str],
+        every_epochs: int = 1,
+        seed: int = 0,
+        ending: str = ".gif",
+        **options: Any,
+    ) -> None:
+        super().__init__(policy, seed=seed, every_epochs=every_epochs)
+        checks.check_one_of("RecordVideo", "ending", ending, [".gif", ".mp4"])
+        gym_checks.check_renders("RecordVideo", env)
+        self._env, self._ending, self._options = env, ending, options
+        self._directory, self._every_epochs = pathlib.Path(directory), every_epochs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Plays and writes."""
+        if not self._is_due(epoch, self._every_epochs):
+            return
+        rng = np.random.default_rng(self._seed)
+        policy, seed = collection.of_one(self._policy(), rng), self._seed
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / f"epoch_{epoch + 1:04d}{self._ending}"
+        video.record_episode(self._env, path, policy, seed=seed, **self._options)
 
 
 class UpdateTarget(_fit_data.StepCounter):
@@ -336,7 +557,7 @@ class FollowSchedule(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Sets the variable."""
-        with progress.progress_context(_playing.progress_of(self.model, 0)):
+        with progress.progress_context(progress_of(self.model, 0)):
             value = self._schedule()
         self._value = float(value)
         if self.sets_rate:
@@ -348,3 +569,24 @@ class FollowSchedule(keras.callbacks.Callback):
         """Reports."""
         if logs is not None and self._name is not None:
             logs[self._name] = self._value
+
+
+class Ending(keras.callbacks.Callback):
+    """Ends the training after the epoch in which it is asked to.
+
+    Args:
+        asked: tells whether to end.
+
+    Attributes:
+        epoch: epochs done.
+    """
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__()
+        self._asked, self.epoch = asked, 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        """Looks."""
+        self.epoch = epoch + 1
+        if self._asked():
+            self.model.stop_training = True

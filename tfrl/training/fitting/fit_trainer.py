@@ -16,7 +16,7 @@ from tfrl.training import experience as experiences
 from tfrl.training.collecting import collection
 from tfrl.training.fitting import (
     _fit_data,
-    _fit_run,
+    _recorded,
     agent_model,
     fit_callbacks,
     run_checkpoint,
@@ -101,7 +101,7 @@ class FitTrainer:
             [player, *judge, saved],
         )
         self._model.asked = self._asked
-        self.record = _fit_run.recorded(self._model, saved)
+        self.record = _recorded.recorded(self._model, saved)
 
     def _opened(self, undo: contextlib.ExitStack, told: Any, n_envs: int) -> VectorEnv:
         """Makes environments; `undo` closes them."""
@@ -189,7 +189,7 @@ class FitTrainer:
         """
         asked = self._asked
         with _processes.interruptible() as interrupted, _processes.settled():
-            ending = _fit_run.Ending(interrupted)
+            ending = fit_callbacks.Ending(interrupted)
             self._model.fit(
                 asked.x,
                 batch_size=asked.batch_size,

@@ -1,6 +1,7 @@
 """A whole run of `fit` on disk, from which it goes on as if it had never stopped."""
 
 import contextlib
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +12,9 @@ import tensorflow as tf
 from tfrl._internal import checks, durable, sealed_folder
 from tfrl.replay.disk import saving
 from tfrl.saving import checkpointer, checkpoints
-from tfrl.training import experience
-from tfrl.training.fitting import _fit_data, _fit_run, agent_model
+from tfrl.summaries import run_log
+from tfrl.training import _run_record, cadence, experience
+from tfrl.training.fitting import _fit_data, _recorded, agent_model
 
 # By `Checkpointer`.
 _TAKEN = ("ckpt_dir", "global_step", "keep", "score", "self")
@@ -130,7 +132,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         self._replays = experience.ReplaysOnDisk(replays) if replays else None
         self.every_epochs, self.keep = every_epochs, keep
         self.make_envs, self.override = make_envs, override
-        self._run: _fit_run.FitRun | None = None
+        self._run: _FitRun | None = None
         self._lock: checkpoints.RunLock | None = None
 
     def before_fit(self, model: Any) -> int:
@@ -147,7 +149,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         self._lock = lock
         is_new = checkpoints.latest_step(self.directory) is None
         if isinstance(model, agent_model.AgentModel):
-            self._run = _fit_run.FitRun(model, self)
+            self._run = _FitRun(model, self)
             if is_new:
                 self._run.begin()
         if is_new:
@@ -281,6 +283,123 @@ class RunCheckpoint(keras.callbacks.Callback):
                 f"{step} was saved in {self.directory}; got {sorted(self.parts)}; "
                 "name the same"
             )
+
+
+class _FitRun:
+    """Record, rows and best policy of a run.
+
+    Args:
+        model: the `AgentModel`.
+        saved: the `RunCheckpoint`, of a locked folder.
+
+    Attributes:
+        step: of the run now: environment steps, or minibatches where none are played.
+    """
+
+    def __init__(self, model: Any, saved: Any) -> None:
+        self._directory, self._model, self._saved = saved.directory, model, saved
+        self.step = self._iterations = 0
+        self._seconds, self._since = 0.0, time.perf_counter()
+        self._best = float("-inf")
+        self._report: Any = None
+
+    def begin(self) -> None:
+        """Opens a new run."""
+        self._open(run_log.RunLog.START)
+
+    def resume(self, agent: Any, metadata: Mapping[str, Any], step: int) -> None:
+        """Goes on with a run, and with the model as it was then.
+
+        Args:
+            agent: that was saved.
+            metadata: of the save.
+            step: of it.
+
+        Raises:
+            ValueError: if the model is of other hyper-parameters than the run.
+        """
+        kept = metadata["fit"]
+        self._model.agent = agent
+        self._model.env_steps.assign(kept["env_steps"])
+        self._model.iterations.assign(kept["iterations"])
+        self.step, self._iterations = step, kept["iterations"]
+        self._seconds, self._best = kept["seconds"], kept.get("best", self._best)
+        self._open(metadata["log"])
+
+    def write(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Writes a row, and the agent to `best/` if none was evaluated as well.
+
+        Args:
+            epoch: epochs done.
+            logs: of Keras.
+        """
+        model = self._model
+        played, learned = int(model.env_steps.numpy()), int(model.iterations.numpy())
+        before, now = self.step, time.perf_counter()
+        more = learned - self._iterations
+        self.step = played if played > before else before + more
+        self._iterations = learned
+        seconds, self._since = now - self._since, now
+        self._seconds += seconds
+        row = {
+            "epoch": float(epoch),
+            "seconds": self._seconds,
+            "env_steps_per_second": (self.step - before) / max(seconds, 1e-9),
+        }
+        row |= {
+            _column(name): float(x) for name, x in logs.items() if name != "env_steps"
+        }
+        self._report.write(self.step, row, self.step)
+        mean = row.get("eval/return_mean", float("-inf"))
+        if mean > self._best:
+            self._best, facts = mean, {"return_mean": mean}
+            best = self._directory / "best"
+            checkpoints.save_best(best, self.step, model.agent, facts)
+
+    def state(self, epoch: int) -> dict[str, Any]:
+        """Returns what `resume` needs, as plain data."""
+        return {
+            "epoch": epoch,
+            "env_steps": int(self._model.env_steps.numpy()),
+            "iterations": int(self._model.iterations.numpy()),
+            "seconds": self._seconds,
+            "best": self._best,
+            "log": self._report.position(),
+        }
+
+    def close(self) -> None:
+        """Closes the files."""
+        if self._report is not None:
+            self._report.__exit__(None, None, None)
+        self._report = None
+
+    def _open(self, position: Any) -> None:
+        if self._model.recipe is not None:
+            self._record()
+        report = cadence.Report(self._directory, position, None)
+        self._report = report.__enter__()
+        self._since = time.perf_counter()
+
+    def _record(self) -> None:
+        """Writes `run.json`."""
+        record = _recorded.recorded(self._model, self._saved)
+        if checkpoints.latest_step(self._directory) is not None:
+            old = _run_record.read("RunCheckpoint", self._directory)
+            record = _run_record.continued(record, self._directory, True)
+            told = () if old is None else record.overrides[len(old.overrides) :]
+            if told and not self._saved.override:
+                raise ValueError(
+                    "`RunCheckpoint`: `directory` expected a run of this model; got "
+                    f"{self._directory}, of another: {_run_record.told(told[0])}; give "
+                    "the old values, go on with the new ones by `override=True`, or "
+                    "choose another folder"
+                )
+        _run_record.write(self._directory, record)
+
+
+def _column(name: str) -> str:
+    """Returns the column of `metrics.csv` for a name in Keras' logs."""
+    return f"eval/{name[4:]}" if name.startswith("val_") else f"train/{name}"
 
 
 def _has_state(part: Any) -> bool:

@@ -1,54 +1,206 @@
-"""What makes the folder of an `AgentModel.fit` a run like those of a trainer."""
+"""What models of `fit` and their runs are made of, as files keep it.
 
+A `.keras` file of an `AgentModel` has its `Recipe`; the `run.json` of its run has what
+`recorded` returns, from which `FitTrainer` makes the run again.
+"""
+
+import copy
+import dataclasses
 import functools
-import time
 import types
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 import keras
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
+from tfrl._internal import named_arrays
+from tfrl.agents import agent as agents
 from tfrl.environments import vector
 from tfrl.policies import host_policy
 from tfrl.replay.sampling import prioritized, uniform
-from tfrl.saving import checkpoints
-from tfrl.summaries import run_log
+from tfrl.saving import checkpoints, typed_json
 from tfrl.training import _kept_arguments, _run_record, cadence
 from tfrl.training import experience as experiences
 from tfrl.training.fitting import fit_callbacks
 
+_WHERE = "AgentModel"
+# Packages whose classes Keras finds by their module.
+_KNOWN = ("keras", "keras_hub", "keras_cv", "keras_nlp")
 _LOOPS = "sync", "async"
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
 # Of the arguments of `create`, those that a run keeps.
 _NUMBERS = ("seed", "n_envs", "n_steps")
 
 
-class Ending(keras.callbacks.Callback):
-    """Ends the training after the epoch in which it is asked to.
+def described_as(parts: Mapping[str, Any], where: str = "FitModel") -> dict[str, Any]:
+    """Returns parts of a model in what JSON has.
 
     Args:
-        asked: tells whether to end.
+        parts: by the names of arguments.
+        where: name of the model's class, for messages.
 
-    Attributes:
-        epoch: epochs done.
+    Returns:
+        What `keras.saving.deserialize_keras_object` takes.
+
+    Raises:
+        ValueError: if a function or class within would not be found by it.
+
+    Example:
+        >>> described_as({"reduction": "sum"})
+        {'reduction': 'sum'}
     """
+    for name, part in parts.items():
+        each = part.values() if isinstance(part, Mapping) else [part]
+        if any(getattr(x, "__name__", "") == "<lambda>" for x in each):
+            _refuse_part(where, name, "a lambda")
+    found: dict[str, Any] = keras.saving.serialize_keras_object(dict(parts))
+    for name, config in found.items():
+        _check_part(where, name, config)
+    return found
 
-    def __init__(self, asked: Any) -> None:
-        super().__init__()
-        self._asked, self.epoch = asked, 0
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Looks."""
-        self.epoch = epoch + 1
-        if self._asked():
-            self.model.stop_training = True
+def _check_part(where: str, name: str, config: Any) -> None:
+    if isinstance(config, list | tuple):
+        for part in config:
+            _check_part(where, name, part)
+    if not isinstance(config, dict):
+        return
+    kind = str(config.get("class_name"))
+    if kind == "function":
+        try:
+            keras.saving.deserialize_keras_object(config)
+        except (TypeError, ValueError):
+            _refuse_part(where, name, f"the function {config['config']!r}")
+    elif "registered_name" in config and not kind.startswith("__"):
+        registered = config["registered_name"] or kind
+        is_found = keras.saving.get_registered_object(registered) is not None
+        if not is_found and str(config["module"]).partition(".")[0] not in _KNOWN:
+            _refuse_part(where, name, f"{kind!r} of {config['module']}")
+    for part in config.values():
+        _check_part(where, name, part)
+
+
+def _refuse_part(where: str, name: str, what: str) -> None:
+    raise ValueError(
+        f"`{where}`: `{name}` expected what can be loaded again, decorated by "
+        f"keras.saving.register_keras_serializable, to be saved; got {what}, which is "
+        "not; decorate it, save within keras.saving.custom_object_scope, or save "
+        "weights alone"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Hyper-parameters, spaces, and the other arguments of `create`."""
+
+    config: agents.AgentConfig
+    observation_space: gym.Space
+    action_space: gym.Space
+    arguments: Mapping[str, Any]
+
+    def made(self) -> Any:
+        """Returns a new agent."""
+        arguments = dict(self.arguments)
+        spaces = self.observation_space, self.action_space
+        if isinstance(arguments.get("network"), keras.layers.Layer):
+            arguments["network"] = as_from_a_file(arguments["network"])
+        return self.config.create(*spaces, **arguments)
+
+    def described(self, agent: Any) -> dict[str, Any]:
+        """Returns it in what JSON has.
+
+        Args:
+            agent: that has to come of it.
+
+        Raises:
+            ValueError: if a class could not be found again, or another agent comes.
+        """
+        given = dict(self.arguments)
+        network = described_as({"network": given.pop("network", None)}, _WHERE)
+        parts = {
+            "config": self.config,
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "arguments": given,
+        }
+        kept = {name: _kept_arguments.kept(part) for name, part in parts.items()}
+        for place, what in _kept_arguments.lost(kept, "").items():
+            _refuse(place, what)
+        for what in _marked(kept, "=name", "=partial"):
+            _refuse("config", f"the function {what}")
+        found = {"kept": typed_json.to_json(kept), **network}
+        again = understood(found).made()
+        one, other = map(named_arrays.name_arrays, (agent, again))
+        other = checkpoints.named_as_saved(other, one)
+        both = [named_arrays.describe_arrays(x) for x in (one, other)]
+        if both[0] != both[1]:
+            differences = named_arrays.array_differences(*both)
+            _refuse("network", f"what makes another agent ({differences})")
+        return found
+
+
+def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
+    """Returns what `described` wrote down."""
+    kept = typed_json.from_json(data["kept"])
+    for named in _marked(kept, "=call", "=name", "=partial"):
+        kind = _kept_arguments.made({"=name": named})
+        is_known = isinstance(kind, type) and (
+            dataclasses.is_dataclass(kind) or issubclass(kind, gym.Space)
+        )
+        if not is_known:
+            raise ValueError(
+                "`AgentModel`: a file expected of records and spaces alone; got "
+                f"{named!r}; load nothing that others changed"
+            )
+    parts = {name: _kept_arguments.made(part) for name, part in kept.items()}
+    arguments = parts.pop("arguments")
+    # Keras takes what it reads out of the dictionary.
+    network = keras.saving.deserialize_keras_object(
+        copy.deepcopy(data["network"]), custom_objects=custom_objects
+    )
+    if network is not None:
+        arguments["network"] = network
+    return Recipe(arguments=arguments, **parts)
+
+
+def as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:
+    """Returns a network like one of a file, where names of weights may be others.
+
+    One that cannot be made again stays as it is; saving it is refused.
+    """
+    try:
+        config = described_as({"network": network}, _WHERE)
+        again = keras.saving.deserialize_keras_object(config["network"])
+        again.set_weights(network.get_weights())
+    except (NotImplementedError, TypeError, ValueError):
+        return network
+    return again
+
+
+def _marked(data: Any, *marks: str) -> list[str]:
+    """Returns what is named by marks of `_kept_arguments`, anywhere within."""
+    if isinstance(data, list | tuple):
+        return [x for part in data for x in _marked(part, *marks)]
+    if not isinstance(data, dict):
+        return []
+    own = [value for key, value in data.items() if key in marks]
+    return own + [x for part in data.values() for x in _marked(part, *marks)]
+
+
+def _refuse(place: str, what: str) -> None:
+    raise ValueError(
+        f"`AgentModel`: `{place.lstrip('.')}` expected what can be made again from a "
+        f"file; got {what}; define it in a module that can be imported, or save the "
+        "weights alone"
+    )
 
 
 # What does nothing to a run.
-_SILENT = (Ending, keras.callbacks.History, keras.callbacks.ProgbarLogger)
+_SILENT = (fit_callbacks.Ending, keras.callbacks.History, keras.callbacks.ProgbarLogger)
 
 
 class _LostError(ValueError):
@@ -233,129 +385,11 @@ def _remade(envs: Any, saved: Any, make_envs: Any) -> Any:
     return maker if _kept_arguments.differences(kept, of_run) else None
 
 
-class FitRun:
-    """Record, rows and best policy of a run.
-
-    Args:
-        model: the `AgentModel`.
-        saved: the `RunCheckpoint`, of a locked folder.
-
-    Attributes:
-        step: of the run now: environment steps, or minibatches where none are played.
-    """
-
-    def __init__(self, model: Any, saved: Any) -> None:
-        self._directory, self._model, self._saved = saved.directory, model, saved
-        self.step = self._iterations = 0
-        self._seconds, self._since = 0.0, time.perf_counter()
-        self._best = float("-inf")
-        self._report: Any = None
-
-    def begin(self) -> None:
-        """Opens a new run."""
-        self._open(run_log.RunLog.START)
-
-    def resume(self, agent: Any, metadata: Mapping[str, Any], step: int) -> None:
-        """Goes on with a run, and with the model as it was then.
-
-        Args:
-            agent: that was saved.
-            metadata: of the save.
-            step: of it.
-
-        Raises:
-            ValueError: if the model is of other hyper-parameters than the run.
-        """
-        kept = metadata["fit"]
-        self._model.agent = agent
-        self._model.env_steps.assign(kept["env_steps"])
-        self._model.iterations.assign(kept["iterations"])
-        self.step, self._iterations = step, kept["iterations"]
-        self._seconds, self._best = kept["seconds"], kept.get("best", self._best)
-        self._open(metadata["log"])
-
-    def write(self, epoch: int, logs: Mapping[str, Any]) -> None:
-        """Writes a row, and the agent to `best/` if none was evaluated as well.
-
-        Args:
-            epoch: epochs done.
-            logs: of Keras.
-        """
-        model = self._model
-        played, learned = int(model.env_steps.numpy()), int(model.iterations.numpy())
-        before, now = self.step, time.perf_counter()
-        more = learned - self._iterations
-        self.step = played if played > before else before + more
-        self._iterations = learned
-        seconds, self._since = now - self._since, now
-        self._seconds += seconds
-        row = {
-            "epoch": float(epoch),
-            "seconds": self._seconds,
-            "env_steps_per_second": (self.step - before) / max(seconds, 1e-9),
-        }
-        row |= {_column(name): float(x) for name, x in logs.items() if name != _STEPS}
-        self._report.write(self.step, row, self.step)
-        mean = row.get("eval/return_mean", float("-inf"))
-        if mean > self._best:
-            self._best, facts = mean, {"return_mean": mean}
-            best = self._directory / "best"
-            checkpoints.save_best(best, self.step, model.agent, facts)
-
-    def state(self, epoch: int) -> dict[str, Any]:
-        """Returns what `resume` needs, as plain data."""
-        return {
-            "epoch": epoch,
-            "env_steps": int(self._model.env_steps.numpy()),
-            "iterations": int(self._model.iterations.numpy()),
-            "seconds": self._seconds,
-            "best": self._best,
-            "log": self._report.position(),
-        }
-
-    def close(self) -> None:
-        """Closes the files."""
-        if self._report is not None:
-            self._report.__exit__(None, None, None)
-        self._report = None
-
-    def _open(self, position: Any) -> None:
-        if self._model.recipe is not None:
-            self._record()
-        report = cadence.Report(self._directory, position, None)
-        self._report = report.__enter__()
-        self._since = time.perf_counter()
-
-    def _record(self) -> None:
-        """Writes `run.json`."""
-        record, override = recorded(self._model, self._saved), self._saved.override
-        if checkpoints.latest_step(self._directory) is not None:
-            old = _run_record.read("RunCheckpoint", self._directory)
-            record = _run_record.continued(record, self._directory, True)
-            told = () if old is None else record.overrides[len(old.overrides) :]
-            if told and not override:
-                raise ValueError(
-                    "`RunCheckpoint`: `directory` expected a run of this model; got "
-                    f"{self._directory}, of another: {_run_record.told(told[0])}; give "
-                    "the old values, go on with the new ones by `override=True`, or "
-                    "choose another folder"
-                )
-        _run_record.write(self._directory, record)
-
-
 class _Unknown:
     """Stands for environments of which nobody said how they are made."""
 
     def __call__(self, n_envs: int) -> None:
         """Makes none."""
-
-
-_STEPS = "env_steps"
-
-
-def _column(name: str) -> str:
-    """Returns the column of `metrics.csv` for a name in Keras' logs."""
-    return f"eval/{name[4:]}" if name.startswith("val_") else f"train/{name}"
 
 
 def _maker_of(envs: Any) -> Any:
