@@ -47,7 +47,6 @@ DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {
     "tfrl/rl_trainer.py",
     "tfrl/configuring/gin_calls.py",
-    "tfrl/configuring/_gin_hooks.py",
     "tfrl/configuring/_gin_text.py",
     "tfrl/configuring/configs.py",
 }

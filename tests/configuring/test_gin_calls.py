@@ -1,7 +1,10 @@
+"""What `gin_calls` needs of gin; a failure says in words what gin has changed."""
+
 import re
 
 import gin
 import pytest
+from gin import config_parser
 
 from tfrl.configuring import configs, gin_calls
 
@@ -15,13 +18,15 @@ def decorated(size: int = 1) -> int:
     return size
 
 
-@pytest.fixture
-def wrapped():
-    yield configs.register({"calls_plain": plain})["calls_plain"]
+@pytest.fixture(autouse=True)
+def _forget():
+    configs.clear()
+    yield
     configs.clear()
 
 
-def test_what_is_bound(wrapped):
+def test_what_is_bound():
+    wrapped = configs.register({"calls_plain": plain})["calls_plain"]
     assert gin_calls.bound_call(wrapped) == (plain, {})
     configs.parse(
         bindings=["calls_plain.size = 3", "calls_plain.other = @calls_decorated()"]
@@ -75,3 +80,87 @@ def test_what_gin_has_no_words_for(value):
 def test_one_name_has_one_set_of_bindings():
     two = [{"=call": "here:A", "rate": rate} for rate in (0.1, 0.2)]
     assert gin_calls.written_call("T", {"x": two[0], "y": two[1]}, NAMES) is None
+
+
+@gin.configurable(module="hooks", denylist=["b"])
+def hooked(a: int = 1, b: int = 2):
+    return a, b
+
+
+def value_of(text):
+    ((_, binding),) = gin_calls.statements(f"hooked.a = {text}")
+    return binding.value
+
+
+def test_the_parser_tells_statements_apart():
+    text = "import os\ninclude 'a.gin'\ns/hooked.a = 3\nx/m = 1\nhooked:\n  a = 2\n"
+    words = "`config_parser.ConfigParser` or its statements changed"
+    found = dict(gin_calls.statements(text))
+    assert found[1].format() == "import os" and found[1].module == "os", words
+    assert isinstance(found[1], gin_calls.Import), words
+    assert isinstance(found[2], gin_calls.Include), words
+    assert found[2].filename == "a.gin", words
+    bindings = [x for x in found.items() if isinstance(x[1], gin_calls.Binding)]
+    assert bindings == [
+        (3, gin_calls.Binding("s", "hooked", "a", 3)),
+        (4, gin_calls.Binding("x", "m", "", 1)),
+        (6, gin_calls.Binding("", "hooked", "a", 2)),
+    ], words
+
+
+def test_errors_of_the_parser_tell_the_line():
+    with pytest.raises(gin_calls.GinSyntaxError) as error:
+        [*gin_calls.statements("a = 1\nb = = 2")]
+    assert error.value.args[1] == 2, "SyntaxErrors of gin's parser have no `lineno`"
+    with pytest.raises(gin_calls.GinSyntaxError) as unknown:
+        [*gin_calls.statements("a = 1\nb = [@s/missing]")]
+    assert unknown.value.args[1:] == (2, "missing"), (
+        "`ParserDelegate` no longer lets a SyntaxError through, or `current_token` of "
+        "the parser is no token of `tokenize`"
+    )
+
+
+def test_references_tell_what_they_call():
+    (call,) = gin_calls.references([{"x": value_of("@s/t/hooked()")}])
+    words = "`iterate_references` or `ConfigurableReference` changed"
+    assert gin_calls.called(call, "u") == ("s/t", "hooks.hooked"), words
+    assert gin_calls.called(value_of("@hooked()"), "u") == ("u", "hooks.hooked"), words
+    assert gin_calls.called(value_of("@hooked"), "u") is None, words
+    assert repr(call) == "@s/t/hooked()", words
+
+
+def test_macros_and_constants_are_told_apart():
+    words = "`gin.macro` or `gin.constant` have other names"
+    assert gin_calls.macro_name(value_of("%s/speed")) == "s/speed", words
+    assert gin_calls.macro_name(value_of("@hooked")) is None, words
+    for text in ("%gin.REQUIRED", "%REQUIRED"):
+        assert gin_calls.is_required(value_of(text)), words
+        assert gin_calls.macro_name(value_of(text)) is None, words
+
+
+def test_names_are_completed_and_checked():
+    binding = gin_calls.Binding("s", "hooked", "a", 3)
+    words = "`ParsedBindingKey` changed"
+    assert gin_calls.key(binding) == ("s", "hooks.hooked", "a"), words
+    macro = gin_calls.Binding("s", "m", "", 3)
+    assert gin_calls.key(macro) == ("s/m", "gin.macro", "value"), words
+    gin.bind_parameter(gin_calls.key(macro), 3)
+    assert gin.query_parameter("%s/m") == 3, "macros are bound to something else"
+    for name in ("b", "c"):
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            gin_calls.key(binding._replace(parameter=name))
+
+
+def test_what_gin_prints_it_reads():
+    words = "`gin.config.parse_value` changed"
+    for text in ("[1, (2.5, 'a')]", "{'a': None}", "@s/hooked()", "%m", "b'x'"):
+        assert gin_calls.is_writable(value_of(text)), words
+    for value in (float("inf"), -1j, object()):
+        assert not gin_calls.is_writable(value), words
+
+
+def test_names_that_can_be_registered():
+    assert gin_calls.is_name("a.b") and not gin_calls.is_name("a b"), (
+        "`config_parser.MODULE_RE` changed"
+    )
+    assert config_parser.MODULE_RE.match("a")

@@ -15,20 +15,14 @@ from tfrl.configuring.config_files import (
     write_gin_configs,
 )
 from tfrl.configuring.configs import (
-    check_all_used,
-    clear,
     compute_summary_or_eval_interval,
-    configured,
     get_gin_config_strs,
     inoperative_config_str,
-    operative,
     parse,
     register,
     summarize_config,
     summarize_gin_config,
-    write,
 )
-from tfrl.configuring.gin_calls import bound_call, imported_modules, written_call
 from tfrl.configuring.snapshots import (
     generate_snapshot,
     get_diff,
@@ -43,11 +37,7 @@ from tfrl.configuring.snapshots import (
 
 __all__ = [
     "abs_path",
-    "bound_call",
-    "check_all_used",
-    "clear",
     "compute_summary_or_eval_interval",
-    "configured",
     "copy_gin_configs",
     "generate_snapshot",
     "get_conf_file",
@@ -56,11 +46,9 @@ __all__ = [
     "get_gin_file",
     "get_revision",
     "get_snapshot_env_vars",
-    "imported_modules",
     "inoperative_config_str",
     "is_inside_docker_container",
     "is_repo_root",
-    "operative",
     "package_root",
     "parse",
     "parse_conf_file",
@@ -70,8 +58,6 @@ __all__ = [
     "summarize_config",
     "summarize_gin_config",
     "unzip_snapshot",
-    "write",
     "write_config",
     "write_gin_configs",
-    "written_call",
 ]

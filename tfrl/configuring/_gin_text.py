@@ -1,15 +1,20 @@
-"""Gin text: files and lines split into statements, each with its place."""
+"""Gin text: files and lines split into statements with their places, and checked."""
 
 import difflib
+import graphlib
 import importlib
+import inspect
+import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gin
 
-from tfrl.configuring import _gin_hooks
+from tfrl.configuring import gin_calls
 
 # What `configs.register` was given, and what it made of it, by full name.
 registered: dict[str, tuple[Any, Any]] = {}
@@ -17,13 +22,13 @@ registered: dict[str, tuple[Any, Any]] = {}
 _LONGEST = 300
 
 
-def error_at(place: str, expected: str, got: str, todo: str) -> ValueError:
+def error_at(place: str, expected: str, got: str, *todo: str) -> ValueError:
     """Returns the error for something wrong at a place of a configuration."""
-    expected, got, todo = (
-        text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-        for text in (expected, got, todo)
+    texts = (f"`parse`: {place}: expected {expected}", f"got {got}", *todo)
+    longest = _LONGEST + len(place)
+    return ValueError(
+        "; ".join(x if len(x) <= longest else f"{x[:longest]}..." for x in texts)
     )
-    return ValueError(f"`parse`: {place}: expected {expected}; got {got}; {todo}")
 
 
 def read_all(
@@ -56,8 +61,7 @@ def _check_listed(name: str, value: Any, kinds: tuple[type, ...]) -> None:
     is_one = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
     if is_one or not all(isinstance(each, kinds) for each in value):
         raise TypeError(
-            f"`parse`: `{name}` expected a list of texts; got {value!r:.80}; put texts "
-            "into a list"
+            f"`parse`: `{name}` expected a list of texts; got {value!r:.80}"
         )
 
 
@@ -79,9 +83,9 @@ def _read_file(file: str, place: str, chain: tuple[str, ...]) -> list[Any]:
         # Where it is included, the end of a long name tells more than its start.
         name = repr(file if len(file) <= _LONGEST else f"...{file[-_LONGEST // 2 :]}")
         got = f"{name} ({getattr(error, 'strerror', 'no UTF-8 text')})"
-        raise error_at(place, "a gin file", got, "correct the path") from error
+        raise error_at(place, "a gin file", got) from error
     if real in chain:
-        raise error_at(place, "no file to include itself", real, "remove a line")
+        raise error_at(place, "no file to include itself", real)
     return read(text, str(path), (*chain, real))
 
 
@@ -105,26 +109,24 @@ def read(text: str, name: str, chain: tuple[str, ...] = ()) -> list[Any]:
 
     statements: list[Any] = []
     try:
-        for line, found in _gin_hooks.statements(text):
+        for line, found in gin_calls.statements(text):
             place = place_of(line)
-            if isinstance(found, _gin_hooks.Include):
+            if isinstance(found, gin_calls.Include):
                 statements += _read_file(found.filename, place, chain)
-            elif isinstance(found, _gin_hooks.Import):
+            elif isinstance(found, gin_calls.Import):
                 _run(found, place)
                 statements.append(found)
-            elif isinstance(found, _gin_hooks.Binding):
+            elif isinstance(found, gin_calls.Binding):
                 statements.append(found._replace(place=place))
-    except _gin_hooks.GinSyntaxError as error:
+    except gin_calls.GinSyntaxError as error:
         reason, line, selector = error.args
         if selector is not None:
             find(selector, place_of(line))
-        raise error_at(
-            place_of(line), "gin syntax", reason, "correct the line"
-        ) from error
+        raise error_at(place_of(line), "gin syntax", reason) from error
     return statements
 
 
-def _run(statement: _gin_hooks.Import, place: str) -> None:
+def _run(statement: gin_calls.Import, place: str) -> None:
     try:
         if statement.module.startswith("__gin__"):
             raise ImportError("dynamic registration is not supported")
@@ -132,8 +134,7 @@ def _run(statement: _gin_hooks.Import, place: str) -> None:
             importlib.import_module(statement.module)
     except ImportError as error:
         got = f"`{statement.format()}` ({' '.join(str(error).split())})"
-        todo = "correct the name or install it"
-        raise error_at(place, "an import that works", got, todo) from error
+        raise error_at(place, "an import that works", got) from error
 
 
 def find(selector: str, place: str) -> Callable[..., Any]:
@@ -160,3 +161,173 @@ def find(selector: str, place: str) -> Callable[..., Any]:
         known = {name.split(".", i)[i] for name in registered for i in (0, 1)}
         todo = guess(selector, known, f"there are {sorted(known)}")
         raise error_at(place, "a configurable's name", f"`{selector}`", todo) from error
+
+
+_NUMBERS_AND_TEXT = {
+    int: (int,),
+    float: (int, float),
+    bool: (bool,),
+    str: (str,),
+    bytes: (bytes,),
+}
+
+
+def check(bindings: Sequence[gin_calls.Binding]) -> None:
+    """Checks every name in bindings, the types of values, and how they hang together.
+
+    Args:
+        bindings: all of a configuration; of one name the last counts.
+
+    Raises:
+        ValueError: with the place.
+    """
+    macros = {each.name: each.value for each in bindings if not each.parameter}
+    for each in bindings:
+        _check_names(each, macros)
+    last = {gin_calls.key(each): each for each in bindings}
+    _check_loops(last)
+    for each in bindings:
+        _check_value(each, macros)
+    for each in last.values():
+        if any(map(gin_calls.is_required, gin_calls.references(each.value))):
+            raise error_at(each.place, "a value", f"`{each}`")
+
+
+def _check_names(binding: gin_calls.Binding, macros: Mapping[str, Any]) -> None:
+    """Checks what is bound, and that macros exist and gin can record the value."""
+    place = binding.place
+    for name in map(gin_calls.macro_name, gin_calls.references(binding.value)):
+        if name is not None and name not in macros:
+            todo = guess(name, macros, f"define it as `{name} = ...`")
+            raise error_at(place, "a defined macro", f"`%{name}`", todo)
+    if not gin_calls.is_writable(binding.value):
+        got = f"another for `{binding.name}`"
+        raise error_at(place, "a value that gin can write", got)
+    if not binding.parameter:
+        return
+    parameters = _parameters(binding)
+    try:
+        gin_calls.key(binding)
+    except ValueError as error:
+        expected, got = "a parameter for configurations", f"`{binding.name}` ({error})"
+        if binding.parameter in parameters:
+            raise error_at(place, expected, got) from error
+        expected, got = f"a parameter for `{binding.name}`", "no such parameter"
+        todo = guess(binding.parameter, parameters, f"there are {[*parameters]}")
+        raise error_at(place, expected, got, todo) from error
+
+
+def _parameters(binding: gin_calls.Binding) -> dict[str, inspect.Parameter]:
+    """Parameters of what is configured; none if they cannot be read."""
+    target: Any = find(binding.selector, binding.place)
+    is_class = inspect.isclass(target)
+    if is_class:
+        plain = target.__init__ is object.__init__
+        target = target.__new__ if plain else target.__init__
+    try:
+        found = inspect.signature(target, eval_str=True).parameters
+    except NameError:
+        found = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return {}
+    return dict([*found.items()][1 if is_class else 0 :])
+
+
+def _check_loops(bindings: Mapping[tuple[str, str, str], gin_calls.Binding]) -> None:
+    """Raises the error for references and macros that never come to an end."""
+    bound: dict[gin_calls.Called, dict[str, gin_calls.Binding]] = {}
+    for (scope, selector, parameter), binding in bindings.items():
+        bound.setdefault((scope, selector), {})[parameter] = binding
+    calls: dict[gin_calls.Called, dict[gin_calls.Called, gin_calls.Binding]] = {}
+    waiting = [*bound]
+    for now in waiting:
+        scope, selector = now
+        if now in calls:
+            continue
+        taken: dict[str, gin_calls.Binding] = {}
+        for outer in gin_calls.scopes(scope):
+            taken.update(bound.get((outer, selector), {}))
+        calls[now] = {
+            called: binding
+            for binding in taken.values()
+            for reference in gin_calls.references(binding.value)
+            if (called := gin_calls.called(reference, scope)) is not None
+        }
+        waiting.extend(calls[now])
+    try:
+        graphlib.TopologicalSorter(calls).prepare()
+    except graphlib.CycleError as error:
+        _, loop = error.args
+        by = [calls[outer][inner] for inner, outer in itertools.pairwise(loop)]
+        first = min(by, key=[*bindings.values()].index)
+        expected = "references and macros without a loop"
+        raise error_at(first.place, expected, f"`{first}`") from error
+
+
+def _check_value(binding: gin_calls.Binding, macros: Mapping[str, Any]) -> None:
+    """Checks that a literal has the type that its parameter is annotated with."""
+    if not binding.parameter:
+        return
+    parameter = _parameters(binding).get(binding.parameter)
+    try:
+        value = _meant(binding.value, macros)
+    except (TypeError, RecursionError) as error:
+        expected = "a value that can be made"
+        raise error_at(binding.place, expected, str(error)) from error
+    if parameter is None or value is parameter.default:
+        return
+    if not _fits(value, parameter.annotation):
+        raise error_at(
+            binding.place,
+            f"{inspect.formatannotation(parameter.annotation)} for `{binding.name}`",
+            f"{value!r} ({type(value).__name__})",
+        )
+
+
+def _meant(value: Any, macros: Mapping[str, Any]) -> Any:
+    """Puts the values of macros in their places."""
+    if isinstance(value, list | tuple):
+        return type(value)(_meant(each, macros) for each in value)
+    if isinstance(value, dict):
+        return {_meant(k, macros): _meant(v, macros) for k, v in value.items()}
+    if isinstance(value, gin_calls.Reference):
+        name = gin_calls.macro_name(value)
+        return value if name is None else _meant(macros[name], macros)
+    return value
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a literal can be what an annotation says; in doubt it can.
+
+    An int does for a float, but not a bool for an int; a list does for a tuple.
+    """
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    says_nothing = annotation is inspect.Parameter.empty
+    if says_nothing or isinstance(value, gin_calls.Reference):
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in args)
+    if origin is typing.Literal:
+        return any(type(value) is type(each) and value == each for each in args)
+    if origin is typing.Annotated:
+        return _fits(value, args[0])
+    if isinstance(annotation, type) and annotation in _NUMBERS_AND_TEXT:
+        return type(value) in _NUMBERS_AND_TEXT[annotation]
+    return _fits_class(value, origin or annotation, args)
+
+
+def _fits_class(value: Any, cls: Any, args: tuple[Any, ...]) -> bool:
+    if isinstance(value, list) and cls is tuple:
+        value = tuple(value)
+    try:
+        is_one = isinstance(value, cls)
+    except TypeError:
+        return True
+    if not is_one or not args:
+        return is_one
+    if isinstance(value, list | tuple) and cls is tuple and args[-1] is not Ellipsis:
+        return len(args) == len(value) and all(map(_fits, value, args))
+    if isinstance(value, list | tuple):
+        return all(_fits(item, args[0]) for item in value)
+    # Text is a sequence of texts, but nobody means that.
+    return not isinstance(value, str | bytes)

@@ -156,7 +156,7 @@ def read_conf_file(root_dir: durable.Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(
             f"`read_conf_file`: `root_dir` expected a gin file that can be read; got "
-            f"{path} ({getattr(error, 'strerror', 'no UTF-8 text')}); correct the path"
+            f"{path} ({getattr(error, 'strerror', 'no UTF-8 text')})"
         ) from error
 
 
@@ -183,23 +183,20 @@ def copy_gin_configs(
     """
     where = "copy_gin_configs"
     if isinstance(gin_files, str):
-        raise TypeError(
-            f"`{where}`: `gin_files` expected a list; got {gin_files!r}; make one"
-        )
+        raise TypeError(f"`{where}`: `gin_files` expected a list; got {gin_files!r}")
     contents: dict[str, bytes] = {}
     for file in () if gin_files is None else gin_files:
         path = pathlib.Path(abs_path(file))
         if path.name in contents:
             raise ValueError(
                 f"`{where}`: `gin_files` expected different names; got {path.name} "
-                "twice; rename one"
+                "twice"
             )
         try:
             contents[path.name] = path.read_bytes()
         except OSError as error:
             raise ValueError(
-                f"`{where}`: `gin_files` expected files; got {path} "
-                f"({error.strerror}); correct the path"
+                f"`{where}`: `gin_files` expected files; got {path} ({error.strerror})"
             ) from error
     folder = pathlib.Path(abs_path(root_dir))
     folder.mkdir(parents=True, exist_ok=True)

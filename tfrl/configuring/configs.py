@@ -20,10 +20,10 @@ import gin
 import tensorflow as tf
 
 from tfrl._internal import checks, durable, sealed_folder
-from tfrl.configuring import _gin_checks, _gin_hooks, _gin_text
+from tfrl.configuring import _gin_text, gin_calls
 from tfrl.environments import current
 
-_parsed: list[_gin_hooks.Binding] = []
+_parsed: list[gin_calls.Binding] = []
 
 
 def register(
@@ -58,16 +58,16 @@ def register(
     full_names = {name: f"{module}.{name}" for name in objects}
     for name, target in objects.items():
         full_name = full_names[name]
-        if not _gin_hooks.is_name(full_name) or not callable(target):
+        if not gin_calls.is_name(full_name) or not callable(target):
             raise TypeError(
                 "`register`: `objects` expected functions and classes by names; got "
-                f"{target!r:.80} as {full_name!r:.80}; correct it"
+                f"{target!r:.80} as {full_name!r:.80}"
             )
         known, _ = _gin_text.registered.get(full_name, (target, None))
         if _origin(known) != _origin(target):
             raise ValueError(
                 f"`register`: `objects` expected new names; got {full_name!r} for "
-                f"{_origin(target)}, which {_origin(known)} has; choose another"
+                f"{_origin(target)}, which {_origin(known)} has"
             )
     for name, target in objects.items():
         known, _ = _gin_text.registered.get(full_names[name], (None, None))
@@ -116,21 +116,19 @@ it as `fast = ...`
     """
     given = _gin_text.read_all(config_files, bindings)
     statements = [now for each in given for now in _as_now(each)]
-    parsed = [each for each in statements if isinstance(each, _gin_hooks.Binding)]
-    imports = [each for each in statements if isinstance(each, _gin_hooks.Import)]
-    _gin_checks.check(parsed)
+    parsed = [each for each in statements if isinstance(each, gin_calls.Binding)]
+    imports = [each for each in statements if isinstance(each, gin_calls.Import)]
+    _gin_text.check(parsed)
     clear()
     try:
         gin.parse_config([each.format() for each in imports])
         for each in parsed:
-            gin.bind_parameter(_gin_hooks.key(each), each.value)
+            gin.bind_parameter(gin_calls.key(each), each.value)
         gin.finalize()
     except Exception as error:
         clear()
         got = " ".join(str(error).split())
-        raise _gin_text.error_at(
-            "finally", "what gin accepts", got, "correct it"
-        ) from error
+        raise _gin_text.error_at("finally", "what gin accepts", got) from error
     _parsed.extend(parsed)
 
 
@@ -154,7 +152,7 @@ def check_all_used() -> None:
     if unused:
         raise ValueError(
             "`check_all_used`: expected every binding to be used; got unused "
-            f"{'; '.join(unused)}; correct or remove them"
+            f"{'; '.join(unused)}"
         )
 
 
@@ -357,18 +355,18 @@ def _summarize(prefix: str) -> None:
             tf.summary.text(tag, text, step=0 if step is None else step)
 
 
-def _bindings(text: str) -> list[_gin_hooks.Binding]:
+def _bindings(text: str) -> list[gin_calls.Binding]:
     statements = _gin_text.read(text, "configured")
-    return [each for each in statements if isinstance(each, _gin_hooks.Binding)]
+    return [each for each in statements if isinstance(each, gin_calls.Binding)]
 
 
-def _unused(bindings: Sequence[_gin_hooks.Binding]) -> list[_gin_hooks.Binding]:
+def _unused(bindings: Sequence[gin_calls.Binding]) -> list[gin_calls.Binding]:
     """Returns the last bindings of each name that nothing took."""
-    last = {_gin_hooks.key(each): each for each in bindings}
+    last = {gin_calls.key(each): each for each in bindings}
     used = set()
-    for scope, *what in map(_gin_hooks.key, _bindings(operative())):
+    for scope, *what in map(gin_calls.key, _bindings(operative())):
         # The innermost scope that has a binding gives a call its value.
-        keys = ((outer, *what) for outer in reversed(_gin_hooks.scopes(scope)))
+        keys = ((outer, *what) for outer in reversed(gin_calls.scopes(scope)))
         used.add(next((key for key in keys if key in last), None))
     return [binding for key, binding in last.items() if key not in used]
 
@@ -383,7 +381,7 @@ def _as_now(statement: Any) -> list[Any]:
     is_old = name == "Trainer" and statement.parameter == "n_steps"
     if not (is_old and trainer) or "n_steps" in inspect.signature(trainer).parameters:
         return [statement]
-    made = _gin_hooks.Reference("Trajectories", True)
+    made = gin_calls.Reference("Trajectories", True)
     return [
         statement._replace(parameter="experience", value=made),
         statement._replace(selector="Trajectories"),

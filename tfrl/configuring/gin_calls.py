@@ -1,15 +1,150 @@
-"""Calls in gin's words: what it binds to a function, and calls written as bindings."""
+"""All that is used of gin beyond what `import gin` shows: parser, references, calls.
+
+Another version of gin may change these. `test_gin_calls.py` says in words which did.
+"""
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+import tokenize
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import gin
+from gin import config_parser
 
-from tfrl.configuring import _gin_hooks
+_MACRO, _CONSTANT = "gin.macro", "gin.constant"
+_SYNTAX_ERRORS = (
+    *(SyntaxError, StopIteration, tokenize.TokenError, RecursionError, MemoryError),
+    # Of literals that Python cannot read.
+    *(ValueError, TypeError),
+)
 
 # What stands for something to be called; all else that `run.json` marks is no name.
 _MARKS = ("=call", "=partial", "=name")
+
+Reference = gin.config.ConfigurableReference
+Import = config_parser.ImportStatement
+Include = config_parser.IncludeStatement
+# The scopes, joined by "/", and the full name of what is called.
+Called = tuple[str, str]
+
+
+class GinSyntaxError(Exception):
+    """What is wrong with a text, the number of its line, and a name, if that is it."""
+
+
+class _UnknownName(SyntaxError):
+    """A reference to what nobody registered."""
+
+
+class Binding(NamedTuple):
+    """`scope/selector.parameter = value`, or a macro; prints as gin text."""
+
+    scope: str
+    selector: str
+    parameter: str
+    value: Any
+    place: str = ""
+
+    @property
+    def name(self) -> str:
+        """What stands before the equals sign."""
+        scoped = f"{self.scope}/{self.selector}" if self.scope else self.selector
+        return f"{scoped}.{self.parameter}" if self.parameter else scoped
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value!r}"
+
+
+class _Delegate(gin.config.ParserDelegate):
+    def configurable_reference(self, name: str, evaluate: bool) -> Any:
+        try:
+            return super().configurable_reference(name, evaluate)
+        except (KeyError, ValueError):
+            # Of all errors, gin's parser lets those of syntax through as they are.
+            raise _UnknownName(name.rpartition("/")[2]) from None
+
+
+def statements(text: str) -> Iterator[tuple[int, Any]]:
+    """Splits gin text.
+
+    Args:
+        text: gin text.
+
+    Yields:
+        Numbers of lines, and what begins there: `Import`, `Include`, `Binding`, or what
+        can be passed over.
+
+    Raises:
+        GinSyntaxError: if it is not of gin, or names what nobody registered.
+    """
+    parser = None
+    try:
+        parser = config_parser.ConfigParser(text, _Delegate())
+        while (found := parser.parse_statement()) is not None:
+            is_binding = isinstance(found, config_parser.BindingStatement)
+            yield found.location.line_num, Binding(*found[:4]) if is_binding else found
+    except _SYNTAX_ERRORS as error:
+        line = getattr(error, "lineno", None) or (
+            1 if parser is None else parser.current_token.start[0]
+        )
+        # The last line of gin's message names the place, the first Python's trouble.
+        words = str(error.args[0]).splitlines() if error.args else []
+        reason = words[-1].strip() if words else "one too deep, or without an end"
+        name = reason if isinstance(error, _UnknownName) else None
+        raise GinSyntaxError(reason, line, name) from error
+
+
+def is_name(text: str) -> bool:
+    """Whether something can be registered under a name."""
+    return config_parser.MODULE_RE.match(text) is not None
+
+
+def is_writable(value: Any) -> bool:
+    """Whether gin reads a value as it prints it."""
+    try:
+        return bool(gin.config.parse_value(repr(value)) == value)
+    except _SYNTAX_ERRORS:
+        return False
+
+
+def references(value: Any) -> list[Any]:
+    """Returns the references in a value, macros among them."""
+    return [*gin.config.iterate_references(value)]
+
+
+def macro_name(reference: Any) -> str | None:
+    """Returns what follows the "%" of a macro; None for other references."""
+    scope, selector = reference.config_key
+    return scope or None if selector == _MACRO else None
+
+
+def is_required(reference: Any) -> bool:
+    """Whether a reference stands for a value that another binding has to give."""
+    return reference.config_key == ("gin.REQUIRED", _CONSTANT)
+
+
+def called(reference: Any, scope: str) -> Called | None:
+    """Returns what gin calls for a reference, met in a scope; None for none."""
+    inner, selector = reference.config_key
+    return (inner or scope, selector) if reference.evaluate else None
+
+
+def scopes(scope: str) -> list[str]:
+    """Returns a scope and those around it, the outermost first."""
+    parts = scope.split("/") if scope else []
+    return ["/".join(parts[:count]) for count in range(len(parts) + 1)]
+
+
+def key(binding: Binding) -> tuple[str, str, str]:
+    """Returns the scope, full name and parameter that gin binds a value to.
+
+    Raises:
+        ValueError: in gin's words, if configurations may not bind it.
+    """
+    if not binding.parameter:
+        return binding.name, _MACRO, "value"
+    found = gin.config.ParsedBindingKey.parse(binding[:3])
+    return found.scope, found.complete_selector, found.arg_name
 
 
 def bound_call(target: Any) -> tuple[Any, dict[str, Any]] | None:
@@ -42,12 +177,12 @@ def imported_modules() -> list[str]:
         Their names, in the order of the configuration.
 
     Example:
-        >>> tfrl.configuring.clear()
+        >>> gin.clear_config()
         >>> imported_modules()
         []
     """
-    found = (each for _, each in _gin_hooks.statements(gin.config_str()))
-    return [each.module for each in found if isinstance(each, _gin_hooks.Import)]
+    found = (each for _, each in statements(gin.config_str()))
+    return [each.module for each in found if isinstance(each, Import)]
 
 
 def written_call(
@@ -85,7 +220,7 @@ def written_call(
                     return None
                 waiting.append(inner)
                 text = f"@{inner}()" if kind == "=call" else f"@{inner}"
-            elif "'=" in text or not _gin_hooks.is_writable(value):
+            elif "'=" in text or not is_writable(value):
                 # Marks that are further inside would be read as text.
                 return None
             lines.append(f"{name}.{parameter} = {text}")

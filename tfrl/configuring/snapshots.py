@@ -89,8 +89,7 @@ def snapshot_repo_roots() -> dict[str, str]:
         if not (name.isidentifier() and equals and root) or name in roots:
             raise ValueError(
                 f"`snapshot_repo_roots`: `{variable}` expected pairs "
-                f"'<package>=<folder>' joined by ':', each package once; got {pair!r}; "
-                "correct the variable"
+                f"'<package>=<folder>' joined by ':', each package once; got {pair!r}"
             )
         roots[name] = root
     roots.pop(_PACKAGE, None)
@@ -131,17 +130,16 @@ def generate_snapshot(
         if not is_repo_root(root, name):
             raise ValueError(
                 f"`{where}`: `{name}` expected in a folder that holds "
-                f"'{name}/__init__.py'; got {str(root)!r}; correct its root"
+                f"'{name}/__init__.py'; got {str(root)!r}"
             )
         if target.is_relative_to(pathlib.Path(root, name).resolve()):
             raise ValueError(
                 f"`{where}`: `dest_path` expected outside of the package {name!r}; got "
-                f"{str(dest_path)!r}; choose another folder"
+                f"{str(dest_path)!r}"
             )
     if conf_file is not None and not pathlib.Path(conf_file).is_file():
         raise ValueError(
-            f"`{where}`: `conf_file` expected a file or None; got {str(conf_file)!r}; "
-            "correct the path"
+            f"`{where}`: `conf_file` expected a file or None; got {str(conf_file)!r}"
         )
     files = {f"{name}{_SUFFIX}": _packed(root, name) for name, root in roots.items()}
     if conf_file is not None:
@@ -398,7 +396,7 @@ def _git(where: str, root: durable.Path, *arguments: str) -> str:
         reason = (getattr(error, "stderr", None) or str(error)).strip()
         raise ValueError(
             f"`{where}`: `module_root` expected a folder of a git repository; got "
-            f"{str(root)!r}: {reason}; correct the path"
+            f"{str(root)!r}: {reason}"
         ) from error
 
 
