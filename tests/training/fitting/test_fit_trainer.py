@@ -1,4 +1,4 @@
-"""The command goes on with a run of `fit` by what the run's folder tells."""
+"""A run of `fit` is a run: every command opens it, and goes on with it."""
 
 import functools
 import json
@@ -11,13 +11,14 @@ import time
 
 import keras
 import numpy as np
+import own_agent
 import pytest
 import tensorflow as tf
 import tiny_agents
 from fit_examples import assert_same
 
 import tfrl
-from tfrl import agents, command, replay, rl_trainer, saving, training
+from tfrl import agents, command, replay, rl_trainer, saving, summaries, training
 from tfrl._internal import sealed_folder
 from tfrl.configuring import configs
 from tfrl.saving import typed_json
@@ -191,6 +192,140 @@ def test_what_gin_has_no_words_for(tmp_path, monkeypatch):
     tiny_agents.assert_same_rows(tmp_path / "cut", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("name", ["dqn", "ppo", "tiny"])
+def test_it_opens_as_a_run(tmp_path, whole, capsys, name):
+    _, folder, weights = whole(name, tmp_path / "run")
+    assert_same_agent(folder, weights)
+    assert command.main(["evaluate", str(folder), "--episodes=2"]) == 0
+    assert "2 episodes" in capsys.readouterr().out
+    assert command.main(["doctor", str(folder)]) == 0
+    if name == "dqn":
+        assert command.main(["export", str(folder), str(tmp_path / "policy")]) == 0
+        assert (tmp_path / "policy").is_dir()
+
+
+@pytest.mark.slow
+def test_an_agent_of_ones_own_has_it_all(tmp_path):
+    run_replayed(tmp_path / "run", own_agent.SlowQ())
+    rows = summaries.read_metrics(tmp_path / "run" / "metrics.csv")
+    assert "train/bellman_error" in rows
+    command.main(["export", str(tmp_path / "run"), str(tmp_path / "policy")])
+    assert (tmp_path / "policy").is_dir()
+
+
+def test_rows_are_those_of_a_trainer(tmp_path, whole):
+    _, folder, _ = whole("dqn", tmp_path / "run")
+    rows = summaries.read_metrics(folder / "metrics.csv")
+    names = {"train/return_mean", "eval/return_mean", "train/loss", "train/epsilon"}
+    assert names <= set(rows)
+    assert rows["epoch"].tolist() == [1.0, 2.0, 3.0]
+    # In the first epoch, in every second and in the last.
+    judged = rows["eval/return_mean"]
+    assert not np.isnan(judged).any()
+    with rl_trainer.open_run(folder, "best") as run:
+        assert run.step == int(rows["env_steps"][np.nanargmax(judged)])
+
+
+def test_the_program_goes_on_by_itself(tmp_path, monkeypatch, whole):
+    run, done, weights = whole("tiny", tmp_path / "whole")
+    cut(run, tmp_path / "cut", monkeypatch, 13)
+    assert_same(run(tmp_path / "cut"), weights)
+    tiny_agents.assert_same_rows(tmp_path / "cut", done)
+    before = (done / "run.json").read_bytes()
+    for rate, words in ((0.2, "agent.rate from 0.1 to 0.2"), (0.1, "agent or shape")):
+        other = tiny_agents.Tiny(rate, n_weights=2 if rate == 0.2 else 3)
+        with pytest.raises(ValueError, match=words):
+            run(done, config=other)
+    assert (done / "run.json").read_bytes() == before
+    rerun = run(done, config=tiny_agents.Tiny(0.2), override=True)
+    assert_same(rerun, weights)
+
+
+def imitated(folder, epochs=1, network=None, config=None, **options):
+    """Learns from rows that somebody has; returns model and history."""
+    config = tiny_agents.Tiny() if config is None else config
+    rng = np.random.default_rng(0)
+    rows = {"observations": rng.normal(size=[24, 4]).astype(np.float32)}
+    rows["actions"] = rows["observations"][:, :2].argmax(-1)
+    envs = make_envs()
+    spaces = envs.single_observation_space, envs.single_action_space
+    given = {} if network is None else {"network": network}
+    model = training.AgentModel.create(config, *spaces, seed=1, **given)
+    model.compile()
+    callbacks = [training.RunCheckpoint(folder, **options)]
+    fitting = {"epochs": epochs, "batch_size": 8, "verbose": 0}
+    return model, model.fit(rows, callbacks=callbacks, **fitting)
+
+
+def test_where_nothing_is_played_minibatches_count(tmp_path, capsys):
+    for epochs in (1, 3):
+        _, history = imitated(tmp_path, epochs, make_envs=make_envs)
+    assert history.epoch == [1, 2]
+    assert saving.list_steps(tmp_path) == [3, 6, 9]
+    rows = summaries.read_metrics(tmp_path / "metrics.csv")
+    assert rows["env_steps"].tolist() == [3.0, 6.0, 9.0]
+    with rl_trainer.open_run(tmp_path, 6) as opened:
+        assert len(opened.evaluate(n_episodes=2).returns) == 2
+    assert resume(tmp_path) == 2
+    assert "data of builtins.dict" in capsys.readouterr().err
+
+
+def test_a_network_of_ones_own_is_compared(tmp_path):
+    def run(activation, epochs):
+        inputs = keras.Input([4])
+        hidden = keras.layers.Dense(8, activation)(inputs)
+        value = keras.layers.Reshape([])(keras.layers.Dense(1)(hidden))
+        network = keras.Model(inputs, [keras.layers.Dense(2)(hidden), value])
+        return imitated(tmp_path, epochs, network, agents.BC())[0]
+
+    run("tanh", 1)
+    model = run("tanh", 2)
+    with rl_trainer.open_run(tmp_path) as opened:
+        assert_same(tf.nest.flatten(opened.agent), tf.nest.flatten(model.agent))
+        opened.policy.act(np.zeros([2, 4], np.float32))
+        with pytest.raises(ValueError, match="whose `make_envs` could be kept"):
+            opened.evaluate()
+    with pytest.raises(ValueError, match="activation from 'tanh' to 'relu'"):
+        run("relu", 3)
+
+
+def test_a_model_of_an_agent_that_was_made_before(tmp_path):
+    envs = make_envs()
+    spaces = envs.single_observation_space, envs.single_action_space
+    model = training.AgentModel(tiny_agents.Tiny().create(*spaces))
+    model.compile()
+    rows = {"observations": np.zeros([8, 4], "f"), "actions": np.zeros(8, int)}
+    model.fit(rows, callbacks=[training.RunCheckpoint(tmp_path)], verbose=0)
+    assert not (tmp_path / "run.json").exists()
+    assert saving.list_steps(tmp_path) == [1]
+
+
+def test_runs_of_trainers_are_others(tmp_path, whole):
+    trainer, _ = tiny_agents.train(tmp_path / "trainer", n_epochs=1, seed=1)
+    run, folder, weights = whole("tiny", tmp_path / "fitted")
+    with pytest.raises(ValueError, match="`RunCheckpoint`: `directory` expected a run"):
+        run(tmp_path / "trainer")
+    for override in (False, True):
+        other = tiny_agents.build(folder, seed=1, resume=True, override=override)
+        with pytest.raises(ValueError, match="one of `AgentModel.fit`; go on with"):
+            other.__enter__()
+    for place, leaves in (
+        (trainer.directory, tf.nest.flatten(trainer.agent)),
+        (folder, weights[:-2]),
+    ):
+        kept = saving.Checkpointer(place, learner=trainer.agent)
+        assert kept.has_checkpoint() and kept.has_checkpoint("best")
+        assert kept.load() == kept.load(saving.latest_step(place))
+        assert_same(tf.nest.flatten(kept["learner"]), leaves)
+    assert not kept.has_checkpoint(7)
+    with pytest.raises(ValueError, match="of another agent or shape"):
+        saving.Checkpointer(folder, learner=trainer.agent.policy).load()
+    with pytest.raises(ValueError, match="`kwargs` expected the agent alone"):
+        saving.Checkpointer(folder, a=trainer.agent, b=tf.Variable(0.0)).load()
+    with pytest.raises(ValueError, match="a run; load all of it"):
+        kept.load(including_optimizer=False)
+
+
 def faithless(outputs):
     raise NotImplementedError
 
@@ -219,16 +354,7 @@ def test_what_cannot_be_made_again_is_named(tmp_path, capsys, options, words):
     assert words in line and "the program that made it" in line
 
 
-def test_data_and_older_runs(whole, tmp_path, capsys):
-    envs = make_envs()
-    spaces = envs.single_observation_space, envs.single_action_space
-    model = training.AgentModel.create(tiny_agents.Tiny(), *spaces)
-    model.compile()
-    rows = {"observations": np.zeros([8, 4], "f"), "actions": np.zeros(8, int)}
-    saved = training.RunCheckpoint(tmp_path / "data")
-    model.fit(rows, callbacks=[saved], verbose=0)
-    assert resume(tmp_path / "data") == 2
-    assert "data of builtins.dict" in capsys.readouterr().err
+def test_older_runs(whole, tmp_path, capsys):
     run, folder, _ = whole("tiny", tmp_path / "old")
     body = sealed_folder.unsealed((folder / "run.json").read_bytes())
     arguments = body["run"]["arguments"]
@@ -244,6 +370,8 @@ def test_data_and_older_runs(whole, tmp_path, capsys):
 
 
 def test_without_a_run(tmp_path, capsys):
+    with pytest.raises(TypeError, match="`make_envs` expected a function of `n_envs`"):
+        training.RunCheckpoint(tmp_path, make_envs="CartPole-v1")
     assert resume(tmp_path) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "`output_dir` expected the folder of a run" in line
