@@ -121,21 +121,17 @@ class CurvesPlotter:
             xs = _aligned(where, xs, (0.0, 1.0) if x_range is None else x_range)
         low, high = (-np.inf, np.inf) if y_clipping is None else y_clipping
         for index, (x, curve) in enumerate(zip(xs, curves, strict=True)):
-            axes.plot(
-                x,
-                np.clip(curve.y, low, high),
-                linestyle=styles[index],
-                linewidth=linewidth,
-                color=shades[index],
-                marker=marks[index],
-                label=curve.name,
-            )
+            shade = {"color": shades[index]}
+            look = {"linestyle": styles[index], "marker": marks[index], **shade}
+            y = np.clip(curve.y, low, high)
+            axes.plot(x, y, linewidth=linewidth, label=curve.name, **look)
             if not plot_mean_only and curve.min_y is not None:
                 ends = np.clip(curve.min_y, low, high), np.clip(curve.max_y, low, high)
-                axes.fill_between(
-                    x, *ends, alpha=std_alpha, color=shades[index], linewidth=0
-                )
-        _dress(axes, grid_color, title, x_label, y_label, x_ticks, y_range)
+                axes.fill_between(x, *ends, alpha=std_alpha, linewidth=0, **shade)
+        _clean(axes, grid_color, "--")
+        given: dict[str, Any] = {"title": title, "xlabel": x_label, "ylabel": y_label}
+        given.update(xticks=x_ticks, ylim=y_range)
+        axes.set(**{name: x for name, x in given.items() if x is not None})
         # Left to itself, matplotlib shows no name that begins with an underscore.
         drawn = zip(axes.get_lines(), curves, strict=True)
         named = [line for line, curve in drawn if curve.name]
@@ -219,18 +215,15 @@ def plot_learning_curve(
     axes = picture.add_subplot()
     _draw(axes, train, evaluation, target)
     axes.set_title(title, loc="left", color=_INK, fontsize=13, weight="bold", pad=12)
+    y_label = "mean return per episode (sum of rewards)"
     axes.set_xlabel("environment steps", color=_GREY, fontsize=10)
-    axes.set_ylabel(
-        "mean return per episode (sum of rewards)", color=_GREY, fontsize=10
-    )
+    axes.set_ylabel(y_label, color=_GREY, fontsize=10)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:,.10g}")
-    axes.tick_params(colors=_GREY, labelsize=9, length=0)
-    axes.grid(color=_RULE, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    _clean(axes, _RULE, "-")
+    axes.tick_params(colors=_GREY, labelsize=9)
+    axes.spines["left"].set_visible(False)
     axes.spines["bottom"].set_color(_GREY)
-    axes.margins(x=0.01)
     axes.legend(fontsize=9, labelcolor=_INK, framealpha=0.9, edgecolor="none")
     _save(where, "path", picture, path, facecolor="white")
 
@@ -267,25 +260,12 @@ def _aligned(
     return [low + (x - least) / (greatest - least) * (high - low) for x in xs]
 
 
-def _dress(
-    axes: Any,
-    grid_color: Any,
-    title: str | None,
-    x_label: str | None,
-    y_label: str | None,
-    x_ticks: Sequence[float] | None,
-    y_range: tuple[float, float] | None,
-) -> None:
-    axes.grid(color=grid_color, linestyle="--", linewidth=0.7)
+def _clean(axes: Any, grid_color: Any, grid_style: str) -> None:
+    axes.grid(color=grid_color, linestyle=grid_style, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(length=0)
     axes.margins(x=0.01)
-    axes.set(title=title, xlabel=x_label, ylabel=y_label)
-    if x_ticks is not None:
-        axes.set_xticks(x_ticks)
-    if y_range is not None:
-        axes.set_ylim(*y_range)
 
 
 def _curves(
