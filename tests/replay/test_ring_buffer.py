@@ -39,30 +39,6 @@ def assert_same(found, expected):
     tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
-@on_devices
-def test_steps_wrap_and_come_out_oldest_first(device):
-    buffer = filled(device)
-    buffer.enqueue(steps(21), env_ids=[1])
-    assert_same(buffer.current_size, [2, 2, 2])
-    assert_same(buffer.get_current_position(), [2, 3, 2])
-    assert_same(buffer.get_earliest_position([1, 0, 1]), [1, 0, 1])
-    found = buffer.dequeue([2, 1], n=2)
-    assert_same(found["t"], [[2, 12], [11, 21]])
-    assert_same(found["x"][1], [[11.0, -11.0], [21.0, -21.0]])
-    assert_same(buffer.current_size, [2, 0, 0])
-    assert_same(buffer.get_current_position(), [2, 3, 2])
-    assert_same(buffer.get_earliest_position([[1], [2]]), [[3], [2]])
-
-
-@on_devices
-def test_get_reads_any_stored_step(device):
-    buffer = filled(device)
-    buffer.enqueue(steps(20, 21, 22))
-    found = buffer.get([[0], [2]], [[1, 2, 1], [2, 2, 2]])
-    assert_same(found["t"], [[10, 20, 10], [22, 22, 22]])
-    assert found["x"].shape == (2, 3, 2)
-
-
 def test_get_reads_into_arrays():
     buffer = filled()
     out = steps(0, 0)

@@ -60,14 +60,6 @@ def fed(module, data):
     return module
 
 
-def test_average_outer_dims_by_hand():
-    values = tf.constant([[[1.0, 2.0]], [[3.0, 6.0]]])
-    average = stats.average_outer_dims(values, tf.TensorSpec([2]))
-    np.testing.assert_allclose(average, [2.0, 4.0])
-    whole = stats.average_outer_dims(values, tf.TensorSpec([2, 1, 2]))
-    np.testing.assert_array_equal(whole, values)
-
-
 @DTYPES
 def test_average_outer_dims_keeps_the_dtype(dtype):
     values = tf.fill([3000], tf.constant(100.0, dtype))
@@ -86,15 +78,6 @@ def test_average_outer_dims_keeps_the_dtype(dtype):
 def test_average_outer_dims_refuses(value, error):
     with pytest.raises(error, match="`average_outer_dims`: `tensor` expected"):
         stats.average_outer_dims(value, tf.TensorSpec([2]))
-
-
-def test_exponential_average_by_hand():
-    averager = stats.ScalarEMAverager(0.5)
-    assert float(averager.average(4.0)) == 4.0
-    np.testing.assert_allclose(averager.average(1.0), 2.0)  # (4 + 2 * 1) / 3
-    np.testing.assert_allclose(
-        averager.average(tf.constant([1.0, 15.0])), (4 + 2 + 4 * 8) / 7
-    )
 
 
 def test_update_rate_may_be_a_variable():

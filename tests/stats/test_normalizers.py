@@ -47,19 +47,6 @@ def test_float32_equals_float64_arithmetic(kind, offset):
         np.testing.assert_allclose(got, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_options_by_hand():
-    values = tf.constant([1.0, 3.0])
-
-    def made(**options):
-        return stats.AdaptiveNormalizer(tf.TensorSpec([]), **options).normalize(values)
-
-    np.testing.assert_allclose(made(), [-1.0, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(made(unit_std=True), [-1.0, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(made(variance_epsilon=3.0), [-0.5, 0.5], rtol=1e-6)
-    root = np.sqrt([0.2, 1.8])  # x / sqrt((1 + 9) / 2)
-    np.testing.assert_allclose(made(zero_mean=False), root, rtol=1e-6)
-
-
 @pytest.mark.parametrize("options", [{"unit_std": True}, {"zero_mean": False}])
 def test_nests_take_every_option(options, make=stats.AdaptiveNormalizer):
     spec = {"a": tf.TensorSpec([2]), "b": [tf.TensorSpec([])]}

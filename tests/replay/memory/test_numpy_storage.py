@@ -129,19 +129,6 @@ class Step(NamedTuple):
     reward: object
 
 
-def test_hand_worked():
-    spec = Step({"x": tf.TensorSpec([2])}, tf.TensorSpec([], tf.float64))
-    storage = NumpyStorage(spec, 3)
-    storage.set([2, 0], Step({"x": np.array([[1, 2], [3, 4]])}, np.array([5, 6])))
-    got = storage.get([[0, 1], [2, -1]])
-    assert isinstance(got, Step)
-    assert got.observation["x"].tolist() == [[[3, 4], [0, 0]], [[1, 2], [1, 2]]]
-    assert got.reward.tolist() == [[6, 0], [5, 5]]
-    assert got.observation["x"].dtype == np.float32
-    assert storage.capacity == 3
-    assert storage.data_spec == spec
-
-
 class Node(pytree.PyTreeNode):
     a: object
 
@@ -231,6 +218,7 @@ def test_rows_are_those_of_numpy(idx):
         plain = slice(0)
     expected = rows[plain]
     np.testing.assert_array_equal(storage.get(idx), expected, strict=True)
+    assert (storage.capacity, storage.data_spec) == (3, tf.TensorSpec([2], tf.int32))
     out = np.empty_like(expected)
     assert storage.get(idx, out=out) is out
     np.testing.assert_array_equal(out, expected)

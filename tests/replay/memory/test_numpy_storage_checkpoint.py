@@ -123,24 +123,6 @@ def test_dicts_in_another_order_are_the_same_spec(tmp_path):
     same(other, storage)
 
 
-def test_again_and_again(tmp_path):
-    storage, other = numbered(NumpyStorage(SPEC, 40)), NumpyStorage(SPEC, 40)
-    checkpoint = tf.train.Checkpoint(deep=tf.train.Checkpoint(s=storage))
-    first = checkpoint.save(tmp_path / "c")
-    numbered(storage, 1000)
-    second = checkpoint.save(tmp_path / "c")
-    into = tf.train.Checkpoint(deep=tf.train.Checkpoint(s=other))
-    for path, start in ((first, 0), (second, 1000), (second, 1000), (first, 0)):
-        for target, root in ((other, into), (storage, checkpoint)):
-            matched(root.restore(path))
-            assert target.get(39)["a"][-1] == start + 39
-            same(target, numbered(NumpyStorage(SPEC, 40), start))
-    # What is written after a restore is what is saved, not what was restored.
-    numbered(other, 7)
-    matched(checkpoint.restore(into.save(tmp_path / "d")))
-    same(storage, other)
-
-
 def test_saving_in_the_background(tmp_path):
     storage = numbered(NumpyStorage(SPEC, 8))
     checkpoint = tf.train.Checkpoint(s=storage)

@@ -23,14 +23,6 @@ def contents(folder):
     return {file.name: file.read_bytes() for file in pathlib.Path(folder).iterdir()}
 
 
-def test_rows_outlive_the_object(tmp_path):
-    with NumpyStorage(SPEC, 4, path=tmp_path / "new" / "rows") as storage:
-        storage.set(2, row(5))
-    with NumpyStorage(SPEC, 4, path=tmp_path / "new" / "rows") as storage:
-        assert storage.get(slice(None))["n"].tolist() == [0, 0, 5, 0]
-        assert storage.get(2)["x"].tolist() == [5, 5, 5]
-
-
 def test_files_are_made_when_rows_are_touched(tmp_path):
     storage = NumpyStorage(SPEC, 4, path=tmp_path)
     assert list(contents(tmp_path)) == ["storage.json"]

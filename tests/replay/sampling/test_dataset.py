@@ -1,7 +1,5 @@
 """Tests of `tfrl.replay.sampling.dataset`."""
 
-import threading
-
 import keras
 import numpy as np
 import pytest
@@ -79,24 +77,6 @@ def test_what_is_added_meanwhile_comes_in():
     for _ in range(3):
         next(batches)
     assert next(batches).data.actions.numpy().max() > 60
-
-
-def test_steps_are_whole_while_another_thread_adds():
-    replay = make_replay()
-    going = threading.Event()
-
-    def add():
-        while not going.is_set():
-            fill(replay.store, 21)
-
-    thread = threading.Thread(target=add)
-    thread.start()
-    try:
-        for x, y, _ in room.as_dataset(replay, 64, steps=50, transform=pair):
-            np.testing.assert_allclose(y, x.numpy() @ WEIGHTS, rtol=1e-4, atol=1e-5)
-    finally:
-        going.set()
-        thread.join()
 
 
 def test_replicas_share_a_batch():

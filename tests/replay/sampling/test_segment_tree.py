@@ -1,9 +1,7 @@
 """Trees that reduce ranges and draw by weight: worked cases, arguments, refusals."""
 
 import copy
-import functools
 import math
-import operator
 import pickle
 
 import confidence
@@ -12,12 +10,6 @@ import pytest
 import tensorflow as tf
 
 from tfrl.replay.sampling import segment_tree
-
-KINDS = {
-    "sum": (segment_tree.SumTree, operator.add, 0.0),
-    "min": (segment_tree.MinTree, min, np.inf),
-    "max": (segment_tree.MaxTree, max, -np.inf),
-}
 
 
 def sum_tree(values, seed=0):
@@ -28,23 +20,6 @@ def sum_tree(values, seed=0):
 
 def raises(error, message):
     return pytest.raises(error, match=message)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_worked_case(kind):
-    make, reducer, unit = KINDS[kind]
-    tree = make(5)
-    assert (tree.capacity, tree.height, tree.root_value) == (5, 4, unit)
-    np.testing.assert_array_equal(tree.values, [unit] * 5)
-    tree.set_values([0, 1, 2, 3, 4], [4.0, 2.0, 8.0, 1.0, 16.0])
-    assert tree.root_value == functools.reduce(reducer, [4.0, 2.0, 8.0, 1.0, 16.0])
-    np.testing.assert_array_equal(
-        tree.partial_reduce(np.array([0, 1, 3]), np.array([2, 4, 5])),
-        [reducer(4.0, 2.0), reducer(reducer(2.0, 8.0), 1.0), reducer(1.0, 16.0)],
-    )
-    np.testing.assert_array_equal(tree[1, 1], 16.0)
-    empty = tree.partial_reduce(*np.array([range(5)] * 2))
-    np.testing.assert_array_equal(empty, [unit] * 5)
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 4, 7, 8, 9, 1024, 1025, 2049])

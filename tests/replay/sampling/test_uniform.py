@@ -1,6 +1,6 @@
 """Uniform replay, and what samplers have in common: what they refuse and read into."""
 
-import threading
+from concurrent import futures
 
 import confidence
 import numpy as np
@@ -102,44 +102,29 @@ def test_the_few_that_there_are_come_and_go():
     ],
 )
 def test_threads_find_whole_rows(sampler, kind):
-    width, length = 300, 40
-    spec = tf.TensorSpec([width], tf.int64)
-    store = EpisodeStore(spec, spec, 2 * length, 2)
-    replay = sampler(store, kind, seed=0)
-    done, found = threading.Event(), []
-
-    def row(t):
-        return np.full([2, width], [[t], [t + 10**9]])
+    spec = tf.TensorSpec([300], tf.int64)
+    store = EpisodeStore(spec, spec, 80, 2)
+    replay, found = sampler(store, kind, seed=0), []
 
     def add():
-        rng = np.random.default_rng(0)
+        rng, no = np.random.default_rng(0), np.zeros(2, bool)
         for t in range(1500):
             ends = rng.random(2) < 0.05
-            seen = row(2 * t)
+            seen = np.full([2, 300], [[2 * t], [2 * t + 10**9]])
             # A final observation is one more than the one before, others are two.
-            after = np.where(ends[:, None], seen + 1, row(2 * t + 2))
-            no = np.zeros(2, bool)
+            after = seen + np.where(ends, 1, 2)[:, None]
             store.add(seen, seen, np.ones(2, np.float32), no, ends, after)
 
-    def work():
-        try:
-            add()
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    count = 0
-    while not done.is_set():
-        if not replay.size:
-            continue
-        sample = replay.sample(16)
-        if sampler is PrioritizedReplay:
-            replay.update_priorities(sample.indices, np.ones(16))
-        found.append(tf.nest.map_structure(np.copy, sample.data))
-        count += 1
-    thread.join()
-    assert count > 10
+    with futures.ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(add)
+        while not adding.done():
+            if replay.size:
+                sample = replay.sample(16)
+                if sampler is PrioritizedReplay:
+                    replay.update_priorities(sample.indices, np.ones(16))
+                found.append(sample.data)
+        adding.result()
+    assert len(found) > 10
     for data in found:
         seen, after = data.observations, data.next_observations
         assert (seen == seen[..., :1]).all()
