@@ -5,6 +5,8 @@ import functools
 
 import numpy as np
 import pytest
+import refusals
+from refusals import bad
 from tiny_agents import MAKE, Tiny, assert_same, assert_same_rows, build, stop_in
 
 from tfrl import rl_trainer
@@ -24,35 +26,29 @@ INTERVALS = cadence.Intervals(
 )
 
 
-@pytest.mark.parametrize(
-    ("make", "settings", "match"),
-    [
-        (experience.Trajectories, {"n_steps": 0}, "`Trajectories`: `n_steps` expected"),
-        (experience.Replayed, {"capacity": 0}, "`Replayed`: `capacity` expected"),
-        (experience.Replayed, {"batch_size": -1}, "`Replayed`: `batch_size` expected"),
-        (experience.Replayed, {"updates_per_step": 0.0}, "`updates_per_step` expected"),
-        (experience.Replayed, {"learning_starts": -1}, "`learning_starts` expected"),
-        (experience.Replayed, {"gamma": 1.5}, "`Replayed`: `gamma` expected"),
-        (experience.Replayed, {"sampler": "heap"}, "`Replayed`: `sampler` expected"),
-        (experience.Replayed, {"beta": np.nan}, "`Replayed`: `beta` expected"),
-        (experience.Replayed, {"capacity": 999}, "at least .* 1000; got 999"),
-        (
-            functools.partial(experience.Replayed, 31, 32),
-            {"learning_starts": 0},
-            "at least .*32; got 31",
-        ),
-        (experience.FromDataset, {"data": {}, "n_batches": 0}, "`n_batches` expected"),
-    ],
+@refusals.table(
+    (experience.Trajectories, bad(ValueError, "n_steps", 0)),
+    (
+        experience.Replayed,
+        bad(ValueError, "capacity", 0),
+        bad(ValueError, "capacity", 999),
+        bad(ValueError, "capacity", 31, 32, learning_starts=0),
+        bad(ValueError, "batch_size", batch_size=-1),
+        bad(ValueError, "updates_per_step", updates_per_step=0.0),
+        bad(ValueError, "learning_starts", learning_starts=-1),
+        bad(ValueError, "gamma", gamma=1.5),
+        bad(ValueError, "sampler", sampler="heap"),
+        bad(ValueError, "beta", beta=np.nan),
+    ),
+    (
+        experience.FromDataset,
+        bad(ValueError, "n_batches", {}, n_batches=0),
+        bad(TypeError, "data", None),
+        bad(TypeError, "data", [np.zeros(3)]),
+    ),
 )
-def test_settings_out_of_range(make, settings, match):
-    with pytest.raises(ValueError, match=match):
-        make(**settings)
-
-
-def test_data_are_arrays_or_a_function():
-    for data in (None, 3, [np.zeros(3)]):
-        with pytest.raises(TypeError, match="`FromDataset`: `data` expected a mapping"):
-            experience.FromDataset(data)
+def test_settings_out_of_range(row):
+    row()
 
 
 @pytest.mark.parametrize(
@@ -220,26 +216,25 @@ def test_data_that_do_not_fit(tmp_path, data, error, match):
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "match"),
+    ("error", "name", "value", "match"),
     [
-        ({"experience": experience.Trajectories(8)}, TypeError, "expected Replayed, w"),
-        ({"agent": ppo.PPO()}, TypeError, "expected Trajectories, which PPO learns"),
-        ({"agent": bc.BC()}, TypeError, "expected FromDataset, which BC learns from"),
-        ({"experience": 3}, TypeError, "`experience` expected Trajectories, Replayed"),
+        (TypeError, "experience", experience.Trajectories(8), "expected Replayed, w"),
+        (TypeError, "experience", 3, "`experience` expected Trajectories, Replayed"),
+        (TypeError, "agent", ppo.PPO(), "expected Trajectories, which PPO learns"),
+        (TypeError, "agent", bc.BC(), "expected FromDataset, which BC learns from"),
         (
-            {"experience": experience.Replayed(updates_per_step=1e-3, n_steps=4)},
-            ValueError,
+            *(ValueError, "experience"),
+            experience.Replayed(updates_per_step=1e-3, n_steps=4),
             "`updates_per_step` expected a gradient step per epoch",
         ),
         (
-            {"make_envs": functools.partial(vector.make_vec, "Pendulum-v1")},
-            TypeError,
+            *(TypeError, "make_envs"),
+            functools.partial(vector.make_vec, "Pendulum-v1"),
             "expected a Discrete space",
         ),
     ],
-    ids=lambda value: "" if isinstance(value, str) else None,
 )
-def test_what_does_not_fit_is_told_before_anything(tmp_path, settings, error, match):
+def test_what_does_not_fit_is_told_before_anything(tmp_path, error, name, value, match):
     with pytest.raises(error, match=match):
-        replaying(tmp_path / "run", **{"agent": dqn.DQN(), **settings})
+        replaying(tmp_path / "run", **{"agent": dqn.DQN(), name: value})
     assert not (tmp_path / "run").exists()

@@ -207,62 +207,46 @@ class Walkable(gym.Wrapper):
         return self.env.reset()[0], 1.0, False, False, {}
 
 
+SAVES = keras.callbacks.ModelCheckpoint("x.keras")
+KEEPS_BEST = keras.callbacks.EarlyStopping(restore_best_weights=True)
+
+
 @pytest.mark.parametrize(
-    ("error", "match", "settings"),
+    ("error", "name", "value", "match"),
     [
-        (ValueError, "`n_envs` expected", {"n_envs": 0}),
-        (ValueError, "`total_env_steps` expected", {"total_env_steps": 0}),
-        (ValueError, "`seed` expected", {"seed": -1}),
-        (ValueError, "`stop_at_return` expected", {"stop_at_return": np.nan}),
+        (ValueError, "n_envs", 0, ""),
+        (ValueError, "total_env_steps", 0, ""),
+        (ValueError, "seed", -1, ""),
+        (ValueError, "stop_at_return", np.nan, ""),
+        (ValueError, "stop_at_return", 1.0, "`intervals` expected `eval_epochs`"),
+        (TypeError, "intervals", 3, ""),
+        (TypeError, "callbacks", None, ""),
+        (TypeError, "callbacks", keras.callbacks.Callback(), ""),
+        (TypeError, "callbacks", [print], "callbacks of Keras"),
+        (TypeError, "callbacks", [SAVES], ""),
+        (TypeError, "callbacks", [KEEPS_BEST], ""),
+        (TypeError, "agent", 3, "expected hyper-param"),
+        (TypeError, "agent", ppo.PPO, "expected hyper-param"),
+        (TypeError, "agent", vector.make_vec, "expected hyper-param"),
+        (TypeError, "agent", OfSpaces(), "takes two spaces and seed; got OfSpaces"),
+        (TypeError, "agent", Making(Returning), "that can be saved"),
+        (TypeError, "agent", Making(slice), "with `policy`, which has `act`"),
+        (TypeError, "network", print, "None, as `create`"),
+        (ValueError, "agent", ppo.PPO(squash=True, minibatch_size=16), "`squash`"),
+        (ValueError, "agent", ppo.PPO(minibatch_size=7), "`minibatch_size` expected"),
         (
             ValueError,
-            "`intervals` expected `eval_epochs` beside `stop_at_return`",
-            {"stop_at_return": 1.0, "intervals": None},
-        ),
-        (TypeError, "`intervals` expected", {"intervals": 3}),
-        (TypeError, "`callbacks` expected", {"callbacks": None}),
-        (TypeError, "`callbacks` expected", {"callbacks": keras.callbacks.Callback()}),
-        (TypeError, "`callbacks` expected callbacks of Keras", {"callbacks": [print]}),
-        (
-            TypeError,
-            "`callbacks` expected",
-            {"callbacks": [keras.callbacks.ModelCheckpoint("x.keras")]},
-        ),
-        (
-            TypeError,
-            "`callbacks` expected",
-            {"callbacks": [keras.callbacks.EarlyStopping(restore_best_weights=True)]},
-        ),
-        (TypeError, "`agent` expected hyper-param", {"agent": 3}),
-        (TypeError, "`agent` expected hyper-param", {"agent": ppo.PPO}),
-        (TypeError, "`agent` expected hyper-param", {"agent": vector.make_vec}),
-        (TypeError, "takes two spaces and seed; got OfS", {"agent": OfSpaces()}),
-        (TypeError, "that can be saved", {"agent": Making(Returning)}),
-        (TypeError, "with `policy`, which has `act`", {"agent": Making(slice)}),
-        (TypeError, "`network` expected None, as `create`", {"network": print}),
-        (
-            ValueError,
-            "`squash` expected a Box",
-            {"agent": ppo.PPO(squash=True, minibatch_size=16)},
-        ),
-        (
-            ValueError,
-            "`minibatch_size` expected to divide",
-            {"agent": ppo.PPO(minibatch_size=7)},
-        ),
-        (
-            ValueError,
-            "`make_vec`: `env_id` expected a registered",
-            {"make_envs": functools.partial(vector.make_vec, "NoSuchEnv-v0")},
+            "make_envs",
+            functools.partial(vector.make_vec, "No-v0"),
+            "a registered",
         ),
     ],
-    ids=lambda value: [*value][0] if isinstance(value, dict) else "",
 )
 def test_what_is_off_is_told_before_anything_is_written(
-    tmp_path, settings, error, match
+    tmp_path, error, name, value, match
 ):
-    with pytest.raises(error, match=match):
-        build(tmp_path / "run", **settings)
+    with pytest.raises(error, match=match or f"`Trainer`: `{name}` expected"):
+        build(tmp_path / "run", **{name: value})
     assert not (tmp_path / "run").exists()
 
 
@@ -338,27 +322,20 @@ def test_folders_are_not_mixed_up(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "settings"),
+    ("name", "value", "words"),
     [
-        (r"agent.rate = 0.2 \(was 0.1\)", {"agent": Tiny(0.2)}),
-        (
-            "max_episode_steps",
-            {"make_envs": functools.partial(MAKE, max_episode_steps=9)},
-        ),
-        (
-            r"experience.n_steps = 8 \(was 16\)",
-            {"experience": experience.Trajectories(8)},
-        ),
-        (r"experience = .*Replayed", {"experience": experience.Replayed()}),
-        (r"n_envs = 1 \(was 2\)", {"n_envs": 1}),
-        (r"seed = 3 \(was 0\)", {"seed": 3}),
+        ("agent", Tiny(0.2), r"agent.rate = 0.2 \(was 0.1\)"),
+        ("make_envs", functools.partial(MAKE, max_episode_steps=9), "max_episode_st"),
+        ("experience", experience.Trajectories(8), r".n_steps = 8 \(was 16\)"),
+        ("experience", experience.Replayed(), "experience = .*Replayed"),
+        ("n_envs", 1, r"n_envs = 1 \(was 2\)"),
+        ("seed", 3, r"seed = 3 \(was 0\)"),
     ],
-    ids=lambda value: [*value][0] if isinstance(value, dict) else "",
 )
-def test_other_arguments_are_refused(settings, words, folder):
+def test_other_arguments_are_refused(name, value, words, folder):
     before = (folder / "run.json").read_bytes()
     with pytest.raises(ValueError, match=rf"`Trainer`: `resume` expected .*{words}"):
-        train(folder, n_epochs=2, resume=True, **settings)
+        train(folder, n_epochs=2, resume=True, **{name: value})
     assert (folder / "run.json").read_bytes() == before
 
 
