@@ -469,7 +469,7 @@ def test_names_do_not_matter_but_are_kept():
     [
         (np.array([1.0, 2.0]), np.array([1.0, 3.0])),
         (np.zeros(2), np.zeros(3)),
-        (np.zeros(2), np.zeros(2, np.float32)),
+        (np.zeros(2, np.int32), np.zeros(2, np.float32)),
         ([1, 2], [2, 1]),
         ({"a": 1}, {"a": 2}),
         (object(), object()),

@@ -1,4 +1,4 @@
-"""Maps that can be inverted and know the logarithm of their Jacobian's determinant.
+"""Bijectors: invertible maps with the logarithm of their Jacobian's determinant.
 
 Here are bijectors of TensorFlow Probability: maps into bounds, safe on the bounds
 themselves, and elementary ones, all comparable and with every parameter in

@@ -1,4 +1,4 @@
-"""What the bijectors of this room share: their parameters, equality and bounds.
+"""Base classes of bijectors: their parameters, equality and bounds.
 
 Parameters take the dtype of what is transformed. One that is a number or an array
 belongs to the type of the bijector, for `tf.function` too; a tensor or variable is

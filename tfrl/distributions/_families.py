@@ -1,4 +1,4 @@
-"""What the families share: parameters, their checks, two bases, elementwise layout.
+"""Checks and annotations of parameters, and two base classes, for all families.
 
 Checks look at what is known at construction. Variables, and tensors whose values only
 a run shows, pass.

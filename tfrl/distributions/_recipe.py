@@ -1,4 +1,4 @@
-"""How a distribution was made: constructor and constants, apart from its tensors.
+"""The constructor and the constants of a distribution, apart from its tensors.
 
 TFP's distributions and bijectors know the arguments they were constructed with
 (`.parameters`) and what each of them means (`.parameter_properties()`). `taken_apart`

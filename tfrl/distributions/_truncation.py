@@ -1,4 +1,4 @@
-"""The numbers behind truncated distributions, elementwise.
+"""Elementwise arithmetic of truncated distributions.
 
 A density far out in a tail underflows, and its logarithm is so large that differences
 cancel. So everything here is relative to the density at one point, the mode: the point

@@ -1,4 +1,4 @@
-"""What modules of this room keep in variables: a stream of seeds, and settings."""
+"""State of modules in checkpointed variables: a stream of seeds, and settings."""
 
 import dataclasses
 from typing import Any

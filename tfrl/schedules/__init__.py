@@ -1,4 +1,4 @@
-"""How a number changes with progress: schedules of rates, weights and temperatures.
+"""Schedules of rates, weights and temperatures over the progress of training.
 
 Here are the schedules, and the record of how far training has come that they read when
 they are called without an argument. What moves that record is in `tfrl.training`; a
