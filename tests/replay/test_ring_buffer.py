@@ -207,7 +207,7 @@ def test_checkpoint_of_another_layout_is_refused(spec, counts, tmp_path):
     path = tf.train.Checkpoint(buffer=filled()).save(str(tmp_path / "ring"))
     other = replay.RingBuffer(spec, *counts)
     before = contents(other)
-    with pytest.raises(ValueError, match="buffer of 3 environments, 6 rows of .*; got"):
+    with pytest.raises(ValueError, match="expected 3 environments, 6 rows of .*; got"):
         tf.train.Checkpoint(buffer=other).restore(path)
     assert_same(contents(other), before)
 

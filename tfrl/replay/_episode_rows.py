@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfrl.replay import _indices
 from tfrl.replay.memory import numpy_storage
 
 # The end of an episode that still goes on.
@@ -65,11 +66,7 @@ class Contents(tf.train.experimental.PythonState):
     def deserialize(self, string_value: Any) -> None:
         """Raises unless a checkpoint has the same contents."""
         kept = tf.compat.as_text(string_value)
-        if kept != self.contents:
-            raise ValueError(
-                f"`EpisodeStore`: the checkpoint expected a store of {kept}; got one "
-                f"of {self.contents}; make the store like the one saved"
-            )
+        _indices.check_contents("EpisodeStore", kept, self.contents)
         self.restores += 1
 
 

@@ -1,4 +1,4 @@
-"""Indices and conditions in NumPy or in TensorFlow, and what indices are drawn by."""
+"""Indices and conditions in NumPy or in TensorFlow, checks of calls, generators."""
 
 import json
 from typing import Any
@@ -13,6 +13,15 @@ def check_eager(where: str, remedy: str) -> None:
         raise ValueError(
             f"`{where}`: expected to be called outside of tf.function, where it would "
             f"run once, while tracing; got a call inside; {remedy}"
+        )
+
+
+def check_contents(where: str, kept: str, contents: str) -> None:
+    """Raises unless what a checkpoint keeps is of the contents that are there."""
+    if kept != contents:
+        raise ValueError(
+            f"`{where}`: the checkpoint expected {kept}; got {contents}; make the "
+            "object like the one saved"
         )
 
 

@@ -537,12 +537,7 @@ class _Positions(tf.train.experimental.PythonState):
     def deserialize(self, string_value: Any) -> None:
         """Takes back what a checkpoint kept, of a buffer of the same contents."""
         kept = json.loads(string_value)
-        if kept["contents"] != self.contents:
-            raise ValueError(
-                "`RingBuffer`: the checkpoint expected a buffer of "
-                f"{kept['contents']}; got one of {self.contents}; make the buffer "
-                "like the one saved"
-            )
+        _indices.check_contents("RingBuffer", kept["contents"], self.contents)
         with self.lock:
             self._positions[:], self._sizes[:] = kept["positions"], kept["sizes"]
 

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import durable
+from tfrl.replay import _indices
 from tfrl.replay.memory import _homes, _row_layout
 
 _LARGE_BYTES = 1 << 30
@@ -329,11 +330,7 @@ class _Rows:
         except ValueError:
             header = {"contents": "something else"}
         with self._opened():
-            if header["contents"] != self.contents:
-                raise ValueError(
-                    f"`NumpyStorage`: expected a checkpoint of {self.contents}; got "
-                    f"one of {header['contents']}; make the storage as it was saved"
-                )
+            _indices.check_contents("NumpyStorage", header["contents"], self.contents)
             self.changes.touch(slice(None))
             if self._made is None and not header["made"]:
                 return []

@@ -202,11 +202,8 @@ class _Masses(tf.train.experimental.PythonState):
         """Takes back what a checkpoint kept, of samples from an equal store."""
         text, _, rest = string_value.partition(b"\n")
         header = json.loads(text)
-        if header["samples"] != self.contents:
-            raise ValueError(
-                f"`PrioritizedReplay`: the checkpoint expected {header['samples']}; "
-                f"got {self.contents}; make the sampler like the one saved"
-            )
+        where = "PrioritizedReplay"
+        _indices.check_contents(where, header["samples"], self.contents)
         masses = np.frombuffer(rest, "<f8")
         self.tree.set_values(..., masses)
         self.highest = header["highest"]

@@ -483,8 +483,7 @@ class Sequences:
     def __post_init__(self) -> None:
         where = "Sequences"
         checks.check_whole_number(where, "length", self.length, low=1)
-        if isinstance(self.burn_in, bool) or self.burn_in != 0:
-            checks.check_whole_number(where, "burn_in", self.burn_in, low=1)
+        checks.check_whole_number(where, "burn_in", self.burn_in, low=0)
         if self.frame_stack is not None:
             checks.check_whole_number(where, "frame_stack", self.frame_stack, low=1)
 
