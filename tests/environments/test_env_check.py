@@ -331,7 +331,7 @@ def test_slow_environments_are_told(monkeypatch):
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        (np.zeros(3), np.zeros(3, np.float32), False),
+        (np.zeros(3, np.int32), np.zeros(3, np.float32), False),
         (np.zeros((100, 2)), np.zeros((2, 100)), False),
         (np.array([np.nan]), np.array([np.nan]), True),
         ({"a": 1, "b": (2, "x")}, {"b": (2, "x"), "a": 1}, True),

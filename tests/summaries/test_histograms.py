@@ -80,6 +80,7 @@ def test_odd_data(mode, tmp_path):
         "nan": ([1.0, np.nan], None, None),
         "inf": ([1.0, np.inf], None, None),
         "limited": ([1.0, -np.inf, 3.0], 0.0, [2, 1]),
+        "limited nan": ([1.0, np.nan], 0.0, None),
         "equal": ([2.0, 2.0], None, [0, 2]),
         "huge": ([-1e300, 1e300], None, [1, 1]),
     }
