@@ -250,6 +250,11 @@ def test_what_is_off_is_told_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_what_is_no_folder():
+    with pytest.raises(TypeError, match="`Trainer`: `output_dir` expected a path"):
+        build(None)
+
+
 def test_what_is_no_vector_of_environments(tmp_path):
     with pytest.raises(TypeError, match="`Trainer`: `make_envs` expected a vector env"):
         build(tmp_path, make_envs=lambda n_envs: gym.make("CartPole-v1"))

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -12,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
+from tfrl._internal import checks
 from tfrl.agents import agent as agents
 from tfrl.environments import vector
 from tfrl.policies import host_policy
@@ -132,7 +132,8 @@ class Trainer:
         given |= {"total_env_steps": total_env_steps, "network": network}
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
         plan = _plan.planned(given, self._workers, callbacks)
-        self.directory, self.seed = pathlib.Path(output_dir), seed
+        self.directory = checks.as_path("Trainer", "output_dir", output_dir)
+        self.seed = seed
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
         learned, self.intervals = (
             plan.arguments[x] for x in ("experience", "intervals")

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_agents
 import toy_envs
 
 import tfrl
@@ -103,7 +104,7 @@ def test_fit_is_a_loop_of_updates(k):
 def test_priorities_reach_the_replay():
     drawn = replay.PrioritizedReplay(filled(), seed=0)
     before = drawn.sample(200).probabilities
-    model_of(steps_per_execution=2).fit(
+    model_of(tiny_agents.Tiny(), 2).fit(
         drawn, batch_size=30, steps_per_epoch=4, verbose=0
     )
     assert np.ptp(before) < 1e-9 < 1e-4 < np.ptp(drawn.sample(200).probabilities)
@@ -114,7 +115,7 @@ def test_priorities_reach_the_replay():
 
 
 def test_it_plays_between_the_steps():
-    model, store = model_of(steps_per_execution=2), examples.store()
+    model, store = model_of(tiny_agents.Tiny(), 2), examples.store()
     collect = training.Collect(
         examples.walks(), store, steps_per_batch=2, warm_up_steps=20, every_batches=3
     )
@@ -253,13 +254,13 @@ def test_files_of_networks_that_keras_named(tmp_path, kind):
 
 
 def test_steps_add_up_over_fits_and_files(tmp_path):
-    model, envs = model_of(agents.PPO(minibatch_size=3)), examples.walks()
+    model, envs = model_of(tiny_agents.Tiny()), examples.walks()
     for total in (6, 12):
         rollouts = training.Rollouts(envs, n_steps=2)
         history = model.fit(rollouts, epochs=1, steps_per_epoch=1, verbose=0).history
         assert history["env_steps"] == [total] and int(model.env_steps.numpy()) == total
     store = examples.store()
-    model = model_of()
+    model = model_of(tiny_agents.Tiny())
     before = 0
     for _ in range(2):
         collect = training.Collect(examples.walks(), store, warm_up_steps=12)
@@ -299,7 +300,8 @@ def test_weights_of_another_agent(tmp_path):
 
 
 def test_callbacks_of_keras(tmp_path):
-    model, drawn = model_of(), replay.UniformReplay(filled(), seed=0)
+    tiny = tiny_agents.Tiny()
+    model, drawn = model_of(tiny), replay.UniformReplay(filled(), seed=0)
     checkpoint = keras.callbacks.ModelCheckpoint(
         tmp_path / "best.weights.h5", "loss", save_weights_only=True
     )
@@ -314,8 +316,8 @@ def test_callbacks_of_keras(tmp_path):
         drawn, epochs=9, steps_per_epoch=2, callbacks=callbacks, verbose=0
     )
     assert len(history.epoch) == 2
-    assert "td_error" in (tmp_path / "log.csv").read_text()
-    other = model_of(seed=9)
+    assert "loss" in (tmp_path / "log.csv").read_text()
+    other = model_of(tiny, seed=9)
     other.load_weights(tmp_path / "best.weights.h5")
     examples.assert_same(examples.weights_of(other), examples.weights_of(model))
 
@@ -345,7 +347,10 @@ def test_replicas_share_the_steps():
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy",
+    ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+)
 def test_mixed_precision_of_the_network(policy):
     model = model_of(network=examples.network(dtype=policy))
     history = model.fit(
@@ -372,7 +377,7 @@ def test_videos(tmp_path):
     env.metadata, env.render_mode = {"render_modes": ["rgb_array"]}, "rgb_array"
     env.render = lambda: np.zeros([8, 8, 3], np.uint8)
     record = training.RecordVideo(env, None, tmp_path)
-    model_of(agents.BC()).fit(batches(), callbacks=[record], verbose=0)
+    model_of(tiny_agents.Tiny()).fit(batches(), callbacks=[record], verbose=0)
     assert [path.name for path in tmp_path.iterdir()] == ["epoch_0001.gif"]
 
 
@@ -424,8 +429,11 @@ def test_experience_of_another_kind():
         with pytest.raises(kind, match=message):
             model.fit(x, verbose=0, **options)
         examples.assert_same(before, examples.weights_of(model)[:-2])
-    with pytest.raises(ValueError, match="judged by playing"):
-        ppo.evaluate(batches())
+    for call in (ppo.evaluate, ppo.test_on_batch):
+        with pytest.raises(ValueError, match="judged by playing"):
+            call(batches())
+    with pytest.raises(ValueError, match="`AgentModel.train_on_batch`: expected"):
+        ppo.train_on_batch(batches())
 
 
 def test_who_needs_an_agent():

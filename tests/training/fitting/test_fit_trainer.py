@@ -144,6 +144,27 @@ def test_it_goes_on_as_if_it_had_never_stopped(tmp_path, monkeypatch, whole, nam
     assert_same_agent(folder, run(done, epochs=5))
 
 
+def test_a_signal_ends_it_after_the_epoch(tmp_path, monkeypatch, whole, capsys):
+    run, done, weights = whole("tiny", tmp_path / "whole")
+    folder = tmp_path / "cut"
+    cut(run, folder, monkeypatch, 6)
+    learn = training.AgentModel.train_step
+
+    def asked(self, data):
+        signal.raise_signal(signal.SIGINT)
+        monkeypatch.setattr(training.AgentModel, "train_step", learn)
+        return learn(self, data)
+
+    monkeypatch.setattr(training.AgentModel, "train_step", asked)
+    assert resume(folder) == 130
+    told = f"resume with: tfrl train --output_dir={folder} --resume"
+    assert told in capsys.readouterr().out
+    assert len(saving.list_steps(folder)) == 2
+    assert resume(folder) == 0
+    assert_same_agent(folder, weights)
+    tiny_agents.assert_same_rows(folder, done)
+
+
 def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):
     _, folder, _ = whole("tiny", tmp_path / "run")
     body = sealed_folder.unsealed((folder / "run.json").read_bytes())

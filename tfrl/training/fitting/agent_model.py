@@ -293,6 +293,24 @@ class AgentModel(_fit_data.OwnFit):
             "n_episodes, seed=0)`"
         )
 
+    test_on_batch = evaluate
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuses: what an agent learns from at once, its `update` takes.
+
+        Args:
+            *args: as of Keras.
+            **kwargs: as of Keras.
+
+        Raises:
+            ValueError: always.
+        """
+        del args, kwargs
+        raise ValueError(
+            "`AgentModel.train_on_batch`: expected to be asked for nothing, as `fit` "
+            "knows what came before; use `model.agent, info = model.agent.update(...)`"
+        )
+
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """None: the logs are what the agent informs about."""
