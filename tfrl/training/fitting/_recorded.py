@@ -260,12 +260,12 @@ def _described(model: Any, saved: Any, make_envs: Any) -> dict[str, Any]:
     listed = [x for x in asked.callbacks if not isinstance(x, _SILENT)]
     listed = listed if player in listed else [player, *listed]
     if listed != [player, *judges[:1], saved]:
-        names = ", ".join(type(x).__name__ for x in listed)
+        kinds = ", ".join(type(x).__name__ for x in listed)
         known = f"{type(player).__name__}, Evaluate, RunCheckpoint"
-        raise _LostError(f"the callbacks {names}, more than {known} in this order")
+        raise _LostError(f"the callbacks {kinds}, more than {known} in this order")
     played = [player] if replay is None else [player, replay]
     names = {id(part): name for name, part in saved.parts.items()}
-    if {*names} != {*map(id, played)}:
+    if {*names} != {*map(id, played)} or len(saved.parts) > len(played):
         kinds = " and ".join(type(x).__name__ for x in played)
         raise _LostError(f"the parts {sorted(saved.parts)}, others than {kinds}")
     for each in (player, *judges):
@@ -324,7 +324,8 @@ def _experience(model: Any, player: Any, replay: Any) -> Any:
     if replay is None:
         return experiences.Trajectories(n_steps)
     settings = dict(replay.settings)
-    kind, every = settings.pop("kind"), player.settings["every_batches"]
+    kind: Any = settings.pop("kind")
+    every = player.settings["every_batches"]
     settings.pop("epsilon", None)
     is_uniform = isinstance(replay, uniform.UniformReplay)
     try:
@@ -334,12 +335,12 @@ def _experience(model: Any, player: Any, replay: Any) -> Any:
             n_steps=n_steps,
             updates_per_step=every / (n_steps * n_envs),
             learning_starts=player.settings["warm_up_steps"],
-            gamma=getattr(kind, "discount", None),
-            n_step_returns=getattr(kind, "n_step", None),
+            gamma=kind.discount,
+            n_step_returns=kind.n_step,
             sampler="uniform" if is_uniform else "prioritized",
             **settings,
         )
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise _LostError(f"a replay that `Replayed` cannot describe: {error}") from None
     policy = host_policy.HostPolicy(model.agent.policy)
     specs = experiences.step_specs(policy, player.collector)
