@@ -128,6 +128,12 @@ def test_bootstrap_draws_runs_within_tasks():
     scores = np.tile([[0.0, 5.0, 7.0]], [4, 1])
     found = mean_curve.interquartile_mean(scores, resamples=100, seed=0)
     np.testing.assert_array_equal(found, np.full(3, slow_middle_mean(scores)))
+    # Runs drawn for both tasks together would cancel in every resample.
+    x = np.random.default_rng(4).normal(size=[10, 1])
+    _, low, high = mean_curve.interquartile_mean(
+        np.hstack([x, -x]), resamples=50, seed=0
+    )
+    assert low < -1e-3 < 1e-3 < high
 
 
 def test_interval_covers_as_often_as_it_says():
