@@ -71,9 +71,7 @@ def test_given_weight_and_examples():
         np.testing.assert_array_equal(features, data.get_features()[i])
         np.testing.assert_array_equal(targets, data.get_targets()[i])
     assert len(list(data)) == 5  # iteration ends
-    with pytest.raises(
-        IndexError, match=r"`index` expected a number in \[-5, 4\]; got 5"
-    ):
+    with pytest.raises(IndexError, match=r"`index` expected .*\[-5, 4\]; got 5"):
         data[5]
 
 
@@ -100,12 +98,9 @@ def test_bad_sets(kwargs, error, message):
 
 
 @pytest.mark.parametrize(
-    "kwargs",
-    [{"train_bs": 0}, {"test_bs": 0}, {"num_workers": -1}, {"seed": 2**63}],
-    ids=lambda kwargs: next(iter(kwargs)),
+    ("name", "value"),
+    [("train_bs", 0), ("test_bs", 0), ("num_workers", -1), ("seed", 2**63)],
 )
-def test_bad_loaders(kwargs):
-    with pytest.raises(
-        ValueError, match=f"`load_test`: `{next(iter(kwargs))}` expected"
-    ):
-        linear.load_test(**kwargs)
+def test_bad_loaders(name, value):
+    with pytest.raises(ValueError, match=f"`load_test`: `{name}` expected"):
+        linear.load_test(**{name: value})

@@ -203,9 +203,7 @@ def other_folder(path):
 def test_refused_files(tmp_path, write, part):
     path = tmp_path / "set"
     write(path)
-    with pytest.raises(
-        ValueError, match=rf"set' expected the \.zip .*wiki\.{part}\.tok"
-    ):
+    with pytest.raises(ValueError, match=rf"set' expected .*wiki\.{part}\.tok"):
         text.load_wikitext2(2, 2, path=path)
 
 

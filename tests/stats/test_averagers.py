@@ -72,14 +72,6 @@ def test_average_outer_dims_keeps_the_dtype(dtype):
     np.testing.assert_allclose(slope, np.full(3000, 1 / 3000), rtol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("value", "error"), [([1, 2], TypeError), ([1.0], ValueError), (1.0, ValueError)]
-)
-def test_average_outer_dims_refuses(value, error):
-    with pytest.raises(error, match="`average_outer_dims`: `tensor` expected"):
-        stats.average_outer_dims(value, tf.TensorSpec([2]))
-
-
 def test_update_rate_may_be_a_variable():
     rate = tf.Variable(0.5)
     averager = stats.ScalarEMAverager(rate)

@@ -96,9 +96,7 @@ def test_recorded_construction():
         NumpyStorage(two, 0)  # recorded as raised by the first get
     with pytest.raises(ValueError, match="`capacity` expected an int .*; got -1"):
         NumpyStorage(two, -1)
-    with pytest.raises(
-        TypeError, match="`capacity` expected an int of at least 1; got 2.5"
-    ):
+    with pytest.raises(TypeError, match="`capacity` expected an int .*; got 2.5"):
         NumpyStorage(two, 2.5)
     with pytest.raises(ValueError, match="expected known dimensions"):
         NumpyStorage(array_spec((None, 2), np.float32), 5)
