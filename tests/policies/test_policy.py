@@ -92,9 +92,7 @@ def test_policies_stay_what_they_are_and_others_are_refused():
     with pytest.raises(TypeError, match="`f`: `policy` expected a policy"):
         policy.as_policy("f", "policy", Counting)
     for given in (3, None, "act", object()):
-        with pytest.raises(
-            TypeError, match="`f`: `acting` expected a policy, or a"
-        ):
+        with pytest.raises(TypeError, match="`f`: `acting` expected a policy, or a"):
             policy.as_policy("f", "acting", given)
         with pytest.raises(TypeError, match="`FunctionPolicy`: `function` expected"):
             policy.FunctionPolicy(given)

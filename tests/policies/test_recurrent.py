@@ -102,9 +102,7 @@ def test_other_states_are_refused():
     assert none.actions.shape == (0,) and none.state.shape == (0, UNITS)
     for shape in ((), (1, UNITS), (2, 4), (UNITS,)):
         for given in (x, tf.constant(x)):
-            with pytest.raises(
-                ValueError, match=r"`act`: `state` expected \[2, 5\]"
-            ):
+            with pytest.raises(ValueError, match=r"`act`: `state` expected \[2, 5\]"):
                 policy.act(given, np.zeros(shape, "f") if shape else (), seed=0)
     for units, error in ((0, ValueError), (2.5, TypeError)):
         with pytest.raises(error, match="`RecurrentPolicy`: `units` expected"):

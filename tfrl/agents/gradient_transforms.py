@@ -262,9 +262,12 @@ def rmsprop(
     References:
         Tieleman and Hinton, 2012, Neural Networks for Machine Learning, lecture 6.5.
     """
-    scale = _numbers("rmsprop", decay=decay, eps=eps, initial_scale=initial_scale)
-    scales = ScaleByRms(*scale, bool(centered)), _rate("rmsprop", learning_rate)
-    return GradientTransform((*scales, *_traces("rmsprop", momentum, nesterov)))
+    decay, eps, initial_scale = _numbers(
+        "rmsprop", decay=decay, eps=eps, initial_scale=initial_scale
+    )
+    scale = ScaleByRms(decay, eps, initial_scale, bool(centered))
+    rate = _rate("rmsprop", learning_rate)
+    return GradientTransform((scale, rate, *_traces("rmsprop", momentum, nesterov)))
 
 
 def clip_by_global_norm(max_norm: float) -> GradientTransform:
@@ -555,10 +558,11 @@ def _rate(where: str, learning_rate: Any) -> ScaleBySchedule | ScaleByLearningRa
 def _traces(where: str, momentum: float | None, nesterov: bool) -> list[Trace]:
     if momentum is None:
         return []
-    return [Trace(*_numbers(where, momentum=momentum), bool(nesterov))]
+    (decay,) = _numbers(where, momentum=momentum)
+    return [Trace(decay, bool(nesterov))]
 
 
-def _numbers(where: str, **given: Any) -> list[float]:
+def _numbers(where: str, **given: Any) -> list[Any]:
     """Checks numbers from 0 on, those of averages below 1."""
     found = []
     for name, value in given.items():

@@ -69,6 +69,7 @@ def _parts(config: dict[str, Any]) -> list[Any]:
         for option, by in _CLIPS.items()
         if (config[option] or 0) > 0
     ]
+    scale: tuple[Any, ...]
     if "beta_1" in config:
         scale = (config["beta_1"], config["beta_2"], config["epsilon"])
         parts.append(gradient_transforms.ScaleByAdam(*scale, eps_hat=True))
