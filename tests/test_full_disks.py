@@ -65,7 +65,7 @@ def test_exports(tmp_path, name, size):
     path = tmp_path / name
     with (
         no_file_above(size),
-        pytest.raises(OSError, match="`path` expected a disk that takes the export"),
+        pytest.raises(OSError, match="`path` expected a disk that takes the files"),
     ):
         exporting.export_model(model, path)
     assert os.listdir(tmp_path) == []

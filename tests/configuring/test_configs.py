@@ -353,20 +353,6 @@ def test_the_written_config_makes_the_same_run(file, tmp_path, made):
     assert configs.operative() == path.read_text()
 
 
-def test_write_leaves_the_old_file_when_the_disk_refuses(tmp_path, monkeypatch, made):
-    path = configs.write(tmp_path, "a.gin")
-    made["collect"]()
-
-    def refuse(*args):
-        raise OSError("No space left")
-
-    monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(OSError, match="No space"):
-        configs.write(tmp_path, "a.gin")
-    assert path.read_text() == ""
-    assert os.listdir(tmp_path) == ["a.gin"]
-
-
 def test_a_bracket_never_closed_is_told_by_its_line(file):
     with pytest.raises(ValueError, match="run.gin:2: expected gin syntax; got EOF in"):
         configs.parse([file("collect.a = 1\nmake_agent.hidden = [1,\n")])

@@ -8,7 +8,9 @@ import golden_io
 import gymnasium as gym
 import numpy as np
 import pytest
+import refusals
 from event_files import last, writing
+from refusals import bad
 
 from tfrl.configuring import configs
 from tfrl.environments import current
@@ -82,15 +84,6 @@ def test_long_values_continue_on_further_lines():
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [((80, -1), "`continuation_indent` expected"), ((4, 4), "`max_line_length`")],
-)
-def test_widths_that_leave_no_room(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        configs.inoperative_config_str(*arguments)
-
-
 def test_markdown(made):
     configs.parse(bindings=LINES)
     made["make_recorded"]()
@@ -145,54 +138,35 @@ def test_intervals_from_steps_of_environments():
         assert configs.compute_summary_or_eval_interval(config, 10) == 21
 
 
-@pytest.mark.parametrize(
-    ("fields", "calls", "message"),
-    [
-        ({"num_iterations": 5}, 0, "`summary_or_eval_calls` expected"),
-        ({}, 5, "`num_iterations`, or `num_env_steps`"),
-        ({"num_iterations": -5}, 5, "`config` expected"),
-        (
-            {"num_iterations": 5, "update_counter_every_mini_batch": True},
-            5,
-            "update_counter_every_mini_batch=True",
-        ),
-        ({"num_env_steps": 5, "unroll_length": 5}, 5, "`get_env`"),
-    ],
-)
-def test_bad_intervals(fields, calls, message):
-    with pytest.raises(ValueError, match=message):
-        configs.compute_summary_or_eval_interval(types.SimpleNamespace(**fields), calls)
+FRESH = {"fresh": make_second}
+BY_BATCH = {"num_iterations": 5, "update_counter_every_mini_batch": True}
+config = types.SimpleNamespace
 
 
-@pytest.mark.parametrize(
-    ("objects", "module", "error", "message"),
-    [
-        (
-            {"fresh": make_second, "make_recorded": make_second},
-            "records",
-            ValueError,
-            "new names",
-        ),
-        (
-            {"fresh": make_second, "none": None},
-            "records",
-            TypeError,
-            "got None as 'records.n",
-        ),
-        (
-            {"fresh": make_second, "a b": make_recorded},
-            "records",
-            TypeError,
-            "as 'records.a b'",
-        ),
-        ({"fresh": make_second}, "two words", TypeError, "as 'two words.fresh'"),
-    ],
-    ids=["taken", "no function", "no name", "no module"],
+@refusals.table(
+    (
+        configs.compute_summary_or_eval_interval,
+        bad(ValueError, "summary_or_eval_calls", config(num_iterations=5), 0),
+        bad(ValueError, "config", config(), 5),
+        bad(ValueError, "config", config(num_iterations=-5), 5),
+        bad(ValueError, "config", config(**BY_BATCH), 5),
+    ),
+    (
+        configs.register,
+        bad(ValueError, "objects", {**FRESH, "make_recorded": make_second}, "records"),
+        bad(TypeError, "objects", {**FRESH, "none": None}, "records"),
+        bad(TypeError, "objects", {**FRESH, "a b": make_recorded}, "records"),
+        bad(TypeError, "objects", FRESH, "two words"),
+    ),
+    (
+        configs.inoperative_config_str,
+        bad(ValueError, "continuation_indent", 80, -1),
+        bad(ValueError, "max_line_length", 4, 4),
+    ),
 )
-def test_all_are_registered_or_none(objects, module, error, message):
-    with pytest.raises(error, match=f"`register`: `objects` expected .*{message}"):
-        configs.register(objects, module=module)
-    with pytest.raises(ValueError, match="fresh"):
+def test_refusals(row):
+    row()
+    with pytest.raises(ValueError, match="fresh"):  # All are registered or none.
         gin.get_configurable("fresh")
 
 

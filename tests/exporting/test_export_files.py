@@ -42,24 +42,6 @@ def test_existing_models_stay_unless_overwritten(tmp_path, name):
     export.verify(path)
 
 
-@pytest.mark.parametrize("name", ["model", "model.keras"])
-@pytest.mark.parametrize("existing", [True, False], ids=["over old", "new"])
-def test_failing_writes_leave_what_was_there(tmp_path, monkeypatch, name, existing):
-    path = tmp_path / name
-    if existing:
-        export.export_model(dense(), path)
-    before = content_of(path) if existing else {}
-
-    def full(*args, **kwargs):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space left"):
-        export.export_model(dense(), path, overwrite=True)
-    assert names(tmp_path) == ([name] if existing else [])
-    assert (content_of(path) if existing else {}) == before
-
-
 def make(path, text, **options):
     with _beside.made_beside("make", path, **options) as fresh:
         (fresh / "deep").mkdir(parents=True)

@@ -1,13 +1,17 @@
 """Tests of what `tfrl.saving.checkpointer` refuses."""
 
 import dataclasses
+import functools
+import tempfile
 
 import keras
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad
 
-from tfrl._internal import sealed_folder
+from tfrl._internal import named_arrays, sealed_folder
 from tfrl.core import pytree
 from tfrl.saving import checkpointer
 
@@ -32,135 +36,75 @@ def ring():
     return made
 
 
-def bad_inputs(folder):
-    manager = checkpointer.Checkpointer(folder, m=tf.Variable(1.0))
-    manager.save(5)
-    made = checkpointer.Checkpointer
-    return {
-        "no items": (lambda: made(folder), ValueError, "`kwargs` expected objects"),
-        "taken": (lambda: made(folder, keep=1), ValueError, "got .'keep'.; name them"),
-        "text": (lambda: made(folder, a="x"), TypeError, "got str, in which"),
-        "unbuilt": (
-            lambda: made(folder, a=keras.layers.Dense(2)),
-            ValueError,
-            "`a` expected built layers",
-        ),
-        "node inside": (
-            lambda: made(folder, a=[tf.Variable(1.0), Node(1)]),
-            TypeError,
-            r"`a\.1` expected nothing immutable .* got a Node; pass it as an item",
-        ),
-        "same step": (lambda: manager.save(5), ValueError, "expected a step after 5"),
-        "negative": (lambda: manager.save(-1), ValueError, "`global_step` expected"),
-        "keep": (lambda: manager.save(6, keep=0), ValueError, "`keep` expected"),
-        "score": (
-            lambda: manager.save(6, score=np.nan),
-            ValueError,
-            "`score` expected",
-        ),
-        "which": (lambda: manager.load("newest"), ValueError, "`global_step` expected"),
-        "file": (
-            lambda: made(folder / "ckpt-5" / "structure.json", a=tf.Variable(1.0)),
-            ValueError,
-            "`ckpt_dir` expected a folder that can be made",
-        ),
-    }
+@functools.cache
+def manager():
+    found = checkpointer.Checkpointer(tempfile.mkdtemp(), m=tf.Variable(1.0))
+    found.save(5)
+    return found
 
 
-def more_bad_inputs(folder):
-    manager = checkpointer.Checkpointer(folder, m=tf.Variable(1.0))
-    manager.save(5)
-    made = checkpointer.Checkpointer
-    return {
-        "score of many": (
-            lambda: manager.save(6, score=np.ones(2)),
-            ValueError,
-            "`Checkpointer.save`: `score` expected rank 0",
-        ),
-        "which array": (
-            lambda: manager.load(np.array([5, 6])),
-            TypeError,
-            "`Checkpointer.load`: `global_step` expected an int",
-        ),
-        "prefixes": (
-            lambda: manager.load(ignored_parameter_prefixes=[3]),
-            TypeError,
-            "`ignored_parameter_prefixes` expected a list of texts; got .3.",
-        ),
-        "no prefix": (
-            lambda: checkpointer.extract_sub_state_dict_from_checkpoint(None, folder),
-            TypeError,
-            "`checkpoint_prefix` expected a list of texts; got .None.",
-        ),
-        "no path": (
-            lambda: checkpointer.extract_sub_state_dict_from_checkpoint("m", None),
-            TypeError,
-            "`checkpoint_path` expected a path; got None",
-        ),
-        "no folder": (
-            lambda: made(None, a=tf.Variable(1.0)),
-            TypeError,
-            "`Checkpointer`: `ckpt_dir` expected a path; got None",
-        ),
-        "unwritable": (
-            lambda: made("/proc/self", a=tf.Variable(1.0)).save(1),
-            OSError,
-            "`Checkpointer.save`: `ckpt_dir` expected a disk that takes the files",
-        ),
-        "save in a function": (
-            tf.function(lambda: [manager.save(6), 1][1]),
-            ValueError,
-            "`Checkpointer.save`: expected to be called outside of tf.function",
-        ),
-        "load in a function": (
-            tf.function(lambda: manager.load()),
-            ValueError,
-            "`Checkpointer.load`: expected to be called outside of tf.function",
-        ),
-    }
+def save(*args, **kwargs):
+    manager().save(*args, **kwargs)
 
 
-def bad_items(folder):
-    made = checkpointer.Checkpointer
-    return {
-        "table": (
-            lambda: made(folder, a=holder(lookup_table())),
-            TypeError,
-            r"`a\.held` expected what can be saved; got a MutableHashTable; keep",
-        ),
-        "iterator": (
-            lambda: made(folder, a=holder(iter(tf.data.Dataset.range(3)))),
-            TypeError,
-            r"`a\.held` expected what can be saved; got a OwnedIterator",
-        ),
-        "ring": (
-            lambda: made(folder, a=ring()),
-            ValueError,
-            "`a` expected objects nested some hundred times at most; got a list",
-        ),
-        "keys": (
-            lambda: made(folder, a={"b": tf.ones(1), 3: tf.ones(1)}),
-            TypeError,
-            r"`a` expected keys that can be sorted; got \['b', 3\]",
-        ),
-    }
+def load(*args, **kwargs):
+    manager().load(*args, **kwargs)
 
 
-BAD = ["no items", "taken", "text", "unbuilt", "node inside", "same step", "negative"]
-BAD += ["keep", "score", "which", "file"]
-MORE = ["score of many", "which array", "prefixes", "no prefix", "no path", "no folder"]
-MORE += ["unwritable", "save in a function", "load in a function", "table", "iterator"]
-MORE += ["ring", "keys"]
+# A folder that cannot be made: what is refused is refused before.
+NEVER = "/proc/self/folder"
 
 
-@pytest.mark.parametrize("name", [*BAD, *MORE])
-def test_bad_inputs(tmp_path, name):
-    cases = bad_inputs(tmp_path) if name in BAD else more_bad_inputs(tmp_path)
-    call, error, message = {**cases, **bad_items(tmp_path)}[name]
-    with pytest.raises(error, match=message):
-        call()
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {".lock", "ckpt-5"}
+@refusals.table(
+    (
+        checkpointer.Checkpointer,
+        bad(ValueError, "kwargs", NEVER),
+        bad(ValueError, "kwargs", NEVER, keep=1),
+        bad(TypeError, "a", NEVER, a="x"),
+        bad(ValueError, "a", NEVER, a=keras.layers.Dense(2)),
+        bad(TypeError, "a.1", NEVER, a=[tf.Variable(1.0), Node(1)]),
+        bad(TypeError, "a.held", NEVER, a=holder(lookup_table())),
+        bad(TypeError, "a.held", NEVER, a=holder(iter(tf.data.Dataset.range(3)))),
+        bad(ValueError, "a", NEVER, a=ring()),
+        bad(TypeError, "ckpt_dir", None, a=tf.Variable(1.0)),
+        bad(ValueError, "ckpt_dir", f"{__file__}/a", a=tf.Variable(1.0)),
+    ),
+    (
+        named_arrays.name_arrays,
+        bad(TypeError, "a", {"b": tf.ones(1), 3: tf.ones(1)}, "a"),
+    ),
+    (
+        save,
+        bad(ValueError, "global_step", -1),
+        bad(ValueError, "keep", 6, keep=0),
+        bad(ValueError, "score", 6, score=np.nan),
+        bad(ValueError, "score", 6, score=np.ones(2)),
+    ),
+    (
+        load,
+        bad(ValueError, "global_step", "newest"),
+        bad(TypeError, "global_step", np.array([5, 6])),
+        bad(TypeError, "ignored_parameter_prefixes", ignored_parameter_prefixes=[3]),
+    ),
+    (
+        checkpointer.extract_sub_state_dict_from_checkpoint,
+        bad(TypeError, "checkpoint_prefix", None, "."),
+        bad(TypeError, "checkpoint_path", "m", None),
+    ),
+)
+def test_refusals(row):
+    row()
+
+
+def test_calls_at_wrong_times_and_places():
+    with pytest.raises(ValueError, match="expected a step after 5"):
+        save(5)
+    for call in (save, load):
+        with pytest.raises(ValueError, match=f"`Checkpointer.{call.__name__}`: .*tf.f"):
+            tf.function(lambda call=call: [call(6), 1][1])()
+    made = checkpointer.Checkpointer("/proc/self", a=tf.Variable(1.0))
+    with pytest.raises(OSError, match="`Checkpointer.save`: `ckpt_dir` .* disk"):
+        made.save(1)
 
 
 def test_a_failed_save_leaves_the_items(tmp_path):

@@ -89,21 +89,6 @@ def test_what_keras_does_not_know_of_is_found_in_layers():
     assert names(Mixed()) == ["x._scale", "x._parts.a.0.state", "x.module.w"]
 
 
-def test_random_state_in_layers_is_found():
-    layer = keras.Sequential([keras.Input([1]), keras.layers.Dropout(0.5)])
-    assert len(names(layer)) == 1
-
-
-def test_an_optimizer_of_a_compiled_model_is_found():
-    model = keras.Sequential([keras.Input([1]), dense("fc")])
-    model.compile("sgd", loss="mse")
-    model.fit(np.ones([2, 1]), np.ones([2, 1]), verbose=0)
-    found = names(model)
-    own = [name for name in found if _layer_paths.special_kind(name) is None]
-    assert own == ["x.fc.kernel", "x.fc.bias"]
-    assert len(found) - len(own) == len(model.optimizer.variables)
-
-
 def test_variables_reached_twice_are_saved_once():
     scale = tf.Variable(1.0)
     assert names({"a": scale, "b": [scale]}) == ["x.a"]

@@ -1,6 +1,5 @@
 """Tests of `tfrl.saving.checkpoints`."""
 
-import dataclasses
 import itertools
 import os
 import random
@@ -10,7 +9,9 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad
 
 from tfrl.core import pytree
 from tfrl.saving import checkpoints
@@ -114,14 +115,8 @@ def test_the_newest_steps_stay(tmp_path):
     save(tmp_path, 20, keep=1)
     assert checkpoints.list_steps(tmp_path) == [20]
     assert sorted(os.listdir(tmp_path / "checkpoints")) == [".lock", "step-20"]
-
-
-def test_a_foreign_folder_is_left_alone(tmp_path):
-    for name in ("step-x", "step-01", "notes"):
-        (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    save(tmp_path, 1, 2, 3, 4)
-    assert checkpoints.list_steps(tmp_path) == [2, 3, 4]
-    assert (tmp_path / "checkpoints" / "step-01").is_dir()
+    (folder_of(tmp_path, 20) / "manifest.json").unlink()
+    assert checkpoints.latest_step(tmp_path) is None
 
 
 FILES = ["state.index", "state.data-00000-of-00001", "metadata.json", "manifest.json"]
@@ -170,29 +165,6 @@ def test_exchanged_folders_are_found(tmp_path):
     shutil.copytree(folder_of(tmp_path, 1), folder_of(tmp_path, 3))
     with pytest.warns(UserWarning, match="it holds step 1"):
         assert load(tmp_path) == 2
-
-
-def test_only_damaged_steps_are_an_error(tmp_path):
-    save(tmp_path, 1)
-    (folder_of(tmp_path, 1) / "manifest.json").unlink()
-    assert checkpoints.latest_step(tmp_path) is None
-    with pytest.raises(ValueError, match="damaged .manifest.json cannot be read"):
-        load(tmp_path)
-    save(tmp_path, 2)
-    (folder_of(tmp_path, 2) / "manifest.json").unlink()
-    with pytest.warns(UserWarning, match="manifest.json cannot be read"):
-        with pytest.raises(ValueError, match="got only damaged ones"):
-            load(tmp_path)
-
-
-def test_a_newer_format_is_an_error(tmp_path, monkeypatch):
-    save(tmp_path, 1)
-    newer = dataclasses.replace(checkpoints._FOLDERS, likes={2: {}})
-    monkeypatch.setattr(checkpoints, "_FOLDERS", newer)
-    save(tmp_path, 2)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match="got format 2"):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize("step", [None, 3])
@@ -256,82 +228,38 @@ def test_another_agent_is_an_error(tmp_path, template, message):
         checkpoints.load_run(tmp_path, template)
 
 
+@refusals.table(
+    (
+        checkpoints.save_run,
+        bad(ValueError, "step", "unused", -1, {}, {}),
+        bad(TypeError, "step", "unused", 1.5, {}, {}),
+        bad(ValueError, "keep", "unused", 1, {}, {}, keep=0),
+        bad(TypeError, "metadata", "unused", 1, {}, [1]),
+        bad(TypeError, "directory", None, 1, {}, {}),
+        bad(OSError, "directory", "/proc/self/x", 1, {}, {}),
+    ),
+    (
+        checkpoints.load_run,
+        bad(TypeError, "directory", 3, {}),
+        bad(TypeError, "step", "unused", {}, True),
+    ),
+)
+def test_refusals(row):
+    row()
+
+
 def test_bad_arguments_write_nothing(tmp_path):
     directory = tmp_path / "run"
-    for call, error, message in [
-        (
-            lambda: save(directory, -1),
-            ValueError,
-            "`step` expected an int of at least 0",
-        ),
-        (lambda: save(directory, 1.5), TypeError, "`step` expected an int"),
-        (
-            lambda: save(directory, 1, keep=0),
-            ValueError,
-            "`keep` expected an int of at least 1",
-        ),
-        (
-            lambda: checkpoints.save_run(directory, 1, {"a": 3}, {}),
-            TypeError,
-            "got int at state/a",
-        ),
-        (
-            lambda: checkpoints.save_run(directory, 1, {}, {"a": {1}}),
-            TypeError,
-            "`value.'a'.` expected .* got set",
-        ),
-        (
-            lambda: tf.function(lambda: save(directory, 1))(),
-            ValueError,
-            "`save_run`: expected to be called outside of tf.function",
-        ),
+    for state, metadata, message in [
+        ({"a": 3}, {}, "got int at state/a"),
+        ({3: tf.ones(1), "a": None}, {}, "`state` expected keys that can be sorted"),
+        ({}, {"a": {1}}, "`value.'a'.` expected .* got set"),
     ]:
-        with pytest.raises(error, match=message):
-            call()
-    assert not directory.exists()
-
-
-def test_other_bad_arguments_write_nothing(tmp_path):
-    directory = tmp_path / "run"
-    for call, error, message in [
-        (
-            lambda: tf.function(lambda: load(directory))(),
-            ValueError,
-            "`load_run`: expected to be called outside of tf.function",
-        ),
-        (
-            lambda: checkpoints.save_run(directory, 1, {}, [1]),
-            TypeError,
-            r"`metadata` expected a dictionary; got \[1\]",
-        ),
-        (
-            lambda: checkpoints.save_run(directory, 1, {3: tf.ones(1), "a": None}, {}),
-            TypeError,
-            "`state` expected keys that can be sorted",
-        ),
-        (
-            lambda: checkpoints.save_run(None, 1, {}, {}),
-            TypeError,
-            "`save_run`: `directory` expected a path; got None",
-        ),
-        (
-            lambda: checkpoints.load_run(3, {}),
-            TypeError,
-            "`load_run`: `directory` expected a path; got 3",
-        ),
-        (
-            lambda: checkpoints.load_run(directory, {}, True),
-            TypeError,
-            "`load_run`: `step` expected an int",
-        ),
-        (
-            lambda: checkpoints.save_run("/proc/self/x", 1, {}, {}),
-            OSError,
-            "`save_run`: `directory` expected a disk that takes the files; got",
-        ),
-    ]:
-        with pytest.raises(error, match=message):
-            call()
+        with pytest.raises(TypeError, match=message):
+            checkpoints.save_run(directory, 1, state, metadata)
+    for call in (save, load):
+        with pytest.raises(ValueError, match=f"`{call.__name__}_run`: .*tf.function"):
+            tf.function(lambda call=call: call(directory, 1))()
     assert not directory.exists()
 
 

@@ -14,7 +14,9 @@ import keras
 import lz4.frame
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad
 
 from tfrl.saving import serialization
 
@@ -184,44 +186,43 @@ def test_memory_is_limited_by_default_and_on_demand():
         serialization.loads(trusted, trusted=True, max_bytes=10**5)
 
 
-@pytest.mark.parametrize("value", ["text", None, 3])
-def test_loads_takes_bytes(value):
-    with pytest.raises(TypeError, match="`loads`: `s` expected bytes; got"):
-        serialization.loads(value)
+DATA, NO_BOOLS = serialization.dumps(1), ("no", "False", 1, None)
+NO_FILES = ["", ".", "/", "a\0b", "gs://bucket/a"]
 
 
-def test_bad_limits_are_refused():
-    data = serialization.dumps(1)
-    with pytest.raises(TypeError, match="`loads`: `max_bytes` expected an int"):
-        serialization.loads(data, max_bytes=1.5)
-    with pytest.raises(ValueError, match="`loads`: `max_bytes` expected an int"):
-        serialization.loads(data, max_bytes=-1)
-    assert serialization.loads(bytearray(data)) == serialization.loads(memoryview(data))
-
-
-@pytest.mark.parametrize("call", ["dump", "load"])
-@pytest.mark.parametrize("path", ["", ".", "/", "a\0b", "gs://bucket/a", 3, None, b"a"])
-def test_other_paths_are_refused(call, path, tmp_path, monkeypatch):
+@refusals.table(
+    (
+        serialization.loads,
+        *[bad(TypeError, "s", wrong) for wrong in ("text", None, 3)],
+        *[bad(TypeError, "trusted", DATA, trusted=wrong) for wrong in NO_BOOLS],
+        bad(TypeError, "max_bytes", DATA, max_bytes=1.5),
+        bad(ValueError, "max_bytes", DATA, max_bytes=-1),
+    ),
+    (
+        serialization.dumps,
+        *[bad(TypeError, "trusted", print, trusted=wrong) for wrong in NO_BOOLS],
+    ),
+    (
+        serialization.dump,
+        *[bad(TypeError, "filepath", [1], wrong) for wrong in (3, None, b"a")],
+        *[bad(ValueError, "filepath", [1], wrong) for wrong in NO_FILES],
+    ),
+    (
+        serialization.load,
+        *[bad(TypeError, "filepath", wrong) for wrong in (3, None, b"a")],
+        *[bad(ValueError, "filepath", wrong) for wrong in NO_FILES],
+    ),
+)
+def test_refusals(row, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = ([1], path) if call == "dump" else (path,)
-    error = TypeError if not isinstance(path, str) else ValueError
-    with pytest.raises(error, match=f"`{call}`: `filepath` expected a "):
-        getattr(serialization, call)(*arguments)
+    row()
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("trusted", ["no", "False", 1, None])
-def test_trust_is_true_or_false(trusted):
-    data = serialization.dumps(print, trusted=True)
-    with pytest.raises(TypeError, match="`loads`: `trusted` expected True or False"):
-        serialization.loads(data, trusted=trusted)
-    with pytest.raises(TypeError, match="`dumps`: `trusted` expected True or False"):
-        serialization.dumps(print, trusted=trusted)
 
 
 def test_any_memory_of_bytes_is_read():
     apart = bytes(x for byte in serialization.dumps([1]) for x in (byte, 0))
     assert serialization.loads(memoryview(apart)[::2]) == [1]
+    assert serialization.loads(bytearray(DATA)) == 1
 
 
 @keras.saving.register_keras_serializable(package="serialization_tests")

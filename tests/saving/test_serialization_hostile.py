@@ -181,6 +181,13 @@ HOSTILE = {
     "named_module": objects([0], [["named", "os", []]]),
     "named_function": objects([0], [["named", "os.system", []]]),
     "named_own": objects([0], [["named", "tfrl.saving.load", []]]),
+    "named_private": objects([0], [["named", "tfrl.core.arrays.sys", []]]),
+    "named_op": objects([0], [["named", "tfrl.ops.square", []]]),
+    "named_keras": objects([0], [["named", "keras.layers.Lambda", []]]),
+    "named_nothing": objects([0], [["named", "", []]]),
+    "config_of_record": objects(
+        [1], [["dict", None, []], ["config", "tfrl.core.TimeStep", [[0]]]]
+    ),
     "config_of_module": objects([0], [["config", "subprocess.Popen", ["true"]]]),
     "config_of_lambda": objects([0], [["config", "Lambda", [[1]]], ["dict", None, []]]),
     "config_nested": objects(

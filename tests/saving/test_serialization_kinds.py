@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
 from tfrl.core import pytree, records, shapes, specs
-from tfrl.layers import as_keras
-from tfrl.saving import _admitted_classes, serialization
+from tfrl.saving import serialization
 from tfrl.schedules import schedulers
 
 
@@ -386,41 +385,3 @@ def test_a_class_that_changed_is_named():
     with keras.saving.custom_object_scope({"Pair": Changed}):
         with pytest.raises(ValueError, match=r"had the fields \['x', 'y'\] and now"):
             serialization.loads(data)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["os.system", "builtins.eval", "tfrl.core.checks", "tfrl.ops.square", "tfrl", ""]
-    + [
-        "keras.layers.Lambda",
-        "tfrl.saving._admitted_classes.sys",
-        "..",
-        "tfrl.core.",
-    ],
-)
-def test_nothing_else_can_be_named(name):
-    with pytest.raises(ValueError, match="is not registered"):
-        _admitted_classes.named(name)
-
-
-@pytest.mark.parametrize(
-    ("kind", "static", "items", "error"),
-    [
-        ("enum", ["tfrl.core.TimeStep", "MID"], [], TypeError),
-        ("enum", ["tfrl.core.StepType", "mro"], [], KeyError),
-        ("config", "tfrl.core.TimeStep", [{}], TypeError),
-        ("config", "tfrl>ConstantScheduler", [[]], TypeError),
-        (
-            "config",
-            "tfrl>ConstantScheduler",
-            [{"value": [{"class_name": "Lambda"}]}],
-            TypeError,
-        ),
-        ("record", ["tfrl.core.LossInfo", ["loss", "extra"]], [1, 2], TypeError),
-        ("named_tuple", ["tfrl.core.LossInfo", ["loss", "extra"]], [1], ValueError),
-        ("record", [_admitted_classes.name_of(as_keras.AsKeras), []], [], TypeError),
-    ],
-)
-def test_kinds_do_not_mix(kind, static, items, error):
-    with pytest.raises(error):
-        _admitted_classes.MAKERS[kind](static, items)

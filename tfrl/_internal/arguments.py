@@ -33,15 +33,8 @@ def check_whole_number(
         >>> check_whole_number("quantiles", "n", np.int64(3), low=1)
         3
     """
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    above = low is None or (whole and value >= low)
-    if whole and above and (high is None or value <= high):
-        return int(value)
-    bounds = f" of at least {low}" if high is None else f" in [{low}, {high}]"
-    raise (ValueError if whole else TypeError)(
-        f"`{where}`: `{name}` expected an int{'' if low is None else bounds}; "
-        f"got {value!r}"
-    )
+    _check_bounds(where, name, value, numbers.Integral, "an int", low, high)
+    return int(value)
 
 
 def check_whole_numbers(
@@ -67,10 +60,7 @@ def check_whole_numbers(
         (64, 64)
     """
     if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
-        raise TypeError(
-            f"`{where}`: `{name}` expected a sequence of ints; got {values!r}; put "
-            "it into a tuple"
-        )
+        raise wrong_type(where, name, values, "a sequence of ints")
     return tuple(check_whole_number(where, name, value, low) for value in values)
 
 
@@ -84,7 +74,19 @@ def check_type(where: str, name: str, value: Any, kinds: Any, expected: str) -> 
         TypeError: `make_vec`: `env_id` expected the id of an environment; got 3
     """
     if not isinstance(value, kinds):
-        raise TypeError(f"`{where}`: `{name}` expected {expected}; got {value!r:.200}")
+        raise wrong_type(where, name, value, expected)
+
+
+def wrong_type(where: str, name: str, value: Any, expected: str) -> TypeError:
+    """Returns the error of an argument that is not what is expected.
+
+    Example:
+        >>> raise wrong_type("detach", "nests", 3, "tensors")
+        Traceback (most recent call last):
+        ...
+        TypeError: `detach`: `nests` expected tensors; got 3
+    """
+    return TypeError(f"`{where}`: `{name}` expected {expected}; got {value!r:.200}")
 
 
 def check_one_of(where: str, name: str, value: Any, choices: Collection[Any]) -> None:
@@ -129,13 +131,19 @@ def check_number(
         ValueError: `get_transition_batch`: `gamma` expected a number in [0, 1]; got
         1.5
     """
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    above = low is None or (real and value >= low)
-    if real and above and (high is None or value <= high):
+    _check_bounds(where, name, value, numbers.Real, "a number", low, high)
+
+
+def _check_bounds(
+    where: str, name: str, value: Any, kind: Any, noun: str, low: Any, high: Any
+) -> None:
+    is_one = isinstance(value, kind) and not isinstance(value, bool)
+    above = low is None or (is_one and value >= low)
+    if is_one and above and (high is None or value <= high):
         return
     bounds = f" of at least {low}" if high is None else f" in [{low}, {high}]"
-    raise (ValueError if real else TypeError)(
-        f"`{where}`: `{name}` expected a number{'' if low is None else bounds}; "
+    raise (ValueError if is_one else TypeError)(
+        f"`{where}`: `{name}` expected {noun}{'' if low is None else bounds}; "
         f"got {value!r}"
     )
 
@@ -159,11 +167,7 @@ def as_path(where: str, name: str, path: str | os.PathLike[str]) -> pathlib.Path
         >>> as_path("save", "folder", "run").name
         'run'
     """
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(
-            f"`{where}`: `{name}` expected a path; got {path!r}; pass a text or a "
-            "pathlib.Path"
-        )
+    check_type(where, name, path, str | os.PathLike, "a path")
     try:
         is_name = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
@@ -192,7 +196,7 @@ def check_texts(where: str, name: str, texts: Sequence[str]) -> None:
     """
     is_list = isinstance(texts, list | tuple | set | frozenset)
     if not is_list or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"`{where}`: `{name}` expected a list of texts; got {texts!r}")
+        raise wrong_type(where, name, texts, "a list of texts")
 
 
 def imported(where: str, module: str, library: str, extra: str, hint: str = "") -> Any:

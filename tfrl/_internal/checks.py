@@ -18,6 +18,7 @@ from tfrl._internal import arguments
 check_whole_number = arguments.check_whole_number
 check_whole_numbers = arguments.check_whole_numbers
 check_type = arguments.check_type
+wrong_type = arguments.wrong_type
 check_one_of = arguments.check_one_of
 check_texts = arguments.check_texts
 as_path = arguments.as_path

@@ -24,6 +24,7 @@ Path = str | os.PathLike[str]
 
 _WRITING = ".writing-"
 _REMOVING = ".removing-"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNWRITABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -186,6 +187,8 @@ def check_output_file(
 def explain_refusals(where: str, name: str, path: Path) -> Iterator[None]:
     """Says what the disk refuses in a block that writes a file or folder.
 
+    That there is no room writers tell in many ways: all are found by their words.
+
     Args:
         where: name of the asking function, for the error message.
         name: of the argument that names the file or folder.
@@ -207,13 +210,18 @@ def explain_refusals(where: str, name: str, path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno is None or str(error.strerror).startswith("`"):
+    except Exception as error:
+        reason = str(getattr(error, "strerror", None) or error)
+        number = getattr(error, "errno", None)
+        for full in () if number else _FULL:
+            if os.strerror(full) in reason:
+                number, reason = full, os.strerror(full)
+        if number is None or reason.startswith("`"):
             raise
         raise OSError(
-            error.errno,
-            f"`{where}`: `{name}` expected a disk that takes the files; got "
-            f"{error.strerror}; make room or choose another; what was there stays",
+            number,
+            f"`{where}`: `{name}` expected a disk that takes the files; got {reason}; "
+            "make room or choose another; what was there stays",
             os.fspath(path),
         ) from error
 

@@ -1,7 +1,6 @@
 """Files and folders that are made beside their place and appear there when complete."""
 
 import contextlib
-import errno
 import os
 import pathlib
 import shutil
@@ -9,8 +8,6 @@ import tempfile
 from collections.abc import Iterator
 
 from tfrl._internal import durable
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -55,7 +52,7 @@ def made_beside(
             held.callback(shutil.rmtree, made, ignore_errors=True)
             held.enter_context(_locked(made))
         fresh = pathlib.Path(made, f"new{target.suffix}")
-        with _full_disk_explained(where, target):
+        with durable.explain_refusals(where, "path", target):
             yield fresh
             durable.flush_to_disk(fresh, *fresh.rglob("*"))
         with _locked(target.parent):
@@ -65,25 +62,6 @@ def made_beside(
                 check_absent(where, target)
             _swap(fresh, target, pathlib.Path(made, "old"))
     durable.flush_to_disk(target.parent)
-
-
-@contextlib.contextmanager
-def _full_disk_explained(where: str, target: pathlib.Path) -> Iterator[None]:
-    """Says in one line that there is no room, which writers tell in many ways."""
-    try:
-        yield
-    except Exception as error:
-        text = str(error)
-        full = [number for number in _FULL if os.strerror(number) in text]
-        if not full:
-            raise
-        reason = os.strerror(full[0])
-        raise OSError(
-            full[0],
-            f"`{where}`: `path` expected a disk that takes the export; got {reason}; "
-            "make room or choose another; what was there stays",
-            os.fspath(target),
-        ) from error
 
 
 def _prefix(target: pathlib.Path) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import checks
 from tfrl.core import specs
 from tfrl.distributions import modes, spec
 from tfrl.exporting import _golden, _graphs
@@ -91,11 +92,8 @@ def distribution_endpoints(
         ['sample', 'log_prob', 'mode', 'mean', 'entropy']
     """
     where = "distribution_endpoints"
-    if not isinstance(dist_spec, spec.DistributionSpec):
-        raise TypeError(
-            f"`{where}`: `dist_spec` expected a DistributionSpec; got {dist_spec!r:.80}"
-            "; make one by `DistributionSpec.from_distribution`"
-        )
+    wanted = "a DistributionSpec, as of `DistributionSpec.from_distribution`"
+    checks.check_type(where, "dist_spec", dist_spec, spec.DistributionSpec, wanted)
     unknown = sorted(set(methods or ()) - set(_METHODS))
     if isinstance(methods, str) or unknown:
         raise ValueError(

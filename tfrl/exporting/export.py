@@ -215,8 +215,7 @@ def _check_path(where: str, path: Any) -> None:
             f"`{where}`: a call expected outside of functions and replicas; got one in "
             f"{inside}; call it after training"
         )
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"`{where}`: `path` expected a str or a path; got {path!r:.80}")
+    checks.check_type(where, "path", path, str | os.PathLike, "a str or a path")
 
 
 def _checked_suffix(
@@ -418,12 +417,8 @@ def _prepare_keras(
         >>> list(goldens), keras.models.load_model(path).output_shape
         (['call'], (None, 1))
     """
-    if not isinstance(content, keras.Model):
-        raise TypeError(
-            f"`{where}`: `content` expected a Keras model for a `.keras` file; got "
-            f"{content!r:.80}; wrap a layer in a keras.Sequential, or leave the suffix "
-            "of `path` away for a SavedModel"
-        )
+    wanted = "a Keras model for a `.keras` file, such as a keras.Sequential of a layer"
+    checks.check_type(where, "content", content, keras.Model, wanted)
     nest = {"inputs": _layer_inputs(where, content, inputs)}
     if examples is not None:
         examples = dict(_graphs.named_leaves(examples, ""))

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import tensorflow as tf
 
+from tfrl._internal import checks
 from tfrl.core import pytree, spaces, specs
 from tfrl.distributions import action_heads
 from tfrl.exporting import _graphs, endpoints
@@ -327,7 +328,4 @@ def _batched(part: tf.TensorSpec) -> tf.TensorSpec:
 
 
 def _check_space(where: str, name: str, space: Any) -> None:
-    if not isinstance(space, gym.Space):
-        raise TypeError(
-            f"`{where}`: `{name}` expected a Gymnasium space; got {space!r:.80}"
-        )
+    checks.check_type(where, name, space, gym.Space, "a Gymnasium space")

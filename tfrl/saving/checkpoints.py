@@ -78,10 +78,7 @@ def save_run(
     step = checks.check_whole_number(where, "step", step, low=0)
     checks.check_whole_number(where, "keep", keep, low=1)
     checks.check_eager(where)
-    if not isinstance(metadata, Mapping):
-        raise TypeError(
-            f"`{where}`: `metadata` expected a dictionary; got {metadata!r}"
-        )
+    checks.check_type(where, "metadata", metadata, Mapping, "a dictionary")
     leaves = named_arrays.name_arrays(state)
     text = typed_json.to_json(dict(metadata))
     run = checks.as_path(where, "directory", directory)

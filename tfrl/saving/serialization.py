@@ -127,11 +127,7 @@ def loads(s: bytes, *, trusted: bool = False, max_bytes: int | None = None) -> A
         pickle: to read it can run anything; give trusted=True if you trust its author
         as you trust the author of a program
     """
-    if not isinstance(s, bytes | bytearray | memoryview):
-        raise TypeError(
-            f"`loads`: `s` expected bytes; got {type(s).__name__}; for a file take "
-            "`load`"
-        )
+    checks.check_type("loads", "s", s, bytes | bytearray | memoryview, "bytes")
     data = bytes(s)
     what = "`s` expected what `dumps` wrote; got bytes"
     return _loaded("loads", what, io.BytesIO(data), len(data), trusted, max_bytes)
@@ -195,8 +191,7 @@ def load(
     path = _path("load", filepath)
     if path.exists() and not path.is_file():
         raise ValueError(
-            f"`load`: `filepath` expected a file; got {str(path)!r}, which is none; "
-            "give what `dump` wrote"
+            f"`load`: `filepath` expected a file; got {str(path)!r}, which is none"
         )
     what = f"`filepath` expected what `dump` wrote; got {str(path)!r}"
     with path.open("rb") as file:
@@ -205,26 +200,19 @@ def load(
 
 
 def _path(where: str, filepath: durable.Path) -> pathlib.Path:
-    if not isinstance(filepath, str | os.PathLike):
-        raise TypeError(
-            f"`{where}`: `filepath` expected a path; got {filepath!r}; give the name "
-            "of a file"
-        )
+    checks.check_type(where, "filepath", filepath, str | os.PathLike, "a path")
     path, text = pathlib.Path(filepath), os.fspath(filepath)
     if not path.name or "\0" in text or "://" in text:
         raise ValueError(
             f"`{where}`: `filepath` expected a file of this machine; got {text!r}, "
-            "which is none; give the name of a file"
+            "which is none"
         )
     return path
 
 
 def _check_trusted(where: str, trusted: bool) -> None:
     # A text such as "no" would be taken for trust.
-    if not isinstance(trusted, bool):
-        raise TypeError(
-            f"`{where}`: `trusted` expected True or False; got {trusted!r}; choose one"
-        )
+    checks.check_type(where, "trusted", trusted, bool, "True or False")
 
 
 def _dumped(where: str, obj: Any, trusted: bool) -> bytes:
@@ -244,8 +232,7 @@ def _dumped(where: str, obj: Any, trusted: bool) -> bytes:
         return _packed([cloudpickle.dumps(obj)])
     except Exception as error:
         raise TypeError(
-            f"`{where}`: `obj` expected something that can be pickled; got {error}; "
-            "leave that out"
+            f"`{where}`: `obj` expected something that can be pickled; got {error}"
         ) from error
 
 
@@ -516,8 +503,7 @@ class _Unpacked:
             raise ValueError(f"it begins with {start!r}, which no frame does")
         file.seek(-len(start), io.SEEK_CUR)
         self._content = lz4.frame.LZ4FrameFile(file)
-        self._limit = limit
-        self._reserved = 0
+        self._limit, self._reserved = limit, 0
 
     def reserve(self, count: int) -> None:
         """Accounts for memory before it is taken.
