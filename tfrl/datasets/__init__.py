@@ -1,4 +1,4 @@
-"""What is given: data to learn from that no environment has to make.
+"""Supervised datasets: data to learn from that no environment has to make.
 
 Here are supervised sets as `tf.data`: a linear problem to try learners on, images and
 texts of the field, downloaded once by Keras or read from files at hand. Nothing of a

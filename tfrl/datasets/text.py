@@ -1,4 +1,4 @@
-"""WikiText as columns of word numbers."""
+"""The WikiText sets as columns of word indices."""
 
 import collections
 import contextlib

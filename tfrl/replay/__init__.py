@@ -1,4 +1,4 @@
-"""What is remembered: values and steps kept in host memory between updates.
+"""Replay buffers: steps and values kept in host memory between updates.
 
 Here are trees over numbered values, which reduce ranges of them and draw by weight;
 buffers of the last steps of environments, on the host or in variables on a device; a

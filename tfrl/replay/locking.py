@@ -1,4 +1,4 @@
-"""Methods that do not run at the same time, in threads or in processes."""
+"""Locks: methods that do not run at the same time, in threads or in processes."""
 
 import functools
 import multiprocessing

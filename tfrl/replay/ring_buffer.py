@@ -50,7 +50,7 @@ class RingBuffer(tf.Module):
     in shared memory: pass the buffer to a `multiprocessing.Process(args=...)`, spawned
     or forked, and it is the same there. Then `enqueue` and `dequeue` can also block,
     in threads too, until there is space or data or somebody calls `stop`. A process
-    killed while it waits troubles nobody; after one killed inside a call the others
+    killed while it waits does no harm; after one killed inside a call the others
     get a `TimeoutError` within about a minute.
 
     `tf.train.Checkpoint` saves rows and positions, while nothing may write, and a

@@ -1,4 +1,4 @@
-"""Running summaries of what they are fed.
+"""Running statistics: averages, means and variances of streams of batches.
 
 Here are averagers, normalizers, and the moments that agents carry along. What turns a
 number into another number without remembering anything lives in `tfrl.ops`, the Keras

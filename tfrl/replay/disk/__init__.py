@@ -1,1 +1,1 @@
-"""Replays on disk, of which a save writes what changed."""
+"""Replays on the disk, saved incrementally: a save writes what changed."""

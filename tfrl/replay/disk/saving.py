@@ -1,4 +1,4 @@
-"""Saving what is remembered to the disk, again and again, and loading it."""
+"""Saves replays to the disk incrementally, and loads them."""
 
 import contextlib
 import errno

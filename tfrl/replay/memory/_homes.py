@@ -259,7 +259,7 @@ class Changes:
             del self._saved[oldest]
 
     def all_flags(self) -> np.ndarray:
-        """Returns the flag of each row, to be set by who is in a hurry."""
+        """Returns the flag of each row, for callers that set them themselves."""
         if self._flags is None:
             memory, size = self._home.array(-1), _WORD * self.segments.count
             self._versions = memory[:size].view(np.int64)

@@ -1,4 +1,4 @@
-"""Replay that draws steps by how much there is to learn from them."""
+"""Prioritized replay: steps are drawn in proportion to their priorities."""
 
 import json
 from collections.abc import Callable

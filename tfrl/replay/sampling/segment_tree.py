@@ -1,4 +1,4 @@
-"""Trees that reduce any range of numbered values, and draw by weight, in log time."""
+"""Segment trees: reductions of ranges and weighted sampling in logarithmic time."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -241,7 +241,7 @@ class SegmentTree:
         self._capacity = int(capacity)
         unit = float(init_value)
         reducer = _elementwise(type(self).__name__, reducer, unit)
-        self.heap = _Heap(self._capacity, reducer, unit)  # for who checks nothing
+        self.heap = _Heap(self._capacity, reducer, unit)  # for callers that checked all
 
     @property
     def capacity(self) -> int:

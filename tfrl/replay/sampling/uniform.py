@@ -1,4 +1,4 @@
-"""Replay that draws every step equally often, and what samplers have in common."""
+"""Uniform replay: each step is equally likely; and what samplers have in common."""
 
 import math
 from typing import Any
