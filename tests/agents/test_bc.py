@@ -125,7 +125,7 @@ def test_a_plain_model_of_logits_is_enough():
         _ = agent.policy
 
 
-def test_temperature_divides_logits():
+def test_temperature_divides_logits_and_multiplies_deviations():
     logits = np.log([[0.5, 0.3, 0.2]]).astype(np.float32)
     state = train_state.TrainState.create(
         lambda params, x: x @ params, tf.eye(3), gradient_transforms.sgd(0.1)
@@ -136,9 +136,6 @@ def test_temperature_divides_logits():
         assert np.mean(drawn == 0) == pytest.approx(first, abs=0.03)
     again = agent.sample_actions(rows, seed=3, temperature=2.0)
     np.testing.assert_array_equal(drawn, again)
-
-
-def test_temperature_multiplies_deviations():
     agent = make_agent(S.Box(-np.inf, np.inf, (1,)), log_std=0.5)
     rows = np.zeros((4000, 3), np.float32)
     spread = [
@@ -162,44 +159,20 @@ def test_records_and_keys_beside_are_taken():
     assert bc._compiled_update.trace_count() == before
 
 
-def test_the_policy_serves_other_learners():
-    agent = make_agent(hidden_units=(8,))
-    learner = ppo.PPO(hidden_units=(8,), activation="relu", minibatch_size=2).create(
-        BOX, S.Discrete(3), n_envs=2, n_steps=1, seed=5
-    )
-    state = learner.policy.state.replace(params=agent.policy.state.params)
-    learner = learner.replace(policy=learner.policy.replace(state=state))
-    observations = make_batch()["observations"]
-    np.testing.assert_array_equal(
-        learner.policy.act(observations, temperature=0.0).actions,
-        agent.sample_actions(observations, temperature=0.0),
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
+def test_bad_batches_are_refused():
+    no_rows = {"actions": np.zeros(0, int), "observations": np.zeros((0, 3), "f")}
+    lengths = "leaves of the same length"
+    for change, error, message in (
         ({"actions": None}, ValueError, "got dict without .'actions'."),
-        ({"actions": np.zeros(5, int)}, ValueError, "leaves of the same length"),
-        (
-            {"actions": np.zeros(0, int), "observations": np.zeros((0, 3), "f")},
-            ValueError,
-            "at least 1",
-        ),
+        ({"actions": np.zeros(5, int)}, ValueError, lengths),
+        (no_rows, ValueError, "at least 1"),
         ({"actions": np.zeros(6, "f")}, TypeError, "actions that are integers"),
         ({"actions": np.full(6, 3)}, ValueError, r"in \[0, 2\]; got some in \[3, 3\]"),
-        (
-            {"actions": np.zeros((6, 1), int)},
-            ValueError,
-            r"leaves of the same length.* got .*.6, 1.",
-        ),
-    ],
-    ids=["missing", "lengths", "empty", "floats", "unknown", "shape"],
-)
-def test_bad_batches_are_refused(change, error, message):
-    batch = {k: v for k, v in {**make_batch(), **change}.items() if v is not None}
-    with pytest.raises(error, match=message):
-        make_agent().update(batch)
+        ({"actions": np.zeros((6, 1), int)}, ValueError, lengths + r".* got .*.6, 1."),
+    ):
+        batch = {k: v for k, v in {**make_batch(), **change}.items() if v is not None}
+        with pytest.raises(error, match=message):
+            make_agent().update(batch)
 
 
 def test_the_policy_acts_and_is_made_once():
@@ -213,6 +186,12 @@ def test_the_policy_acts_and_is_made_once():
     assert tf.is_tensor(tensors)
     best = np.argmax(agent.policy.parameters(x), -1)
     np.testing.assert_array_equal(tensors, best)
+    # Other learners go on from here.
+    config = ppo.PPO(hidden_units=(8,), activation="relu", minibatch_size=2)
+    learner = config.create(BOX, S.Discrete(3), n_envs=2, n_steps=1, seed=5)
+    state = learner.policy.state.replace(params=agent.policy.state.params)
+    acting = learner.policy.replace(state=state)
+    np.testing.assert_array_equal(acting.act(x, temperature=0.0).actions, best)
 
 
 def test_bad_numbers_are_refused():

@@ -193,25 +193,25 @@ def test_k_minibatches_are_k_updates_of_one(tau):
     )
 
 
-def test_weights_scale_losses():
-    agent, sample = make_agent(), make_sample(1, B, weighted=False)
-    _, full = agent.update(sample)
-    _, half = agent.update(sample._replace(weights=0.5 * sample.weights))
-    assert float(half["loss"]) == pytest.approx(0.5 * float(full["loss"]), rel=1e-5)
-    np.testing.assert_allclose(half["priorities"], full["priorities"], rtol=1e-5)
-
-
-def test_a_row_of_no_weight_has_no_influence():
-    agent, sample = make_agent(), make_sample(2, B)
+def test_weights_scale_losses_and_no_weight_has_no_influence():
+    agent, sample = make_agent(), make_sample(2, B, weighted=False)
     weights = np.array(sample.weights)
     weights[:, 0] = 0.0
-    sample = sample._replace(weights=weights)
+    learned, full = agent.update(sample._replace(weights=weights))
+    first = agent.update(sample._replace(weights=0.5 * weights))[1]["priorities"][0]
+    np.testing.assert_allclose(first, full["priorities"][0], rtol=1e-5)
+    one, half = (
+        agent.update(tf.nest.map_structure(lambda x: x[:1], sample)._replace(weights=w))
+        for w in (weights[:1], 0.5 * weights[:1])
+    )
+    assert float(half[1]["loss"]) == pytest.approx(
+        0.5 * float(one[1]["loss"]), rel=1e-5
+    )
     rewards = np.array(sample.data.rewards)
     rewards[:, 0] = 1e3
-    spoiled = sample._replace(data=sample.data._replace(rewards=rewards))
-    assert_close(
-        agent.update(sample)[0].policy, agent.update(spoiled)[0].policy, **CLOSE
-    )
+    data = sample.data._replace(rewards=rewards)
+    spoiled, _ = agent.update(sample._replace(data=data, weights=weights))
+    assert_close(learned.policy, spoiled.policy, **CLOSE)
 
 
 def test_updates_in_pieces_are_those_of_one_call(monkeypatch):
@@ -232,36 +232,25 @@ def test_nests_with_images_are_learned_from():
         assert np.any(value != agent.policy.state.params[name]), name
 
 
-def wrong():
+def test_other_experience_is_refused():
     flags, sample = np.zeros((2, 3), bool), make_sample(K, B)
     trajectory = records.Trajectory(*[np.zeros((2, 3), "f")] * 3, *[flags] * 4)
-    return {
-        "trajectory": (trajectory, TypeError, "got Trajectory"),
-        "sequences": (sample._replace(data=trajectory), TypeError, "of Trajectory"),
-        "transitions": (sample.data, TypeError, "got Transition"),
-        "none": (None, TypeError, "got NoneType"),
-        "dictionary": ({"observations": flags}, TypeError, "got dict"),
-        "weights": (sample._replace(weights=np.ones(B)), ValueError, "one shape"),
-        "rank": (make_sample(1, K, B), ValueError, "one shape"),
-        "rewards": (
-            sample._replace(data=sample.data._replace(rewards=np.ones((K, 1), "f"))),
-            ValueError,
-            "one shape",
-        ),
-    }
-
-
-@pytest.mark.parametrize("name", wrong())
-def test_other_experience_is_refused(name):
-    experience, error, message = wrong()[name]
-    with pytest.raises(error, match=f"`DQN.update`: `sample` expected .*{message}"):
-        make_agent().update(experience)
-
-
-@pytest.mark.parametrize("space", [BOX, S.MultiDiscrete([2, 2])], ids=str)
-def test_other_actions_are_refused(space):
-    with pytest.raises(TypeError, match="`action_space` expected a Discrete space"):
-        dqn.DQN().create(BOX, space)
+    column = sample.data._replace(rewards=np.ones((K, 1), "f"))
+    for experience, error, message in (
+        (trajectory, TypeError, "got Trajectory"),
+        (sample._replace(data=trajectory), TypeError, "of Trajectory"),
+        (sample.data, TypeError, "got Transition"),
+        (None, TypeError, "got NoneType"),
+        ({"observations": flags}, TypeError, "got dict"),
+        (sample._replace(weights=np.ones(B)), ValueError, "one shape"),
+        (make_sample(1, K, B), ValueError, "one shape"),
+        (sample._replace(data=column), ValueError, "one shape"),
+    ):
+        with pytest.raises(error, match=f"`DQN.update`: `sample` expected .*{message}"):
+            make_agent().update(experience)
+    for space in (BOX, S.MultiDiscrete([2, 2])):
+        with pytest.raises(TypeError, match="`action_space` expected a Discrete space"):
+            dqn.DQN().create(BOX, space)
 
 
 @pytest.mark.slow

@@ -196,34 +196,6 @@ def test_parameters_a_loss_leaves_out_stay():
     assert sorted(same) == ["vae/dec/bias", "vae/dec/kernel"]
 
 
-def test_a_loop_over_states_equals_single_steps():
-    tx = gradient_transforms.chain(
-        gradient_transforms.clip_by_global_norm(0.5), gradient_transforms.adam(1e-2)
-    )
-    start = state = autoencoder(tx)
-    x = tf.random.stateless_normal([4, 6, 4], [1, 2])
-
-    @tf.function(jit_compile=True)
-    def loop(state, x):
-        def body(i, state, total):
-            state, info = regression(state, x[i], x[i])
-            return i + 1, state, total + info["loss"]
-
-        return tf.while_loop(lambda i, *_: i < 4, body, (0, state, 0.0))[1:]
-
-    losses = 0.0
-    for i in range(4):
-        state, info = regression(state, x[i], x[i])
-        losses += info["loss"]
-    for origin in (start, start):
-        found, total = loop(origin, x)
-    loop(found, x)
-    assert loop.experimental_get_tracing_count() == 1
-    np.testing.assert_allclose(total, losses, rtol=1e-5)
-    assert int(found.step) == 5
-    assert_nests_close(found.params, state.params, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_old_states_stay_and_copies_go_on_alike():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, name="d")])
