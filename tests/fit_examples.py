@@ -51,20 +51,25 @@ def q_loss(model, sample):
     return losses.td_loss(q_values, targets)
 
 
-def q_model(steps_per_execution=1, **options):
+def untraced(options):
+    """Options of `compile` for fits so small that a trace would cost more."""
+    traced = options.get("steps_per_execution", 1) > 1 or "jit_compile" in options
+    eager = not traced and not tf.distribute.has_strategy()
+    return {"run_eagerly": True} | options if eager else options
+
+
+def q_model(**options):
     q_network, target = network(), network(seed=7)
     updater = layers.TargetUpdater(q_network, target, tau=0.5, period=2)
     model = training.FitModel(q_network, q_loss, updater)
-    model.compile(
-        keras.optimizers.Adam(1e-2), steps_per_execution=steps_per_execution, **options
-    )
+    model.compile(keras.optimizers.Adam(1e-2), **untraced(options))
     return model
 
 
 def fit_model(loss_fn=squares, optimizer=None, reduction=None, **options):
     made = {} if reduction is None else {"reduction": reduction}
     model = training.FitModel(network(), loss_fn, **made)
-    model.compile(optimizer or keras.optimizers.SGD(0.1), **options)
+    model.compile(optimizer or keras.optimizers.SGD(0.1), **untraced(options))
     return model
 
 

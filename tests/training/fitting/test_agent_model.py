@@ -225,14 +225,9 @@ def test_keras_files(tmp_path, config):
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), model(x))
 
 
-def test_keras_files_with_a_network_of_ones_own(tmp_path):
-    model = model_of(network=examples.network(seed=4))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    examples.assert_same(examples.weights_of(loaded), examples.weights_of(model))
-
-
-def unnamed(kind):
+def network_of(kind):
+    if kind == "named":
+        return examples.network(seed=4)
     if kind == "sequential":
         return keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
     inputs = keras.Input([3])
@@ -240,13 +235,13 @@ def unnamed(kind):
     return keras.Model(inputs, outputs)
 
 
-@pytest.mark.parametrize("kind", ["sequential", "functional"])
-def test_files_of_networks_that_keras_named(tmp_path, kind):
-    model = model_of(network=unnamed(kind))
+@pytest.mark.parametrize("kind", ["named", "sequential", "functional"])
+def test_files_with_a_network_of_ones_own(tmp_path, kind):
+    model = model_of(network=network_of(kind))
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "a.weights.h5")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    other = model_of(network=unnamed(kind), seed=2)
+    other = model_of(network=network_of(kind), seed=2)
     other.load_weights(tmp_path / "a.weights.h5")
     x = np.ones([2, 3], np.float32)
     for each in (loaded, other):
@@ -394,37 +389,22 @@ def test_steps_of_an_execution(count):
 
 
 def test_experience_of_another_kind():
-    drawn = replay.UniformReplay(filled())
+    drawn, empty = map(replay.UniformReplay, (filled(), examples.store()))
     rollouts = training.Rollouts(examples.walks(), n_steps=2)
-    ppo = model_of(agents.PPO(minibatch_size=6))
+    dqn, bc, ppo = (
+        model_of(x) for x in (DQN, agents.BC(), agents.PPO(minibatch_size=6))
+    )
+    one, rows = {"steps_per_epoch": 1}, batches()
     cases = [
-        (ppo, drawn, {"steps_per_epoch": 1}, TypeError, "`PPO.update`: .*got Sample"),
-        (model_of(), rollouts, {"steps_per_epoch": 1}, TypeError, "got Trajectory"),
-        (model_of(), drawn, {}, ValueError, "`steps_per_epoch` expected a number"),
-        (model_of(), drawn.sample(4), {}, TypeError, "expected data of several steps"),
-        (
-            model_of(),
-            replay.UniformReplay(examples.store()),
-            {"steps_per_epoch": 1},
-            ValueError,
-            "got nothing",
-        ),
-        (
-            model_of(agents.BC()),
-            batches(),
-            {"sample_weight": np.ones(24)},
-            ValueError,
-            "`sample_weight` expected nothing",
-        ),
-        (
-            model_of(agents.BC()),
-            batches(),
-            {"validation_data": batches()},
-            ValueError,
-            "`validation_data` expected nothing",
-        ),
+        (TypeError, ppo, drawn, one, "`PPO.update`: .*got Sample"),
+        (TypeError, dqn, rollouts, one, "got Trajectory"),
+        (ValueError, dqn, drawn, {}, "`steps_per_epoch` expected a number"),
+        (TypeError, dqn, drawn.sample(4), {}, "expected data of several steps"),
+        (ValueError, dqn, empty, one, "got nothing"),
+        (ValueError, bc, rows, {"sample_weight": np.ones(24)}, "`sample_weight` exp"),
+        (ValueError, bc, rows, {"validation_data": rows}, "`validation_data` expect"),
     ]
-    for model, x, options, kind, message in cases:
+    for kind, model, x, options, message in cases:
         before = examples.weights_of(model)[:-2]
         with pytest.raises(kind, match=message):
             model.fit(x, verbose=0, **options)

@@ -21,7 +21,12 @@ def slow_gradients(model, rows, weights):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 2}],
+    [
+        {"run_eagerly": False},
+        {"jit_compile": True},
+        {"run_eagerly": True},
+        {"steps_per_execution": 2},
+    ],
     ids=["graph", "xla", "eager", "two steps"],
 )
 def test_steps_are_those_of_the_mean_loss(options):
@@ -146,7 +151,11 @@ def test_regularization():
     np.testing.assert_allclose(found["ridge"] - found["plain"], penalty, rtol=1e-4)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize(
+    "jit_compile",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["graph", "xla"],
+)
 def test_target_is_updated_at_every_step_and_gets_no_gradient(jit_compile):
     model = examples.q_model(steps_per_execution=3, jit_compile=jit_compile)
     assert model.target_network.trainable_variables == []
@@ -236,7 +245,8 @@ class Spy(replay.PrioritizedReplay):
 
 @pytest.mark.parametrize("steps_per_execution", [1, 2])
 def test_prioritized_replay_learns_its_priorities(steps_per_execution):
-    model, again = examples.q_model(steps_per_execution), examples.q_model()
+    options = {"steps_per_execution": steps_per_execution}
+    model, again = examples.q_model(**options), examples.q_model()
     store = examples.filled_store(model)
     source, right = Spy(store, seed=0), replay.PrioritizedReplay(store, seed=0)
     model.fit(source, batch_size=8, steps_per_epoch=4, epochs=2, verbose=0)

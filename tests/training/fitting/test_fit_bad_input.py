@@ -9,85 +9,74 @@ from tfrl import layers, losses, replay, training
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "match"),
+    ("error", "name", "network", "others"),
     [
-        (("q", examples.squares), TypeError, "`network` expected a Keras layer"),
-        (
-            (keras.layers.Dense(2), examples.squares),
-            ValueError,
-            "`network` expected a built one",
-        ),
-        ((examples.network(), 3), TypeError, "`loss_fn` expected a function"),
-        (
-            (examples.network(), keras.losses.MeanSquaredError()),
-            TypeError,
-            "`loss_fn` expected a function of the model and a batch .*`y_pred`; define",
-        ),
-        (
-            (examples.network(), keras.losses.mean_squared_error),
-            TypeError,
-            "`loss_fn` expected a function of the model and a batch .*`y_pred`; define",
-        ),
-        (
-            (examples.network(), examples.squares, 0.5),
-            TypeError,
-            "`target_updater` expected a TargetUpdater",
-        ),
-        (
-            (examples.network(), examples.squares, None, "sum"),
-            ValueError,
-            "`reduction` expected one of",
-        ),
-    ],
-    ids=[
-        *["network", "unbuilt", "loss", "Keras loss", "Keras loss function"],
-        *["updater", "reduction"],
+        (TypeError, "network", "q", ()),
+        (ValueError, "network", keras.layers.Dense(2), ()),
+        (TypeError, "loss_fn", None, (3,)),
+        (TypeError, "loss_fn", None, (keras.losses.MeanSquaredError(),)),
+        (TypeError, "loss_fn", None, (keras.losses.mean_squared_error,)),
+        (TypeError, "target_updater", None, (examples.squares, 0.5)),
+        (ValueError, "reduction", None, (examples.squares, None, "sum")),
     ],
 )
-def test_bad_arguments(arguments, error, match):
-    with pytest.raises(error, match=f"`FitModel`: {match}"):
-        training.FitModel(*arguments)
+def test_bad_arguments(error, name, network, others):
+    network = examples.network() if network is None else network
+    with pytest.raises(error, match=f"`FitModel`: `{name}` expected"):
+        training.FitModel(network, *(others or [examples.squares]))
 
 
 @pytest.mark.parametrize(
-    ("loss_fn", "options", "error", "match"),
+    ("error", "told", "match"),
     [
-        (lambda m, b: None, {}, TypeError, "expected to return a loss per element"),
-        (lambda m, b: tf.ones([4], tf.int32), {}, TypeError, "expected floating"),
-        (
-            lambda m, b: (m(b["x"]) ** 2, {"loss": 1.0}),
-            {},
-            ValueError,
-            "reports of other names than",
-        ),
-        (
-            lambda m, b: (m(b["x"]) ** 2, {"name": "x"}),
-            {},
-            TypeError,
-            "expected to report numbers",
-        ),
-        (
-            examples.squares,
-            {"metrics": {"error": "mae"}},
-            ValueError,
-            r"`metrics` expected names among .*\['errors'\]; got 'error'",
-        ),
+        (TypeError, lambda x: None, "to return a loss per element"),
+        (TypeError, lambda x: tf.ones([4], tf.int32), "expected floating"),
+        (ValueError, lambda x: (x, {"loss": 1.0}), "reports of other names than"),
+        (TypeError, lambda x: (x, {"name": "x"}), "expected to report numbers"),
     ],
-    ids=["nothing", "integers", "loss twice", "text", "unknown report"],
+    ids=["nothing", "integers", "loss twice", "text"],
 )
-def test_bad_losses(loss_fn, options, error, match):
-    model = training.FitModel(examples.network(), loss_fn)
-    model.compile("sgd", **options)
+def test_bad_losses(error, told, match):
+    model = examples.fit_model(lambda model, batch: told(model(batch["x"]) ** 2))
     with pytest.raises(error, match=match):
         model.fit(examples.data(8, 4), verbose=0)
 
 
-def test_bad_metrics():
+@pytest.mark.parametrize(
+    ("error", "metrics", "match"),
+    [
+        (TypeError, ["mae"], "`metrics` expected a dict"),
+        (TypeError, {"errors": 3}, "`metrics` expected metrics for 'errors'"),
+        (ValueError, {"error": "mae"}, r"among .*\['errors', 'pair'\]; got 'error'"),
+        (ValueError, {"pair": keras.metrics.Sum("s")}, "2 operands for .*got 's'"),
+        (ValueError, {"errors": "mae"}, "1 operand for the report 'errors'; got 'mean"),
+    ],
+    ids=["list", "number", "unknown", "two of one", "one of two"],
+)
+def test_bad_metrics(error, metrics, match):
+    def loss_fn(model, batch):
+        loss, reports = examples.squares(model, batch)
+        errors = reports["errors"]
+        return loss, {"errors": errors, "pair": (errors, errors)}
+
+    with pytest.raises(error, match=match):
+        examples.fit_model(loss_fn, metrics=metrics).fit(examples.data(8, 4), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("loss", "mse"),
+        ("optimizer", None),
+        ("optimizer", {"actor": "adam", "critic": "sgd"}),
+        ("weighted_metrics", ["mae"]),
+        ("loss_weights", [1.0]),
+    ],
+)
+def test_what_compile_does_not_take(name, value):
     model = training.FitModel(examples.network(), examples.squares)
-    with pytest.raises(TypeError, match="`metrics` expected a dict from names"):
-        model.compile("sgd", metrics=["mae"])
-    with pytest.raises(TypeError, match="`metrics` expected metrics for 'errors'"):
-        model.compile("sgd", metrics={"errors": 3})
+    with pytest.raises(TypeError, match=f"`FitModel.compile`: `{name}` expected"):
+        model.compile(**{name: value})
 
 
 def test_a_replay_has_no_end():
@@ -108,45 +97,6 @@ def test_a_prioritized_replay_wants_priorities():
     with pytest.raises(ValueError, match="`loss_fn` expected to report `priorities`"):
         model.fit(replay.PrioritizedReplay(store), steps_per_epoch=1, verbose=0)
     model.fit(replay.UniformReplay(store), steps_per_epoch=1, verbose=0)
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"loss": "mse"}, "`loss` expected nothing, since `loss_fn` says"),
-        ({"optimizer": None}, "`optimizer` expected a Keras optimizer .*; got None"),
-        ({"weighted_metrics": ["mae"]}, "`weighted_metrics` expected nothing"),
-        ({"loss_weights": [1.0]}, "`loss_weights` expected nothing"),
-        (
-            {"optimizer": {"actor": "adam", "critic": "sgd"}},
-            r"`optimizer` expected one for all networks; got .*\['actor', 'critic'\]",
-        ),
-    ],
-    ids=["loss", "no optimizer", "weighted metrics", "loss weights", "optimizers"],
-)
-def test_what_compile_does_not_take(options, match):
-    model = training.FitModel(examples.network(), examples.squares)
-    with pytest.raises(TypeError, match=f"`FitModel.compile`: {match}"):
-        model.compile(**options)
-
-
-@pytest.mark.parametrize(
-    ("report", "metric", "match"),
-    [
-        (lambda x: x, "mae", "1 operand for the report 'x'; got 'mean_absolute_error'"),
-        (lambda x: (x, x), keras.metrics.Sum("s"), "2 operands for .*'s', which takes"),
-    ],
-    ids=["two of one", "one of two"],
-)
-def test_metrics_of_other_operands(report, metric, match):
-    def loss_fn(model, batch):
-        errors = model(batch["x"])[:, :1]
-        return errors[:, 0] ** 2, {"x": report(errors)}
-
-    model = training.FitModel(examples.network(), loss_fn)
-    model.compile("sgd", {"x": metric})
-    with pytest.raises(ValueError, match=f"`metrics` expected a metric of {match}"):
-        model.fit(examples.data(8, 4), verbose=0)
 
 
 class Subclassed(keras.Model):
@@ -185,23 +135,15 @@ def test_models_that_are_built_in_part():
         model.fit(examples.data(8, 4), verbose=0)
 
 
-def test_an_empty_store_names_the_warm_up():
+def test_an_empty_store():
     model, store = examples.q_model(), examples.store()
-    collect = training.Collect(examples.walks(), store, examples.acting(model))
+    drawn, collect = replay.UniformReplay(store), examples.acting(model)
+    collect = training.Collect(examples.walks(), store, collect)
     for callbacks in ([collect], None):
         with pytest.raises(ValueError, match=r"`FitModel.fit`: .*Collect\(warm_up_ste"):
-            model.fit(
-                replay.UniformReplay(store),
-                steps_per_epoch=1,
-                verbose=0,
-                callbacks=callbacks,
-            )
-
-
-def test_an_empty_store_cannot_be_evaluated():
-    model, store = examples.q_model(), examples.store()
+            model.fit(drawn, steps_per_epoch=1, verbose=0, callbacks=callbacks)
     with pytest.raises(ValueError, match="`FitModel.evaluate`: .*nothing; add steps"):
-        model.evaluate(replay.UniformReplay(store), steps=1)
+        model.evaluate(drawn, steps=1)
 
 
 def test_the_shape_of_actions():
@@ -230,7 +172,10 @@ def test_an_updater_of_other_models():
         training.FitModel(one, examples.squares).compile(steps_per_execution=0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy",
+    ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+)
 def test_mixed_precision_wants_a_head_of_float32(policy):
     network = keras.Sequential([keras.Input([3]), keras.layers.Dense(3, dtype=policy)])
 

@@ -34,7 +34,7 @@ def model_of(optimizer=None, loss_fn=None, **options):
             "actor": keras.optimizers.SGD(0.1),
             "critic": keras.optimizers.Adam(1e-2),
         }
-    model.compile(optimizer, **options)
+    model.compile(optimizer, **examples.untraced(options))
     return model
 
 
@@ -61,7 +61,14 @@ def step_by_hand(given, batch):
     return model.get_weights()
 
 
-@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"run_eagerly": False},
+        {"run_eagerly": True},
+        pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
+    ],
+)
 def test_each_loss_moves_its_own_network(options):
     model, batch = model_of(**options), examples.rows(8)
     before = model.get_weights()
@@ -95,7 +102,10 @@ def test_logs_tell_every_loss():
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("file", ["model.keras", "model.weights.h5"])
+@pytest.mark.parametrize(
+    "file",
+    ["model.keras", pytest.param("model.weights.h5", marks=pytest.mark.slow)],
+)
 def test_files_have_all_optimizers(tmp_path, file):
     model, data = model_of(), examples.data(16, 4)
     model.fit(data, epochs=2, verbose=0)
@@ -131,6 +141,7 @@ def test_a_run_is_resumed(tmp_path):
         examples.assert_same(found, [x.numpy() for x in optimizer.variables])
 
 
+@pytest.mark.slow
 def test_replicas_share_the_steps():
     found = []
     for strategy in (tf.distribute.get_strategy(), examples.strategy_of_two()):
@@ -152,7 +163,7 @@ def test_mixed_precision():
         {"actor": actor_loss, "critic": critic_loss},
         dtype="mixed_float16",
     )
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     history = model.fit(examples.data(16, 4), verbose=0).history
     scaled = keras.optimizers.LossScaleOptimizer
     assert {type(x) for x in model.optimizers.values()} == {scaled}
@@ -172,7 +183,7 @@ def test_priorities_of_one_of_the_losses():
     target = examples.network()
     updater = layers.TargetUpdater({"q": pair["q"]}, {"q": target})
     model = training.FitModel(pair, {"other": other_loss, "q": q_loss}, updater)
-    model.compile("adam")
+    model.compile("adam", run_eagerly=True)
     drawn = replay.PrioritizedReplay(examples.filled_store(examples.q_model()))
     history = model.fit(drawn, batch_size=8, steps_per_epoch=3, verbose=0).history
     assert {"loss", "q_loss", "other_loss"} <= set(history)

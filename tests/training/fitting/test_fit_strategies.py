@@ -30,16 +30,14 @@ def test_replicas_share_a_target():
     alone = examples.q_model()
     store = examples.filled_store(alone)
     for each in (alone, model):
-        each.fit(examples.sample_data(store), epochs=4, verbose=0)
+        each.fit(examples.sample_data(store), epochs=2, verbose=0)
     for mine, yours in zip(model.get_weights(), alone.get_weights(), strict=True):
         np.testing.assert_allclose(mine, yours, rtol=1e-5, atol=1e-6)
-    source = replay.UniformReplay(store)
-    history = model.fit(source, steps_per_epoch=2, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
     with pytest.raises(ValueError, match="`x` expected to be no PrioritizedReplay on"):
         model.fit(replay.PrioritizedReplay(store), steps_per_epoch=2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_saved_weights_go_from_two_replicas_to_one(tmp_path):
     alone = examples.q_model()
@@ -47,10 +45,13 @@ def test_saved_weights_go_from_two_replicas_to_one(tmp_path):
     with examples.strategy_of_two().scope():
         model = examples.q_model()
         model.fit(examples.sample_data(store), epochs=3, verbose=0)
+        source = replay.UniformReplay(store)
+        history = model.fit(source, steps_per_epoch=2, verbose=0).history
+        assert np.isfinite(history["loss"]).all()
         model.save_weights(tmp_path / "model.weights.h5")
     alone.load_weights(tmp_path / "model.weights.h5")
     examples.assert_same(alone.get_weights(), model.get_weights())
-    assert int(alone.target_updater.variables[0]) == 3
+    assert int(alone.target_updater.variables[0]) == 5
 
 
 def test_what_keras_cannot_split_among_replicas():

@@ -137,11 +137,10 @@ def test_it_goes_on_as_if_it_had_never_stopped(tmp_path, monkeypatch, whole, nam
     if name != "ppo":
         kept = {path.name for path in (folder / "replay").iterdir()}
         assert kept == {f"step-{step}" for step in steps}
-    # The program goes on with what the command did, and the command with that.
-    longer = run(folder, epochs=4)
-    assert_same(longer, run(done, epochs=4))
-    assert resume(folder, "--config=train_rl.n_epochs = 5") == 0
-    assert_same_agent(folder, run(done, epochs=5))
+    if name != "tiny":
+        return
+    # The program goes on with what the command did.
+    assert_same(run(folder, epochs=4), run(done, epochs=4))
 
 
 def test_a_signal_ends_it_after_the_epoch(tmp_path, monkeypatch, whole, capsys):
@@ -183,6 +182,7 @@ def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):
 
 def test_other_hyper_parameters(tmp_path, whole, capsys):
     run, folder, _ = whole("dqn", tmp_path / "run")
+    done = shutil.copytree(folder, tmp_path / "done")
     flags = ["--config=Replayed.batch_size = 4", "--config=train_rl.n_epochs = 4"]
     assert resume(folder, *flags) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -190,6 +190,7 @@ def test_other_hyper_parameters(tmp_path, whole, capsys):
     with pytest.raises(ValueError, match="experience.batch_size from 8 to 4"):
         run(folder, batch_size=4)
     assert resume(folder, *flags, "--override") == 0
+    assert saving.latest_step(folder) > saving.latest_step(done)  # of more epochs
     (line,) = training.list_overrides(folder)
     assert "experience.batch_size from 8 to 4" in line
     run(folder, epochs=5, override=True)
@@ -391,8 +392,6 @@ def test_older_runs(whole, tmp_path, capsys):
 
 
 def test_without_a_run(tmp_path, capsys):
-    with pytest.raises(TypeError, match="`make_envs` expected a function of `n_envs`"):
-        training.RunCheckpoint(tmp_path, make_envs="CartPole-v1")
     assert resume(tmp_path) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "`output_dir` expected the folder of a run" in line

@@ -96,8 +96,12 @@ def test_it_is_short():
 
 def test_a_little():
     keras.utils.set_random_seed(0)
-    history = train_sac(epochs=1, steps_per_epoch=30, warm_up_steps=200).history
-    assert history["env_steps"] == [230.0]
+    tf.config.run_functions_eagerly(True)
+    try:
+        history = train_sac(epochs=1, steps_per_epoch=3, warm_up_steps=200).history
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert history["env_steps"] == [203.0]
     names = {"loss", "actor_loss", "actor_entropy", "critic_loss", "log_alpha_loss"}
     assert set(history) >= names
     assert all(np.isfinite(history[name]).all() for name in names)

@@ -53,7 +53,7 @@ from tfrl.training.collecting import collection
 from tfrl.training.fitting import _fit_data
 
 
-def progress_of(model: Any, env_steps: int) -> progress.Progress:
+def _progress_of(model: Any, env_steps: int) -> progress.Progress:
     """Returns how far the training of a model has come, in numbers."""
     if hasattr(model, "progress"):
         return model.progress()
@@ -61,7 +61,7 @@ def progress_of(model: Any, env_steps: int) -> progress.Progress:
     return progress.Progress(0.0, iterations, env_steps, env_steps)
 
 
-class Acting(keras.callbacks.Callback):
+class _Acting(keras.callbacks.Callback):
     """A callback that acts by a policy, or as the agent of the model does.
 
     Args:
@@ -107,7 +107,7 @@ class Acting(keras.callbacks.Callback):
         return not epoch or last or (epoch + 1) % every_epochs == 0
 
 
-class Playing(Acting):
+class Playing(_Acting):
     """A callback that plays environments, and can be saved amid episodes.
 
     Args:
@@ -115,7 +115,7 @@ class Playing(Acting):
         n_steps: steps that are played at once.
         policy: as of `Collect`.
         seed: of the environments and of what the policy draws.
-        **counts: as of `Acting`.
+        **counts: as of `_Acting`.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Playing(Acting):
             TypeError: if there is neither a policy nor an agent.
         """
         self.set_model(model)
-        with progress.progress_context(progress_of(model, self.env_steps)):
+        with progress.progress_context(_progress_of(model, self.env_steps)):
             policy = self._policy(self.collector.observations)
             played = self.collector.collect(policy, self._rng)
         self._tell_steps(model)
@@ -350,7 +350,7 @@ class Rollouts(Playing):
         super().__init__(envs, n_steps, policy, seed=seed)
 
 
-class Evaluate(Acting):
+class Evaluate(_Acting):
     """Plays whole episodes at the end of epochs to judge the policy.
 
     The logs get `val_return_mean`, `val_return_std` and `val_length_mean`, in the
@@ -413,7 +413,7 @@ class Evaluate(Acting):
             logs["val_length_mean"] = float(played.lengths.mean())
 
 
-class RecordVideo(Acting):
+class RecordVideo(_Acting):
     """Plays an episode at the end of epochs and keeps it as an animated GIF or a video.
 
     The files are `epoch_0001.gif` and so on: of the first epoch, every
@@ -557,7 +557,7 @@ class FollowSchedule(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Sets the variable."""
-        with progress.progress_context(progress_of(self.model, 0)):
+        with progress.progress_context(_progress_of(self.model, 0)):
             value = self._schedule()
         self._value = float(value)
         if self.sets_rate:
