@@ -19,3 +19,8 @@ def params(table, default):
         )
         for name, arguments in table.items()
     ]
+
+
+def slow(*values):
+    """Parameters that the default run leaves out."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]

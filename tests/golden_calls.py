@@ -17,13 +17,13 @@ import tensorflow as tf
 MODES = ("eager", "graph")
 
 
-def load(stem, symbols, build=None):
-    """Returns the decoded cases of some symbols, tensors as tensors."""
+def load(stem, symbols=None, build=None):
+    """Returns the decoded cases, of some symbols if given, tensors as tensors."""
     with np.load(golden_io.ROOT / f"{stem}.npz") as archive:
         arrays = {key: archive[key] for key in archive.files}
     cases = []
     for case in golden_io.load(stem, {"t": tf.constant, **(build or {})}):
-        if case["symbol"].rsplit(".", 1)[-1] in symbols:
+        if symbols is None or case["symbol"].rsplit(".", 1)[-1] in symbols:
             for name in ("ct", "grads") if "grad" in case else ():
                 keys = case["grad"][name]
                 case["grad"][name] = [key and arrays[key] for key in keys]
@@ -60,9 +60,9 @@ def check(case, function, mode="eager"):
             tf.TensorSpec([None] * leaves[place].shape.rank, leaves[place].dtype)
             for place in places
         ]
-        call = tf.function(call, input_signature=specs)
+        call = tf.function(call, input_signature=specs, autograph=False)
     out, gradients = call(*(leaves[place] for place in places))
-    tf.nest.map_structure(lambda *pair: compare(case, *pair), out, case["out"])
+    compare_all(case, out, case["out"])
     for got, expected in zip(gradients, gradient["grads"], strict=True):
         if got is None or expected is None:
             # What is unconnected in one mode may be a zero in another.
@@ -72,10 +72,21 @@ def check(case, function, mode="eager"):
             compare(case, got, expected)
 
 
+def compare_all(case, got, expected):
+    """Compares nests leaf by leaf."""
+    for pair in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
+        if pair[1] is None or isinstance(pair[1], str):
+            assert pair[0] == pair[1]
+        else:
+            compare(case, *pair)
+
+
 def compare(case, got, expected):
     """The tolerance of the case holds and the dtype is the recorded one."""
-    got, expected = np.asarray(got), np.asarray(expected)
-    assert got.dtype == expected.dtype
+    got = np.asarray(got)
+    if hasattr(expected, "dtype") and not case.get("any_dtype"):
+        assert got.dtype == expected.dtype
+    expected = np.asarray(expected)
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, **case["tol"])
 

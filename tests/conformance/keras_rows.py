@@ -10,7 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl import core, layers, losses, policies, schedules, training
+from tfrl import layers, losses, policies, schedules, training
+from tfrl.core import initializers
 
 KINDS = {
     "layer": keras.layers.Layer,
@@ -113,7 +114,7 @@ def squares(model: Any, x: Any) -> Any:
 
 def fit_model(dtype: str) -> training.FitModel:
     def network() -> keras.Sequential:
-        kernel = core.Orthogonal(seed=0)
+        kernel = initializers.Orthogonal(seed=0)
         dense = keras.layers.Dense(2, kernel_initializer=kernel, dtype=dtype)
         return keras.Sequential([keras.Input([3]), dense])
 
@@ -149,10 +150,7 @@ LAYERS = (
     LayerRow(
         "layers.DistributionHead",
         lambda dtype: layers.DistributionHead(
-            PLACES,
-            state_dependent_scale=False,
-            kernel_initializer=KERNEL,
-            dtype=dtype,
+            PLACES, state_dependent_scale=False, kernel_initializer=KERNEL, dtype=dtype
         ),
         name="DistributionHead of a nest",
         own_dtype=True,
@@ -291,7 +289,7 @@ LOSSES = (
 )
 
 INITIALIZERS = {
-    "losses.InitialBias": lambda: losses.InitialBias(losses.DiscreteRegressionLoss()),
+    "losses.InitialBias": lambda: losses.InitialBias(losses.DiscreteRegressionLoss())
 }
 
 PAIRS = [(5, 1.3), (10, 0.7), (20, 0.1)]
@@ -314,8 +312,6 @@ SCHEDULES = {
     ),
 }
 WITHOUT_ROW = {
-    "core.Orthogonal": "of matrices alone: tests/core has it",
-    "policies.RecurrentNetwork": "of a pair, with its memory: tests/policies has it",
     "schedules.Scheduler": "an interface: what implements it has rows",
     "training.AgentModel": "of an agent alone: tests/training/fitting has it",
 }

@@ -30,12 +30,7 @@ _KERAS = "tests/losses follows it through fit, save and load"
 _KINDS = ("Adaptive", "EM", "Window")
 WITHOUT_ROW = {
     **dict.fromkeys(
-        (
-            "losses.ImportanceRatio",
-            "ops.VTraceReturns",
-            "schedules.Progress",
-        ),
-        _RECORD,
+        ("losses.ImportanceRatio", "ops.VTraceReturns", "schedules.Progress"), _RECORD
     ),
     "losses.AsymmetricSimSiamLoss": f"a layer with weights: {_KERAS}",
     "losses.InitialBias": f"an initializer: {_KERAS}",

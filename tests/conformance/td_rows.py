@@ -74,10 +74,7 @@ TEMPORAL_DIFFERENCE = (
         make=both(normal(q_values=["B", 3, 2]), integers(3, actions=["B"])),
     ),
     loss_row(
-        "td_loss",
-        ["values"],
-        ["targets"],
-        make=normal(values=["B", 2], targets=["B"]),
+        "td_loss", ["values"], ["targets"], make=normal(values=["B", 2], targets=["B"])
     ),
     loss_row(
         "td_loss: huber",

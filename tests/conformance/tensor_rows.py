@@ -144,10 +144,7 @@ ACCUMULATED = (
         options={"dim": 1},
         differentiable=("ypred", "y"),
         # The square of their ratio is within float32.
-        extremes={
-            "ypred": between(-1e10, 1e10),
-            "y": between(-1e10, 1e10, least=1e-3),
-        },
+        extremes={"ypred": between(-1e10, 1e10), "y": between(-1e10, 1e10, least=1e-3)},
         rounding=16,
     ),
     plain_row("reverse_cumsum", options={"dim": 1}),

@@ -149,10 +149,7 @@ CALLS = {
     ),
     "seed_sampler": (SAMPLER.__call__, {"input": ROW, "state": tf.zeros([1, 3])}),
     "perturb": (SAMPLER.perturb, {"input": ROW, "state": ROW}),
-    "EpsilonGreedySampler": (
-        exploration.EpsilonGreedySampler,
-        {"epsilon_greedy": 0.1},
-    ),
+    "EpsilonGreedySampler": (exploration.EpsilonGreedySampler, {"epsilon_greedy": 0.1}),
     "multinomial": (exploration.MultinomialSampler().__call__, {"input": ROW}),
     "OUProcess": (
         exploration.OUProcess,

@@ -118,7 +118,9 @@ def test_checkpoint(row, tmp_path):
 
 
 @over_rows
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_mixed_precision(row, policy):
     wide, mixed = trained(row, row.model()), row.model(policy)
     mixed.set_weights(wide.get_weights())
@@ -169,7 +171,13 @@ def test_unknown_batch_and_output_spec(row):
     assert len(traces) == 1
 
 
-@over_rows
+@pytest.mark.parametrize(
+    "row",
+    default_rows.params(
+        dict(zip(NAMES, zip(keras_rows.LAYERS), strict=True)),
+        ["layers.AsKeras", "losses.AsymmetricSimSiamLoss", "policies.ActorCritic"],
+    ),
+)
 def test_xla(row):
     model = row.model()
     call = frozen(model)
@@ -200,18 +208,10 @@ def fit_once(row, model):
     return model
 
 
-# A layer, a loss with weights, a network and a model: each takes seconds.
+# Those that learn from what they see are distributed in the tests of their rooms.
 @pytest.mark.parametrize(
     "row",
-    default_rows.params(
-        dict(zip(NAMES, zip(keras_rows.LAYERS), strict=True)),
-        [
-            "layers.RunningNormalization",
-            "losses.AsymmetricSimSiamLoss",
-            "policies.ActorCritic",
-            "training.FitModel",
-        ],
-    ),
+    default_rows.params(dict(zip(NAMES, zip(keras_rows.LAYERS), strict=True)), []),
 )
 def test_two_replicas(row):
     alone = fit_once(row, row.model())

@@ -6,6 +6,7 @@ dtype policy: what is said of symbolic inputs is what a call gives.
 
 import inspect
 
+import default_rows
 import keras
 import numpy as np
 import pytest
@@ -17,7 +18,22 @@ over_rows = pytest.mark.parametrize(
     "row", ROWS, ids=[row.name or row.covers for row in ROWS]
 )
 over_policies = pytest.mark.parametrize(
-    "policy", ["float32", "float64", "mixed_float16", "mixed_bfloat16", "bfloat16"]
+    "policy",
+    [
+        # What is not computed in float32, and not even kept in it.
+        *("mixed_bfloat16", "bfloat16"),
+        *(
+            pytest.param(policy, marks=pytest.mark.slow)
+            for policy in ("float32", "float64", "mixed_float16")
+        ),
+    ],
+)
+over_some = pytest.mark.parametrize(
+    "row",
+    default_rows.params(
+        {row.name or row.covers: (row,) for row in ROWS},
+        ["layers.AsKeras", "policies.ActorCritic"],
+    ),
 )
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning"
@@ -133,7 +149,7 @@ def test_another_width_is_refused(row):
         layer(*symbolic(row, wider=1))
 
 
-@over_rows
+@over_some
 def test_a_training_step_by_the_default_compiler(row):
     """The layer is in a model that is not built before."""
     if row.covers == "training.FitModel":

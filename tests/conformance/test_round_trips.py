@@ -38,9 +38,7 @@ def assert_same(got, wanted, except_for=()):
 
 def assert_close(got, wanted):
     tf.nest.map_structure(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
-        got,
-        wanted,
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, wanted
     )
 
 
@@ -93,6 +91,15 @@ def test_specs_keep_every_argument_of_bijectors(name):
         np.testing.assert_array_equal(*np.broadcast_arrays(got, wanted))
 
 
+over_some = pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("MaskedCategorical", "Product", "TruncatedNormal"), id="some"),
+        pytest.param(tuple(EXAMPLES), id="all", marks=pytest.mark.slow),
+    ],
+)
+
+
 @pytest.fixture(scope="module")
 def everything():
     """All examples, their specs and their parameters as rows of numpy."""
@@ -125,8 +132,9 @@ def taken_of(name, places):
     return {k: tf.constant(x[places]) for k, x in EXAMPLES[name].parameters.items()}
 
 
-def test_datasets(everything):
-    dists, specs, rows = everything
+@over_some
+def test_datasets(everything, names):
+    dists, specs, rows = ({name: part[name] for name in names} for part in everything)
     values = {name: dist.mode() for name, dist in dists.items()}
     wanted = log_probs_of(dists, values)
     data = tf.data.Dataset.from_tensor_slices((rows, values)).batch(2)
@@ -141,8 +149,9 @@ def test_datasets(everything):
     assert index == 1
 
 
-def test_replicas(everything):
-    dists, specs, rows = everything
+@over_some
+def test_replicas(everything, names):
+    dists, specs, rows = ({name: part[name] for name in names} for part in everything)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     values = {name: dist.sample(seed=SEED) for name, dist in dists.items()}
     values = tf.nest.map_structure(tf.identity, values)

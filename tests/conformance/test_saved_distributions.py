@@ -132,14 +132,3 @@ def test_a_process_without_tfrl(tmp_path):
             np.testing.assert_allclose(
                 found[name], right, rtol=1e-5, atol=1e-6, err_msg=name
             )
-
-
-def test_export_of_a_model_with_a_head(tmp_path):
-    head = distribution.DistributionHead(SPACE)
-    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(8), head])
-    model.export(str(tmp_path), verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path))
-    observations = tf.ones([3, 4])
-    np.testing.assert_allclose(
-        loaded.serve(observations), model(observations), rtol=1e-6
-    )

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import schedules
-from tfrl.core import _reads, compile, context, modes
+from tfrl.core import compile, context, modes
 from tfrl.environments import current
 
 LEVEL = contextvars.ContextVar("level", default=1)
@@ -19,11 +19,11 @@ def scaled(x):
 
 def test_every_recorder_around_a_read_notes_it():
     assert context.followed(LEVEL.get) == 1
-    with _reads.recorded() as outer:
-        with _reads.recorded() as inner:
+    with context.recorded() as outer:
+        with context.recorded() as inner:
             context.followed(LEVEL.get)
         assert list(outer) == list(inner) == [LEVEL.get]
-        with _reads.recorded() as other:
+        with context.recorded() as other:
             pass
     assert not other
 
@@ -36,13 +36,13 @@ class Fields:
 
 def test_keys_go_by_value_where_they_can():
     variable, array = tf.Variable(1.0), [1]
-    assert _reads.key(Fields(1)) == _reads.key(Fields(1))
-    assert _reads.key(Fields(1)) != _reads.key(Fields(2))
+    assert context.key(Fields(1)) == context.key(Fields(1))
+    assert context.key(Fields(1)) != context.key(Fields(2))
     for same in (variable, array):
-        assert _reads.key(Fields(same)) == _reads.key(Fields(same))
-        assert hash(_reads.key(same)) == hash(_reads.key(same))
-    assert _reads.key([1]) != _reads.key([1])
-    assert _reads.key(tf.Variable(1.0)) != _reads.key(variable)
+        assert context.key(Fields(same)) == context.key(Fields(same))
+        assert hash(context.key(same)) == hash(context.key(same))
+    assert context.key([1]) != context.key([1])
+    assert context.key(tf.Variable(1.0)) != context.key(variable)
 
 
 @pytest.mark.parametrize("make", [compile.compiled, compile.jit], ids=["op", "jit"])
@@ -56,7 +56,7 @@ def test_a_trace_belongs_to_the_values_it_read(make):
     finally:
         LEVEL.reset(token)
     assert float(op(x)) == 3.0
-    assert compile.trace_count(op) == 2
+    assert op.trace_count() == 2
 
 
 def test_an_op_within_an_op_hands_on_what_it_read():
@@ -99,13 +99,13 @@ def test_ops_follow_mode_progress_and_environment():
     for done in (0, 10, 5):
         with schedules.progress_context(schedules.Progress(iterations=done)):
             assert float(progress(0.0)) == done / 10
-    count = compile.trace_count(progress)
+    count = progress.trace_count()
     steps = tf.Variable(0)
     for done in (0, 10, 5):
         steps.assign(done)
         with schedules.progress_context(schedules.Progress(iterations=steps)):
             assert float(progress(0.0)) == done / 10
-    assert compile.trace_count(progress) == count + 1
+    assert progress.trace_count() == count + 1
 
     environment = compile.compiled(lambda x: x + current.get_env().gain)
     for gain in (1.0, 2.0, 1.0):
@@ -123,4 +123,4 @@ def test_what_reads_nothing_has_one_trace_in_every_mode():
     op(1.0)
     with modes.eval_context():
         op(1.0)
-    assert compile.trace_count(op) == 1
+    assert op.trace_count() == 1

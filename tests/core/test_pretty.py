@@ -94,10 +94,7 @@ def test_pretty_repr_golden(case):
             tf.Variable([1, 2, 4]),
             "array(shape=(3,), dtype=int32, min=1, median=2, max=4)",
         ),
-        (
-            tf.ragged.constant([[1], [1, 2]]),
-            "array(shape=(2, None), dtype=int32)",
-        ),
+        (tf.ragged.constant([[1], [1, 2]]), "array(shape=(2, None), dtype=int32)"),
         (tf.sparse.from_dense([[1.0]]), "array(shape=(1, 1), dtype=float32)"),
         (
             tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0])),

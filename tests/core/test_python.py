@@ -4,23 +4,9 @@ import importlib
 import sys
 import types
 
-import golden_io
 import pytest
 
 from tfrl.core import python
-
-CASES = [
-    case
-    for name in ("as_list", "tuplify2d")
-    for case in golden_io.load("alf/common", symbol=name)
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=golden_io.ids(CASES))
-def test_golden(case):
-    function = getattr(python, case["symbol"].split(".")[-1])
-    found = function(*case["args"], **case["kwargs"])
-    assert found == case["out"] and type(found) is type(case["out"])
 
 
 def test_as_list_returns_the_same_list():

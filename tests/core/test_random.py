@@ -1,52 +1,42 @@
 """Tests of tfrl.core.random."""
 
-import subprocess
-import sys
+import random as pyrandom
 
+import keras
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import bad
 
 from tfrl.core import random
 
-# Deterministic ops cannot be switched off again, so the seeding runs by itself.
-SCRIPT = """
-import random, sys
-import numpy, tensorflow as tf, keras
-from tfrl.core.random import set_random_seed
-seed = None if sys.argv[1] == "None" else int(sys.argv[1])
-draws = []
-for _ in range(2):
-    used = set_random_seed(seed)
-    draws.append((random.random(), numpy.random.rand(), float(tf.random.uniform([])),
-                  float(keras.random.uniform([]))))
-    seed = used
-again = set_random_seed(used)
-print(used, draws[0] == draws[1], again == used)
-"""
+
+@pytest.fixture
+def determinism(monkeypatch):
+    """How often deterministic ops were asked for: they cannot be switched off again."""
+    calls = []
+    module = tf.config.experimental
+    monkeypatch.setattr(module, "enable_op_determinism", lambda: calls.append(0))
+    return calls
 
 
-@pytest.mark.parametrize(
-    "seed", [None, pytest.param(2**32 + 5, marks=pytest.mark.slow)]
-)
-def test_set_random_seed_repeats_all_generators(seed):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(seed)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    used, same, again = done.stdout.split()
-    assert (same, again) == ("True", "True")
-    assert used == "5" if seed is not None else 0 <= int(used) < 2**32
+def draws():
+    """One number of each global generator."""
+    ours = float(tf.random.uniform([])), float(keras.random.uniform([]))
+    return (pyrandom.random(), np.random.rand(), *ours)  # noqa: NPY002
 
 
-@pytest.mark.parametrize("seed", [1.5, "1", True])
-def test_set_random_seed_rejects(seed):
-    with pytest.raises(TypeError, match="`set_random_seed`: `seed` expected an int"):
-        random.set_random_seed(seed)
+@pytest.mark.parametrize("seed", [None, 2**32 + 5])
+def test_set_random_seed_repeats_all_generators(seed, determinism):
+    used = random.set_random_seed(seed)
+    assert len(determinism) == (seed is not None)
+    assert used == 5 if seed is not None else 0 <= used < 2**32
+    first = draws()
+    assert random.set_random_seed(used) == used
+    assert draws() == first
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -90,19 +80,23 @@ def test_new_seed_of_none_is_fresh():
     assert all(seed.dtype == tf.int32 and seed.shape == [2] for seed in seeds)
 
 
-@pytest.mark.parametrize(
-    ("seed", "error", "match"),
-    [
-        (1.5, TypeError, "`seed` expected an int"),
-        (True, TypeError, "`seed` expected an int"),
-        (tf.constant([1.0, 2.0]), TypeError, "got dtype float32"),
-        (tf.constant([1, 2, 3]), ValueError, r"shape \[\] or \[2\]"),
-        (2**64, ValueError, "`seed` expected an int in"),
-    ],
+@refusals.table(
+    (
+        random.new_seed,
+        bad(TypeError, "seed", 1.5),
+        bad(TypeError, "seed", True),
+        bad(TypeError, "seed", tf.constant([1.0, 2.0])),
+        bad(ValueError, "seed", tf.constant([1, 2, 3])),
+        bad(ValueError, "seed", 2**64),
+    ),
+    (random.split_seed, bad(ValueError, "n", 0, 0), bad(TypeError, "n", 0, 1.5)),
+    (
+        random.set_random_seed,
+        *(bad(TypeError, "seed", seed) for seed in (1.5, "1", True)),
+    ),
 )
-def test_new_seed_rejects(seed, error, match):
-    with pytest.raises(error, match=match):
-        random.new_seed(seed)
+def test_refusals(row):
+    row()
 
 
 def test_split_seed_is_the_same_eagerly_in_graphs_and_under_xla():
@@ -128,9 +122,3 @@ def test_split_seed_streams_differ_from_each_other_and_from_the_parent():
 def test_split_seed_depends_on_the_seed():
     first, second = random.split_seed(1, 2), random.split_seed(2, 2)
     assert not np.array_equal(np.stack(first), np.stack(second))
-
-
-@pytest.mark.parametrize(("n", "error"), [(0, ValueError), (1.5, TypeError)])
-def test_split_seed_rejects(n, error):
-    with pytest.raises(error, match="`split_seed`: `n` expected"):
-        random.split_seed(0, n)

@@ -3,48 +3,15 @@
 import copy
 import pickle
 
-import golden_io
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad
 
 from tfrl.core import specs
 
-
-def made_spec(content):
-    kind = specs.BoundedTensorSpec if "minimum" in content else tf.TensorSpec
-    return kind(**content)
-
-
-BUILD = {"spec": made_spec}
 SPEC = specs.BoundedTensorSpec([2], tf.float32, [-1.0, 0.0], 2.0, name="action")
-
-
-def golden(stem, *symbols):
-    cases = [c for name in symbols for c in golden_io.load(stem, BUILD, name)]
-    return pytest.mark.parametrize("case", cases, ids=golden_io.ids(cases))
-
-
-@golden("alf/spec_utils", "zeros_from_spec", "is_same_spec")
-def test_spec_utils_golden(case):
-    function = getattr(specs, case["symbol"].split(".")[-1])
-    found = function(*case["args"], **case["kwargs"])
-    if isinstance(case["out"], bool):
-        assert found is case["out"]
-        return
-    tf.nest.assert_same_structure(found, case["out"])
-    for one, two in zip(
-        tf.nest.flatten(found), tf.nest.flatten(case["out"]), strict=True
-    ):
-        assert one.dtype == two.dtype and one.shape == two.shape
-        np.testing.assert_array_equal(one, two)
-
-
-@golden("alf/common", "flattened_size", "get_initial_policy_state")
-def test_common_golden(case):
-    function = getattr(specs, case["symbol"].split(".")[-1])
-    found = function(*case["args"], **case["kwargs"])
-    tf.nest.map_structure(np.testing.assert_array_equal, found, case["out"])
 
 
 def test_bounds_broadcast_to_the_shape_and_are_read_only():
@@ -68,26 +35,25 @@ def test_unknown_dimensions_have_bounds_of_size_one():
     assert spec.shape.as_list() == [None, 2]
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "match"),
-    [
-        ({"minimum": 3.0}, ValueError, "`minimum` expected at most `maximum`"),
-        ({"minimum": np.nan}, ValueError, "`minimum` expected numbers that float32"),
-        ({"maximum": 1e300}, ValueError, "`maximum` expected numbers that float32"),
-        ({"minimum": [0.0, 0.0, 0.0]}, ValueError, r"broadcasts to shape \(2,\)"),
-        ({"dtype": tf.string}, TypeError, "`dtype` expected floating-point"),
-        ({"shape": tf.TensorShape(None)}, ValueError, "`shape` expected a known rank"),
-        ({"dtype": tf.uint8}, ValueError, "`minimum` expected numbers that uint8"),
-        ({"dtype": tf.int32, "maximum": 2.5}, ValueError, "`maximum` expected numbers"),
-        ({"dtype": tf.int32, "maximum": np.inf}, ValueError, "that int32 can hold"),
-        ({"dtype": tf.int64, "maximum": 2**63}, ValueError, "that int64 can hold"),
-        ({"minimum": "low"}, ValueError, "`minimum` expected numbers"),
-        ({"low": 0.0}, ValueError, r"`changes` expected one of .*got 'low'"),
-    ],
+@refusals.table(
+    (
+        lambda **changes: SPEC.replace(**changes),
+        bad(ValueError, "minimum", minimum=3.0),
+        bad(ValueError, "minimum", minimum=np.nan),
+        bad(ValueError, "minimum", minimum=[0.0, 0.0, 0.0]),
+        bad(ValueError, "minimum", minimum="low"),
+        bad(ValueError, "minimum", dtype=tf.uint8),
+        bad(ValueError, "maximum", maximum=1e300),
+        bad(ValueError, "maximum", dtype=tf.int32, maximum=2.5),
+        bad(ValueError, "maximum", dtype=tf.int32, maximum=np.inf),
+        bad(ValueError, "maximum", dtype=tf.int64, maximum=2**63),
+        bad(TypeError, "dtype", dtype=tf.string),
+        bad(ValueError, "shape", shape=tf.TensorShape(None)),
+        bad(ValueError, "changes", low=0.0),
+    )
 )
-def test_invalid_spec(changes, error, match):
-    with pytest.raises(error, match=match):
-        SPEC.replace(**changes)
+def test_invalid_spec(row):
+    row()
 
 
 @pytest.mark.parametrize(
@@ -294,3 +260,98 @@ def test_flattened_size_type():
 )
 def test_is_same_spec(spec1, spec2, same):
     assert specs.is_same_spec(spec1, spec2) is same
+
+
+WIDE = specs.BoundedTensorSpec([2], tf.float32, [-1.0, 0.0], [1.0, 4.0])
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.float32, tf.float64])
+def test_dtype_of_the_value_is_kept(dtype):
+    value = tf.constant([[-2.0, 0.5]], dtype)
+    assert specs.clip_to_spec(value, WIDE).dtype == dtype
+    np.testing.assert_array_equal(specs.clip_to_spec(value, WIDE), [[-1.0, 0.5]])
+    np.testing.assert_array_equal(specs.scale_to_spec(value, WIDE), [[-2.0, 3.0]])
+    assert specs.scale_to_spec(value, WIDE).dtype == dtype
+
+
+def test_scale_maps_the_ends_onto_the_bounds():
+    ends = specs.scale_to_spec([[-1.0, -1.0], [1.0, 1.0]], WIDE)
+    np.testing.assert_allclose(ends, [WIDE.minimum, WIDE.maximum], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "mean", "magnitude"),
+    [
+        (0, 3, 1, 1),
+        (-3, 0, -1, 1),
+        (-3, -1, -2, 1),
+        (2**62, 2**63 - 1, 3 * 2**61 - 1, 2**61 - 1),
+        (-(2**63), 2**63 - 1, 0, 2**63 - 1),
+    ],
+)
+def test_integer_means_are_truncated_without_overflow(low, high, mean, magnitude):
+    spec = specs.BoundedTensorSpec([2], tf.int64, low, high)
+    found = specs.spec_means_and_magnitudes(spec)
+    assert [part.dtype for part in found] == [tf.int64, tf.int64]
+    assert [part.numpy().tolist() for part in found] == [[mean] * 2, [magnitude] * 2]
+
+
+def test_float_means_do_not_overflow():
+    spec = specs.BoundedTensorSpec([], tf.float32, 1e38, 3e38)
+    mean, magnitude = specs.spec_means_and_magnitudes(spec)
+    np.testing.assert_allclose(mean, 2e38, rtol=1e-6)
+    np.testing.assert_allclose(magnitude, 1e38, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spec_dtype", "low", "high", "dtype", "expected"),
+    [
+        (tf.int64, -5, 2**40, tf.int32, [-5, 100]),
+        (tf.int32, -5, 300, tf.uint8, [0, 100]),
+        (tf.float32, -np.inf, np.inf, tf.float32, [-100.0, 100.0]),
+    ],
+)
+def test_clip_to_spec_across_dtypes(spec_dtype, low, high, dtype, expected):
+    spec = specs.BoundedTensorSpec([], spec_dtype, low, high)
+    value = tf.constant([0 if dtype == tf.uint8 else -100, 100], dtype)
+    np.testing.assert_array_equal(specs.clip_to_spec(value, spec), expected)
+
+
+def test_gradients_of_bounded_values():
+    value = tf.Variable([[-3.0, 1.0]])
+    with tf.GradientTape(persistent=True) as tape:
+        clipped = specs.clip_to_spec(value, WIDE)
+        scaled = specs.scale_to_spec(value, WIDE)
+    np.testing.assert_array_equal(tape.gradient(clipped, value), [[0.0, 1.0]])
+    np.testing.assert_array_equal(tape.gradient(scaled, value), [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("function", [specs.clip_to_spec, specs.scale_to_spec])
+@pytest.mark.parametrize("shape", [[3], [2, 1], [], [2, 3]])
+def test_wrong_trailing_shape(function, shape):
+    with pytest.raises(ValueError, match=r"expected a shape ending in \[2\]"):
+        function(tf.zeros(shape), WIDE)
+
+
+def test_unknown_dimensions_pass_at_trace_time():
+    clip = tf.function(
+        lambda x: specs.clip_to_spec(x, WIDE), input_signature=[tf.TensorSpec(None)]
+    )
+    np.testing.assert_array_equal(clip([[9.0, 9.0]]), [[1.0, 4.0]])
+
+
+@refusals.table(
+    (
+        specs.clip_to_spec,
+        bad(TypeError, "spec", [0.0, 0.0], tf.TensorSpec([2])),
+        bad(TypeError, "value", [0, 1], WIDE),
+    ),
+    (specs.spec_means_and_magnitudes, bad(TypeError, "spec", tf.TensorSpec([2]))),
+    (
+        specs.scale_to_spec,
+        bad(TypeError, "tensor", [0, 1], WIDE),
+        bad(ValueError, "spec.maximum", [0.0, 1.0], WIDE.replace(maximum=np.inf)),
+    ),
+)
+def test_refusals_of_bounded_values(row):
+    row()

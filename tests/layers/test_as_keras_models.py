@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from default_rows import slow
 
 from tfrl import layers
 
@@ -35,7 +36,7 @@ def assert_same_values(one, two):
         np.testing.assert_array_equal(mine, yours)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_fit_equals_that_of_the_layer_written_in_keras(jit_compile):
     foreign = model_around(foreign_layers.Affine(2))
     native = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
@@ -52,7 +53,7 @@ def test_fit_equals_that_of_the_layer_written_in_keras(jit_compile):
         np.testing.assert_allclose(mine, yours, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_fit_advances_state_and_keys(jit_compile):
     model = model_around(foreign_layers.network, rng=1)
     model.compile("sgd", "mse", jit_compile=jit_compile, steps_per_execution=2)
@@ -72,9 +73,14 @@ def test_fit_advances_state_and_keys(jit_compile):
     ("policy", "kept", "computed"),
     [
         ("mixed_float16", "float32", "float16"),
-        ("mixed_bfloat16", "float32", "bfloat16"),
-        ("float64", "float64", "float64"),
-        ("bfloat16", "bfloat16", "bfloat16"),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (
+                ("mixed_bfloat16", "float32", "bfloat16"),
+                ("float64", "float64", "float64"),
+                ("bfloat16", "bfloat16", "bfloat16"),
+            )
+        ),
     ],
 )
 def test_dtype_policies(policy, kept, computed):
@@ -110,6 +116,7 @@ def two_replicas():
     )
 
 
+@pytest.mark.slow
 def test_replicas_train_as_one_and_keep_one_state():
     strategy = two_replicas()
     with strategy.scope():
@@ -300,14 +307,3 @@ def test_stateless_call_leaves_the_variables():
     assert changed == [True, True, False, True]
     for variable, value in zip(layer.non_trainable_variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
-
-
-def test_in_a_compiled_function():
-    layer = layers.AsKeras(foreign_layers.network())
-    x = data(4)[0]
-    layer(x)
-    key = int(layer.rng)
-    fast = tf.function(layer, jit_compile=True)(x, training=False)
-    layer.rng.assign(key)
-    assert fast.shape == (4, 2)
-    assert int([w for w in layer.weights if w.dtype == "int32"][0]) == 2

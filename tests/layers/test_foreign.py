@@ -1,11 +1,17 @@
 """Functions and TensorFlow modules inside `AsKeras`."""
 
+import json
+import math
+
+import foreign_layers
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from default_rows import slow
 
 from tfrl import layers
+from tfrl.layers import _configs
 
 
 def data(rows):
@@ -128,7 +134,7 @@ def test_modules_see_the_weights_of_each_call():
     np.testing.assert_allclose(layer(x), by_hand(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_modules_train_checkpoint_and_export(jit_compile, tmp_path):
     inputs = keras.Input([3])
     model = keras.Model(inputs, layers.AsKeras(network_layer, name="x")(inputs))
@@ -212,3 +218,42 @@ def test_modules_of_sonnet():
     model = keras.Sequential([keras.Input([3]), layer])
     model.compile("adam", "mse", jit_compile=False)
     model.fit(x, x[:, :2], verbose=0)
+
+
+VALUES = {
+    "function": foreign_layers.network,
+    "class": foreign_layers.Affine,
+    "built in": math.sqrt,
+    "nest": {"a": (1, 2.5, None), "b": ["x", True, foreign_layers.Mix]},
+    "object": foreign_layers.Chain.__init__.__globals__["core"],
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_names_come_back_from_json(kind):
+    data = json.loads(json.dumps(_configs.described("from_jax", VALUES[kind])))
+    found = _configs.made("from_jax", data)
+    assert found == VALUES[kind] and type(found) is type(VALUES[kind])
+
+
+@pytest.mark.parametrize("value", [lambda x: x, object(), {1: 2}, foreign_layers.Mix()])
+def test_what_has_no_name(value):
+    with pytest.raises(ValueError, match="`from_jax`: expected functions, classes and"):
+        _configs.described("from_jax", [value])
+
+
+@pytest.mark.parametrize("name", ["absent_module:f", "math:absent", "no colon", ":"])
+def test_what_is_not_there(name):
+    with pytest.raises(ValueError, match="`x`: expected what a module that is import"):
+        _configs.made("x", {"name": name})
+
+
+def test_nothing_is_imported_for_a_file():
+    with pytest.raises(ValueError, match="got .*antigravity.*; import the module"):
+        _configs.made("x", {"name": "antigravity:fly"})
+
+
+@pytest.mark.parametrize("data", [{"linen": {"name": "math:sqrt"}, "fields": {}}, {}])
+def test_what_is_no_module_of_flax(data):
+    with pytest.raises(ValueError, match="`x`: expected what a module that is import"):
+        _configs.made("x", data)

@@ -22,7 +22,7 @@ PAIR = types.SimpleNamespace(init=lambda rng: rng, apply=lambda params, rng: par
 )
 def test_without_jax(monkeypatch, make, arguments):
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(ImportError, match="expected the package jax; found none; run"):
+    with pytest.raises(ImportError, match="expected the library jax; found none; run"):
         make(*arguments)
 
 

@@ -2,10 +2,12 @@
 
 import copy
 
+import default_rows
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from default_rows import slow
 
 from tfrl import layers, stats
 
@@ -37,7 +39,7 @@ def assert_same_weights(one, two, **tolerance):
 
 
 @EVERY_KIND
-@pytest.mark.parametrize("feature_axes", [0, 1, 2])
+@pytest.mark.parametrize("feature_axes", [0, 2, *slow(1)])
 def test_equals_the_normalizer(options, normalizer, feature_axes):
     data = batches(4, 5, 2, 3)
     layer = layers.RunningNormalization(**options, feature_axes=feature_axes)
@@ -73,7 +75,7 @@ def test_options_are_those_of_the_normalizer():
     )
 
 
-POLICIES = ["float32", "float64", "mixed_float16", "mixed_bfloat16", "bfloat16"]
+POLICIES = ["float32", "bfloat16", *slow("float64", "mixed_float16", "mixed_bfloat16")]
 
 
 @EVERY_KIND
@@ -92,8 +94,8 @@ def test_a_layer_that_saw_nothing_leaves_inputs_as_they_are(
 
 
 @EVERY_KIND
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("bad", [np.nan, *slow(np.inf)])
+@pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_one_bad_value_does_not_stay(options, normalizer, bad, jit_compile):
     data = batches(3, 8, 3)
     layer = layers.RunningNormalization(**options)
@@ -115,7 +117,7 @@ def test_one_bad_value_does_not_stay(options, normalizer, bad, jit_compile):
         np.testing.assert_allclose(weight.numpy(), variable.numpy(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit_compile", [True, *slow(False)], ids=["xla", "graph"])
 def test_fit_learns_and_predict_does_not(jit_compile):
     data = batches(4, 8, 3)
     layer = layers.RunningNormalization(speed=1.0)
@@ -134,8 +136,8 @@ def test_fit_learns_and_predict_does_not(jit_compile):
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@EVERY_KIND
-def test_keras_saves_all_of_it(options, normalizer, tmp_path):  # noqa: ARG001
+@pytest.mark.parametrize("options", [{"window_size": 2}, *slow({"speed": 3.0})])
+def test_keras_saves_all_of_it(options, tmp_path):
     layer = layers.RunningNormalization(**options, clip_value=3.0, name="norm")
     model = model_around(layer)
     for batch in batches(3, 4, 3):
@@ -151,23 +153,6 @@ def test_keras_saves_all_of_it(options, normalizer, tmp_path):  # noqa: ARG001
     expected = model(batch, training=True)
     for copied in (loaded, other):
         np.testing.assert_array_equal(copied(batch, training=True), expected)
-
-
-@pytest.mark.parametrize("options", [{}, {"window_size": 3}], ids=str)
-def test_a_checkpoint_of_the_model_holds_the_statistics(options, tmp_path):
-    def make():
-        layer = layers.RunningNormalization(**options)
-        return keras.Sequential([keras.Input([2]), layer]), layer
-
-    model, layer = make()
-    model(tf.constant([[1.0, 5.0], [3.0, 5.0]]), training=True)
-    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "model"))
-    fresh, other = make()
-    tf.train.Checkpoint(model=fresh).restore(path)
-    assert len(other.weights) == len(layer.weights) >= 4
-    for ours, theirs in zip(layer.weights, other.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs, err_msg=ours.name)
-    np.testing.assert_array_equal(other.mean, [2.0, 5.0])
 
 
 def test_config_makes_the_same_layer():
@@ -192,15 +177,6 @@ def test_config_makes_the_same_layer():
     assert layers.RunningNormalization.from_config(default.get_config()).speed == 8.0
 
 
-def test_exported_model_normalizes(tmp_path):
-    model = model_around(layers.RunningNormalization())
-    (batch,) = batches(1, 4, 3)
-    model(batch, training=True)
-    model.export(str(tmp_path), verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path))
-    np.testing.assert_allclose(loaded.serve(batch), model(batch), atol=1e-6)
-
-
 def test_saved_model_of_a_training_function_goes_on(tmp_path):
     layer = layers.RunningNormalization()
     layer.build([None, 3])
@@ -216,7 +192,9 @@ def test_saved_model_of_a_training_function_goes_on(tmp_path):
         np.testing.assert_allclose(loaded.learn(batch), expected, atol=1e-6)
 
 
-@EVERY_KIND
+@pytest.mark.parametrize(
+    ("options", "normalizer"), default_rows.params(KINDS, ["adaptive"])
+)
 def test_replicas_learn_from_the_global_batch(options, normalizer):
     # The default way of reducing leaves a thread pool to the garbage collector.
     strategy = tf.distribute.MirroredStrategy(
@@ -288,9 +266,8 @@ def test_sequences_share_moments_over_time_and_keep_their_mask():
         ({"speed": 0.0}, "`speed` expected numbers > 0"),
         ({"window_size": 0}, "`window_size` expected numbers > 0"),
         ({"feature_axes": -1}, "`feature_axes` expected an int of at least 0"),
-        ({"variance_epsilon": -1.0}, "`variance_epsilon` expected numbers in"),
-        ({"clip_value": float("nan")}, "`clip_value` expected numbers in"),
-        ({"clip_value": [1.0]}, "`clip_value` expected rank 0"),
+        ({"variance_epsilon": -1.0}, "`variance_epsilon` expected"),
+        ({"clip_value": float("nan")}, "`clip_value` expected a number in"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
@@ -304,6 +281,7 @@ def test_bad_options(options, match):
     [
         ("clip_value", "a"),
         ("clip_value", True),
+        ("clip_value", [1.0]),
         ("window_size", True),
         ("update_rate", True),
         ("speed", True),
@@ -317,7 +295,7 @@ def test_options_are_numbers(name, value):
 
 
 @EVERY_KIND
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("mode", ["eager", *slow("graph", "xla")])
 def test_masked_steps_are_not_learned_from(options, normalizer, mode):
     layer, expected = layers.RunningNormalization(**options), normalizer
     layer.build([None, None, 3])
@@ -342,7 +320,7 @@ def test_masked_steps_are_not_learned_from(options, normalizer, mode):
         np.testing.assert_array_equal(weight.numpy(), old)
 
 
-@pytest.mark.parametrize("run_eagerly", [True, False])
+@pytest.mark.parametrize("run_eagerly", [False, *slow(True)])
 def test_a_mask_of_keras_counts_in_fit(run_eagerly):
     layer = layers.RunningNormalization(speed=1.0)
     inputs = keras.Input([None, 1])

@@ -6,6 +6,7 @@ import modes
 import numpy as np
 import pytest
 import tensorflow as tf
+from default_rows import slow
 
 from tfrl import layers, schedules
 
@@ -40,7 +41,7 @@ def assert_equal_weights(one, two):
         np.testing.assert_array_equal(mine.numpy(), yours.numpy())
 
 
-@modes.modes
+@pytest.mark.parametrize("mode", ["eager", *slow("graph", "xla")])
 @pytest.mark.parametrize("case", UPDATES, ids=golden_io.ids(UPDATES))
 def test_recorded_updates(case, mode):
     given, out = dict(case["in"]), case["out"]
@@ -214,8 +215,8 @@ def test_checkpoints_keep_count_and_recent(tmp_path):
     assert float(target) == 4.875
 
 
-@pytest.mark.parametrize("where", ["replicas", "across", "graph"])
-@pytest.mark.parametrize("delayed", [False, True], ids=["at once", "delayed"])
+@pytest.mark.parametrize("where", ["graph", *slow("replicas", "across")])
+@pytest.mark.parametrize("delayed", [True, *slow(False)], ids=["delayed", "at once"])
 def test_strategies(where, delayed):
     strategy = strategy_of_two()
     alone = dense(1), dense(2)

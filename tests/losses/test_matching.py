@@ -6,9 +6,11 @@ import sys
 import golden_io
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad, zeros
 
-from tfrl.losses import matching
+from tfrl import losses
 
 CASES = golden_io.load("alf/losses", symbol="BipartiteMatchingLoss")
 # Two samples; pairs (0, 1) (1, 0) are best in the first, (0, 0) (1, 1) in the second.
@@ -42,7 +44,7 @@ def test_golden(case, wrap):
     if case["kind"] == "grad":
         check_golden_gradient(case, wrap)
         return
-    loss_fn = matching.BipartiteMatchingLoss(
+    loss_fn = losses.BipartiteMatchingLoss(
         *case["ctor"]["args"], **case["ctor"]["kwargs"]
     )
     for step in case["steps"]:
@@ -61,7 +63,7 @@ def test_golden(case, wrap):
 
 def check_golden_gradient(case, wrap):
     given, out = case["in"], case["out"]
-    loss_fn = wrap(matching.BipartiteMatchingLoss(given["reduction"]))
+    loss_fn = wrap(losses.BipartiteMatchingLoss(given["reduction"]))
     costs, choosing = tf.constant(given["cost"]), tf.constant(given["matching"])
     with tf.GradientTape() as tape:
         tape.watch([costs, choosing])
@@ -75,14 +77,10 @@ def check_golden_gradient(case, wrap):
 
 @pytest.mark.parametrize(
     ("reduction", "expected"),
-    [
-        ("mean", [1.5, 0.375]),
-        ("sum", [3.0, 0.75]),
-        ("none", [[2.0, 1.0], [0.5, 0.25]]),
-    ],
+    [("mean", [1.5, 0.375]), ("sum", [3.0, 0.75]), ("none", [[2.0, 1.0], [0.5, 0.25]])],
 )
 def test_by_hand(reduction, expected):
-    loss, indices = matching.BipartiteMatchingLoss(reduction)(COSTS)
+    loss, indices = losses.BipartiteMatchingLoss(reduction)(COSTS)
     np.testing.assert_array_equal(loss, expected)
     np.testing.assert_array_equal(indices, [[1, 0], [0, 1]])
 
@@ -94,7 +92,7 @@ def test_against_every_permutation(n):
     scale = 10.0 ** np.arange(-3, 3)[:, None, None]
     choosing = generator.normal(size=(6, n, n)) * scale
     costs = generator.normal(size=(6, n, n))
-    loss, indices = matching.BipartiteMatchingLoss("none")(choosing, costs)
+    loss, indices = losses.BipartiteMatchingLoss("none")(choosing, costs)
     expected, best = assignment_slowly(choosing, costs)
     np.testing.assert_array_equal(indices, best)
     np.testing.assert_array_equal(loss, expected)
@@ -102,7 +100,7 @@ def test_against_every_permutation(n):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_dtype_is_kept(dtype):
-    loss, indices = matching.BipartiteMatchingLoss()(tf.constant(COSTS, dtype))
+    loss, indices = losses.BipartiteMatchingLoss()(tf.constant(COSTS, dtype))
     assert loss.dtype == dtype
     assert indices.dtype == tf.int64
     np.testing.assert_array_equal(tf.cast(loss, tf.float64), [1.5, 0.375])
@@ -110,20 +108,11 @@ def test_dtype_is_kept(dtype):
 
 def test_scales_that_float32_cannot_add():
     tiny = 1e-6 * COSTS[0]
-    loss, indices = matching.BipartiteMatchingLoss("sum")(
+    loss, indices = losses.BipartiteMatchingLoss("sum")(
         tf.constant([tiny, 1e6 * COSTS[1]], tf.float32)
     )
     np.testing.assert_array_equal(indices, [[1, 0], [0, 1]])
     np.testing.assert_allclose(loss, [3e-6, 0.75e6], rtol=1e-6)
-
-
-def test_every_gradient_goes_to_the_chosen_pair():
-    costs = tf.constant(COSTS)
-    with tf.GradientTape() as tape:
-        tape.watch(costs)
-        loss = matching.BipartiteMatchingLoss("mean")(costs).loss
-    expected = [[[0.0, 0.5], [0.5, 0.0]], [[0.5, 0.0], [0.0, 0.5]]]
-    np.testing.assert_array_equal(tape.gradient(loss, costs), expected)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +126,7 @@ def test_every_gradient_goes_to_the_chosen_pair():
     ids=["all known", "batch unknown", "sizes unknown", "rank unknown"],
 )
 def test_static_shapes(given, loss_shape, matching_shape):
-    function = tf.function(matching.BipartiteMatchingLoss("sum"))
+    function = tf.function(losses.BipartiteMatchingLoss("sum"))
     concrete = function.get_concrete_function(tf.TensorSpec(given))
     assert concrete.structured_outputs.loss.shape.as_list() == loss_shape
     assert concrete.structured_outputs.extra.shape.as_list() == matching_shape
@@ -149,7 +138,7 @@ def test_static_shapes(given, loss_shape, matching_shape):
 
 
 def test_xla_says_why_it_cannot():
-    function = tf.function(matching.BipartiteMatchingLoss(), jit_compile=True)
+    function = tf.function(losses.BipartiteMatchingLoss(), jit_compile=True)
     with pytest.raises(tf.errors.InvalidArgumentError, match="on_the_host_not_for_XLA"):
         function(tf.constant(COSTS))
 
@@ -158,57 +147,31 @@ def test_xla_says_why_it_cannot():
 def test_costs_that_are_not_finite(bad):
     costs = COSTS.copy()
     costs[1, 0, 1] = bad
-    loss_fn = matching.BipartiteMatchingLoss()
+    loss_fn = losses.BipartiteMatchingLoss()
     with pytest.raises(ValueError, match=r"in samples \[1\] of 2; give forbidden"):
         loss_fn(costs)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"in samples \[1\] of 2"):
         tf.function(loss_fn)(tf.constant(costs))
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (
-            lambda: matching.BipartiteMatchingLoss("max"),
-            ValueError,
-            "`BipartiteMatchingLoss`: `reduction` expected one of",
-        ),
-        (
-            lambda: matching.BipartiteMatchingLoss()(np.zeros((2, 2))),
-            ValueError,
-            "`matching_cost_mat` expected rank 3",
-        ),
-        (
-            lambda: matching.BipartiteMatchingLoss()(np.zeros((2, 2, 3))),
-            ValueError,
-            r"`matching_cost_mat` expected \[B, N, N\]; got \[2, 2, 3\]",
-        ),
-        (
-            lambda: matching.BipartiteMatchingLoss()(COSTS, np.zeros((1, 2, 2))),
-            ValueError,
-            "`cost_mat` expected the shape of `matching_cost_mat`",
-        ),
-        (
-            lambda: matching.BipartiteMatchingLoss()(np.zeros((2, 2, 2), int)),
-            TypeError,
-            "`matching_cost_mat` expected a floating-point dtype",
-        ),
-        (
-            lambda: matching.BipartiteMatchingLoss()(COSTS, np.zeros((2, 2, 2), int)),
-            TypeError,
-            "`cost_mat` expected a floating-point dtype",
-        ),
-    ],
-    ids=["reduction", "rank", "square", "shapes", "integer", "integer cost_mat"],
+@refusals.table(
+    (losses.BipartiteMatchingLoss, bad(ValueError, "reduction", "max")),
+    (
+        losses.BipartiteMatchingLoss(),
+        bad(ValueError, "matching_cost_mat", zeros(2, 2)),
+        bad(ValueError, "matching_cost_mat", zeros(2, 2, 3)),
+        bad(ValueError, "cost_mat", COSTS, zeros(1, 2, 2)),
+        bad(TypeError, "matching_cost_mat", np.zeros((2, 2, 2), int)),
+        bad(TypeError, "cost_mat", COSTS, np.zeros((2, 2, 2), int)),
+    ),
 )
-def test_errors(call, error, match):
-    with pytest.raises(error, match=match):
-        call()
+def test_errors(row):
+    row()
 
 
 def test_sizes_seen_only_at_run_time():
     function = tf.function(
-        matching.BipartiteMatchingLoss(),
+        losses.BipartiteMatchingLoss(),
         input_signature=[tf.TensorSpec([None, None, None], tf.float64)],
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected \[B, N, N\]"):
@@ -218,4 +181,4 @@ def test_sizes_seen_only_at_run_time():
 def test_scipy_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(ImportError, match=r"pip install scipy .*tfrl\[matching\]"):
-        matching.BipartiteMatchingLoss()(COSTS)
+        losses.BipartiteMatchingLoss()(COSTS)

@@ -5,10 +5,12 @@ import math
 import keras
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
 from modes import both_ways
+from refusals import bad, zeros
 
-from tfrl.losses import multiplier
+from tfrl import losses
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 VARIABLES = {"tf": tf.Variable, "keras": keras.Variable}
@@ -16,8 +18,8 @@ VARIABLES = {"tf": tf.Variable, "keras": keras.Variable}
 
 @both_ways(
     lambda *args: (
-        *multiplier.temperature_loss(*args),
-        *multiplier.conservative_alpha_loss(*args),
+        *losses.temperature_loss(*args),
+        *losses.conservative_alpha_loss(*args),
     )
 )
 def test_by_hand(run):
@@ -34,8 +36,8 @@ def test_by_hand(run):
 @pytest.mark.parametrize(
     ("loss_of", "violations"),
     [
-        (multiplier.temperature_loss, [0.5, -3.0]),
-        (multiplier.conservative_alpha_loss, [2.5, -1.0]),
+        (losses.temperature_loss, [0.5, -3.0]),
+        (losses.conservative_alpha_loss, [2.5, -1.0]),
     ],
     ids=["temperature", "conservative"],
 )
@@ -58,7 +60,7 @@ def test_temperature_grows_when_the_policy_is_too_certain(spread):
     target = 0.5 * math.log(2 * math.pi * math.e)
     log_alpha = tf.Variable(0.0, dtype=tf.float64)
     with tf.GradientTape() as tape:
-        loss = multiplier.temperature_loss(log_alpha, np.array([-entropy]), target).loss
+        loss = losses.temperature_loss(log_alpha, np.array([-entropy]), target).loss
     step = -float(tape.gradient(loss, log_alpha))
     np.testing.assert_allclose(step, -math.log(spread), rtol=1e-12)
 
@@ -66,7 +68,7 @@ def test_temperature_grows_when_the_policy_is_too_certain(spread):
 def test_gradient_against_central_differences():
     log_probs = np.random.default_rng(0).normal(size=5)
     theory, measured = tf.test.compute_gradient(
-        lambda x: multiplier.temperature_loss(x, log_probs, -2.0).loss,
+        lambda x: losses.temperature_loss(x, log_probs, -2.0).loss,
         [tf.constant(0.3, tf.float64)],
     )
     np.testing.assert_allclose(theory, measured, atol=1e-6)
@@ -76,39 +78,24 @@ def test_gradient_against_central_differences():
 def test_dtype_is_kept(dtype):
     log_alpha, row = tf.constant(0.5, dtype), tf.constant([0.5], dtype)
     for info in (
-        multiplier.temperature_loss(log_alpha, row, -3),
-        multiplier.temperature_loss(0.5, row, -3.0),
-        multiplier.conservative_alpha_loss(log_alpha, row, 5.0),
+        losses.temperature_loss(log_alpha, row, -3),
+        losses.temperature_loss(0.5, row, -3.0),
+        losses.conservative_alpha_loss(log_alpha, row, 5.0),
     ):
         assert {x.dtype.name for x in tf.nest.flatten(info)} == {dtype}
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (
-            lambda: multiplier.temperature_loss(np.zeros(2), np.zeros(2), -1.0),
-            ValueError,
-            r"`temperature_loss`: `log_alpha` expected rank 0; got shape \[2\]",
-        ),
-        (
-            lambda: multiplier.temperature_loss(0.0, [1, 2], -1.0),
-            TypeError,
-            "`temperature_loss`: `log_probs` expected a floating-point dtype",
-        ),
-        (
-            lambda: multiplier.temperature_loss(tf.constant(0.0), np.zeros(2), -1.0),
-            TypeError,
-            "`temperature_loss`: `log_alpha` expected dtype float64, which `log_probs`",
-        ),
-        (
-            lambda: multiplier.conservative_alpha_loss(np.zeros(1), np.zeros(2), 5.0),
-            ValueError,
-            "`conservative_alpha_loss`: `log_alpha` expected rank 0",
-        ),
-    ],
-    ids=lambda value: value[:60] if isinstance(value, str) else "",
+@refusals.table(
+    (
+        losses.temperature_loss,
+        bad(ValueError, "log_alpha", zeros(2), zeros(2), -1.0),
+        bad(TypeError, "log_probs", 0.0, [1, 2], -1.0),
+        bad(TypeError, "log_alpha", tf.constant(0.0), zeros(2), -1.0),
+    ),
+    (
+        losses.conservative_alpha_loss,
+        bad(ValueError, "log_alpha", zeros(1), zeros(2), 5.0),
+    ),
 )
-def test_errors(call, error, match):
-    with pytest.raises(error, match=match):
-        call()
+def test_errors(row):
+    row()

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
 from modes import both_ways
+from refusals import bad, zeros
 
-from tfrl.losses import policy
+from tfrl import losses
 
 RATIOS = np.array([0.5, 0.9, 1.1, 1.5, 0.5, 1.5, 1.0])
 ADVANTAGES = np.array([1.0, 2.0, 2.0, 1.0, -1.0, -1.0, 0.0])
@@ -26,7 +28,7 @@ def test_policy_gradient_loss(dtype):
     advantages = tf.constant([2.0, -1.0], dtype)
     with tf.GradientTape() as tape:
         tape.watch([log_probs, advantages])
-        info = policy.policy_gradient_loss(log_probs, advantages)
+        info = losses.policy_gradient_loss(log_probs, advantages)
     assert info.loss.dtype == dtype
     np.testing.assert_allclose(info.loss, [1.0, -2.0])
     gradients = tape.gradient(info.loss, [log_probs, advantages])
@@ -37,7 +39,7 @@ def test_policy_gradient_loss(dtype):
     np.testing.assert_array_equal(info.extra.approx_kl, [0.0, 0.0])
 
 
-@both_ways(lambda *args: tuple(policy.ppo_clip_loss(*args)))
+@both_ways(lambda *args: tuple(losses.ppo_clip_loss(*args)))
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_ppo_clip_loss_case_by_case(run, dtype):
     old = tf.constant([-1.0, -0.1, -3.0, -2.0, -1.0, -0.5, 0.0], dtype)
@@ -58,7 +60,7 @@ def test_ppo_gradient_is_zero_exactly_where_clipped():
     old, advantages = tf.zeros_like(log_probs), tf.constant(ADVANTAGES)
     with tf.GradientTape() as tape:
         tape.watch([log_probs, old, advantages])
-        info = policy.ppo_clip_loss(log_probs, old, advantages, 0.2)
+        info = losses.ppo_clip_loss(log_probs, old, advantages, 0.2)
     gradient, of_old, of_advantages = tape.gradient(
         info.loss, [log_probs, old, advantages]
     )
@@ -80,7 +82,7 @@ def test_ppo_ratios_beyond_the_number_range_are_cut_like_others(
     log_probs = tf.zeros([1])
     with tf.GradientTape() as tape:
         tape.watch(log_probs)
-        info = policy.ppo_clip_loss(
+        info = losses.ppo_clip_loss(
             log_probs, tf.constant([old_log_prob]), tf.constant([advantage]), 0.2
         )
     np.testing.assert_allclose(info.loss, [loss], rtol=1e-6)
@@ -90,7 +92,7 @@ def test_ppo_ratios_beyond_the_number_range_are_cut_like_others(
 def test_ppo_takes_a_tensor_as_clip():
     loss = tf.function(
         lambda clip: (
-            policy.ppo_clip_loss(
+            losses.ppo_clip_loss(
                 tf.math.log([1.5]), tf.zeros([1]), tf.ones([1]), clip
             ).loss
         )
@@ -99,14 +101,14 @@ def test_ppo_takes_a_tensor_as_clip():
     np.testing.assert_allclose(loss(tf.constant(0.3)), [-1.3], rtol=1e-6)
 
 
-@both_ways(lambda *args: tuple(policy.value_loss(*args)))
+@both_ways(lambda *args: tuple(losses.value_loss(*args)))
 def test_value_loss(run):
     loss, extra = run(tf.constant([3.0, 0.0]), tf.constant([1.0, 4.0]))
     np.testing.assert_allclose(loss, [2.0, 8.0])
     np.testing.assert_allclose(extra.errors, [-2.0, 4.0])
 
 
-@both_ways(lambda *args: policy.value_loss(*args).loss)
+@both_ways(lambda *args: losses.value_loss(*args).loss)
 def test_value_loss_clipped_by_hand(run):
     # values:        inside, too far towards the return, too far away from it
     values = tf.constant([1.2, 3.0, -2.0])
@@ -122,73 +124,54 @@ def test_value_gradient_stops_where_clipping_is_worse():
     returns, old_values = tf.constant([2.0, 3.0, 3.0]), tf.ones([3])
     with tf.GradientTape() as tape:
         tape.watch([values, returns, old_values])
-        loss = policy.value_loss(values, returns, old_values, 0.5).loss
+        loss = losses.value_loss(values, returns, old_values, 0.5).loss
     gradient, *others = tape.gradient(loss, [values, returns, old_values])
     np.testing.assert_allclose(gradient, [-0.8, 0.0, -5.0], rtol=1e-5)
     assert others == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (
-            lambda: policy.policy_gradient_loss(np.zeros(2), np.zeros((2, 1))),
-            "`policy_gradient_loss`: `advantages` expected the shape of `log_probs`",
-        ),
-        (
-            lambda: policy.ppo_clip_loss(np.zeros(2), np.zeros(3), np.zeros(2), 0.2),
-            "`ppo_clip_loss`: `old_log_probs` expected",
-        ),
-        (
-            lambda: policy.ppo_clip_loss(np.zeros(2), np.zeros(2), np.zeros(1), 0.2),
-            "`ppo_clip_loss`: `advantages` expected",
-        ),
-        (
-            lambda: policy.ppo_clip_loss(np.zeros(2), np.zeros(2), np.zeros(2), -0.2),
-            "`ppo_clip_loss`: `clip` expected numbers in",
-        ),
-        (
-            lambda: policy.value_loss(np.zeros(2), np.zeros((2, 2))),
-            "`value_loss`: `returns` expected the shape of `values`",
-        ),
-        (
-            lambda: policy.value_loss(np.zeros(2), np.zeros(2), np.zeros(3), 0.1),
-            "`value_loss`: `old_values` expected the shape of `values`",
-        ),
-        (
-            lambda: policy.value_loss(np.zeros(2), np.zeros(2), np.zeros(2)),
-            "expected together; got only `old_values`",
-        ),
-        (
-            lambda: policy.value_loss(np.zeros(2), np.zeros(2), clip=0.1),
-            "expected together; got only `clip`",
-        ),
-        (
-            lambda: policy.value_loss(np.zeros(2), np.zeros(2), np.zeros(2), -1.0),
-            "`value_loss`: `clip` expected numbers in",
-        ),
-    ],
-    ids=lambda value: value[:40] if isinstance(value, str) else "",
+@refusals.table(
+    (losses.policy_gradient_loss, bad(ValueError, "advantages", zeros(2), zeros(2, 1))),
+    (
+        losses.ppo_clip_loss,
+        bad(ValueError, "old_log_probs", zeros(2), zeros(3), zeros(2), 0.2),
+        bad(ValueError, "advantages", zeros(2), zeros(2), zeros(1), 0.2),
+        bad(ValueError, "clip", zeros(2), zeros(2), zeros(2), -0.2),
+    ),
+    (
+        losses.value_loss,
+        bad(ValueError, "returns", zeros(2), zeros(2, 2)),
+        bad(ValueError, "old_values", zeros(2), zeros(2), zeros(3), 0.1),
+        bad(ValueError, "old_values", zeros(2), zeros(2), zeros(2)),
+        bad(ValueError, "clip", zeros(2), zeros(2), clip=0.1),
+        bad(ValueError, "clip", zeros(2), zeros(2), zeros(2), -1.0),
+    ),
 )
-def test_errors(call, match):
-    with pytest.raises(ValueError, match=match):
-        call()
+def test_errors(row):
+    row()
 
 
-@pytest.mark.parametrize(
-    ("loss", "dtypes", "name"),
-    [
-        ("value_loss", ["float32", "int32"], "returns"),
-        ("value_loss", ["int32", "int32"], "values"),
-        ("value_loss", ["float32", "float32", "float64"], "old_values"),
-        ("ppo_clip_loss", ["float32", "float64", "float32"], "old_log_probs"),
-        ("ppo_clip_loss", ["float32", "float32", "int32"], "advantages"),
-        ("ppo_clip_loss", ["int32"] * 3, "log_probs"),
-        ("policy_gradient_loss", ["float32", "float64"], "advantages"),
-        ("policy_gradient_loss", ["int32", "int32"], "log_probs"),
-    ],
+F, D, N = (tf.ones([2], dtype) for dtype in ("float32", "float64", "int32"))
+
+
+@refusals.table(
+    (
+        losses.value_loss,
+        bad(TypeError, "returns", F, N),
+        bad(TypeError, "values", N, N),
+        bad(TypeError, "old_values", F, F, D, 0.2),
+    ),
+    (
+        losses.ppo_clip_loss,
+        bad(TypeError, "old_log_probs", F, D, F, 0.2),
+        bad(TypeError, "advantages", F, F, N, 0.2),
+        bad(TypeError, "log_probs", N, N, N, 0.2),
+    ),
+    (
+        losses.policy_gradient_loss,
+        bad(TypeError, "advantages", F, D),
+        bad(TypeError, "log_probs", N, N),
+    ),
 )
-def test_dtypes_are_checked(loss, dtypes, name):
-    clip = [0.2] if len(dtypes) == 3 else []
-    with pytest.raises(TypeError, match=f"`{loss}`: `{name}` expected"):
-        getattr(policy, loss)(*[tf.ones([2], dtype) for dtype in dtypes], *clip)
+def test_dtypes_are_checked(row):
+    row()

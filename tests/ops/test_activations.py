@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
 from derivatives import curvature, slope
+from refusals import bad
 
 from tfrl import ops
 
@@ -39,27 +41,6 @@ def test_curves_and_slopes(name):
     step = 1e-5
     second = (SLOPES[name](x + step) - SLOPES[name](x - step)) / (2 * step)
     np.testing.assert_allclose(curvature(function, x), second, rtol=1e-5, atol=1e-9)
-
-
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
-@pytest.mark.parametrize("name", CURVES)
-def test_graph_equals_eager(name, jit_compile):
-    function = CURVES[name][0]
-    both = tf.function(lambda x: (function(x), slope_in_graph(function, x)))
-    compiled = tf.function(
-        lambda x: (function(x), slope_in_graph(function, x)), jit_compile=jit_compile
-    )
-    x = tf.constant(np.linspace(-5, 5, 11, dtype=np.float32))
-    for got, expected in zip(compiled(x), both(x), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(compiled(x)[0], function(x), rtol=1e-6, atol=1e-7)
-
-
-def slope_in_graph(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.gradient(y, x)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -102,10 +83,10 @@ def test_double_relu_has_the_slope_of_a_relu():
     assert tape.gradient(y, x).numpy().tolist() == [1.0, 0.0, 40.0, 80.0]
 
 
-def test_refusals():
-    with pytest.raises(TypeError, match="`swish`: `x` expected a floating-point"):
-        ops.swish([1, 2])
-    with pytest.raises(TypeError, match="`softsign`: `x` expected a floating-point"):
-        ops.softsign([1, 2])
-    with pytest.raises(ValueError, match="`double_relu`: `arr` expected rank of at le"):
-        ops.double_relu(1.0)
+@refusals.table(
+    (ops.swish, bad(TypeError, "x", [1, 2])),
+    (ops.softsign, bad(TypeError, "x", [1, 2])),
+    (ops.double_relu, bad(ValueError, "arr", 1.0)),
+)
+def test_refusals(row):
+    row()

@@ -1,28 +1,17 @@
 """Updates and selections of batch entries, eagerly, in graphs and under XLA."""
 
-import golden_calls
-import golden_io
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from default_rows import slow
+from refusals import bad
 
 from tfrl import ops
 
-FUNCTIONS = {
-    "plus1_minus1": lambda x, y: (x + 1, y - 1),
-    "square": lambda x: x * x,
-    "identity": lambda x: x,
-    "double_kw": lambda x, y: x + y,
-    "returns_empty": lambda *_: (),
-}
-BUILD = {"fn": FUNCTIONS.get}
-CASES = golden_calls.load(
-    "alf/conditional_ops", ["conditional_update", "select_from_mask"], BUILD
-)
-RESETS = golden_calls.load("alf/common", ["reset_state_if_necessary"])
 MASKS = ([False] * 4, [True, False, True, False], [True] * 4)
 MASK_NAMES = ["none", "some", "all"]
-MODES = ["eager", "graph", "xla"]
+MODES = ["eager", "graph", *slow("xla")]
 
 
 def run(mode, function, *tensors, sizes=True):
@@ -36,27 +25,6 @@ def run(mode, function, *tensors, sizes=True):
     return tf.function(
         function, input_signature=specs, jit_compile=mode == "xla", autograph=False
     )(*tensors)
-
-
-def test_recordings_are_there():
-    assert [len(CASES), len(RESETS)] == [11, 3]
-
-
-@pytest.mark.parametrize("mode", golden_calls.MODES)
-@pytest.mark.parametrize("case", CASES, ids=golden_io.ids(CASES))
-def test_equals_the_recording(case, mode):
-    function = getattr(ops, case["symbol"].rsplit(".", 1)[-1])
-    if mode == "graph" and "another dtype" in (case.get("note") or ""):
-        with pytest.raises(TypeError, match="`func` expected to return dtype"):
-            golden_calls.check(case, function, mode)
-        return
-    golden_calls.check(case, function, mode)
-
-
-@pytest.mark.parametrize("mode", golden_calls.MODES)
-@pytest.mark.parametrize("case", RESETS, ids=golden_io.ids(RESETS))
-def test_reset_equals_the_recording(case, mode):
-    golden_calls.check(case, ops.reset_state_if_necessary, mode)
 
 
 def test_hand_worked_update():
@@ -222,45 +190,33 @@ def test_hand_worked_reset(mode):
 
 ONE, TWO = tf.constant([1.0]), tf.constant([1.0, 2.0])
 SOME = [True, False]
-ERRORS = {
-    "cond_rank": (ValueError, "`cond` expected rank 1", (TWO, True, abs, TWO)),
-    "cond_dtype": (TypeError, "`cond` expected dtype bool", (TWO, [1, 0], abs, TWO)),
-    "target_batch": (ValueError, "`target` expected a first", (ONE, SOME, abs, TWO)),
-    "args_batch": (ValueError, "`args` expected a first axis", (TWO, SOME, abs, ONE)),
-    "args_scalar": (ValueError, "`args` expected a first axis", (TWO, SOME, abs, 1.0)),
-    "dtype": (
-        TypeError,
-        "return dtype float32, that of `target`; got int32",
-        (TWO, SOME, lambda x: tf.cast(x, tf.int32), TWO),
+
+
+@refusals.table(
+    (
+        ops.conditional_update,
+        bad(ValueError, "cond", TWO, True, abs, TWO),
+        bad(TypeError, "cond", TWO, [1, 0], abs, TWO),
+        bad(ValueError, "target", ONE, SOME, abs, TWO),
+        bad(ValueError, "args", TWO, SOME, abs, ONE),
+        bad(ValueError, "args", TWO, SOME, abs, 1.0),
+        bad(TypeError, "func", TWO, SOME, lambda x: tf.cast(x, tf.int32), TWO),
+        bad(ValueError, "func", TWO, SOME, lambda x: x[:, tf.newaxis], TWO),
+        bad(ValueError, "func", TWO, SOME, lambda x: tf.ones([2]), TWO),
+        bad(TypeError, "func", (TWO,), SOME, lambda x: [x], TWO),
     ),
-    "shape": (
-        ValueError,
-        r"return shape \(1,\), one entry .* got \(1, 1\)",
-        (TWO, SOME, lambda x: x[:, tf.newaxis], TWO),
+    (
+        ops.select_from_mask,
+        bad(ValueError, "data", TWO, [True]),
+        bad(ValueError, "mask", TWO, [[True, False]]),
     ),
-    "count": (ValueError, r"got \(2,\)", (TWO, SOME, lambda x: tf.ones([2]), TWO)),
-    "structure": (TypeError, "structure", ((TWO,), SOME, lambda x: [x], TWO)),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_update_refuses(name):
-    error, message, args = ERRORS[name]
-    with pytest.raises(error, match=message):
-        ops.conditional_update(*args)
-
-
-def test_select_and_reset_refuse():
-    with pytest.raises(ValueError, match="`data` expected a first axis"):
-        ops.select_from_mask(TWO, [True])
-    with pytest.raises(ValueError, match="`mask` expected rank 1"):
-        ops.select_from_mask(TWO, [[True, False]])
-    reset = ops.reset_state_if_necessary
-    with pytest.raises(ValueError, match="`initial_state` expected the shape"):
-        reset(TWO, ONE, SOME)
-    with pytest.raises(ValueError, match="`state` expected a first axis"):
-        reset(TWO, TWO, [True])
-    with pytest.raises(TypeError, match="`reset_mask` expected dtype bool"):
-        reset(TWO, TWO, [1, 0])
-    with pytest.raises(ValueError, match="structure"):
-        reset([TWO], [TWO, TWO], SOME)
+    (
+        ops.reset_state_if_necessary,
+        bad(ValueError, "initial_state", TWO, ONE, SOME),
+        bad(ValueError, "state", TWO, TWO, [True]),
+        bad(TypeError, "reset_mask", TWO, TWO, [1, 0]),
+        bad(ValueError, "initial_state", [TWO], [TWO, TWO], SOME),
+    ),
+)
+def test_refusals(row):
+    row()

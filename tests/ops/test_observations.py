@@ -2,70 +2,15 @@
 
 import collections
 
-import golden_calls
-import golden_io
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad
 
 from tfrl import ops
 
-IMAGES = golden_calls.load(
-    "alf/tensor_utils", ["append_coordinate", "spatial_broadcast"]
-)
-TRANSFORMERS = golden_calls.load(
-    "alf/common", ["image_scale_transformer", "cast_transformer"]
-)
-CASES = IMAGES + TRANSFORMERS
-RECORDED = [case for case in CASES if case["kind"] == "call"]
-DIFFERENCES = golden_io.load("coax/array", symbol="diff_transform")
-MATRICES = golden_io.load("coax/array", symbol="diff_transform_matrix")
 Seen = collections.namedtuple("Seen", ["camera", "speed"])
-
-
-def test_recordings_are_there():
-    assert [len(CASES), len(RECORDED)] == [10, 8]
-    assert [len(DIFFERENCES), len(MATRICES)] == [3, 9]
-
-
-@pytest.mark.parametrize("mode", golden_calls.MODES)
-@pytest.mark.parametrize("case", RECORDED, ids=golden_io.ids(RECORDED))
-def test_equals_the_recording(case, mode):
-    golden_calls.check(case, getattr(ops, case["symbol"].rsplit(".", 1)[-1]), mode)
-
-
-def test_refusals_equal_the_recording():
-    rank, dtype = [case for case in CASES if case["kind"] == "raises"]
-    with pytest.raises(ValueError, match="`im` expected rank 4"):
-        ops.append_coordinate(*rank["args"], **rank["kwargs"])
-    with pytest.raises(TypeError, match="`observation` expected images of dtype uint8"):
-        ops.image_scale_transformer(*dtype["args"], **dtype["kwargs"])
-
-
-@pytest.mark.parametrize("case", DIFFERENCES, ids=golden_io.ids(DIFFERENCES))
-def test_differences_equal_the_recording(case):
-    got = ops.diff_transform(*case["inputs"]["args"], **case["kwargs"])
-    expected = case["outputs"]["result"]
-    if case["kwargs"].get("dtype") == "float16":
-        # The recorded call ignored `dtype`.
-        assert got.dtype == tf.float16
-        np.testing.assert_array_equal(got, expected.astype(np.float16))
-    else:
-        golden_calls.compare(case, got, expected)
-
-
-@pytest.mark.parametrize("case", MATRICES, ids=golden_io.ids(MATRICES))
-def test_matrix_equals_the_recording(case):
-    args, expected = case["inputs"]["args"], case["outputs"]["result"]
-    if isinstance(expected, golden_io.Raised):
-        error = TypeError if isinstance(args[0], float) else ValueError
-        with pytest.raises(error, match="`num_frames` expected an int of at least 1"):
-            ops.diff_transform_matrix(*args)
-        return
-    got = ops.diff_transform_matrix(*args, **case["kwargs"])
-    # The recording has no 64-bit numbers.
-    assert got.dtype == case["kwargs"].get("dtype", "float32")
-    np.testing.assert_allclose(got, expected, **case["tol"])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (49, 98)])
@@ -129,16 +74,18 @@ def test_broadcast_repeats_at_every_pixel():
     assert like([[1.0]], [2, 3]).shape == [1, 1, 2, 3]
 
 
-def test_broadcast_refuses():
-    for shape in ([2, 2], 2):
-        with pytest.raises(TypeError, match="`im_shape` expected a tuple"):
-            ops.spatial_broadcast([1.0], shape)
-    with pytest.raises(ValueError, match="`im_shape` expected height and width"):
-        ops.spatial_broadcast([1.0], (2,))
-    with pytest.raises(ValueError, match="`im_shape` expected an int of at least 0"):
-        ops.spatial_broadcast([1.0], (2, -1))
-    with pytest.raises(ValueError, match="`z` expected rank of at least 1"):
-        ops.spatial_broadcast(1.0, (2, 2))
+@refusals.table(
+    (
+        ops.spatial_broadcast,
+        bad(TypeError, "im_shape", [1.0], [2, 2]),
+        bad(TypeError, "im_shape", [1.0], 2),
+        bad(ValueError, "im_shape", [1.0], (2,)),
+        bad(ValueError, "im_shape", [1.0], (2, -1)),
+        bad(ValueError, "z", 1.0, (2, 2)),
+    )
+)
+def test_broadcast_refuses(row):
+    row()
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 1.0), (3, 3), (1.0, 0.0)])
@@ -166,20 +113,21 @@ def test_fields_are_found_in_dicts_and_named_tuples():
     assert seen.camera["left"] is pixel
 
 
-def test_scaling_refuses():
-    pixel = np.zeros([1], np.uint8)
-    scale = ops.image_scale_transformer
-    for path in ("b", "a.c", "a.b.c"):
-        with pytest.raises(
-            ValueError, match=f"got '{path}', but there is no '[bc]' in"
-        ):
-            scale({"a": {"b" if path == "a.b.c" else "d": pixel}}, [path])
-    with pytest.raises(TypeError, match="got dict; name the images in `fields`"):
-        scale({"a": pixel})
-    with pytest.raises(TypeError, match="got float32"):
-        scale({"a": tf.zeros([1])}, ["a"])
-    with pytest.raises(ValueError, match="`max` expected finite numbers"):
-        scale(pixel, max=np.inf)
+PIXEL = np.zeros([1], np.uint8)
+
+
+@refusals.table(
+    (
+        ops.image_scale_transformer,
+        bad(ValueError, "fields", {"a": {"d": PIXEL}}, ["b"]),
+        bad(ValueError, "fields", {"a": {"d": PIXEL}}, ["a.c"]),
+        bad(TypeError, "observation", {"a": PIXEL}),
+        bad(TypeError, "observation", {"a": tf.zeros([1])}, ["a"]),
+        bad(ValueError, "max", PIXEL, max=np.inf),
+    )
+)
+def test_scaling_refuses(row):
+    row()
 
 
 def test_cast_goes_through_the_nest():
@@ -225,19 +173,22 @@ def test_differences_of_pixels_in_graphs(xla):
     np.testing.assert_array_equal(got, expected)
 
 
-def test_differences_refuse():
-    with pytest.raises(ValueError, match="`X` expected a known number of frames"):
-        ops.diff_transform(tf.zeros([2, 0]))
-    graph = tf.function(ops.diff_transform)
-    with pytest.raises(ValueError, match="`X` expected a known number of frames"):
-        graph.get_concrete_function(tf.TensorSpec([2, None]))
-    with pytest.raises(ValueError, match="`X` expected rank of at least 1"):
-        ops.diff_transform(1.0)
-    with pytest.raises(TypeError, match="`X` expected integers or floating-point"):
-        ops.diff_transform([True])
-    with pytest.raises(TypeError, match="`dtype` expected a floating-point dtype"):
-        ops.diff_transform([1.0], "int32")
-    with pytest.raises(
-        ValueError, match="`num_frames` expected few enough for float16"
-    ):
-        ops.diff_transform_matrix(20, "float16")
+unknown_frames = tf.function(ops.diff_transform)
+
+
+@refusals.table(
+    (
+        ops.diff_transform,
+        bad(ValueError, "X", tf.zeros([2, 0])),
+        bad(ValueError, "X", 1.0),
+        bad(TypeError, "X", [True]),
+        bad(TypeError, "dtype", [1.0], "int32"),
+    ),
+    (
+        lambda: unknown_frames.get_concrete_function(tf.TensorSpec([2, None])),
+        bad(ValueError, "X"),
+    ),
+    (ops.diff_transform_matrix, bad(ValueError, "num_frames", 20, "float16")),
+)
+def test_differences_refuse(row):
+    row()

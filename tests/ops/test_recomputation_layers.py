@@ -4,11 +4,14 @@ import functools
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
-from modes import in_mode, modes, run, same
+from default_rows import slow
+from modes import in_mode, run, same
 
 from tfrl.ops import lean_function
 
+modes = pytest.mark.parametrize("mode", ["eager", "graph", *slow("xla")])
 X = tf.constant(np.random.default_rng(0).normal(size=[5, 4]).astype(np.float32))
 
 

@@ -1,12 +1,13 @@
-"""Tests of tfrl.ops.squashing; the recordings are in test_math_recordings."""
+"""Tests of tfrl.ops.squashing."""
 
 import numpy as np
 import pytest
+import refusals
 import tensorflow as tf
+from default_rows import slow
+from refusals import bad
 
 from tfrl import ops
-from tfrl.core import compile
-from tfrl.ops import squashing
 
 INTERVALS = [(-1.0, 2.0), (0.0, 1e4), (-300.0, -299.0)]
 BOUNDS = {"softlower": 1, "softupper": 1, "softclip": 2, "softclip_tf": 2}
@@ -62,7 +63,9 @@ def test_values(name, softness, interval):
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=2e-7 * scale)
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize(
+    "name", ["softclip", "softclip_tf", *slow("softlower", "softupper")]
+)
 def test_slopes(name):
     rng = np.random.default_rng(0)
     x = rng.normal(size=50) * 4
@@ -87,12 +90,12 @@ def test_slopes(name):
     [
         # Its exponents reach as far as those of float32, its digits the least far.
         "bfloat16",
-        "float32",
-        pytest.param("float16", marks=pytest.mark.slow),
-        pytest.param("float64", marks=pytest.mark.slow),
+        *slow("float16", "float32", "float64"),
     ],
 )
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize(
+    "name", ["softclip", "softclip_tf", *slow("softlower", "softupper")]
+)
 def test_far_out(name, dtype):
     x = [-np.inf, -1e30, -6e4, -1e-38, 0.0, 1.0, 6e4, 1e30, np.inf]
     x, softness = np.meshgrid(np.array(x), [1e-3, 0.1, 5.0])
@@ -158,34 +161,6 @@ def test_bounds_broadcast():
     np.testing.assert_allclose(tape.gradient(y, variable), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
-def test_graph_equals_eager(jit_compile):
-    def everything(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            results = [call(name, x, -1.0, 2.0, 0.5) for name in BOUNDS]
-        results.append(tape.gradient(results, x))
-        return [*results, ops.normalize_min_max(x)]
-
-    x = tf.constant(np.random.default_rng(1).normal(size=(4, 6)) * 5, tf.float32)
-    function = tf.function(
-        everything,
-        input_signature=[tf.TensorSpec([None, None])],
-        jit_compile=jit_compile,
-    )
-    for got, expected in zip(function(x), everything(x), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_numbers_do_not_retrace():
-    before = compile.trace_count(squashing._softclip)
-    x = tf.ones([2, 3, 1, 1, 1])
-    for number in (1.0, 2, np.float64(3.0)):
-        ops.softclip(x, -number, number, number)
-        ops.softlower(x, number)
-    assert compile.trace_count(squashing._softclip) == before + 1
-
-
 def test_normalize_min_max():
     x = np.random.default_rng(2).normal(size=(3, 2, 4))
     low = x.min(axis=(1, 2), keepdims=True)
@@ -207,35 +182,39 @@ def test_normalize_min_max_of_equal_numbers(dtype):
         np.testing.assert_array_equal(function(x), [[0, 0], [0, 0]])
 
 
-REFUSALS = {
-    "softness": ({"hinge_softness": 0.0}, ValueError, "`hinge_softness` expected numb"),
-    "nan softness": ({"hinge_softness": np.nan}, ValueError, "`hinge_softness` expect"),
-    "variable": ({"hinge_softness": tf.Variable(-1.0)}, ValueError, "`hinge_softness`"),
-    "integers": ({"x": [1, 2]}, TypeError, "`x` expected a floating-point dtype"),
-    "dtype": ({"bound": tf.ones([], "float64")}, TypeError, "expected dtype float32"),
-}
+@refusals.table(
+    *(
+        (
+            function,
+            bad(ValueError, "hinge_softness", [1.0], *bounds, 0.0),
+            bad(ValueError, "hinge_softness", [1.0], *bounds, np.nan),
+            bad(ValueError, "hinge_softness", [1.0], *bounds, tf.Variable(-1.0)),
+            bad(TypeError, "x", [1, 2], *bounds),
+            bad(TypeError, last, [1.0], *bounds[:-1], tf.ones([], "float64")),
+        )
+        for function, bounds, last in (
+            (ops.softlower, [1.0], "low"),
+            (ops.softupper, [1.0], "high"),
+            (ops.softclip, [0.0, 1.0], "high"),
+            (ops.softclip_tf, [0.0, 1.0], "high"),
+        )
+    ),
+    (ops.softclip, bad(ValueError, "high", [1.0], 2.0, 1.0)),
+    (
+        ops.softclip_tf,
+        bad(ValueError, "high", [1.0], 2.0, 1.0),
+        bad(ValueError, "low", [1.0], -np.inf, 1.0),
+    ),
+    (ops.normalize_min_max, bad(ValueError, "x", 1.0)),
+)
+def test_refusals(row):
+    row()
 
 
-@pytest.mark.parametrize("name", BOUNDS)
-@pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(name, case):
-    changes, error, message = REFUSALS[case]
-    arguments = {"x": [1.0], "bound": 1.0, "hinge_softness": 1.0} | changes
-    bounds = [arguments["bound"]] if BOUNDS[name] == 1 else [0.0, arguments["bound"]]
-    with pytest.raises(error, match=f"`{name}`: .*{message}"):
-        getattr(ops, name)(arguments["x"], *bounds, arguments["hinge_softness"])
-
-
-def test_refusals_of_bounds():
-    for function in (ops.softclip, ops.softclip_tf):
-        with pytest.raises(ValueError, match="`high` expected numbers > `low` 2.0; g"):
-            function([1.0], 2.0, 1.0)
-        with pytest.raises(ValueError, match="`high` expected numbers > `low`"):
-            tf.function(lambda f=function: f([1.0], 1.0, 1.0), autograph=False)()
-    with pytest.raises(ValueError, match="`low` expected finite numbers; got -inf"):
-        ops.softclip_tf([1.0], -np.inf, 1.0)
-    with pytest.raises(ValueError, match="`normalize_min_max`: `x` expected rank of a"):
-        ops.normalize_min_max(1.0)
+@pytest.mark.parametrize("function", [ops.softclip, ops.softclip_tf])
+def test_bounds_are_checked_while_tracing(function):
+    with pytest.raises(ValueError, match="`high` expected"):
+        tf.function(lambda: function([1.0], 1.0, 1.0), autograph=False)()
 
 
 def test_bounds_without_values_pass():

@@ -1,34 +1,22 @@
 """Returns and advantages against definitions, recordings and hand-worked cases."""
 
-import golden_io
-import hypothesis
-import hypothesis.strategies as st
+import itertools
+
 import numpy as np
 import oracles
 import pytest
+import refusals
 import tensorflow as tf
+from refusals import bad
 
 from tfrl import ops
-from tfrl.core import compile
-from tfrl.ops import value
+from tfrl.ops import _recurrence, value
 
 STEP_FORM = {
     "discounted_return": ops.discounted_return,
     "generalized_advantage_estimation": ops.generalized_advantage_estimation,
     "one_step_discounted_return": ops.one_step_discounted_return,
 }
-CASES = [
-    case
-    for case in golden_io.load("alf/value_ops", {"t": tf.constant})
-    if case["symbol"].rsplit(".", 1)[-1] in STEP_FORM
-]
-RECORDED = [case for case in CASES if case["kind"] == "call"]
-# The original refuses values with more axes than rewards; here they are aligned.
-REFUSED = [
-    case
-    for case in CASES
-    if case["kind"] == "raises" and "quantile" not in (case["note"] or "")
-]
 
 
 def step_data(rng, steps, *shape, last=0.3, dtype=np.float32):
@@ -47,31 +35,6 @@ def transitions(rng, steps, *shape, dtype=np.float32):
     return values, next_values, rewards, discounts, rhos
 
 
-def test_recordings_are_there():
-    assert {case["symbol"].rsplit(".", 1)[-1] for case in RECORDED} == set(STEP_FORM)
-    assert len(REFUSED) == 3
-
-
-@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("case", RECORDED, ids=golden_io.ids(RECORDED))
-def test_equals_the_recording(case, graph):
-    function = STEP_FORM[case["symbol"].rsplit(".", 1)[-1]]
-    if graph:
-        options = {k: v for k, v in case["kwargs"].items() if not tf.is_tensor(v)}
-        tensors = {k: v for k, v in case["kwargs"].items() if tf.is_tensor(v)}
-        got = tf.function(lambda **named: function(**named, **options))(**tensors)
-    else:
-        got = function(*case["args"], **case["kwargs"])
-    np.testing.assert_allclose(got, case["out"], **case["tol"])
-
-
-@pytest.mark.parametrize("case", REFUSED, ids=golden_io.ids(REFUSED))
-def test_refuses_what_the_original_refused(case):
-    function = STEP_FORM[case["symbol"].rsplit(".", 1)[-1]]
-    with pytest.raises(ValueError, match="`values` expected at least 2 steps"):
-        function(*case["args"], **case["kwargs"])
-
-
 def test_hand_worked_two_episodes():
     # Step 1 ends an episode by a time limit, step 3 is the true end of the next.
     named = {
@@ -86,89 +49,6 @@ def test_hand_worked_two_episodes():
     np.testing.assert_allclose(one_step, [11.0, 0.5 * 20.0, 2.0], rtol=1e-6)
     advantages = ops.generalized_advantage_estimation(**named, td_lambda=0.5)
     np.testing.assert_allclose(advantages, [11.0 - 10.0, 0.0, 2.0 - 30.0], rtol=1e-6)
-
-
-def test_hand_worked_advantages_sum_discounted_errors():
-    # delta = 1 + 0.9 * 1 - 1 = 0.9 in each step; weights 1, 0.45, 0.2025.
-    advantages = ops.generalized_advantage_estimation(
-        tf.ones([4]), tf.ones([4]), tf.ones([4]), tf.fill([4], 0.9), td_lambda=0.5
-    )
-    expected = [0.9 * (1 + 0.45 + 0.2025), 0.9 * (1 + 0.45), 0.9]
-    np.testing.assert_allclose(advantages, expected, rtol=1e-6)
-
-
-@hypothesis.settings(max_examples=20, deadline=None)
-@hypothesis.given(
-    steps=st.integers(1, 9),
-    shape=st.sampled_from([(), (1,), (3,), (2, 3)]),
-    seed=st.integers(0, 2**20),
-)
-def test_transition_form_equals_the_definitions(steps, shape, seed):
-    rng = np.random.default_rng(seed)
-    v, n, r, d, p = transitions(rng, steps, *shape, dtype=np.float64)
-    lambdas = rng.random((steps, *shape)) * (rng.random((steps, *shape)) > 0.3)
-    tight = {"rtol": 1e-10, "atol": 1e-10}
-    np.testing.assert_allclose(
-        ops.td_lambda_return(r, d, n, lambdas),
-        oracles.td_lambda_return(r, d, n, lambdas),
-        **tight,
-    )
-    got = ops.vtrace(v, n, r, d, p, lambdas, clip_rho=1.3, clip_pg_rho=0.8)
-    targets = oracles.vtrace_targets(v, n, r, d, p, lambdas, 1.3)
-    np.testing.assert_allclose(got.targets, targets, **tight)
-    following = np.concatenate([(targets - v)[1:], np.zeros((1, *shape))])
-    q_estimates = r + d * (n + lambdas * following)
-    np.testing.assert_allclose(got.q_estimates, q_estimates, **tight)
-    expected = np.minimum(p, 0.8) * (q_estimates - v)
-    np.testing.assert_allclose(got.advantages, expected, **tight)
-
-
-@hypothesis.settings(max_examples=20, deadline=None)
-@hypothesis.given(
-    steps=st.integers(2, 12), batch=st.integers(0, 4), seed=st.integers(0, 2**20)
-)
-def test_step_form_equals_the_definitions(steps, batch, seed):
-    tensors = step_data(np.random.default_rng(seed), steps, batch)
-    got = ops.generalized_advantage_estimation(*tensors, td_lambda=0.95)
-    expected = oracles.advantages(*tensors, 0.95)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
-    got = ops.discounted_return(*tensors)
-    expected = oracles.discounted_return(*tensors)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_both_forms_agree_on_whole_episodes():
-    rng = np.random.default_rng(0)
-    rewards, values, _, discounts = step_data(rng, 7, 3, last=0.0)
-    step_types = np.ones([7, 3], np.int32)
-    advantages = ops.generalized_advantage_estimation(
-        rewards, values, step_types, discounts, 0.8
-    )
-    returns = ops.td_lambda_return(rewards[1:], discounts[1:], values[1:], 0.8)
-    np.testing.assert_allclose(advantages + values[:-1], returns, rtol=1e-5, atol=1e-5)
-
-
-def test_lambda_zero_keeps_episodes_apart():
-    rng = np.random.default_rng(1)
-    v, n, r, d, p = transitions(rng, 6, dtype=np.float64)
-    lambdas = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
-    whole = ops.td_lambda_return(r, d, n, lambdas)
-    apart = [ops.td_lambda_return(r[c], d[c], n[c]) for c in (np.s_[:3], np.s_[3:])]
-    np.testing.assert_allclose(whole, np.concatenate(apart), rtol=1e-12)
-    whole = ops.vtrace(v, n, r, d, p, lambdas)
-    parts = [ops.vtrace(v[c], n[c], r[c], d[c], p[c]) for c in (np.s_[:3], np.s_[3:])]
-    for name in ops.VTraceReturns._fields:
-        joined = np.concatenate([getattr(part, name) for part in parts])
-        np.testing.assert_allclose(getattr(whole, name), joined, rtol=1e-12)
-
-
-def test_vtrace_on_policy_is_the_lambda_return():
-    rng = np.random.default_rng(2)
-    v, n, r, d, _ = transitions(rng, 8, 2)
-    v[1:] = n[:-1]
-    got = ops.vtrace(v, n, r, d, tf.ones_like(v), 0.7)
-    expected = ops.td_lambda_return(r, d, n, 0.7)
-    np.testing.assert_allclose(got.targets, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(STEP_FORM))
@@ -232,42 +112,12 @@ def all_five(rewards, values, step_types, discounts):
 
 
 @pytest.mark.parametrize(
-    ("jit_compile", "known"),
+    "dtype",
     [
-        # What either does worse.
-        pytest.param(False, False, id="unknown sizes-graph"),
-        pytest.param(True, True, id="known sizes-jit"),
-        pytest.param(True, False, id="unknown sizes-jit", marks=pytest.mark.slow),
-        pytest.param(False, True, id="known sizes-graph", marks=pytest.mark.slow),
+        "bfloat16",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("float16", "float64")),
     ],
 )
-def test_graph_equals_eager(jit_compile, known):
-    arrays = step_data(np.random.default_rng(6), 9, 3)
-    tensors = [tf.constant(array) for array in arrays]
-    signature = [
-        tf.TensorSpec(t.shape if known else [None, None], t.dtype) for t in tensors
-    ]
-    function = tf.function(all_five, jit_compile=jit_compile, input_signature=signature)
-    concrete = function.get_concrete_function()
-    if known:
-        shapes = [leaf.shape for leaf in concrete.structured_outputs]
-        assert shapes == [(8, 3)] * 7
-    for got, expected in zip(function(*tensors), all_five(*tensors), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_runs_eagerly_when_told_to():
-    tensors = [tf.constant(a) for a in step_data(np.random.default_rng(7), 4, 2)]
-    expected = all_five(*tensors)
-    tf.config.run_functions_eagerly(True)
-    try:
-        for got, wanted in zip(all_five(*tensors), expected, strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
-    finally:
-        tf.config.run_functions_eagerly(False)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 def test_keeps_the_dtype(dtype):
     rewards, values, step_types, discounts = step_data(np.random.default_rng(8), 40, 2)
     cast = [tf.cast(tensor, dtype) for tensor in (rewards, values, discounts)]
@@ -282,21 +132,6 @@ def test_keeps_the_dtype(dtype):
     )
 
 
-def test_one_trace_per_rank_and_dtype():
-    rng = np.random.default_rng(9)
-    core = value._advantages
-    before = compile.trace_count(core)
-    for steps, batch, td_lambda in [(3, 5, 0.5), (4, 5, 0.6), (6, 1, 1), (2, 7, 0)]:
-        tensors = [
-            array[..., None, None, None] for array in step_data(rng, steps, batch)
-        ]
-        ops.generalized_advantage_estimation(*tensors, td_lambda=td_lambda)
-    assert compile.trace_count(core) == before + 1
-    wide = [array.astype(np.float64) for array in tensors]
-    ops.generalized_advantage_estimation(*wide, td_lambda=np.float64(0.5))
-    assert compile.trace_count(core) == before + 2
-
-
 def test_nan_beyond_a_boundary_does_not_leak():
     # The row after a LAST step belongs to another episode.
     advantages = ops.generalized_advantage_estimation(
@@ -306,6 +141,12 @@ def test_nan_beyond_a_boundary_does_not_leak():
 
 
 ROW = tf.ones([3, 2])
+HALF = tf.constant(0.5, tf.float64)
+GAE = ops.generalized_advantage_estimation
+ONES = dict.fromkeys(
+    ("rewards", "values", "step_types", "discounts", "td_lambda"),
+    np.ones([3, 2], np.float32),
+)
 
 
 @pytest.mark.parametrize(
@@ -341,20 +182,31 @@ def test_step_form_refuses(name, tensors, error, message):
         tf.function(lambda: STEP_FORM[name](*tensors), autograph=False)()
 
 
-def test_other_refusals():
-    with pytest.raises(ValueError, match="`td_lambda` expected the shape"):
-        ops.generalized_advantage_estimation(ROW, ROW, ROW, ROW, td_lambda=[0.5])
-    with pytest.raises(ValueError, match="`values` expected rank of at least 2"):
-        flat = tf.ones([3])
-        ops.discounted_return(flat, flat, flat, flat, time_major=False)
-    with pytest.raises(ValueError, match="`rewards` expected the shape of `next_val"):
-        ops.td_lambda_return(tf.ones([2, 2]), ROW, ROW)
-    with pytest.raises(ValueError, match="`lambda_` expected the shape"):
-        ops.td_lambda_return(ROW, ROW, ROW, tf.ones([2]))
-    with pytest.raises(ValueError, match="`next_values` expected the shape of `val"):
-        ops.vtrace(ROW, ROW[:2], ROW, ROW, ROW)
-    with pytest.raises(ValueError, match="`clip_rho` expected rank 0"):
-        ops.vtrace(ROW, ROW, ROW, ROW, ROW, clip_rho=ROW)
+@refusals.table(
+    (
+        GAE,
+        bad(ValueError, "td_lambda", ROW, ROW, ROW, ROW, td_lambda=[0.5]),
+        *(
+            bad(TypeError, name, **ONES | {name: ONES[name].astype(dtype)})
+            for name in ("rewards", "discounts", "td_lambda")
+            for dtype in (np.float64, np.int32)
+        ),
+    ),
+    (ops.discounted_return, bad(ValueError, "values", *[ROW[:, 0]] * 4, False)),
+    (
+        ops.td_lambda_return,
+        bad(ValueError, "rewards", tf.ones([2, 2]), ROW, ROW),
+        bad(ValueError, "lambda_", ROW, ROW, ROW, tf.ones([2])),
+        bad(TypeError, "lambda_", ROW, ROW, ROW, HALF),
+    ),
+    (
+        ops.vtrace,
+        bad(ValueError, "next_values", ROW, ROW[:2], ROW, ROW, ROW),
+        bad(ValueError, "clip_rho", ROW, ROW, ROW, ROW, ROW, clip_rho=ROW),
+    ),
+)
+def test_other_refusals(row):
+    row()
 
 
 def test_targets_carry_no_gradient():
@@ -366,3 +218,195 @@ def test_targets_carry_no_gradient():
         sums = [tf.reduce_sum(result) for result in results]
     flows = [tape.gradient(each, values) is not None for each in sums]
     assert flows == [False, False, False, True, False, False, False]
+
+
+GAMMA = 0.9
+CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def slow(*values):
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def patterns(steps, *flags):
+    """Every sequence of combinations of flags, `[T, patterns]` for each flag."""
+    kinds = list(itertools.product(*flags))
+    columns = np.array(list(itertools.product(kinds, repeat=steps)), np.float64)
+    return columns.transpose(2, 1, 0)
+
+
+@pytest.mark.parametrize("steps", [2, 5, *slow(3, 4)])
+def test_step_form_on_every_pattern(steps):
+    step_types, alive = patterns(steps, (0, 1, 2), (0, 1))
+    rng = np.random.default_rng(steps)
+    rewards, values = rng.normal(size=(2, *alive.shape))
+    tensors = (rewards, values, step_types.astype(np.int32), GAMMA * alive)
+    assert alive.shape == (steps, 6**steps)
+    np.testing.assert_allclose(
+        ops.discounted_return(*tensors), oracles.discounted_return(*tensors), **CLOSE
+    )
+    np.testing.assert_allclose(
+        ops.one_step_discounted_return(*tensors),
+        oracles.one_step_discounted_return(*tensors),
+        **CLOSE,
+    )
+    np.testing.assert_allclose(
+        ops.generalized_advantage_estimation(*tensors, 0.7),
+        oracles.advantages(*tensors, 0.7),
+        **CLOSE,
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 5, *slow(2, 3, 4)])
+def test_transition_form_on_every_pattern(steps):
+    # Discounts tell ends, lambdas cut traces; ratios lie on both sides of the clips.
+    alive, joined = patterns(steps, (0, 1), (0, 1))
+    rng = np.random.default_rng(steps)
+    rewards, values, next_values = rng.normal(size=(3, *alive.shape))
+    discounts, lambdas = GAMMA * alive, 0.8 * joined
+    rhos = rng.uniform(0.5, 1.6, size=alive.shape)
+    named = (rewards, discounts, next_values, lambdas)
+    got, expected = ops.td_lambda_return(*named), oracles.td_lambda_return(*named)
+    np.testing.assert_allclose(got, expected, **CLOSE)
+    named = (values, next_values, rewards, discounts, rhos, lambdas)
+    got = ops.vtrace(*named, clip_rho=1.2, clip_pg_rho=0.7)
+    targets = oracles.vtrace_targets(*named, 1.2)
+    np.testing.assert_allclose(got.targets, targets, **CLOSE)
+    later = np.concatenate([(targets - values)[1:], np.zeros_like(values[:1])])
+    q_estimates = rewards + discounts * (next_values + lambdas * later)
+    np.testing.assert_allclose(got.q_estimates, q_estimates, **CLOSE)
+    advantages = np.minimum(rhos, 0.7) * (q_estimates - values)
+    np.testing.assert_allclose(got.advantages, advantages, **CLOSE)
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2)], ids=str)
+def test_advantages_take_a_weight_for_each_step(shape, time_major):
+    rng = np.random.default_rng(11)
+    rewards, values, step_types, discounts = step_data(rng, 6, 3)
+    if len(shape) == 2:
+        values = rng.normal(size=[6, *shape]).astype(np.float32)
+    weights = rng.uniform(size=[6, 3][: 1 + len(shape[:1])]).astype(np.float32)
+    wide = (lambda x: x[..., None]) if len(shape) == 2 else (lambda x: x)
+    spread = np.broadcast_to(weights.reshape(6, -1), [6, 3])
+    expected, later = [], 0.0
+    for t in reversed(range(5)):
+        factor = wide(discounts[t + 1])
+        delta = wide(rewards[t + 1]) + factor * values[t + 1] - values[t]
+        later = delta + factor * wide(spread[t + 1]) * later
+        later = np.where(wide(step_types[t]) == 2, 0.0, later)
+        expected.append(later)
+    given = [rewards, values, step_types, discounts, weights]
+    if not time_major:
+        given = [np.swapaxes(x, 0, 1) if x.ndim > 1 else x for x in given]
+    if not time_major and weights.ndim == 1:
+        return  # one weight per step needs the axes [B, T]
+    found = ops.generalized_advantage_estimation(*given, time_major=time_major).numpy()
+    found = found if time_major else np.swapaxes(found, 0, 1)
+    np.testing.assert_allclose(found, expected[::-1], rtol=1e-5, atol=1e-6)
+    same = ops.generalized_advantage_estimation(
+        *given[:4], np.full_like(given[4], 0.7), time_major=time_major
+    )
+    one = ops.generalized_advantage_estimation(*given[:4], 0.7, time_major=time_major)
+    np.testing.assert_allclose(same, one, rtol=1e-5, atol=1e-6)
+
+
+@value._over_time
+def running(values, rewards, factor):
+    """Uses rank, time axis and dtype of everything it gets."""
+    return {"sum": tf.cumsum(values + factor * rewards), "last": values[::-1]}
+
+
+def test_aligns_ranks_and_puts_time_first():
+    values = np.arange(12.0).reshape(2, 3, 2)
+    rewards = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    got = running(values, rewards, tf.constant(10.0, tf.float64), time_major=False)
+    expected = np.cumsum(values + 10 * rewards[..., None], axis=1)
+    np.testing.assert_allclose(got["sum"], expected)
+    np.testing.assert_allclose(got["last"], values[:, ::-1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_dtypes_are_summed_in_float32(dtype):
+    ones = tf.ones([4096, 1], dtype)
+    total = running(ones, ones, tf.zeros([], dtype), time_major=True)["sum"]
+    # Summed in the dtype itself it would stop at 2048 or 256.
+    assert total.dtype == dtype
+    assert float(total[-1, 0]) == 4096.0
+
+
+def test_unknown_rank_is_refused():
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def returns(values):
+        return ops.td_lambda_return([1.0], [1.0], values)
+
+    with pytest.raises(ValueError, match="`next_values` expected a known rank"):
+        returns.get_concrete_function()
+
+
+@pytest.mark.parametrize("backward", [True, False], ids=["backward", "forward"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 7])
+def test_solves_the_recurrence(steps, backward):
+    rng = np.random.default_rng(steps)
+    decays, inputs = rng.normal(size=(2, steps, 3))
+    carry = rng.normal(size=3)
+    unknown = tf.TensorSpec([None, None], tf.float64)
+
+    @tf.function(input_signature=[unknown, unknown], jit_compile=True)
+    def solve(decays, inputs):
+        return _recurrence.given_recurrence(
+            decays, inputs, tf.constant(carry), backward
+        )
+
+    got = solve(decays, inputs)
+    expected = np.zeros((steps, 3))
+    for step in reversed(range(steps)) if backward else range(steps):
+        carry = expected[step] = inputs[step] + decays[step] * carry
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backward", [True, False], ids=["backward", "forward"])
+def test_gradients_both_ways(backward):
+    rng = np.random.default_rng(0)
+    tensors = [*map(tf.constant, rng.normal(size=(2, 4, 2))), tf.ones([2], tf.float64)]
+
+    @tf.function(jit_compile=True)
+    def loss(*tensors):
+        outputs = _recurrence.given_recurrence(*tensors, backward=backward)
+        return tf.reduce_sum(tf.sin(outputs))
+
+    theoretical, numerical = tf.test.compute_gradient(loss, tensors, delta=1e-6)
+    for got, expected in zip(theoretical, numerical, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_gradients_of_scalar_lambda_and_quantiles():
+    rng = np.random.default_rng(11)
+    rewards, discounts = tf.constant(rng.normal(size=(2, 4, 3)))
+    next_values = tf.constant(rng.normal(size=(4, 3, 2)))
+    weight = tf.constant(0.6, tf.float64)
+    tensors = [rewards, discounts, next_values, weight]
+
+    def returns(*tensors):
+        return tf.reduce_sum(tf.square(ops.td_lambda_return(*tensors)))
+
+    theoretical, numerical = tf.test.compute_gradient(returns, tensors, delta=1e-6)
+    for got, expected in zip(theoretical, numerical, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_second_gradient_goes_through_the_recurrence():
+    discounts = tf.constant([0.5, 0.8, 0.9], tf.float64)
+    rewards = tf.constant([1.0, 2.0, 3.0], tf.float64)
+    next_values = tf.constant([0.0, 0.0, 10.0], tf.float64)
+    with tf.GradientTape() as outer:
+        outer.watch(discounts)
+        with tf.GradientTape() as inner:
+            inner.watch(discounts)
+            # r0 + d0 (r1 + d1 (r2 + d2 * 10))
+            first = ops.td_lambda_return(rewards, discounts, next_values)[0]
+        slope = inner.gradient(first, discounts)
+    np.testing.assert_allclose(slope, [2 + 0.8 * 12, 0.5 * 12, 0.4 * 10], rtol=1e-12)
+    # d slope[0] + d slope[1] + d slope[2], in each discount.
+    expected = [12 + 0.8 * 10, 12 + 0.5 * 10, 0.8 * 10 + 0.5 * 10]
+    np.testing.assert_allclose(outer.gradient(slope, discounts), expected, rtol=1e-12)

@@ -1,16 +1,13 @@
 """What data looks like: shapes, specs, nests, immutable records, seeds and modes.
 
-Here is what describes data, walks structures of it, or only raises, the compiler of
-public functions, and files that survive a kill. Arithmetic on tensors is in `tfrl.ops`,
+Here is what describes data, walks structures of it, or only raises, and the compiler of
+public functions. Arithmetic on tensors is in `tfrl.ops`,
 what keeps data between steps in `tfrl.replay`, distributions and their specs in
 `tfrl.distributions`.
 """
 
 from tfrl.core.arrays import check_array, check_numerics, isscalar
-from tfrl.core.bounds import clip_to_spec, scale_to_spec, spec_means_and_magnitudes
-from tfrl.core.compile import JittedFunc, compiled, jit, trace_count
-from tfrl.core.context import followed
-from tfrl.core.initializers import Orthogonal
+from tfrl.core.compile import compiled, jit
 from tfrl.core.modes import (
     ExeMode,
     eval_context,
@@ -61,19 +58,19 @@ from tfrl.core.shapes import (
 from tfrl.core.spaces import space_from_spec, spec_from_space
 from tfrl.core.specs import (
     BoundedTensorSpec,
-    check_spec,
+    clip_to_spec,
     flattened_size,
     get_initial_policy_state,
     is_same_spec,
+    scale_to_spec,
+    spec_means_and_magnitudes,
     zeros_from_spec,
 )
 
 __all__ = [
     "BoundedTensorSpec",
     "ExeMode",
-    "JittedFunc",
     "LossInfo",
-    "Orthogonal",
     "PrettyPrinter",
     "PyTreeNode",
     "ShapeDtype",
@@ -89,7 +86,6 @@ __all__ = [
     "call_stack",
     "check_array",
     "check_numerics",
-    "check_spec",
     "clip_to_spec",
     "compiled",
     "detach",
@@ -97,7 +93,6 @@ __all__ = [
     "eval_context",
     "exe_mode_name",
     "flattened_size",
-    "followed",
     "get_all_parameters",
     "get_initial_policy_state",
     "is_eval",
@@ -133,7 +128,6 @@ __all__ = [
     "splice_signatures",
     "split_seed",
     "stack_trees",
-    "trace_count",
     "tree_ravel",
     "tuplify2d",
     "unvectorize",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl.core import _reads
+from tfrl.core import context
 
 _NUMBERS = (int, float, np.number)
 _LEAVES = (tf.Tensor, np.ndarray, *_NUMBERS)
@@ -31,7 +31,7 @@ class Cache:
         reads = self._reads.get(kinds, ())
         found = self.traces.get(_in_context(kinds, reads))
         if found is None:
-            with _reads.recorded() as new:
+            with context.recorded() as new:
                 found = make()
             reads = self._reads[kinds] = tuple(dict.fromkeys((*reads, *new)))
             self.traces[_in_context(kinds, reads)] = found
@@ -39,7 +39,7 @@ class Cache:
 
 
 def _in_context(kinds: Hashable, reads: Sequence[Callable[[], Any]]) -> Hashable:
-    return (kinds, *[_reads.key(read()) for read in reads]) if reads else kinds
+    return (kinds, *[context.key(read()) for read in reads]) if reads else kinds
 
 
 def trace(

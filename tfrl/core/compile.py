@@ -57,7 +57,9 @@ def compiled(
     decorated function.
 
     The result is an ordinary function with the name, signature and docstring of the
-    original, and pickles by name like it.
+    original, and pickles by name like it. Its `trace_count()` says how many traces it
+    has made: one that keeps growing means that something other than tensors enters the
+    calls; each trace takes tens of milliseconds and memory that is never returned.
 
     What the function reads of the context (`is_eval()` and its like, the current
     progress and environment, whatever `followed` reads) is part of the cache key too:
@@ -89,7 +91,7 @@ def compiled(
         5.0
         >>> float(distance(tf.constant([3.0, 4.0, 12.0]), 0))
         13.0
-        >>> trace_count(distance)
+        >>> distance.trace_count()
         1
     """
     if function is None:
@@ -123,41 +125,8 @@ def compiled(
         concrete = cache.get(key, lambda: trace(relaxed=True))
         return concrete(*tensors)
 
-    call.__tfrl_traces__ = cache.traces  # type: ignore[attr-defined]
+    call.trace_count = lambda: len(cache.traces)  # type: ignore[attr-defined]
     return call
-
-
-def trace_count(function: Callable[..., Any]) -> int:
-    """Number of traces that eager calls of a compiled function have made.
-
-    A count that keeps growing means that something other than tensors enters the
-    calls; each trace takes tens of milliseconds and memory that is never returned.
-
-    Args:
-        function: what `compiled` or `jit` made.
-
-    Returns:
-        How many traces are cached.
-
-    Raises:
-        TypeError: if `function` is not a compiled one.
-
-    Example:
-        >>> double = compiled(lambda x: 2.0 * x)
-        >>> [float(double(x)) for x in (1.0, 2, np.float32(3.0))]
-        [2.0, 4.0, 6.0]
-        >>> trace_count(double)
-        1
-    """
-    if isinstance(function, JittedFunc):
-        return function.trace_count()
-    traces = getattr(function, "__tfrl_traces__", None)
-    if traces is None:
-        raise TypeError(
-            "`trace_count`: `function` expected what `compiled` or `jit` returned; "
-            f"got {function!r}; decorate it first"
-        )
-    return len(traces)
 
 
 def jit(
@@ -209,54 +178,27 @@ def jit(
         >>> cube
         JittedFunc(x, n)
     """
-    return JittedFunc(
-        func, static_argnums, donate_argnums, differentiable=differentiable, xla=xla
-    )
+    return JittedFunc(func, static_argnums, donate_argnums, differentiable, xla)
 
 
 class JittedFunc:
-    """What `jit` returns: a function, its options and its compiled form.
-
-    Args:
-        func: the function.
-        static_argnums: positions of arguments that are ordinary Python values.
-        donate_argnums: positions of arguments the caller will not use again.
-        differentiable: whether gradients of the result may be asked for.
-        xla: whether to compile with XLA, or a function that says so.
-
-    Attributes:
-        func: the function as given.
-        static_argnums: positions of static arguments.
-        donate_argnums: positions of donated arguments.
-        differentiable: whether gradients of the result may be asked for.
-        xla: whether to compile with XLA, or a function that says so.
-
-    Example:
-        >>> JittedFunc(lambda x, y=2: x * y)
-        JittedFunc(x, y=2)
-    """
+    """What `jit` returns: a function, its options, and its compiled form."""
 
     def __init__(
         self,
         func: Callable[..., Any],
-        static_argnums: int | Sequence[int] = (),
-        donate_argnums: int | Sequence[int] = (),
-        *,
-        differentiable: bool = True,
-        xla: bool | Callable[..., bool] = True,
+        static_argnums: int | Sequence[int],
+        donate_argnums: int | Sequence[int],
+        differentiable: bool,
+        xla: bool | Callable[..., bool],
     ) -> None:
-        signature = inspect.signature(func)
-        names = list(signature.parameters)
-        static = _positions("static_argnums", static_argnums, names)
-        donated = _positions("donate_argnums", donate_argnums, names)
         functools.update_wrapper(self, func)
-        self.func = func
-        self.static_argnums = static
-        self.donate_argnums = donated
-        self.differentiable = differentiable
-        self.xla = xla
-        self._signature = signature
-        self._static_names = frozenset(names[index] for index in static)
+        self.func, self._signature = func, inspect.signature(func)
+        names = list(self._signature.parameters)
+        self.static_argnums = _positions("static_argnums", static_argnums, names)
+        self.donate_argnums = _positions("donate_argnums", donate_argnums, names)
+        self.differentiable, self.xla = differentiable, xla
+        self._static_names = {names[index] for index in self.static_argnums}
         self._cache = _traces.Cache()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -264,17 +206,10 @@ class JittedFunc:
         if tf.config.functions_run_eagerly():
             return self.func(*args, **kwargs)
         bound = self._signature.bind(*args, **kwargs)
-        nests, fixed = {}, []
-        for name, value in bound.arguments.items():
-            if name in self._static_names:
-                fixed.append((name, value))
-            else:
-                nests[name] = value
-        leaves = [
-            _traces.as_tensor(leaf) for leaf in tf.nest.flatten(list(nests.values()))
-        ]
+        given, static = bound.arguments, self._static_names
+        nests = {name: value for name, value in given.items() if name not in static}
+        leaves = [*map(_traces.as_tensor, tf.nest.flatten(list(nests.values())))]
         tensors = [leaf for leaf in leaves if leaf is not None]
-
         eager = tf.executing_eagerly()
 
         def trace() -> Any:
@@ -288,11 +223,9 @@ class JittedFunc:
         kinds = tuple(
             leaf if leaf is None else (leaf.dtype, tuple(leaf.shape)) for leaf in leaves
         )
-        structures = tuple(
-            (name, _traces.structure(nest)) for name, nest in nests.items()
-        )
-        key = (tuple(fixed), kinds, structures)
-        return self._cache.get(key, trace)(*tensors)
+        fixed = tuple([(name, given[name]) for name in given if name in static])
+        structures = tuple([(k, _traces.structure(nest)) for k, nest in nests.items()])
+        return self._cache.get((fixed, kinds, structures), trace)(*tensors)
 
     def __repr__(self) -> str:
         return f"JittedFunc{self._signature}"
@@ -302,13 +235,11 @@ class JittedFunc:
         module = sys.modules.get(getattr(self.func, "__module__", None) or "")
         if getattr(module, name, None) is self:
             return name  # a decorated function: pickle finds it by name
-        make = functools.partial(
-            JittedFunc, differentiable=self.differentiable, xla=self.xla
-        )
+        make = functools.partial(jit, differentiable=self.differentiable, xla=self.xla)
         return make, (self.func, self.static_argnums, self.donate_argnums)
 
     def trace_count(self) -> int:
-        """Number of traces so far; `trace_count(function)` reads it."""
+        """Number of traces so far."""
         return len(self._cache.traces)
 
 
@@ -319,14 +250,14 @@ def _check_static(
     if isinstance(static, str) or unknown:
         raise ValueError(
             f"`compiled`: `static` expected parameter names of `{function.__name__}` "
-            f"{list(signature.parameters)}; got {static!r}; check the spelling"
+            f"{list(signature.parameters)}; got {static!r}"
         )
     for name, parameter in signature.parameters.items():
         if isinstance(parameter.default, (bool, str)) and name not in static:
             raise ValueError(
                 f"`compiled`: `static` expected to name `{name}` of "
                 f"`{function.__name__}`, whose default is {parameter.default!r}; "
-                f"got {list(static)}; add it"
+                f"got {list(static)}"
             )
 
 

@@ -183,9 +183,8 @@ def is_training(alg: Any, mode: int | None = None) -> bool:
         True
     """
     if not hasattr(alg, "on_policy"):
-        raise TypeError(
-            "`is_training`: `alg` expected an object with `on_policy`; "
-            f"got {type(alg).__name__}; give its class that attribute"
+        raise arguments.wrong_type(
+            "is_training", "alg", alg, "an object with `on_policy`"
         )
     current = _read("is_training", mode)
     on_policy = bool(alg.on_policy) and current is ExeMode.ROLLOUT

@@ -121,16 +121,13 @@ def batch_to_single(pytree: Any, index: int = 0) -> Any:
     def pick(leaf: Any) -> Any:
         shape = getattr(leaf, "shape", None)
         if shape is None or len(shape) == 0:
-            raise TypeError(
-                f"`{where}`: `pytree` expected arrays with a batch axis; "
-                f"got {leaf!r}; add the axis or take the leaf out"
-            )
+            raise checks.wrong_type(where, "pytree", leaf, "arrays with a batch axis")
         size = shape[0]
         if size is not None and isinstance(index, int):
             checks.check_whole_number(where, "index", index, -size, size - 1)
         return leaf[index]
 
-    return _map(pick, pytree)
+    return map_leaves(pick, pytree)
 
 
 def single_to_batch(pytree: Any) -> Any:
@@ -146,7 +143,7 @@ def single_to_batch(pytree: Any) -> Any:
         >>> single_to_batch({"a": np.array([3, 4])})
         {'a': array([[3, 4]])}
     """
-    return _map(functools.partial(_expand, axis=0), pytree)
+    return map_leaves(functools.partial(_expand, axis=0), pytree)
 
 
 def stack_trees(*trees: Sequence[Any]) -> tuple[Any, ...]:
@@ -168,17 +165,11 @@ def stack_trees(*trees: Sequence[Any]) -> tuple[Any, ...]:
         >>> params["w"].shape
         TensorShape([2, 2])
     """
+    where, kinds = "stack_trees", (list, tuple)
     for sequence in trees:
-        if not isinstance(sequence, list | tuple):
-            raise TypeError(
-                "`stack_trees`: `trees` expected lists or tuples of nests; "
-                f"got {type(sequence).__name__}; pass [tree1, tree2]"
-            )
+        checks.check_type(where, "trees", sequence, kinds, "lists or tuples of nests")
         if not sequence:
-            raise ValueError(
-                "`stack_trees`: `trees` expected at least one nest per sequence; "
-                f"got {sequence!r}; leave it out"
-            )
+            raise ValueError(f"`{where}`: `trees` expected nests to stack; got none")
         for tree in sequence[1:]:
             tf.nest.assert_same_structure(sequence[0], tree)
     length = min((len(sequence) for sequence in trees), default=0)
@@ -233,16 +224,10 @@ def tree_ravel(pytree: Any) -> tf.Tensor:
         >>> tree_ravel({"b": np.array([[1, 2]]), "a": np.array([3])}).numpy()
         array([3, 1, 2])
     """
-    leaves = [
-        tf.convert_to_tensor(leaf)
-        for leaf in tf.nest.flatten(pytree)
-        if leaf is not None
-    ]
+    given = [leaf for leaf in tf.nest.flatten(pytree) if leaf is not None]
+    leaves = [*map(tf.convert_to_tensor, given)]
     if not leaves:
-        raise ValueError(
-            "`tree_ravel`: `pytree` expected at least one array; "
-            f"got {pytree!r}; check where it comes from"
-        )
+        raise ValueError(f"`tree_ravel`: `pytree` expected an array; got {pytree!r}")
     dtype = np.result_type(*(leaf.dtype.as_numpy_dtype for leaf in leaves))
     return tf.concat(
         [tf.reshape(tf.cast(leaf, dtype), [-1]) for leaf in leaves], axis=0
@@ -282,7 +267,9 @@ def unvectorize(
     @functools.wraps(f)
     def single(*args: Any) -> Any:
         batches = [
-            arg if axis is None else _map(functools.partial(_expand, axis=axis), arg)
+            arg
+            if axis is None
+            else map_leaves(functools.partial(_expand, axis=axis), arg)
             for arg, axis in zip(args, _axes("in_axes", in_axes, args), strict=True)
         ]
         result = f(*batches)
@@ -290,7 +277,7 @@ def unvectorize(
             if isinstance(out_axes, tuple):
                 raise TypeError(
                     "`unvectorize`: `out_axes` expected an int or None for a function "
-                    f"with one result; got {out_axes}; pass its only element"
+                    f"with one result; got {out_axes}"
                 )
             return _squeeze(result, out_axes)
         pairs = zip(result, _axes("out_axes", out_axes, result), strict=True)
@@ -301,7 +288,8 @@ def unvectorize(
     return single
 
 
-def _map(function: Callable[[Any], Any], nest: Any) -> Any:
+def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
+    """Returns the nest of what a function makes of each leaf but None."""
     return tf.nest.map_structure(
         lambda leaf: None if leaf is None else function(leaf), nest
     )
@@ -322,23 +310,22 @@ def _squeeze(nest: Any, axis: int | None) -> Any:
         ):
             raise ValueError(
                 f"`unvectorize`: `out_axes` expected an axis of size 1; "
-                f"got axis {axis} of shape {shape}; correct `out_axes` or `f`"
+                f"got axis {axis} of shape {shape}"
             )
         if tf.is_tensor(leaf):
             return tf.squeeze(leaf, axis)
         return np.squeeze(leaf, axis)
 
-    return nest if axis is None else _map(squeeze, nest)
+    return nest if axis is None else map_leaves(squeeze, nest)
 
 
 def _axes(name: str, axes: Any, values: Sequence[Any]) -> Sequence[int | None]:
     if not isinstance(axes, tuple):
         return [axes] * len(values)
     if len(axes) != len(values):
-        kind = "arguments" if name == "in_axes" else "results"
         raise ValueError(
-            f"`unvectorize`: `{name}` expected one axis for each of {len(values)} "
-            f"{kind}; got {axes}; give as many"
+            f"`unvectorize`: `{name}` expected {len(values)} axes, one for each "
+            f"{'argument' if name == 'in_axes' else 'result'}; got {axes}"
         )
     return axes
 

@@ -173,25 +173,17 @@ class PrettyPrinter(pprint.PrettyPrinter):
                 stream.write(", " if inline else f",{new_line}")
 
     # `pprint` has no public place to add a container type.
-    def _format(
-        self,
-        object: Any,
-        stream: Any,
-        indent: int,
-        allowance: int,
-        context: dict[int, int],
-        level: int,
-    ) -> None:
+    def _format(self, object: Any, stream: Any, *place: Any) -> None:
+        indent, allowance, context, level = place
         is_named = isinstance(object, tuple) and hasattr(object, "_asdict")
         if is_named and id(object) not in context:
             if len(repr(object)) > self._width - indent - allowance:
-                context[id(object)] = 1
+                inside = context | {id(object): 1}
                 self.format_namedtuple(
-                    object, stream, indent, allowance, context, level + 1
+                    object, stream, indent, allowance, inside, level + 1
                 )
-                del context[id(object)]
                 return
-        super()._format(object, stream, indent, allowance, context, level)
+        super()._format(object, stream, *place)
 
 
 def _shown(o: Any, d: int, around: tuple[int, ...]) -> str:
@@ -230,18 +222,14 @@ def _array_summary(array: Any) -> str:
     is_known = getattr(array.shape, "rank", 0) is not None
     shape = tuple(array.shape) if is_known else "unknown"
     head = f"array(shape={shape}, dtype={name}"
-    if isinstance(array, _WITHOUT_ALL_VALUES):
-        return f"{head})"
-    try:
-        dtype = tf.as_dtype(array.dtype)
-    except TypeError:
-        return f"{head})"
-    numeric = dtype.is_bool or dtype.is_integer or dtype.is_floating or dtype.is_complex
-    if not numeric or tf.is_symbolic_tensor(array) or 0 in array.shape:
+    hidden = isinstance(array, _WITHOUT_ALL_VALUES) or tf.is_symbolic_tensor(array)
+    if hidden or 0 in array.shape:
         return f"{head})"
     values = np.asarray(array)
-    if dtype.is_bool or values.dtype.kind == "V":  # bfloat16 and its like
+    if values.dtype.kind in "bV":  # "V" is bfloat16 and its like
         values = values.astype(np.float64)
+    if values.dtype.kind not in "iufc":
+        return f"{head})"
     with np.errstate(invalid="ignore"):
         low, middle, high = np.min(values), np.median(values), np.max(values)
     return f"{head}, min={low:.3g}, median={middle:.3g}, max={high:.3g})"

@@ -4,10 +4,14 @@ import contextlib
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
+from tfrl._internal import arguments
+
+# What runs while modules are reloaded.
+_KEPT = ("importlib", __name__)
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -78,10 +82,7 @@ def tuplify2d(x: Any) -> tuple[Any, Any]:
     if not isinstance(x, tuple):
         return x, x
     if len(x) != 2:
-        raise ValueError(
-            f"`tuplify2d`: `x` expected a tuple of length 2 or no tuple; got {x!r}; "
-            "give one value per dimension"
-        )
+        raise ValueError(f"`tuplify2d`: `x` expected a tuple of length 2; got {x!r}")
     return x
 
 
@@ -146,13 +147,10 @@ def reload_recursive(
         >>> import json
         >>> reload_recursive("json")
     """
+    where = "reload_recursive"
     if isinstance(module, str):
         module = importlib.import_module(module)
-    if not isinstance(module, ModuleType):
-        raise TypeError(
-            f"`reload_recursive`: `module` expected a module or its name; "
-            f"got {module!r}; pass for example the string 'package.part'"
-        )
+    arguments.check_type(where, "module", module, ModuleType, "a module or its name")
     beneath = {
         name: loaded
         for name, loaded in list(sys.modules.items())
@@ -161,35 +159,31 @@ def reload_recursive(
         if isinstance(loaded, ModuleType)
     }
     if module.__name__ not in beneath or module.__spec__ is None:
-        raise ValueError(
-            f"`reload_recursive`: `module` expected to be imported; got {module!r}; "
-            "import it first"
-        )
+        raise ValueError(f"`{where}`: `module` expected to be imported; got {module!r}")
     ordered: dict[str, ModuleType] = {}
-    admitted = None if reload_external_modules else beneath
+    seen: set[str] = set()
+
+    def order(loaded: ModuleType) -> None:
+        """Appends a module to `ordered` after those that it refers to."""
+        if loaded.__name__ in seen:
+            return
+        seen.add(loaded.__name__)
+        for value in list(vars(loaded).values()):
+            used = sys.modules.get(_home(value))
+            if isinstance(used, ModuleType) and (
+                _is_written_in_python(used)
+                if reload_external_modules
+                else used.__name__ in beneath
+            ):
+                order(used)
+        ordered[loaded.__name__] = loaded
+
     for loaded in beneath.values():
-        _order(loaded, admitted, set(), ordered)
+        order(loaded)
     # A package runs its submodules' imports, so it goes last.
     ordered[module.__name__] = ordered.pop(module.__name__)
     for loaded in ordered.values():
         importlib.reload(loaded)
-
-
-def _order(
-    module: ModuleType,
-    admitted: Mapping[str, ModuleType] | None,
-    seen: set[str],
-    ordered: dict[str, ModuleType],
-) -> None:
-    """Appends `module` to `ordered` after the admitted modules it refers to."""
-    if module.__name__ in seen or module.__name__ in ordered:
-        return
-    seen.add(module.__name__)
-    for value in list(vars(module).values()):
-        used = sys.modules.get(_home(value))
-        if isinstance(used, ModuleType) and _reloadable(used, admitted):
-            _order(used, admitted, seen, ordered)
-    ordered[module.__name__] = module
 
 
 def _home(value: Any) -> str:
@@ -202,9 +196,6 @@ def _home(value: Any) -> str:
     return ""
 
 
-def _reloadable(module: ModuleType, admitted: Mapping[str, ModuleType] | None) -> bool:
-    if admitted is not None:
-        return module.__name__ in admitted
-    spec = getattr(module, "__spec__", None)
-    written_in_python = str(getattr(spec, "origin", "")).endswith(".py")
-    return written_in_python and module.__name__ not in ("importlib", __name__)
+def _is_written_in_python(module: ModuleType) -> bool:
+    origin = getattr(getattr(module, "__spec__", None), "origin", "")
+    return str(origin).endswith(".py") and module.__name__ not in _KEPT

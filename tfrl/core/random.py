@@ -76,15 +76,14 @@ def new_seed(seed: Any = None) -> tf.Tensor:
     pair = tf.convert_to_tensor(seed)
     if not pair.dtype.is_integer:
         raise TypeError(
-            "`new_seed`: `seed` expected integers; "
-            f"got dtype {pair.dtype.name}; pass an int or an int32 tensor of shape [2]"
+            "`new_seed`: `seed` expected an int or an int32 tensor of shape [2]; "
+            f"got dtype {pair.dtype.name}"
         )
     if pair.shape == []:
         return tf.bitcast(tf.cast(pair, tf.int64), tf.int32)
     if not pair.shape.is_compatible_with([2]):
         raise ValueError(
-            f"`new_seed`: `seed` expected shape [] or [2]; got {pair.shape}; "
-            "pass one seed at a time"
+            f"`new_seed`: `seed` expected shape [] or [2]; got {pair.shape}"
         )
     return tf.ensure_shape(tf.cast(pair, tf.int32), [2])
 

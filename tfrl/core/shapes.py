@@ -84,10 +84,7 @@ def assert_shape_equals(array: Any, shape: Any) -> None:
     expected = _canonical_shape(where, shape)
     found = _canonical_shape(where, _of(where, "array", array))
     if found != expected:
-        raise ValueError(
-            f"`{where}`: `array` expected shape {expected}; "
-            f"got {found}; reshape it or correct `shape`"
-        )
+        raise ValueError(f"`{where}`: `array` expected shape {expected}; got {found}")
 
 
 def assert_same_shape(array1: Any, array2: Any) -> None:
@@ -109,8 +106,7 @@ def assert_same_shape(array1: Any, array2: Any) -> None:
     second = _canonical_shape(where, _of(where, "array2", array2))
     if first != second:
         raise ValueError(
-            f"`{where}`: `array2` expected shape {first}, that of `array1`; "
-            f"got {second}; reshape one of them"
+            f"`{where}`: `array2` expected the shape of `array1` {first}; got {second}"
         )
 
 
@@ -186,36 +182,22 @@ class ShapeDtype:
 
 def _of(where: str, name: str, array: Any, attribute: str = "shape") -> Any:
     if not hasattr(array, attribute):
-        raise TypeError(
-            f"`{where}`: `{name}` expected an object with `{attribute}`; "
-            f"got {type(array).__name__}; convert it with np.asarray or tf.constant"
-        )
+        raise checks.wrong_type(where, name, array, f"an object with `{attribute}`")
     return getattr(array, attribute)
 
 
 def _canonical_shape(where: str, shape: Any) -> tuple[int | None, ...]:
+    start = f"`{where}`: `shape` expected"
     if not isinstance(shape, tuple | list | tf.TensorShape):
-        raise TypeError(
-            f"`{where}`: `shape` expected a tuple, list or tf.TensorShape; "
-            f"got {shape!r}; pass the dimensions as a tuple"
-        )
+        raise TypeError(f"{start} a tuple, list or tf.TensorShape; got {shape!r}")
     if isinstance(shape, tf.TensorShape) and shape.rank is None:
-        raise ValueError(
-            f"`{where}`: `shape` expected a known rank; got {shape}; "
-            "set it with tf.ensure_shape"
-        )
+        raise ValueError(f"{start} a known rank; got {shape}; see tf.ensure_shape")
     try:
         dims = tuple(None if dim is None else operator.index(dim) for dim in shape)
     except TypeError:
-        raise TypeError(
-            f"`{where}`: `shape` expected dimensions that are int or None; "
-            f"got {shape!r}; convert them"
-        ) from None
+        raise TypeError(f"{start} dimensions, int or None; got {shape!r}") from None
     if any(dim is not None and dim < 0 for dim in dims):
-        raise ValueError(
-            f"`{where}`: `shape` expected dimensions of 0 or more; got {dims}; "
-            "use None for an unknown dimension"
-        )
+        raise ValueError(f"{start} dimensions of 0 or more, or None; got {dims}")
     return dims
 
 
@@ -226,6 +208,5 @@ def _canonical_dtype(dtype: Any) -> np.dtype:
         return np.dtype(np.float32 if dtype is None else dtype)
     except TypeError:
         raise TypeError(
-            f"`ShapeDtype`: `dtype` expected a numpy or TensorFlow dtype; "
-            f"got {dtype!r}; pass for example np.float32"
+            f"`ShapeDtype`: `dtype` expected one of numpy or TensorFlow; got {dtype!r}"
         ) from None

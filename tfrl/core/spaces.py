@@ -45,8 +45,7 @@ def spec_from_space(space: spaces.Space) -> Any:
         case _:
             raise TypeError(
                 "`spec_from_space`: `space` expected a Box, Discrete, MultiDiscrete, "
-                f"MultiBinary, or a Dict or Tuple of them; got {space!r}; "
-                "wrap the environment so that it shows one of these"
+                f"MultiBinary, or a Dict or Tuple of them; got {space!r}"
             )
     return specs.BoundedTensorSpec(space.shape, space.dtype, low, high)
 
@@ -77,19 +76,15 @@ def space_from_spec(spec: Any) -> spaces.Space:
     if isinstance(spec, list | tuple):
         return spaces.Tuple([space_from_spec(part) for part in spec])
     if not isinstance(spec, tf.TensorSpec) or spec.dtype == tf.string:
-        raise TypeError(
-            "`space_from_spec`: `spec` expected a nest of tf.TensorSpec of numbers; "
-            f"got {spec!r}; convert it to one"
-        )
+        kind = "a nest of tf.TensorSpec of numbers"
+        raise checks.wrong_type("space_from_spec", "spec", spec, kind)
     checks.check_known_shape("space_from_spec", "spec", spec)
     shape = tuple(spec.shape)
     dtype = spec.dtype.as_numpy_dtype
-    low, high = (
-        (spec.minimum, spec.maximum)
-        if isinstance(spec, specs.BoundedTensorSpec)
-        else _unbounded(spec.dtype)
-    )
-    if isinstance(spec, specs.BoundedTensorSpec) and spec.dtype in (tf.int32, tf.int64):
+    if not isinstance(spec, specs.BoundedTensorSpec):
+        return spaces.Box(*_unbounded(spec.dtype), shape, dtype)
+    low, high = spec.minimum, spec.maximum
+    if spec.dtype in (tf.int32, tf.int64):
         counts = high.astype(object) - low.astype(object) + 1
         if np.all(counts <= np.iinfo(dtype).max):
             if shape:

@@ -138,6 +138,91 @@ def is_same_spec(spec1: Any, spec2: Any) -> bool:
     return all(_same_leaf(one, two) for one, two in pairs)
 
 
+def clip_to_spec(value: Any, spec: "BoundedTensorSpec") -> tf.Tensor:
+    """Returns `min(max(value, spec.minimum), spec.maximum)`.
+
+    Args:
+        value: `[..., *spec.shape]`.
+        spec: the spec with the bounds.
+
+    Returns:
+        A tensor with the shape and dtype of `value`.
+
+    Raises:
+        TypeError: if `spec` has no bounds, or is floating-point and `value` is not.
+        ValueError: if the shape of `value` does not end in that of the spec.
+
+    Example:
+        >>> spec = BoundedTensorSpec([2], tf.float32, -1.0, 1.0)
+        >>> clip_to_spec([[3.0, -0.5]], spec).numpy()
+        array([[ 1. , -0.5]], dtype=float32)
+    """
+    value = _checked_value("clip_to_spec", "value", value, spec)
+    if spec.dtype.is_floating:
+        checks.check_floating("clip_to_spec", "value", value)
+    low, high = (_cast_bound(b, value.dtype) for b in (spec.minimum, spec.maximum))
+    return tf.clip_by_value(value, low, high)
+
+
+def scale_to_spec(tensor: Any, spec: "BoundedTensorSpec") -> tf.Tensor:
+    """Maps [-1, 1] to the range of a spec: `mean + magnitude * tensor`.
+
+    It neither clips nor casts: integer specs get fractional values, for their
+    truncated mean and magnitude (`spec_means_and_magnitudes`).
+
+    Args:
+        tensor: `[..., *spec.shape]` floating-point, in [-1, 1].
+        spec: the spec with finite bounds.
+
+    Returns:
+        A tensor with the shape and dtype of `tensor`.
+
+    Raises:
+        TypeError: if `spec` has no bounds or `tensor` is not floating-point.
+        ValueError: if the shape of `tensor` does not end in that of the spec, or a
+            bound is infinite.
+
+    Example:
+        >>> spec = BoundedTensorSpec([2], tf.float32, 0.0, 4.0)
+        >>> scale_to_spec([[-1.0, 0.5]], spec).numpy()
+        array([[0., 3.]], dtype=float32)
+    """
+    tensor = _checked_value("scale_to_spec", "tensor", tensor, spec)
+    checks.check_floating("scale_to_spec", "tensor", tensor)
+    mean, magnitude = (
+        tf.constant(part.astype(tensor.dtype.as_numpy_dtype))
+        for part in _mean_and_magnitude("scale_to_spec", spec)
+    )
+    return mean + magnitude * tensor
+
+
+def spec_means_and_magnitudes(
+    spec: "BoundedTensorSpec",
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns centre and half width of the range of a spec.
+
+    `mean = (minimum + maximum) / 2`, `magnitude = (maximum - minimum) / 2`, both
+    truncated towards 0 for integer specs.
+
+    Args:
+        spec: the spec with finite bounds.
+
+    Returns:
+        Mean and magnitude, tensors with the shape and dtype of the spec.
+
+    Raises:
+        TypeError: if `spec` has no bounds.
+        ValueError: if a bound is infinite.
+
+    Example:
+        >>> spec = BoundedTensorSpec([], tf.int64, 0, 3)
+        >>> [int(part) for part in spec_means_and_magnitudes(spec)]
+        [1, 1]
+    """
+    mean, magnitude = _mean_and_magnitude("spec_means_and_magnitudes", spec)
+    return tf.constant(mean), tf.constant(magnitude)
+
+
 class BoundedTensorSpec(tf.TensorSpec):
     """A `tf.TensorSpec` with a least and a greatest value.
 
@@ -183,7 +268,7 @@ class BoundedTensorSpec(tf.TensorSpec):
         if not np.all(self._minimum <= self._maximum):
             raise ValueError(
                 "`BoundedTensorSpec`: `minimum` expected at most `maximum` "
-                f"{self._maximum}; got {self._minimum}; swap or correct them"
+                f"{self._maximum}; got {self._minimum}"
             )
 
     @property
@@ -295,10 +380,7 @@ def _bound(name: str, value: Any, shape: tf.TensorShape, dtype: tf.DType) -> np.
             f"got {dtype.name}; use tf.TensorSpec for data without bounds"
         )
     if shape.rank is None:
-        raise ValueError(
-            f"{where} `shape` expected a known rank; got {shape}; "
-            "use None for single unknown dimensions"
-        )
+        raise ValueError(f"{where} `shape` expected a known rank; got {shape}")
     given = np.asarray(value)
     try:
         with np.errstate(all="ignore"):
@@ -309,14 +391,14 @@ def _bound(name: str, value: Any, shape: tf.TensorShape, dtype: tf.DType) -> np.
     if not np.all(kept & (bound == given if not dtype.is_floating else given == given)):
         raise ValueError(
             f"{where} `{name}` expected numbers that {dtype.name} can hold; "
-            f"got {value!r}; correct it or choose another dtype"
+            f"got {value!r}"
         )
     try:
         return np.broadcast_to(bound, [1 if dim is None else dim for dim in shape])
     except ValueError:
         raise ValueError(
             f"{where} `{name}` expected a number or an array that broadcasts to shape "
-            f"{shape}; got shape {list(bound.shape)}; reshape it"
+            f"{shape}; got shape {list(bound.shape)}"
         ) from None
 
 
@@ -336,3 +418,41 @@ def _same_leaf(one: Any, two: Any) -> bool:
         return True
     bounds = ((one.minimum, two.minimum), (one.maximum, two.maximum))
     return all(np.allclose(a.astype(float), b.astype(float)) for a, b in bounds)
+
+
+def _cast_bound(bound: np.ndarray, dtype: tf.DType) -> tf.Tensor:
+    if dtype.is_integer:
+        bound = np.clip(bound, dtype.min, dtype.max)
+    with np.errstate(over="ignore"):
+        return tf.constant(bound.astype(dtype.as_numpy_dtype))
+
+
+def _checked_value(where: str, name: str, value: Any, spec: Any) -> tf.Tensor:
+    checks.check_type(where, "spec", spec, BoundedTensorSpec, "a BoundedTensorSpec")
+    value = checks.as_tensor(where, name, value)
+    if value.shape.rank is not None:
+        rank = spec.shape.rank
+        trailing = value.shape[max(value.shape.rank - rank, 0) :]
+        if not trailing.is_compatible_with(spec.shape):
+            raise ValueError(
+                f"`{where}`: `{name}` expected a shape ending in "
+                f"{spec.shape.as_list()}; got {value.shape.as_list()}"
+            )
+    return value
+
+
+def _mean_and_magnitude(
+    where: str, spec: BoundedTensorSpec
+) -> tuple[np.ndarray, np.ndarray]:
+    checks.check_type(where, "spec", spec, BoundedTensorSpec, "a BoundedTensorSpec")
+    low, high = spec.minimum, spec.maximum
+    checks.check_finite(where, "spec.minimum", low)
+    checks.check_finite(where, "spec.maximum", high)
+    if spec.dtype.is_floating:
+        return low / 2 + high / 2, high / 2 - low / 2
+    # Python integers: sums of int64 bounds overflow int64.
+    low, high = low.astype(object), high.astype(object)
+    total, width = low + high, high - low
+    mean, magnitude = np.abs(total) // 2 * np.sign(total), width // 2
+    dtype = spec.dtype.as_numpy_dtype
+    return np.asarray(mean).astype(dtype), np.asarray(magnitude).astype(dtype)

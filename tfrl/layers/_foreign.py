@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.core import shapes
-from tfrl.layers import _nest_codec
+from tfrl.layers import _configs
 
 _PHILOX = 1
 _REMEDIES = {
@@ -45,15 +45,14 @@ def check_structure(what: str, expected: Any, got: Any) -> None:
         tf.nest.assert_same_structure(expected, got)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`AsKeras`: `layer` expected {what} of structure {_shape_text(expected)}; "
-            f"got {_shape_text(got)}; both must be nested alike"
+            f"`AsKeras`: `layer` expected {what} of structure like the first: {error}"
         ) from error
     pairs = zip(tf.nest.flatten(expected), tf.nest.flatten(got), strict=True)
     for one, two in pairs:
         if one is not None and not two.shape.is_compatible_with(one.shape):
             raise ValueError(
                 f"`AsKeras`: `layer` expected {what} of shape {one.shape}; "
-                f"got {two.shape}; a variable keeps its shape"
+                f"got {two.shape}"
             )
 
 
@@ -62,7 +61,7 @@ def check_dtype(name: str, dtype: Any) -> None:
     if not (kind.is_floating or kind.is_integer or kind.is_bool or kind.is_complex):
         raise TypeError(
             f"`AsKeras`: `{name}` expected arrays of numbers or bools; "
-            f"got dtype {kind.name}; encode what it stands for in numbers"
+            f"got dtype {kind.name}"
         )
 
 
@@ -72,8 +71,7 @@ def check_batch(batch_size: int | None, shape: Any) -> None:
     if batch_size is not None and len(shape) and shape[0] not in sizes:
         raise ValueError(
             f"`AsKeras`: `inputs` expected a batch of {batch_size}, "
-            f"`batch_size`; got shape {tuple(shape)}; "
-            "make another layer for other batches"
+            f"`batch_size`; got shape {tuple(shape)}"
         )
 
 
@@ -151,25 +149,21 @@ def split_dtype(dtype: Any) -> tuple[Any, str | None]:
     if not kind.is_floating:
         raise ValueError(
             "`AsKeras`: `dtype` expected a dtype of numbers or a dtype policy; "
-            f"got {kind.name}; leave it out for the default"
+            f"got {kind.name}"
         )
     return kind.name, None
 
 
-def encoded_key(key: np.ndarray) -> dict[str, Any]:
-    return {"dtype": key.dtype.name, "value": key.tolist()}
-
-
 def encoded(signature: Any) -> dict[str, Any]:
     """A signature in what JSON has; lists and tuples stay what they are."""
-    return _nest_codec.encoded(
+    return _configs.encoded(
         signature, lambda leaf: {"array": [list(leaf.shape), leaf.dtype.name]}
     )
 
 
 def decoded(config: dict[str, Any]) -> Any:
     """The signature that `encoded` was given."""
-    return _nest_codec.decoded(config, lambda content: shapes.ShapeDtype(*content))
+    return _configs.decoded(config, lambda content: shapes.ShapeDtype(*content))
 
 
 def flags(name: str | None, value: bool) -> dict[str, bool]:
@@ -326,14 +320,6 @@ def _pair(member: str, names: str, result: Any) -> tuple[Any, Any]:
             f"got {type(result).__name__}; return `()` for what there is none of"
         )
     return result[0], result[1]
-
-
-def _shape_text(nest: Any) -> str:
-    return str(
-        tf.nest.map_structure(
-            lambda leaf: list(leaf.shape) if hasattr(leaf, "shape") else leaf, nest
-        )
-    )
 
 
 def _children(key: tf.Tensor, count: int) -> tf.Tensor:

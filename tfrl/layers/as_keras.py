@@ -14,8 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
+from tfrl.core import nest
 from tfrl.core import shapes as core_shapes
-from tfrl.layers import _foreign, _foreign_names
+from tfrl.layers import _configs, _foreign
+
+_KEYS = ("initializer_rng", "rng")
 
 
 def tensor_shapes_to_shape_dtypes(shapes: Any, dtype: Any) -> Any:
@@ -62,15 +65,12 @@ def read_values(variables: Any) -> Any:
 
     def read(leaf: Any) -> Any:
         if not isinstance(leaf, tf.Variable | keras.Variable):
-            raise TypeError(
-                "`read_values`: `variables` expected variables; "
-                f"got {type(leaf).__name__}; pass only what can be read"
-            )
+            raise checks.wrong_type("read_values", "variables", leaf, "variables")
         return tf.convert_to_tensor(
             leaf.value if isinstance(leaf, keras.Variable) else leaf
         )
 
-    return _map(read, variables)
+    return nest.map_leaves(read, variables)
 
 
 def to_tensors(args: Any) -> Any:
@@ -90,7 +90,7 @@ def to_tensors(args: Any) -> Any:
         >>> to_tensors((1.5, [np.arange(3)]))[1][0].dtype
         tf.int64
     """
-    return _map(tf.convert_to_tensor, args)
+    return nest.map_leaves(tf.convert_to_tensor, args)
 
 
 def to_arrays(args: Any) -> Any:
@@ -112,7 +112,7 @@ def to_arrays(args: Any) -> Any:
         >>> to_arrays((1.5, [tf.zeros([2])]))[0].dtype
         tf.float64
     """
-    return _map(tf.experimental.numpy.asarray, args)
+    return nest.map_leaves(tf.experimental.numpy.asarray, args)
 
 
 @keras.saving.register_keras_serializable("tfrl")
@@ -201,15 +201,13 @@ class AsKeras(keras.layers.Layer):
             checks.check_whole_number("AsKeras", "batch_size", batch_size, low=1)
         self.batch_size = batch_size
         # Behind functions: Keras and TensorFlow would track what is inside.
-        keys = {
-            "initializer_rng": _foreign.as_key("initializer_rng", initializer_rng),
-            "rng": _foreign.as_key("rng", rng),
-        }
+        given = zip(_KEYS, (initializer_rng, rng), strict=True)
+        keys = {name: _foreign.as_key(name, key) for name, key in given}
         self._first_key = keys.__getitem__
         self._given = {"layer": layer, "rng_updater": rng_updater}.__getitem__
         self._runner = _foreign.runners_of(layer).__getitem__
         self._next_key = rng_updater or self._runner(True).next_key
-        _foreign_names.warn_if_unnamed(layer)
+        _configs.warn_if_unnamed(layer)
         self._seen: Callable[[], Any] | None = None
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -243,7 +241,7 @@ class AsKeras(keras.layers.Layer):
         of_batch = functools.partial(_foreign.of_batch, self.batch_size)
         inputs = tf.nest.map_structure(of_batch, inputs)
         state, rng = read_values((self._state_nest(), self.rng))
-        weights = _map(self._computed, read_values(self._weights_nest()))
+        weights = nest.map_leaves(self._computed, read_values(self._weights_nest()))
         key = _foreign.key_of_replica(rng)
         with _foreign.blaming_shapes(self._built_for(), inputs):
             outputs, new_state = self._runner(bool(training)).call(
@@ -288,13 +286,16 @@ class AsKeras(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Everything `from_config` needs."""
         updater = self._given("rng_updater")
+        keys = [(name, self._first_key(name)) for name in _KEYS]
         return {
             **super().get_config(),
             **({"dtype": self._inputs_dtype} if self._inputs_dtype else {}),
             "layer": _foreign.name_of("layer", self._given("layer")),
             "batch_size": self.batch_size,
-            "initializer_rng": _foreign.encoded_key(self._first_key("initializer_rng")),
-            "rng": _foreign.encoded_key(self._first_key("rng")),
+            **{
+                name: {"dtype": key.dtype.name, "value": key.tolist()}
+                for name, key in keys
+            },
             "rng_updater": updater and _foreign.name_of("rng_updater", updater),
         }
 
@@ -307,7 +308,7 @@ class AsKeras(keras.layers.Layer):
         }
         keys = {
             name: np.array(config[name]["value"], config[name]["dtype"])
-            for name in ("initializer_rng", "rng")
+            for name in _KEYS
         }
         return cls(**{**config, **made, **keys})
 
@@ -340,13 +341,13 @@ class AsKeras(keras.layers.Layer):
             _foreign.check_structure(what, initial, found)
         return initial
 
-    def _add(self, kind: str, nest: Any, trainable: bool) -> Callable[[], Any]:
+    def _add(self, kind: str, values: Any, trainable: bool) -> Callable[[], Any]:
         """Adds a variable for each tensor; returns what gives the nest of them."""
         variables = [
             None if leaf is None else self._add_variable(f"{kind}_{i}", leaf, trainable)
-            for i, leaf in enumerate(tf.nest.flatten(nest))
+            for i, leaf in enumerate(tf.nest.flatten(values))
         ]
-        structure = _map(lambda _: 0, nest)
+        structure = nest.map_leaves(lambda _: 0, values)
         return functools.partial(tf.nest.pack_sequence_as, structure, variables)
 
     def _add_variable(self, name: str, value: Any, trainable: bool) -> keras.Variable:
@@ -393,9 +394,3 @@ class AsKeras(keras.layers.Layer):
         dims = [batch if i == 0 else 1 for i in range(len(leaf.shape))]
         pairs = zip(leaf.shape, dims, strict=True)
         return leaf.replace(shape=[b if a is None else a for a, b in pairs])
-
-
-def _map(function: Callable[[Any], Any], nest: Any) -> Any:
-    return tf.nest.map_structure(
-        lambda leaf: None if leaf is None else function(leaf), nest
-    )

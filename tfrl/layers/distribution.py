@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 from tfrl._internal import checks
 from tfrl.core import spaces, specs
 from tfrl.distributions import action_heads, product
-from tfrl.layers import _nest_codec
+from tfrl.layers import _configs
 
 # What to do with floats that have bounds, by the name of the family.
 _SQUASH = {None: None, "normal": False, "squashed_normal": True}
@@ -159,7 +159,7 @@ class DistributionHead(keras.layers.Layer):
         serialize = keras.initializers.serialize
         return {
             **super().get_config(),
-            "action_spec": _nest_codec.encoded(self.action_spec, _encoded),
+            "action_spec": _configs.encoded(self.action_spec, _encoded),
             "family": self.family,
             "state_dependent_scale": self.state_dependent_scale,
             "init_scale": self.init_scale,
@@ -171,7 +171,7 @@ class DistributionHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes the layer that `get_config` described."""
-        action_spec = _nest_codec.decoded(config["action_spec"], _decoded)
+        action_spec = _configs.decoded(config["action_spec"], _decoded)
         return cls(**{**config, "action_spec": action_spec})
 
 

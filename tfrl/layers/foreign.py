@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import nest, random
-from tfrl.layers import _foreign, _foreign_names
+from tfrl.layers import _configs, _foreign
 
 _INIT_ARGUMENTS = ("rng", "inputs")
 _APPLY_ARGUMENTS = ("params", "state", "rng", "inputs", "training")
@@ -63,12 +63,12 @@ class FunctionLayer:
         """
         given = {"init": self._init, "apply": self._apply}
         where = "FunctionLayer"
-        return {name: _foreign_names.described(where, x) for name, x in given.items()}
+        return {name: _configs.described(where, x) for name, x in given.items()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "FunctionLayer":
         """Makes the layer that `get_config` described."""
-        given = {k: _foreign_names.made("FunctionLayer", x) for k, x in config.items()}
+        given = {k: _configs.made("FunctionLayer", x) for k, x in config.items()}
         return cls(**given)
 
     def init(self, signature: Any, rng: Any) -> tuple[Any, Any]:

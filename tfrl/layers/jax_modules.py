@@ -23,7 +23,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl.layers import _foreign, _foreign_names, foreign
+from tfrl._internal import arguments
+from tfrl.layers import _configs, _foreign, foreign
 
 
 @keras.saving.register_keras_serializable("tfrl", name="JaxLayer")
@@ -48,14 +49,14 @@ class _JaxLayer(foreign.FunctionLayer):
         Raises:
             ValueError: if a part of it has no name.
         """
-        given = [_foreign_names.described(self._maker, x) for x in self._given]
+        given = [_configs.described(self._maker, x) for x in self._given]
         return {"maker": self._maker, "given": given}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> foreign.FunctionLayer:
         """Makes the layer that `get_config` described."""
         maker = config["maker"]
-        given = [_foreign_names.made(maker, part) for part in config["given"]]
+        given = [_configs.made(maker, part) for part in config["given"]]
         return _MAKERS[maker](*given)
 
 
@@ -92,7 +93,7 @@ def from_jax(
         ...     lambda params, inputs: jnp.tanh(inputs * params),
         ... ))  # doctest: +SKIP
     """
-    jax = _imported("from_jax", "jax")
+    jax = arguments.imported("from_jax", "jax", "jax", "jax")
     jax2tf = importlib.import_module("jax.experimental.jax2tf")
     pair = foreign.FunctionLayer(init, apply)
     converted: dict[Any, Callable[..., Any]] = {}
@@ -158,7 +159,7 @@ def from_flax(
         TensorShape([1, 3])
     """
     _check_pair("from_flax", "module", module)
-    jax = _imported("from_flax", "jax")
+    jax = arguments.imported("from_flax", "jax", "jax", "jax")
 
     def streams(rng: Any) -> dict[str, Any]:
         # Streams of other names follow that of "params".
@@ -208,11 +209,10 @@ def from_nnx(module: Any) -> foreign.FunctionLayer:
         >>> tfrl.layers.AsKeras(dense)(tf.zeros([1, 2])).shape  # doctest: +SKIP
         TensorShape([1, 3])
     """
-    jax, nnx = _imported("from_nnx", "jax"), _imported("from_nnx", "flax.nnx")
-    if not isinstance(module, nnx.Module):
-        raise TypeError(
-            f"`from_nnx`: `module` expected an nnx.Module; got {module!r:.80}; make one"
-        )
+    where = "from_nnx"
+    jax = arguments.imported(where, "jax", "jax", "jax")
+    nnx = arguments.imported(where, "flax.nnx", "flax", "jax")
+    arguments.check_type(where, "module", module, nnx.Module, "an nnx.Module")
     graph, weights, streams, rest = nnx.split(module, nnx.Param, nnx.RngState, ...)
     tags = sorted({leaf.tag for _, leaf in nnx.to_flat_state(streams)})
 
@@ -352,20 +352,8 @@ def _polymorphic(inputs: Any) -> Any:
     return tf.nest.pack_sequence_as(inputs, [f"({name})" for name in names])
 
 
-def _imported(where: str, package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(
-            f"`{where}`: expected the package {package}; found none; run: "
-            "pip install jax flax dm-haiku (the extra `tfrl[jax]`)"
-        ) from error
-
-
 def _check_pair(where: str, name: str, pair: Any) -> None:
     functions = [getattr(pair, each, None) for each in ("init", "apply")]
     if isinstance(pair, type) or not all(map(callable, functions)):
-        raise TypeError(
-            f"`{where}`: `{name}` expected an object with `init` and `apply`; got "
-            f"{pair!r:.80}; a class is to be called first"
-        )
+        kind = "an object with `init` and `apply`, no class"
+        raise arguments.wrong_type(where, name, pair, kind)

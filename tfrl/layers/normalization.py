@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, operands
+from tfrl._internal import arguments, checks, operands
 from tfrl.stats import moment_streams
 
 _RULES: dict[str, moment_streams.Rule] = {
@@ -97,21 +97,18 @@ class RunningNormalization(keras.layers.Layer):
         if len(given) > 1:
             raise ValueError(
                 "`RunningNormalization`: `update_rate`, `speed` and `window_size` "
-                f"expected one of them at most; got {given}; leave the others out"
+                f"expected one of them at most; got {given}"
             )
         if unit_std and not zero_mean:
             raise ValueError(
                 "`RunningNormalization`: `zero_mean` expected to be True where "
-                "`unit_std` is; got False; nothing would be normalized"
+                "`unit_std` is; got False"
             )
         where = "RunningNormalization"
         numbers = {**given, "variance_epsilon": variance_epsilon}
         numbers |= {} if clip_value is None else {"clip_value": clip_value}
         for name, number in numbers.items():
-            if isinstance(number, bool | np.bool_):
-                raise TypeError(f"`{where}`: `{name}` expected a number; got {number}")
-            checks.check_rank(where, name, number, exact=0)
-            checks.check_within(where, name, number, -np.inf, np.inf)
+            arguments.check_number(where, name, number, -np.inf, np.inf)
         checks.check_whole_number(where, "feature_axes", feature_axes, low=0)
         checks.check_within(where, "variance_epsilon", variance_epsilon, 0, np.inf)
         ((name, setting),) = (given or {"speed": 8.0}).items()
@@ -140,7 +137,7 @@ class RunningNormalization(keras.layers.Layer):
         if None in shape:
             raise ValueError(
                 "`RunningNormalization`: `inputs` expected known feature dimensions; "
-                f"got shape {input_shape}; fill them in"
+                f"got shape {input_shape}"
             )
         axes = dict(zip(range(-len(shape), 0), shape, strict=True))
         self.input_spec = keras.InputSpec(min_ndim=len(shape), axes=axes)

@@ -42,10 +42,8 @@ class Periodically(tf.Module):
     ) -> None:
         super().__init__(name=name)
         if not callable(body):
-            raise TypeError(
-                "`Periodically`: `body` expected a function without arguments; got "
-                f"{body!r}; wrap it in a lambda"
-            )
+            kind = "a function without arguments"
+            raise checks.wrong_type("Periodically", "body", body, kind)
         self.period = checks.check_whole_number("Periodically", "period", period, low=1)
         self._body = body
         self._calls = _make_count()
@@ -238,11 +236,8 @@ def _weights(name: str, models: Any) -> list[Any]:
         elif isinstance(model, tf.Module):
             found += [variable for _, variable in nest.get_all_parameters(model)]
         else:
-            raise TypeError(
-                f"`TargetUpdater`: `{name}` expected Keras layers, `tf.Module`s, "
-                f"variables or a nest of these; got {model!r}; pass what has the "
-                "weights"
-            )
+            kinds = "Keras layers, `tf.Module`s, variables or a nest of these"
+            raise checks.wrong_type("TargetUpdater", name, model, kinds)
     return list({id(weight): weight for weight in found}.values())
 
 
@@ -251,7 +246,7 @@ def _paired(weights: list[Any], targets: list[Any]) -> list[_Pair]:
     if len(weights) != len(targets):
         raise ValueError(
             f"`{where}`: `target_models` expected {len(weights)} weights as `models` "
-            f"have; got {len(targets)}; build both in the same way"
+            f"have; got {len(targets)}"
         )
     for index, (weight, target) in enumerate(zip(weights, targets, strict=True)):
         wanted, got = (
@@ -261,8 +256,7 @@ def _paired(weights: list[Any], targets: list[Any]) -> list[_Pair]:
         if wanted != got:
             raise ValueError(
                 f"`{where}`: `target_models` expected {wanted} for weight {index} "
-                f"({weight.name}), as in `models`; got {got} ({target.name}); build "
-                "both in the same way"
+                f"({weight.name}), as in `models`; got {got} ({target.name})"
             )
     pairs = [
         _Pair(weight, target, bool(weight.trainable or target.trainable))

@@ -5,10 +5,7 @@ over it); the agent does. One-step targets are here too; returns and advantages 
 trajectories are made by `tfrl.ops`, optimizer steps are taken in `tfrl.agents`.
 """
 
-from tfrl.losses.actor import (
-    deterministic_policy_gradient_loss,
-    sac_actor_loss,
-)
+from tfrl.losses.actor import deterministic_policy_gradient_loss, sac_actor_loss
 from tfrl.losses.categorical import (
     categorical_mean,
     categorical_projection,
@@ -22,21 +19,14 @@ from tfrl.losses.discrete_regression import (
 from tfrl.losses.importance import ImportanceRatio, action_importance_ratio
 from tfrl.losses.keras_losses import as_keras_loss
 from tfrl.losses.matching import BipartiteMatchingLoss
-from tfrl.losses.multiplier import (
-    conservative_alpha_loss,
-    temperature_loss,
-)
+from tfrl.losses.multiplier import conservative_alpha_loss, temperature_loss
 from tfrl.losses.offline import (
     advantage_weighted_loss,
     behavior_cloning_loss,
     conservative_q_loss,
     sampled_conservative_q_loss,
 )
-from tfrl.losses.policy import (
-    policy_gradient_loss,
-    ppo_clip_loss,
-    value_loss,
-)
+from tfrl.losses.policy import policy_gradient_loss, ppo_clip_loss, value_loss
 from tfrl.losses.regression import (
     MeanSquaredLoss,
     element_wise_huber_loss,

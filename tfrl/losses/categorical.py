@@ -234,9 +234,7 @@ def _below(atoms: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return tf.reshape(found - 1, tf.shape(atoms))
 
     below = tf.cond(
-        tf.reduce_all(is_even),
-        lambda: tf.cast((atoms - low) / gap, tf.int32),
-        searched,
+        tf.reduce_all(is_even), lambda: tf.cast((atoms - low) / gap, tf.int32), searched
     )
     return tf.clip_by_value(below, 0, last - 1)
 
@@ -280,8 +278,7 @@ def _support(
     if not support.shape.is_compatible_with(expected):
         raise ValueError(
             f"`{where}`: `{name}` expected the shape of `{leader}` "
-            f"{probs.shape.as_list()} or its last axis; got {support.shape.as_list()}; "
-            "give one atom for each probability"
+            f"{probs.shape.as_list()} or its last axis; got {support.shape.as_list()}"
         )
     return support
 
@@ -295,10 +292,9 @@ def _check_targets(where: str, targets: tf.Tensor, probs: tf.Tensor) -> None:
         raise ValueError(
             f"`{where}`: `target_support` expected shape [M] or "
             f"{[*probs.shape[:-1].as_list(), 'M']} with M >= 2; got "
-            f"{targets.shape.as_list()}; give at least 2 atoms"
+            f"{targets.shape.as_list()}"
         )
     if not tf.is_symbolic_tensor(targets) and np.any(np.diff(targets.numpy()) <= 0):
         raise ValueError(
-            f"`{where}`: `target_support` expected increasing atoms; got "
-            f"{targets.numpy()}; sort them and drop doubles"
+            f"`{where}`: `target_support` expected to increase; got {targets.numpy()}"
         )

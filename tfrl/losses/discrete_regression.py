@@ -62,8 +62,7 @@ class _GridLoss(scalar_prediction.TransformedLoss):
         if not target.shape.is_compatible_with(logits.shape[:-1]):
             raise ValueError(
                 f"`{where}`: `target` expected the shape of `pred` {logits.shape} "
-                f"without the last axis; got {target.shape}; give one target for each "
-                "row of logits"
+                f"without the last axis; got {target.shape}"
             )
         scores = precision.widened(logits)
         target = tf.stop_gradient(precision.widened(target))

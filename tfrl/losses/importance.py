@@ -106,7 +106,7 @@ def action_importance_ratio(
     if rollout_log_prob is None and rollout_action_distribution is None:
         raise ValueError(
             f"`{_WHERE}`: `rollout_log_prob` expected where "
-            "`rollout_action_distribution` is None; got None; give one of the two"
+            "`rollout_action_distribution` is None; got None"
         )
     log_prob = _log_prob("action_distribution", action_distribution, action)
     if rollout_log_prob is None:

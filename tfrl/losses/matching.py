@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import arguments, checks, operands
 from tfrl.core import records
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -51,9 +51,8 @@ class BipartiteMatchingLoss:
     def __init__(
         self, reduction: str = "mean", name: str = "BipartiteMatchingLoss"
     ) -> None:
-        checks.check_one_of(
-            "BipartiteMatchingLoss", "reduction", reduction, _REDUCTIONS
-        )
+        where = "BipartiteMatchingLoss"
+        checks.check_one_of(where, "reduction", reduction, _REDUCTIONS)
         self.reduction = reduction
         self.name = name
 
@@ -80,25 +79,21 @@ class BipartiteMatchingLoss:
             ImportError: if SciPy is missing (extra `tfrl[matching]`).
         """
         where = self.__class__.__name__
-        costs = matching_costs = checks.as_tensor(
-            where, "matching_cost_mat", matching_cost_mat
-        )
+        name = "matching_cost_mat"
+        costs = matching_costs = operands.floating(where, name, matching_cost_mat)
         if cost_mat is not None:
-            costs = checks.as_tensor(where, "cost_mat", cost_mat)
-        named = {"matching_cost_mat": matching_costs, "cost_mat": costs}
-        for argument, tensor in named.items():
-            checks.check_floating(where, argument, tensor)
-        checks.check_rank(where, "matching_cost_mat", matching_costs, exact=3)
+            costs = operands.floating(where, "cost_mat", cost_mat)
+        checks.check_rank(where, name, matching_costs, exact=3)
         if matching_costs.shape.rank is not None:
             _check_square(matching_costs.shape.as_list())
-        checks.check_same_shape(where, **named)
-        solve = _solver()
+        checks.check_same_shape(where, matching_cost_mat=matching_costs, cost_mat=costs)
+        scipy = arguments.imported(where, "scipy.optimize", "scipy", "matching")
         # A graph may not know even the rank.
         matching_costs = tf.ensure_shape(matching_costs, [None, None, None])
         costs = tf.ensure_shape(costs, [None, None, None])
         with tf.name_scope(self.name):
             matching = tf.numpy_function(
-                lambda batch: _assignments(solve, batch),
+                lambda batch: _assignments(scipy.linear_sum_assignment, batch),
                 [tf.cast(matching_costs, tf.float64)],
                 tf.int64,
                 stateful=False,
@@ -113,17 +108,6 @@ class BipartiteMatchingLoss:
             elif self.reduction == "sum":
                 loss = tf.reduce_sum(loss, axis=1)
         return records.LossInfo(loss, matching)
-
-
-def _solver() -> Any:
-    try:
-        from scipy import optimize  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(
-            "`BipartiteMatchingLoss`: expected SciPy; found none; "
-            "run: pip install scipy (the extra `tfrl[matching]`)"
-        ) from error
-    return optimize.linear_sum_assignment
 
 
 def _assignments(solve: Any, batch: np.ndarray) -> np.ndarray:
@@ -146,5 +130,5 @@ def _check_square(dims: Sequence[int | None]) -> None:
     if None not in dims[1:] and dims[1] != dims[2]:
         raise ValueError(
             "`BipartiteMatchingLoss`: `matching_cost_mat` expected [B, N, N]; "
-            f"got {list(dims)}; pad the smaller set"
+            f"got {list(dims)}"
         )

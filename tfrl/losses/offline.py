@@ -186,8 +186,7 @@ def sampled_conservative_q_loss(
     if not taken.shape.is_compatible_with(expected):
         raise ValueError(
             f"`{where}`: `q_values` expected the shape of `{leader}` without the axis "
-            f"of the sample, {expected.as_list()}; got {taken.shape.as_list()}; give "
-            "one value for each element and critic"
+            f"of the sample, {expected.as_list()}; got {taken.shape.as_list()}"
         )
     count = tf.cast(tf.shape(sampled)[axis], tf.float64)
     offset = tf.cast(tf.math.log(count), sampled.dtype)

@@ -151,7 +151,7 @@ def value_loss(
     if (old_values is None) != (clip is None):
         raise ValueError(
             "`value_loss`: `old_values` and `clip` expected together; got only "
-            f"{'`clip`' if old_values is None else '`old_values`'}; give both or none"
+            f"{'`clip`' if old_values is None else '`old_values`'}"
         )
     errors = returns - values
     loss = 0.5 * errors**2

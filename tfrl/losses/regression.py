@@ -105,9 +105,7 @@ def element_wise_squared_loss(x: TensorLike, y: TensorLike) -> tf.Tensor:
 
 
 def multi_quantile_huber_loss(
-    quantiles: TensorLike,
-    target: TensorLike,
-    delta: TensorLike = 0.1,
+    quantiles: TensorLike, target: TensorLike, delta: TensorLike = 0.1
 ) -> tf.Tensor:
     """Loss of several quantiles of a number, given one or more samples of it.
 
@@ -155,7 +153,7 @@ def multi_quantile_huber_loss(
     if not target.shape[:-1].is_compatible_with(batch):
         raise ValueError(
             f"`{where}`: `target` expected the batch shape {batch} of `quantiles`, or "
-            f"that and one more axis; got {target.shape}; align the two axis by axis"
+            f"that and one more axis; got {target.shape}"
         )
     samples, predicted = precision.widened(target), precision.widened(quantiles)
     loss = _quantile_loss(predicted, samples, _scalar(where, delta, predicted))

@@ -150,8 +150,7 @@ class AsymmetricSimSiamLoss(keras.layers.Layer):
         if tuple(predicted) != tuple(projected) or len(projected) != 2:
             raise ValueError(
                 f"`{_WHERE}`: `pred_net` expected to map [B, D] to [B, D]; got "
-                f"{list(projected)} to {list(predicted)}; make its output as wide as "
-                "that of `proj_net` (`output_size` with a default network)"
+                f"{list(projected)} to {list(predicted)}"
             )
         super().build((pred_shape, target_shape))
 
@@ -200,8 +199,7 @@ class AsymmetricSimSiamLoss(keras.layers.Layer):
         if math.prod(features) != self._input_size:
             raise ValueError(
                 f"`{_WHERE}`: `pred` expected [B, T, ...] with `input_size` "
-                f"{self._input_size} numbers each; got {list(shape)}; "
-                "correct one of the two"
+                f"{self._input_size} numbers each; got {list(shape)}"
             )
         return (self._input_size,)
 
@@ -272,26 +270,21 @@ def _perceptron(
         # The norm of a matrix with orthonormal rows or columns times the gain.
         norm = gain * math.sqrt(min(size, units))
         normalized = last_norm or index < last
+        kept = keras.constraints.MinMaxNorm(norm, norm, axis=None)
         layers.append(
             keras.layers.Dense(
                 units,
                 use_bias=not normalized,
                 kernel_initializer=initializers.Orthogonal(gain, seed + index),
-                kernel_constraint=(
-                    keras.constraints.MinMaxNorm(norm, norm, axis=None)
-                    if fixed_norm
-                    else None
-                ),
+                kernel_constraint=kept if fixed_norm else None,
                 dtype=dtype,
                 name=f"dense_{index}",
             )
         )
         if normalized:
-            layers.append(
-                _SampleBatchNormalization(
-                    momentum=0.9, epsilon=1e-5, dtype=dtype, name=f"norm_{index}"
-                )
-            )
+            options = {"momentum": 0.9, "epsilon": 1e-5, "dtype": dtype}
+            norm_layer = _SampleBatchNormalization(name=f"norm_{index}", **options)
+            layers.append(norm_layer)
         if index < last:
             layers.append(keras.layers.ReLU(dtype=dtype, name=f"relu_{index}"))
     network = keras.Sequential(layers, name=name)
@@ -316,16 +309,11 @@ def _unit(vectors: Any, eps: float) -> Any:
 
 def _check_networks(proj_net: Any, pred_net: Any, input_size: int | None) -> None:
     for name, net in (("proj_net", proj_net), ("pred_net", pred_net)):
-        if net is not None and not isinstance(net, keras.layers.Layer):
-            raise TypeError(
-                f"`{_WHERE}`: `{name}` expected a Keras layer or model; "
-                f"got {type(net).__name__}; wrap it in one, so that Keras sees its "
-                "weights"
-            )
+        kinds = (keras.layers.Layer, type(None))
+        checks.check_type(_WHERE, name, net, kinds, "a Keras layer or model")
     if proj_net is None and input_size is None:
         raise ValueError(
-            f"`{_WHERE}`: `input_size` expected where `proj_net` is None; got None; "
-            "give the number of elements of a representation"
+            f"`{_WHERE}`: `input_size` expected where `proj_net` is None; got None"
         )
 
 
@@ -334,5 +322,5 @@ def _check_shapes(pred_shape: Any, target_shape: Any) -> None:
     if pred.rank is None or pred.rank < 3 or not pred.is_compatible_with(target):
         raise ValueError(
             f"`{_WHERE}`: `pred` and `target` expected one shape [B, T, ...]; "
-            f"got {pred} and {target}; reshape them"
+            f"got {pred} and {target}"
         )

@@ -144,8 +144,7 @@ class InitialBias(keras.initializers.Initializer):
         """
         if len(shape) != 1:
             raise ValueError(
-                f"`InitialBias`: `shape` expected rank 1; got {tuple(shape)}; give it "
-                "to a layer with one bias per output as `bias_initializer`"
+                f"`InitialBias`: `shape` expected rank 1; got {tuple(shape)}"
             )
         if dtype is None:
             dtype = keras.config.floatx()
@@ -176,7 +175,7 @@ class TransformedLoss(ScalarPredictionLoss):
         Traceback (most recent call last):
         ...
         TypeError: `TransformedLoss`: `transform` expected an InvertibleTransform or
-        None; got <...log1p...>; see tfrl.ops
+        None; got <...log1p...>
     """
 
     transform: value_transforms.InvertibleTransform | None = None
@@ -185,10 +184,8 @@ class TransformedLoss(ScalarPredictionLoss):
         directions = ("transform", "inverse_transform")
         found = (getattr(self.transform, name, None) for name in directions)
         if self.transform is not None and not all(map(callable, found)):
-            raise TypeError(
-                f"`{type(self).__name__}`: `transform` expected an "
-                f"InvertibleTransform or None; got {self.transform!r}; see tfrl.ops"
-            )
+            where, kind = type(self).__name__, "an InvertibleTransform or None"
+            raise checks.wrong_type(where, "transform", self.transform, kind)
 
     def transformed(self, target: tf.Tensor) -> tf.Tensor:
         """Returns targets in the domain of the prediction, in at least float32."""
@@ -314,9 +311,7 @@ class QuantileRegressionLoss(TransformedLoss):
             "QuantileRegressionLoss", "target", target, "pred", pred
         )
         loss = regression.multi_quantile_huber_loss(
-            precision.widened(pred),
-            self.transformed(target),
-            self.delta,
+            precision.widened(pred), self.transformed(target), self.delta
         )
         return tf.cast(loss, pred.dtype)
 

@@ -44,8 +44,7 @@ def classification_loss(output: tf.Tensor, target: tf.Tensor) -> records.LossInf
     checks.check_floating(where, "output", output)
     if not target.dtype.is_integer:
         raise TypeError(
-            f"`{where}`: `target` expected integer classes; got {target.dtype.name}; "
-            "cast it with tf.cast"
+            f"`{where}`: `target` expected integer classes; got {target.dtype.name}"
         )
     _check_classes(output.shape, target.shape)
     if target.dtype not in (tf.int32, tf.int64):
@@ -103,7 +102,7 @@ def _check_classes(output: tf.TensorShape, target: tf.TensorShape) -> None:
         raise ValueError(
             "`classification_loss`: `target` expected [B], [B, 1], [B, N] or "
             "[B, N, 1] for `output` of [B, D], [B, N, D] or [B, N * D]; "
-            f"got {target} for {output}; align the two axis by axis"
+            f"got {target} for {output}"
         )
 
 

@@ -235,7 +235,7 @@ def clipped_double_q_target(
     elif next_log_probs is not None or alpha is not None:
         raise ValueError(
             f"`{where}`: `next_log_probs` and `alpha` expected together; got only "
-            f"{'`alpha`' if alpha is not None else '`next_log_probs`'}; add the other"
+            f"{'`alpha`' if alpha is not None else '`next_log_probs`'}"
         )
     return _target(where, rewards, discounts, leader, values)
 
@@ -267,8 +267,7 @@ def q_taken(q_values: TensorLike, actions: TensorLike) -> tf.Tensor:
     actions = operands.ranked(where, "actions", actions)
     if not actions.dtype.is_integer:
         raise TypeError(
-            f"`{where}`: `actions` expected integers; got {actions.dtype.name}; "
-            "pass the index of each action"
+            f"`{where}`: `actions` expected integers; got {actions.dtype.name}"
         )
     axis = actions.shape.rank
     q_values = operands.leading(where, "q_values", q_values, axes=axis + 1)

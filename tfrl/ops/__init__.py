@@ -8,12 +8,7 @@ ones with a Jacobian in `tfrl.bijectors`, functions of the training progress in
 `tfrl.schedules`, anything with weights in `tfrl.layers`.
 """
 
-from tfrl.ops.activations import (
-    double_relu,
-    identity,
-    softsign,
-    swish,
-)
+from tfrl.ops.activations import double_relu, identity, softsign, swish
 from tfrl.ops.conditional import (
     conditional_update,
     reset_state_if_necessary,
@@ -27,12 +22,7 @@ from tfrl.ops.gradients import (
     global_norm,
     scale_gradient,
 )
-from tfrl.ops.indices import (
-    argmax,
-    argmin,
-    first_argmin,
-    shuffle,
-)
+from tfrl.ops.indices import argmax, argmin, first_argmin, shuffle
 from tfrl.ops.math import (
     add_ignore_empty,
     add_n,
@@ -60,12 +50,7 @@ from tfrl.ops.quantile_fractions import (
     quantiles_uniform,
 )
 from tfrl.ops.recomputation import lean_function
-from tfrl.ops.reductions import (
-    cov,
-    explained_variance,
-    reverse_cumprod,
-    reverse_cumsum,
-)
+from tfrl.ops.reductions import cov, explained_variance, reverse_cumprod, reverse_cumsum
 from tfrl.ops.squashing import (
     normalize_min_max,
     softclip,

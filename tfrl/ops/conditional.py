@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, operands
+from tfrl.core import nest
 from tfrl.ops import tensors
 
 TensorLike: TypeAlias = operands.TensorLike
@@ -57,8 +58,8 @@ def conditional_update(
     """
     where = "conditional_update"
     mask = _mask(where, "cond", cond, tf.bool)
-    for name, nest in {"target": target, "args": args, "kwargs": kwargs}.items():
-        _check_batch(where, name, nest, "cond", mask)
+    for name, value in {"target": target, "args": args, "kwargs": kwargs}.items():
+        _check_batch(where, name, value, "cond", mask)
     known = tf.get_static_value(mask)
     if known is not None and not known.any():
         return target
@@ -66,8 +67,8 @@ def conditional_update(
         return func(*args, **kwargs)
 
     def updated() -> list[tf.Tensor]:
-        selected_args, selected_kwargs = _select((args, kwargs), mask)
-        updates = func(*selected_args, **selected_kwargs)
+        given = nest.map_leaves(lambda x: tf.boolean_mask(x, mask), (args, kwargs))
+        updates = func(*given[0], **given[1])
         operands.check_structure(where, "func", updates, "target", target)
         count = None if known is None else int(known.sum())
         return [
@@ -103,7 +104,8 @@ def select_from_mask(data: Any, mask: TensorLike) -> Any:
     where = "select_from_mask"
     chosen = _mask(where, "mask", mask)
     _check_batch(where, "data", data, "mask", chosen)
-    return _select(data, tf.cast(chosen, tf.bool))
+    chosen = tf.cast(chosen, tf.bool)
+    return nest.map_leaves(lambda x: tf.boolean_mask(x, chosen), data)
 
 
 def reset_state_if_necessary(
@@ -153,32 +155,25 @@ def _mask(where: str, name: str, value: TensorLike, dtype: Any = None) -> tf.Ten
     checks.check_rank(where, name, mask, exact=1)
     if dtype not in (None, mask.dtype):
         raise TypeError(
-            f"`{where}`: `{name}` expected dtype bool; got {mask.dtype.name}; compare "
-            "it, for instance with 0"
+            f"`{where}`: `{name}` expected dtype bool; got {mask.dtype.name}"
         )
     # Its rank must be known for the tensors it selects from.
     return tf.ensure_shape(mask, [None])
 
 
 def _check_batch(
-    where: str, name: str, nest: Any, mask_name: str, mask: tf.Tensor
+    where: str, name: str, value: Any, mask_name: str, mask: tf.Tensor
 ) -> None:
     """Raises unless each tensor of a nest has as many entries as the mask."""
-    for leaf in tf.nest.flatten(nest):
+    for leaf in tf.nest.flatten(value):
         if leaf is None:
             continue
         shape = tf.TensorShape(leaf.shape if hasattr(leaf, "shape") else np.shape(leaf))
         if shape.rank == 0 or not shape[:1].is_compatible_with(mask.shape):
             raise ValueError(
                 f"`{where}`: `{name}` expected a first axis as long as `{mask_name}` "
-                f"{mask.shape}; got shape {shape}; give both the same batch"
+                f"{mask.shape}; got shape {shape}"
             )
-
-
-def _select(nest: Any, mask: tf.Tensor) -> Any:
-    return tf.nest.map_structure(
-        lambda leaf: leaf if leaf is None else tf.boolean_mask(leaf, mask), nest
-    )
 
 
 def _scattered(
@@ -189,12 +184,12 @@ def _scattered(
     if new.dtype != old.dtype:
         raise TypeError(
             f"`{where}`: `func` expected to return dtype {old.dtype.name}, that of "
-            f"`target`; got {new.dtype.name}; cast it with tf.cast"
+            f"`target`; got {new.dtype.name}"
         )
     wanted = tf.TensorShape([count]).concatenate(old.shape[1:])
     if not new.shape.is_compatible_with(wanted):
         raise ValueError(
             f"`{where}`: `func` expected to return shape {wanted}, one entry of "
-            f"`target` for each selected one; got {new.shape}; keep the first axis"
+            f"`target` for each selected one; got {new.shape}"
         )
     return tf.tensor_scatter_nd_update(old, tf.where(mask), new)

@@ -329,10 +329,7 @@ def _scalar(where: str, name: str, value: Any) -> tf.Tensor:
 def _counted(where: str, tensors: Any) -> list[tf.Tensor]:
     """The leaves of a nest whose common length is asked for."""
     if not tf.nest.is_nested(tensors):
-        raise TypeError(
-            f"`{where}`: `tensors` expected a nest of tensors; got a single "
-            f"{type(tensors).__name__}; put it into a list"
-        )
+        raise checks.wrong_type(where, "tensors", tensors, "a list or nest of tensors")
     leaves = _floating(where, "tensors", tensors)
     if not leaves and tf.nest.flatten(tensors):
         raise TypeError(
@@ -345,10 +342,7 @@ def _counted(where: str, tensors: Any) -> list[tf.Tensor]:
 def _some(where: str, name: str, nest: Any) -> list[tf.Tensor]:
     leaves = _floating(where, name, nest)
     if all(leaf.shape.num_elements() == 0 for leaf in leaves):
-        raise ValueError(
-            f"`{where}`: `{name}` expected at least one entry; got {nest!r:.80}; "
-            "leave the call out"
-        )
+        raise ValueError(f"`{where}`: `{name}` expected an entry; got {nest!r:.80}")
     return leaves
 
 

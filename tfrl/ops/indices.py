@@ -115,7 +115,7 @@ def shuffle(values: Any, seed: Any = None) -> Any:
         if not shape[:1].is_compatible_with(shapes[0][:1]):
             raise ValueError(
                 f"`shuffle`: `values` expected tensors of {shapes[0][0]} rows; "
-                f"got shape {shape}; give all the same first size"
+                f"got shape {shape}"
             )
     if shapes:
         tensors = _shuffled(tensors, random.new_seed(seed))
@@ -135,7 +135,7 @@ def _searched(
     if tensor.shape[axis] == 0:
         raise ValueError(
             f"`{where}`: `{name}` expected elements along axis {axis}; "
-            f"got shape {tensor.shape}; there is nothing to choose from"
+            f"got shape {tensor.shape}"
         )
     return tensor, axis
 

@@ -33,9 +33,7 @@ def square(x: TensorLike) -> tf.Tensor:
 
 
 def clipped_exp(
-    value: TensorLike,
-    clip_value_min: TensorLike = -20,
-    clip_value_max: TensorLike = 2,
+    value: TensorLike, clip_value_min: TensorLike = -20, clip_value_max: TensorLike = 2
 ) -> tf.Tensor:
     """The exponential of clipped numbers.
 
@@ -237,9 +235,7 @@ def sum_to_leftmost(value: TensorLike, dim: int) -> tf.Tensor:
 
 
 def weighted_reduce_mean(
-    x: Any,
-    weight: TensorLike,
-    dim: int | Sequence[int] | None = (),
+    x: Any, weight: TensorLike, dim: int | Sequence[int] | None = ()
 ) -> Any:
     """The weighted mean along axes.
 
@@ -279,15 +275,10 @@ def _alike(
 ) -> list[tf.Tensor]:
     """Several inputs as tensors of the dtype of the first that has one."""
     if not isinstance(inputs, Iterable) or isinstance(inputs, str | Mapping):
-        raise TypeError(
-            f"`{where}`: `inputs` expected tensors; got {type(inputs).__name__}; pass "
-            "a list"
-        )
+        raise checks.wrong_type(where, "inputs", inputs, "a list of tensors")
     inputs = list(inputs)
     if not (inputs or empty):
-        raise ValueError(
-            f"`{where}`: `inputs` expected at least one tensor; got none; pass some"
-        )
+        raise ValueError(f"`{where}`: `inputs` expected at least one tensor; got none")
     if not inputs:
         return []
     leader = next((each for each in inputs if hasattr(each, "dtype")), inputs[0])

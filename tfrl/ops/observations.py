@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tfrl._internal import checks, operands, precision
-from tfrl.core import compile
+from tfrl.core import compile, nest
 
 TensorLike: TypeAlias = operands.TensorLike
 
@@ -33,14 +33,13 @@ def cast_transformer(observation: Any, dtype: Any = tf.float32) -> Any:
         >>> cast_transformer({"pixels": np.array([255], np.uint8)})["pixels"].numpy()
         array([255.], dtype=float32)
     """
-    where, wanted = "cast_transformer", tf.as_dtype(dtype)
+    where, name, wanted = "cast_transformer", "observation", tf.as_dtype(dtype)
 
-    def cast(leaf: Any) -> Any:
-        if leaf is None or tf.is_tensor(leaf):
-            return None if leaf is None else tf.cast(leaf, wanted)
-        return tf.cast(checks.as_tensor(where, "observation", leaf), wanted)
+    def cast(leaf: Any) -> tf.Tensor:
+        found = leaf if tf.is_tensor(leaf) else checks.as_tensor(where, name, leaf)
+        return tf.cast(found, wanted)
 
-    return tf.nest.map_structure(cast, observation)
+    return nest.map_leaves(cast, observation)
 
 
 def image_scale_transformer(
@@ -82,7 +81,7 @@ def image_scale_transformer(
             what = type(image).__name__ if found is None else tf.as_dtype(found).name
             raise TypeError(
                 f"`{where}`: `observation` expected images of dtype uint8; got {what}; "
-                "name the images in `fields`, or scale where they are still uint8"
+                "name the images in `fields`"
             )
         return tf.cast(image, tf.float32) * ((max - min) / 255) + min
 
@@ -159,16 +158,9 @@ def spatial_broadcast(
     """
     where = "spatial_broadcast"
     embedding = operands.ranked(where, "z", z, at_least=1)
-    if not isinstance(im_shape, tuple):
-        raise TypeError(
-            f"`{where}`: `im_shape` expected a tuple; got {im_shape!r}; "
-            "pass for example (64, 64)"
-        )
+    checks.check_type(where, "im_shape", im_shape, tuple, "a tuple")
     if len(im_shape) < 2:
-        raise ValueError(
-            f"`{where}`: `im_shape` expected height and width; got {im_shape!r}; "
-            "pass for example (64, 64)"
-        )
+        raise ValueError(f"`{where}`: `im_shape` expected 2 sizes; got {im_shape!r}")
     for size in im_shape[-2:]:
         if not tf.is_tensor(size):
             checks.check_whole_number(where, "im_shape", size, low=0)
@@ -206,8 +198,7 @@ def diff_transform(X: TensorLike, dtype: Any = "float32") -> tf.Tensor:
     wanted = operands.floating_dtype("diff_transform", dtype)
     if not (frames.dtype.is_floating or frames.dtype.is_integer):
         raise TypeError(
-            "`diff_transform`: `X` expected integers or floating-point numbers; "
-            f"got {frames.dtype.name}; cast it with tf.cast"
+            f"`diff_transform`: `X` expected numbers; got {frames.dtype.name}"
         )
     count = frames.shape[-1]
     if not count:
@@ -256,7 +247,7 @@ def diff_transform_matrix(num_frames: int, dtype: Any = "float32") -> tf.Tensor:
     if greatest > float(wanted.max):
         raise ValueError(
             f"`{where}`: `num_frames` expected few enough for {wanted.name}; "
-            f"got {num_frames}, with entries up to {greatest}; use a wider dtype"
+            f"got {num_frames}, with entries up to {greatest}"
         )
     return tf.cast(tf.constant(rows, tf.float64), wanted)
 
@@ -288,23 +279,22 @@ def _diff_transform(frames: tf.Tensor, num_frames: int, dtype: tf.DType) -> tf.T
 
 
 def _replaced(
-    where: str, path: str, names: Sequence[str], nest: Any, change: Any
+    where: str, path: str, names: Sequence[str], tree: Any, change: Any
 ) -> Any:
     """A copy of a dict or named tuple in which one leaf is changed."""
     if not names:
-        return change(nest)
+        return change(tree)
     name, *rest = names
-    is_mapping, fields = isinstance(nest, Mapping), getattr(nest, "_fields", ())
-    if name not in (nest if is_mapping else fields):
+    is_mapping, fields = isinstance(tree, Mapping), getattr(tree, "_fields", ())
+    if name not in (tree if is_mapping else fields):
         raise ValueError(
             f"`{where}`: `fields` expected paths within the observation; got {path!r}, "
-            f"but there is no {name!r} in {sorted(nest if is_mapping else fields)}; "
-            "check the spelling"
+            f"but there is no {name!r} in {sorted(tree if is_mapping else fields)}"
         )
-    inner = nest[name] if is_mapping else getattr(nest, name)
+    inner = tree[name] if is_mapping else getattr(tree, name)
     inner = _replaced(where, path, rest, inner, change)
     if not is_mapping:
-        return nest._replace(**{name: inner})
-    copied = copy.copy(nest)
+        return tree._replace(**{name: inner})
+    copied = copy.copy(tree)
     copied[name] = inner
     return copied

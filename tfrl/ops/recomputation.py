@@ -8,6 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfrl._internal import arguments
+
 
 def lean_function(func: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function so that its gradient needs less memory and more time.
@@ -57,10 +59,8 @@ def lean_function(func: Callable[..., Any]) -> Callable[..., Any]:
         Cost, section 3.
     """
     if not callable(func):
-        raise TypeError(
-            "`lean_function`: `func` expected a function, layer or module; "
-            f"got {func!r}; wrap what is called"
-        )
+        kind = "a function, layer or module"
+        raise arguments.wrong_type("lean_function", "func", func, kind)
 
     # A layer's attributes are not those of a function: `updated` leaves them out.
     @functools.wraps(func, updated=())

@@ -66,10 +66,7 @@ def cov(data: TensorLike, rowvar: bool = False) -> tf.Tensor:
         observations.set_shape([None, None])
     count, variables = observations.shape[-2:]
     if count is not None and count < 2:
-        raise ValueError(
-            f"`cov`: `data` expected at least 2 observations; got shape {shape}; "
-            "collect more, or check `rowvar`"
-        )
+        raise ValueError(f"`cov`: `data` expected at least 2 rows; got shape {shape}")
     matrix = _covariance(observations)
     return matrix[0, 0] if rank < 3 and variables == 1 else matrix
 

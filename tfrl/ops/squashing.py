@@ -24,9 +24,7 @@ _stretched = compile.compiled(precision.stretched)
 
 
 def softlower(
-    x: TensorLike,
-    low: TensorLike,
-    hinge_softness: TensorLike = 1.0,
+    x: TensorLike, low: TensorLike, hinge_softness: TensorLike = 1.0
 ) -> tf.Tensor:
     """Bounds numbers softly from below.
 
@@ -52,9 +50,7 @@ def softlower(
 
 
 def softupper(
-    x: TensorLike,
-    high: TensorLike,
-    hinge_softness: TensorLike = 1.0,
+    x: TensorLike, high: TensorLike, hinge_softness: TensorLike = 1.0
 ) -> tf.Tensor:
     """Bounds numbers softly from above.
 
@@ -80,10 +76,7 @@ def softupper(
 
 
 def softclip(
-    x: TensorLike,
-    low: TensorLike,
-    high: TensorLike,
-    hinge_softness: TensorLike = 1.0,
+    x: TensorLike, low: TensorLike, high: TensorLike, hinge_softness: TensorLike = 1.0
 ) -> tf.Tensor:
     """Bounds numbers softly from both sides, bending equally at each.
 
@@ -114,10 +107,7 @@ def softclip(
 
 
 def softclip_tf(
-    x: TensorLike,
-    low: TensorLike,
-    high: TensorLike,
-    hinge_softness: TensorLike = 1.0,
+    x: TensorLike, low: TensorLike, high: TensorLike, hinge_softness: TensorLike = 1.0
 ) -> tf.Tensor:
     """Bounds numbers softly from both sides, as TensorFlow Probability's `SoftClip`.
 
@@ -201,8 +191,7 @@ def _bounded(
         symbolic = tf.is_symbolic_tensor(low) or tf.is_symbolic_tensor(high)
         if not symbolic and not np.all(np.less(low, high)):
             raise ValueError(
-                f"`{where}`: `high` expected numbers > `low` {low!r}; got {high!r}; "
-                "swap or correct them"
+                f"`{where}`: `high` expected > `low` {low!r}; got {high!r}"
             )
     return tf.cast(function(wide, *found.values()), x.dtype)
 

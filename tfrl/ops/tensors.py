@@ -89,15 +89,13 @@ class BatchSquash:
             return tensor
         if self._static is None:
             raise ValueError(
-                "`BatchSquash.unflatten`: `tensor` expected after a call of `flatten`; "
-                "got it before any; call `flatten` first"
+                "`BatchSquash.unflatten`: `tensor` expected after a call of `flatten`"
             )
         merged, found = self._static.num_elements(), tensor.shape[0]
         if merged is not None and found not in (None, merged):
             raise ValueError(
-                "`BatchSquash.unflatten`: `tensor` expected a first axis of "
-                f"{merged}, as `flatten` made it; got shape {tensor.shape}; keep the "
-                "batch whole in between"
+                f"`BatchSquash.unflatten`: `tensor` expected a first axis of {merged}, "
+                f"as `flatten` made it; got shape {tensor.shape}"
             )
         shape = tf.concat([self._sizes, tf.shape(tensor)[1:]], axis=0)
         split = tf.reshape(tensor, shape)
@@ -249,7 +247,7 @@ def expand_dims_as(x: TensorLike, y: TensorLike, end: bool = True) -> tf.Tensor:
     if missing < 0 or not tensor.shape.is_compatible_with(part):
         raise ValueError(
             f"`expand_dims_as`: `x` expected the {'first' if end else 'last'} axes of "
-            f"`y` {like.shape}; got shape {tensor.shape}; align the two axis by axis"
+            f"`y` {like.shape}; got shape {tensor.shape}"
         )
     new = [tf.newaxis] * missing
     return tensor[(..., *new)] if end else tensor[(*new, ...)]
@@ -288,14 +286,11 @@ def to_tensor(data: Any, dtype: Any = None) -> tf.Tensor:
         array = np.asarray(data)
     except ValueError:
         raise ValueError(
-            "`to_tensor`: `data` expected nested lists of equal lengths; "
-            f"got {data!r}; pad them, or use tf.ragged.constant"
+            f"`to_tensor`: `data` expected lists of equal lengths; got {data!r}"
         ) from None
     if array.dtype.kind not in "biufcSU" and not hasattr(data, "dtype"):
-        raise TypeError(
-            f"`to_tensor`: `data` expected an array, numbers or nested lists of them; "
-            f"got {type(data).__name__}; convert it with np.asarray"
-        )
+        kinds = "an array, numbers or nested lists of them"
+        raise checks.wrong_type("to_tensor", "data", data, kinds)
     if wanted is None and not any(hasattr(leaf, "dtype") for leaf in leaves):
         wanted = _PYTHON_DTYPES.get(array.dtype.kind)
     if wanted is not None and wanted != tf.string:
@@ -322,10 +317,7 @@ def idx(arr: tf.Tensor, axis: int = 0) -> tf.Tensor:
         array([0, 1, 2], dtype=int32)
     """
     if not (tf.is_tensor(arr) or isinstance(arr, keras.Variable)):
-        raise TypeError(
-            f"`idx`: `arr` expected a tensor; got {type(arr).__name__}; convert it "
-            "with tf.constant"
-        )
+        raise checks.wrong_type("idx", "arr", arr, "a tensor")
     tensor = operands.ranked("idx", "arr", arr, at_least=1)
     return tf.range(tf.shape(tensor)[operands.axis("idx", "axis", axis, tensor)])
 
@@ -339,6 +331,6 @@ def _with_slice(
     if not piece.shape.is_compatible_with(tensor.shape[1:]):
         raise ValueError(
             f"`{where}`: `y` expected the shape of a slice of `x` {tensor.shape[1:]}; "
-            f"got {piece.shape}; give it one axis less than `x`"
+            f"got {piece.shape}"
         )
     return tensor, piece[tf.newaxis]

@@ -208,7 +208,7 @@ def td_lambda_return(
     where = "td_lambda_return"
     values = _leading(where, "next_values", next_values, time_major)
     named = {"rewards": rewards, "discounts": discounts}
-    others = _following(where, "next_values", values, named, time_major)
+    others = _following(where, "next_values", values, time_major, **named)
     lambdas = _weights(where, "lambda_", lambda_, values, time_major)
     return _td_lambda_return(values, *others, lambdas, time_major=time_major)
 
@@ -294,7 +294,7 @@ def vtrace(
     where = "vtrace"
     values = _leading(where, "values", values, time_major)
     named = {"rewards": rewards, "discounts": discounts, "rhos": rhos}
-    others = _following(where, "values", values, named, time_major)
+    others = _following(where, "values", values, time_major, **named)
     next_values = operands.alike(
         where, "next_values", next_values, "values", values, keep_arrays=True
     )
@@ -429,23 +429,19 @@ def _leading(
     if steps is not None and steps < shortest:
         raise ValueError(
             f"`{where}`: `{name}` expected at least {shortest} steps along axis "
-            f"{axis}; got shape {tensor.shape.as_list()}; collect longer sequences"
+            f"{axis}; got shape {tensor.shape.as_list()}"
         )
     return tensor
 
 
 def _following(
-    where: str,
-    leader: str,
-    values: tf.Tensor,
-    sequences: dict[str, TensorLike],
-    time_major: bool,
+    where: str, leader: str, values: tf.Tensor, time_major: bool, **named: TensorLike
 ) -> list[tf.Tensor]:
     """The other sequences as tensors that fit the leading one, checked."""
     axes = 1 if time_major else 2
     return [
         operands.beginning(where, name, value, leader, values, axes, True)
-        for name, value in sequences.items()
+        for name, value in named.items()
     ]
 
 
@@ -471,7 +467,7 @@ def _steps(
     """Values, rewards, discounts and step types of the step form, checked."""
     values = _leading(where, "values", values, time_major, shortest=2)
     named = {"rewards": rewards, "discounts": discounts}
-    others = _following(where, "values", values, named, time_major)
+    others = _following(where, "values", values, time_major, **named)
     kinds = checks.as_tensor(where, "step_types", step_types)
     operands.check_beginning(
         where, "step_types", kinds, "values", values, 1 if time_major else 2

@@ -1,4 +1,4 @@
-"""What layers of other libraries are made of, by names, in what JSON has.
+"""What layers are made of in what JSON has: nests, and functions and modules by name.
 
 A function or class is named by its module, from where it is taken again; modules are
 not imported for it, so that a file cannot run what its reader has not imported.
@@ -7,9 +7,45 @@ not imported for it, so that a file cannot run what its reader has not imported.
 import dataclasses
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 _PLAIN = (bool, int, float, str, type(None))
+
+
+def encoded(nest: Any, leaf: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """Returns a nest in lists and dicts with strings for keys.
+
+    Args:
+        nest: nest of dicts, lists and tuples.
+        leaf: function of a leaf that returns it under a name of its kind.
+    """
+    if isinstance(nest, dict):
+        # JSON would make other keys strings.
+        if not all(isinstance(key, str) for key in nest):
+            return {"items": [[key, encoded(part, leaf)] for key, part in nest.items()]}
+        return {"dict": {key: encoded(part, leaf) for key, part in nest.items()}}
+    if isinstance(nest, list | tuple):
+        kind = "list" if isinstance(nest, list) else "tuple"
+        return {kind: [encoded(part, leaf) for part in nest]}
+    return leaf(nest)
+
+
+def decoded(config: dict[str, Any], leaf: Callable[[Any], Any]) -> Any:
+    """Returns the nest that `encoded` was given.
+
+    Args:
+        config: what it returned.
+        leaf: function of what it kept of a leaf that returns the leaf.
+    """
+    ((kind, content),) = config.items()
+    if kind in ("dict", "items"):
+        pairs = content.items() if kind == "dict" else content
+        return {key: decoded(part, leaf) for key, part in pairs}
+    if kind in ("list", "tuple"):
+        parts = [decoded(part, leaf) for part in content]
+        return parts if kind == "list" else tuple(parts)
+    return leaf(content)
 
 
 def described(where: str, value: Any) -> Any:
