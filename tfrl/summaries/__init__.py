@@ -1,10 +1,10 @@
 """Logs, TensorBoard summaries, plots and videos of runs.
 
-Here is what human eyes look at: the log of a run (`metrics.csv` and TensorBoard), the
-bar on the terminal, the pictures, still or moving; and, inside of what is learned, the
-scalars, histograms, gradients and times that go to `tf.summary`, computed only where
-they are recorded. Not here: running averages (`tfrl.stats`), the loop that produces the
-numbers and the checkpoints (`tfrl.training`).
+Here is what people look at: the `metrics.csv` of a run (which the trainers write by
+`run_log.RunLog`), learning curves, videos; and the scalars, histograms, gradients and
+times that go to `tf.summary`, computed only where they are recorded. Not here: running
+averages (`tfrl.stats`), the loop that produces the numbers and the checkpoints
+(`tfrl.training`).
 """
 
 from tfrl.summaries.filming.panels import render_bars, render_heatmap

@@ -129,9 +129,9 @@ class CurvesPlotter:
                 ends = np.clip(curve.min_y, low, high), np.clip(curve.max_y, low, high)
                 axes.fill_between(x, *ends, alpha=std_alpha, linewidth=0, **shade)
         _clean(axes, grid_color, "--")
-        given: dict[str, Any] = {"title": title, "xlabel": x_label, "ylabel": y_label}
-        given.update(xticks=x_ticks, ylim=y_range)
-        axes.set(**{name: x for name, x in given.items() if x is not None})
+        asked: dict[str, Any] = {"title": title, "xlabel": x_label, "ylabel": y_label}
+        asked |= {"xticks": x_ticks, "ylim": y_range}
+        axes.set(**{name: x for name, x in asked.items() if x is not None})
         # Left to itself, matplotlib shows no name that begins with an underscore.
         drawn = zip(axes.get_lines(), curves, strict=True)
         named = [line for line, curve in drawn if curve.name]
