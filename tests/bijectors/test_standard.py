@@ -41,15 +41,6 @@ def test_affine_sums_over_the_event_of_the_input(event_dim):
     assert bijector.forward(x).shape == (4, 2, 3)
 
 
-def test_affine_distribution():
-    base = tfd.Sample(tfd.Normal(np.float64(0.0), 1.0), 2)
-    bijector = bijectors.AffineTransform(1.0, [0.5, -2.0], event_dim=1)
-    distribution = tfd.TransformedDistribution(base, bijector)
-    y = np.array([[0.3, 2.0], [1.0, 1.0]])
-    twin = tfd.MultivariateNormalDiag([1.0, 1.0], np.array([0.5, 2.0]))
-    np.testing.assert_allclose(distribution.log_prob(y), twin.log_prob(y), rtol=1e-6)
-
-
 def test_power():
     bijector = bijectors.PowerTransform([2.0, -0.5])
     x = tf.constant([3.0, 4.0])

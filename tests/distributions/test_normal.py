@@ -176,12 +176,3 @@ def test_seeds():
     many = np.stack([draw(seed) for seed in seeds])
     correlations = np.corrcoef(many)[np.triu_indices(len(seeds), 1)]
     assert np.abs(correlations).max() < 6.5 / np.sqrt(50)
-
-
-def test_a_generator_of_the_same_seed_has_other_bits():
-    generator = tf.random.Generator.from_seed(5, alg="philox")
-    others = generator.uniform_full_int([200], tf.int32).numpy()
-    draws = normal.Normal(tf.zeros([200], tf.float64), 1.0).sample(seed=5)
-    high = np.floor(scipy.special.ndtr(draws) * 2.0**32).astype(np.int64) - 2**31
-    assert np.intersect1d(others, high).size == 0
-    assert np.intersect1d(generator.normal([200], dtype=tf.float64), draws).size == 0
