@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl import core, losses
 from tfrl.replay.sampling import transitions
-from tfrl.training.fitting import _fit_steps
+from tfrl.training.fitting import _fit_data, _fit_losses
 
 X, Y, W = tf.ones([2, 3]), tf.ones([2]), tf.constant([1.0, 0.5])
 SAMPLE = transitions.Sample(X, tf.range(2), W, W)
@@ -30,7 +30,7 @@ SAMPLE = transitions.Sample(X, tf.range(2), W, W)
     ids=["tensor", "dict", "x", "xy", "xyw", "sample", "sample in x", "record", "list"],
 )
 def test_unpacked(data, batch, weights):
-    found, own = _fit_steps.unpacked(data)
+    found, own = _fit_data.unpacked(data)
     tf.nest.assert_same_structure(found, batch)
     assert all(
         a is b
@@ -40,12 +40,12 @@ def test_unpacked(data, batch, weights):
 
 
 def told(result):
-    return _fit_steps.told(lambda model, batch: result, examples.network(), X, True)
+    return _fit_losses.told(lambda model, batch: result, examples.network(), X, True)
 
 
 def part(losses, weights, batch, over_weights=False, network=()):
     given = losses, "extra"
-    return _fit_steps.part(given, weights, batch, network, over_weights=over_weights)
+    return _fit_losses.part(given, weights, batch, network, over_weights=over_weights)
 
 
 def test_checked_results():
@@ -90,11 +90,11 @@ def test_weights_of_zero_and_of_another_shape():
 def test_priorities():
     info = losses.td_loss(Y, W)
     for extra in (info.extra, {"priorities": info.extra.priorities}):
-        indices, found = _fit_steps.priorities(SAMPLE, extra)
+        indices, found = _fit_data.priorities(SAMPLE, extra)
         np.testing.assert_allclose(found, np.abs(Y - W))
         assert indices is SAMPLE.indices
     with pytest.raises(ValueError, match="`loss_fn` expected to report `priorities`"):
-        _fit_steps.priorities(SAMPLE, ())
+        _fit_data.priorities(SAMPLE, ())
 
 
 def test_shares_of_replicas():

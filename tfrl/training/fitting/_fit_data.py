@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfrl.core import records
-from tfrl.replay.sampling import dataset, prioritized, uniform
+from tfrl.replay.sampling import dataset, prioritized, transitions, uniform
 
 Replay = uniform.UniformReplay | prioritized.PrioritizedReplay
 
@@ -115,6 +115,75 @@ def _understood(model: Any, data: Any) -> Any:
 
 def _sizes(nest: Any) -> list[Any]:
     return [tuple(x.shape) for x in tf.nest.flatten(nest)]
+
+
+def unpacked(data: Any) -> tuple[Any, Any]:
+    """Splits what a dataset gives into the batch for the loss and its weights.
+
+    Keras' tuples `(x,)`, `(x, y)` and `(x, y, sample_weight)` become `x` or `(x, y)`; a
+    `Sample` of a replay has weights of its own; everything else is the batch itself.
+    """
+    if isinstance(data, transitions.Sample):
+        return data, data.weights
+    if type(data) is not tuple:
+        return data, None
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+    if isinstance(x, transitions.Sample) and y is None and weights is None:
+        return x, x.weights
+    return (x if y is None else (x, y)), weights
+
+
+def priorities(batch: Any, *told: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns indices and priorities that go from a step to a `PrioritizedReplay`."""
+    for extra in told:
+        found = extra.get("priorities") if isinstance(extra, Mapping) else None
+        found = getattr(extra, "priorities", found)
+        if found is not None:
+            return batch.indices, found
+    raise ValueError(
+        "`FitModel.fit`: `loss_fn` expected to report `priorities` [B] for a "
+        f"PrioritizedReplay; got {told[0]!r:.200}; report them, as `td_loss` does"
+    )
+
+
+def check_compilation(metrics: Any, others: Mapping[str, Any]) -> None:
+    """Raises if Keras' `compile` is asked for what `loss_fn` decides."""
+    where = "FitModel.compile"
+    for name, value in others.items():
+        if value is not None:
+            raise TypeError(
+                f"`{where}`: `{name}` expected nothing, since `loss_fn` says what is "
+                f"minimised and reported; got {value!r:.80}; leave it out, and name "
+                "reports in `metrics`"
+            )
+    if not isinstance(metrics, Mapping | None):
+        raise TypeError(
+            f"`{where}`: `metrics` expected a dict from names of reports; "
+            f"got {metrics!r}; say what they are made of"
+        )
+
+
+def check_network(network: Any) -> None:
+    """Raises unless it is a built Keras layer or a dict of them."""
+    layers = [*network.values()] if isinstance(network, Mapping) else [network]
+    if not layers or not all(isinstance(x, keras.layers.Layer) for x in layers):
+        raise TypeError(
+            "`FitModel`: `network` expected a Keras layer or model, or a dict of them; "
+            f"got {network!r}; make one"
+        )
+    for layer in layers:
+        if not layer.built or _is_hollow(layer):
+            raise ValueError(
+                "`FitModel`: `network` expected a built one, with weights; got "
+                f"{layer.name!r} without its weights, of which `build` makes none in a "
+                "subclassed model; give it a `keras.Input`, or call it once on a batch"
+            )
+
+
+def _is_hollow(layer: Any) -> bool:
+    """Whether Keras takes a model for built whose layers are not."""
+    parts = layer.layers if isinstance(layer, keras.Model) else []
+    return not layer.weights and any(not x.built or _is_hollow(x) for x in parts)
 
 
 def check_strategy(strategy: tf.distribute.Strategy, where: str = "FitModel") -> None:

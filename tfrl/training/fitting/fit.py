@@ -17,9 +17,8 @@ from tfrl.replay.sampling import prioritized
 from tfrl.schedules import progress
 from tfrl.training.fitting import (
     _fit_data,
-    _fit_steps,
+    _fit_losses,
     _recorded,
-    _reports,
     fit_callbacks,
 )
 
@@ -115,9 +114,9 @@ class FitModel(_fit_data.OwnFit):
         **kwargs: Any,
     ) -> None:
         _fit_data.check_strategy(tf.distribute.get_strategy())
-        _fit_steps.check_network(network)
-        losses = _fit_steps.checked_losses(network, loss_fn)
-        _fit_steps.check_updater(target_updater, network)
+        _fit_data.check_network(network)
+        losses = _fit_losses.checked_losses(network, loss_fn)
+        _fit_losses.check_updater(target_updater, network)
         checks.check_one_of("FitModel", "reduction", reduction, _REDUCTIONS)
         first = tf.nest.flatten(network)[0]
         # The network decides what is rounded; a loss scale goes by its policy.
@@ -132,7 +131,7 @@ class FitModel(_fit_data.OwnFit):
                 if isinstance(layer, keras.layers.Layer):
                     layer.trainable = False
             self.target_network = target_updater.target_models
-        self._reports = _reports.Reports()
+        self._reports = _fit_losses.Reports()
         # By the name of what they train; "" is everything.
         self._loss_fns = losses
         self.optimizers: dict[str, Any] = {}
@@ -188,11 +187,11 @@ class FitModel(_fit_data.OwnFit):
             TypeError: if `metrics` is no dict of metrics, `optimizer` None or not what
                 the losses need, or there is another argument, such as `loss`.
         """
-        _fit_steps.check_compilation(metrics, others)
+        _fit_data.check_compilation(metrics, others)
         names = "FitModel.compile", "steps_per_execution"
         checks.check_whole_number(*names, steps_per_execution, low=1)
         first, *further = self._loss_fns
-        given = _fit_steps.checked_optimizers([first, *further], optimizer)
+        given = _checked_optimizers([first, *further], optimizer)
         if further:
             self._lone_optimizer = (
                 f"there is one for each of {[*self._loss_fns]}; give each optimizer a "
@@ -206,7 +205,7 @@ class FitModel(_fit_data.OwnFit):
             auto_scale_loss=auto_scale_loss,
         )
         with self.distribute_strategy.scope():
-            self._reports = _reports.Reports(metrics)
+            self._reports = _fit_losses.Reports(metrics)
             self.optimizers = {first: self.optimizer}
             for name in further:
                 made = keras.optimizers.get(given[name])
@@ -267,7 +266,7 @@ class FitModel(_fit_data.OwnFit):
             size = kwargs.pop("batch_size", None)
             steps = kwargs.get("steps")
             x = _fit_data.drawn("FitModel.evaluate", x, size, "steps", steps)
-        before, self._reports.phase = self._reports.phase, _reports.TESTING
+        before, self._reports.phase = self._reports.phase, _fit_losses.TESTING
         try:
             return super().evaluate(x, *args, **kwargs)
         finally:
@@ -276,7 +275,7 @@ class FitModel(_fit_data.OwnFit):
     def train_step(self, data: Any) -> dict[str, Any]:
         """Takes one step of the optimizer; `fit` compiles it."""
         with progress.progress_context(self.progress()):
-            batch = _fit_steps.unpacked(data)
+            batch = _fit_data.unpacked(data)
             parts, gradients = {}, {}
             for name, optimizer in self.optimizers.items():
                 with tf.GradientTape() as tape:
@@ -284,10 +283,10 @@ class FitModel(_fit_data.OwnFit):
                     loss = optimizer.scale_loss(parts[name].share)
                 weights = self._trained(name).trainable_weights
                 gradients[name] = tape.gradient(loss, weights)
-            self._tell(parts, _reports.TRAINING)
+            self._tell(parts, _fit_losses.TRAINING)
             if self._ledger is not None:
                 told = [x.extra for x in parts.values()]
-                self._ledger.write(*_fit_steps.priorities(batch[0], *told))
+                self._ledger.write(*_fit_data.priorities(batch[0], *told))
             # Else one step in a few thousand takes the gradient of an early layer
             # through weights of a later one that were updated already.
             flat = [g for each in gradients.values() for g in each if g is not None]
@@ -303,9 +302,9 @@ class FitModel(_fit_data.OwnFit):
     def test_step(self, data: Any) -> dict[str, Any]:
         """Computes losses and reports of one batch; `evaluate` compiles it."""
         with progress.progress_context(self.progress()):
-            batch = _fit_steps.unpacked(data)
+            batch = _fit_data.unpacked(data)
             parts = {x: self._part(x, batch, training=False) for x in self._loss_fns}
-            self._tell(parts, _reports.TESTING)
+            self._tell(parts, _fit_losses.TESTING)
         return self.get_metrics_result()
 
     def progress(self) -> progress.Progress:
@@ -331,21 +330,21 @@ class FitModel(_fit_data.OwnFit):
 
     def _part(
         self, name: str, batch: tuple[Any, Any], *, training: bool
-    ) -> _fit_steps.Part:
+    ) -> _fit_losses.Part:
         """Returns this replica's part of a loss of a batch with weights."""
         data, weights = batch
-        told = _fit_steps.told(self._loss_fns[name], self, data, training)
+        told = _fit_losses.told(self._loss_fns[name], self, data, training)
         network = self.network[name] if name else self.network
         over_weights = self.reduction == "mean_with_sample_weight"
-        return _fit_steps.part(told, weights, data, network, over_weights=over_weights)
+        return _fit_losses.part(told, weights, data, network, over_weights=over_weights)
 
-    def _tell(self, parts: Mapping[str, _fit_steps.Part], phase: str) -> None:
+    def _tell(self, parts: Mapping[str, _fit_losses.Part], phase: str) -> None:
         """Puts what the losses told into the logs."""
         first = next(iter(parts.values()))
         total = tf.add_n([x.mean for x in parts.values()])
         tracker = next(each for each in self.metrics if each.name == "loss")
         tracker.update_state(total, sample_weight=first.total)
-        extra = _reports.joined({n: (x.mean, x.extra) for n, x in parts.items()})
+        extra = _fit_losses.joined({n: (x.mean, x.extra) for n, x in parts.items()})
         self._reports.update(phase, extra, first.weights, first.total)
 
     def _begin_epoch(self, epoch: int, epochs: int, steps: int) -> None:
@@ -399,9 +398,7 @@ class FitModel(_fit_data.OwnFit):
         given = {
             "network": self.network,
             "loss_fn": self.loss_fn,
-            "target_updater": _fit_steps.updater_config(
-                self.target_updater, self.network
-            ),
+            "target_updater": _updater_config(self.target_updater, self.network),
             "reduction": self.reduction,
         }
         return super().get_config() | _recorded.described_as(given)
@@ -432,3 +429,46 @@ class FitModel(_fit_data.OwnFit):
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` described."""
         self.compile(**keras.saving.deserialize_keras_object(config))
+
+
+def _updater_config(updater: Any, network: Any) -> dict[str, Any] | None:
+    """Returns the arguments that make a target updater of a network again."""
+    if updater is None:
+        return None
+    own, given = map(tf.nest.flatten, (network, updater.models))
+    if list(map(id, own)) != list(map(id, given)):
+        raise ValueError(
+            "`FitModel.get_config`: `target_updater` expected to be of the network, to "
+            "be made again; got one of other models; save the weights alone"
+        )
+    return {
+        "target_models": updater.target_models,
+        "tau": updater.tau,
+        "period": updater.period,
+        "delayed_update": updater.delayed_update,
+    }
+
+
+def _checked_optimizers(names: list[str], given: Any) -> dict[str, Any]:
+    """Returns an optimizer, or what Keras makes one of, for each of the losses."""
+    where = "FitModel.compile"
+    if given is None:
+        raise TypeError(
+            f"`{where}`: `optimizer` expected a Keras optimizer or the name of one; "
+            "got None; leave it out for the default"
+        )
+    is_lone = names == [""]
+    is_dict = isinstance(given, Mapping) and "class_name" not in given
+    if not is_dict and (is_lone or isinstance(given, str)):
+        return dict.fromkeys(names, given)
+    # A name makes a new one each time.
+    found = [x for x in given.values() if not isinstance(x, str)] if is_dict else []
+    if {*names} != ({*given} if is_dict else {}) or len({*map(id, found)}) < len(found):
+        wanted = f"a dict with one of its own for each of {sorted(names)}"
+        wanted = "one for all networks" if is_lone else wanted
+        got = f"a dict of {sorted(given)}" if is_dict else f"one {type(given).__name__}"
+        raise TypeError(
+            f"`{where}`: `optimizer` expected {wanted}; got {got}; give each loss its "
+            "own"
+        )
+    return {name: given[name] for name in names}

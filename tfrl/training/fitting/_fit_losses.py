@@ -1,13 +1,202 @@
-"""Means and metrics of what a loss reports, in the logs of `keras.Model.fit`."""
+"""What losses of a `FitModel` are, and what they tell: weighted, named, as means."""
 
 import inspect
+import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from tfrl.core import records
+from tfrl.layers import target
+from tfrl.ops import tensors
+
 TRAINING, TESTING = "training", "testing"
+
+
+def check_updater(updater: Any, network: Any) -> None:
+    """Raises unless it is None, or updates targets of what is in the network."""
+    if not isinstance(updater, target.TargetUpdater | None):
+        raise TypeError(
+            "`FitModel`: `target_updater` expected a TargetUpdater or None; got "
+            f"{type(updater).__name__}; make one of network and target"
+        )
+    known = {id(x) for layer in tf.nest.flatten(network) for x in layer.variables}
+    for model in [] if updater is None else tf.nest.flatten(updater.models):
+        if not {id(x) for x in getattr(model, "variables", [model])} <= known:
+            raise ValueError(
+                "`FitModel`: `target_updater` expected one of models in `network`; got "
+                f"one of {getattr(model, 'name', model)!r}, which is not there and "
+                "would never move; make one of network and target"
+            )
+
+
+def checked_losses(network: Any, loss_fn: Any) -> dict[str, Any]:
+    """Returns losses by the names of the networks that they train; "" trains all."""
+    if not isinstance(loss_fn, Mapping):
+        _check_loss(loss_fn)
+        return {"": loss_fn}
+    known = [*network] if isinstance(network, Mapping) else []
+    unknown = [name for name in loss_fn if name not in known or not name]
+    if unknown or not loss_fn:
+        raise ValueError(
+            "`FitModel`: `loss_fn` expected losses by names of networks, "
+            f"{known or 'of which a single one has none'}; got {[*loss_fn]}; name them "
+            "alike"
+        )
+    owners: dict[int, str] = {}
+    for name, loss in loss_fn.items():
+        _check_loss(loss)
+        for weight in network[name].trainable_variables:
+            if owners.setdefault(id(weight), name) != name:
+                raise ValueError(
+                    "`FitModel`: `network` expected networks of which each weight has "
+                    f"one optimizer; got {weight.path!r} in {owners[id(weight)]!r} and "
+                    f"{name!r}; give what they share a loss of its own, or one loss to "
+                    "all"
+                )
+    return dict(loss_fn)
+
+
+def _check_loss(loss_fn: Any) -> None:
+    """Raises unless it is a function that is not one of labels and predictions."""
+    if not callable(loss_fn):
+        raise TypeError(
+            "`FitModel`: `loss_fn` expected a function of the model and a batch; "
+            f"got {loss_fn!r}; define one"
+        )
+    if [*inspect.signature(loss_fn).parameters][:2] == ["y_true", "y_pred"]:
+        raise TypeError(
+            "`FitModel`: `loss_fn` expected a function of the model and a batch that "
+            f"returns a loss per element; got {loss_fn!r:.80}, which takes `y_true` "
+            "and `y_pred`; define one that calls the model and then this loss, without "
+            "its reduction"
+        )
+
+
+def told(loss_fn: Any, model: Any, batch: Any, training: bool) -> tuple[Any, Any]:
+    """Returns losses, float32 at least, and reports, as a loss tells them."""
+    before = len(model.trainable_variables)
+    takes_training = "training" in inspect.signature(loss_fn).parameters
+    options = {"training": training} if takes_training else {}
+    try:
+        result = loss_fn(model, batch, **options)
+    except TypeError as error:
+        narrow = re.search("b?float16", str(error))
+        if narrow is None or all(x.dtype == narrow[0] for x in model.weights):
+            raise
+        raise TypeError(
+            "`FitModel`: `network` expected to end in a float32 layer, such as "
+            f"Dense(..., dtype='float32'), under mixed_{narrow[0]}; got outputs of "
+            f"{narrow[0]}: {error}"
+        ) from error
+    if len(model.trainable_variables) > before:
+        raise ValueError(
+            "`FitModel`: `network` expected one that has all its weights; got one "
+            "that makes some when it is first called; call it once on a batch before"
+        )
+    is_pair = isinstance(result, records.LossInfo) or (
+        type(result) is tuple and len(result) == 2
+    )
+    losses, extra = result if is_pair else (result, ())
+    if isinstance(losses, records.LossInfo | tuple | list | dict) or losses is None:
+        raise TypeError(
+            "`FitModel`: `loss_fn` expected to return a loss per element, or it and a "
+            f"nest of reports; got {type(result).__name__}; return "
+            "LossInfo(loss, extra)"
+        )
+    losses = tf.convert_to_tensor(losses)
+    if not losses.dtype.is_floating:
+        raise TypeError(
+            f"`FitModel`: `loss_fn` expected floating losses; got {losses.dtype}; "
+            "convert them"
+        )
+    return losses if losses.dtype == tf.float64 else tf.cast(losses, tf.float32), extra
+
+
+class Part(NamedTuple):
+    """A loss of a batch on a replica.
+
+    Attributes:
+        mean: `[]`, over the batch, with what the network's layers add by themselves.
+        share: `[]`, the part of the mean over the global batch: the sum over replicas
+            is that mean.
+        weights: one for each loss.
+        total: `[]`, weight of the batch in a mean over batches.
+        extra: what the loss reported.
+    """
+
+    mean: tf.Tensor
+    share: tf.Tensor
+    weights: tf.Tensor
+    total: tf.Tensor
+    extra: Any
+
+
+def part(
+    told: tuple[tf.Tensor, Any],
+    weights: Any,
+    batch: Any,
+    network: Any,
+    *,
+    over_weights: bool,
+) -> Part:
+    """Returns means of losses that were `told`, and their weights; see `FitModel`."""
+    losses, extra = told
+    dtype = losses.dtype
+    if losses.shape.rank == 0:
+        if weights is not None:
+            raise ValueError(
+                "`FitModel`: `loss_fn` expected to return a loss per element of a "
+                "batch with weights; got a single number; leave the mean to "
+                "`FitModel`"
+            )
+        weights, total = tf.ones_like(losses), tf.cast(_batch_size(batch), dtype)
+        summed = losses * total
+    else:
+        weights = _weights_for(losses, weights)
+        summed = tf.reduce_sum(losses * weights)
+        total = tf.cast(tf.size(losses), dtype)
+        total = tf.reduce_sum(weights) if over_weights else total
+    layers = tf.nest.flatten(network)
+    added = [tf.cast(x, dtype) for layer in layers for x in layer.losses]
+    penalty = tf.add_n(added) if added else tf.zeros([], dtype)
+    context = tf.distribute.get_replica_context()
+    n_replicas = 1 if context is None else context.num_replicas_in_sync
+    everywhere = total
+    if n_replicas > 1:
+        everywhere = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+    return Part(
+        tf.math.divide_no_nan(summed, total) + penalty,
+        tf.math.divide_no_nan(summed, everywhere) + penalty / n_replicas,
+        weights,
+        total,
+        extra,
+    )
+
+
+def _batch_size(batch: Any) -> tf.Tensor:
+    leaves = [tf.convert_to_tensor(x) for x in tf.nest.flatten(batch) if x is not None]
+    sizes = [tf.shape(leaf)[0] for leaf in leaves if leaf.shape.rank != 0]
+    return sizes[0] if sizes else tf.constant(1)
+
+
+def _weights_for(losses: tf.Tensor, weights: Any) -> tf.Tensor:
+    if weights is None:
+        return tf.ones_like(losses)
+    weights = tf.cast(weights, losses.dtype)
+    extra_axes = (weights.shape.rank or 0) - (losses.shape.rank or 0)
+    if extra_axes == 1 and weights.shape[-1] == 1:
+        weights = tf.squeeze(weights, -1)
+    rank = weights.shape.rank
+    if rank is not None and not losses.shape[:rank].is_compatible_with(weights.shape):
+        raise ValueError(
+            f"`FitModel`: `loss_fn` expected to return losses of a shape that begins "
+            f"with that of the weights, {weights.shape}; got {losses.shape}; leave the "
+            "mean over the batch to `FitModel`"
+        )
+    return tf.broadcast_to(tensors.expand_dims_as(weights, losses), tf.shape(losses))
 
 
 class Reports:
