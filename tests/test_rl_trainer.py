@@ -248,6 +248,12 @@ def test_a_run_made_from_python_is_opened_and_repeated(tmp_path):
     rl_trainer.train_rl(
         second, n_epochs=3, seed=3, light_rl_trainer=PARTIAL, resume=True
     )
+    # So does what a trainer alone leaves.
+    (second / "config.gin").unlink()
+    longer = "--config=train_rl.n_epochs = 4"
+    assert rl_trainer.main([longer, "--resume", f"--output_dir={second}"]) == 0
+    rows = run_log.read_metrics(second / "metrics.csv")
+    assert rows["epoch"].tolist() == [1, 2, 3, 4]
 
 
 def make_elsewhere(n_envs):
