@@ -205,6 +205,8 @@ def total(
             f"`{where}`: `{argument}` expected a nest with a distribution at least; "
             "got none"
         )
+    if len(values) == 1:
+        return values[0]
     named = {f"{name} of leaf {index}": value for index, value in enumerate(values)}
     checks.check_same_shape(where, **named)
     return tf.add_n(values)
