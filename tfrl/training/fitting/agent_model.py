@@ -81,7 +81,7 @@ class AgentModel(_fit_data.OwnFit):
     Example:
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2, "sync")
         >>> model = AgentModel.create(
-        ...     tfrl.agents.PPO(minibatch_size=8, n_epochs=1),
+        ...     tfrl.agents.PPO(minibatch_size=8),
         ...     envs.single_observation_space, envs.single_action_space)
         >>> model.compile()
         >>> rollouts = tfrl.training.Rollouts(envs, n_steps=8)
