@@ -74,7 +74,7 @@ def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
     do not count, nor do empty cells. What a run that was killed had begun to write at
     the end of a file is left out.
 
-    Files with digests are held against them: `run.json`, `config.gin`, checkpoints,
+    Files with digests are compared with them: `run.json`, `config.gin`, checkpoints,
     replays, and the rows of `metrics.csv` up to the newest checkpoint.
 
     Args:

@@ -1,4 +1,4 @@
-"""Saved runs, over or going on: their policies played, filmed, exported."""
+"""Saved runs, over or going on: their policies played, recorded, exported."""
 
 import contextlib
 import copy

@@ -299,7 +299,7 @@ def test_sound_operations_are_not_accused(check):
 )
 def test_what_tpus_lack_is_found(kind, words):
     found = [*SOUND, operation(kind, place="b.py:7")]
-    checks = (_tpu_fitness.lacking, _tpu_fitness.host_callbacks, _tpu_fitness.dropped)
+    checks = [find for _, _, find in _tpu_fitness.CHECKS]
     (finding,) = [finding for each in checks for finding in each(found)]
     assert finding[1:] == (kind, "b.py:7") and words in finding.reason
 

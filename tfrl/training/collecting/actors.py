@@ -404,9 +404,7 @@ class Actors:
     def _check(self) -> None:
         self._intake.check()
         if not self._stop.alive:
-            raise RuntimeError(
-                "`Actors`: expected actors that play; got closed ones; make new ones"
-            )
+            raise RuntimeError("`Actors`: expected actors that play; got closed ones")
 
     def _read(self, reader: Callable[[_Intake], Any]) -> Any:
         self._intake.check()

@@ -203,12 +203,6 @@ def matching(reasons: dict[str, str], found: Iterable[Operation]) -> list[Findin
     return findings
 
 
-# Leave the device for Python or a dataset; are not there; are compiled to nothing.
-host_callbacks = functools.partial(matching, _HOST_CALLBACKS)
-lacking = functools.partial(matching, _LACKING)
-dropped = functools.partial(matching, _DROPPED)
-
-
 def unfit_numbers(found: Iterable[Operation]) -> list[Finding]:
     """Operations that compute in dtypes for which TPUs have no units."""
     return [
@@ -251,8 +245,8 @@ def _most(counts: collections.Counter[str], what: str) -> str:
 
 CHECKS: tuple[tuple[str, bool, Callable[..., list[Finding]]], ...] = (
     ("static shapes", True, dynamic_shapes),
-    ("no host callbacks", True, host_callbacks),
-    ("operations that TPUs have", True, lacking),
-    ("no checks that XLA drops", False, dropped),
+    ("no host callbacks", True, functools.partial(matching, _HOST_CALLBACKS)),
+    ("operations that TPUs have", True, functools.partial(matching, _LACKING)),
+    ("no checks that XLA drops", False, functools.partial(matching, _DROPPED)),
     ("dtypes that TPUs have", False, unfit_numbers),
 )

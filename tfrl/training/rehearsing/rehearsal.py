@@ -142,7 +142,7 @@ def rehearse(
             `tfrl.agents.Agent` says; PPO's, for instance.
         batch: what `update` takes, such as a `Trajectory`, of the sizes to be used.
         observations: what its policy acts on, `[B, ...]`.
-        strategy: whose replicas to hold against one, such as eight virtual ones by
+        strategy: whose replicas to compare with one, such as eight virtual ones by
             `tfrl.distribute.strategy("rehearsal:8")`, to be made first thing in the
             process; None leaves that check out.
         n_updates: how many updates the replicas take.
@@ -180,7 +180,7 @@ def rehearse(
     with tf.device("CPU:0"):
         found = list(_checked_step("update", update, agent, batch))
         if found[-1].verdict == FAILED:
-            update = type(agent).update  # as it is, for the replicas to be held against
+            update = type(agent).update  # as it is, to compare the replicas with
         found += _checked_step("act", drawn, agent, observations, state, seed)
         found += _checked_step("act, greedy", greedy, agent, observations, state, seed)
     if strategy is not None:
