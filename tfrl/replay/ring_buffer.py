@@ -100,16 +100,16 @@ class RingBuffer(tf.Module):
                 f"TensorFlow device, which begins with '/'; got {device!r}; pass for "
                 "example '/GPU:0'"
             )
-        made: Any = variable_storage.VariableStorage
+        parts: tuple[Any, Any]
         if on_host:
-            made = numpy_storage.NumpyStorage(
-                data_spec, rows, None, None, allow_multiprocess
+            storage = numpy_storage.NumpyStorage(
+                data_spec, rows, shared=allow_multiprocess
             )
-            contents = f"{count} environments, {made.layout.contents}"
+            contents = f"{count} environments, {storage.layout.contents}"
             shared = locking.shared(count) if allow_multiprocess else None
-            parts = _Positions(contents, count, shared), made
+            parts = _Positions(contents, count, shared), storage
         else:
-            number = tf.TensorSpec([], tf.int64)
+            number, made = tf.TensorSpec([], tf.int64), variable_storage.VariableStorage
             parts = made((number,) * 2, count, device), made(data_spec, rows, device)
         self._furnish((count, length), parts, device, name)
 
