@@ -277,6 +277,19 @@ def test_runs_of_earlier_versions(tmp_path, name):
         run_of_many_parts(folder, 3)
 
 
+def test_a_replay_that_was_saved_among_the_other_parts(tmp_path):
+    run_q(tmp_path / "run", 2)
+    folder = shutil.copytree(tmp_path / "run", tmp_path / "old")
+    source = replay.UniformReplay(examples.store(capacity=90), seed=3)
+    replay.load(folder / "replay" / "step-2", {"replay": source})
+    shutil.rmtree(folder / "replay")
+    saving.Checkpointer(folder / "parts", source=source).save(2)
+    found = [run_q(each, 3)[0] for each in (folder, tmp_path / "run")]
+    examples.assert_same(*map(examples.weights_of, found))
+    assert not list(folder.glob("parts/ckpt-3"))
+    assert (folder / "replay" / "step-3").is_dir()
+
+
 def test_damaged_parts_of_earlier_versions(tmp_path):
     folder = shutil.copytree(OLD / "fit_apart", tmp_path / "run")
     (folder / "parts" / "step-1" / "parts.index").write_bytes(b"")
