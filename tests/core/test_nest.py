@@ -10,7 +10,7 @@ import pytest
 import refusals
 import tensorflow as tf
 import tensorflow_probability as tfp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from refusals import bad
@@ -234,6 +234,7 @@ trees = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(trees)
 def test_single_to_batch_and_back(tree):
     batch = nest.single_to_batch(tree)

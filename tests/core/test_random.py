@@ -99,13 +99,10 @@ def test_refusals(row):
     row()
 
 
-def test_split_seed_is_the_same_eagerly_in_graphs_and_under_xla():
+def test_split_seed_is_the_same_eagerly_and_under_xla():
     expected = np.stack(random.split_seed(tf.constant([3, 4]), 5))
-    for jit_compile in (False, True):
-        split = tf.function(
-            lambda seed: random.split_seed(seed, 5), jit_compile=jit_compile
-        )
-        np.testing.assert_array_equal(np.stack(split(tf.constant([3, 4]))), expected)
+    split = tf.function(lambda seed: random.split_seed(seed, 5), jit_compile=True)
+    np.testing.assert_array_equal(np.stack(split(tf.constant([3, 4]))), expected)
     assert len({tuple(row) for row in expected}) == 5
     assert expected.dtype == np.int32
 

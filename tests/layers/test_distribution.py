@@ -83,6 +83,7 @@ def test_scales_apart_are_the_same_for_all_inputs():
     assert np.all(values["raw_scale"] > 0)
 
 
+@pytest.mark.slow
 def test_fit_by_likelihood():
     keras.utils.set_random_seed(0)  # of the head's initial weights too
     head = layers.DistributionHead(BOX, state_dependent_scale=False, init_scale=0.3)

@@ -238,7 +238,7 @@ def test_cumulative_minimum_sends_gradients_to_the_lowest(static):
 
 
 @both
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", *slow("float16")])
+@pytest.mark.parametrize("dtype", ["float32", *slow("float16", "bfloat16")])
 def test_extreme_numbers_stay_finite(cls, dtype):
     huge = 1e4 if dtype == "float16" else 1e30
     logits = np.array(

@@ -7,6 +7,7 @@ import oracles
 import pytest
 import refusals
 import tensorflow as tf
+from default_rows import slow
 from refusals import bad
 
 from tfrl import ops
@@ -224,10 +225,6 @@ GAMMA = 0.9
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 
-def slow(*values):
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
-
-
 def patterns(steps, *flags):
     """Every sequence of combinations of flags, `[T, patterns]` for each flag."""
     kinds = list(itertools.product(*flags))
@@ -279,8 +276,8 @@ def test_transition_form_on_every_pattern(steps):
     np.testing.assert_allclose(got.advantages, advantages, **CLOSE)
 
 
-@pytest.mark.parametrize("time_major", [True, False])
-@pytest.mark.parametrize("shape", [(), (3,), (3, 2)], ids=str)
+@pytest.mark.parametrize("time_major", [False, *slow(True)])
+@pytest.mark.parametrize("shape", [(3, 2), *slow((), (3,))], ids=str)
 def test_advantages_take_a_weight_for_each_step(shape, time_major):
     rng = np.random.default_rng(11)
     rewards, values, step_types, discounts = step_data(rng, 6, 3)
