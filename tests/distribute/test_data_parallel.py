@@ -68,7 +68,11 @@ def net(strategy):
         return Net()
 
 
-def run(strategy, function, *args, mode=tf.function):
+def traced(function):
+    return tf.function(function, autograph=False)
+
+
+def run(strategy, function, *args, mode=traced):
     """Runs a function on shards of the arguments; returns each replica's results."""
     wrapped = function if mode is None else mode(function)
     shards = replicas.shard_batch(args, strategy)

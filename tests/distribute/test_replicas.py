@@ -135,7 +135,7 @@ def test_mean_averages_every_dtype_and_has_the_gradient_of_the_mean(strategy):
         "flag": np.array([True, False]),
     }
 
-    @tf.function
+    @tf.function(autograph=False)
     def means(shares):
         def step(values):
             node = Pair(first=values, second=None)
@@ -172,7 +172,7 @@ def test_mean_with_one_replica_only_casts():
 
 
 def test_inside_a_graph_with_rows_unknown_until_called(strategy):
-    @tf.function(input_signature=[tf.TensorSpec([None, 1])])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, 1])])
     def total(batch):
         shares = replicas.shard_batch({"x": batch}, strategy)
         scale = replicas.replicate(tf.reduce_max(batch), strategy)

@@ -134,7 +134,7 @@ def test_graph_is_eager(jit):
     preprocess = preprocessing.default_preprocessor(space)
     space.seed(0)
     x = space.sample()
-    traced = tf.function(preprocess, jit_compile=jit)
+    traced = tf.function(preprocess, autograph=False, jit_compile=jit)
     golden_spaces.assert_same(
         numbers(traced(x)), numbers(preprocess(x)), {"rtol": 0, "atol": 0}
     )

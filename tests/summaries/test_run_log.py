@@ -482,7 +482,7 @@ class WidenedLogs(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    "examples", [6, pytest.param(60, marks=pytest.mark.slow)], ids=str
+    "examples", [4, pytest.param(60, marks=pytest.mark.slow)], ids=str
 )
 def test_rows_survive_widenings_and_kills(examples):
     how = settings(max_examples=examples, stateful_step_count=20)

@@ -56,9 +56,12 @@ def three_runs(out):
 
 
 def points(folder, steps, values, tag=TAG):
-    with event_files.writing(folder):
-        for step, value in zip(steps, values, strict=True):
-            tf.summary.scalar(tag, value, step=int(step))
+    pairs = zip(steps, np.asarray(values, np.float32), strict=True)
+    rows = [
+        summary_pb2.Summary.Value(tag=tag, tensor=make_tensor_proto(x))
+        for _, x in pairs
+    ]
+    write(folder, zip(map(int, steps), rows, strict=True))
     return folder
 
 
@@ -267,7 +270,7 @@ def read(*runs, tag=TAG):
 
 
 def write(folder, points, name="events.out.tfevents.1", version="brain.Event:2"):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(event_pb2.Event(file_version=version).SerializeToString())
