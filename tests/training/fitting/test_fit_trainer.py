@@ -39,10 +39,10 @@ def make_envs(n_envs=2, mode="sync"):
 
 
 def run_replayed(
-    folder, config, epochs=3, batch_size=8, policy=None, stop_at=None, further=(),
-    network=None, envs=None, judged="sync", saved_as=None, **saving_options
+    folder, config, epochs=3, batch_size=8, policy=None, further=(), envs=None,
+    network=None, judged="sync", uniform=False, saved_as=None, **saving_options
 ):  # fmt: skip
-    """Learns by a prioritised replay; returns the weights."""
+    """Learns by a replay, a prioritised one by default; returns the weights."""
     envs = make_envs() if envs is None else envs
     spaces = envs.single_observation_space, envs.single_action_space
     more = {} if network is None else {"network": network}
@@ -50,11 +50,13 @@ def run_replayed(
     model.compile(steps_per_execution=2)
     store = replay.EpisodeStore(tf.TensorSpec([4]), tf.TensorSpec([], tf.int64), 500, 2)
     drawn = replay.PrioritizedReplay(store, alpha=0.5, seed=0)
+    if uniform:
+        drawn = replay.UniformReplay(store, replay.Transitions(2, 0.9), seed=0)
     collect = training.Collect(
         envs, store, policy, warm_up_steps=20, seed=3, every_batches=3
     )
     evaluate = training.Evaluate(
-        make_envs(3, judged), n_episodes=4, every_epochs=2, seed=7, stop_at=stop_at
+        make_envs(3, judged), n_episodes=4, every_epochs=2, seed=7
     )
     parts = saved_as or {"collect": collect, "drawn": drawn}
     saved = training.RunCheckpoint(folder, parts, **saving_options)
@@ -203,9 +205,8 @@ def test_what_gin_has_no_words_for(tmp_path, monkeypatch):
 
     def run(folder):
         network.set_weights([np.ones([4, 2]), np.zeros([2])])
-        return run_replayed(
-            folder, DQN, network=network, make_envs=make_envs, judged="auto"
-        )
+        options = {"network": network, "uniform": True, "judged": "auto"}
+        return run_replayed(folder, DQN, make_envs=make_envs, **options)
 
     weights = run(tmp_path / "whole")
     cut(run, tmp_path / "cut", monkeypatch, 13)
@@ -228,7 +229,7 @@ def test_it_opens_as_a_run(tmp_path, whole, capsys, name):
 
 @pytest.mark.slow
 def test_an_agent_of_ones_own_has_it_all(tmp_path):
-    run_replayed(tmp_path / "run", own_agent.SlowQ())
+    run_replayed(tmp_path / "run", own_agent.SlowQ(), uniform=True)
     rows = summaries.read_metrics(tmp_path / "run" / "metrics.csv")
     assert "train/bellman_error" in rows
     command.main(["export", str(tmp_path / "run"), str(tmp_path / "policy")])
