@@ -70,7 +70,7 @@ def check_distribution(dist, path):
     return set(model.signatures)
 
 
-QUICK = ["MaskedCategorical", "Product"]
+QUICK = ["Product"]
 
 
 @pytest.mark.parametrize(

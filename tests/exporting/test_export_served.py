@@ -18,7 +18,7 @@ from export_examples import BOX, NAMED, batch_of, trained
 from tfrl import distributions
 from tfrl.distributions import spec
 from tfrl.exporting import endpoints, export, policies
-from tfrl.layers import as_keras, distribution, normalization
+from tfrl.layers import distribution, normalization
 from tfrl.stats import normalizers
 
 N, BATCHES = 128, (64, 7, 1)
@@ -238,33 +238,12 @@ def squashed():
     }
 
 
-class Projection:
-    """A layer that keeps its weights outside and counts its calls."""
-
-    def init(self, signature, rng):
-        weights = np.random.default_rng(0).normal(size=[3, 4])
-        return weights.astype(np.float32), np.int64(0)
-
-    def pure_fn(self, x, weights, state, rng):
-        return tf.tanh(tf.clip_by_value(x, -9.0, 9.0) @ weights), state + 1
+MODELS = [steering, recurrent, network, normalizer, squashed]
 
 
-def foreign():
-    """A layer of another library, as one of Keras."""
-    rows = floats(3)
-    layer = as_keras.AsKeras(Projection())
-    model = keras.Sequential([keras.Input([3]), layer])
-    return model, {"serving_default": ({"inputs": rows}, {"output_0": model(rows)})}
-
-
-MODELS = [foreign, steering, recurrent, network, normalizer, squashed]
-
-
-def two_inputs(kind):
+def two_inputs():
     a, b = keras.Input([3], name="a"), keras.Input([2], name="b")
     outputs = keras.layers.Dense(2)(keras.layers.Concatenate()([a, b]))
-    if kind == "list":
-        return keras.Model([a, b], outputs)
     return keras.Model({"a": a, "b": b}, {"y": outputs, "more": [outputs, a]})
 
 
@@ -274,8 +253,7 @@ def layers_of(folder):
     lone = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
     cases = {
         "lone": (lone, rows["a"]),
-        "list": (two_inputs("list"), list(rows.values())),
-        "dict": (two_inputs("dict"), rows),
+        "dict": (two_inputs(), rows),
     }
     given, wanted = {}, {}
     for name, (model, nest) in cases.items():
