@@ -183,7 +183,7 @@ def doors_are_complete(root: Path) -> Iterator[str]:
             names = [] if private else public_definitions(path)
             shown = shown_names(root, path)
             others = [t for n, t in texts.items() if root / n != path]
-            # Where an argument has the name of the file, that is imported as its plural.
+            # Where an argument has the name of the file, the import is its plural.
             for name in sorted({node.name for node in names} - shown):
                 if not any(re.search(rf"\b{path.stem}s?\.{name}\b", t) for t in others):
                     yield f"{module}: {name} is neither in the door nor used elsewhere"
