@@ -95,6 +95,10 @@ class Outcome(NamedTuple):
     valid: Any
 
 
+# What a step returns beside observations, and the kinds of dtypes it may have.
+_COLUMNS = ("rewards", "biuf"), ("terminated", "b"), ("truncated", "b")
+
+
 class Stepper:
     """Plays a vector environment; all three autoreset modes give the same transitions.
 
@@ -157,7 +161,7 @@ class Stepper:
         self._check(after, rewards, terminated, truncated)
         ended = terminated | truncated
         last, valid = after, ~self.resetting
-        if ended.any() and self._mode != AutoresetMode.NEXT_STEP:
+        if np.count_nonzero(ended) and self._mode != AutoresetMode.NEXT_STEP:
             last = gym_checks.mapped(np.copy, after)
             if self._mode == AutoresetMode.DISABLED:
                 after = self._reset(options={"reset_mask": ended})
@@ -190,10 +194,8 @@ class Stepper:
                 f"{self._shapes} as at their reset; got {_shapes(after)} at step "
                 f"{self._n_steps}"
             )
-        shape = (len(self.resetting),)
-        names = ("rewards", "terminated", "truncated")
-        for name, column in zip(names, columns, strict=True):
-            kinds = "biuf" if name == "rewards" else "b"
+        shape = self.resetting.shape
+        for (name, kinds), column in zip(_COLUMNS, columns, strict=True):
             given = np.asarray(column)
             if given.shape != shape or given.dtype.kind not in kinds:
                 what = "numbers" if name == "rewards" else "bools"
