@@ -165,7 +165,8 @@ def doors_are_complete(root: Path) -> Iterator[str]:
     """A room's `__init__.py` shows what users import, from files that are not private.
 
     A file of which nothing is shown is private to its room, by an underscore, or serves
-    other rooms. A name that is neither shown nor used by another file is private.
+    other rooms. A name that is neither shown nor used by another file, nor a type of
+    results, is private.
     """
     texts = {
         name: path.read_text(encoding="utf-8") for name, path in modules(root, "tfrl")
@@ -183,9 +184,9 @@ def doors_are_complete(root: Path) -> Iterator[str]:
             names = [] if private else public_definitions(path)
             shown = shown_names(root, path)
             others = [t for n, t in texts.items() if root / n != path]
-            # Where an argument has the name of the file, the import is its plural.
-            for name in sorted({node.name for node in names} - shown):
-                if not any(re.search(rf"\b{path.stem}s?\.{name}\b", t) for t in others):
+            others = [t for t in others if re.search(rf"\b{path.stem}\b", t)]
+            for name in sorted({node.name for node in names} - shown - results(path)):
+                if not any(re.search(rf"\.{name}\b", t) for t in others):
                     yield f"{module}: {name} is neither in the door nor used elsewhere"
             for name in sorted(shown & stems):
                 yield f"{module}: {name} hides the file of that name"
@@ -210,6 +211,14 @@ def shown_names(root: Path, path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module == ".".join(parts)
         for alias in node.names
     }
+
+
+def results(path: Path) -> set[str]:
+    """Returns the names in annotations of what functions return and records hold."""
+    nodes = list(ast.walk(parse(path)))
+    found = [x.returns for x in nodes if isinstance(x, Function) and x.returns]
+    found += [x.annotation for x in nodes if isinstance(x, ast.AnnAssign)]
+    return {word for x in found for word in re.findall(r"\w+", ast.unparse(x))}
 
 
 def _serves_other_rooms(root: Path, room: str, path: Path) -> bool:

@@ -8,11 +8,10 @@ given file is ever executed. What agents remember of their own experience lives 
 
 from tfrl.datasets.images import get_classes, load_cifar10, load_mnist
 from tfrl.datasets.linear import TestDataSet, load_test
-from tfrl.datasets.text import Vocabulary, load_wikitext2, load_wikitext103
+from tfrl.datasets.text import load_wikitext2, load_wikitext103
 
 __all__ = [
     "TestDataSet",
-    "Vocabulary",
     "get_classes",
     "load_cifar10",
     "load_mnist",

@@ -15,7 +15,6 @@ from tfrl.environments.attributes import get_env_attr, has_env_attr
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.env_check import check_env
 from tfrl.environments.sampling import (
-    TransitionBatch,
     get_transition_batch,
     safe_sample,
 )
@@ -46,7 +45,6 @@ __all__ = [
     "ControlSuite",
     "ScaleReward",
     "StackChannels",
-    "TransitionBatch",
     "capture",
     "check_env",
     "check_preprocessors",

@@ -15,7 +15,7 @@ from tfrl.host.networks import NumpyNetwork
 from tfrl.host.normalizer import HostNormalizer
 
 if TYPE_CHECKING:
-    from tfrl.host.stepping import Outcome, Stepper, autoreset_mode
+    from tfrl.host.stepping import Stepper, autoreset_mode
 
 __all__ = [
     "HostNormalizer",
@@ -23,7 +23,6 @@ __all__ = [
     "NumpyComposite",
     "NumpyNetwork",
     "NumpyNormal",
-    "Outcome",
     "Stepper",
     "autoreset_mode",
 ]

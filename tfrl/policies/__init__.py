@@ -17,7 +17,7 @@ from tfrl.policies.networks import (
     ActorCritic,
     SpaceEncoder,
 )
-from tfrl.policies.policy import Acted, FunctionPolicy, Policy, as_policy
+from tfrl.policies.policy import Acted, FunctionPolicy, Policy
 from tfrl.policies.recurrent import RecurrentPolicy
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "Policy",
     "RecurrentPolicy",
     "SpaceEncoder",
-    "as_policy",
     "conv_encoder",
     "numpy_copy",
 ]

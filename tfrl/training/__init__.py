@@ -5,12 +5,11 @@ Agents and their losses live in `tfrl.agents` and `tfrl.losses`, pictures and lo
 """
 
 from tfrl.training.cadence import Intervals
-from tfrl.training.checking.learner_check import LearnerReport, check_learner
+from tfrl.training.checking.learner_check import check_learner
 from tfrl.training.collecting.actors import Actors
 from tfrl.training.collecting.collection import Collector
-from tfrl.training.doctor import NonFinite, find_nonfinite, list_overrides
+from tfrl.training.doctor import find_nonfinite, list_overrides
 from tfrl.training.evaluation import (
-    Evaluation,
     auc_score,
     evaluate,
     predict_dataset,
@@ -27,7 +26,7 @@ from tfrl.training.fitting.fit_callbacks import (
     UpdateTarget,
 )
 from tfrl.training.fitting.run_checkpoint import RunCheckpoint
-from tfrl.training.rehearsing.rehearsal import Rehearsal, RehearsalCheck, rehearse
+from tfrl.training.rehearsing.rehearsal import rehearse
 from tfrl.training.saved_run import SavedRun
 from tfrl.training.trainer import Trainer
 
@@ -37,16 +36,11 @@ __all__ = [
     "Collect",
     "Collector",
     "Evaluate",
-    "Evaluation",
     "FitModel",
     "FollowSchedule",
     "FromDataset",
     "Intervals",
-    "LearnerReport",
-    "NonFinite",
     "RecordVideo",
-    "Rehearsal",
-    "RehearsalCheck",
     "Replayed",
     "Rollouts",
     "RunCheckpoint",
