@@ -96,7 +96,7 @@ def parse(
 
     Args:
         config_files: paths of gin files.
-        bindings: single lines of gin, such as `"PPO.discount = 0.99"`; messages call
+        bindings: single lines of gin, such as `"PPO.gamma = 0.99"`; messages call
             the first one `bindings:1`.
 
     Raises:

@@ -62,7 +62,7 @@ def compiled(
     calls; each trace takes tens of milliseconds and memory that is never returned.
 
     What the function reads of the context (`is_eval()` and its like, the current
-    progress and environment, whatever `followed` reads) is part of the cache key too:
+    progress and environment, all of `core.context`) is part of the cache key too:
     each value has its own trace, as its `if` may depend on it. A number that changes
     all the time, such as a progress, belongs in a variable: one trace then serves all
     its values. The same holds of `jit`; a plain `tf.function` keeps what it read at

@@ -126,6 +126,12 @@ got Acrobot-v1
             f"`restore`: `env` expected the environment captured, {snapshot['id']}; "
             f"got {_id(env)}"
         )
+    count = getattr(env, "num_envs", None)
+    if snapshot.get("num_envs", count) != count:
+        raise ValueError(
+            f"`restore`: `env` expected {snapshot['num_envs']} environments, as were "
+            f"captured; got {count}"
+        )
     plan = _Restoration(snapshot["nodes"])
     plan.build(snapshot["root"], env, "env")
     for step in plan.steps:
@@ -211,7 +217,9 @@ class _Capture:
         self._arrays: list[tuple[dict[str, Any], np.ndarray]] = []
         root = self._value(env, "env")
         self._join_views()
-        self.snapshot = {"id": _id(env), "root": root, "nodes": self._nodes}
+        count = getattr(env, "num_envs", None)
+        self.snapshot = {"id": _id(env), "num_envs": count, "root": root}
+        self.snapshot["nodes"] = self._nodes
 
     def _value(self, value: Any, path: str) -> Any:
         is_number = isinstance(value, np.generic) and value.dtype.kind in "biufcSUMm"

@@ -97,6 +97,7 @@ class HostPolicy:
     """
 
     def __init__(self, policy: Any) -> None:
+        policy = policies.as_policy("HostPolicy", "policy", policy)
         self._is_network = hasattr(policy, "dense_layers")
         copy = numpy_copy(policy) if self._is_network else None
         self.mirrored = copy is not None and (

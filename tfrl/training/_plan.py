@@ -187,10 +187,11 @@ def checked_update(learned: Any) -> tuple[Any, dict[str, Any]]:
         TypeError: if it is something else.
     """
     is_pair = isinstance(learned, tuple | list) and len(learned) == 2
-    if not is_pair or not isinstance(learned[1], Mapping):
+    is_agent = is_pair and hasattr(learned[0], "policy")
+    if not is_agent or not isinstance(learned[1], Mapping):
         raise TypeError(
             "`Trainer`: `agent` expected one whose `update` returns (agent, info), the "
-            f"info a dict of scalars; got {type(learned).__name__}"
+            f"info a dict of scalars; got {learned!r:.80}"
         )
     return learned[0], dict(learned[1])
 

@@ -277,11 +277,16 @@ def lacking(directory: pathlib.Path) -> str | None:
 
 def told(override: Mapping[str, Any]) -> str:
     """Returns a line about an override."""
-    changes = ", ".join(
+    changes = changes_of(override)
+    return f"overridden after {override['env_steps']} environment steps: {changes}"
+
+
+def changes_of(override: Mapping[str, Any]) -> str:
+    """Returns what an override changes, or would."""
+    return ", ".join(
         f"{name} from {before} to {after}"
         for name, (before, after) in override["changes"].items()
     )
-    return f"overridden after {override['env_steps']} environment steps: {changes}"
 
 
 def write(directory: pathlib.Path, record: RunRecord) -> None:

@@ -21,6 +21,7 @@ import tfrl
 from tfrl import agents, command, replay, rl_trainer, saving, summaries, training
 from tfrl._internal import sealed_folder
 from tfrl.configuring import configs
+from tfrl.environments import vector
 from tfrl.saving import typed_json
 
 TESTS = pathlib.Path(__file__).parents[2]
@@ -296,9 +297,11 @@ def test_where_nothing_is_played_minibatches_count(tmp_path, capsys):
 def test_a_network_of_ones_own_is_compared(tmp_path):
     def run(activation, epochs):
         inputs = keras.Input([4])
-        hidden = keras.layers.Dense(8, activation)(inputs)
-        value = keras.layers.Reshape([])(keras.layers.Dense(1)(hidden))
-        network = keras.Model(inputs, [keras.layers.Dense(2)(hidden), value])
+        # Named: `tf.nest` orders dense_9 after dense_10.
+        hidden = keras.layers.Dense(8, activation, name="hidden")(inputs)
+        value = keras.layers.Dense(1, name="value")(hidden)
+        choices = keras.layers.Dense(2, name="choices")(hidden)
+        network = keras.Model(inputs, [choices, keras.layers.Reshape([])(value)])
         return imitated(tmp_path, epochs, network, agents.BC())[0]
 
     run("tanh", 1)
@@ -431,3 +434,23 @@ def test_killed_and_resumed_by_the_command(tmp_path, run, agent):
     subprocess.run(child, check=True, cwd=TESTS.parent)
     assert_same_agent(folder, weights)
     tiny_agents.assert_same_rows(folder, tmp_path / "whole")
+
+
+def test_a_refused_override_changes_nothing(tmp_path):
+    def run(n_envs, epochs, **kwargs):
+        envs = vector.make_vec("CartPole-v1", n_envs, "sync")
+        spaces = envs.single_observation_space, envs.single_action_space
+        model = training.AgentModel.create(tiny_agents.Tiny(), *spaces, seed=0)
+        model.compile()
+        rollouts = training.Rollouts(envs, n_steps=4)
+        saved = training.RunCheckpoint(tmp_path, {"rollouts": rollouts}, **kwargs)
+        model.fit(
+            rollouts, epochs=epochs, steps_per_epoch=1, verbose=0, callbacks=[saved]
+        )
+
+    run(4, 1)
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(ValueError, match="`RunCheckpoint`: `parts` .* 4 environments"):
+        run(2, 2, override=True)
+    assert (tmp_path / "run.json").read_bytes() == before
+    run(4, 2)

@@ -180,9 +180,9 @@ def plot_learning_curve(
 ) -> None:
     """Draws the returns of a run over its environment steps, as a PNG.
 
-    `train/return_mean` is a thin line with a smooth one (`line_smooth` over 1/15 of it)
-    on top, `eval/return_mean` are points joined by a line. Rows in which one of them
-    is missing or not finite are left out of it. The picture appears complete or not at
+    `train/return_mean` is a thin line with a smooth one, a mean over 1/15 of it, on
+    top, `eval/return_mean` are points joined by a line. Rows in which one of them is
+    missing or not finite are left out of it. The picture appears complete or not at
     all, and replaces an older one.
 
     Args:

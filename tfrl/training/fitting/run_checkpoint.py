@@ -151,7 +151,7 @@ class RunCheckpoint(keras.callbacks.Callback):
         if isinstance(model, agent_model.AgentModel):
             self._run = _FitRun(model, self)
             if is_new:
-                self._run.begin()
+                self._run.open(run_log.RunLog.START)
         if is_new:
             return 0
         template = _variables(model) if self._run is None else model.agent
@@ -173,6 +173,8 @@ class RunCheckpoint(keras.callbacks.Callback):
                 f"others ({type(error).__name__}: {error}); make them as they were, or "
                 "remove that folder to go on from the save before"
             ) from error
+        if self._run is not None:
+            self._run.open(metadata["log"])
         epoch: int = step if self._run is None else metadata["fit"]["epoch"]
         return epoch
 
@@ -303,10 +305,6 @@ class _FitRun:
         self._best = float("-inf")
         self._report: Any = None
 
-    def begin(self) -> None:
-        """Opens a new run."""
-        self._open(run_log.RunLog.START)
-
     def resume(self, agent: Any, metadata: Mapping[str, Any], step: int) -> None:
         """Goes on with a run, and with the model as it was then.
 
@@ -318,13 +316,13 @@ class _FitRun:
         Raises:
             ValueError: if the model is of other hyper-parameters than the run.
         """
+        self._checked_record()
         kept = metadata["fit"]
         self._model.agent = agent
         self._model.env_steps.assign(kept["env_steps"])
         self._model.iterations.assign(kept["iterations"])
         self.step, self._iterations = step, kept["iterations"]
         self._seconds, self._best = kept["seconds"], kept.get("best", self._best)
-        self._open(metadata["log"])
 
     def write(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Writes a row, and the agent to `best/` if none was evaluated as well.
@@ -373,15 +371,27 @@ class _FitRun:
             self._report.__exit__(None, None, None)
         self._report = None
 
-    def _open(self, position: Any) -> None:
-        if self._model.recipe is not None:
-            self._record()
+    def open(self, position: Any) -> None:
+        """Writes `run.json`, when nothing can be refused any more, and opens the rows.
+
+        Args:
+            position: in `metrics.csv`, as it was saved.
+        """
+        record = self._checked_record()
+        if record is not None:
+            _run_record.write(self._directory, record)
         report = cadence.Report(self._directory, position, None)
         self._report = report.__enter__()
         self._since = time.perf_counter()
 
-    def _record(self) -> None:
-        """Writes `run.json`."""
+    def _checked_record(self) -> _run_record.RunRecord | None:
+        """Returns what `run.json` will be.
+
+        Raises:
+            ValueError: if it is of other hyper-parameters than the run.
+        """
+        if self._model.recipe is None:
+            return None
         record = _recorded.recorded(self._model, self._saved)
         if checkpoints.latest_step(self._directory) is not None:
             old = _run_record.read("RunCheckpoint", self._directory)
@@ -390,11 +400,11 @@ class _FitRun:
             if told and not self._saved.override:
                 raise ValueError(
                     "`RunCheckpoint`: `directory` expected a run of this model; got "
-                    f"{self._directory}, of another: {_run_record.told(told[0])}; give "
-                    "the old values, go on with the new ones by `override=True`, or "
+                    f"{self._directory}, of another: {_run_record.changes_of(told[0])}; "
+                    "give the old values, go on with the new ones by `override=True`, or "
                     "choose another folder"
                 )
-        _run_record.write(self._directory, record)
+        return record
 
 
 def _column(name: str) -> str:
