@@ -398,11 +398,12 @@ class _FitRun:
             record = _run_record.continued(record, self._directory, True)
             told = () if old is None else record.overrides[len(old.overrides) :]
             if told and not self._saved.override:
+                changes = _run_record.changes_of(told[0])
                 raise ValueError(
                     "`RunCheckpoint`: `directory` expected a run of this model; got "
-                    f"{self._directory}, of another: {_run_record.changes_of(told[0])}; "
-                    "give the old values, go on with the new ones by `override=True`, or "
-                    "choose another folder"
+                    f"{self._directory}, of another: {changes}; give the old values, "
+                    "go on with the new ones by `override=True`, or choose another "
+                    "folder"
                 )
         return record
 
