@@ -5,15 +5,33 @@ import contextlib
 import pytest
 
 from tfrl.agents import _on_policy, bc, dqn
-from tfrl.core import compile
+from tfrl.core import _traces, compile
+
+UPDATES = {
+    value: _traces.Cache()
+    for module in (_on_policy, bc, dqn)
+    for value in vars(module).values()
+    if isinstance(value, compile.JittedFunc)
+}
 
 
 @contextlib.contextmanager
 def plain_graphs():
-    """A context in which no update is compiled by XLA."""
+    """A context in which no update is compiled by XLA.
+
+    What is traced so is kept for the next context: outside no test meets it.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        for module in (_on_policy, bc, dqn):
-            for value in vars(module).values():
-                if isinstance(value, compile.JittedFunc):
-                    patch.setattr(value, "xla", False)
+        for update, traces in UPDATES.items():
+            patch.setattr(update, "xla", False)
+            patch.setattr(update, "_cache", traces)
+        yield
+
+
+@contextlib.contextmanager
+def own_traces():
+    """A context that starts without a trace of any update and leaves none."""
+    with pytest.MonkeyPatch.context() as patch:
+        for update in UPDATES:
+            patch.setattr(update, "_cache", _traces.Cache())
         yield

@@ -1,24 +1,23 @@
-"""Updates of the tests of this folder are plain graphs, which XLA does not compile.
+"""Updates of the tests of this folder are plain graphs.
 
-XLA takes seconds for what a trace alone takes tenths of a second for. A test that asks
-for the fixture `by_xla` gets what users get.
+A test that asks for the fixture `by_xla` gets what users get.
 """
 
+import plain_graphs
 import pytest
-
-from tfrl.agents import _on_policy, bc, dqn
-from tfrl.core import compile
 
 
 @pytest.fixture
 def by_xla():
     """Leaves the choice of the compiler as it is."""
+    with plain_graphs.own_traces():
+        yield
 
 
 @pytest.fixture(autouse=True)
-def _plain_graphs(request, monkeypatch):
-    if "by_xla" not in request.fixturenames:
-        for module in (_on_policy, bc, dqn):
-            for value in vars(module).values():
-                if isinstance(value, compile.JittedFunc):
-                    monkeypatch.setattr(value, "xla", False)
+def _plain_graphs(request):
+    if "by_xla" in request.fixturenames:
+        yield
+        return
+    with plain_graphs.plain_graphs():
+        yield
