@@ -255,6 +255,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ([], "COMMAND"),
         (["trian"], "trian"),
         (["evaluate"], "RUN"),
+        (["--resume"], "--resume: expected one argument"),
+        (["--resume", "--override"], "--resume: expected one argument"),
         (["evaluate", "run", "--episodes=many"], "--episodes"),
         (["doctor", "run", "--loud"], "--loud"),
         (["evaluate", "run", "--seed=-1"], "expected a whole number >= 0; got '-1'"),

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         2
     """
     given = list(sys.argv[1:] if argv is None else argv)
-    if given[:1] == ["--resume"]:
+    if given[:1] == ["--resume"] and given[1:] and given[1][:1] != "-":
         given = ["train", "--resume", "--output_dir", *given[1:]]
     # A wrong flag, or --help, has its answer before anything large is loaded.
     if given[:1] == ["train"]:

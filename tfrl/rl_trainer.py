@@ -70,6 +70,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "Trajectories": experience.Trajectories,
     "make_vec": vector.make_vec,
 }
+configs.register(_CONFIGURABLES)
 
 
 def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -232,7 +233,6 @@ run.json or config.gin; got 'no/such/run' without
     if recorded is not None:
         return recorded
     config = _config_in("`open_run`: `directory`", directory)
-    configs.register(_CONFIGURABLES)
     try:
         configs.parse([config])
         bound = gin.get_bindings(train_rl)
@@ -343,7 +343,6 @@ def _train(
         chosen = strategies.strategy(flags.strategy)
     if flags.rehearse is not None:
         replicas = strategies.strategy(f"rehearsal:{flags.rehearse}")
-    configs.register(_CONFIGURABLES)
     options: dict[str, Any] = {}
     if files or not flags.resume:
         configs.parse(files, flags.binding)

@@ -176,6 +176,15 @@ def test_check_one_of():
     checks.check_one_of("f", "mode", "a", ("a", "b"))
     with pytest.raises(ValueError, match=r"`f`: `mode` expected one of \['a', 'b'\]"):
         checks.check_one_of("f", "mode", "c", ("a", "b"))
+    for wrong in ({}, np.ones(2), tf.ones(2), None):
+        with pytest.raises(ValueError, match="`f`: `mode` expected one of"):
+            checks.check_one_of("f", "mode", wrong, {"a", "b"})
+
+
+def test_arrays_are_told_in_one_line():
+    with pytest.raises(ValueError) as raised:
+        checks.check_positive("f", "x", np.zeros([30, 30]))
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 300
 
 
 @pytest.mark.parametrize("value", [1.0, True, "1", None])

@@ -167,6 +167,10 @@ def test_bad_batches_are_refused():
         ({"actions": np.zeros(5, int)}, ValueError, lengths),
         (no_rows, ValueError, "at least 1"),
         ({"actions": np.zeros(6, "f")}, TypeError, "actions that are integers"),
+        (
+            {"observations": np.zeros((6, 4), "f")},
+            *(ValueError, r"`batch.observations` must have shape .*got \(6, 4\)"),
+        ),
         ({"actions": np.full(6, 3)}, ValueError, r"in \[0, 2\]; got some in \[3, 3\]"),
         ({"actions": np.zeros((6, 1), int)}, ValueError, lengths + r".* got .*.6, 1."),
     ):

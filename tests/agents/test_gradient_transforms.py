@@ -288,7 +288,26 @@ def test_bad_numbers(call, message):
         call()
 
 
+@pytest.mark.parametrize(
+    "transform",
+    [
+        *[transforms.sgd(0.1, 0.9), transforms.adam(0.1)],
+        transforms.rmsprop(0.1, centered=True),
+    ],
+)
+def test_nests_and_shapes_stay_those_of_the_first_call(transform):
+    state = transform.init({"w": tf.ones([2])})
+    for grads in ({"v": tf.ones([2])}, {"w": tf.ones([2]), "v": tf.ones([])}):
+        with pytest.raises(ValueError, match="`grads` expected the nest that `init`"):
+            transform.update(grads, state)
+    with pytest.raises(ValueError, match=r"`grads` expected the shapes .*got \(\) for"):
+        transform.update({"w": tf.ones([])}, state)
+
+
 def test_bad_arguments():
+    for parts in ((transforms.adam(0.1), "sgd"), [transforms.adam(0.1)], (object(),)):
+        with pytest.raises(TypeError, match="`GradientTransform`: `parts` expected"):
+            transforms.GradientTransform(parts)
     with pytest.raises(TypeError, match="`chain`: `transforms` expected"):
         transforms.chain(transforms.adam(1.0), "sgd")
     with pytest.raises(TypeError, match="`scale_by_schedule`: `step_size_fn` expected"):

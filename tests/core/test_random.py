@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import bad
 
-from tfrl.core import random
+from tfrl import exploration, ops
+from tfrl.core import random, specs
 
 
 @pytest.fixture
@@ -97,6 +98,18 @@ def test_new_seed_of_none_is_fresh():
 )
 def test_refusals(row):
     row()
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, tf.zeros(2)], ids=str)
+def test_errors_name_who_was_given_the_seed(seed):
+    spec = specs.BoundedTensorSpec([2], tf.float32, 0.0, 1.0)
+    for call in (
+        *(ops.argmax, ops.shuffle),
+        *(lambda x, seed: exploration.OUProcess(x, seed=seed), spec.sample),
+    ):
+        with pytest.raises(TypeError, match="`seed` expected") as raised:
+            call(tf.ones([2]) if call != spec.sample else (), seed=seed)
+        assert "new_seed" not in str(raised.value)
 
 
 def test_split_seed_is_the_same_eagerly_and_under_xla():

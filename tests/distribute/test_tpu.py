@@ -39,6 +39,7 @@ def calls(monkeypatch):
         made.append(("connect", resolver.tpu, protocol))
 
     replace_resolver(monkeypatch, made, Resolver)
+    monkeypatch.setattr(tpu, "_check_host", lambda: None)
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", connect)
     monkeypatch.setattr(
         tf.tpu.experimental,
@@ -178,8 +179,7 @@ def test_bad_arguments(calls):
 @pytest.mark.parametrize(
     "worker",
     [
-        *[pytest.param("", marks=pytest.mark.slow), "bogus-tpu", "grpc://127.0.0.1:1"],
-        pytest.param("local", marks=pytest.mark.slow),
+        *["", "local", "bogus-tpu", "grpc://127.0.0.1:1"],
     ],
 )
 def test_tensorflow_itself_finds_no_tpu_within_seconds(worker):

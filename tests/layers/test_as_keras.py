@@ -300,6 +300,9 @@ def test_layers_for_inference_with_other_weights():
             initializer_rng=np.zeros([2], "f"),
         ),
         bad(ValueError, "dtype", foreign_layers.Affine(2), dtype="string"),
+        bad(TypeError, "layer", lambda x, weights: x @ weights),
+        bad(TypeError, "layer", lambda x, training: x),
+        bad(TypeError, "layer", None),
     ),
     (
         layers.AsKeras(foreign_layers.Affine(2)),

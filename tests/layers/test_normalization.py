@@ -55,6 +55,19 @@ def test_equals_the_normalizer(options, normalizer, feature_axes):
     assert layer.trainable_weights == []
 
 
+def test_a_frozen_layer_only_normalizes():
+    first, second = batches(2, 5, 3)
+    layer = layers.RunningNormalization(0.1)
+    layer(first, training=True)
+    layer.trainable = False
+    before = [weight.numpy() for weight in layer.weights]
+    expected = layer(second, training=False)
+    np.testing.assert_array_equal(layer(second, training=True), expected)
+    np.testing.assert_array_equal(before[0], layer.weights[0])
+    layer.trainable = True
+    assert np.any(layer(second, training=True) != expected)
+
+
 def test_options_are_those_of_the_normalizer():
     (batch,) = batches(1, 4, 2)
     for options in (

@@ -187,6 +187,8 @@ def test_step_form_refuses(name, tensors, error, message):
     (
         GAE,
         bad(ValueError, "td_lambda", ROW, ROW, ROW, ROW, td_lambda=[0.5]),
+        bad(ValueError, "td_lambda", ROW, ROW, ROW, ROW, td_lambda=1.5),
+        bad(ValueError, "step_types", ROW, ROW, np.full_like(ROW, 0.5), ROW),
         *(
             bad(TypeError, name, **ONES | {name: ONES[name].astype(dtype)})
             for name in ("rewards", "discounts", "td_lambda")
@@ -199,6 +201,7 @@ def test_step_form_refuses(name, tensors, error, message):
         bad(ValueError, "rewards", tf.ones([2, 2]), ROW, ROW),
         bad(ValueError, "lambda_", ROW, ROW, ROW, tf.ones([2])),
         bad(TypeError, "lambda_", ROW, ROW, ROW, HALF),
+        bad(ValueError, "lambda_", ROW, ROW, ROW, -0.1),
     ),
     (
         ops.vtrace,

@@ -82,6 +82,7 @@ def test_weights_are_orthogonal_in_every_precision(policy):
         (ValueError, "hidden_units", {"hidden_units": (0,)}),
         (ValueError, "n_outputs", {"n_outputs": 0}),
         (TypeError, "seed", {"seed": None}),
+        (ValueError, "activation", {"activation": "rellu"}),
     ],
 )
 def test_bad_arguments_are_named(error, name, arguments):

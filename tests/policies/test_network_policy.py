@@ -59,6 +59,12 @@ def test_seeds_are_whole_numbers(make):
             make_policy().act(make((1, 4), "float32"), seed=seed)
 
 
+def test_a_temperature_is_one_number():
+    for temperature in (np.ones(2), "hot", -1.0):
+        with pytest.raises((TypeError, ValueError), match="`temperature` expected"):
+            make_policy().act(np.zeros((1, 4), "f"), temperature=temperature)
+
+
 def test_log_probs_are_those_of_the_distribution():
     policy, x = make_policy("box", log_std=-0.3), observations_of(6)
     for temperature in (1.0, 0.5):

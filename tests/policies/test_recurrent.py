@@ -104,6 +104,9 @@ def test_other_states_are_refused():
         for given in (x, tf.constant(x)):
             with pytest.raises(ValueError, match=r"`act`: `state` expected \[2, 5\]"):
                 policy.act(given, np.zeros(shape, "f") if shape else (), seed=0)
+    for rows, error in ((-1, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="`initial_state`: `batch_size` expected"):
+            policy.initial_state(rows)
     for units, error in ((0, ValueError), (2.5, TypeError)):
         with pytest.raises(error, match="`RecurrentPolicy`: `units` expected"):
             new_policy(units=units)

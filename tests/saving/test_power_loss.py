@@ -25,6 +25,22 @@ def load_run(folder):
     return step
 
 
+def save_best_again(folder, number):
+    checkpoints.save_best(folder, 5, {"w": np.full(3, number)}, {"n": number})
+
+
+def save_best_earlier(folder, number):
+    checkpoints.save_best(folder, 9 - number, {"w": np.full(3, number)}, {"n": number})
+
+
+def load_best(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a step that was being removed
+        state, metadata, _ = checkpoints.load_run(folder, {"w": np.zeros(3, int)})
+    assert state["w"].tolist() == [metadata["n"]] * 3
+    return metadata["n"]
+
+
 def module(value):
     made = tf.Module()
     made.scale = tf.Variable(float(value))
@@ -74,6 +90,8 @@ def load_file(folder):
     ("save", "load", "n_states"),
     [
         pytest.param(save_run, load_run, 200, id="run"),
+        pytest.param(save_best_again, load_best, 200, id="best-again"),
+        pytest.param(save_best_earlier, load_best, 100, id="best-earlier"),
         pytest.param(save_objects, load_objects, 80, id="objects"),
         pytest.param(save_rows, load_rows, 25, id="rows"),
         pytest.param(save_file, load_file, 7, id="file"),

@@ -86,7 +86,17 @@ def wrong_type(where: str, name: str, value: Any, expected: str) -> TypeError:
         ...
         TypeError: `detach`: `nests` expected tensors; got 3
     """
-    return TypeError(f"`{where}`: `{name}` expected {expected}; got {value!r:.200}")
+    return TypeError(f"`{where}`: `{name}` expected {expected}; got {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """Returns what messages show of a value, in one line.
+
+    Example:
+        >>> shown(np.eye(2))
+        'array([[1., 0.], [0., 1.]])'
+    """
+    return f"{' '.join(repr(value).split()):.200}"
 
 
 def check_one_of(where: str, name: str, value: Any, choices: Collection[Any]) -> None:
@@ -108,10 +118,14 @@ def check_one_of(where: str, name: str, value: Any, choices: Collection[Any]) ->
         ValueError: `resize`: `mode` expected one of ['area', 'nearest']; got 'cubic';
         check the spelling
     """
-    if value not in choices:
+    try:
+        is_known = value in choices
+    except (TypeError, ValueError):  # of arrays, and of what has no hash
+        is_known = False
+    if not is_known:
         raise ValueError(
             f"`{where}`: `{name}` expected one of {list(choices)}; "
-            f"got {value!r}; check the spelling"
+            f"got {shown(value)}; check the spelling"
         )
 
 
@@ -144,7 +158,7 @@ def _check_bounds(
     bounds = f" of at least {low}" if high is None else f" in [{low}, {high}]"
     raise (ValueError if is_one else TypeError)(
         f"`{where}`: `{name}` expected {noun}{'' if low is None else bounds}; "
-        f"got {value!r}"
+        f"got {shown(value)}"
     )
 
 

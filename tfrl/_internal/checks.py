@@ -262,7 +262,8 @@ def check_finite(where: str, name: str, value: Any) -> None:
     """
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all(np.isfinite(numeric)):
-        raise ValueError(f"`{where}`: `{name}` expected finite numbers; got {value!r}")
+        got = arguments.shown(value)
+        raise ValueError(f"`{where}`: `{name}` expected finite numbers; got {got}")
 
 
 def check_positive(where: str, name: str, value: Any) -> None:
@@ -285,7 +286,8 @@ def check_positive(where: str, name: str, value: Any) -> None:
     """
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all(numeric > 0):
-        raise ValueError(f"`{where}`: `{name}` expected numbers > 0; got {value!r}")
+        got = arguments.shown(value)
+        raise ValueError(f"`{where}`: `{name}` expected numbers > 0; got {got}")
 
 
 def check_within(where: str, name: str, value: Any, low: float, high: float) -> None:
@@ -311,7 +313,8 @@ def check_within(where: str, name: str, value: Any, low: float, high: float) -> 
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all((numeric >= low) & (numeric <= high)):
         raise ValueError(
-            f"`{where}`: `{name}` expected numbers in [{low}, {high}]; got {value!r}"
+            f"`{where}`: `{name}` expected numbers in [{low}, {high}]; got "
+            f"{arguments.shown(value)}"
         )
 
 
@@ -338,6 +341,6 @@ def _known_numbers(where: str, name: str, value: Any) -> np.ndarray | None:
     if array.dtype.kind not in "biuf" and not tf.as_dtype(array.dtype).is_floating:
         raise TypeError(
             f"`{where}`: `{name}` expected numbers; "
-            f"got {value!r}; pass an int, a float or an array of them"
+            f"got {arguments.shown(value)}; pass an int, a float or an array of them"
         )
     return array

@@ -357,8 +357,9 @@ class StepFolders:
         Args:
             where: name of the function that asks.
             folder: of all steps.
-            step: greater than those in the folder.
-            keep: how many of the newest stay; None for all.
+            step: greater than those in the folder, unless `keep` is 0.
+            keep: how many of the newest stay; None for all; 0 for this one alone, which
+                may be older than others.
             damaged: what is wrong with later steps, which are removed then; None to
                 look at them.
             write: fills a folder; takes it, and that of the step before, if any;
@@ -371,7 +372,8 @@ class StepFolders:
             ValueError: if there is a later step.
         """
         with durable.shared_folder(folder):
-            self._make_newest(where, folder, step, damaged)
+            if keep != 0:
+                self._make_newest(where, folder, step, damaged)
             before = [self.path(folder, old) for old in self.steps(folder)[-1:]]
             path = self.path(folder, step)
             with durable.new_folder(path) as temporary:
@@ -380,9 +382,12 @@ class StepFolders:
                 seal(temporary, self.manifest, body, inner)
             if keep is not None:
                 best = self.best(folder) if "score" in body else None
-                for old in self.steps(folder)[:-keep]:
-                    if old != best:
+                steps = self.steps(folder)
+                for old in steps[:-keep] if keep else steps:
+                    if old not in (best, None if keep else step):
                         durable.remove_folder(self.path(folder, old))
+                if keep == 0:  # or a later one may come back
+                    durable.flush_to_disk(folder)
         return path
 
     def _make_newest(

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import gradient_transforms, train_state
-from tfrl.policies import actor_critic
+from tfrl.policies import actor_critic, feedforward
 from tfrl.policies import policy as policies
 from tfrl.schedules import progress as progresses
 
@@ -128,6 +128,7 @@ def check_settings(
         where, "hidden_units", config.hidden_units, low=1
     )
     object.__setattr__(config, "hidden_units", units)
+    feedforward.check_activation(where, config.activation)
 
 
 def settings_at(

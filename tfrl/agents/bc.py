@@ -239,7 +239,7 @@ class BCAgent(pytree.PyTreeNode):
         return _compiled_actions(
             self.replace(model=model.lent(), learning_rate=None),
             observations,
-            random.new_seed(0 if greedy else seed),
+            random.checked_seed(where, 0 if greedy else seed),
             tf.cast(temperature, tf.float32),
             greedy,
         )
@@ -269,6 +269,9 @@ def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
             f"{where} leaves of the same length, at least 1; got {lengths}; cut them "
             "to the same rows"
         )
+    if agent._is_created:
+        name, n_front = "batch.observations", max(n_axes, 1)
+        agent.policy.check_observations("BCAgent.update", name, observations, n_front)
     _check_actions(where, agent.head, actions)
     for leaf in tf.nest.flatten(observations):
         is_float = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"

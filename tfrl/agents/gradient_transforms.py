@@ -39,6 +39,9 @@ class GradientTransform:
             state, params)`, which returns other gradients and the next state. Frozen
             dataclasses of numbers and functions are equal when made alike.
 
+    Raises:
+        TypeError: if a part has not both.
+
     Example:
         >>> transform = sgd(0.5)
         >>> params = {"w": tf.constant([1.0, 2.0])}
@@ -48,6 +51,13 @@ class GradientTransform:
     """
 
     parts: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        expected = "a tuple of parts with `init` and `update`"
+        checks.check_type("GradientTransform", "parts", self.parts, tuple, expected)
+        for part in self.parts:
+            if not all(callable(getattr(part, x, None)) for x in ("init", "update")):
+                raise checks.wrong_type("GradientTransform", "parts", part, expected)
 
     def init(self, params: Any) -> tuple[Any, ...]:
         """Returns the state before the first update.
@@ -546,7 +556,7 @@ class Trace:
         return updates, {"trace": trace}
 
     def _traced(self, grads: Any, trace: Any) -> Any:
-        return tf.nest.map_structure(lambda g, t: g + self.decay * t, grads, trace)
+        return _matched(lambda t, g: g + self.decay * t, trace, grads)
 
 
 def _rate(where: str, learning_rate: Any) -> ScaleBySchedule | ScaleByLearningRate:
@@ -580,9 +590,20 @@ def _numbers(where: str, **given: Any) -> list[Any]:
 
 
 def _moving_average(average: Any, values: Any, decay: float) -> Any:
-    return tf.nest.map_structure(
-        lambda old, new: decay * old + (1.0 - decay) * new, average, values
-    )
+    return _matched(lambda old, new: decay * old + (1.0 - decay) * new, average, values)
+
+
+def _matched(function: Callable[..., Any], kept: Any, grads: Any) -> Any:
+    """Maps nests of the state and of gradients, which are those of `init`."""
+    where = "`GradientTransform.update`: `grads` expected"
+    check_nest(f"{where} the nest that `init` was given", grads, kept)
+    for old, new in zip(*map(tf.nest.flatten, (kept, grads)), strict=True):
+        if not old.shape.is_compatible_with(new.shape):
+            raise ValueError(
+                f"{where} the shapes that `init` was given; got {tuple(new.shape)} for "
+                f"{tuple(old.shape)}; start with `transform.init(params)`"
+            )
+    return tf.nest.map_structure(function, kept, grads)
 
 
 def _scaled(grads: Any, factor: tf.Tensor) -> Any:

@@ -127,7 +127,7 @@ class PPO:
                 self, observation_space, action_space, network, seed, eps=1e-5
             ),
             return_scale=scale,
-            rng=random.new_seed(seed),
+            rng=random.checked_seed("PPO.create", seed),
             n_updates_done=tf.constant(0),
             config=self,
         )

@@ -159,7 +159,10 @@ def find(selector: str, place: str) -> Callable[..., Any]:
         ) from error
     except ValueError as error:
         known = {name.split(".", i)[i] for name in registered for i in (0, 1)}
-        todo = guess(selector, known, f"there are {sorted(known)}")
+        todo = f"there are {sorted(known)}"
+        if not any(name.startswith("tfrl.") for name in registered):
+            todo = "`import tfrl.rl_trainer` before, which registers those of tfrl"
+        todo = guess(selector, known, todo)
         raise error_at(place, "a configurable's name", f"`{selector}`", todo) from error
 
 

@@ -65,25 +65,37 @@ def new_seed(seed: Any = None) -> tf.Tensor:
         >>> new_seed(7).numpy()
         array([7, 0], dtype=int32)
     """
+    return checked_seed("new_seed", seed)
+
+
+def checked_seed(where: str, seed: Any) -> tf.Tensor:
+    """Returns what `new_seed` does; the errors name `where`, the asking function.
+
+    Example:
+        >>> checked_seed("act", "today")
+        Traceback (most recent call last):
+        ...
+        TypeError: `act`: `seed` expected an int in [...]; got 'today'
+    """
     if seed is None:
         return tf.random.uniform(
             [2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32
         )
     if not hasattr(seed, "shape") and not isinstance(seed, list | tuple):
-        seed = checks.check_whole_number("new_seed", "seed", seed, -(2**63), 2**64 - 1)
+        seed = checks.check_whole_number(where, "seed", seed, -(2**63), 2**64 - 1)
         halves = np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF], np.uint32)
         return tf.constant(halves.view(np.int32))
-    pair = tf.convert_to_tensor(seed)
+    pair = checks.as_tensor(where, "seed", seed, numeric=False)
     if not pair.dtype.is_integer:
         raise TypeError(
-            "`new_seed`: `seed` expected an int or an int32 tensor of shape [2]; "
+            f"`{where}`: `seed` expected an int or an int32 tensor of shape [2]; "
             f"got dtype {pair.dtype.name}"
         )
     if pair.shape == []:
         return tf.bitcast(tf.cast(pair, tf.int64), tf.int32)
     if not pair.shape.is_compatible_with([2]):
         raise ValueError(
-            f"`new_seed`: `seed` expected shape [] or [2]; got {pair.shape}"
+            f"`{where}`: `seed` expected shape [] or [2]; got {pair.shape}"
         )
     return tf.ensure_shape(tf.cast(pair, tf.int32), [2])
 

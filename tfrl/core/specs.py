@@ -325,7 +325,8 @@ class BoundedTensorSpec(tf.TensorSpec):
         checks.check_finite(where, "minimum", self.minimum)
         checks.check_finite(where, "maximum", self.maximum)
         checks.check_known_shape(where, "shape", self)
-        shape, seed = [*outer_dims, *self.shape], random.new_seed(seed)
+        seed = random.checked_seed(where, seed)
+        shape = [*outer_dims, *self.shape]
         if self.dtype.is_floating:
             wide = tf.float32 if self.dtype.size < 4 else self.dtype
             unit = tf.random.stateless_uniform(shape, seed, dtype=wide)

@@ -53,7 +53,7 @@ class TestDataSet:
         checks.check_whole_number(where, "output_dim", output_dim, low=1)
         checks.check_whole_number(where, "size", size, low=1)
         shape = [input_dim, output_dim]
-        seeds = random.split_seed(random.new_seed(seed), 3)
+        seeds = random.split_seed(random.checked_seed(where, seed), 3)
         if weight is None:
             weight = tf.random.stateless_uniform(shape, seeds[0], 5.0, 6.0)
         self.weight = tf.cast(tf.convert_to_tensor(weight), tf.float32)
@@ -113,7 +113,7 @@ def load_test(
         (10, 50, TensorShape([100, 3]))
     """
     _batches.check("load_test", train_bs, test_bs, num_workers, seed)
-    seeds = random.split_seed(random.new_seed(seed), 2)
+    seeds = random.split_seed(seed, 2)
     train = TestDataSet(size=1000, seed=seeds[0])
     test = TestDataSet(size=500, weight=train.weight, seed=seeds[1])
     first, second = (

@@ -90,6 +90,7 @@ def connect(
     endpoints = _endpoints(where, place) if "://" in place else []
     try:
         if is_local:
+            _check_host()
             resolver = _local_resolver(place)
         else:
             _check_answers(endpoints)
@@ -136,6 +137,14 @@ def _endpoints(where: str, place: str) -> list[tuple[str, int]]:
             )
         found.append((parts.hostname, port))
     return found
+
+
+def _check_host() -> None:
+    """Raises where no TPU can be, before TensorFlow makes its devices for good."""
+    kinds = [device.device_type for device in tf.config.list_physical_devices()]
+    is_of_tpus = _installed().startswith("tensorflow-tpu") or evidence()
+    if not is_of_tpus and not any(kind.startswith("TPU") for kind in kinds):
+        raise ConnectionError(f"TensorFlow knows {sorted({*kinds})} here")
 
 
 def _local_resolver(place: str) -> Any:

@@ -78,7 +78,7 @@ def log_gamma(concentration: tf.Tensor, shape: Any, seed: Any) -> tf.Tensor:
 
 
 def _arguments(shape: Any, seed: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    seed = random.new_seed(seed() if callable(seed) else seed)
+    seed = random.checked_seed("sample", seed() if callable(seed) else seed)
     return tf.convert_to_tensor(shape, tf.int32), seed
 
 

@@ -131,7 +131,7 @@ def estimated_entropy(
     where = "estimated_entropy"
     modes.check_distribution(where, "dist", dist)
     checks.check_within(where, "num_samples", num_samples, 1, math.inf)
-    seed = random.new_seed(seed)
+    seed = random.checked_seed(where, seed)
     kinds = tf.nest.flatten(dist.reparameterization_type)
     if all(kind == tfd.FULLY_REPARAMETERIZED for kind in kinds):
         _, log_probs = dist.experimental_sample_and_log_prob(num_samples, seed=seed)

@@ -31,19 +31,24 @@ class Seeded(tf.Module):
     def __init__(self, seed: Any) -> None:
         super().__init__()
         with tf.init_scope():
-            self.start = _as_int(seed)
+            self.start = self._as_int(seed)
             self._generator = tf.random.Generator.from_seed(self.start, alg="philox")
         # `tf.Module.variables` does not look into a generator.
         self._state = self._generator.state
 
     def restart(self, seed: Any) -> None:
         """Starts the stream anew, by what the constructor takes as seed."""
-        self.start = _as_int(seed)
+        self.start = self._as_int(seed)
         self._generator.reset_from_seed(self.start)
 
     def next_seed(self, seed: Any = None) -> tf.Tensor:
         """Returns an int32 `[2]` seed: the given one, or the next of the stream."""
-        return self._drawn() if seed is None else random.new_seed(seed)
+        where = type(self).__name__
+        return self._drawn() if seed is None else random.checked_seed(where, seed)
+
+    def _as_int(self, seed: Any) -> int:
+        seed = random.checked_seed(type(self).__name__, seed)
+        return int(tf.bitcast(seed, tf.int64))
 
     @tf.function(autograph=False)
     def _drawn(self) -> tf.Tensor:
@@ -145,7 +150,3 @@ class Setting:
                 f"`{where}`: `{name}` expected at {'least' if is_upper else 'most'} "
                 f"`{self.other}` {against!r}; got {value!r}"
             )
-
-
-def _as_int(seed: Any) -> int:
-    return int(tf.bitcast(random.new_seed(seed), tf.int64))

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import arguments
 from tfrl.core import shapes
 from tfrl.layers import _configs
 
@@ -34,7 +35,19 @@ def runners_of(given: Any) -> dict[bool, "Runner"]:
     """Returns the layer to be run for each value of Keras' `training`."""
     if not _is_factory(given):
         return dict.fromkeys((False, True), Runner(given))
-    if "training" not in inspect.signature(given).parameters:
+    signature, flag = inspect.signature(given), {}
+    if "training" in signature.parameters:
+        flag = {"training": True}
+    try:
+        signature.bind(**flag)
+    except TypeError as error:
+        raise TypeError(
+            "`AsKeras`: `layer` expected a layer, or a factory without arguments but "
+            f"`training`; got {arguments.shown(given)}, a function of {signature}; "
+            "pass `tfrl.layers.FunctionLayer(init, apply)` of functions, or use "
+            "`keras.layers.Lambda` where there are no weights"
+        ) from error
+    if not flag:
         return dict.fromkeys((False, True), Runner(given()))
     return {flag: Runner(given(training=flag)) for flag in (False, True)}
 

@@ -25,7 +25,8 @@ class RunningNormalization(keras.layers.Layer):
         y = (x - mean) / sqrt(variance + variance_epsilon)
 
     Called with `training=True` (in `fit` too) it learns from the batch first, and
-    normalizes by what it knows then; otherwise it only normalizes. The mathematics is
+    normalizes by what it knows then; otherwise, and with `trainable=False` as of
+    `keras.layers.BatchNormalization`, it only normalizes. The mathematics is
     that of `tfrl.stats.EMNormalizer`, `AdaptiveNormalizer` and `WindowNormalizer`: the
     same moments, centred and in float64, from the same batches. They are weights that
     do not train: saved, exported, and equal on all replicas of a strategy, which learn
@@ -177,10 +178,10 @@ class RunningNormalization(keras.layers.Layer):
         inputs = operands.floating(where, "inputs", inputs)
         inputs = self._ensured(inputs)
         stream = self._pack([tf.convert_to_tensor(w.value) for w in self.weights])
-        if training:
+        if training and self.trainable:
             rows = self._row_weights(mask, inputs)
             stream = moment_streams.advance_moment_stream(
-                stream, [inputs], self._rule, self._setting, rows
+                stream, [inputs], self._rule, self._setting, rows, where
             )
             for weight, new in zip(self.weights, tf.nest.flatten(stream), strict=True):
                 weight.assign(new)

@@ -35,7 +35,8 @@ def argmax(arr: TensorLike, axis: int | None = -1, seed: Any = None) -> tf.Tenso
         {0, 2}
     """
     tensor, axis = _searched("argmax", "arr", arr, axis)
-    return _random_extreme(tensor, random.new_seed(seed), axis, largest=True)
+    seed = random.checked_seed("argmax", seed)
+    return _random_extreme(tensor, seed, axis, largest=True)
 
 
 def argmin(arr: TensorLike, axis: int | None = -1, seed: Any = None) -> tf.Tensor:
@@ -60,7 +61,8 @@ def argmin(arr: TensorLike, axis: int | None = -1, seed: Any = None) -> tf.Tenso
         array([0, 1], dtype=int32)
     """
     tensor, axis = _searched("argmin", "arr", arr, axis)
-    return _random_extreme(tensor, random.new_seed(seed), axis, largest=False)
+    seed = random.checked_seed("argmin", seed)
+    return _random_extreme(tensor, seed, axis, largest=False)
 
 
 def first_argmin(x: TensorLike) -> tf.Tensor:
@@ -118,7 +120,7 @@ def shuffle(values: Any, seed: Any = None) -> Any:
                 f"got shape {shape}"
             )
     if shapes:
-        tensors = _shuffled(tensors, random.new_seed(seed))
+        tensors = _shuffled(tensors, random.checked_seed("shuffle", seed))
     return tf.nest.pack_sequence_as(values, tensors)
 
 

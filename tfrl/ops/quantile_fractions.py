@@ -79,7 +79,7 @@ def quantiles_uniform(
     wide = wanted == tf.float64
     bits = tf.random.stateless_uniform(
         [size, count],
-        random.new_seed(seed),
+        random.checked_seed("quantiles_uniform", seed),
         minval=None,
         maxval=None,
         dtype=tf.uint64 if wide else tf.uint32,

@@ -17,9 +17,10 @@ float16 and bfloat16 are summed in float32 and come back as they were.
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, operands, precision
+from tfrl._internal import arguments, checks, operands, precision
 from tfrl.core import compile, records
 from tfrl.ops import _recurrence
 
@@ -449,6 +450,8 @@ def _weights(
     where: str, name: str, value: TensorLike, values: tf.Tensor, time_major: bool
 ) -> tf.Tensor:
     """A scalar, or a sequence that fits the leading one, checked."""
+    if type(value) in (int, float):
+        arguments.check_number(where, name, value, 0, 1)
     tensor = operands.alike(where, name, value, "values", values, keep_arrays=True)
     if tensor.shape.rank != 0:
         axes = 1 if time_major else 2
@@ -469,6 +472,13 @@ def _steps(
     named = {"rewards": rewards, "discounts": discounts}
     others = _following(where, "values", values, time_major, **named)
     kinds = checks.as_tensor(where, "step_types", step_types)
+    if kinds.dtype.is_floating and not tf.is_tensor(step_types):
+        given = np.asarray(step_types)
+        if not np.array_equal(given, np.trunc(given)):
+            raise ValueError(
+                f"`{where}`: `step_types` expected StepTypes, whole numbers; got "
+                f"fractions such as {given[given != np.trunc(given)].flat[0]}"
+            )
     operands.check_beginning(
         where, "step_types", kinds, "values", values, 1 if time_major else 2
     )

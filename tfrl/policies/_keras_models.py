@@ -171,7 +171,9 @@ def given(
             "`network` expected a Keras model, or a function of both spaces that "
             f"returns one, {what}; got {network!r:.80}"
         )
-    kinds = _observation_kinds.description(observation_space, images=False)
+    kinds = _observation_kinds.description(
+        observation_space, images=False, place="`observation_space`"
+    )
     specs = spaces.spec_from_space(observation_space)
     shapes = tf.nest.map_structure(lambda x: (2, *x.shape), specs)
     try:

@@ -28,18 +28,24 @@ LEAST_PIXELS = 36  # of which three convolutions leave one
 _DTYPES = {"flat": "float32", "image": "uint8", "one_hot": "int64"}
 
 
-def description(space: gym.Space, *, images: bool = True) -> list[Any]:
+def description(
+    space: gym.Space,
+    *,
+    images: bool = True,
+    place: str = "`SpaceEncoder.describe`: `space`",
+) -> list[Any]:
     """Returns the description of a space, as `SpaceEncoder.describe` documents it.
 
     Args:
         space: of one environment.
         images: whether images must be such that height and width can be told.
+        place: function and argument, for the error messages.
     """
-    describe = functools.partial(description, images=images)
+    describe = functools.partial(description, images=images, place=place)
     if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) and not len(space.spaces):
         raise ValueError(
-            "`SpaceEncoder.describe`: `space` must have a part at least, in each Dict "
-            f"and Tuple; got {space}; leave it out, or show something"
+            f"{place} must have a part at least, in each Dict and Tuple; got {space}; "
+            "leave it out, or show something"
         )
     if isinstance(space, gym.spaces.Dict):
         return ["dict", [[key, describe(part)] for key, part in space.items()]]
@@ -51,13 +57,13 @@ def description(space: gym.Space, *, images: bool = True) -> list[Any]:
         return ["one_hot", space.nvec.tolist(), space.start.tolist()]
     if isinstance(space, gym.spaces.Box) and space.dtype == np.uint8:
         if len(space.shape) in (3, 4):
-            return _image(list(space.shape)) if images else ["image", list(space.shape)]
+            shape = list(space.shape)
+            return _image(shape, place) if images else ["image", shape]
     if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         return ["flat", list(space.shape)]
     raise TypeError(
-        "`SpaceEncoder.describe`: `space` expected Box, Discrete, MultiDiscrete of "
-        "one axis, MultiBinary, or a Dict or Tuple of those; "
-        f"got {space}; wrap the environment to give one"
+        f"{place} expected Box, Discrete, MultiDiscrete of one axis, MultiBinary, or a "
+        f"Dict or Tuple of those; got {space}; wrap the environment to give one"
     )
 
 
@@ -284,23 +290,22 @@ def ensured(where: str, kind: list[Any], leaf: Any) -> Any:
     return tf.ensure_shape(leaf, [None, *fit], name=f"{where}_inputs")
 
 
-def _image(shape: list[int]) -> list[Any]:
+def _image(shape: list[int], place: str) -> list[Any]:
     axes = range(len(shape) - 1)
     found = [i for i in axes if min(shape[i : i + 2]) > max(_without(shape, i))]
     if not found:
         raise ValueError(
-            "`SpaceEncoder.describe`: `space` must show which axes of its images are "
-            "height and width: two neighbours, each longer than all other axes; got "
-            f"{shape}; stack frames by `tfrl.environments.StackChannels`, resize or "
-            "transpose images by a wrapper, or give them as floats to have them "
-            "flattened"
+            f"{place} must show which axes of its images are height and width: two "
+            f"neighbours, each longer than all other axes; got {shape}; stack frames "
+            "by `tfrl.environments.StackChannels`, resize or transpose images by a "
+            "wrapper, or give them as floats to have them flattened"
         )
     (height,) = found
     if min(shape[height : height + 2]) < LEAST_PIXELS:
         raise ValueError(
-            f"`SpaceEncoder.describe`: `space` must have images of {LEAST_PIXELS}x"
-            f"{LEAST_PIXELS} pixels at least; got {shape}; resize them by a wrapper, "
-            "or give them as floats to have them flattened"
+            f"{place} must have images of {LEAST_PIXELS}x{LEAST_PIXELS} pixels at "
+            f"least; got {shape}; resize them by a wrapper, or give them as floats to "
+            "have them flattened"
         )
     last = height == 0 and len(shape) == 3
     return ["image", shape] if last else ["image", shape, height]

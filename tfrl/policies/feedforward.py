@@ -63,6 +63,7 @@ class MLP(keras.layers.Layer):
         checks.check_whole_number("MLP", "seed", seed)
         if n_outputs is not None:
             checks.check_whole_number("MLP", "n_outputs", n_outputs, low=1)
+        check_activation("MLP", activation)
         super().__init__(**kwargs)
         self.hidden_units = hidden_units
         self.activation = activation
@@ -142,6 +143,17 @@ class MLP(keras.layers.Layer):
             "output_gain": self.output_gain,
             "seed": self.seed,
         }
+
+
+def check_activation(where: str, activation: Any) -> None:
+    """Raises a ValueError unless Keras knows an activation."""
+    try:
+        keras.activations.get(activation)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{where}`: `activation` expected a function or a name that Keras knows; "
+            f"got {activation!r:.80}; check the spelling"
+        ) from error
 
 
 def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:

@@ -261,7 +261,7 @@ def _generator(seed: Any) -> np.random.Generator:
     if seed is None:
         # A draw of TensorFlow's would take ten times as long as the policy.
         seed = python_random.getrandbits(64)
-    halves = np.asarray(random.new_seed(seed)).view(np.uint32)
+    halves = np.asarray(random.checked_seed("act", seed)).view(np.uint32)
     return np.random.default_rng(halves)
 
 

@@ -83,6 +83,21 @@ class NetworkPolicy(pytree.PyTreeNode):
     def check_state(self, observations: Any, state: Any) -> None:
         """Raises a ValueError unless `state` is one for these observations."""
 
+    def check_observations(
+        self, where: str, name: str, observations: Any, n_axes: int
+    ) -> None:
+        """Raises a ValueError unless a nest is `[..., *shape]` of the policy's space.
+
+        Args:
+            where: name of the asking function, for the error message.
+            name: of the nest, likewise.
+            observations: nest of arrays.
+            n_axes: how many axes are in front.
+        """
+        _observation_kinds.checked_rows(
+            where, self.kinds, observations, lambda x: x.shape[n_axes - 1 :], name
+        )
+
     def outputs(self, observations: Any, state: Any = ()) -> tuple[Any, Any]:
         """Returns the head's parameters `[B, n]` and the new state, of tensors.
 
@@ -141,6 +156,8 @@ class NetworkPolicy(pytree.PyTreeNode):
         _observation_kinds.check_finite(
             where, observations, clipped=bool(self.observation_moments)
         )
+        if not isinstance(temperature, int | float):
+            checks.check_rank(where, "temperature", temperature, exact=0)
         checks.check_within(where, "temperature", temperature, 0.0, np.inf)
         checks.check_finite(where, "temperature", temperature)
         if not tf.inside_function() and not any(
@@ -152,7 +169,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         if temperature == 0.0:
             raw = self.head.mode(shaped)
         else:
-            raw = self.head.sample(shaped, random.new_seed(seed))
+            raw = self.head.sample(shaped, random.checked_seed(where, seed))
         log_probs = self.head.log_prob(shaped, raw) if self.has_log_probs else None
         return policy.Acted(self.head.to_env(raw), raw, log_probs, state)
 

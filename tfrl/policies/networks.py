@@ -113,7 +113,12 @@ class SpaceEncoder(keras.layers.Layer):
         if self.images:
             if inputs.shape[0] == 0:  # which convolutions do not take
                 return tf.zeros([0, 512])
-            return tf.cast(self.images[0](self._upright(inputs)), tf.float32)
+            images, rows = self._upright(inputs), tf.shape(inputs)[0]
+            if inputs.shape[0] is None:  # it may be 0 when it runs
+                one = tf.zeros([tf.cast(rows < 1, tf.int32), *images.shape[1:]])
+                images = tf.concat([images, one], axis=0)
+            features = tf.cast(self.images[0](images), tf.float32)
+            return features if inputs.shape[0] is not None else features[:rows]
         if self.kinds[0] == "one_hot":
             # `one_hot` takes int64 everywhere, 16 bits nowhere.
             columns = _rows_of(tf.cast(inputs, tf.int64), [len(self.kinds[1])])
@@ -169,6 +174,7 @@ class _SpaceNetwork(keras.Model):
         where = type(self).__name__
         units = checks.check_whole_numbers(where, "hidden_units", hidden_units, low=1)
         seed = checks.check_whole_number(where, "seed", arguments["seed"])
+        feedforward.check_activation(where, arguments["activation"])
         # Casting is left to the parts: observations and log_std stay float32.
         super().__init__(autocast=False, **kwargs)
         self.arguments = {**arguments, "hidden_units": list(units), "seed": seed}
@@ -184,7 +190,8 @@ class _SpaceNetwork(keras.Model):
     @classmethod
     def for_space(cls, observation_space: gym.Space, *args: Any, **kwargs: Any) -> Self:
         """Returns a built network; the arguments are those of the class but `kinds`."""
-        kinds: Any = SpaceEncoder.describe(observation_space)
+        place = f"`{cls.__name__}`: `observation_space`"
+        kinds: Any = _observation_kinds.description(observation_space, place=place)
         network = cls(kinds, *args, **kwargs)
         specs = spaces.spec_from_space(observation_space)
         shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)

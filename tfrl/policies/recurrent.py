@@ -87,6 +87,9 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
 
     def initial_state(self, batch_size: int) -> tf.Tensor:
         """Returns zeros, float32 `[B, units]`."""
+        if not tf.is_tensor(batch_size):
+            where = "initial_state"
+            checks.check_whole_number(where, "batch_size", batch_size, low=0)
         return tf.zeros([batch_size, self.units])
 
     def check_state(self, observations: Any, state: Any) -> None:

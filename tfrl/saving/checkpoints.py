@@ -74,9 +74,19 @@ def save_run(
         >>> load_run(folder, {"w": tf.zeros([2])})[1:]
         ({'episodes': 3}, 10)
     """
+    checks.check_whole_number("save_run", "keep", keep, low=1)
+    return _save(directory, step, state, metadata, keep)
+
+
+def _save(
+    directory: durable.Path,
+    step: int,
+    state: Any,
+    metadata: Mapping[str, Any],
+    keep: int,
+) -> pathlib.Path:
     where = "save_run"
     step = checks.check_whole_number(where, "step", step, low=0)
-    checks.check_whole_number(where, "keep", keep, low=1)
     checks.check_eager(where)
     checks.check_type(where, "metadata", metadata, Mapping, "a dictionary")
     leaves = named_arrays.name_arrays(state)
@@ -101,7 +111,9 @@ def save_best(
 ) -> pathlib.Path:
     """Saves a state in the place of all that were saved there before.
 
-    A run that was resumed may come by a step once more, or by an earlier one.
+    A run that was resumed may come by a step once more, or by an earlier one. One of
+    the states is on the disk at any moment: of the step once more the new one, for as
+    long as its place is cleared, under the step after the last.
 
     Args:
         directory: as of `save_run`, with nothing else in it.
@@ -120,10 +132,10 @@ def save_best(
         'step-10'
     """
     folder = pathlib.Path(directory) / "checkpoints"
-    for old in _FOLDERS.steps(folder):
-        if old >= step:
-            durable.remove_folder(_FOLDERS.path(folder, old))
-    return save_run(directory, step, state, metadata, keep=1)
+    steps = _FOLDERS.steps(folder)
+    if step in steps:
+        _save(directory, steps[-1] + 1, state, metadata, keep=0)
+    return _save(directory, step, state, metadata, keep=0)
 
 
 def load_run(

@@ -106,7 +106,8 @@ class Running(tf.Module):
     def _advanced(self, tensor: Any) -> moment_streams.MomentStream:
         """Updates, and returns the stream after that without reading it again."""
         stream = moment_streams.advance_moment_stream(
-            self._stream(), self._leaves(tensor), self._rule, self._setting
+            *(self._stream(), self._leaves(tensor), self._rule, self._setting),
+            where=type(self).__name__,
         )
         for kept, new in zip(self._kept, tf.nest.flatten(stream), strict=True):
             kept.assign(new)

@@ -381,6 +381,7 @@ def advance_moment_stream(
     rule: Rule,
     setting: Any,
     weights: Any = None,
+    where: str = "advance_moment_stream",
 ) -> MomentStream:
     """Returns the stream after one more batch.
 
@@ -410,6 +411,7 @@ def advance_moment_stream(
         setting: `update_rate` in (0, 1], `speed` > 0 or `window_size`; scalar.
         weights: `[...]`, not negative, how often each row of every value counts within
             its batch; bools are a mask, None is 1. What has weight 0 is not looked at.
+        where: name of the asking function, for the error message.
 
     Returns:
         The new stream.
@@ -428,7 +430,6 @@ def advance_moment_stream(
         >>> round(float(stream.moments[0].mean), 4)
         4.0
     """
-    where = "advance_moment_stream"
     checks.check_one_of(where, "rule", rule, list(_SETTINGS))
     values = [tf.stop_gradient(value) for value in _checked(where, stream, values)]
     if weights is not None:

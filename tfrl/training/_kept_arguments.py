@@ -8,6 +8,7 @@ one key that begins with "=" says what it stands for:
     {"=name": "my_environments:make"}                        a function or class
     {"=keras": ...}                                          a schedule or network
     {"=lost": "function <lambda> of __main__"}               what cannot be kept
+    {"=lost": "an object of __main__.Own", "gamma": 0.99}    the same, to be compared
 
 Arguments left to their defaults are kept too, so that a default that changes later
 changes no run. Functions and classes are kept by the module they are imported from,
@@ -82,10 +83,9 @@ def kept(value: Any) -> Any:
 
 def _kept_instance(value: Any) -> Any:
     named = importable(type(value))
-    if named is None:
-        return {_LOST: _described(value)}
+    mark = {_LOST: _described(value)} if named is None else {_CALL: named}
     fields = [field.name for field in dataclasses.fields(value) if field.init]
-    return {_CALL: named, **{name: kept(getattr(value, name)) for name in fields}}
+    return {**mark, **{name: kept(getattr(value, name)) for name in fields}}
 
 
 def _kept_of_keras(value: Any) -> Any:
@@ -242,6 +242,16 @@ def lost(data: Any, name: str) -> dict[str, str]:
     return {path: what[_LOST] for path, what in _leaves(data, name) if _is_lost(what)}
 
 
+def closed(data: Any, name: str) -> dict[str, str]:
+    """Returns those of `lost` of which nothing tells what is inside."""
+    places = [path for path, _ in _leaves(data, name)]
+    return {
+        path: what
+        for path, what in lost(data, name).items()
+        if not any(x.startswith(f"{path}.") for x in places) and "digest" not in what
+    }
+
+
 def unkept(what: str) -> dict[str, str]:
     """Returns what `kept` returns of what it cannot keep, described in words."""
     return {_LOST: what}
@@ -336,8 +346,10 @@ def differences(old: Any, new: Any, name: str = "") -> dict[str, tuple[str, str]
         Texts of the old and the new value by place, where they differ.
     """
     before, after = dict(_leaves(old, name)), dict(_leaves(new, name))
-    found = {}
+    found, dark = {}, tuple(f"{place}." for place in closed(old, name))
     for place in {**before, **after}:
+        if place not in before and place.startswith(dark):
+            continue  # earlier versions kept nothing of it
         pair = before.get(place, _ABSENT), after.get(place, _ABSENT)
         if not _alike(*pair):
             found[place] = (_text(pair[0]), _text(pair[1]))
@@ -357,13 +369,16 @@ def _alike(one: Any, two: Any) -> bool:
 def _text(leaf: Any) -> str:
     if leaf is _ABSENT:
         return "(nothing)"
+    if _is_lost(leaf):
+        return str(leaf[_LOST])
     return typed_json.to_json(leaf) if isinstance(leaf, np.ndarray) else repr(leaf)
 
 
 def _leaves(data: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Yields what is no nest, by its place: `agent.gamma`, `make_envs.env_kwargs.g`."""
-    if isinstance(data, dict) and not _is_lost(data) and data:
+    if isinstance(data, dict) and data and data.keys() != {_LOST}:
         for key, item in data.items():
+            item = {_LOST: item} if key == _LOST else item
             place = name if _is_marked(key) else f"{name}.{key}".lstrip(".")
             yield from _leaves(item, place)
     elif isinstance(data, list | tuple) and any(isinstance(x, _NESTED) for x in data):

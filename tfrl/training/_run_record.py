@@ -265,10 +265,14 @@ def check_start(directory: pathlib.Path, resume: bool) -> None:
         )
 
 
-def lacking(directory: pathlib.Path) -> str | None:
-    """Returns a line about a run that keeps no record of its arguments."""
+def lacking(directory: pathlib.Path, record: RunRecord) -> str | None:
+    """Returns a line about arguments that cannot be compared with those of a run."""
+    needed = {k: v for k, v in record.arguments.items() if k not in _OF_LEARNING}
+    closed = _kept_arguments.closed(needed, "")
     if any(pathlib.Path(directory, name).exists() for name in (_NAME, _CONFIG)):
-        return None
+        listed = ", ".join(f"{place} = {what}" for place, what in closed.items())
+        what = "what is inside of these could not be compared with what the run had"
+        return f"{what}: {listed}" if listed else None
     return (
         f"this run keeps no record of its arguments (neither {_NAME} nor {_CONFIG}): "
         "they could not be compared with those that it goes on with"

@@ -318,9 +318,12 @@ class _RecordedRun:
     def _made(self, name: str) -> Any:
         lost = self._record.lost
         for place in [x for x in lost if x.startswith(name)]:
+            how = "open it by `SavedRun` of a `Trainer` made with the same arguments"
+            if self._record.made_by == "FitTrainer":
+                how = "make its agent, load it by `tfrl.saving.Checkpointer(directory, "
+                how += "agent=agent).load()`, and go on with that of the `Checkpointer`"
             raise ValueError(
                 f"`open_run`: `directory` expected a run whose `{place}` could be "
-                f"kept; got {lost[place]} in {str(self.directory)!r}; open it by "
-                "`SavedRun` of a `Trainer` made with the same arguments"
+                f"kept; got {lost[place]} in {str(self.directory)!r}; {how}"
             )
         return _kept_arguments.made(self._record.arguments[name])

@@ -440,7 +440,7 @@ class Trainer:
 
     def _restore(self) -> str | None:
         """Loads the newest checkpoint; returns what the user should know."""
-        self._unrecorded = _run_record.lacking(self.directory)
+        self._unrecorded = _run_record.lacking(self.directory, self.record)
         self.record = _run_record.continued(self.record, self.directory, self._override)
         self.agent, facts, self.env_steps, notice = self._checkpoints.load(self.agent)
         self._saved, self.epoch = self.env_steps, facts["epoch"]
