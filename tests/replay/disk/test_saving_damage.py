@@ -111,21 +111,22 @@ def test_manifests_that_cannot_be_read_are_not_replaced(data, tmp_path):
     assert path.read_bytes() == data
 
 
-def test_a_disk_that_fails_between_looking_and_loading(tmp_path, monkeypatch):
+@pytest.mark.parametrize("how", ["refuses", "changes"])
+def test_a_disk_that_fails_between_looking_and_loading(how, tmp_path, monkeypatch):
     _, replay = replay_of(40, 0)
     save(tmp_path, {"replay": replay})
-    original = _saved.read_segment
+    original, read = _saved.fill, []
 
-    files, seen = len(list(tmp_path.glob("*.segment"))), []
-
-    def read(where, folder, segment):
-        seen.append(segment)
-        if len(seen) > files:
+    def fill(where, folder, segment, checksum, places):
+        read.append(segment)
+        if len(read) == 3:
+            checksum += 1
+        if how == "refuses" and len(read) == 3:
             raise OSError(errno.EIO, "Input/output error")
-        return original(where, folder, segment)
+        original(where, folder, segment, checksum, places)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_saved, "read_segment", read)
+        patch.setattr(_saved, "fill", fill)
         with pytest.raises(RuntimeError, match="expected to stay as it was; got .*ag"):
             load(tmp_path, {"replay": replay})
     _, other = replay_of(40, 0)

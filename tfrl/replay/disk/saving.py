@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import functools
+import itertools
 import pathlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -100,11 +102,11 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
     Rows are replaced where they are, so that views show them. What is drawn next equals
     what the saved objects would have drawn.
 
-    All digests are compared before anything changes, and once more as the bytes are
-    read into place: should the disk fail just then, an error says that the objects
-    have to be loaded again. So they have if the process is killed meanwhile and rows
-    outlive it. It takes a few MiB of memory, and for a moment a few times that of the
-    priorities of a `PrioritizedReplay`.
+    All digests are compared before anything changes, and checksums once more as the
+    bytes are read into place: should the disk fail just then, an error says that the
+    objects have to be loaded again. So they have if the process is killed meanwhile and
+    rows outlive it. It takes a few MiB of memory, and for a moment a few times that of
+    the priorities of a `PrioritizedReplay`.
 
     Args:
         folder: where from.
@@ -139,9 +141,9 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
     with durable.shared_folder(path, reading=True):
         manifest = _manifest_of("load", path)
         pairs = _matched(parts, manifest, list(objects))
-        _compare(path, [saved for _, saved in pairs])
+        checksums = _compare(path, [saved for _, saved in pairs])
         with _held(locks):
-            _read(path, pairs, manifest.key)
+            _read(path, pairs, checksums, manifest.key)
 
 
 def check_saved(folder: durable.Path) -> None:
@@ -266,38 +268,49 @@ def _matched(
     return pairs
 
 
-def _compare(folder: pathlib.Path, parts: list[_saved.Saved]) -> None:
-    """Raises unless all files are as they were written."""
+def _compare(folder: pathlib.Path, parts: list[_saved.Saved]) -> dict[str, int]:
+    """Returns the checksums of all files; raises unless they are as they were."""
+    segments = [x for part in parts for x in part.segments if x is not None]
 
-    def compare(segment: _saved.Segment | None) -> None:
-        if segment is not None:
-            _saved.read_segment("load", folder, segment)
+    def compare(some: list[_saved.Segment]) -> dict[str, int]:
+        scratch = bytearray()
+        return {x.file: _saved.checksum("load", folder, x, scratch) for x in some}
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        for part in parts:
-            list(pool.map(compare, part.segments))
+    checksums: dict[str, int] = {}
+    with ThreadPoolExecutor(_READERS, "tfrl-load") as pool:
+        for some in pool.map(compare, [segments[k::_READERS] for k in range(_READERS)]):
+            checksums |= some
+    return checksums
 
 
 def _read(
     folder: pathlib.Path,
     pairs: list[tuple[_saved.Part, _saved.Saved]],
+    checksums: Mapping[str, int],
     key: str,
 ) -> None:
     """Replaces parts by what is saved of them."""
-    # What says which rows count comes last: within a store, before its rows.
-    for part, saved in reversed(pairs):
-        part.thaw(saved.size, saved.step)
-        for k, segment in enumerate(saved.segments):
-            data = None
+
+    def replace(part: _saved.Part, k: int, segment: _saved.Segment | None) -> None:
+        filling = None
+        if segment is not None:
+            known = segment, checksums[segment.file]
+            filling = functools.partial(_saved.fill, "load", folder, *known)
+        part.write(k, filling)
+
+    with ThreadPoolExecutor(_READERS, "tfrl-load") as pool:
+        # What says which rows count comes last: within a store, before its rows.
+        for part, saved in reversed(pairs):
+            part.thaw(saved.size, saved.step)
+            side_by_side = map if part.changes is None else pool.map
+            write = functools.partial(replace, part)
             try:
-                if segment is not None:
-                    data = _saved.read_segment("load", folder, segment)
+                list(side_by_side(write, itertools.count(), saved.segments))
             except (OSError, ValueError) as error:
                 raise RuntimeError(
                     f"`load`: `folder` expected to stay as it was; got {error}; load "
                     "the objects again, as only a part of them is loaded"
                 ) from error
-            part.write(k, data)
     for part, _ in pairs:
         try:
             part.finish()

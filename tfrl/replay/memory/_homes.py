@@ -35,6 +35,10 @@ _SEGMENT_BYTES = 1 << 23
 _WORD = 8
 # The version of segments of which somebody has views, and so writes without telling.
 _EXPOSED = -1
+# From here on NumPy asks for huge pages. Where a virtual machine has to get memory from
+# its host first, they take several times as long to be touched: a replay then loads and
+# fills slower than from a disk, and draws no faster.
+_HUGE_BYTES = 1 << 22
 # How many folders a storage is saved to in turns without reading all of it.
 _REMEMBERED = 8
 
@@ -86,7 +90,10 @@ class Memory:
 
     def array(self, k: int) -> np.ndarray:
         """Returns an array, zeros if it is made by this call."""
-        return np.zeros(*self.specs[k])
+        if self.sizes[k] < _HUGE_BYTES or not hasattr(mmap, "MAP_PRIVATE"):
+            return np.zeros(*self.specs[k])
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        return np.ndarray(*self.specs[k], mmap.mmap(-1, self.sizes[k], flags))
 
     def flush(self) -> None:
         """Returns when what was written survives a power cut, as far as it can."""
