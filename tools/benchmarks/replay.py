@@ -23,9 +23,7 @@ earlier one. The floor is `numpy.take(out=)` of the five arrays of transitions a
 
 import functools
 import gc
-import itertools
 import statistics
-from typing import Any, NamedTuple
 
 from harness import one_core
 
@@ -34,7 +32,7 @@ one_core.start_again()
 import numpy as np  # noqa: E402
 import rich.table  # noqa: E402
 from harness import turns  # noqa: E402
-from peers import replay_tfrl  # noqa: E402
+from peers import replay_steps, replay_tfrl  # noqa: E402
 
 try:
     from peers import replay_torch
@@ -56,55 +54,10 @@ except ImportError:
 BATCH = 256
 FLOOR = "floor: take(out=)"
 BASE = "tfrl EpisodeStore"
-# As much of them as is sure to have left the caches before it comes again.
-CYCLE_BYTES = 48 << 20
-
-
-class Step(NamedTuple):
-    """One step of each environment."""
-
-    observations: Any
-    actions: Any
-    rewards: Any
-    terminated: Any
-    truncated: Any
-    next_observations: Any
-
-
-class Case(NamedTuple):
-    """Shape and dtype of an observation, and how many transitions are kept."""
-
-    shape: tuple
-    dtype: Any
-    capacity: int
-    step: type = Step
-
-
 CASES = {
-    "floats": Case((4,), np.float32, 100_000),
-    "images": Case((84, 84, 4), np.uint8, 20_000),
+    "floats": replay_steps.Case((4,), np.float32, 100_000),
+    "images": replay_steps.Case((84, 84, 4), np.uint8, 20_000),
 }
-
-
-def episodes(case, width, count):
-    """Steps that follow each other, and again from the first; rewards number them."""
-    rng = np.random.default_rng(0)
-    seen = rng.integers(0, 256, (count + 1, width, *case.shape), np.uint8)
-    seen = seen.astype(case.dtype)
-    numbers = np.arange(count * width).reshape(count, width)
-    ends, cuts = (rng.random((2, count, width)) < 0.01) & [[[True]], [[False]]]
-    cuts[-1] = True
-    return [
-        Step(
-            seen[t],
-            rng.integers(0, 4, width),
-            numbers[t].astype(np.float32),
-            ends[t],
-            cuts[t],
-            seen[t + 1],
-        )
-        for t in range(count)
-    ]
 
 
 def contenders():
@@ -139,15 +92,16 @@ def contenders():
 
 def check(name, make):
     """Raises unless a contender gives back what was added, by priority if it can."""
-    case, width, count = Case((3, 2), np.uint8, 512), 8, 100
+    case, width, count = replay_steps.Case((3, 2), np.uint8, 512), 8, 100
     contender = make(case, width)
     if not hasattr(contender, "read"):
         return
-    steps = episodes(case, width, count)
+    steps = replay_steps.episodes(case, width, count)
     for step in steps:
         contender.add(*contender.ready(step))
     added = [
-        np.concatenate([step[k] for step in steps]) for k in range(len(Step._fields))
+        np.concatenate([step[k] for step in steps])
+        for k in range(len(replay_steps.Step._fields))
     ]
     for _ in range(20):
         found = [np.array(leaf) for leaf in contender.read(contender.sample(BATCH))]
@@ -183,16 +137,11 @@ def check_priorities(name, contender, found):
 
 def filled(makers, case, width):
     """Contenders whose buffers are full, and the steps they add, without an end."""
-    size = width * int(np.prod(case.shape)) * np.dtype(case.dtype).itemsize
-    steps = episodes(case, width, min(max(CYCLE_BYTES // size, 16), 64))
     made, ready = {}, {}
     for name, make in makers.items():
         contender = made[name] = make(case, width)
         if hasattr(contender, "add"):
-            # Each step follows the one before, also in what is timed.
-            around = ready[name] = itertools.cycle([*map(contender.ready, steps)])
-            for _ in range(-(-case.capacity // width) + 1):
-                contender.add(*next(around))
+            ready[name] = replay_steps.filled(contender, case, width)
     return made, ready
 
 

@@ -1,4 +1,4 @@
-"""Replay of cpprb, for tools/benchmarks/replay.py."""
+"""Replay of cpprb, for the benchmarks of replays."""
 
 import cpprb
 
@@ -37,6 +37,28 @@ class Cpprb:
     def read(self, found):
         numbers = (found[name][:, 0] for name in ("act", "rew", "done"))
         return found["obs"], *numbers, found["next_obs"]
+
+    def save(self, folder):
+        self.buffer.save_transitions(f"{folder}/buffer.npz")
+
+    def load(self, folder):
+        self.buffer.load_transitions(f"{folder}/buffer.npz")
+
+
+class CpprbOnce(Cpprb):
+    """With `next_of`: observations are kept once."""
+
+    settings: dict = {}
+
+    def make(self, capacity, fields):
+        fields = {name: fields[name] for name in fields if name != "next_obs"}
+        return cpprb.ReplayBuffer(capacity, fields, next_of="obs", **self.settings)
+
+
+class CpprbFrames(CpprbOnce):
+    """With `stack_compress`, too: of stacked frames each is kept once."""
+
+    settings = {"stack_compress": "obs"}
 
 
 class CpprbPrioritized(Cpprb):

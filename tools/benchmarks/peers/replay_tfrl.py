@@ -1,10 +1,11 @@
-"""Replay of tfrl, and what NumPy needs at least, for tools/benchmarks/replay.py.
+"""Replay of tfrl, and what NumPy needs at least, for the benchmarks of replays.
 
 Contenders have a case and how many environments there are for arguments, and methods:
 `ready`, the arguments of `add` for a step; `add`; `sample`, maybe `sample_into`; and
 `read`, what was drawn as (observations, actions, rewards, terminated,
 next_observations). Those that draw by priority also have `indices` of a sample,
-`priorities` as they take them, and `set`.
+`priorities` as they take them, and `set`; those that save have `save` and `load`, to
+and from a folder.
 """
 
 import itertools
@@ -41,6 +42,24 @@ class Episodes:
         data = found.data
         seen, then = data.observations, data.next_observations
         return seen, data.actions, data.rewards, data.discounts == 0, then
+
+    def save(self, folder):
+        replay.save(folder, {"replay": self.replay})
+
+    def load(self, folder):
+        replay.load(folder, {"replay": self.replay})
+
+
+class Frames(Episodes):
+    """The last frame of each observation, stacked with those before it when drawn."""
+
+    def __init__(self, case, width):
+        super().__init__(case._replace(shape=case.shape[:-1]), width)
+        self.replay = self.sampler(self.store, replay.Transitions(frame_stack=4))
+
+    def ready(self, step):
+        seen, then = step.observations[..., -1], step.next_observations[..., -1]
+        return step._replace(observations=seen, next_observations=then)
 
 
 class ByPriority(Episodes):

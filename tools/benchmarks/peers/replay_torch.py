@@ -1,4 +1,4 @@
-"""Replay of Stable-Baselines3 and torchrl, for tools/benchmarks/replay.py."""
+"""Replay of Stable-Baselines3 and torchrl, for the benchmarks of replays."""
 
 import gymnasium as gym
 import numpy as np
@@ -12,14 +12,16 @@ except ImportError:
 
 import tensordict  # noqa: E402
 import torch  # noqa: E402
-from stable_baselines3.common import buffers  # noqa: E402
+from stable_baselines3.common import buffers, save_util  # noqa: E402
 from torchrl import data, torchrl_logger  # noqa: E402
 
 torchrl_logger.setLevel("WARNING")
 
 
 class StableBaselines3:
-    """`ReplayBuffer`, as its off-policy algorithms fill and read it."""
+    """`ReplayBuffer`, as its off-policy algorithms fill, read and save it."""
+
+    settings: dict = {}
 
     def __init__(self, case, width):
         low, high = (0, 255) if case.dtype == np.uint8 else (-np.inf, np.inf)
@@ -29,6 +31,7 @@ class StableBaselines3:
             gym.spaces.Discrete(4),
             device="cpu",
             n_envs=width,
+            **self.settings,
         )
 
     def ready(self, step):
@@ -47,6 +50,18 @@ class StableBaselines3:
         ends, rewards = found.dones.numpy()[:, 0], found.rewards.numpy()[:, 0]
         seen, then = found.observations.numpy(), found.next_observations.numpy()
         return seen, found.actions.numpy()[:, 0], rewards, ends, then
+
+    def save(self, folder):
+        save_util.save_to_pkl(f"{folder}/buffer.pkl", self.buffer)
+
+    def load(self, folder):
+        self.buffer = save_util.load_from_pkl(f"{folder}/buffer.pkl")
+
+
+class StableBaselines3Once(StableBaselines3):
+    """With `optimize_memory_usage`: observations are kept once."""
+
+    settings = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
 
 class Torchrl:
@@ -82,6 +97,12 @@ class Torchrl:
         names = ("reward", "terminated", "observation")
         seen = found["observation"].numpy(), found["action"].numpy()
         return *seen, *(then[name].numpy() for name in names)
+
+    def save(self, folder):
+        self.buffer.dumps(folder)
+
+    def load(self, folder):
+        self.buffer.loads(folder)
 
 
 class TorchrlPrioritized(Torchrl):
