@@ -4,6 +4,7 @@ The rows of the table that call a public function as it is, and `CALLS` for the 
 each argument is replaced by None, an object, a dict and a word.
 """
 
+import functools
 import inspect
 import re
 import types
@@ -20,11 +21,15 @@ from tfrl import (
     bijectors,
     core,
     distributions,
+    environments,
     exploration,
     losses,
     ops,
+    replay,
+    saving,
     schedules,
     stats,
+    summaries,
 )
 
 WRONG = {"None": None, "object": object(), "dict": {}, "word": "word"}
@@ -38,6 +43,9 @@ QUANTIZER = exploration.ActionQuantizer(BOX)
 SAMPLER = exploration.CategoricalSeedSampler(3)
 FOUND = {"dist": NORMAL}
 NEST = {"nested_distributions": NORMAL}
+MOMENTS = stats.RunningMoments.create([2])
+CARTPOLE = gym.make("CartPole-v1")
+CURVE = summaries.MeanCurve.from_curves([0, 1], [[0.0, 1.0]])
 # A call of each: the function, its arguments, and those that may be any object.
 CALLS = {
     "add_ignore_empty": (ops.add_ignore_empty, {"x": TWO, "y": TWO}),
@@ -195,6 +203,65 @@ CALLS = {
         losses.temperature_loss,
         {"log_alpha": 0.0, "log_probs": TWO, "target_entropy": -1.0},
     ),
+    "RunningMoments": (stats.RunningMoments.create, {"shape": [2]}),
+    "moments_update": (MOMENTS.update, {"values": ROW[:, :2], "weights": [1.0]}),
+    "moments_normalize": (
+        MOMENTS.normalize,
+        {"values": ROW[:, :2], "clip": 1.0, "epsilon": 0.1},
+    ),
+    "return_scale": (
+        stats.ReturnScale.create(2),
+        {"rewards": ROW[:, :2], "ended": [[True, False]], "valid": [[True, False]]}
+        | {"gamma": 0.9, "clip": 1.0, "epsilon": 0.1},
+    ),
+    "ScalarEMAverager": (
+        stats.ScalarEMAverager,
+        {"update_rate": 0.1, "dtype": tf.float32},
+    ),
+    "cast_transformer": (
+        ops.cast_transformer,
+        {"observation": TWO, "dtype": tf.float32},
+    ),
+    "conditional_update": (
+        ops.conditional_update,
+        {"target": TWO, "cond": [True, True], "func": lambda: TWO},
+    ),
+    "reset": (exploration.OUProcess(TWO).reset, {"mask": [True, False]}),
+    "ema_smooth": (summaries.ema_smooth, {"scalars": [1.0, 2.0], "weight": 0.5}),
+    "from_curves": (
+        summaries.MeanCurve.from_curves,
+        {"x": [0, 1], "ys": [[0.0, 1.0]], "interval_mode": "std"},
+    ),
+    "interquartile_mean": (
+        summaries.interquartile_mean,
+        {"scores": [[1.0, 2.0]], "confidence": 0.9, "resamples": 2, "seed": 0},
+    ),
+    "render_bars": (
+        functools.partial(summaries.render_bars, "name"),
+        {"data": TWO, "labels": ["a", "b"], "low": 0.0, "high": 1.0},
+    ),
+    "CurvesPlotter": (
+        summaries.CurvesPlotter,
+        {"mean_curves": CURVE, "y_range": (0, 1), "dpi": 50, "linewidth": 1}
+        | {"std_alpha": 0.1, "x_ticks": [0, 1], "markers": [""]},
+    ),
+    "summarize_loss": (
+        summaries.summarize_loss,
+        {"loss_info": core.LossInfo(TWO, {})},
+    ),
+    "log_metrics": (summaries.log_metrics, {"metrics": []}),
+    "list_steps": (saving.list_steps, {"directory": "."}),
+    "capture": (environments.capture, {"env": CARTPOLE}),
+    "restore": (
+        environments.restore,
+        {"env": CARTPOLE, "snapshot": environments.capture(CARTPOLE)},
+    ),
+    "DataBuffer": (
+        replay.DataBuffer,
+        {"data_spec": BOX, "capacity": 3, "device": "cpu", "seed": 0},
+    ),
+    "SumTree": (replay.SumTree, {"capacity": 3, "random_seed": 0}),
+    "VariableStorage": (replay.VariableStorage, {"data_spec": BOX, "capacity": 3}),
     "zeros_from_spec": (core.zeros_from_spec, {"nested_spec": BOX, "batch_size": 2}),
     "batch_to_single": (
         core.batch_to_single,
@@ -203,6 +270,18 @@ CALLS = {
 }
 # Values that mean something: empty nests, what any dtype may hold, what is optional.
 ADMITTED = {
+    ("DataBuffer", "data_spec", "dict"),
+    ("VariableStorage", "data_spec", "dict"),
+    ("cast_transformer", "observation", "None"),
+    ("cast_transformer", "observation", "dict"),
+    ("conditional_update", "target", "None"),
+    ("conditional_update", "target", "dict"),
+    ("conditional_update", "target", "object"),
+    ("conditional_update", "target", "word"),
+    ("list_steps", "directory", "word"),
+    ("log_metrics", "metrics", "dict"),
+    ("moments_normalize", "clip", "None"),
+    ("return_scale", "clip", "None"),
     ("EMNormalizer", "tensor_spec", "dict"),
     ("WindowAverager", "tensor_spec", "dict"),
     ("add_ignore_empty", "x", "None"),

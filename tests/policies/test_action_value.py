@@ -106,7 +106,7 @@ def test_a_normalizer_is_used():
     [
         ({"epsilon": 1.5}, ValueError, "`ActionValuePolicy`: `epsilon` expected"),
         ({"hidden_units": (0,)}, ValueError, "`hidden_units` expected"),
-        ({"space": S.Text(3)}, TypeError, "`space` expected"),
+        ({"space": S.Text(3)}, TypeError, "`observation_space` expected"),
         ({"actions": BOX}, TypeError, "`action_space` expected a Discrete space"),
         ({"actions": S.MultiBinary(2)}, TypeError, "`action_space` expected a Disc"),
     ],

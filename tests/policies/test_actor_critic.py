@@ -142,7 +142,7 @@ def test_what_cannot_be_acted_on_is_refused():
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(TypeError, match="`action_space`"):
         new_policy(BOX, S.Text(2))
-    with pytest.raises(TypeError, match="`space`"):
+    with pytest.raises(TypeError, match="`observation_space`"):
         new_policy(S.Text(2), S.Discrete(2))
     with pytest.raises(ValueError, match="`squash`"):
         new_policy(BOX, S.Discrete(2), squash=True)

@@ -213,6 +213,30 @@ def check_texts(where: str, name: str, texts: Sequence[str]) -> None:
         raise wrong_type(where, name, texts, "a list of texts")
 
 
+def generator(where: str, name: str, seed: Any) -> np.random.Generator:
+    """Returns NumPy's generator of a seed, or the one that was given.
+
+    Args:
+        where: name of the function that draws.
+        name: name of the argument.
+        seed: an int of at least 0, a generator, or None for a seed of the system's.
+
+    Raises:
+        TypeError: if it is something else.
+        ValueError: if it is less than 0.
+
+    Example:
+        >>> generator("sample", "seed", "today")
+        Traceback (most recent call last):
+        ...
+        TypeError: `sample`: `seed` expected an int of at least 0; got 'today'
+    """
+    kinds = np.random.Generator, np.random.BitGenerator, np.random.SeedSequence
+    if not (seed is None or isinstance(seed, (*kinds, list, tuple, np.ndarray))):
+        seed = check_whole_number(where, name, seed, low=0)
+    return np.random.default_rng(seed)
+
+
 def imported(where: str, module: str, library: str, extra: str, hint: str = "") -> Any:
     """Returns a module of an optional library.
 

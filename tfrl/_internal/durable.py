@@ -20,6 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+from tfrl._internal import arguments
+
 Path = str | os.PathLike[str]
 
 _WRITING = ".writing-"
@@ -170,7 +172,7 @@ def check_output_file(
         ValueError: `plot`: `path` expected a file in a folder that exists and can be
         written; got no/such/folder/a.png; make the folder, or choose another
     """
-    path = pathlib.Path(path)
+    path = arguments.as_path(where, name, path)
     if path.suffix.lower() not in endings:
         raise ValueError(
             f"`{where}`: `{name}` expected to end in {' or '.join(endings)}; "

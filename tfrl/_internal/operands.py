@@ -158,9 +158,11 @@ def check_beginning(
     at_least: int = 0,
 ) -> None:
     """Raises unless the shape of a tensor is where that of the leader begins."""
-    rank = tensor.shape.rank
-    fits = rank is not None and at_least <= rank <= values.shape.rank
-    if not fits or not values.shape[:rank].is_compatible_with(tensor.shape):
+    shape, whole = tensor.shape, values.shape
+    rank = shape.rank
+    fits = rank is not None and at_least <= rank <= whole.rank
+    fits = fits and (shape == whole or whole[:rank].is_compatible_with(shape))
+    if not fits:
         got = "an unknown rank" if rank is None else tensor.shape.as_list()
         raise ValueError(
             f"`{where}`: `{name}` expected the shape of `{leader}` "
@@ -227,6 +229,21 @@ def check_broadcasts(where: str, name: str, value: Any, shape: tf.TensorShape) -
         )
 
 
+def dtype_of(where: str, value: Any) -> tf.DType:
+    """The dtype that an argument `dtype` names.
+
+    Example:
+        >>> dtype_of("to_tensor", "text")
+        Traceback (most recent call last):
+        ...
+        TypeError: `to_tensor`: `dtype` expected a dtype; got 'text'
+    """
+    try:
+        return tf.as_dtype(value)
+    except TypeError as error:
+        raise checks.wrong_type(where, "dtype", value, "a dtype") from error
+
+
 def floating_dtype(where: str, value: Any) -> tf.DType:
     """The dtype that an argument `dtype` names, checked to be floating.
 
@@ -237,7 +254,7 @@ def floating_dtype(where: str, value: Any) -> tf.DType:
         TypeError: `quantiles`: `dtype` expected a floating-point dtype; got int32;
         pass for example tf.float32
     """
-    dtype = tf.as_dtype(value)
+    dtype = dtype_of(where, value)
     if not dtype.is_floating:
         raise TypeError(
             f"`{where}`: `dtype` expected a floating-point dtype; got {dtype.name}; "
@@ -255,5 +272,5 @@ def check_structure(
     except (TypeError, ValueError) as error:
         raise type(error)(
             f"`{where}`: `{name}` expected the structure of `{leader}`; got another: "
-            f"{error}"
+            f"{' '.join(str(error).split()):.300}"
         ) from error

@@ -397,7 +397,8 @@ def check_nest(expected: str, given: Any, like: Any) -> None:
     try:
         tf.nest.assert_same_structure(given, like)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{expected}; got another one: {error}") from error
+        got = " ".join(str(error).split())
+        raise ValueError(f"{expected}; got another one: {got:.300}") from error
 
 
 @dataclasses.dataclass(frozen=True)

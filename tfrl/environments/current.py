@@ -290,6 +290,8 @@ def get_initial_time_step(
         return own
     if not hasattr(env, "reset"):
         raise _no_environment(where, "current_time_step", env)
+    if seed is not None:
+        seed = checks.check_whole_number(where, "seed", seed, low=0)
     observations, _ = env.reset(seed=seed)
     shape = getattr(env, "num_envs", None)
     rows = () if shape is None else (shape,)

@@ -23,6 +23,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from tfrl._internal import arguments
+
 _ENVIRONMENTS = (gymnasium.Env, gymnasium.vector.VectorEnv)
 # Attributes of environments and wrappers that tell how they were made.
 _HOW_MADE = {"metadata", "_metadata", "_saved_kwargs", "_ezpickle_kwargs", "spec"}
@@ -78,6 +80,7 @@ def capture(env: Any) -> dict[str, Any] | None:
         >>> bool((copy.step(1)[0] == after).all())
         True
     """
+    arguments.check_type("capture", "env", env, _ENVIRONMENTS, "an environment")
     return _attempt(env)[0]
 
 
@@ -121,6 +124,10 @@ def restore(env: Any, snapshot: dict[str, Any]) -> None:
         ValueError: `restore`: `env` expected the environment captured, CartPole-v1; \
 got Acrobot-v1
     """
+    arguments.check_type("restore", "env", env, _ENVIRONMENTS, "an environment")
+    if not isinstance(snapshot, dict) or "id" not in snapshot:
+        expected = "what `capture` returned"
+        raise arguments.wrong_type("restore", "snapshot", snapshot, expected)
     if _id(env) != snapshot["id"]:
         raise ValueError(
             f"`restore`: `env` expected the environment captured, {snapshot['id']}; "

@@ -447,7 +447,8 @@ def _restarted(value: tf.Tensor, start: Any, mask: Any) -> tf.Tensor:
     start = tf.broadcast_to(precision.number(start, value.dtype), value.shape)
     if mask is None:
         return start
-    mask = tensors.expand_dims_as(tf.convert_to_tensor(mask, tf.bool), value)
+    mask = checks.as_tensor("reset", "mask", mask, tf.bool)
+    mask = tensors.expand_dims_as(mask, value)
     return tf.where(mask, start, value)
 
 

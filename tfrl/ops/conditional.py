@@ -57,6 +57,7 @@ def conditional_update(
         array([2., 0., 3.], dtype=float32)
     """
     where = "conditional_update"
+    checks.check_type(where, "func", func, Callable, "a function")
     mask = _mask(where, "cond", cond, tf.bool)
     for name, value in {"target": target, "args": args, "kwargs": kwargs}.items():
         _check_batch(where, name, value, "cond", mask)

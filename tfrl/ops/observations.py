@@ -33,7 +33,8 @@ def cast_transformer(observation: Any, dtype: Any = tf.float32) -> Any:
         >>> cast_transformer({"pixels": np.array([255], np.uint8)})["pixels"].numpy()
         array([255.], dtype=float32)
     """
-    where, name, wanted = "cast_transformer", "observation", tf.as_dtype(dtype)
+    where, name = "cast_transformer", "observation"
+    wanted = operands.dtype_of(where, dtype)
 
     def cast(leaf: Any) -> tf.Tensor:
         found = leaf if tf.is_tensor(leaf) else checks.as_tensor(where, name, leaf)

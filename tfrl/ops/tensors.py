@@ -277,7 +277,7 @@ def to_tensor(data: Any, dtype: Any = None) -> tf.Tensor:
     """
     if tf.is_tensor(data) or isinstance(data, keras.Variable):
         return tf.convert_to_tensor(data)
-    wanted = None if dtype is None else tf.as_dtype(dtype)
+    wanted = None if dtype is None else operands.dtype_of("to_tensor", dtype)
     leaves = tf.nest.flatten(data)
     if any(tf.is_tensor(leaf) for leaf in leaves):
         tensor = tf.stop_gradient(tf.convert_to_tensor(data))
@@ -286,7 +286,7 @@ def to_tensor(data: Any, dtype: Any = None) -> tf.Tensor:
         array = np.asarray(data)
     except ValueError:
         raise ValueError(
-            f"`to_tensor`: `data` expected lists of equal lengths; got {data!r}"
+            f"`to_tensor`: `data` expected lists of equal lengths; got {data!r:.200}"
         ) from None
     if array.dtype.kind not in "biufcSU" and not hasattr(data, "dtype"):
         kinds = "an array, numbers or nested lists of them"

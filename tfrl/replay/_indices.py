@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfrl._internal import arguments
+
 
 def check_eager(where: str, remedy: str) -> None:
     """Raises inside of tf.function, where Python runs once, while tracing."""
@@ -111,15 +113,16 @@ def _not_integers(where: str, name: str, dtype: Any) -> TypeError:
 class Draws(tf.train.experimental.PythonState):
     """A NumPy generator whose state a checkpoint keeps.
 
-    `seed` is an int, a generator to draw from, or None for a seed of the system's.
+    `seed` is an int, a generator to draw from, or None for a seed of the system's;
+    `where` is the name of the class that asks.
 
     Attributes:
         generator: the generator.
         contents: its kind, which has to be the same where a state is restored.
     """
 
-    def __init__(self, seed: int | np.random.Generator | None) -> None:
-        self.generator = np.random.default_rng(seed)
+    def __init__(self, where: str, seed: int | np.random.Generator | None) -> None:
+        self.generator = arguments.generator(where, "seed", seed)
         kind = type(self.generator.bit_generator).__name__
         self.contents = f"state of the generator {kind}"
 

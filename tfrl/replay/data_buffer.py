@@ -53,7 +53,7 @@ class DataBuffer(ring_buffer.RingBuffer):
         super().__init__(data_spec, 1, max_length=capacity, device=device, name=name)
         self._draws: Any
         if self._on_host:
-            self._draws = _indices.Draws(seed)
+            self._draws = _indices.Draws("DataBuffer", seed)
         else:
             with tf.device(device):
                 self._draws = (

@@ -1,6 +1,5 @@
 """Episodes of many environments, in which every observation is kept once."""
 
-import pathlib
 import threading
 from typing import Any, NamedTuple
 
@@ -113,9 +112,10 @@ class EpisodeStore(tf.Module):
         reward = tf.TensorSpec([], tf.float32)
         step = Step(observation_spec, action_spec, reward, flag, flag, extra_spec)
         rows = environments * length
+        root = None if path is None else checks.as_path(where, "path", path)
 
         def made(part: str, spec: Any, count: int) -> numpy_storage.NumpyStorage:
-            folder = None if path is None else pathlib.Path(path) / part
+            folder = root and root / part
             return numpy_storage.NumpyStorage(spec, count, path=folder, shared=shared)
 
         steps = _episode_rows.EpisodeRows(

@@ -304,6 +304,7 @@ class RingBuffer(tf.Module):
         Returns:
             A bool scalar of numpy or TensorFlow.
         """
+        checks.check_whole_number("RingBuffer.has_data", "n", n, low=0)
         _, sizes = self._positions_and_sizes(env_ids)
         return _indices.every(sizes >= n)
 

@@ -251,7 +251,7 @@ def list_steps(directory: durable.Path) -> list[int]:
         >>> list_steps("no/such/run")
         []
     """
-    folder = pathlib.Path(directory) / "checkpoints"
+    folder = checks.as_path("list_steps", "directory", directory) / "checkpoints"
     return [
         step
         for step in _FOLDERS.steps(folder)

@@ -196,7 +196,7 @@ class ScalarWindowAverager(WindowAverager):
         dtype: Any = tf.float32,
         name: str = "ScalarWindowAverager",
     ) -> None:
-        super().__init__(tf.TensorSpec([], dtype), window_size, name)
+        super().__init__(_scalar(self, dtype), window_size, name)
 
 
 class EMAverager(_Averager):
@@ -247,7 +247,7 @@ class ScalarEMAverager(EMAverager):
         dtype: Any = tf.float32,
         name: str = "ScalarEMAverager",
     ) -> None:
-        super().__init__(tf.TensorSpec([], dtype), update_rate, name)
+        super().__init__(_scalar(self, dtype), update_rate, name)
 
 
 class AdaptiveAverager(_Averager):
@@ -301,4 +301,8 @@ class ScalarAdaptiveAverager(AdaptiveAverager):
         dtype: Any = tf.float32,
         name: str = "ScalarAdaptiveAverager",
     ) -> None:
-        super().__init__(tf.TensorSpec([], dtype), speed, name)
+        super().__init__(_scalar(self, dtype), speed, name)
+
+
+def _scalar(averager: Running, dtype: Any) -> tf.TensorSpec:
+    return tf.TensorSpec([], operands.floating_dtype(type(averager).__name__, dtype))

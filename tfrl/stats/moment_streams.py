@@ -315,8 +315,11 @@ class MomentStream(NamedTuple):
                 shape of one does not end in that of its moments.
         """
         values = _checked("MomentStream.normalize", self, values)
-        if isinstance(clip_value, int | float) and clip_value <= 0:
-            clip_value = None
+        if isinstance(clip_value, int | float):
+            clip_value = clip_value if clip_value > 0 else None
+        elif clip_value is not None:
+            where = "MomentStream.normalize"
+            clip_value = checks.as_tensor(where, "clip_value", clip_value)
         # In float64 whatever the dtype of the values: 1e-10 is 0 in float16.
         epsilon = tf.cast(
             tf.convert_to_tensor(variance_epsilon, dtype_hint=tf.float64), tf.float64

@@ -51,6 +51,10 @@ class RunningMoments(pytree.PyTreeNode):
     @classmethod
     def create(cls, shape: Sequence[int]) -> Self:
         """Returns moments of nothing yet, for values of `[..., *shape]`."""
+        where = "RunningMoments.create"
+        kinds = list | tuple | tf.TensorShape
+        checks.check_type(where, "shape", shape, kinds, "a sequence of ints")
+        shape = checks.check_whole_numbers(where, "shape", [*shape], low=0)
         return cls(
             count=tf.zeros([], tf.float64),
             mean=tf.zeros(shape, tf.float64),
@@ -71,11 +75,11 @@ class RunningMoments(pytree.PyTreeNode):
         Raises:
             ValueError: if the shapes do not fit.
         """
-        values = tf.cast(tf.convert_to_tensor(values), tf.float64)
         where, shape = "RunningMoments.update", self.mean.shape
+        values = tf.cast(checks.as_tensor(where, "values", values), tf.float64)
         outer = operands.axes_before(where, "values", values, shape, at_least=1)
         if weights is not None:
-            weights = tf.convert_to_tensor(weights)
+            weights = checks.as_tensor(where, "weights", weights)
             if not weights.shape.is_compatible_with(values.shape[:outer]):
                 raise ValueError(
                     f"`{where}`: `weights` expected the batch shape of `values` "
@@ -106,9 +110,13 @@ class RunningMoments(pytree.PyTreeNode):
         Returns:
             `[..., *shape]`, dtype of `values`, or float32 where that is an integer.
         """
-        values = tf.convert_to_tensor(values)
+        where = "RunningMoments.normalize"
+        values = checks.as_tensor(where, "values", values)
+        if not isinstance(clip, int | float | None):
+            clip = checks.as_tensor(where, "clip", clip, dtype_hint=tf.float64)
+        epsilon = checks.as_tensor(where, "epsilon", epsilon, dtype_hint=tf.float64)
         dtype = values.dtype if values.dtype.is_floating else tf.float32
-        wide, epsilon = tf.cast(values, tf.float64), tf.constant(epsilon, tf.float64)
+        wide, epsilon = (tf.cast(x, tf.float64) for x in (values, epsilon))
         normalized = moment_streams.standardize(
             wide, self.mean, self.variance, epsilon, clip
         )
@@ -150,6 +158,7 @@ class ReturnScale(pytree.PyTreeNode):
     @classmethod
     def create(cls, n_envs: int) -> Self:
         """Returns the scale of `n_envs` environments that gave no reward yet."""
+        checks.check_whole_number("ReturnScale.create", "n_envs", n_envs, low=1)
         return cls(RunningMoments.create([]), tf.zeros([n_envs], tf.float64))
 
     def __call__(
@@ -179,16 +188,23 @@ class ReturnScale(pytree.PyTreeNode):
         Raises:
             ValueError: if the shapes do not fit.
         """
-        rewards, ended, valid = map(tf.convert_to_tensor, (rewards, ended, valid))
+        where = "ReturnScale"
+        rewards = checks.as_tensor(where, "rewards", rewards)
+        ended = checks.as_tensor(where, "ended", ended, tf.bool)
+        valid = checks.as_tensor(where, "valid", valid, tf.bool)
+        if not isinstance(clip, int | float | None):
+            clip = tf.cast(checks.as_tensor(where, "clip", clip), tf.float64)
+        gamma, epsilon = (
+            tf.cast(checks.as_tensor(where, name, x, None, tf.float64), tf.float64)
+            for name, x in (("gamma", gamma), ("epsilon", epsilon))
+        )
         expected = [None, *self.running_returns.shape]
         if not rewards.shape.is_compatible_with(expected):
             raise ValueError(
-                f"`ReturnScale`: `rewards` expected shape {expected}; got "
+                f"`{where}`: `rewards` expected shape {expected}; got "
                 f"{rewards.shape}; a column for each environment of `create`"
             )
-        checks.check_same_shape(
-            "ReturnScale", rewards=rewards, ended=ended, valid=valid
-        )
+        checks.check_same_shape(where, rewards=rewards, ended=ended, valid=valid)
 
         def step(carry: tuple, row: tuple) -> tuple:
             reward, end, real = row

@@ -180,6 +180,9 @@ def _summarize(
     named: Iterable[tuple[str, Any]],
     with_histogram: bool,
 ) -> None:
+    expected = "pairs of name and tensor"
+    checks.check_type(where, "name_and_params", named, Iterable, expected)
+
     def record() -> None:
         for pair in named:
             is_pair = isinstance(pair, tuple | list) and len(pair) == 2

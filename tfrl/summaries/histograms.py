@@ -203,6 +203,9 @@ def summarize_distribution(name: str, distributions: Any) -> None:
 
 def _check_ends(where: str, low: Any, high: Any) -> None:
     ends = (low, high)
+    for name, end in zip(("bucket_min", "bucket_max"), ends, strict=True):
+        if end is not None:
+            checks.as_tensor(where, name, end)
     if any(end is None or tf.is_symbolic_tensor(end) for end in ends):
         return
     if not high >= low:

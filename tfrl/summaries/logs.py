@@ -2,14 +2,13 @@
 
 import logging
 import os
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import arguments, checks
 from tfrl.summaries import _recording
 
 _LOGGER = logging.getLogger("tfrl")
@@ -86,7 +85,13 @@ def log_metrics(metrics: Iterable[Any], prefix: str = "") -> None:
         >>> mean.update_state([1.0, 2.0])
         >>> log_metrics([mean], "evaluation")
     """
-    lines = [f"{metric.name} = {_shown(metric.result())}" for metric in metrics]
+    where, expected = "log_metrics", "a list of metrics with `name` and `result()`"
+    checks.check_type(where, "metrics", metrics, Iterable, expected)
+    lines = []
+    for metric in metrics:
+        if not (hasattr(metric, "name") and callable(getattr(metric, "result", None))):
+            raise checks.wrong_type(where, "metrics", metric, expected)
+        lines.append(f"{metric.name} = {_shown(metric.result())}")
     _LOGGER.info("%s \n\t\t %s", prefix, "\n\t\t ".join(lines), stacklevel=2)
 
 
@@ -116,6 +121,7 @@ def enable_logging(
         >>> enable_logging("learner", level=logging.WARNING)
     """
     where = "enable_logging"
+    checks.check_type(where, "name", name, str | None, "a text or None")
     checks.check_whole_number(where, "level", level, low=0)
     file_level = level
     if output_level is not None:
@@ -124,7 +130,7 @@ def enable_logging(
     formatter = logging.Formatter(f"[{shown}%(name)s|%(levelname)s] %(message)s")
     handlers: list[tuple[int, logging.Handler]] = []
     if output_filepath is not None:
-        path = pathlib.Path(output_filepath)
+        path = arguments.as_path(where, "output_filepath", output_filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
         handlers = [(file_level, logging.FileHandler(path, encoding="utf-8"))]
     root = logging.getLogger()

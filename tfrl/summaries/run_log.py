@@ -17,7 +17,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 from tensorboard.plugins.text import summary_v2 as text_summary
 
-from tfrl._internal import durable
+from tfrl._internal import arguments, durable
 from tfrl.summaries import _metrics_file
 
 _EVENTS = "events.out.tfevents.{}.run_log"
@@ -49,7 +49,9 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         {'env_steps': array([256., 512.]), 'train/loss': array([0.5, nan])}
     """
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        text = arguments.as_path("read_metrics", "path", path).read_text(
+            encoding="utf-8"
+        )
     except UnicodeDecodeError as error:
         raise ValueError(
             f"`read_metrics`: `path` expected a text file; got {path}"

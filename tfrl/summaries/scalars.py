@@ -69,6 +69,8 @@ def run_under_record_context(
     """
     where = "run_under_record_context"
     check = checks.check_whole_number
+    checks.check_type(where, "func", func, Callable, "a function without arguments")
+    checks.as_path(where, "summary_dir", summary_dir)
     interval = check(where, "summary_interval", summary_interval, low=1)
     queue = check(where, "summary_max_queue", summary_max_queue, low=1)
     checks.check_positive(where, "flush_secs", flush_secs)
@@ -260,6 +262,8 @@ def summarize_loss(loss_info: Any) -> None:
         ...     with tf.summary.create_file_writer(directory).as_default(step=0):
         ...         summarize_loss(info)
     """
+    if not (hasattr(loss_info, "loss") and hasattr(loss_info, "extra")):
+        raise checks.wrong_type("summarize_loss", "loss_info", loss_info, "a LossInfo")
     loss, extra = loss_info.loss, loss_info.extra
 
     def record() -> None:

@@ -51,6 +51,8 @@ class VariableStorage(tf.Module):
         _check_device(device)
         specs = tf.nest.flatten(data_spec)
         for spec in specs:
+            kinds = tf.TensorSpec, "a nest of tf.TensorSpec"
+            checks.check_type("VariableStorage", "data_spec", spec, *kinds)
             checks.check_known_shape("VariableStorage", "data_spec", spec)
         self._capacity = int(capacity)
         self._device = device
@@ -155,7 +157,7 @@ class VariableStorage(tf.Module):
 
 def _fitted(value: Any, spec: tf.TensorSpec, outer: tf.TensorShape) -> tf.Tensor:
     where = "`VariableStorage.set`: `value` expected"
-    leaf, wanted = tf.convert_to_tensor(value), tf.as_dtype(spec.dtype)
+    leaf, wanted = checks.as_tensor("VariableStorage.set", "value", value), spec.dtype
     shape = outer.concatenate(spec.shape)
     if not leaf.shape.is_compatible_with(shape):
         raise ValueError(

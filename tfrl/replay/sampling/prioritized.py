@@ -83,7 +83,7 @@ class PrioritizedReplay(uniform.Sampler):
             f"{store.steps.contents.contents}"
         )
         self._masses = _Masses(samples, self._eligible, store.capacity)
-        self._random = _indices.Draws(seed)
+        self._random = _indices.Draws(where, seed)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class UniformReplay(Sampler):
         name: str = "UniformReplay",
     ) -> None:
         super().__init__(store, kind, name)
-        self._random = _indices.Draws(seed)
+        self._random = _indices.Draws("UniformReplay", seed)
         self._filled = 1
         self._listed: np.ndarray | None = None
 

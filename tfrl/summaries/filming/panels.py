@@ -41,7 +41,9 @@ def render_bars(
         >>> render_bars("action", [0.2, 0.8], ["left", "right"], 0.0, 1.0).size
         (320, 200)
     """
-    values = _checked("render_bars", data, axes=1)
+    values = _checked("render_bars", data, low, high, axes=1)
+    if labels is not None:
+        checks.check_type("render_bars", "labels", labels, Sequence, "a list of texts")
     if labels is not None and len(labels) != len(values):
         raise ValueError(
             f"`render_bars`: `labels` expected {len(values)} of them, one a bar; "
@@ -84,7 +86,7 @@ def render_heatmap(
         >>> render_heatmap("critic", np.eye(3)).size
         (320, 240)
     """
-    values = _checked("render_heatmap", data, axes=2)
+    values = _checked("render_heatmap", data, low, high, axes=2)
     figure, axes = _panel("render_heatmap", name, size)
     shown = axes.imshow(values, vmin=low, vmax=high, aspect="auto", cmap="viridis")
     for axis in (axes.xaxis, axes.yaxis):
@@ -131,7 +133,10 @@ def _panel(where: str, name: str, size: tuple[int, int]) -> tuple[Any, Any]:
     return panel, axes
 
 
-def _checked(where: str, data: Any, axes: int) -> np.ndarray:
+def _checked(where: str, data: Any, low: Any, high: Any, axes: int) -> np.ndarray:
+    for name, end in {"low": low, "high": high}.items():
+        if end is not None:
+            arguments.check_number(where, name, end, -np.inf, np.inf)
     values = np.asarray(data)
     checks.check_rank(where, "data", values, exact=axes)
     checks.check_finite(where, "data", values)

@@ -238,6 +238,10 @@ def _pictures(
         checks.check_whole_number(where, "max_episode_steps", max_steps, low=1)
     if resize_to is not None:
         checks.check_whole_numbers(where, "resize_to", resize_to, low=1)
+    if seed is not None:
+        seed = checks.check_whole_number(where, "seed", seed, low=0)
+    kinds = Callable | None
+    checks.check_type(where, "policy", policy, kinds, "a function of one observation")
 
     def pictures() -> Iterator[Any]:
         shape = None

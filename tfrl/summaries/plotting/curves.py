@@ -98,21 +98,22 @@ class CurvesPlotter:
         count = len(curves)
         styles = [linestyle] * count if isinstance(linestyle, str) else linestyle
         shades = [f"C{index % _CYCLE}" for index in range(count)]
-        shades = shades if colors is None else list(colors)
+        shades = shades if colors is None else colors
         marks = [""] * count if markers is None else markers
         lists = {"linestyle": styles, "colors": shades, "markers": marks}
         for name, given in lists.items():
+            checks.check_type(where, name, given, Sequence, "a list")
             if len(given) != count:
                 raise ValueError(
                     f"`{where}`: `{name}` expected {count} of them, one a curve; got "
                     f"{len(given)}"
                 )
-        for name, pair in (("y_clipping", y_clipping), ("x_range", x_range)):
-            if pair is not None and not (np.shape(pair) == (2,) and pair[0] < pair[1]):
-                raise ValueError(
-                    f"`{where}`: `{name}` expected (low, high) with low < high; "
-                    f"got {pair}"
-                )
+        pairs = {"y_clipping": y_clipping, "x_range": x_range, "y_range": y_range}
+        _check_numbers(where, pairs, dpi=dpi, linewidth=linewidth, std_alpha=std_alpha)
+        legend = legend_kwargs
+        checks.check_type(where, "legend_kwargs", legend, Mapping | None, "a dict")
+        if x_ticks is not None:
+            x_ticks = mean_curve.as_numbers(where, "x_ticks", x_ticks)
         self.figure = _figure(where, figsize, dpi, bg_color)
         axes = self.figure.add_subplot()
         axes.set_facecolor(bg_color)
@@ -211,6 +212,8 @@ def plot_learning_curve(
     where = "plot_learning_curve"
     picture = _figure(where, (_PIXELS[0] / _DPI, _PIXELS[1] / _DPI), _DPI, "white")
     durable.check_output_file(where, "path", path, [".png"])
+    if target is not None:
+        arguments.check_number(where, "target", target, -np.inf, np.inf)
     train, evaluation = _curves(metrics)
     axes = picture.add_subplot()
     _draw(axes, train, evaluation, target)
@@ -245,6 +248,19 @@ def _checked_curves(where: str, given: Any) -> list[mean_curve.MeanCurve]:
                 f"of equal length; got shapes {shapes} in {curve.name!r}"
             )
     return curves
+
+
+def _check_numbers(where: str, pairs: Mapping[str, Any], **numbers: Any) -> None:
+    for name, number in numbers.items():
+        arguments.check_number(where, name, number, 0, np.inf)
+    for name, pair in pairs.items():
+        if pair is not None:
+            ends = mean_curve.as_numbers(where, name, pair)
+            if ends.shape != (2,) or not ends[0] < ends[1]:
+                raise ValueError(
+                    f"`{where}`: `{name}` expected (low, high) with low < high; got "
+                    f"{pair!r:.80}"
+                )
 
 
 def _aligned(

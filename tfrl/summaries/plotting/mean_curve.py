@@ -1,12 +1,12 @@
 """Means of several curves with intervals, and smoothing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tfrl._internal import checks
+from tfrl._internal import arguments, checks
 
 # How many standard errors of a mean a normal variable stays within, by percentage.
 _NORMAL_ERRORS = {80: 1.282, 85: 1.440, 90: 1.645, 95: 1.960, 99: 2.576}
@@ -80,7 +80,8 @@ class MeanCurve(NamedTuple):
         """
         where = "MeanCurve.from_curves"
         checks.check_one_of(where, "interval_mode", interval_mode, INTERVAL_MODES)
-        x, curves = np.asarray(x), [np.asarray(y, np.float64) for y in ys]
+        checks.check_type(where, "ys", ys, Iterable, "curves")
+        x, curves = np.asarray(x), [as_numbers(where, "ys", y) for y in ys]
         shapes = [curve.shape for curve in curves]
         if x.ndim != 1 or not x.size or set(shapes) != {x.shape}:
             raise ValueError(
@@ -160,21 +161,28 @@ def ema_smooth(
     """
     where = "ema_smooth"
     checks.check_one_of(where, "mode", mode, ("forward", "both"))
-    values = np.asarray(scalars, np.float64)
+    values = as_numbers(where, "scalars", scalars)
     checks.check_rank(where, "scalars", values, exact=1)
     if adaptive:
         checks.check_positive(where, "speed", speed)
         incoming = (speed / (np.arange(len(values)) + speed)).tolist()
     else:
-        if not 0.0 <= weight < 1.0:
-            raise ValueError(
-                f"`{where}`: `weight` expected a number in [0, 1); got {weight!r}"
-            )
+        arguments.check_number(where, "weight", weight, 0, 1)
+        if weight == 1:
+            raise ValueError(f"`{where}`: `weight` expected a number in [0, 1); got 1")
         incoming = [1.0 - weight] * len(values)
     smooth = _running_average(values, incoming)
     if mode == "both":
         smooth = (smooth + _running_average(values[::-1], incoming)[::-1]) / 2
     return smooth
+
+
+def as_numbers(where: str, name: str, values: Any) -> np.ndarray:
+    """Returns values in float64; the error of what is none names the argument."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise checks.wrong_type(where, name, values, "numbers") from error
 
 
 def _running_average(values: np.ndarray, incoming: list[float]) -> np.ndarray:
@@ -288,7 +296,7 @@ def interquartile_mean(
             f"{list(values.shape)}"
         )
     flat = values.astype(np.float64).reshape(runs, tasks, math.prod(rest))
-    generator = np.random.default_rng(seed)
+    generator = arguments.generator(where, "seed", seed)
     drawn = np.empty([resamples, flat.shape[2]])
     rows = max(1, _BLOCK_NUMBERS // flat.size)
     for start in range(0, resamples, rows):

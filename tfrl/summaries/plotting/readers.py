@@ -242,6 +242,10 @@ class MeanCurveGroupReader(_CurveReader):
         name: str = "MeanCurveGroupReader",
     ) -> None:
         where = "MeanCurveGroupReader"
+        expected = "a list of MeanCurveReaders"
+        checks.check_type(
+            where, "mean_curve_readers", mean_curve_readers, Sequence, expected
+        )
         if not mean_curve_readers:
             raise ValueError(
                 f"`{where}`: `mean_curve_readers` expected a reader at least; got none"
@@ -451,7 +455,7 @@ def _interpolated(x: np.ndarray, steps: np.ndarray, values: np.ndarray) -> np.nd
 def _check_ranges(
     where: str, ranges: Sequence[tuple[float, float]], count: int
 ) -> None:
-    ends = np.asarray(ranges, np.float64)
+    ends = mean_curve.as_numbers(where, "task_performance_ranges", ranges)
     empty = ends.shape != (count, 2) or np.any(ends[:, 0] == ends[:, 1])
     if empty or not np.isfinite(ends).all():
         raise ValueError(
