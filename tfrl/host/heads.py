@@ -166,6 +166,10 @@ class NumpyCategorical(_Head):
     def _first(self) -> np.ndarray:
         return np.reshape(self.starts, self.shape)
 
+    @functools.cached_property
+    def _counts(self) -> np.ndarray:
+        return np.array(self.n_choices)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one action."""
@@ -209,18 +213,18 @@ class NumpyCategorical(_Head):
         actions, outer = np.asarray(actions), parameters.shape[:-1]
         self._check_actions(actions.shape, parameters.shape, self.shape)
         self._check_choices(actions.dtype)
-        columns = np.reshape(actions, (*outer, len(self.n_choices))).astype(int)
-        if not np.all((columns >= 0) & (columns < self.n_choices)):
+        columns = actions.reshape(-1, len(self.n_choices)).astype(int)
+        if np.count_nonzero((columns < 0) | (columns >= self._counts)):
             raise ValueError(
                 f"`{type(self).__name__}`: `actions` expected choices from 0 on, of "
                 f"{self.n_choices} options; got {actions.min()} to {actions.max()}"
             )
-        total = np.zeros(outer, parameters.dtype)
-        for i, logits in enumerate(self._host_split(parameters)):
+        flat, rows = parameters.reshape(-1, self.n_outputs), np.arange(len(columns))
+        total = np.zeros(len(columns), parameters.dtype)
+        for logits, column in zip(self._host_split(flat), columns.T, strict=True):
             shifted = logits - logits.max(-1, keepdims=True)
-            chosen = np.take_along_axis(shifted, columns[..., i, None], -1)[..., 0]
-            total += chosen - np.log(np.exp(shifted).sum(-1))
-        return total
+            total += shifted[rows, column] - np.log(np.exp(shifted).sum(-1))
+        return total.reshape(outer)
 
     def _check_choices(self, dtype: np.dtype) -> None:
         """Raises unless raw actions are of bools or integers."""

@@ -220,7 +220,12 @@ def checked_rows(
     def check(kind: list[Any], leaf: Any, path: tuple[Any, ...]) -> None:
         part, fitting = _named(name, path), _fitting(kind)
         try:
-            shape = tf.TensorShape(shape_of(leaf))
+            found = shape_of(leaf)
+            if type(found) is tuple and found and [*found[1:]] in fitting:
+                if found[0] is not None:  # an array, as at each step of environments
+                    rows[part] = found[0]
+                return
+            shape = tf.TensorShape(found)
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"`{where}`: `{part}` must be one array; got {type(leaf).__name__}"
@@ -253,13 +258,26 @@ def check_finite(where: str, observations: Any, *, clipped: bool = False) -> Non
     """
     if tf.inside_function():
         return
-    for leaf in tf.nest.flatten(observations):
-        is_array = isinstance(leaf, np.ndarray | tf.Tensor)
+    for leaf in _leaves(observations):
+        is_array = type(leaf) is np.ndarray or isinstance(leaf, np.ndarray | tf.Tensor)
         if is_array and tf.as_dtype(leaf.dtype).is_floating:
             numbers = np.asarray(leaf)
-            if not np.isfinite(numbers).all() and clipped:
-                numbers = np.where(np.isinf(numbers), 0, numbers)
-            checks.check_finite(where, "observations", numbers)
+            if not np.isfinite(numbers).all():
+                if clipped:
+                    numbers = np.where(np.isinf(numbers), 0, numbers)
+                checks.check_finite(where, "observations", numbers)
+
+
+def on_host(observations: Any) -> bool:
+    """Whether an eager nest of observations holds no tensors."""
+    return not tf.inside_function() and not any(
+        type(leaf) is not np.ndarray and tf.is_tensor(leaf)  # which takes long to ask
+        for leaf in _leaves(observations)
+    )
+
+
+def _leaves(nest: Any) -> list[Any]:
+    return [nest] if type(nest) is np.ndarray else tf.nest.flatten(nest)
 
 
 def _fitting(kind: list[Any]) -> list[list[int]]:

@@ -13,8 +13,11 @@ from tfrl.host import networks as host_networks
 from tfrl.policies import _observation_kinds, feedforward
 from tfrl.policies import policy as policies
 
-# Beyond this many weights a compiled TensorFlow call is no slower than NumPy.
-_MIRROR_WEIGHTS = 300_000
+# Rows times weights beyond which a compiled TensorFlow call is no slower than NumPy:
+# where both meet on one core, for layers of 64 to 1024 (`tools/bench acting`). A trial
+# at every start would make runs of one seed differ in their last bits.
+_NUMPY_WORK = 4_000_000
+_HALF = 0xFFFFFFFF
 
 
 def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
@@ -73,10 +76,11 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
 class HostPolicy:
     """Acts on NumPy observations, fast for a handful of rows.
 
-    The network of a small multilayer perceptron over flat observations is copied into
-    NumPy at each `push`; acting then costs some 20 microseconds where a TensorFlow call
-    costs hundreds. The copy is compared with the network itself on the observations
-    given at each push. Other networks (images, nests, memory, mixed precision,
+    The network of a multilayer perceptron over flat observations is copied into NumPy
+    at each `push`; acting then costs some 20 microseconds where a TensorFlow call costs
+    hundreds. The copy is compared with the network itself on the observations given at
+    each push. So many rows of a wide one that computing outweighs the call, and other
+    networks (images, nests, memory, mixed precision,
     activations that are not copied) run as one compiled TensorFlow function, and a
     policy that is no network is asked to `act`.
 
@@ -100,11 +104,12 @@ class HostPolicy:
         policy = policies.as_policy("HostPolicy", "policy", policy)
         self._is_network = hasattr(policy, "dense_layers")
         copy = numpy_copy(policy) if self._is_network else None
-        self.mirrored = copy is not None and (
-            sum(kernel.size for kernel in copy.kernels) <= _MIRROR_WEIGHTS
-        )
+        self.mirrored, self._numpy_rows = copy is not None, 0
+        if copy is not None:
+            n_weights = sum(kernel.size for kernel in copy.kernels)
+            self._numpy_rows = _NUMPY_WORK // max(n_weights, 1)
         self._row_shape = tuple(policy.kinds[1]) if self.mirrored else None
-        self._exact: Any = None
+        self._traced: dict[Any, Any] = {}
         self.push(policy)
 
     def push(self, policy: Any, probe: Any | None = None) -> None:
@@ -123,9 +128,10 @@ class HostPolicy:
         if not self.mirrored:
             return
         self._copy: Any = numpy_copy(policy)
-        if probe is None:
+        if probe is None or len(probe) > self._numpy_rows:
             return
-        mirrored, exact = self(probe), self._network(probe, ())[0]
+        # GPUs round float32 products to 11 bits.
+        mirrored, exact = self(probe), self._network(probe, (), "CPU:0")[0]
         error = np.abs(mirrored - exact).max()
         if not error <= 1e-4 * max(1.0, np.abs(exact).max()):
             raise ValueError(
@@ -169,8 +175,22 @@ class HostPolicy:
                 observations, state, seed=seed, temperature=temperature, mask=mask
             )
             return policies.Acted(*tf.nest.map_structure(_array, tuple(acted)))
+        return self.decided(
+            self._batch(observations), state, seed, temperature, mask, log_probs
+        )
+
+    def decided(
+        self,
+        observations: Any,
+        state: Any,
+        seed: Any,
+        temperature: float,
+        mask: Any,
+        log_probs: bool,
+    ) -> policies.Acted:
+        """Returns what `act` of a network does, of observations that are checked."""
         parameters, state = self._outputs(observations, state)
-        head = policy.head
+        policy, head = self.policy, self.policy.head
         shaped = policy.host_distributed(parameters, temperature, mask)
         raw = (
             head.host_mode(shaped)
@@ -184,44 +204,47 @@ class HostPolicy:
         """Returns the state at the beginning of episodes, in NumPy."""
         return tf.nest.map_structure(_array, self.policy.initial_state(batch_size))
 
-    def _outputs(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
+    def _batch(self, observations: Any) -> Any:
         is_array = type(observations) is np.ndarray and observations.ndim > 0
         if is_array and observations.shape[1:] == self._row_shape:
-            return self._copy(observations), state  # by far the most frequent case
-        observations = _observation_kinds.as_batch(
+            return observations  # by far the most frequent case
+        return _observation_kinds.as_batch(
             "HostPolicy", self.policy.kinds, observations
         )
-        if self.mirrored:
+
+    def _outputs(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
+        if self.mirrored and len(observations) <= self._numpy_rows:
             return self._copy(np.asarray(observations)), state
         return self._network(observations, state)
 
-    def _network(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
+    def _network(
+        self, observations: Any, state: Any, device: str | None = None
+    ) -> tuple[np.ndarray, Any]:
         self.policy.check_state(observations, state)
         if self._leaves is None:
             self._leaves = tf.nest.flatten(self.policy.without_optimizer())
-        if self._exact is None:
-            self._exact = self._concrete(self._leaves, (observations, state))
+        if device not in self._traced:
+            nest = observations, state
+            self._traced[device] = self._concrete(self._leaves, nest, device)
+        network, dtypes = self._traced[device]
+        flat = tf.nest.flatten((observations, state))
         given = [
             tf.constant(np.asarray(leaf, dtype))
-            for leaf, dtype in zip(
-                tf.nest.flatten((observations, state)), self._dtypes, strict=True
-            )
+            for leaf, dtype in zip(flat, dtypes, strict=True)
         ]
         if given[0].shape[0] == 0:  # which compiled convolutions do not take
             outputs = self.policy.outputs(observations, state)
         else:
-            outputs = self._exact(*self._leaves, *given)
+            outputs = network(*self._leaves, *given)
         parameters, state = outputs
-        if state != ():
+        if type(state) is not tuple or state:
             state = tf.nest.map_structure(np.asarray, state)
         return np.asarray(parameters), state
 
-    def _concrete(self, leaves: list[tf.Tensor], nest: Any) -> Any:
-        """Returns the network as one function of flat tensors, traced once."""
+    def _concrete(self, leaves: list[tf.Tensor], nest: Any, device: Any) -> Any:
+        """Returns the network as one function of flat tensors, and dtypes of `nest`."""
         template, n_leaves = self.policy.without_optimizer(), len(leaves)
         structure = tf.nest.map_structure(lambda _: 0, nest)
-        # GPUs round float32 products to 11 bits: the copy is held against the CPU.
-        device = "CPU:0" if self.mirrored else None
 
         def network(*flat: tf.Tensor) -> tuple[tf.Tensor, Any]:
             policy = tf.nest.pack_sequence_as(template, flat[:n_leaves])
@@ -230,14 +253,14 @@ class HostPolicy:
                     *tf.nest.pack_sequence_as(structure, flat[n_leaves:])
                 )
 
-        self._dtypes = [np.asarray(leaf).dtype for leaf in tf.nest.flatten(nest)]
+        dtypes = [np.asarray(leaf).dtype for leaf in tf.nest.flatten(nest)]
         specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
         specs += [
             tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
             for leaf in tf.nest.flatten(nest)
         ]
         traced = tf.function(network, autograph=False).get_concrete_function(*specs)
-        return calls.handed_over(traced)
+        return calls.handed_over(traced), dtypes
 
     def __call__(self, observations: Any) -> np.ndarray:
         """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`.
@@ -252,7 +275,7 @@ class HostPolicy:
             TypeError: if a part is no array and no list of numbers.
             ValueError: if a part is missing or of another shape, or rows differ.
         """
-        return self._outputs(observations, ())[0]
+        return self._outputs(self._batch(observations), ())[0]
 
 
 def _generator(seed: Any) -> np.random.Generator:
@@ -261,6 +284,9 @@ def _generator(seed: Any) -> np.random.Generator:
     if seed is None:
         # A draw of TensorFlow's would take ten times as long as the policy.
         seed = python_random.getrandbits(64)
+    if type(seed) is int and -(2**63) <= seed < 2**64:  # as below, without a tensor
+        halves = np.array([seed & _HALF, (seed >> 32) & _HALF], np.uint32)
+        return np.random.default_rng(halves)
     halves = np.asarray(random.checked_seed("act", seed)).view(np.uint32)
     return np.random.default_rng(halves)
 

@@ -156,13 +156,13 @@ class NetworkPolicy(pytree.PyTreeNode):
         _observation_kinds.check_finite(
             where, observations, clipped=bool(self.observation_moments)
         )
-        if not isinstance(temperature, int | float):
-            checks.check_rank(where, "temperature", temperature, exact=0)
-        checks.check_within(where, "temperature", temperature, 0.0, np.inf)
-        checks.check_finite(where, "temperature", temperature)
-        if not tf.inside_function() and not any(
-            map(tf.is_tensor, tf.nest.flatten(observations))
-        ):
+        is_number = isinstance(temperature, int | float)
+        if not (is_number and 0.0 <= temperature < np.inf):
+            if not is_number:
+                checks.check_rank(where, "temperature", temperature, exact=0)
+            checks.check_within(where, "temperature", temperature, 0.0, np.inf)
+            checks.check_finite(where, "temperature", temperature)
+        if _observation_kinds.on_host(observations):
             return self._acted_on_host(observations, state, seed, temperature, mask)
         parameters, state = self.outputs(observations, state)
         shaped = self.distributed(parameters, temperature, mask)
@@ -298,13 +298,8 @@ class NetworkPolicy(pytree.PyTreeNode):
             host = copy.copy(host)  # what was traced is shared
             host.push(self)
         self.__dict__["_host"] = host
-        return host.act(
-            observations,
-            state,
-            seed=seed,
-            temperature=temperature,
-            mask=mask,
-            log_probs=self.has_log_probs,
+        return host.decided(
+            observations, state, seed, temperature, mask, self.has_log_probs
         )
 
     def __getstate__(self) -> dict[str, Any]:
