@@ -92,6 +92,41 @@ def test_every_config_trains(config, tmp_path, capsys):
     assert set(model.signatures) == {"serving_default", "sample", "log_prob"}
 
 
+NO_TFP = """
+import sys
+from tfrl import command, rl_trainer
+status = rl_trainer.main(sys.argv[1:])
+folder = next(x for x in sys.argv if x.startswith("--output_dir")).split("=", 1)[1]
+for words in (["evaluate", folder], ["plot", folder]):
+    status = status or command.main(words)
+heavy = ("tensorflow_probability", "tf_keras")
+print("loaded:", status, [name for name in heavy if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(
+    "config",
+    default_rows.params(
+        {path.stem: (path,) for path in sorted(ROOT.glob("configs/*.gin"))},
+        ["ppo_cartpole"],
+    ),
+)
+def test_neither_training_nor_evaluating_loads_tfp(config, tmp_path):
+    small = [*SMALL, *(SMALL_PPO if "@PPO" in config.read_text() else [])]
+    if "@Replayed" in config.read_text():
+        small = [each.replace("Trajectories", "Replayed") for each in small]
+        small.append("--config=Replayed.learning_starts = 64")
+    flags = [f"--config_file={config}", f"--output_dir={tmp_path / 'run'}", *small]
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TFP, *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "loaded: 0 []", done.stderr
+
+
 @pytest.mark.slow
 def test_the_written_config_repeats_the_run(tmp_path):
     assert run(tmp_path / "first", "--config=train_rl.seed = 3") == 0

@@ -1,11 +1,11 @@
-"""Tests of masks, temperatures and epsilon-greedy choices of action heads."""
+"""Tests of masks and temperatures of action heads."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.distributions import action_heads
+from tfrl.distributions import action_heads, epsilon_greedy
 from tfrl.host import heads
 
 S = gym.spaces
@@ -78,47 +78,6 @@ def test_temperatures_are_positive(temperature):
                 tempered(parameters, temperature)
 
 
-@pytest.mark.parametrize("with_mask", [False, True], ids=["all", "masked"])
-@pytest.mark.parametrize("epsilon", [0.3, np.array([0.0, 0.3, 1.0], "f")], ids=str)
-def test_epsilon_greedy_by_hand(epsilon, with_mask):
-    values = np.array([[1.0, 5.0, 5.0, 2.0], [-3.0, -1, -2, -4], [0, 0, 0, 0]])
-    mask = np.array([[1, 0, 0, 1], [1, 0, 1, 1], [0, 0, 1, 0]], bool) | (not with_mask)
-    best = np.array([3, 2, 2]) if with_mask else np.array([1, 1, 0])
-    shares = np.broadcast_to(np.asarray(epsilon)[..., None], (3, 1))
-    expected = shares * mask / mask.sum(-1, keepdims=True)
-    expected = expected + (1 - shares) * np.eye(4)[best]
-    given = mask if with_mask else None
-    for function in (action_heads.epsilon_greedy_logits, heads.epsilon_greedy_logits):
-        for dtype in ("float32", "float64"):
-            logits = function(values.astype(dtype), epsilon, given)
-            assert logits.dtype == dtype
-            np.testing.assert_allclose(np.exp(logits), expected, rtol=1e-5, atol=1e-7)
-            assert np.all(np.isneginf(logits) == (expected == 0))
-    head = action_heads.action_head(S.Discrete(4))
-    assert np.isfinite(head.log_prob(logits, best)[:1]).all()
-
-
-def test_epsilon_greedy_refuses_what_does_not_fit():
-    values = np.zeros([2, 3], np.float32)
-    for function in (action_heads.epsilon_greedy_logits, heads.epsilon_greedy_logits):
-        with pytest.raises(TypeError, match="`mask` expected bool or integers"):
-            function(values, 0.1, np.ones([2, 3], np.float32))
-        with pytest.raises(ValueError, match="`mask`"):
-            function(values, 0.1, np.ones([2, 4], bool))
-        with pytest.raises(ValueError, match="`mask`"):
-            function(values, 0.1, np.zeros([2, 3], bool))
-    with pytest.raises(TypeError, match="`epsilon_greedy_logits`: `values` expected a"):
-        action_heads.epsilon_greedy_logits([1, 2], 0.1)
-
-
-@pytest.mark.parametrize("function", [action_heads.epsilon_greedy_logits, None])
-@pytest.mark.parametrize("epsilon", [-0.1, 1.5, np.nan, np.array([0.5, 2.0], "f")])
-def test_shares_of_random_actions_are_shares(function, epsilon):
-    function = function or heads.epsilon_greedy_logits
-    with pytest.raises(ValueError, match="`epsilon_greedy_logits`: `epsilon` expected"):
-        function(np.zeros([2, 3], np.float32), epsilon)
-
-
 @pytest.mark.parametrize("shape", [(1, 3), (2, 3), (5, 3), (4, 1, 3), ()], ids=str)
 def test_masks_are_one_for_all_rows_or_one_for_each(shape):
     mask, values = np.ones(shape, bool), np.zeros([4, 3], np.float32)
@@ -126,7 +85,7 @@ def test_masks_are_one_for_all_rows_or_one_for_each(shape):
     nested = action_heads.action_head(S.Tuple([S.Discrete(3)]))
     for call in (
         *(press.masked, press.host_masked, nested.masked, nested.host_masked),
-        lambda values, mask: action_heads.epsilon_greedy_logits(values, 0.1, mask),
+        lambda values, mask: epsilon_greedy.epsilon_greedy_logits(values, 0.1, mask),
         lambda values, mask: heads.epsilon_greedy_logits(values, 0.1, mask),
     ):
         with pytest.raises(ValueError, match=r"`mask` must have shape \[..., 3\]"):

@@ -296,22 +296,10 @@ def test_unknown_inputs(tmp_path, make):
         written(tmp_path / "model", make())
 
 
-def test_endpoints_and_examples(tmp_path):
-    lone = endpoints.Endpoint(lambda x: {"y": 1.0 / x}, {"x": tf.TensorSpec([])})
-    found = written(tmp_path / "one", lone._replace(examples={"x": np.float32(4.0)}))
-    assert found == {"serving_default": 0.0}
-    found = written(tmp_path / "two", {"a": lone, "b": lone})
-    assert sorted(found) == ["a", "b"]
+def test_examples_of_a_layer(tmp_path):
+    given = {"inputs": np.ones([2, 3], np.float32)}
     for path in ("m", "m.keras"):
-        given = {"inputs": np.ones([2, 3], np.float32)}
         written(tmp_path / path, sequential(), examples=given)
-
-
-@pytest.mark.parametrize("given", [{}, {"x": [1.0], "y": 1}, {"x": [[1.0]]}], ids=str)
-def test_examples_that_do_not_fit(tmp_path, given):
-    endpoint = endpoints.Endpoint(tf.exp, VECTOR, examples=given)
-    with pytest.raises(ValueError, match="`export_model`: `examples` expected "):
-        written(tmp_path / "model", endpoint)
 
 
 CONTENT_ERRORS = {

@@ -17,7 +17,7 @@ from export_examples import BOX, NAMED, batch_of, trained
 
 from tfrl import distributions
 from tfrl.distributions import spec
-from tfrl.exporting import endpoints, export, policies
+from tfrl.exporting import endpoints, export, of_distributions, policies
 from tfrl.layers import distribution, normalization
 from tfrl.stats import normalizers
 
@@ -228,7 +228,9 @@ def squashed():
     dist = make(given)
     content = spec.DistributionSpec.from_distribution(dist, from_dim=1)
     values = drawn["values"]
-    return endpoints.distribution_endpoints(content, ["sample", "log_prob", "mode"]), {
+    return of_distributions.distribution_endpoints(
+        content, ["sample", "log_prob", "mode"]
+    ), {
         "sample": ({**given, "seed": SEED}, drawn),
         "log_prob": (
             {**given, "values": values},

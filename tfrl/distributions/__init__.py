@@ -3,65 +3,71 @@
 Here are families of distributions, what turns a network's outputs into one over an
 action space, and what is done with nests of them: drawing, scoring, entropies, and
 specs that make them of tensors. The networks live in `tfrl.policies`, one-to-one maps
-in `tfrl.bijectors`, other maps without randomness in `tfrl.ops`.
+in `tfrl.bijectors`, other maps without randomness in `tfrl.ops`. Only what is a
+distribution loads TensorFlow Probability, when it is first touched: heads need none.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from tfrl.distributions.action_heads import (
     CategoricalHead,
     CompositeHead,
     NormalHead,
     action_head,
-    epsilon_greedy_logits,
 )
-from tfrl.distributions.affine import AffineTransformedDistribution
-from tfrl.distributions.beta import Beta, DiagMultivariateBeta
-from tfrl.distributions.cauchy import DiagMultivariateCauchy, StableCauchy
-from tfrl.distributions.entropy import (
-    active_action_target_entropy,
-    calc_default_max_entropy,
-    calc_default_target_entropy,
-    calc_default_target_entropy_quantized,
-    calc_uniform_log_prob,
-    compute_entropy,
-    entropy_with_fallback,
-    estimated_entropy,
-)
-from tfrl.distributions.inverse_transform import (
-    T2ITS,
-    CauchyITS,
-    InverseTransformSampling,
-    NormalITS,
-    t2cdf,
-)
-from tfrl.distributions.masked import MaskedCategorical
-from tfrl.distributions.modes import get_base_dist, get_mode, get_rmode
-from tfrl.distributions.normal import DiagMultivariateNormal, Normal
-from tfrl.distributions.one_hot import (
-    OneHotCategoricalGumbelSoftmax,
-    OneHotCategoricalStraightThrough,
-)
-from tfrl.distributions.product import Product
-from tfrl.distributions.sampling import (
-    compute_log_probability,
-    epsilon_greedy_sample,
-    rsample_action_distribution,
-    sample_action_distribution,
-)
-from tfrl.distributions.spec import (
-    DistributionSpec,
-    distributions_to_params,
-    extract_distribution_parameters,
-    extract_spec,
-    params_to_distributions,
-    to_distribution_param_spec,
-)
-from tfrl.distributions.squashed import SquashedNormal
-from tfrl.distributions.truncated import (
-    TruncatedCauchy,
-    TruncatedDistribution,
-    TruncatedNormal,
-    TruncatedT2,
-)
+from tfrl.distributions.epsilon_greedy import epsilon_greedy_logits
+
+if TYPE_CHECKING:
+    from tfrl.distributions.affine import AffineTransformedDistribution
+    from tfrl.distributions.beta import Beta, DiagMultivariateBeta
+    from tfrl.distributions.cauchy import DiagMultivariateCauchy, StableCauchy
+    from tfrl.distributions.entropy import (
+        active_action_target_entropy,
+        calc_default_max_entropy,
+        calc_default_target_entropy,
+        calc_default_target_entropy_quantized,
+        calc_uniform_log_prob,
+        compute_entropy,
+        entropy_with_fallback,
+        estimated_entropy,
+    )
+    from tfrl.distributions.inverse_transform import (
+        T2ITS,
+        CauchyITS,
+        InverseTransformSampling,
+        NormalITS,
+        t2cdf,
+    )
+    from tfrl.distributions.masked import MaskedCategorical
+    from tfrl.distributions.modes import get_base_dist, get_mode, get_rmode
+    from tfrl.distributions.normal import DiagMultivariateNormal, Normal
+    from tfrl.distributions.one_hot import (
+        OneHotCategoricalGumbelSoftmax,
+        OneHotCategoricalStraightThrough,
+    )
+    from tfrl.distributions.product import Product
+    from tfrl.distributions.sampling import (
+        compute_log_probability,
+        epsilon_greedy_sample,
+        rsample_action_distribution,
+        sample_action_distribution,
+    )
+    from tfrl.distributions.spec import (
+        DistributionSpec,
+        distributions_to_params,
+        extract_distribution_parameters,
+        extract_spec,
+        params_to_distributions,
+        to_distribution_param_spec,
+    )
+    from tfrl.distributions.squashed import SquashedNormal
+    from tfrl.distributions.truncated import (
+        TruncatedCauchy,
+        TruncatedDistribution,
+        TruncatedNormal,
+        TruncatedT2,
+    )
 
 __all__ = [
     "AffineTransformedDistribution",
@@ -112,3 +118,31 @@ __all__ = [
     "t2cdf",
     "to_distribution_param_spec",
 ]
+_LAZY = (
+    "affine",
+    "beta",
+    "cauchy",
+    "entropy",
+    "inverse_transform",
+    "masked",
+    "modes",
+    "normal",
+    "one_hot",
+    "product",
+    "sampling",
+    "spec",
+    "squashed",
+    "truncated",
+)
+
+
+def __getattr__(name: str) -> Any:
+    for file in _LAZY if name in __all__ else ():
+        module = importlib.import_module(f"{__name__}.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -3,52 +3,43 @@
 A head speaks of two forms of an action. The *raw* action is what is drawn and what a
 learner stores: its log-probability is exact and finite. The *environment's* action is
 what `env.step` takes: clipped or squashed to the bounds, of the space's dtype. Heads
-are hashable configuration without weights; their methods `host_...` need no TensorFlow.
+are hashable configuration without weights; their methods `host_...` need no TensorFlow,
+and only those that return distributions load TensorFlow Probability.
 """
 
 import contextlib
 import dataclasses
 import functools
+import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import random, spaces, specs
-from tfrl.distributions import masked, product, squashed
+from tfrl.distributions import _masks, _tanh
 from tfrl.host import heads
-
-tfd = tfp.distributions
 
 # Nodes and weights of E[f(z)], z standard normal, by equal steps. Where f bends as
 # log tanh' does at great deviations, they err a hundredth of Gauss-Hermite's.
 _NODES = np.linspace(-5.0, 5.0, 48)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 _MAX_CHOICES = 2**20
+_LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
 _cut = functools.partial(tf.split, axis=-1)
 
 
 class _InTensorFlow:
-    """What heads have in common in TensorFlow: all follows from `distribution`."""
+    """What heads have in common in TensorFlow: checks, and distributions by request."""
 
-    distribution: Any
-
-    def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> Any:
-        """Draws raw actions with an int32 `[2]` seed; normals are differentiable."""
-        return self.distribution(parameters).sample(seed=seed)
-
-    def mode(self, parameters: tf.Tensor) -> Any:
-        """Returns the most probable raw action, the first of equals."""
-        return self.distribution(parameters).mode()
-
-    def entropy(self, parameters: tf.Tensor) -> tf.Tensor:
-        """Returns the entropy in nats, `[...]`."""
-        return self.distribution(parameters).entropy()
+    @property
+    def _families(self) -> Any:
+        """What makes distributions of TFP, which nothing else here needs."""
+        return importlib.import_module("tfrl.distributions._head_distributions")
 
     def _given(self: Any, parameters: Any) -> tf.Tensor:
         parameters = tf.convert_to_tensor(parameters)
@@ -102,7 +93,7 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
             ValueError: if there are not `n_outputs` of them.
             TypeError: if they are not floating.
         """
-        return self._choices(parameters, (0,) * len(self.n_choices), tf.int32)
+        return self._families.choices(self._table(parameters), 0, tf.int32, self.shape)
 
     def env_distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the TFP distribution of the environment's actions, of int32 or int64.
@@ -110,42 +101,63 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
         Raises: as of `distribution`.
         """
         dtype = tf.int64 if self.dtype == "int64" else tf.int32
-        return self._choices(parameters, self.starts, dtype)
+        table = self._table(parameters, self.starts)
+        return self._families.choices(table, min(self.starts), dtype, self.shape)
 
-    def _choices(self, parameters: Any, starts: tuple[int, ...], dtype: Any) -> Any:
+    def _table(self, parameters: Any, starts: Sequence[int] | None = None) -> tf.Tensor:
+        """Logits `[..., *shape, n]`, -inf where a choice has less than n options.
+
+        By `starts` all choices lie in one range, from the least of them on.
+        """
         logits = self._given(parameters)
-        first = min(starts)
-        if not self.scalar:
-            # All choices lie in one range, from the least number of any on.
-            before = [start - first for start in starts]
-            width = max(map(int.__add__, before, self.n_choices))
-            outer = [[0, 0]] * (logits.shape.rank - 1)
-            ends = [
-                [x, width - x - n] for x, n in zip(before, self.n_choices, strict=True)
-            ]
-            padded = [
-                tf.pad(part, [*outer, end], constant_values=-np.inf)
-                for part, end in zip(_cut(logits, self.n_choices), ends, strict=True)
-            ]
-            logits = tf.stack(padded, axis=-2)
-            if self.table:
-                rows = tf.unstack(tf.shape(logits)[:-2])
-                logits = tf.reshape(logits, [*rows, *self.table, width])
-        choice: Any
-        if first:
-            outcomes = tf.range(first, first + logits.shape[-1], dtype=dtype)
-            choice = tfd.FiniteDiscrete(outcomes, logits=logits)
-        else:
-            choice = tfd.Categorical(logits=logits, dtype=dtype)
         if self.scalar:
-            return choice
-        return tfd.Independent(choice, reinterpreted_batch_ndims=len(self.shape))
+            return logits
+        starts = starts or (0,) * len(self.n_choices)
+        before = [start - min(starts) for start in starts]
+        width = max(map(int.__add__, before, self.n_choices))
+        outer = [[0, 0]] * (logits.shape.rank - 1)
+        ends = [[x, width - x - n] for x, n in zip(before, self.n_choices, strict=True)]
+        padded = [
+            tf.pad(part, [*outer, end], constant_values=-np.inf)
+            for part, end in zip(_cut(logits, self.n_choices), ends, strict=True)
+        ]
+        logits = tf.stack(padded, axis=-2)
+        if self.table:
+            rows = tf.unstack(tf.shape(logits)[:-2])
+            logits = tf.reshape(logits, [*rows, *self.table, width])
+        return logits
+
+    def _summed(self, values: tf.Tensor) -> tf.Tensor:
+        """The sum over all choices of an action."""
+        n_axes = len(self.shape)
+        return tf.reduce_sum(values, list(range(-n_axes, 0))) if n_axes else values
+
+    def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Draws raw int32 actions with an int32 `[2]` seed."""
+        logits = self._table(parameters)
+        rows = tf.reshape(logits, [-1, logits.shape[-1]])
+        drawn = tf.random.stateless_categorical(rows, 1, _as_seed(seed), tf.int32)
+        return tf.reshape(drawn, tf.shape(logits)[:-1])
+
+    def mode(self, parameters: tf.Tensor) -> tf.Tensor:
+        """Returns the most probable raw action, the first of equals."""
+        return tf.argmax(self._table(parameters), -1, tf.int32)
+
+    def entropy(self, parameters: tf.Tensor) -> tf.Tensor:
+        """Returns the entropy in nats, `[...]`."""
+        log_probs = tf.math.log_softmax(self._table(parameters))
+        probs = tf.exp(log_probs)
+        # What has no chance counts nothing, its -inf neither.
+        finite = tf.where(tf.equal(probs, 0), tf.zeros_like(probs), log_probs)
+        return -self._summed(tf.reduce_sum(probs * finite, axis=-1))
 
     def log_prob(self, parameters: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Returns the log-mass of raw actions, bools or integers from 0 on, `[...]`."""
         actions = self._given_actions(actions, parameters, self.shape)
         self._check_choices(np.dtype(actions.dtype.as_numpy_dtype))
-        return self.distribution(parameters).log_prob(tf.cast(actions, tf.int32))
+        choices, logits = tf.cast(actions, tf.int32), self._table(parameters)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(choices, logits)
+        return -self._summed(losses)
 
     def masked(self, parameters: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns logits of which those of forbidden options are -inf.
@@ -156,7 +168,7 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
         logits = self._given(parameters)
         mask = self._given_mask(mask, logits)
         choices = zip(*(_cut(x, self.n_choices) for x in (logits, mask)), strict=True)
-        allowed = [masked.MaskedCategorical(*x).logits_parameter() for x in choices]
+        allowed = [_masks.masked_logits(x, _masks.as_mask(y)) for x, y in choices]
         return tf.concat(allowed, axis=-1)
 
     def tempered(self, parameters: tf.Tensor, temperature: Any) -> tf.Tensor:
@@ -225,7 +237,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
             TypeError: if they are not floating.
         """
         loc, free = self._split(parameters)
-        return tfd.MultivariateNormalDiag(loc, self._deviation(free))
+        return self._families.normal(loc, self._deviation(free))
 
     def env_distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the TFP distribution of the environment's actions.
@@ -241,9 +253,8 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         deviation = self._deviation(free)
         if self.squash:
             low, high = (np.reshape(bound, self.shape) for bound in self._bounds)
-            return squashed.SquashedNormal(loc, deviation, low, high)
-        normal = tfd.Normal(loc, deviation)
-        return tfd.Independent(normal, len(self.shape)) if self.shape else normal
+            return self._families.squashed_normal(loc, deviation, low, high)
+        return self._families.box_normal(loc, deviation, len(self.shape))
 
     def _split(self, parameters: tf.Tensor) -> list[tf.Tensor]:
         return tf.split(self._given(parameters), 2, axis=-1)
@@ -256,7 +267,19 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
 
     def _log_slope(self, actions: tf.Tensor) -> tf.Tensor:
         half_range = tf.constant(self._scale[1], actions.dtype)
-        return squashed.log_slope(actions) + tf.math.log(half_range)
+        return _tanh.log_slope(actions) + tf.math.log(half_range)
+
+    def _log_deviation(self, free: tf.Tensor) -> tf.Tensor:
+        return free if self.init_scale is None else tf.math.log(self._deviation(free))
+
+    def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Draws raw actions with an int32 `[2]` seed, differentiably."""
+        loc, free = self._split(parameters)
+        # Number by number of all actions: the order in which TFP draws them.
+        sizes = tf.concat([[len(self.low)], tf.shape(loc)[:-1]], axis=0)
+        noise = tf.random.stateless_normal(sizes, _as_seed(seed), dtype=loc.dtype)
+        noise = tf.transpose(noise, [*range(1, loc.shape.rank), 0])
+        return loc + self._deviation(free) * noise
 
     def mode(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the raw action at the normal's mode."""
@@ -266,10 +289,12 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         """Returns the log-density of raw actions, `[...]`."""
         known, inner = self._given(parameters), [len(self.low)]
         actions = self._given_actions(actions, known, inner, known.dtype)
-        log_probs = self.distribution(known).log_prob(actions)
+        loc, free = self._split(known)
+        gaps = (actions - loc) / self._deviation(free)
+        each = -0.5 * tf.square(gaps) - self._log_deviation(free) - _LOG_SQRT_2_PI
         if self.squash:
-            log_probs -= tf.reduce_sum(self._log_slope(actions), axis=-1)
-        return log_probs
+            each -= self._log_slope(actions)
+        return tf.reduce_sum(each, axis=-1)
 
     def entropy(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the differential entropy in nats, `[...]`.
@@ -278,10 +303,11 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         no closed form, is a sum over 48 nodes, without random numbers. Per choice it
         errs by less than 1e-3 for log standard deviations up to 2.
         """
-        entropy = self.distribution(parameters).entropy()
+        loc, free = self._split(parameters)
+        each = self._log_deviation(free) + (0.5 + _LOG_SQRT_2_PI)
+        entropy = tf.reduce_sum(each, axis=-1)
         if not self.squash:
             return entropy
-        loc, free = self._split(parameters)
         nodes = tf.constant(_NODES[:, None], loc.dtype)
         weights = tf.constant(_WEIGHTS, loc.dtype)
         points = loc[..., None, :] + self._deviation(free)[..., None, :] * nodes
@@ -306,7 +332,8 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         rest = temperature * self._deviation(free) - self.min_scale
         share = rest / (self.init_scale - self.min_scale)
         share = tf.maximum(share, np.finfo(free.dtype.as_numpy_dtype).tiny)
-        free = tfp.math.softplus_inverse(share) - heads.UNIT_SOFTPLUS
+        # The inverse of softplus, which does not overflow.
+        free = share + tf.math.log(-tf.math.expm1(-share)) - heads.UNIT_SOFTPLUS
         return tf.concat([loc, free], axis=-1)
 
     def to_env(self, actions: tf.Tensor) -> tf.Tensor:
@@ -331,7 +358,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         if not self.squash:
             return flat
         low, high = (tf.constant(b, tf.float32) for b in (self.low, self.high))
-        return squashed.unsquash(flat, low, high)
+        return _tanh.unsquash(flat, low, high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -361,11 +388,13 @@ class CompositeHead(heads.NumpyComposite, _InTensorFlow):
 
     def distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the `Product` of the parts' distributions of raw actions."""
-        return product.Product(self._packed(self._each("distribution", parameters)))
+        parts = self._each("distribution", parameters)
+        return self._families.product_of(self._packed(parts))
 
     def env_distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the `Product` of the parts' distributions of actions."""
-        return product.Product(self._packed(self._each("env_distribution", parameters)))
+        parts = self._each("env_distribution", parameters)
+        return self._families.product_of(self._packed(parts))
 
     def _joined(self, parameters: list[tf.Tensor]) -> tf.Tensor:
         return self._host_joined(parameters, _cut, tf.concat)
@@ -416,56 +445,6 @@ class CompositeHead(heads.NumpyComposite, _InTensorFlow):
     def from_env(self, actions: Any) -> Any:
         """Turns a nest of the environment's actions into raw ones."""
         return self._packed(self._of_parts("from_env", self._unpacked(actions)))
-
-
-def epsilon_greedy_logits(values: Any, epsilon: Any, mask: Any = None) -> tf.Tensor:
-    """Returns the logits of the choice that explores with probability epsilon.
-
-        logits_i = log((1 - epsilon) [i = argmax values] + epsilon / n_allowed)
-
-    for allowed options i, the first of equals being the argmax; -inf for the others. A
-    policy of action values is a `CategoricalHead` over them: its mode is the greedy
-    action. A row of a mask that allows nothing counts, where its numbers are not known
-    when it is traced, as one that allows all, of equal values.
-
-    Args:
-        values: floating `[..., n]`, of all options.
-        epsilon: in [0, 1], `[]` or `[...]`.
-        mask: `[..., n]` or `[n]` of bool or integers, the options that are allowed;
-            None for all.
-
-    Returns:
-        `[..., n]`, of the dtype of `values`.
-
-    Raises:
-        TypeError: if `values` are not floating, or `mask` neither bool nor of integers.
-        ValueError: if a number `epsilon` is out of [0, 1], or if `mask` does not fit or
-            a known row of it allows nothing.
-
-    Example:
-        >>> tf.exp(epsilon_greedy_logits([1.0, 3.0], 0.5)).numpy().tolist()
-        [0.25, 0.75]
-        >>> only = [True, False, True]
-        >>> tf.exp(epsilon_greedy_logits([1.0, 3.0, 2.0], 0.5, only)).numpy().tolist()
-        [0.25, 0.0, 0.75]
-    """
-    where = "epsilon_greedy_logits"
-    values = checks.as_tensor(where, "values", values)
-    checks.check_floating(where, "values", values)
-    checks.check_rank(where, "values", values, at_least=1)
-    checks.check_within(where, "epsilon", epsilon, 0.0, 1.0)
-    allowed = tf.ones_like(values)
-    if mask is not None:
-        if values.shape[-1:].is_fully_defined():
-            head = CategoricalHead((values.shape[-1],), (0,), True, "int32")
-            mask = head._given_mask(mask, values)
-        values = masked.MaskedCategorical(values, mask).logits_parameter()
-        allowed = tf.cast(values > -np.inf, values.dtype)
-    explored = tf.cast(epsilon, values.dtype)[..., None]
-    share = explored * allowed / tf.reduce_sum(allowed, axis=-1, keepdims=True)
-    n = tf.shape(values)[-1]
-    greedy = tf.one_hot(tf.argmax(values, axis=-1), n, dtype=values.dtype)
-    return tf.math.log(share + (1 - explored) * greedy)
 
 
 def action_head(
@@ -581,6 +560,10 @@ def _no_squash(given: Any) -> ValueError:
         "`action_head`: `squash` expected a Box with finite bounds, low < high; got "
         f"{given}"
     )
+
+
+def _as_seed(seed: Any) -> tf.Tensor:
+    return seed if tf.is_tensor(seed) else random.new_seed(seed)
 
 
 def _known(shape: tf.TensorShape) -> list[int | None] | None:

@@ -3,13 +3,12 @@
 import operator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import random
-from tfrl.distributions import _families
+from tfrl.distributions import _families, _masks
 
 
 class MaskedCategorical(tfp.distributions.Categorical):
@@ -59,14 +58,10 @@ class MaskedCategorical(tfp.distributions.Categorical):
     ) -> None:
         parameters = dict(locals())
         with tf.name_scope(name) as name:
-            self._mask = parameters["mask"] = _as_mask(mask)
+            self._mask = parameters["mask"] = _masks.as_mask(mask)
             self._given = checks.as_tensor("MaskedCategorical", "logits", logits)
-            _check_fit(self._mask, self._given)
-            some = tf.reduce_any(self._mask, axis=-1, keepdims=True)
-            nothing = tf.constant(-np.inf, self._given.dtype)
-            instead = tf.where(some, nothing, tf.zeros_like(nothing))
             super().__init__(
-                logits=tf.where(self._mask, self._given, instead),
+                logits=_masks.masked_logits(self._given, self._mask),
                 dtype=dtype,
                 validate_args=validate_args,
                 allow_nan_stats=allow_nan_stats,
@@ -89,34 +84,3 @@ class MaskedCategorical(tfp.distributions.Categorical):
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         # With an int seed, TFP would draw other numbers each time.
         return super()._sample_n(n, seed=random.new_seed(seed))
-
-
-def _as_mask(mask: Any) -> tf.Tensor:
-    tensor = checks.as_tensor("MaskedCategorical", "mask", mask)
-    if not (tensor.dtype.is_bool or tensor.dtype.is_integer):
-        raise TypeError(
-            "`MaskedCategorical`: `mask` expected bool or integers; "
-            f"got {tensor.dtype.name}"
-        )
-    checks.check_rank("MaskedCategorical", "mask", tensor, at_least=1)
-    known = _families.known_value(tensor)
-    if known is not None:
-        empty = ~np.any(known, axis=-1)
-        if np.any(empty):
-            raise ValueError(
-                "`MaskedCategorical`: `mask` expected an allowed option in each row; "
-                f"got none in {np.sum(empty)} of {np.size(empty)}"
-            )
-    return tf.cast(tensor, tf.bool)
-
-
-def _check_fit(mask: tf.Tensor, logits: tf.Tensor) -> None:
-    try:
-        together = tf.broadcast_static_shape(mask.shape, logits.shape)
-    except ValueError:
-        together = None
-    if together is None or not together[-1:].is_compatible_with(logits.shape[-1:]):
-        raise ValueError(
-            "`MaskedCategorical`: `mask` expected a shape that broadcasts with that of "
-            f"`logits` {logits.shape}; got {mask.shape}"
-        )

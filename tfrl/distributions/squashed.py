@@ -11,14 +11,11 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks, precision
-from tfrl.distributions import _draws, _families
+from tfrl.distributions import _draws, _families, _tanh
 
 tfd = tfp.distributions
 
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
-_LOG_2 = math.log(2.0)
-# One minus the largest number of a dtype below 1: what tanh can still tell from 1.
-_MARGINS = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2**-53}
 
 
 class SquashedNormal(_families.Bounded):
@@ -104,7 +101,7 @@ class SquashedNormal(_families.Bounded):
 
     def _call_sample_n(self, sample_shape: Any, seed: Any) -> tf.Tensor:
         raw = self._loc + self._scale * self._noise(sample_shape, seed)
-        value = _squash(raw, self.low, self.high)
+        value = _tanh.squash(raw, self.low, self.high)
         drawn = weakref.ref(value)
         self._raw_of = lambda value: raw if drawn() is value else None
         return value
@@ -114,7 +111,7 @@ class SquashedNormal(_families.Bounded):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         noise = self._noise(sample_shape, seed)
         raw = self._loc + self._scale * noise
-        value = _squash(raw, self.low, self.high)
+        value = _tanh.squash(raw, self.low, self.high)
         return value, self._log_density(raw, noise)
 
     def sample_and_score(self, seed: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
@@ -135,13 +132,13 @@ class SquashedNormal(_families.Bounded):
         """
         raw = tf.stop_gradient(self._loc + self._scale * self._noise([], seed))
         noise = precision.quotient(raw - self._loc, self._scale)
-        value = tf.stop_gradient(_squash(raw, self.low, self.high))
+        value = tf.stop_gradient(_tanh.squash(raw, self.low, self.high))
         return value, self._log_density(raw, noise)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
         low, high = self.low, self.high
         drawn = self._raw_of(value)
-        raw = unsquash(value, low, high) if drawn is None else drawn
+        raw = _tanh.unsquash(value, low, high) if drawn is None else drawn
         scale = tf.convert_to_tensor(self._scale)
         noise = precision.quotient(raw - self._loc, scale)
         density = self._log_density(raw, noise)
@@ -151,7 +148,7 @@ class SquashedNormal(_families.Bounded):
         return tf.where(beyond, tf.constant(-np.inf, density.dtype), density)
 
     def _mode(self) -> tf.Tensor:
-        mode = _squash(tf.convert_to_tensor(self._loc), self.low, self.high)
+        mode = _tanh.squash(tf.convert_to_tensor(self._loc), self.low, self.high)
         return tf.broadcast_to(mode, self._shape())
 
     def _noise(self, sample_shape: Any, seed: Any) -> tf.Tensor:
@@ -175,9 +172,9 @@ class SquashedNormal(_families.Bounded):
         return list(range(-self.event_shape.rank, 0))
 
     def _log_density(self, raw: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        half = _half_range(self.low, self.high)
+        half = _tanh.half_range(self.low, self.high)
         unit = tf.reduce_sum(tf.math.log(half) + _LOG_SQRT_2_PI)
-        densities = -0.5 * tf.square(noise) - log_slope(raw)
+        densities = -0.5 * tf.square(noise) - _tanh.log_slope(raw)
         densities -= tf.math.log(self._scale)
         return tf.reduce_sum(densities, self._event_axes()) - unit
 
@@ -196,54 +193,3 @@ def _kl_squashed_normals(
         same = tf.equal(a.low, b.low) & tf.equal(a.high, b.high)
         divergence = tf.where(same, divergence, tf.constant(np.nan, divergence.dtype))
         return tf.reduce_sum(divergence, a._event_axes())
-
-
-def _half_range(low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
-    """Half the distance of the bounds, which itself may overflow."""
-    return 0.5 * high - 0.5 * low
-
-
-def _squash(raw: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
-    """Returns `clip(centre + half_range * tanh(raw), low, high)`."""
-    centre = 0.5 * low + 0.5 * high
-    # Clipped: rounding may lead beyond a bound.
-    actions = centre + _half_range(low, high) * tf.tanh(raw)
-    return tf.clip_by_value(actions, low, high)
-
-
-def unsquash(actions: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
-    """Returns what `squash` maps to `actions`: finite, at and beyond the bounds too.
-
-    With t the place between the bounds in [-1, 1], it is
-
-        atanh(t) = sign(t) * ln(1 + 2 |t| / (1 - |t|)) / 2
-
-    where `1 - |t|`, the distance from the nearer bound, is taken directly from that
-    bound. It counts as at least the least one that `squash` can leave: from there on
-    the result is a constant, whose gradient is 0.
-    """
-    centre, half = 0.5 * low + 0.5 * high, _half_range(low, high)
-    actions = tf.clip_by_value(actions, low, high)
-    below = actions < centre
-    distance = tf.where(below, actions - low, high - actions)
-    distance = precision.quotient(distance, half)
-    # Not abs(), whose slope in the centre is 0.
-    place = tf.where(below, centre - actions, actions - centre)
-    place = precision.quotient(place, half)
-    margin = tf.constant(_MARGINS[actions.dtype.name], actions.dtype)
-    at_bound = distance <= margin
-    distance = tf.where(at_bound, margin, distance)
-    place = tf.where(at_bound, 1.0 - margin, place)
-    raw = 0.5 * tf.math.log1p(2.0 * place / distance)
-    return tf.where(below, -raw, raw)
-
-
-def log_slope(raw: tf.Tensor) -> tf.Tensor:
-    """Returns `log(1 - tanh(raw)^2)`, the slope of `squash` for a half range of 1.
-
-    `2 (log 2 - |raw| - log(1 + exp(-2 |raw|)))` neither overflows nor cancels in the
-    tails.
-    """
-    size = tf.abs(raw)
-    # Not log1p: its relative precision is not needed, and XLA takes longer for it.
-    return 2.0 * (_LOG_2 - size - tf.math.log(1.0 + tf.exp(-2.0 * size)))

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import functools
 import hashlib
+import importlib.metadata
 import pathlib
 import platform
 import warnings
@@ -18,7 +19,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfrl.core import specs
 from tfrl.exporting import _graphs
@@ -210,7 +210,10 @@ def write(
         >>> read("verify", folder)["tolerance"]
         1e-05
     """
-    versions = {each.__name__: each.__version__ for each in (keras, np, tf, tfp)}
+    versions = {each.__name__: each.__version__ for each in (keras, np, tf)}
+    # Of TensorFlow Probability without loading it.
+    name = "tensorflow_probability"
+    versions[name] = importlib.metadata.version(name)
     text = typed_json.to_json(
         {
             "format": _FORMAT,

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import importlib
 import json
 import os
 import pathlib
@@ -18,7 +19,6 @@ import keras
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.distributions import spec
 from tfrl.exporting import _beside, _golden, _graphs, endpoints, policies
 from tfrl.stats import normalizers
 
@@ -270,8 +270,10 @@ def _endpoints_of(
     """
     if isinstance(content, endpoints.Endpoint):
         content = {_DEFAULT: content}
-    elif isinstance(content, spec.DistributionSpec):
-        content = endpoints.distribution_endpoints(content)
+    elif hasattr(content, "build_distribution"):
+        # Loads TensorFlow Probability, which no policy needs.
+        file = importlib.import_module("tfrl.exporting.of_distributions")
+        content = file.distribution_endpoints(content)
     if isinstance(content, Mapping):
         if inputs is not None or examples is not None:
             raise ValueError(

@@ -5,11 +5,10 @@ from typing import Any, Self
 import gymnasium as gym
 import keras
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfrl._internal import checks
 from tfrl.core import spaces, specs
-from tfrl.distributions import action_heads, product
+from tfrl.distributions import action_heads
 from tfrl.layers import _configs
 
 # What to do with floats that have bounds, by the name of the family.
@@ -137,13 +136,13 @@ class DistributionHead(keras.layers.Layer):
         shape = tf.concat([tf.shape(outputs)[:-1], [self._n_apart]], axis=0)
         return tf.concat([outputs, tf.broadcast_to(self.raw_scale, shape)], axis=-1)
 
-    def distribution(self, parameters: Any) -> tfp.distributions.Distribution:
+    def distribution(self, parameters: Any) -> Any:
         """Returns the distribution that parameters, as `call` gives them, name."""
         found = self.action_head.env_distribution(parameters)
         if not tf.nest.is_nested(self.action_spec):
             return found
         parts = tf.nest.flatten(found.distributions)
-        return product.Product(tf.nest.pack_sequence_as(self.action_spec, parts))
+        return type(found)(tf.nest.pack_sequence_as(self.action_spec, parts))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """`[..., n_outputs]` of the head."""

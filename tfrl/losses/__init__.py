@@ -5,6 +5,9 @@ over it); the agent does. One-step targets are here too; returns and advantages 
 trajectories are made by `tfrl.ops`, optimizer steps are taken in `tfrl.agents`.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tfrl.losses.actor import deterministic_policy_gradient_loss, sac_actor_loss
 from tfrl.losses.categorical import (
     categorical_mean,
@@ -16,7 +19,6 @@ from tfrl.losses.discrete_regression import (
     DiscreteRegressionLoss,
     OrderedDiscreteRegressionLoss,
 )
-from tfrl.losses.importance import ImportanceRatio, action_importance_ratio
 from tfrl.losses.keras_losses import as_keras_loss
 from tfrl.losses.matching import BipartiteMatchingLoss
 from tfrl.losses.multiplier import conservative_alpha_loss, temperature_loss
@@ -53,6 +55,9 @@ from tfrl.losses.temporal_difference import (
     td_loss,
     td_target,
 )
+
+if TYPE_CHECKING:
+    from tfrl.losses.importance import ImportanceRatio, action_importance_ratio
 
 __all__ = [
     "AsymmetricSimSiamLoss",
@@ -98,3 +103,16 @@ __all__ = [
     "temperature_loss",
     "value_loss",
 ]
+_LAZY = ("importance",)  # it loads TensorFlow Probability
+
+
+def __getattr__(name: str) -> Any:
+    for file in _LAZY if name in __all__ else ():
+        module = importlib.import_module(f"{__name__}.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.distributions import action_heads
+from tfrl.distributions import action_heads, epsilon_greedy
 from tfrl.host import heads
 from tfrl.policies import network_policy, networks
 
@@ -104,7 +104,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
     def distributed(self, parameters: Any, temperature: Any, mask: Any) -> tf.Tensor:
         """Returns the logits of the epsilon-greedy choice; see `NetworkPolicy`."""
         epsilon = tf.minimum(self.epsilon * temperature, 1.0)
-        return action_heads.epsilon_greedy_logits(parameters, epsilon, mask)
+        return epsilon_greedy.epsilon_greedy_logits(parameters, epsilon, mask)
 
     def host_distributed(
         self, parameters: np.ndarray, temperature: float, mask: Any

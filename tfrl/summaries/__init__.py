@@ -7,21 +7,12 @@ averages (`tfrl.stats`), the loop that produces the numbers and the checkpoints
 (`tfrl.training`).
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tfrl.summaries.filming.panels import render_bars, render_heatmap
 from tfrl.summaries.filming.video import generate_gif, record_episode, render_episode
 from tfrl.summaries.filming.video_recorder import VideoRecorder
-from tfrl.summaries.gradients import (
-    summarize_distribution_gradient,
-    summarize_gradients,
-    summarize_tensor_gradients,
-    summarize_variables,
-)
-from tfrl.summaries.histograms import (
-    histogram_continuous,
-    histogram_discrete,
-    summarize_action,
-    summarize_distribution,
-)
 from tfrl.summaries.logs import (
     enable_logging,
     info,
@@ -58,6 +49,20 @@ from tfrl.summaries.scalars import (
 )
 from tfrl.summaries.timing import record_time
 from tfrl.summaries.visualizer import critic_network_visualizer
+
+if TYPE_CHECKING:
+    from tfrl.summaries.gradients import (
+        summarize_distribution_gradient,
+        summarize_gradients,
+        summarize_tensor_gradients,
+        summarize_variables,
+    )
+    from tfrl.summaries.histograms import (
+        histogram_continuous,
+        histogram_discrete,
+        summarize_action,
+        summarize_distribution,
+    )
 
 __all__ = [
     "CurvesPlotter",
@@ -104,3 +109,16 @@ __all__ = [
     "warning",
     "warning_once",
 ]
+_LAZY = ("gradients", "histograms")  # they load TensorFlow Probability
+
+
+def __getattr__(name: str) -> Any:
+    for file in _LAZY if name in __all__ else ():
+        module = importlib.import_module(f"{__name__}.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
