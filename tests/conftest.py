@@ -12,6 +12,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("TFRL_XLA_CACHE", "")
 
 import gymnasium as gym  # noqa: E402
 import hypothesis  # noqa: E402

@@ -27,6 +27,10 @@ NOISE = [
     b"W" + STAMP + b"computation_placer.cc:177] computation placer already registered.",
     b"E" + STAMP + b"cuda_platform.cc:51] failed call to cuInit: INTERNAL: CUDA error: "
     b"Failed call to cuInit: UNKNOWN ERROR (303)",
+    b"E" + STAMP + b"text_format.cc:378] Error parsing text-format tensorflow."
+    b"XlaSerializedCacheEntry: 2:1: Expected identifier, got: 5",
+    b"E" + STAMP + b"cpu_aot_loader.cc:220] Loading XLA:CPU AOT result. Target machine "
+    b"feature +prefer-no-scatter is not  supported on the host machine. Machine type",
     OLD + b"I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow",
     OLD + b"I external/local_xla/xla/tsl/cuda/cudart_stub.cc:32] Could not find cuda",
 ]
@@ -36,6 +40,8 @@ WORDS = [
     b"F" + STAMP + b"cuda_driver.cc:12] Check failed: status",
     b"E" + STAMP + b"cuda_platform.cc:51] failed call to cuInit: INTERNAL: CUDA error: "
     b"Failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has",
+    b"E" + STAMP + b"cpu_aot_loader.cc:220] Loading XLA:CPU AOT result. Target machine "
+    b"feature +avx512f is not  supported on the host machine.",
     OLD + b"E tensorflow/core/util.cc:10] a real one",
     b"Traceback (most recent call last):",
     b"tfrl evaluate: error: I0000 is no folder",

@@ -79,7 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _load(module: str) -> Any:
     """Imports a module of the package, and TensorFlow with it."""
-    return importlib.import_module(f"tfrl.{module}")
+    found = importlib.import_module(f"tfrl.{module}")
+    entry.loaded()
+    return found
 
 
 def _opened(flags: argparse.Namespace) -> Any:

@@ -383,4 +383,5 @@ def _as_recorded(directory: str, bindings: Sequence[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    entry.loaded()
     sys.exit(main())

@@ -1,0 +1,170 @@
+"""Tests of `tfrl._internal.kept_programs`."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tfrl._internal import kept_programs
+
+NAME = "xla_compile_cache__1__2__XLA_CPU_JIT.pb"
+# Three parts of a protocol buffer: of 2, of 0 and of 200 bytes.
+WHOLE = b"\x0a\x02ab" + b"\x12\x00" + b"\x1a\xc8\x01" + bytes(200)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Where programs are kept, and at exit nothing is sealed."""
+    monkeypatch.setenv("TFRL_XLA_CACHE", str(tmp_path / "kept here"))
+    monkeypatch.setenv("TF_XLA_FLAGS", "")  # So that it is put back afterwards.
+    monkeypatch.delenv("TF_XLA_FLAGS")
+    monkeypatch.setattr(kept_programs.atexit, "register", lambda *_: None)
+    return tmp_path / "kept here"
+
+
+def folder_of(place):
+    kept_programs.keep()
+    (folder,) = place.iterdir()
+    return folder
+
+
+def test_tensorflow_is_told_where(place):
+    os.environ["TF_XLA_FLAGS"] = "--tf_xla_clustering_debug"
+    kept_programs.keep()
+    (folder,) = place.iterdir()
+    first, rest = os.environ["TF_XLA_FLAGS"].split(" ", 1)
+    assert first == "--tf_xla_clustering_debug"
+    assert rest.startswith(f'--tf_xla_persistent_cache_directory="{folder}" ')
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_places(tmp_path, monkeypatch):
+    monkeypatch.delenv("TFRL_XLA_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    kept_programs.keep()
+    assert str(tmp_path / "caches" / "tfrl" / "xla") in os.environ["TF_XLA_FLAGS"]
+    monkeypatch.delenv("TF_XLA_FLAGS")
+    monkeypatch.setenv("XDG_CACHE_HOME", "not absolute")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    kept_programs.keep()
+    assert str(tmp_path / "home" / ".cache" / "tfrl") in os.environ["TF_XLA_FLAGS"]
+
+
+def test_other_settings_have_other_folders(place, monkeypatch):
+    kept_programs.keep()
+    for name in ("XLA_FLAGS", "TF_NUM_INTRAOP_THREADS"):
+        monkeypatch.delenv("TF_XLA_FLAGS")
+        monkeypatch.setenv(name, "7")
+        kept_programs.keep()
+    assert len(list(place.iterdir())) == 3
+
+
+@pytest.mark.parametrize("why", ["empty", "own", "file", "full"])
+def test_nothing_is_kept(why, place, monkeypatch):
+    flags = None
+    if why == "empty":
+        monkeypatch.setenv("TFRL_XLA_CACHE", "")
+    elif why == "own":
+        flags = "--tf_xla_persistent_cache_directory=mine"
+        monkeypatch.setenv("TF_XLA_FLAGS", flags)
+    elif why == "file":
+        place.write_text("no folder")
+    else:
+        monkeypatch.setattr(kept_programs, "_LEAST_FREE_BYTES", 1 << 60)
+    kept_programs.keep()
+    assert os.environ.get("TF_XLA_FLAGS") == flags
+
+
+def test_whole_files_stay_and_damaged_ones_go(place):
+    path = folder_of(place) / NAME
+    for damage in (
+        b"",
+        WHOLE[:-1],
+        WHOLE + b"\x1a",
+        b"\x1a",
+        b"\x08" + WHOLE,
+        b"foreign text",
+        b"\xff" * 99,
+    ):
+        path.write_bytes(damage)
+        kept_programs.seal(path.parent)
+        assert not path.exists(), damage
+    path.write_bytes(WHOLE)
+    for _ in range(2):
+        kept_programs.seal(path.parent)
+        assert path.read_bytes() == WHOLE
+    path.write_bytes(WHOLE[:-1] + b"\x01")
+    kept_programs.seal(path.parent)
+    assert not path.exists()
+    path.write_bytes(WHOLE[:-1] + b"\x01")
+    kept_programs.seal(path.parent)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a": ', "7", "\0"])
+def test_damaged_digests_are_made_anew(text, place):
+    path = folder_of(place) / NAME
+    path.write_bytes(WHOLE)
+    (path.parent / "sha256.json").write_text(text)
+    kept_programs.seal(path.parent)
+    assert path.exists()
+    assert list(json.loads((path.parent / "sha256.json").read_text())) == [NAME]
+
+
+def test_what_is_old_goes(place, monkeypatch):
+    folder, old = folder_of(place), time.time() - 7200
+    other = place / "another machine"
+    other.mkdir()
+    monkeypatch.setattr(kept_programs, "_MOST_BYTES", 2 * len(WHOLE) + 200)
+    for path, used in {
+        other / "first.pb": old,
+        folder / "second.pb": old + 60,
+        folder / "third.pb": old + 120,
+        folder / "half written": old,
+        folder / "half": time.time(),
+    }.items():
+        path.write_bytes(WHOLE if path.suffix else b"")
+        os.utime(path, (used, used))
+    monkeypatch.delenv("TF_XLA_FLAGS")
+    kept_programs.keep()
+    assert {x.name for x in place.rglob("*") if x.is_file()} == {
+        *("second.pb", "third.pb", "half", "sha256.json")
+    }
+
+
+PROGRAM = """
+from tfrl import entry
+entry.begin()
+import tensorflow as tf
+entry.loaded()
+function = tf.function(lambda x: tf.reduce_sum(tf.tanh(x @ x) * x), jit_compile=True)
+print(float(function(tf.reshape(tf.range(64.0) / 64, [8, 8]))).hex())
+"""
+
+
+def test_processes_share_programs_and_survive_damaged_ones(place):
+    """Without the digests TensorFlow would crash at the third."""
+    found = []
+    for damage in (False, False, True):
+        paths = list(place.glob("*/*.pb"))
+        if damage:
+            content = bytearray(paths[0].read_bytes())
+            content[len(content) * 2 // 3] ^= 255
+            paths[0].write_bytes(content)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            cwd=pathlib.Path(__file__).parents[2],
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        (path,) = place.glob("*/*.pb")
+        found.append((done.stdout, path.stat().st_ino))
+    values, files = zip(*found, strict=True)
+    assert len(set(values)) == 1
+    assert files[0] == files[1] != files[2]

@@ -1,0 +1,145 @@
+"""Programs that XLA compiled, kept on disk for later processes.
+
+TensorFlow itself writes a file for each, under another name first, and reads it where
+the same graph is to be compiled again, which it compares whole. A file that it cannot
+read it takes for an error of the program: so all are checked before it is loaded.
+"""
+
+import atexit
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import time
+
+_PLACE = "TFRL_XLA_CACHE"
+_SEALS = "sha256.json"
+_FINISHED = ".pb"
+_MOST_BYTES = 256 << 20
+# A full disk would fail TensorFlow's own writing, and with it what is compiled.
+_LEAST_FREE_BYTES = 1 << 30
+_UNFINISHED_SECONDS = 3600.0
+
+
+def keep() -> None:
+    """Has TensorFlow keep what XLA compiles for the CPU; before it is loaded.
+
+    In `tfrl/xla` of the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`), or where
+    the environment variable `TFRL_XLA_CACHE` says; nowhere if that is empty, if
+    `TF_XLA_FLAGS` names a folder already, or if nothing can be written there. Machines
+    and versions of TensorFlow have folders of their own. Of all, the files unused for
+    longest are removed beyond 256 MB.
+    """
+    flags, root = os.environ.get("TF_XLA_FLAGS", ""), _root()
+    if root is None or "persistent_cache_directory" in flags or '"' in str(root):
+        return
+    try:
+        folder = root / _machine()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _shrink(root)
+        seal(folder)
+        if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+            return
+    except OSError:
+        return  # Kept programs save time, no more: without a folder there are none.
+    atexit.register(_seal_at_exit, folder)
+    mine = f'--tf_xla_persistent_cache_directory="{folder}"'
+    kinds = "--tf_xla_persistent_cache_device_types=CPU"
+    os.environ["TF_XLA_FLAGS"] = f"{flags} {mine} {kinds}".strip()
+
+
+def seal(folder: pathlib.Path) -> None:
+    """Writes the digests of the programs in a folder, and removes those damaged.
+
+    Damaged is what has another digest than it had, or has none yet and does not end
+    where it says.
+    """
+    try:
+        before = dict(json.loads((folder / _SEALS).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        before = {}
+    after = {}
+    for path in folder.glob(f"*{_FINISHED}"):
+        content = _read(path)
+        digest = hashlib.sha256(content).hexdigest()
+        if before.get(path.name, digest) == digest and _is_whole(content):
+            after[path.name] = digest
+        else:
+            path.unlink(missing_ok=True)
+    if after != before:
+        fresh = folder / f"{_SEALS}.{os.getpid()}"
+        fresh.write_text(json.dumps(after))
+        fresh.replace(folder / _SEALS)
+
+
+def _seal_at_exit(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        seal(folder)
+
+
+def _is_whole(message: bytes) -> bool:
+    """Whether the parts of a protocol buffer end where it does."""
+    at = 0
+    while at < len(message):
+        is_bytes, length, shift = message[at] & 7 == 2, 0, 0
+        while is_bytes and (at := at + 1) < len(message):
+            length |= (message[at] & 127) << shift
+            shift += 7
+            if message[at] < 128:
+                break
+        at = at + 1 + length if is_bytes else len(message) + 1
+    return at == len(message) > 0
+
+
+def _read(path: pathlib.Path) -> bytes:
+    """The content; that it was looked at is no use, and leaves no mark."""
+    quietly = getattr(os, "O_NOATIME", 0)
+    with open(path, "rb", opener=lambda p, flags: os.open(p, flags | quietly)) as file:
+        return file.read()
+
+
+def _shrink(root: pathlib.Path) -> None:
+    """Removes what nobody finished, and beyond a size what was not used for longest."""
+    known = {path: path.stat() for path in root.glob("*/*")}
+    size, now = 0, time.time()
+    by_use = sorted(known, key=lambda x: max(known[x].st_atime, known[x].st_mtime))
+    for path in reversed(by_use):
+        size += known[path].st_size
+        is_stale = now - known[path].st_mtime > _UNFINISHED_SECONDS
+        unfinished = path.suffix != _FINISHED and path.name != _SEALS
+        if size > _MOST_BYTES or (unfinished and is_stale):
+            path.unlink(missing_ok=True)
+
+
+def _machine() -> str:
+    """The name of a folder for this processor, its settings and this TensorFlow."""
+    cpu = pathlib.Path("/proc/cpuinfo")
+    text = cpu.read_text().split("\n\n")[0] if cpu.exists() else platform.processor()
+    # Neither the clock's rate nor the number of a core tells programs apart.
+    told = "flags|Features|model|stepping|cpu family|CPU "
+    lines = [line for line in text.splitlines() if re.match(told, line)]
+    spec = importlib.util.find_spec("tensorflow")
+    place = pathlib.Path(spec.origin if spec and spec.origin else "").parent
+    wheels = sorted(x.name for x in place.parent.glob("tensorflow*.dist-info"))
+    cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    names = ("TF_NUM_INTRAOP_THREADS", "XLA_FLAGS", "TF_XLA_FLAGS")
+    settings = [len(cores), *(os.environ.get(name) for name in names)]
+    what = [platform.machine(), lines, wheels or str(place), settings]
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
+def _root() -> pathlib.Path | None:
+    place = os.environ.get(_PLACE)
+    if place is not None:
+        return pathlib.Path(place).absolute() if place else None
+    caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        caches = caches if caches.is_absolute() else pathlib.Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return caches / "tfrl" / "xla"
