@@ -213,6 +213,11 @@ def test_bad_numbers_are_refused():
     model = train_state.TrainState.create(
         lambda params, x: params * x[:, 0], tf.ones([]), gradient_transforms.sgd(0.1)
     )
+    keras_model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(3)])
+    tx = gradient_transforms.sgd(0.1)
+    own = bc.BCAgent(train_state.TrainState.create(keras_model, tx=tx))
+    with pytest.raises(ValueError, match=r"`batch` expected .*'B', 1.*got .'B', 3"):
+        own.update(make_batch())
     with pytest.raises(ValueError, match="`model` expected to return logits"):
         bc.BCAgent(model).update(make_batch())
 

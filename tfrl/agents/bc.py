@@ -272,6 +272,8 @@ def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
     if agent._is_created:
         name, n_front = "batch.observations", max(n_axes, 1)
         agent.policy.check_observations("BCAgent.update", name, observations, n_front)
+    else:
+        _check_inputs(where, agent.model.model_def, observations, max(n_axes, 1))
     _check_actions(where, agent.head, actions)
     for leaf in tf.nest.flatten(observations):
         is_float = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
@@ -280,6 +282,21 @@ def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
     if n_axes == 1:
         return tf.nest.map_structure(lambda x: x[None], (observations, actions))
     return observations, actions
+
+
+def _check_inputs(where: str, model: Any, observations: Any, n_axes: int) -> None:
+    """Raises unless a Keras model of one input can take observations."""
+    wanted = getattr(model, "input_shape", None)
+    is_one = isinstance(wanted, tuple) and not any(isinstance(x, tuple) for x in wanted)
+    if not is_one or tf.nest.is_nested(observations):
+        return
+    wanted, given = wanted[1:], tuple(np.shape(observations))[n_axes:]
+    fits = tf.TensorShape(wanted).is_compatible_with(given)
+    if len(wanted) == len(given) and not fits:  # Keras adds and drops axes of one
+        raise ValueError(
+            f"{where} observations of shape {['B', *wanted]}, that of the model's "
+            f"input; got {['B', *given]}; record what the model takes"
+        )
 
 
 def _check_actions(where: str, head: Any, actions: Any) -> None:

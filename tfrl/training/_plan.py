@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -243,6 +243,23 @@ def made_agent(
             f"saved, such as a `tfrl.core.PyTreeNode` of arrays; got {error}"
         ) from error
     return agent
+
+
+@contextlib.contextmanager
+def blaming_n_envs(overrides: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Names `n_envs` where what was saved does not load as it was overridden."""
+    try:
+        yield
+    except ValueError as error:
+        changes = overrides[-1]["changes"] if overrides else {}
+        if "n_envs" not in changes:
+            raise
+        before, after = changes["n_envs"]
+        raise ValueError(
+            f"`Trainer`: `n_envs` expected {before}, as the run goes on with its "
+            f"environments; got {after} ({error!s:.200}); give the old value, or train "
+            "anew in another `output_dir`"
+        ) from error
 
 
 def made_envs(

@@ -32,6 +32,8 @@ _FREE = (
 _OF_LEARNING = "experience", "fit"
 _NAME, _CONFIG = "run.json", "config.gin"
 _FORMAT = 1
+_ANEW = "train anew in another `output_dir`"
+_OVERRIDE = "go on with the new ones by `override=True` (--override), which it records"
 
 
 class RunRecord(NamedTuple):
@@ -220,10 +222,11 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
                 f"whose spaces differ, {apart}; give the old values, or train anew in "
                 "another `output_dir`"
             )
+        # Of other environments nothing that was saved would load.
+        how = _ANEW if "n_envs" in changes else _OVERRIDE
         raise ValueError(
             f"`Trainer`: `resume` expected the arguments of the run in "
-            f"{str(directory)!r}; got {listed}; give the old values, or go on with the "
-            "new ones by `override=True` (--override), which the run records"
+            f"{str(directory)!r}; got {listed}; give the old values, or {how}"
         )
     overrides = old.overrides
     if changes:

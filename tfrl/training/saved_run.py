@@ -322,6 +322,9 @@ class _RecordedRun:
             if self._record.made_by == "FitTrainer":
                 how = "make its agent, load it by `tfrl.saving.Checkpointer(directory, "
                 how += "agent=agent).load()`, and go on with that of the `Checkpointer`"
+                if name == "make_envs":
+                    how = "evaluate its `policy` by `tfrl.training.evaluate`, or give "
+                    how += "`RunCheckpoint` a `make_envs` that can be imported"
             raise ValueError(
                 f"`open_run`: `directory` expected a run whose `{place}` could be "
                 f"kept; got {lost[place]} in {str(self.directory)!r}; {how}"

@@ -442,7 +442,9 @@ class Trainer:
         """Loads the newest checkpoint; returns what the user should know."""
         self._unrecorded = _run_record.lacking(self.directory, self.record)
         self.record = _run_record.continued(self.record, self.directory, self._override)
-        self.agent, facts, self.env_steps, notice = self._checkpoints.load(self.agent)
+        with _plan.blaming_n_envs(self.record.overrides):
+            loaded = self._checkpoints.load(self.agent)
+        self.agent, facts, self.env_steps, notice = loaded
         self._saved, self.epoch = self.env_steps, facts["epoch"]
         self._seconds, self._log_position = facts["seconds"], facts["log"]
         self._unjudged = facts.get("unjudged")

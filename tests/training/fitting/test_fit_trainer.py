@@ -309,10 +309,25 @@ def test_a_network_of_ones_own_is_compared(tmp_path):
     with rl_trainer.open_run(tmp_path) as opened:
         assert_same(tf.nest.flatten(opened.agent), tf.nest.flatten(model.agent))
         opened.policy.act(np.zeros([2, 4], np.float32))
-        with pytest.raises(ValueError, match="whose `make_envs` could be kept"):
+        words = "whose `make_envs` could be kept.*by `tfrl.training.evaluate`"
+        with pytest.raises(ValueError, match=words):
             opened.evaluate()
     with pytest.raises(ValueError, match="activation from 'tanh' to 'relu'"):
         run("relu", 3)
+
+
+def test_an_agent_that_nobody_can_import_is_loaded_as_the_error_says(tmp_path):
+    class Local(tiny_agents.Tiny):
+        pass
+
+    weights = run_rollouts(tmp_path, Local(), epochs=1)
+    with pytest.raises(ValueError, match=r"`tfrl.saving.Checkpointer\(directory, "):
+        rl_trainer.open_run(tmp_path)
+    envs = make_envs()
+    spaces = envs.single_observation_space, envs.single_action_space
+    kept = saving.Checkpointer(tmp_path, agent=Local().create(*spaces))
+    kept.load()
+    assert_same(tf.nest.flatten(kept["agent"]), weights[:-2])
 
 
 def test_a_model_of_an_agent_that_was_made_before(tmp_path):
