@@ -172,12 +172,19 @@ class Collector:
         # Sums from the start of the trajectory; an episode's own begin at its carry.
         returns = np.where(valid, rewards, 0.0).cumsum(0)
         lengths = valid.cumsum(0)
-        for t, n in np.argwhere(ended):
-            self.episode_returns.append(float(self._returns[n] + returns[t, n]))
-            self.episode_lengths.append(int(self._lengths[n] + lengths[t, n]))
-            self._returns[n], self._lengths[n] = -returns[t, n], -lengths[t, n]
-        self._returns += returns[-1]
-        self._lengths += lengths[-1]
+        t, n = np.nonzero(ended)
+        by_env = np.argsort(n, kind="stable")
+        later = n[by_env[1:]] == n[by_env[:-1]]
+        before, after = by_env[:-1][later], by_env[1:][later]
+        for sums, carry, known in (
+            (returns, self._returns, self.episode_returns),
+            (lengths, self._lengths, self.episode_lengths),
+        ):
+            found, start = sums[t, n], carry[n]
+            start[after] = -found[before]
+            known.extend((start + found).tolist())
+            carry[n] = -found  # the last of each environment stays
+            carry += sums[-1]
         self.env_steps += int(lengths[-1].sum())
 
 
