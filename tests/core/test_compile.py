@@ -1,6 +1,7 @@
 """Compiled functions: one trace for all sizes, ordinary in every other respect."""
 
 import collections
+import contextvars
 import gc
 import inspect
 import operator
@@ -16,7 +17,7 @@ import tensorflow as tf
 from refusals import bad
 
 from tfrl._internal import calls
-from tfrl.core import _traces, compile, pytree
+from tfrl.core import _traces, compile, context, pytree
 
 
 @compile.compiled(static=("twice",))
@@ -357,9 +358,8 @@ def traced(function, *args, relaxed=False, jit_compile=False):
     """A trace of `function` for `args`."""
     bound = inspect.signature(function).bind(*args)
     leaves = tf.nest.flatten(list(bound.arguments.values()))
-    return _traces.trace(
-        function, bound, dict(bound.arguments), leaves, relaxed, jit_compile
-    )
+    flat = _traces.of_leaves(function, bound, dict(bound.arguments), leaves)
+    return _traces.trace(flat, leaves, relaxed, jit_compile)
 
 
 def test_handed_over_builds_every_kind_of_nest():
@@ -391,9 +391,67 @@ def test_a_wheel_without_xla_for_the_cpu_runs_the_plain_graph(monkeypatch):
         return refuse if jit_compile else make(function, **options)
 
     monkeypatch.setattr(tf, "function", without_xla)
-    _traces._host_has_xla.cache_clear()
+    _traces.host_has_xla.cache_clear()
     try:
-        concrete = traced(tf.square, tf.constant(3.0), jit_compile=True)
+        squares = compile.jit(tf.square)(3.0), squared_by_xla(3.0)
     finally:
-        _traces._host_has_xla.cache_clear()
-    assert float(concrete(tf.constant(3.0))) == 9.0
+        _traces.host_has_xla.cache_clear()
+    assert list(map(float, squares)) == [9.0, 9.0]
+
+
+@compile.compiled(jit_compile=True)
+def squared_by_xla(x):
+    return tf.square(x)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_gradients_of_compiled_calls(jit_compile):
+    @compile.compiled(jit_compile=jit_compile)
+    def function(x, index, unused=0.0):
+        return {"cubes": x**3, "index": index + 1, "picked": tf.gather(x, index)}
+
+    x, index = tf.constant([2.0, 3.0]), tf.constant([1])
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(x)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            found = function(x, index)
+            loss = tf.reduce_sum(found["cubes"]) + tf.gather(found["cubes"], 0)
+        slope = tape.gradient(loss, x)
+    np.testing.assert_allclose(slope, [2 * 3 * 4.0, 3 * 9.0])
+    np.testing.assert_allclose(tape.gradient(found["picked"], x), [0.0, 1.0])
+    np.testing.assert_allclose(outer.gradient(slope, x), [2 * 6 * 2.0, 6 * 3.0])
+    with tf.autodiff.ForwardAccumulator(x, tf.constant([1.0, 0.0])) as forward:
+        cubes = function(x, index)["cubes"]
+    np.testing.assert_allclose(forward.jvp(cubes), [12.0, 0.0])
+    assert function.trace_count() == 1
+
+
+def test_gradients_of_a_compiled_draw_are_those_of_that_draw():
+    @compile.compiled
+    def noisy(x):
+        noise = tf.random.normal([])
+        return x * noise, noise
+
+    x = tf.constant(1.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        product, noise = noisy(x)
+    assert float(tape.gradient(product, x)) == float(noise)
+
+
+def test_gradients_are_those_of_the_context_of_the_call():
+    factor = contextvars.ContextVar("factor", default=2.0)
+
+    @compile.compiled
+    def scaled(x):
+        return x * context.followed(factor.get), 1.0 / x
+
+    x = tf.constant([0.0, 1.0])
+    token = factor.set(5.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        product, _ = scaled(x)
+    factor.reset(token)
+    # Not NaN either, as the slope of the other result is, times nothing.
+    np.testing.assert_array_equal(tape.gradient(product, x), [5.0, 5.0])

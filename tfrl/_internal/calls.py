@@ -1,9 +1,13 @@
 """Eager calls of concrete functions without TensorFlow's look at each argument."""
 
-from collections.abc import Callable, Iterator, Mapping
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+_GRADIENT = "TfrlCall"
 
 
 def handed_over(concrete: Any) -> Callable[..., Any]:
@@ -13,24 +17,109 @@ def handed_over(concrete: Any) -> Callable[..., Any]:
     some 10 microseconds each; the op behind it takes them all at once. There are no
     gradients through that op.
     """
-    specs = concrete.structured_input_signature[0]
+    run, packed = _op(_around(concrete)), _packer(concrete.structured_outputs)
+    return lambda *tensors: packed(iter(run(tensors)))
 
-    def flat(*tensors: tf.Tensor) -> list[Any]:
-        # XLA heeds a call inside a function, not the op's own function.
-        return [x for x in tf.nest.flatten(concrete(*tensors)) if x is not None]
 
-    inner = tf.function(flat, autograph=False).get_concrete_function(*specs)
-    captured = list(inner.captured_inputs)
-    dtypes = [output.dtype for output in inner.outputs]
+def differentiable(
+    function: Callable[..., Any], concrete: Any, jit_compile: bool
+) -> Callable[..., Any]:
+    """`handed_over` with gradients, which compute the function once more.
+
+    Args:
+        function: what was traced.
+        concrete: its trace; returned as it is where it has state, as what it computed
+            could not be computed again.
+        jit_compile: whether XLA compiles it.
+    """
+    operations, outputs = concrete.graph.get_operations(), concrete.outputs
+    has_state = any(operation.op_def.is_stateful for operation in operations)
+    # The op refuses to return some int32 outputs, unless XLA computes them.
+    has_ints = not jit_compile and any(x.dtype == tf.int32 for x in outputs)
+    if concrete.captured_inputs or has_state or has_ints:
+        return concrete
+    # XLA heeds a call inside a function, not the op's own function.
+    run = _op(_around(concrete) if jit_compile else concrete)
     packed = _packer(concrete.structured_outputs)
+    context = contextvars.copy_context()
+
+    @functools.cache
+    def backward(index: int) -> Callable[..., list[Any]]:
+        make = functools.partial(_backward, function, concrete, jit_compile, index)
+        return context.copy().run(make)
+
+    # One by one: the gradient of an output that nobody asks for might be 0 * inf.
+    attributes = [
+        (index, (backward, index))
+        for index, output in enumerate(concrete.outputs)
+        if output.dtype.is_floating
+    ]
+    record = tf.__internal__.record_gradient
 
     def call(*tensors: tf.Tensor) -> Any:
-        outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[*tensors, *captured], Tout=dtypes, f=inner
-        )
+        try:
+            outputs = run(tensors)
+        except LookupError:  # of forward-mode differentiation, which asks at once
+            return concrete(*tensors)
+        for index, found in attributes:
+            record(_GRADIENT, tensors, found, [outputs[index]])
         return packed(iter(outputs))
 
     return call
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient(op: Any, upstream: Any) -> list[Any]:
+    backward, index = op.attrs
+    return backward(index)(op.inputs, tf.convert_to_tensor(upstream))
+
+
+def _backward(
+    function: Callable[..., Any], concrete: Any, jit_compile: bool, index: int
+) -> Callable[..., list[Any]]:
+    """Gradients of one output in the inputs, from the inputs and that in the output."""
+    inputs = concrete.inputs
+    given = [place for place, tensor in enumerate(inputs) if tensor.dtype.is_floating]
+
+    def flat(*tensors: tf.Tensor) -> list[Any]:
+        *inputs, upstream = tensors
+        # Not by a tape, which would look into functions with a gradient of their own.
+        found = tf.gradients(
+            _leaves(function(*inputs))[index],
+            [inputs[place] for place in given],
+            upstream,
+        )
+        return [x if x is None else tf.convert_to_tensor(x) for x in found]
+
+    ends = [*inputs, concrete.outputs[index]]
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in ends]
+    traced = tf.function(flat, autograph=False, jit_compile=jit_compile or None)
+    call = differentiable(flat, traced.get_concrete_function(*specs), jit_compile)
+
+    def gradients(tensors: Sequence[tf.Tensor], upstream: tf.Tensor) -> list[Any]:
+        found = dict(zip(given, call(*tensors, upstream), strict=True))
+        return [found.get(place) for place in range(len(tensors))]
+
+    return gradients
+
+
+def _op(concrete: Any) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    """The op that runs a concrete function."""
+    captured = list(concrete.captured_inputs)
+    dtypes = [output.dtype for output in concrete.outputs]
+    return lambda tensors: tf.raw_ops.StatefulPartitionedCall(
+        args=[*tensors, *captured], Tout=dtypes, f=concrete
+    )
+
+
+def _around(concrete: Any) -> Any:
+    """A concrete function that does nothing but call another."""
+    function = tf.function(lambda *x: _leaves(concrete(*x)), autograph=False)
+    return function.get_concrete_function(*concrete.structured_input_signature[0])
+
+
+def _leaves(nest: Any) -> list[Any]:
+    return [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
 
 
 def _packer(template: Any) -> Callable[[Iterator[Any]], Any]:

@@ -54,17 +54,27 @@ class StableTanh(_transform.Elementwise):
         return -1.0, 1.0
 
     def _map(self, x: tf.Tensor) -> tf.Tensor:
-        # tf.tanh errs by 5 units in the last place near 1, where inverses feel it, and
-        # its gradient 1 - y^2 has no digits left there.
-        small = tf.exp(-2.0 * tf.abs(x))
-        outer = tf.sign(x) * (1.0 - 2.0 * small / (1.0 + small))
-        return tf.where(tf.abs(x) < 0.55, tf.tanh(x), outer)
+        return _tanh(x)
 
     def _unmap(self, y: tf.Tensor) -> tf.Tensor:
         return tf.atanh(y)
 
     def _log_slope(self, x: tf.Tensor) -> tf.Tensor:
-        return math.log(4.0) - tf.math.softplus(2.0 * x) - tf.math.softplus(-2.0 * x)
+        return _log_slope_of_tanh(x)
+
+
+@compile.compiled
+def _tanh(x: tf.Tensor) -> tf.Tensor:
+    # tf.tanh errs by 5 units in the last place near 1, where inverses feel it, and its
+    # gradient 1 - y^2 has no digits left there.
+    small = tf.exp(-2.0 * tf.abs(x))
+    outer = tf.sign(x) * (1.0 - 2.0 * small / (1.0 + small))
+    return tf.where(tf.abs(x) < 0.55, tf.tanh(x), outer)
+
+
+@compile.compiled
+def _log_slope_of_tanh(x: tf.Tensor) -> tf.Tensor:
+    return math.log(4.0) - tf.math.softplus(2.0 * x) - tf.math.softplus(-2.0 * x)
 
 
 class Softsign(_transform.Elementwise):

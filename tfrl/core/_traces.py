@@ -42,15 +42,35 @@ def _in_context(kinds: Hashable, reads: Sequence[Callable[[], Any]]) -> Hashable
     return (kinds, *[context.key(read()) for read in reads]) if reads else kinds
 
 
-def trace(
+def binder(signature: inspect.Signature) -> Callable[..., dict[str, Any]]:
+    """A function of `args` and `kwargs` that names them all, in order, with defaults.
+
+    It has a short way for calls that leave nothing out.
+    """
+    parameters = signature.parameters.values()
+    kinds = [parameter.kind for parameter in parameters]
+    names = [parameter.name for parameter in parameters]
+    places = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    is_plain = places + kinds.count(inspect.Parameter.KEYWORD_ONLY) == len(kinds)
+
+    def named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        count = len(args)
+        if is_plain and count <= places and names[count:] == list(kwargs):
+            return dict(zip(names, args, strict=False)) | kwargs
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    return named
+
+
+def of_leaves(
     function: Callable[..., Any],
     bound: inspect.BoundArguments,
     nests: Mapping[str, Any],
     arguments: Sequence[Any],
-    relaxed: bool,
-    jit_compile: bool,
-) -> Any:
-    """A concrete function of the flat tensors among `arguments`."""
+) -> Callable[..., Any]:
+    """`function` as one of the flat tensors among `arguments`."""
     # The trace outlives the call: it must hold neither its tensors nor its containers.
     signature = bound.signature
     names = tuple(nests)
@@ -67,18 +87,25 @@ def trace(
         again = inspect.BoundArguments(signature, merged)
         return function(*again.args, **again.kwargs)
 
+    return flat
+
+
+def trace(
+    flat: Callable[..., Any], arguments: Sequence[Any], relaxed: bool, jit_compile: bool
+) -> Any:
+    """A concrete function of the flat tensors among `arguments`."""
     specs = [
         tf.TensorSpec([None] * leaf.shape.rank if relaxed else leaf.shape, leaf.dtype)
         for leaf in arguments
         if leaf is not None
     ]
     return tf.function(
-        flat, autograph=False, jit_compile=(jit_compile and _host_has_xla()) or None
+        flat, autograph=False, jit_compile=jit_compile or None
     ).get_concrete_function(*specs)
 
 
 @functools.cache
-def _host_has_xla() -> bool:
+def host_has_xla() -> bool:
     """Whether XLA compiles for this CPU; TensorFlow's wheel for TPUs lacks that."""
     probe = tf.function(lambda: tf.constant(0) + 1, autograph=False, jit_compile=True)
     with tf.init_scope(), tf.device("CPU:0"):

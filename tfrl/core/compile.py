@@ -98,32 +98,36 @@ def compiled(
         return functools.partial(compiled, static=static, jit_compile=jit_compile)
     signature = inspect.signature(function)
     _check_static(function, signature, static)
-    cache = _traces.Cache()
+    cache, named = _traces.Cache(), _traces.binder(signature)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         eager = tf.executing_eagerly()
         if tf.config.functions_run_eagerly() or not (eager or jit_compile):
             return function(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        nests = {k: v for k, v in bound.arguments.items() if k not in static}
-        fixed = tuple(bound.arguments[name] for name in static)
+        given = named(args, kwargs)
+        nests = {k: v for k, v in given.items() if k not in static}
         leaves = _traces.leaves(function.__name__, nests)
         tensors = [leaf for leaf in leaves if leaf is not None]
 
-        def trace(relaxed: bool) -> Any:
-            return _traces.trace(function, bound, nests, leaves, relaxed, jit_compile)
+        def trace() -> Any:
+            bound = inspect.BoundArguments(signature, given)
+            flat = _traces.of_leaves(function, bound, nests, leaves)
+            xla = jit_compile and _traces.host_has_xla()
+            made = _traces.trace(flat, leaves, eager, xla)
+            return calls.differentiable(flat, made, xla) if eager else made
 
         if not eager:
-            return trace(relaxed=False)(*tensors)
+            return trace()(*tensors)
         kinds = tuple(
-            leaf if leaf is None else (leaf.dtype.as_datatype_enum, leaf.shape.rank)
-            for leaf in leaves
+            [
+                leaf if leaf is None else (leaf.dtype.as_datatype_enum, leaf.shape.rank)
+                for leaf in leaves
+            ]
         )
+        fixed = tuple([given[name] for name in static])
         key = (fixed, kinds, tuple(map(_traces.structure, nests.values())))
-        concrete = cache.get(key, lambda: trace(relaxed=True))
-        return concrete(*tensors)
+        return cache.get(key, trace)(*tensors)
 
     call.trace_count = lambda: len(cache.traces)  # type: ignore[attr-defined]
     return call
@@ -214,7 +218,8 @@ class JittedFunc:
 
         def trace() -> Any:
             xla = self.xla(*args, **kwargs) if callable(self.xla) else self.xla
-            made = _traces.trace(self.func, bound, nests, leaves, False, xla)
+            flat = _traces.of_leaves(self.func, bound, nests, leaves)
+            made = _traces.trace(flat, leaves, False, xla and _traces.host_has_xla())
             hands_over = eager and not self.differentiable
             return calls.handed_over(made) if hands_over else made
 

@@ -187,6 +187,11 @@ def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.Loss
     where = "categorical_td_loss"
     logits = operands.leading(where, "logits", logits, axes=1)
     targets = operands.equal(where, "targets", targets, "logits", logits)
+    return _cross_entropy(logits, targets)
+
+
+@compile.compiled
+def _cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> records.LossInfo:
     probs = tf.stop_gradient(precision.widened(targets))
     log_probs = tf.nn.log_softmax(precision.widened(logits))
     # An atom that neither has costs nothing, even if its logit is -inf.

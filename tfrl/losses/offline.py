@@ -12,7 +12,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from tfrl._internal import checks, operands, precision
-from tfrl.core import records
+from tfrl.core import compile, records
 from tfrl.losses import _extras, temporal_difference
 
 TensorLike: TypeAlias = operands.TensorLike
@@ -193,6 +193,7 @@ def sampled_conservative_q_loss(
     return _penalty(sampled - tf.stop_gradient(weights), taken, axis, offset)
 
 
+@compile.compiled(static=("axis",))
 def _penalty(
     exponents: tf.Tensor, data_values: tf.Tensor, axis: int, offset: tf.Tensor | float
 ) -> records.LossInfo:

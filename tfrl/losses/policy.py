@@ -5,7 +5,7 @@ import math
 import tensorflow as tf
 
 from tfrl._internal import checks, operands, precision
-from tfrl.core import records
+from tfrl.core import compile, records
 from tfrl.losses import _extras
 
 
@@ -86,12 +86,24 @@ def ppo_clip_loss(
     where = "ppo_clip_loss"
     log_probs = operands.floating(where, "log_probs", log_probs)
     named = {"old_log_probs": old_log_probs, "advantages": advantages}
-    old_log_probs, advantages = (
-        tf.stop_gradient(operands.equal(where, name, value, "log_probs", log_probs))
+    given = [
+        operands.equal(where, name, value, "log_probs", log_probs)
         for name, value in named.items()
-    )
+    ]
     checks.check_within(where, "clip", clip, 0.0, math.inf)
-    clip = tf.stop_gradient(precision.number(clip, log_probs.dtype))
+    return _ppo_clip_loss(log_probs, *given, clip)
+
+
+@compile.compiled
+def _ppo_clip_loss(
+    log_probs: tf.Tensor,
+    old_log_probs: tf.Tensor,
+    advantages: tf.Tensor,
+    clip: tf.Tensor,
+) -> records.LossInfo:
+    clip = precision.number(clip, log_probs.dtype)
+    constants = map(tf.stop_gradient, (old_log_probs, advantages, clip))
+    old_log_probs, advantages, clip = constants
     log_ratios = log_probs - old_log_probs
     ratios = tf.exp(log_ratios)
     # Clipped before the exponential: what is cut cannot overflow into the gradient.
@@ -147,18 +159,29 @@ def value_loss(
     where = "value_loss"
     values = operands.floating(where, "values", values)
     returns = operands.equal(where, "returns", returns, "values", values)
-    returns = tf.stop_gradient(returns)
     if (old_values is None) != (clip is None):
         raise ValueError(
             "`value_loss`: `old_values` and `clip` expected together; got only "
             f"{'`clip`' if old_values is None else '`old_values`'}"
         )
+    if old_values is not None:
+        old_values = operands.equal(where, "old_values", old_values, "values", values)
+        checks.check_within(where, "clip", clip, 0.0, math.inf)
+    return _value_loss(values, returns, old_values, clip)
+
+
+@compile.compiled
+def _value_loss(
+    values: tf.Tensor,
+    returns: tf.Tensor,
+    old_values: tf.Tensor | None,
+    clip: tf.Tensor | None,
+) -> records.LossInfo:
+    returns = tf.stop_gradient(returns)
     errors = returns - values
     loss = 0.5 * errors**2
     if old_values is not None:
-        old_values = operands.equal(where, "old_values", old_values, "values", values)
         old_values = tf.stop_gradient(old_values)
-        checks.check_within(where, "clip", clip, 0.0, math.inf)
         clip = precision.number(clip, values.dtype)
         near = old_values + tf.clip_by_value(values - old_values, -clip, clip)
         loss = tf.maximum(loss, 0.5 * (returns - near) ** 2)

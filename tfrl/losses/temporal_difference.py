@@ -21,7 +21,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from tfrl._internal import checks, operands, precision
-from tfrl.core import records
+from tfrl.core import compile, records
 from tfrl.losses import _extras, regression
 
 TensorLike: TypeAlias = operands.TensorLike
@@ -139,7 +139,7 @@ def double_q_target(
     selector = operands.equal(
         where, "next_q_selector", next_q_selector, leader, next_q_values
     )
-    chosen = q_taken(next_q_values, tf.argmax(selector, -1, output_type=tf.int32))
+    chosen = _chosen(next_q_values, selector)
     return _target(where, rewards, discounts, f"{leader}[..., 0]", chosen)
 
 
@@ -315,13 +315,11 @@ def td_loss(
         Fujimoto et al., 2020, An Equivalence between Loss Functions and Non-Uniform
         Sampling in Experience Replay (the priority of several critics).
     """
-    extra = _errors("td_loss", values, targets)
-    if huber_delta is None:
-        loss = 0.5 * extra.errors**2
-    else:
+    values, targets = _pair("td_loss", values, targets)
+    if huber_delta is not None:
         checks.check_positive("td_loss", "huber_delta", huber_delta)
-        loss = regression.huber_function(extra.errors, huber_delta)
-    return records.LossInfo(loss, extra)
+        checks.check_finite("td_loss", "huber_delta", huber_delta)
+    return _td_loss(values, targets, huber_delta)
 
 
 def expectile_loss(
@@ -361,10 +359,13 @@ def expectile_loss(
         eq. 5.
     """
     checks.check_within("expectile_loss", "expectile", expectile, 0.0, 1.0)
-    extra = _errors("expectile_loss", values, targets)
-    weight = precision.number(expectile, extra.errors.dtype)
-    weights = tf.where(extra.errors < 0, 1 - weight, weight)
-    return records.LossInfo(weights * extra.errors**2, extra)
+    values, targets = _pair("expectile_loss", values, targets)
+    return _expectile_loss(values, targets, expectile)
+
+
+@compile.compiled
+def _chosen(values: tf.Tensor, selector: tf.Tensor) -> tf.Tensor:
+    return q_taken(values, tf.argmax(selector, -1, output_type=tf.int32))
 
 
 def _target(
@@ -380,9 +381,35 @@ def _target(
     return tf.stop_gradient(rewards + tf.math.multiply_no_nan(values, discounts))
 
 
-def _errors(where: str, values: TensorLike, targets: TensorLike) -> _extras.TDLossExtra:
+@compile.compiled
+def _td_loss(
+    values: tf.Tensor, targets: tf.Tensor, huber_delta: tf.Tensor | None
+) -> records.LossInfo:
+    extra = _errors(values, targets)
+    if huber_delta is None:
+        return records.LossInfo(0.5 * extra.errors**2, extra)
+    loss = regression.huber_function(extra.errors, huber_delta)
+    return records.LossInfo(loss, extra)
+
+
+@compile.compiled
+def _expectile_loss(
+    values: tf.Tensor, targets: tf.Tensor, expectile: tf.Tensor
+) -> records.LossInfo:
+    extra = _errors(values, targets)
+    weight = precision.number(expectile, extra.errors.dtype)
+    weights = tf.where(extra.errors < 0, 1 - weight, weight)
+    return records.LossInfo(weights * extra.errors**2, extra)
+
+
+def _pair(
+    where: str, values: TensorLike, targets: TensorLike
+) -> tuple[tf.Tensor, tf.Tensor]:
     values = operands.leading(where, "values", values)
-    targets = operands.beginning(where, "targets", targets, "values", values)
+    return values, operands.beginning(where, "targets", targets, "values", values)
+
+
+def _errors(values: tf.Tensor, targets: tf.Tensor) -> _extras.TDLossExtra:
     critics = list(range(targets.shape.rank, values.shape.rank))
     for _ in critics:
         targets = targets[..., tf.newaxis]

@@ -183,6 +183,9 @@ def _bounded(
     checks.check_positive(where, "hinge_softness", _value(hinge_softness))
     wide, found = precision.widened(x), {"low": -np.inf, "high": np.inf}
     for name, value in {**bounds, "hinge_softness": hinge_softness}.items():
+        if type(value) in (int, float):
+            found[name] = value
+            continue
         tensor = checks.as_tensor(where, name, value, dtype_hint=wide.dtype)
         tensor = precision.widened(tensor)
         found[name] = operands.alike(where, name, tensor, "x", wide)

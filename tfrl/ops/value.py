@@ -14,7 +14,7 @@ eagerly, each function is one compiled call; inside a graph it becomes an XLA cl
 float16 and bfloat16 are summed in float32 and come back as they were.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -317,7 +317,8 @@ def _over_time(function: Callable[..., Any]) -> Callable[..., Any]:
     the leading tensor's dtype and order of axes.
     """
 
-    def op(*tensors: tf.Tensor, time_major: bool) -> Any:
+    @compile.compiled(static=("time_major",), jit_compile=True)
+    def op(tensors: Sequence[tf.Tensor], time_major: bool) -> Any:
         dtype, rank = tensors[0].dtype, tensors[0].shape.rank
         arranged = []
         for tensor in tensors:
@@ -332,7 +333,7 @@ def _over_time(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return tf.nest.map_structure(restored, function(*arranged))
 
-    return compile.compiled(static=("time_major",), jit_compile=True)(op)
+    return lambda *tensors, time_major: op(tensors, time_major)
 
 
 def _swapped(tensor: tf.Tensor) -> tf.Tensor:
