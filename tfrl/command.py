@@ -117,6 +117,12 @@ def _record(flags: argparse.Namespace) -> None:
 
 def _plot(flags: argparse.Namespace) -> None:
     folders = [pathlib.Path(folder) for folder in flags.run_dir]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(
+                f"`plot`: RUN expected the folder of a run; got {str(folder)!r}, which "
+                "is none"
+            )
     if flags.critic is not None:
         _plot_critic(flags, folders)
         return

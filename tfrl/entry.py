@@ -89,6 +89,8 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
         )
     if flags.override and not flags.resume:
         parser.error("--override changes a run that goes on: add --resume")
+    if flags.resume and flags.output_dir is None:
+        parser.error("--resume goes on with a run: add --output_dir, its folder")
     is_recorded = flags.resume and flags.output_dir
     if not (flags.config or flags.config_file or flags.binding or is_recorded):
         parser.error("CONFIG expected a gin file; got none")

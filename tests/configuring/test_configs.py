@@ -7,7 +7,7 @@ import gin
 import keras
 import pytest
 
-from tfrl.configuring import configs
+from tfrl.configuring import _gin_text, configs
 from tfrl.core import pytree
 
 
@@ -283,6 +283,14 @@ def test_names_that_several_have_need_a_module():
     with pytest.raises(ValueError, match=r"one configurable; got `twofold`"):
         configs.parse(bindings=["twofold.rate = 1.0"])
     configs.parse(bindings=["others.twofold.rate = 1.0"])
+
+
+def test_who_registered_nothing_is_told_what_does(monkeypatch):
+    monkeypatch.setattr(_gin_text, "registered", {})
+    with pytest.raises(ValueError, match="got `PPOO`; `import tfrl.rl_trainer` before"):
+        configs.parse(bindings=["PPOO.gamma = 0.5"])
+    # Which is all that it takes, in a configuration or before.
+    configs.parse(bindings=["import tfrl.rl_trainer", "PPO.gamma = 0.5"])
 
 
 def test_what_gin_itself_refuses_leaves_a_clean_state(made, monkeypatch):

@@ -334,3 +334,13 @@ def test_gaps_count_in_units_of_large_outputs(found, wanted, gap):
 def test_other_outputs_have_no_gap(outputs):
     with pytest.raises(ValueError, match=r"^fault outputs .*'y': .*'float64', \[1\]"):
         _golden.largest_gap("fault", outputs, {"y": np.zeros(1)}, 1e-5)
+
+
+def test_what_is_no_export_is_told_apart(tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    for name, words in (
+        ("run", "the folder of a run; export"),
+        ("no", "nothing there"),
+    ):
+        with pytest.raises(ValueError, match=f"`verify`: `path` expected .*{words}"):
+            export.verify(tmp_path / name)

@@ -63,6 +63,10 @@ def test_a_temperature_is_one_number():
     for temperature in (np.ones(2), "hot", -1.0):
         with pytest.raises((TypeError, ValueError), match="`temperature` expected"):
             make_policy().act(np.zeros((1, 4), "f"), temperature=temperature)
+    host = host_policy.HostPolicy(make_policy())
+    for temperature in (np.ones(2), "hot", None):
+        with pytest.raises(TypeError, match="`temperature` expected"):
+            host.act(np.zeros((1, 4), "f"), temperature=temperature)
 
 
 def test_log_probs_are_those_of_the_distribution():

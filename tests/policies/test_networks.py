@@ -205,6 +205,21 @@ def test_a_space_is_described_first():
             networks.ActorCritic(kinds, **{"n_outputs": 2, **arguments})
 
 
+@pytest.mark.parametrize("name", ["image", "stack of images", "nest with images"])
+def test_no_rows_where_only_the_run_tells_how_many(name):
+    space, width = SPACES[name]
+    encoder = networks.SpaceEncoder(networks.SpaceEncoder.describe(space))
+    rows = tf.nest.map_structure(tf.constant, batch_of(space, 2))
+    free = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), rows
+    )
+    encoder(rows)
+    encode = tf.function(encoder, input_signature=[free])
+    np.testing.assert_allclose(encode(rows), encoder(rows), rtol=1e-5, atol=1e-5)
+    none = tf.nest.map_structure(lambda x: x[:0], rows)
+    assert encode(none).shape == encoder(none).shape == (0, width)
+
+
 def test_static_batch_sizes_are_kept():
     space = SPACES["nest with images"][0]
     kinds = networks.SpaceEncoder.describe(space)

@@ -203,7 +203,15 @@ def verify(
     _check_path(where, path)
     if tolerance is not None:
         checks.check_within(where, "tolerance", tolerance, 0, 1)
-    return _golden.check(where, pathlib.Path(path), tolerance)
+    folder, got = pathlib.Path(path), "nothing there"
+    if (folder / "checkpoints").is_dir():
+        got = "the folder of a run; export its policy before, by `tfrl export`"
+    if got.startswith("the") or not folder.exists():
+        raise ValueError(
+            f"`{where}`: `path` expected what `export_model` or `export_policy` wrote; "
+            f"got {os.fspath(path)!r}, {got}"
+        )
+    return _golden.check(where, folder, tolerance)
 
 
 def _check_path(where: str, path: Any) -> None:

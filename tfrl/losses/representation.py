@@ -104,7 +104,7 @@ class AsymmetricSimSiamLoss(keras.layers.Layer):
             "lr": lr,
         }
         for argument, value in positive.items():
-            if value is not None:
+            if value is not None or argument not in ("input_size", "lr"):
                 checks.check_positive(_WHERE, argument, value)
         super().__init__(name=name, **kwargs)
         self._config = {

@@ -127,6 +127,8 @@ class InitialBias(keras.initializers.Initializer):
     """
 
     def __init__(self, loss: ScalarPredictionLoss) -> None:
+        expected = "a ScalarPredictionLoss, such as DiscreteRegressionLoss()"
+        checks.check_type("InitialBias", "loss", loss, ScalarPredictionLoss, expected)
         self.loss = loss
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:

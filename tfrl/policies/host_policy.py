@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import calls
+from tfrl._internal import arguments, calls
 from tfrl.core import random
 from tfrl.host import networks as host_networks
 from tfrl.policies import _observation_kinds, feedforward
@@ -168,6 +168,8 @@ class HostPolicy:
             ValueError: if a part is missing or of another shape, or rows differ.
         """
         policy = self.policy
+        if not isinstance(temperature, int | float):
+            arguments.check_number("act", "temperature", temperature, 0, np.inf)
         if not self._is_network:
             if isinstance(seed, np.random.Generator):
                 seed = seed.integers(0, 2**31 - 1, size=2, dtype=np.int32)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import durable
+from tfrl._internal import arguments, durable
 from tfrl.replay import _indices
 from tfrl.replay.disk import _saved
 from tfrl.replay.memory import _homes
@@ -78,7 +78,7 @@ def save(
     """
     _indices.check_eager("save", "call it from plain Python")
     parts, locks = _saved.found("save", objects)
-    path = pathlib.Path(folder)
+    path = arguments.as_path("save", "folder", folder)
     with durable.explain_refusals("save", "folder", path):
         path.mkdir(parents=True, exist_ok=True)
         with durable.shared_folder(path):
@@ -137,7 +137,7 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
     """
     _indices.check_eager("load", "call it from plain Python")
     parts, locks = _saved.found("load", objects)
-    path = pathlib.Path(folder)
+    path = arguments.as_path("load", "folder", folder)
     with durable.shared_folder(path, reading=True):
         manifest = _manifest_of("load", path)
         pairs = _matched(parts, manifest, list(objects))
@@ -165,7 +165,7 @@ def check_saved(folder: durable.Path) -> None:
         >>> written = save(folder, {"rows": rows})
         >>> check_saved(folder)
     """
-    path = pathlib.Path(folder)
+    path = arguments.as_path("check_saved", "folder", folder)
     with durable.shared_folder(path, reading=True):
         _compare(path, _manifest_of("check_saved", path).parts)
 
