@@ -314,16 +314,17 @@ def test_advantages_take_a_weight_for_each_step(shape, time_major):
 @value._over_time
 def running(values, rewards, factor):
     """Uses rank, time axis and dtype of everything it gets."""
-    return {"sum": tf.cumsum(values + factor * rewards), "last": values[::-1]}
+    total = tf.cumsum(values + factor * rewards, reverse=True)
+    return {"sum": total, "rest": 2 * values}
 
 
 def test_aligns_ranks_and_puts_time_first():
     values = np.arange(12.0).reshape(2, 3, 2)
     rewards = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     got = running(values, rewards, tf.constant(10.0, tf.float64), time_major=False)
-    expected = np.cumsum(values + 10 * rewards[..., None], axis=1)
+    expected = np.cumsum((values + 10 * rewards[..., None])[:, ::-1], axis=1)[:, ::-1]
     np.testing.assert_allclose(got["sum"], expected)
-    np.testing.assert_allclose(got["last"], values[:, ::-1])
+    np.testing.assert_allclose(got["rest"], 2 * values)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -332,7 +333,23 @@ def test_narrow_dtypes_are_summed_in_float32(dtype):
     total = running(ones, ones, tf.zeros([], dtype), time_major=True)["sum"]
     # Summed in the dtype itself it would stop at 2048 or 256.
     assert total.dtype == dtype
-    assert float(total[-1, 0]) == 4096.0
+    assert float(total[0, 0]) == 4096.0
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+def test_lengths_that_differ_little_share_a_shape(time_major):
+    for steps in (1, 3, 18, 100, 129, 131):
+        values = np.arange(2.0 * steps).reshape(steps, 2)
+        given = values if time_major else values.T
+        got = running(given, given, np.float64(1.0), time_major=time_major)["sum"]
+        expected = np.cumsum(2 * values[::-1], axis=0)[::-1]
+        np.testing.assert_allclose(got if time_major else tf.transpose(got), expected)
+    lengths = [
+        value._missing_rows([steps, 2], 0) + steps
+        for steps in (2, 3, 17, 101, 129, 130)
+    ]
+    assert lengths == [17, 17, 17, 113, 129, 161]
+    assert value._missing_rows([130, 4096], 0) == 0
 
 
 def test_unknown_rank_is_refused():

@@ -86,12 +86,12 @@ def ppo_clip_loss(
     where = "ppo_clip_loss"
     log_probs = operands.floating(where, "log_probs", log_probs)
     named = {"old_log_probs": old_log_probs, "advantages": advantages}
-    given = [
+    old_log_probs, advantages = (
         operands.equal(where, name, value, "log_probs", log_probs)
         for name, value in named.items()
-    ]
+    )
     checks.check_within(where, "clip", clip, 0.0, math.inf)
-    return _ppo_clip_loss(log_probs, *given, clip)
+    return _ppo_clip_loss(log_probs, old_log_probs, advantages, clip)
 
 
 @compile.compiled

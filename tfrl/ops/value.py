@@ -14,6 +14,7 @@ eagerly, each function is one compiled call; inside a graph it becomes an XLA cl
 float16 and bfloat16 are summed in float32 and come back as they were.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,9 @@ from tfrl.core import compile, records
 from tfrl.ops import _recurrence
 
 TensorLike: TypeAlias = operands.TensorLike
+
+# As many numbers as XLA takes in less time than a call.
+_SMALL = 2**16
 
 
 def discounted_return(
@@ -314,7 +318,7 @@ def _over_time(function: Callable[..., Any]) -> Callable[..., Any]:
     The op takes the tensors in the order of the function's parameters, the leading one
     first, and `time_major`. Axes that a sequence lacks at the end become axes of one
     element; scalars stay; float16 and bfloat16 are computed in float32. Results get
-    the leading tensor's dtype and order of axes.
+    the leading tensor's dtype and order of axes, and depend on no earlier step.
     """
 
     @compile.compiled(static=("time_major",), jit_compile=True)
@@ -333,7 +337,49 @@ def _over_time(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return tf.nest.map_structure(restored, function(*arranged))
 
-    return lambda *tensors, time_major: op(tensors, time_major)
+    return _for_any_length(op)
+
+
+def _for_any_length(op: Callable[..., Any]) -> Callable[..., Any]:
+    """An op of sequences whose eager calls put rows of zeros before the first step.
+
+    XLA compiles each shape anew, longer than 1,000 calls take. So lengths that differ
+    little share a shape, as long as rows cost next to nothing. What comes before the
+    first step must not change the results.
+    """
+
+    @compile.compiled(static=("time_major",))
+    def padded(
+        tensors: Sequence[tf.Tensor], missing: tf.Tensor, time_major: bool
+    ) -> Any:
+        def longer(tensor: tf.Tensor) -> tf.Tensor:
+            axes = range(tensor.shape.rank)
+            before = [[missing if axis == time else 0, 0] for axis in axes]
+            return tf.pad(tensor, before) if before else tensor
+
+        time = 0 if time_major else 1
+        results = op([*map(longer, tensors)], time_major)
+        behind = (slice(None),) * time + (slice(missing, None),)
+        return tf.nest.map_structure(lambda result: result[behind], results)
+
+    def call(*tensors: tf.Tensor, time_major: bool) -> Any:
+        if tf.executing_eagerly():
+            missing = _missing_rows(tensors[0].shape, 0 if time_major else 1)
+            if missing:
+                return padded(tensors, tf.constant(missing), time_major)
+        return op(tensors, time_major)
+
+    return call
+
+
+def _missing_rows(shape: Sequence[int], axis: int) -> int:
+    """How many rows there are to the next length that is compiled.
+
+    Lengths are even numbers of transitions, and one more for the step form.
+    """
+    steps = shape[axis] - 1
+    unit = max(16, 1 << max(0, steps.bit_length() - 3))
+    return 0 if math.prod(shape) > _SMALL else -steps % unit
 
 
 def _swapped(tensor: tf.Tensor) -> tf.Tensor:
