@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.agents import agent as agents
 from tfrl.agents import replicated, train_state
-from tfrl.core import pytree, random
+from tfrl.core import compile, pytree, random
 from tfrl.distributions import action_heads
 from tfrl.policies import actor_critic
 from tfrl.schedules import progress as progresses
@@ -230,8 +230,9 @@ class BCAgent(pytree.PyTreeNode):
             ).actions
         for leaf in tf.nest.flatten(observations):
             checks.check_finite(where, "observations", leaf)
-        checks.check_within(where, "temperature", temperature, 0.0, np.inf)
-        checks.check_finite(where, "temperature", temperature)
+        if not (isinstance(temperature, int | float) and 0 <= temperature < np.inf):
+            checks.check_within(where, "temperature", temperature, 0.0, np.inf)
+            checks.check_finite(where, "temperature", temperature)
         greedy = argmax or (
             not tf.is_symbolic_tensor(temperature) and float(temperature) == 0.0
         )
@@ -404,4 +405,6 @@ def _actions(
     return head.to_env(head.sample(head.tempered(parameters, temperature), seed))
 
 
-_compiled_actions = tf.function(_actions, autograph=False)
+_compiled_actions = compile.jit(
+    _actions, static_argnums=4, differentiable=False, xla=False
+)
