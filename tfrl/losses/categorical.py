@@ -299,7 +299,9 @@ def _check_targets(where: str, targets: tf.Tensor, probs: tf.Tensor) -> None:
             f"{[*probs.shape[:-1].as_list(), 'M']} with M >= 2; got "
             f"{targets.shape.as_list()}"
         )
-    if not tf.is_symbolic_tensor(targets) and np.any(np.diff(targets.numpy()) <= 0):
-        raise ValueError(
-            f"`{where}`: `target_support` expected to increase; got {targets.numpy()}"
-        )
+    if not tf.is_symbolic_tensor(targets):
+        known = np.asarray(targets)
+        if np.any(known[..., 1:] <= known[..., :-1]):
+            raise ValueError(
+                f"`{where}`: `target_support` expected to increase; got {known}"
+            )

@@ -45,7 +45,8 @@ def huber_function(x: TensorLike, delta: TensorLike = 1.0) -> tf.Tensor:
     x = operands.leading(where, "x", x)
     checks.check_positive(where, "delta", delta)
     checks.check_finite(where, "delta", delta)
-    return _huber(x, _scalar(where, delta, x))
+    checks.check_rank(where, "delta", delta, exact=0)
+    return _huber(x, delta)
 
 
 def element_wise_huber_loss(x: TensorLike, y: TensorLike) -> tf.Tensor:
@@ -73,7 +74,7 @@ def element_wise_huber_loss(x: TensorLike, y: TensorLike) -> tf.Tensor:
     where = "element_wise_huber_loss"
     x = operands.leading(where, "x", x)
     y = operands.equal(where, "y", y, "x", x)
-    return _huber(x - y, tf.ones([], x.dtype))
+    return _huber_of_difference(x, y)
 
 
 def element_wise_squared_loss(x: TensorLike, y: TensorLike) -> tf.Tensor:
@@ -155,9 +156,9 @@ def multi_quantile_huber_loss(
             f"`{where}`: `target` expected the batch shape {batch} of `quantiles`, or "
             f"that and one more axis; got {target.shape}"
         )
+    checks.check_rank(where, "delta", delta, exact=0)
     samples, predicted = precision.widened(target), precision.widened(quantiles)
-    loss = _quantile_loss(predicted, samples, _scalar(where, delta, predicted))
-    return tf.cast(loss, quantiles.dtype)
+    return tf.cast(_quantile_loss(predicted, samples, delta), quantiles.dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfrl")
@@ -223,13 +224,14 @@ class MeanSquaredLoss:
         return cls(**config)
 
 
-def _scalar(where: str, delta: TensorLike, like: tf.Tensor) -> tf.Tensor:
-    checks.check_rank(where, "delta", delta, exact=0)
-    return precision.number(delta, like.dtype)
+@compile.compiled
+def _huber_of_difference(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return _huber(x - y, tf.ones([], x.dtype))
 
 
 @compile.compiled
-def _huber(x: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
+def _huber(x: tf.Tensor, delta: TensorLike) -> tf.Tensor:
+    delta = precision.number(delta, x.dtype)
     # Clipped: the parabola would overflow where it is not selected, and 0 * inf in the
     # gradient is NaN.
     near = tf.clip_by_value(x, -delta, delta)
@@ -239,9 +241,10 @@ def _huber(x: tf.Tensor, delta: tf.Tensor) -> tf.Tensor:
 
 @compile.compiled
 def _quantile_loss(
-    quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
+    quantiles: tf.Tensor, target: tf.Tensor, delta: TensorLike
 ) -> tf.Tensor:
-    return _mean_height(quantiles, target, tf.stop_gradient(delta))
+    delta = tf.stop_gradient(precision.number(delta, quantiles.dtype))
+    return _mean_height(quantiles, target, delta)
 
 
 @tf.custom_gradient
@@ -250,13 +253,16 @@ def _mean_height(
 ) -> tuple[tf.Tensor, Any]:
     pairs = tf.shape(quantiles)[-1] * tf.shape(target)[-1]
     weight = 1 / tf.cast(pairs, quantiles.dtype)
-    errors, units, slopes = _slopes(quantiles, target, delta)
+    errors, units, shares = _errors(quantiles, target, delta)
     # Parabola and lines in one: u * (e - delta * u / 2), u = clip(e / delta, -1, 1).
-    heights = slopes * (errors - (0.5 * delta) * units)
+    heights = units * shares * (errors - (0.5 * delta) * units)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, None]:
         # Made again, not kept: n * m numbers for each loss. Graphs make them once.
-        *_, slopes = _slopes(quantiles, target, delta)
+        errors, units, shares = _errors(quantiles, target, delta)
+        # The pinball loss has the slope of the right-hand side at its kink.
+        is_kink = (errors == 0) & (delta == 0)
+        slopes = shares * tf.where(is_kink, tf.ones_like(units), units)
         each = (weight * upstream)[..., tf.newaxis]
         by_target = each * tf.reduce_sum(slopes, -2)
         return -each * tf.reduce_sum(slopes, -1), by_target, None
@@ -264,10 +270,10 @@ def _mean_height(
     return weight * tf.reduce_sum(heights, [-2, -1]), gradient
 
 
-def _slopes(
+def _errors(
     quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Errors `[..., n, m]`, in units of delta but at most 1, and these weighted."""
+    """Errors `[..., n, m]`, in units of delta but at most 1, and their weights."""
     count = tf.shape(quantiles)[-1]
     taus = tf.cast(tf.range(count), quantiles.dtype) + 0.5
     taus = (taus / tf.cast(count, quantiles.dtype))[:, tf.newaxis]
@@ -276,7 +282,7 @@ def _slopes(
     some = tf.where(delta > 0, delta, tf.ones_like(delta))
     steep = tf.fill([], errors.dtype.max)
     units = errors * tf.where(delta > 0, tf.minimum(1 / some, steep), steep)
-    units = tf.clip_by_value(units, -1, 1)
-    # The pinball loss has the slope of the right-hand side at its kink.
-    units = tf.where((errors == 0) & (delta == 0), tf.ones_like(units), units)
-    return errors, units, units * tf.where(errors < 0, 1 - taus, taus)
+    one = tf.ones([], errors.dtype)
+    # One pass over n * m numbers, where tf.clip_by_value takes two.
+    units = tf.raw_ops.ClipByValue(t=units, clip_value_min=-one, clip_value_max=one)
+    return errors, units, tf.where(errors < 0, 1 - taus, taus)
