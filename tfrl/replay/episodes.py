@@ -222,7 +222,7 @@ class EpisodeStore(tf.Module):
         leaves = self._arguments.leaves((*step, next_observations), len(ids))
         with self._lock:
             strangers = steps.append(ids, leaves)
-        if len(strangers):
+        if strangers is not None:
             raise ValueError(
                 "`EpisodeStore.add`: `observations` expected the `next_observations` "
                 "of the step before, in environments whose episode goes on; got "

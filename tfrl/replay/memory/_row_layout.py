@@ -235,8 +235,8 @@ def _leaf(spec: Any) -> shapes.ShapeDtype:
     where = "`NumpyStorage`: `data_spec` expected"
     if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
         raise ValueError(
-            f"{where} a nest of specs with `shape` and `dtype`; got {spec!r}; pass "
-            "for example tf.TensorSpec([4], tf.float32)"
+            f"{where} a nest of specs with `shape` and `dtype`; got "
+            f"{checks.shown(spec)}; pass for example tf.TensorSpec([4], tf.float32)"
         )
     checks.check_known_shape("NumpyStorage", "data_spec", spec)
     leaf = shapes.ShapeDtype(tuple(spec.shape), spec.dtype)
@@ -279,7 +279,7 @@ def _array(where: str, leaf: Any) -> np.ndarray:
         return np.asarray(leaf)
     except (NotImplementedError, TypeError, ValueError) as error:
         raise TypeError(
-            f"`{where}`: expected arrays; got {leaf!r}; convert it ({error})"
+            f"`{where}`: expected arrays; got {leaf!r:.80}; convert it ({error})"
         ) from None
 
 

@@ -12,6 +12,8 @@ from tfrl.replay import _indices
 _Reducer: TypeAlias = Callable[[Any, Any], Any]
 
 _INFINITY = np.float64(np.inf).view(np.uint64)
+_ONE = np.array(1)
+_INDEX = np.dtype(np.int64)
 
 # Levels no wider than this are not walked: it is cheaper to compute all of them anew,
 # once somebody looks.
@@ -26,7 +28,7 @@ def highest_weight(where: str, name: str, values: np.ndarray) -> np.float64:
     Raises `ValueError` unless they are finite and at least 0.
     """
     # Read as whole numbers, those of a sign and NaN are above inf, too.
-    highest = values.view(np.uint64).max(initial=0)
+    highest = np.maximum.reduce(values.view(np.uint64), initial=0)
     if highest < _INFINITY:
         return highest.view(np.float64)
     wrong = values[~((values >= 0) & (values < np.inf))]
@@ -59,7 +61,6 @@ class _Heap:
         self._n_waiting = 0
         self._top_is_stale = False
         self._sums: np.ndarray | None = None
-        self._steps_up = np.arange(1, self.n_leaves.bit_length())[:, np.newaxis]
 
     def level(self, width: int) -> np.ndarray:
         """Returns a view of the level of so many nodes."""
@@ -111,24 +112,24 @@ class _Heap:
         Leaves are weights that are added up, and their sum is positive. Those that
         are 0 are never found. The fractions are in [0, 1].
         """
-        total = sums[-1]
         # In order, neighbours are visited together.
         order = fractions.argsort()
-        rest = fractions[order] * total
-        if rest.size and rest[-1] >= total:
+        rest = fractions[order]
+        rest *= sums[-1]
+        if rest.size and rest[-1] >= sums[-1]:
             # Some sum is above the rest even then: its node is positive.
-            rest = np.minimum(rest, np.nextafter(total, 0.0))
-        nodes = sums[1:].searchsorted(rest, side="right")
-        rest -= sums[nodes]
-        nodes += self._top
-        found = self._descend(nodes, rest)
+            rest = np.minimum(rest, np.nextafter(sums[-1], 0.0))
+        tops = sums[1:].searchsorted(rest, side="right")
+        rest -= sums[tops]
+        tops += self._top
+        found = self._descend(tops, rest.copy())
         weights = self._nodes[found]
         if np.count_nonzero(weights) < weights.size:
             lost = weights == 0.0
-            found[lost] = self._descend(nodes[lost], rest[lost], careful=True)
+            found[lost] = self._descend(tops[lost], rest[lost], careful=True)
         leaves = np.empty_like(found)
         leaves[order] = found
-        leaves -= self.n_leaves
+        leaves -= self._first_leaf
         return leaves
 
     def _descend(
@@ -137,19 +138,19 @@ class _Heap:
         """Returns the leaves below positive nodes where their sums pass the rest.
 
         Rounding may leave a rest as great as a node. Then the last leaf is found, and
-        it may be 0; who is `careful` goes right only where something is.
+        it may be 0; who is `careful` goes right only where something is. The rest is
+        used up.
         """
-        heap, last = self._nodes, self.n_leaves.bit_length() - self._top.bit_length()
-        for depth in range(1, last + 1):
-            nodes = nodes + nodes
+        heap, nodes = self._nodes, nodes.copy()
+        for _ in range(self.n_leaves.bit_length() - self._top.bit_length()):
+            nodes += nodes
             left = heap[nodes]
             right = rest >= left
             if careful:
                 right &= heap[nodes + 1] > 0.0
             nodes += right
-            if depth < last:
-                left *= right
-                rest = rest - left
+            left *= right
+            rest -= left
         return nodes
 
     def _update(self, whole: bool) -> None:
@@ -162,7 +163,8 @@ class _Heap:
             walked = 0
             if waiting is not None:
                 walked = max((self.n_leaves // least).bit_length() - 1, 0)
-                self._walk(np.concatenate(waiting), walked)
+                one = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+                self._walk(one, walked)
             width = self.n_leaves >> walked
             while width > self._top:
                 width >>= 1
@@ -175,14 +177,15 @@ class _Heap:
             self._top_is_stale = False
 
     def _walk(self, nodes: np.ndarray, levels: int) -> None:
-        """Computes what is above some leaves, so many levels of it."""
+        """Computes what is above some leaves, so many levels of it, using them up."""
         # In order, neighbours are visited together.
         nodes.sort()
         # Two children read as one complex number are gathered at once.
         heap, pairs = self._nodes, self._nodes.view(np.complex128)
-        for parents in nodes >> self._steps_up[:levels]:
-            children = pairs[parents]
-            heap[parents] = self._reducer(children.real, children.imag)
+        for _ in range(levels):
+            nodes >>= _ONE
+            children = pairs[nodes]
+            heap[nodes] = self._reducer(children.real, children.imag)
 
     def _update_level(self, width: int) -> None:
         children = self._nodes[2 * width : 4 * width]
@@ -264,7 +267,9 @@ class SegmentTree:
     @property
     def values(self) -> np.ndarray:
         """All values, `[capacity]`, a read-only view."""
-        return self[-1]
+        values = self.heap.level(self.heap.n_leaves)[: self._capacity]
+        values.flags.writeable = False
+        return values
 
     def set_values(self, idx: Any, values: Any) -> None:
         """Sets some values; what is wrong with the arguments leaves all as it was.
@@ -348,16 +353,18 @@ class SegmentTree:
 
     def _index(self, where: str, name: str, value: Any, end: int) -> np.ndarray:
         """Returns indices in [0, end), of rank 1."""
-        # Python takes True for 1, NumPy for a mask.
-        given = np.array(int(value)) if isinstance(value, int) else value
-        if not isinstance(given, np.ndarray | tf.Tensor) or len(given.shape) > 1:
-            raise TypeError(
-                f"`{where}`: `{name}` expected an int or an array of integers of shape "
-                f"[n]; got {given!r:.80}; convert it"
-            )
-        index = np.atleast_1d(_indices.int64_array(where, name, given))
+        index = value
+        if type(value) is not np.ndarray or value.ndim != 1 or value.dtype != _INDEX:
+            # Python takes True for 1, NumPy for a mask.
+            given = np.array(int(value)) if isinstance(value, int) else value
+            if not isinstance(given, np.ndarray | tf.Tensor) or len(given.shape) > 1:
+                raise TypeError(
+                    f"`{where}`: `{name}` expected an int or an array of integers of "
+                    f"shape [n]; got {given!r:.80}; convert it"
+                )
+            index = np.atleast_1d(_indices.int64_array(where, name, given))
         # Read without a sign, negative ones are large.
-        if not index.size or index.view(np.uint64).max() < end:
+        if not np.count_nonzero(index.view(np.uint64) >= end):
             return index
         wrapped = np.where(index < 0, index + self._capacity, index)
         outside = (wrapped < 0) | (wrapped >= end)
@@ -462,12 +469,14 @@ class SumTree(SegmentTree):
             TypeError: if `n` is not an integer.
             ValueError: if `n` is less than 1, all values are 0, or their sum overflows.
         """
-        checks.check_whole_number("sample", "n", n, low=1)
+        if type(n) is not int or n < 1:
+            checks.check_whole_number("sample", "n", n, low=1)
         sums = self._sums("sample")
         return self.heap.find(self._random.rand(n), sums)
 
     def _check_new(self, values: np.ndarray) -> None:
-        highest_weight("set_values", "values", values)
+        if np.count_nonzero(values.view(np.uint64) >= _INFINITY):
+            highest_weight("set_values", "values", values)
 
     def _sums(self, where: str) -> np.ndarray:
         """Returns the running sums of a tree from which something can be drawn."""
