@@ -22,6 +22,7 @@ wrong_type = arguments.wrong_type
 check_one_of = arguments.check_one_of
 check_texts = arguments.check_texts
 as_path = arguments.as_path
+shown = arguments.shown
 
 _NOT_NUMERIC = frozenset({tf.string, tf.resource, tf.variant})
 
@@ -262,7 +263,7 @@ def check_finite(where: str, name: str, value: Any) -> None:
     """
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all(np.isfinite(numeric)):
-        got = arguments.shown(value)
+        got = shown(value)
         raise ValueError(f"`{where}`: `{name}` expected finite numbers; got {got}")
 
 
@@ -286,7 +287,7 @@ def check_positive(where: str, name: str, value: Any) -> None:
     """
     numeric = _known_numbers(where, name, value)
     if numeric is not None and not np.all(numeric > 0):
-        got = arguments.shown(value)
+        got = shown(value)
         raise ValueError(f"`{where}`: `{name}` expected numbers > 0; got {got}")
 
 
@@ -314,7 +315,7 @@ def check_within(where: str, name: str, value: Any, low: float, high: float) -> 
     if numeric is not None and not np.all((numeric >= low) & (numeric <= high)):
         raise ValueError(
             f"`{where}`: `{name}` expected numbers in [{low}, {high}]; got "
-            f"{arguments.shown(value)}"
+            f"{shown(value)}"
         )
 
 
@@ -353,6 +354,6 @@ def _known_numbers(where: str, name: str, value: Any) -> np.ndarray | None:
     if array.dtype.kind not in "biuf" and not tf.as_dtype(array.dtype).is_floating:
         raise TypeError(
             f"`{where}`: `{name}` expected numbers; "
-            f"got {arguments.shown(value)}; pass an int, a float or an array of them"
+            f"got {shown(value)}; pass an int, a float or an array of them"
         )
     return array

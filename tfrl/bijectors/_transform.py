@@ -155,7 +155,7 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
             if not (isinstance(value, numbers.Real) or hasattr(value, "dtype")):
                 raise TypeError(
                     f"`{where}`: `{name}` expected a number, an array or a tensor; "
-                    f"got {value!r}"
+                    f"got {checks.shown(value)}"
                 )
         super().__init__(
             forward_min_event_ndims=self.event_dim,

@@ -130,9 +130,9 @@ class _SoftBounds(_transform.Elementwise):
         symbolic = any(map(tf.is_symbolic_tensor, known.values()))
         if len(known) == 2 and not symbolic:
             if not np.all(known["low"] < known["high"]):
+                low, high = (checks.shown(known[x]) for x in ("low", "high"))
                 raise ValueError(
-                    f"`{where}`: `high` expected numbers > `low` {known['low']!r}; "
-                    f"got {known['high']!r}"
+                    f"`{where}`: `high` expected numbers > `low` {low}; got {high}"
                 )
 
     def _map(self, x: tf.Tensor) -> tf.Tensor:

@@ -46,7 +46,7 @@ def get_invertible(cls: _Class) -> _Class:
     if not (isinstance(cls, type) and issubclass(cls, tfp.bijectors.Bijector)):
         raise TypeError(
             "`get_invertible`: `cls` expected a subclass of tfp.bijectors.Bijector; "
-            f"got {cls!r}"
+            f"got {checks.shown(cls)}"
         )
     return cls
 
@@ -307,5 +307,6 @@ def _check_not_zero(where: str, name: str, value: Any) -> None:
         magnitude = np.abs(known)
         if not np.all(magnitude > 0):
             raise ValueError(
-                f"`{where}`: `{name}` expected numbers other than 0; got {known!r}"
+                f"`{where}`: `{name}` expected numbers other than 0; got "
+                f"{checks.shown(known)}"
             )

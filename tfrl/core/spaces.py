@@ -45,7 +45,7 @@ def spec_from_space(space: spaces.Space) -> Any:
         case _:
             raise TypeError(
                 "`spec_from_space`: `space` expected a Box, Discrete, MultiDiscrete, "
-                f"MultiBinary, or a Dict or Tuple of them; got {space!r}"
+                f"MultiBinary, or a Dict or Tuple of them; got {checks.shown(space)}"
             )
     return specs.BoundedTensorSpec(space.shape, space.dtype, low, high)
 

@@ -392,7 +392,7 @@ def _bound(name: str, value: Any, shape: tf.TensorShape, dtype: tf.DType) -> np.
     if not np.all(kept & (bound == given if not dtype.is_floating else given == given)):
         raise ValueError(
             f"{where} `{name}` expected numbers that {dtype.name} can hold; "
-            f"got {value!r}"
+            f"got {checks.shown(value)}"
         )
     try:
         return np.broadcast_to(bound, [1 if dim is None else dim for dim in shape])

@@ -269,8 +269,8 @@ def _check_increasing(where: str, lower: Any, upper: Any) -> None:
     if any(bound is None for bound in known) or np.all(np.less(*known)):
         return
     raise ValueError(
-        f"`{where}`: `{upper[0]}` expected numbers > `{lower[0]}` {lower[1]!r}; got "
-        f"{upper[1]!r}"
+        f"`{where}`: `{upper[0]}` expected numbers > `{lower[0]}` "
+        f"{checks.shown(lower[1])}; got {checks.shown(upper[1])}"
     )
 
 

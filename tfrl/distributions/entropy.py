@@ -338,7 +338,7 @@ def _entropies(dist: Any, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _sizes(where: str, spec: Any) -> np.ndarray:
     """The length of each range, or for integers their number."""
     if not isinstance(spec, specs.BoundedTensorSpec):
-        raise TypeError(f"`{where}`: `spec` expected a BoundedTensorSpec; got {spec!r}")
+        raise checks.wrong_type(where, "spec", spec, "a BoundedTensorSpec")
     checks.check_known_shape(where, "spec", spec)
     checks.check_finite(where, "spec.minimum", spec.minimum)
     checks.check_finite(where, "spec.maximum", spec.maximum)

@@ -63,7 +63,7 @@ class DistributionSpec:
             if not isinstance(leaf, tf.TensorSpec):
                 raise TypeError(
                     "`DistributionSpec`: `input_params_spec` expected a nest of "
-                    f"tf.TensorSpec; got {leaf!r} in it"
+                    f"tf.TensorSpec; got {checks.shown(leaf)} in it"
                 )
         self.builder = builder
         self.input_params_spec = input_params_spec
@@ -327,17 +327,14 @@ def _spec_of(where: str, value: Any, from_dim: int) -> tf.TensorSpec:
 
 
 def _check_distribution(where: str, dist: Any) -> None:
-    if not isinstance(dist, tfd.Distribution):
-        raise TypeError(
-            f"`{where}`: `dist` expected a distribution of TFP; got {dist!r}"
-        )
+    checks.check_type(where, "dist", dist, tfd.Distribution, "a distribution of TFP")
 
 
 def _check_tensor(where: str, leaf: Any) -> None:
     if not (tf.is_tensor(leaf) or isinstance(leaf, np.ndarray | np.generic)):
         raise ValueError(
             f"`{where}`: `nests` expected tensors, arrays and distributions; got "
-            f"{leaf!r}"
+            f"{checks.shown(leaf)}"
         )
 
 

@@ -40,7 +40,7 @@ def get_env_attr(
     if isinstance(default, str) and default == _RAISE:
         raise AttributeError(
             f"`get_env_attr`: `env` expected an attribute {attr!r}, its own or of one "
-            f"it wraps; got {env!r}"
+            f"it wraps; got {arguments.shown(env)}"
         )
     return default
 

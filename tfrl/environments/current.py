@@ -330,7 +330,7 @@ def _asked(where: str, env: Any, what: str) -> Any:
 def _no_environment(where: str, method: str, env: Any) -> ValueError:
     return ValueError(
         f"`{where}`: `env` expected a Gymnasium environment, or a method `{method}`; "
-        f"got {env!r}"
+        f"got {checks.shown(env)}"
     )
 
 

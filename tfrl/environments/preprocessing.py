@@ -79,7 +79,7 @@ def default_preprocessor(
             return lambda x: tf.cast(_rows(_tensor(x), space.shape), tf.float32)
     raise TypeError(
         f"`{_WHERE}`: `space` expected a Box, Discrete, MultiDiscrete, MultiBinary, or "
-        f"a Dict or Tuple of them; got {space!r}"
+        f"a Dict or Tuple of them; got {checks.shown(space)}"
     )
 
 
@@ -141,7 +141,8 @@ def _part(x: Any, key: Any, keys: list[Any]) -> Any:
         return x[key]
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(
-            f"`{_WHERE}`: `x` expected the parts {keys} of its space; got {x!r}"
+            f"`{_WHERE}`: `x` expected the parts {keys} of its space; got "
+            f"{checks.shown(x)}"
         ) from error
 
 

@@ -125,9 +125,7 @@ def get_transition_batch(
     """
     where = "get_transition_batch"
     if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
-        raise TypeError(
-            f"`{where}`: `env` expected an environment with spaces; got {env!r}"
-        )
+        raise arguments.wrong_type(where, "env", env, "an environment with spaces")
     arguments.check_whole_number(where, "batch_size", batch_size, low=1)
     arguments.check_number(where, "gamma", gamma, low=0, high=1)
     rng = _generator(where, "random_seed", random_seed)

@@ -104,7 +104,7 @@ class ScaleReward(gym.RewardWrapper, RecordConstructorArgs):
         if not number or factor == 0 or not np.isfinite(factor):
             raise (ValueError if number else TypeError)(
                 "`ScaleReward`: `factor` expected a finite number other than 0; got "
-                f"{factor!r}"
+                f"{arguments.shown(factor)}"
             )
         factor = float(factor)  # as specs of environments are written
         RecordConstructorArgs.__init__(self, factor=factor)

@@ -148,5 +148,5 @@ class Setting:
         if not np.all(np.less_equal(low, high)):
             raise ValueError(
                 f"`{where}`: `{name}` expected at {'least' if is_upper else 'most'} "
-                f"`{self.other}` {against!r}; got {value!r}"
+                f"`{self.other}` {checks.shown(against)}; got {checks.shown(value)}"
             )

@@ -468,7 +468,7 @@ def _check_seed(seed: Any) -> None:
     except (TypeError, ValueError) as error:
         raise type(error)(
             f"`{_NOISE}`: `random_seed` expected an int of at most 64 bits or None; "
-            f"got {seed!r}"
+            f"got {checks.shown(seed)}"
         ) from error
 
 

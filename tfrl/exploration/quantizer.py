@@ -76,7 +76,7 @@ class ActionQuantizer:
         if not isinstance(action_spec, specs.BoundedTensorSpec):
             raise TypeError(
                 f"`{where}`: `action_spec` expected a BoundedTensorSpec or a Box; "
-                f"got {action_spec!r}"
+                f"got {checks.shown(action_spec)}"
             )
         checks.check_floating(where, "action_spec", action_spec)
         checks.check_rank(where, "action_spec", action_spec, at_least=1)

@@ -194,7 +194,8 @@ def _bounded(
         symbolic = tf.is_symbolic_tensor(low) or tf.is_symbolic_tensor(high)
         if not symbolic and not np.all(np.less(low, high)):
             raise ValueError(
-                f"`{where}`: `high` expected > `low` {low!r}; got {high!r}"
+                f"`{where}`: `high` expected > `low` {checks.shown(low)}; got "
+                f"{checks.shown(high)}"
             )
     return tf.cast(function(wide, *found.values()), x.dtype)
 

@@ -53,7 +53,7 @@ class Progress:
             elif not hasattr(value, "dtype"):
                 raise TypeError(
                     f"`Progress`: `{field.name}` expected a number, a variable or a "
-                    f"scalar tensor; got {value!r}"
+                    f"scalar tensor; got {checks.shown(value)}"
                 )
 
 
@@ -96,9 +96,8 @@ def progress_context(progress: Progress) -> Iterator[None]:
         2.0
     """
     if not isinstance(progress, Progress):
-        raise TypeError(
-            f"`progress_context`: `progress` expected a `Progress`; got {progress!r}"
-        )
+        where = "progress_context"
+        raise checks.wrong_type(where, "progress", progress, "a `Progress`")
     token = _progress.set(progress)
     try:
         yield

@@ -84,7 +84,7 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
         elif not given.dtype.is_integer:
             raise TypeError(
                 f"`{where}`: `progress` expected a number or a tensor of numbers; got "
-                f"{progress!r}"
+                f"{checks.shown(progress)}"
             )
         # Boundaries are met exactly: no integer up to 2^53 is rounded.
         wide = tf.float64 if not floating or given.dtype == tf.float64 else tf.float32
@@ -281,7 +281,7 @@ class LinearScheduler(Scheduler):
         if len(pairs) < 2 or pairs[0][0] != 0:
             raise ValueError(
                 "`LinearScheduler`: `schedule` expected two or more pairs, the first "
-                f"one at progress 0; got {self.schedule!r}; add (0, value)"
+                f"one at progress 0; got {checks.shown(self.schedule)}; add (0, value)"
             )
 
     def _points(self) -> Sequence[tuple[float, float]]:
@@ -414,7 +414,7 @@ class StepwiseLinearFunction(_Schedule):
         if len(steps) < 2 or not all(map(_is_step, steps)):
             raise TypeError(
                 f"`{where}`: `steps` expected two or more tuples (int, number); "
-                f"got {steps!r}"
+                f"got {checks.shown(steps)}"
             )
         times = [time for time, _ in steps]
         if not all(map(operator.lt, times, times[1:])):
@@ -501,13 +501,12 @@ def _checked_pairs(schedule: Any) -> tuple[tuple[float, float], ...]:
     if not isinstance(given, list | tuple) or not given:
         raise TypeError(
             f"`{where}`: `schedule` expected a list of pairs (progress, value); "
-            f"got {given!r}"
+            f"got {checks.shown(given)}"
         )
     for pair in given:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise TypeError(
-                f"`{where}`: `schedule` expected pairs (progress, value); got {pair!r}"
-            )
+            expected = "pairs (progress, value)"
+            raise checks.wrong_type(where, "schedule", pair, expected)
         for number in pair:
             arguments.check_number(where, "schedule", number)
     pairs = tuple((time, value) for time, value in given)

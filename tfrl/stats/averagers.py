@@ -66,7 +66,7 @@ class Running(tf.Module):
             specs.check_spec(where, "tensor_spec", spec)
             checks.check_known_shape(where, "tensor_spec", spec)
             checks.check_floating(where, "tensor_spec", spec)
-        shapes = [spec.shape.as_list() for spec in tf.nest.flatten(tensor_spec)]
+        shapes = [list(spec.shape) for spec in tf.nest.flatten(tensor_spec)]
         stream = moment_streams.start_moment_stream(
             shapes, rule, setting, with_variance, where
         )

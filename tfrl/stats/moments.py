@@ -112,6 +112,8 @@ class RunningMoments(pytree.PyTreeNode):
         """
         where = "RunningMoments.normalize"
         values = checks.as_tensor(where, "values", values)
+        if values.shape.rank is not None:
+            operands.axes_before(where, "values", values, self.mean.shape)
         if not isinstance(clip, int | float | None):
             clip = checks.as_tensor(where, "clip", clip, dtype_hint=tf.float64)
         epsilon = checks.as_tensor(where, "epsilon", epsilon, dtype_hint=tf.float64)

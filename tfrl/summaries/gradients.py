@@ -189,7 +189,7 @@ def _summarize(
             if not (is_pair and isinstance(pair[0], str)):
                 raise TypeError(
                     f"`{where}`: `name_and_params` expected pairs of name and tensor; "
-                    f"got {pair!r} among them"
+                    f"got {checks.shown(pair)} among them"
                 )
             name, value = pair
             if kind == "gradient" and isinstance(value, tf.Variable | keras.Variable):

@@ -393,6 +393,6 @@ def _number(name: str, value: Any) -> int | float:
     if array.shape or array.dtype.kind not in "biuf":
         raise TypeError(
             f"`RunLog.write`: `values` expected one real number for {name!r}; "
-            f"got {value!r}"
+            f"got {arguments.shown(value)}"
         )
     return float(array) if array.dtype.kind == "f" else int(array)

@@ -259,7 +259,7 @@ def _check_numbers(where: str, pairs: Mapping[str, Any], **numbers: Any) -> None
             if ends.shape != (2,) or not ends[0] < ends[1]:
                 raise ValueError(
                     f"`{where}`: `{name}` expected (low, high) with low < high; got "
-                    f"{pair!r:.80}"
+                    f"{checks.shown(pair)}"
                 )
 
 

@@ -286,7 +286,8 @@ def interquartile_mean(
     checks.check_finite(where, "scores", values)
     if not (isinstance(confidence, float) and 0.0 < confidence < 1.0):
         raise ValueError(
-            f"`{where}`: `confidence` expected a float in (0, 1); got {confidence!r}"
+            f"`{where}`: `confidence` expected a float in (0, 1); got "
+            f"{checks.shown(confidence)}"
         )
     checks.check_whole_number(where, "resamples", resamples, low=1)
     runs, tasks, *rest = values.shape

@@ -384,7 +384,7 @@ def _smoother(
         if not 0.0 <= smoothing < 1.0:
             raise ValueError(
                 f"`{where}`: `smoothing` expected a weight in [0, 1) if it is a float; "
-                f"got {smoothing!r}"
+                f"got {checks.shown(smoothing)}"
             )
         return functools.partial(mean_curve.ema_smooth, weight=float(smoothing))
     width = checks.check_whole_number(where, "smoothing", smoothing, low=3)
@@ -411,7 +411,7 @@ def _checked_steps(where: str, x_steps: Sequence[float] | np.ndarray) -> np.ndar
     if not x.size or np.any(np.diff(x) <= 0):
         raise ValueError(
             f"`{where}`: `x_steps` expected increasing steps, one at least; got "
-            f"{x_steps!r}"
+            f"{checks.shown(x_steps)}"
         )
     return x
 
@@ -460,7 +460,7 @@ def _check_ranges(
     if empty or not np.isfinite(ends).all():
         raise ValueError(
             f"`{where}`: `task_performance_ranges` expected {count} pairs of finite "
-            f"numbers that differ, one a reader; got {ranges!r}"
+            f"numbers that differ, one a reader; got {checks.shown(ranges)}"
         )
 
 
