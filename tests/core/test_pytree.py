@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import pickle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -25,6 +25,11 @@ class Node(pytree.PyTreeNode):
 
 class Child(Node):
     extra: Any = 0.0
+
+
+class Pair(NamedTuple):
+    first: Any
+    other: Any
 
 
 def made(**changes: Any) -> Node:
@@ -116,6 +121,61 @@ def test_static_values_decide_on_traces(same, first, second):
     read(Node(tf.ones(2), config=first))
     read(Node(tf.ones(2), config=second))
     assert len(traces) == (1 if same else 2)
+
+
+def test_leaves_of_all_kinds_enter_functions():
+    traces = []
+
+    @tf.function
+    def step(node):
+        traces.append(1)
+        variable, array, ragged, number, none, text, pair = node.weights
+        assert isinstance(array, tf.Tensor) and (none, text) == (None, "x")
+        variable.assign_add(1.0)
+        total = array + number * variable + tf.reduce_sum(ragged) + pair.first
+        return node.replace(weights=[total, ragged, pair._replace(first=total)])
+
+    variable, ragged = tf.Variable(1.0), tf.ragged.constant([[1.0], [2.0, 3.0]])
+    numbers = [np.float32(2.0), np.full([], 3.0, "f")]
+    for number, array in [(2.0, numbers[0]), (2.0, numbers[1]), (4.0, numbers[0])]:
+        pair = Pair(tf.constant(5.0), {"b": 1, "a": 2})
+        given = [variable, array, ragged, number, None, "x", pair]
+        before = variable.numpy()
+        total, same, pair = step(Node(given)).weights
+        assert total == array + number * (before + 1.0) + 6.0 + 5.0
+        assert same.to_list() == ragged.to_list()
+        assert isinstance(pair, Pair) and list(pair.other) == ["b", "a"]
+        np.testing.assert_array_equal(pair.first, total)
+    assert len(traces) == 2, "numbers that are no tensors are static"
+
+
+def test_keys_in_another_order_are_no_other_trace():
+    traces = []
+
+    @tf.function
+    def difference(node):
+        traces.append(list(node.weights))
+        return node.weights["a"] - node.weights["b"]
+
+    one, two = tf.constant(1.0), tf.constant(2.0)
+    assert difference(Node({"b": one, "a": two})) == 1.0
+    assert difference(Node({"a": two, "b": one})) == 1.0
+    assert traces == [["b", "a"]]
+
+
+def test_a_signature_of_unknown_sizes_takes_nodes_of_all_sizes():
+    def total(node):
+        return tf.reduce_sum(node.weights)
+
+    spec = Node(tf.TensorSpec([None]), inner=Inner(tf.TensorSpec([])))
+    function = tf.function(total, input_signature=[spec])
+    concrete = tf.function(total).get_concrete_function(spec)
+    for n in (2, 5):
+        node = Node(np.ones(n, "f"), inner=Inner(tf.constant(0.0)))
+        assert function(node) == concrete(node) == n
+    relaxed = tf.function(total, reduce_retracing=True)
+    nodes = [Node(tf.ones(n), name=str(n % 2)) for n in (1, 2, 3)]
+    assert [float(relaxed(node)) for node in nodes] == [1.0, 2.0, 3.0]
 
 
 def test_while_loop_and_cond():
