@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl._internal import checks, precision
+from tfrl.core import compile
 from tfrl.distributions import _draws, _families
 
 
@@ -104,7 +105,11 @@ class Normal(tfp.distributions.Normal):
         return tf.convert_to_tensor(self.loc) + self.scale * noise
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
-        scale = tf.convert_to_tensor(self.scale)
-        deviation = precision.quotient(x - self.loc, scale)
-        constant = 0.5 * math.log(2.0 * math.pi)
-        return -0.5 * deviation**2 - tf.math.log(scale) - constant
+        return _log_prob(x, self.loc, self.scale)
+
+
+@compile.compiled
+def _log_prob(x: tf.Tensor, loc: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    deviation = precision.quotient(x - loc, tf.convert_to_tensor(scale))
+    constant = 0.5 * math.log(2.0 * math.pi)
+    return -0.5 * deviation**2 - tf.math.log(scale) - constant
