@@ -5,12 +5,11 @@ own on one core and one thread, in turn seed by seed, and then play 20 greedy ep
 """
 
 import argparse
-import functools
 
 from harness import trainings, turns
 
 CONTENDERS: dict[str, trainings.Contender] = {
-    "tfrl": functools.partial(trainings.tfrl_run, "dqn_cartpole"),
+    "tfrl": trainings.tfrl_run("dqn_cartpole"),
     "stable-baselines3": trainings.script_run("peers/dqn_sb3.py"),
     "torch": trainings.script_run("peers/dqn_torch.py"),
 }
@@ -20,19 +19,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
-    parser.add_argument("--steps", type=int, default=50_000, help="env steps each")
+    parser.add_argument("--seeds", type=turns.positive, default=3, help="from 0 on")
+    parser.add_argument(
+        "--steps", type=turns.positive, default=50_000, help="env steps each"
+    )
     parser.add_argument(
         "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS)
     )
     arguments = parser.parse_args()
-    if min(arguments.seeds, arguments.steps) < 1:
-        parser.error("--seeds and --steps expect at least 1")
     console = turns.console()
     console.print(turns.versions(trainings.PACKAGES), highlight=False)
     chosen = {name: CONTENDERS[name] for name in arguments.only}
     title = "DQN, CartPole-v1"
-    trainings.compare(console, title, chosen, arguments.seeds, arguments.steps)
+    trainings.compare(console, title, chosen, arguments.seeds, arguments.steps, 5_120)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,23 @@
 """Whole training runs of tfrl and its peers, seed by seed, in processes of their own.
 
-Two speeds are shown. "training" counts the seconds of the training loop alone, without
-imports and compilation; "whole process" is everything from start to exit: imports,
-compilation, training, evaluation.
+Two speeds are shown. "training" counts the training loop alone, after as many steps of
+warm-up for everybody; "whole process" is everything from start to exit: imports,
+compilation, training, evaluation. Seconds are those of the CPU: what passes on a core
+of one's own, whoever else is at work.
 """
 
-import csv
+import functools
 import json
 import math
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import rich.console
 import rich.table
@@ -23,8 +25,13 @@ from harness import one_core
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 ROOT = HERE.parents[1]
-PACKAGES = ("tensorflow-cpu", "keras", "torch", "stable-baselines3", "gymnasium")
-Contender = Callable[[int, int], dict[str, float]]
+PACKAGES = (
+    *("tensorflow-cpu", "keras", "torch", "stable-baselines3", "sbx-rl", "jax"),
+    *("gymnasium", "mujoco"),
+)
+# From seed, steps and, where asked for, the mean return at which to stop: `marks`,
+# environment steps and seconds of the process so far, and `return_mean` of the end.
+Contender = Callable[..., dict[str, Any]]
 
 
 def run_alone(arguments: Sequence[str]) -> str:
@@ -42,98 +49,97 @@ def run_alone(arguments: Sequence[str]) -> str:
     return done.stdout
 
 
-# ---------------------------------------------------------------------------------
-# How tfrl is run: the one place that knows its trainer, its bindings and its columns.
-# ---------------------------------------------------------------------------------
-def tfrl_run(config: str, seed: int, steps: int) -> dict[str, float]:
-    """Trains what a configuration says and reads the metrics.csv it leaves."""
-    bindings = [f"train_rl.seed = {seed}", f"Trainer.total_env_steps = {steps}"]
-    with tempfile.TemporaryDirectory() as directory:
-        run_alone(
-            [
-                "-m",
-                "tfrl.rl_trainer",
-                f"--config_file=configs/{config}.gin",
-                f"--output_dir={directory}/run",
-                *(f"--config={binding}" for binding in bindings),
-            ]
-        )
-        (path,) = pathlib.Path(directory).rglob("metrics.csv")
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    # The first row holds the compilation, so seconds are counted from there on.
-    steps_done = [float(row["env_steps"]) for row in rows]
-    speeds = [float(row["env_steps_per_second"] or "nan") for row in rows]
-    timed = [
-        (now - before, speed)
-        for before, now, speed in zip(
-            steps_done[:-1], steps_done[1:], speeds[1:], strict=True
-        )
-        if math.isfinite(speed) and speed > 0
-    ]
-    seconds = sum(count / speed for count, speed in timed)
-    returns = [float(row["eval/return_mean"] or "nan") for row in rows]
-    return {
-        "env_steps_per_second": sum(count for count, _ in timed) / seconds,
-        "return_mean": [value for value in returns if math.isfinite(value)][-1],
-    }
+def tfrl_run(config: str, given: Sequence[str] = ()) -> Contender:
+    """Trains what a configuration and bindings say."""
 
-
-def script_run(name: str) -> Contender:
-    def run(seed: int, steps: int) -> dict[str, float]:
-        printed = run_alone([str(HERE / name), f"--seed={seed}", f"--steps={steps}"])
-        return json.loads(printed.splitlines()[-1])
+    def run(seed: int, steps: int, stop_at: float | None = None) -> dict[str, Any]:
+        bindings = [f"train_rl.seed = {seed}", f"Trainer.total_env_steps = {steps}"]
+        bindings.append(f"Trainer.stop_at_return = {stop_at}")
+        # 40 epochs of 256 steps; without a return to stop at only the end is judged.
+        every = None if stop_at is None else 40
+        bindings.append(f"Intervals.eval_epochs = {every}")
+        flags = [f"--config={binding}" for binding in [*given, *bindings]]
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = [f"{folder}/run", f"--config_file=configs/{config}.gin", *flags]
+            return _printed("peers/tfrl_run.py", arguments)
 
     return run
 
 
-def spread(values: Sequence[float]) -> str:
-    middle = statistics.median(values)
-    return f"{middle:,.0f} ({min(values):,.0f} - {max(values):,.0f})"
+def script_run(name: str, *given: str) -> Contender:
+    def run(seed: int, steps: int, stop_at: float | None = None) -> dict[str, Any]:
+        options = [f"--seed={seed}", f"--steps={steps}", *given]
+        if stop_at is not None:
+            options.append(f"--stop-at={stop_at}")
+        return _printed(name, options)
+
+    return run
+
+
+def _printed(name: str, options: Sequence[str]) -> dict[str, Any]:
+    return json.loads(run_alone([str(HERE / name), *options]).splitlines()[-1])
+
+
+def timed(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a contender returns, with the CPU seconds of its process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = run()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return {**result, "process_seconds": spent}
+
+
+def speed(marks: Sequence[Sequence[float]], warm_up: int) -> float:
+    """Environment steps a second after those of the warm-up."""
+    steps, seconds = next(mark for mark in marks if mark[0] >= warm_up)
+    return (marks[-1][0] - steps) / (marks[-1][1] - seconds)
+
+
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:,.{digits}f} ({low:,.{digits}f} - {high:,.{digits}f})"
 
 
 def ratio(values: Sequence[float], base: Sequence[float] | None) -> str:
-    """Median over pairs of what tfrl's is multiplied by."""
-    if base is None:
+    """Median over pairs of the quotients."""
+    if not base:
         return "-"
     paired = [value / other for value, other in zip(values, base, strict=True)]
     return f"{statistics.median(paired):.2f}"
 
 
 def report(
-    title: str, results: dict[str, list[dict[str, float]]], steps: int
+    title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], caption: str
 ) -> rich.table.Table:
-    seeds = len(next(iter(results.values())))
-    table = rich.table.Table(
-        title=f"{title}, {steps:,} env steps, {seeds} seeds, one core",
-        caption="steps/s: median (min - max) over seeds",
-    )
+    """The contenders' `speed`, `process_seconds`, `target_seconds`, `return_mean`."""
+    table = rich.table.Table(title=title, caption=caption)
     table.add_column("", no_wrap=True)
-    table.add_column("training\nsteps/s", justify="right", no_wrap=True)
-    table.add_column("times\ntfrl", justify="right")
-    table.add_column("whole process\nsteps/s", justify="right", no_wrap=True)
-    table.add_column("times\ntfrl", justify="right")
-    table.add_column("return\nmean", justify="right")
-    table.add_column("by seed")
+    measured = {
+        "speed": "training\nsteps/s",
+        "process_seconds": "whole process\nseconds",
+        "target_seconds": "start to target\nseconds",
+    }
     columns = {
         name: {key: [run[key] for run in runs] for key in runs[0]}
         for name, runs in results.items()
     }
     base = columns.get("tfrl", {})
+    shown = [key for key in measured if key in next(iter(columns.values()))]
+    for key in shown:
+        table.add_column(measured[key], justify="right", no_wrap=True)
+        table.add_column("tfrl is\ntimes as fast", justify="right")
+    table.add_column("return mean\nby seed")
     for name, values in columns.items():
-        training = values["env_steps_per_second"]
-        whole = [steps / seconds for seconds in values["process_seconds"]]
-        base_whole = [steps / seconds for seconds in base.get("process_seconds", [])]
+        cells = []
+        for key in shown:
+            own, ours = values[key], base.get(key)
+            is_speed = key == "speed"
+            pair = (ours, own) if is_speed else (own, ours)
+            quotient = ratio(*pair) if ours and name != "tfrl" else "-"
+            cells += [spread(own, 0 if is_speed else 1), quotient]
         returns = values["return_mean"]
-        table.add_row(
-            name,
-            spread(training),
-            ratio(training, base.get("env_steps_per_second")),
-            spread(whole),
-            ratio(whole, base_whole or None),
-            f"{statistics.mean(returns):.1f}",
-            " ".join(f"{value:.0f}" for value in returns),
-        )
+        each = " ".join(f"{value:.0f}" for value in returns)
+        table.add_row(name, *cells, f"{statistics.mean(returns):.1f}: {each}")
     return table
 
 
@@ -143,20 +149,34 @@ def compare(
     contenders: Mapping[str, Contender],
     seeds: int,
     steps: int,
+    warm_up: int,
+    target: float | None = None,
 ) -> None:
     """Runs all contenders in turn, seed by seed, and prints the table."""
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for seed in range(seeds):
         for name, contender in contenders.items():
-            start = time.perf_counter()
-            result = contender(seed, steps)
-            result["process_seconds"] = time.perf_counter() - start
+            result = timed(functools.partial(contender, seed, steps))
+            result["speed"] = speed(result["marks"], warm_up)
+            said = f"{result['speed']:8,.0f} steps/s {result['process_seconds']:6.1f} s"
+            if target is not None:
+                stopped = timed(functools.partial(contender, seed, steps, target))
+                reached = stopped["return_mean"] >= target
+                spent = stopped["process_seconds"] if reached else math.inf
+                result["target_seconds"] = spent
+                said += f"  {target:.0f} after {spent:5.1f} s"
             results[name].append(result)
-            console.print(
-                f"seed {seed}  {name:18}"
-                f"{result['env_steps_per_second']:8,.0f} steps/s  "
-                f"{result['process_seconds']:6.1f} s  "
-                f"return {result['return_mean']:5.1f}",
-                highlight=False,
-            )
-    console.print(report(title, results, steps))
+            said += f"  return {result['return_mean']:.1f}"
+            console.print(f"seed {seed}  {name:18}{said}", highlight=False)
+    empty = min(timed(_empty)["process_seconds"] for _ in range(5))
+    caption = (
+        f"median (min - max) over {seeds} seeds of {steps:,} environment steps, one "
+        f"core, CPU seconds; training is timed from step {warm_up:,} on; an empty "
+        f"process takes {empty:.2f} s"
+    )
+    console.print(report(title, results, caption))
+
+
+def _empty() -> dict[str, Any]:
+    run_alone(["-c", ""])
+    return {}
