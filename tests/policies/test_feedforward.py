@@ -39,6 +39,37 @@ def test_mlp(arguments, width):
     np.testing.assert_allclose(outputs, x, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("n_outputs", [1, 2, 6, 7])
+@pytest.mark.parametrize("by_xla", [False, True], ids=["eager", "xla"])
+def test_outputs_are_the_same_where_they_are_differentiated(policy, n_outputs, by_xla):
+    layer = feedforward.MLP((5,), "tanh", n_outputs, dtype=policy)
+    layer.build((None, 3))
+    layer.dense[-1].bias.assign(range(n_outputs))
+    x = tf.constant(np.random.default_rng(0).normal(size=(4, 3)), tf.float32)
+
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        return found(x)
+
+    def found(x):
+        with tf.GradientTape() as tape, feedforward.differentiated():
+            outputs = layer(x)
+            loss = tf.reduce_sum(tf.sin(outputs))
+        return outputs, tape.gradient(loss, [v.value for v in layer.weights])
+
+    with tf.GradientTape() as tape:
+        wanted = layer(x)
+        loss = tf.reduce_sum(tf.sin(wanted))
+    gradients = tape.gradient(loss, [v.value for v in layer.weights])
+    outputs, others = (compiled if by_xla else found)(x)
+    assert outputs.dtype == wanted.dtype == tf.float32
+    rtol = 1e-5 if policy == "float32" else 1e-2
+    np.testing.assert_allclose(outputs, wanted, rtol=rtol, atol=rtol)
+    for other, gradient in zip(others, gradients, strict=True):
+        np.testing.assert_allclose(other, gradient, rtol=rtol, atol=rtol)
+
+
 def test_conv_encoder_divides_pixels():
     encoder = feedforward.conv_encoder(seed=1)
     shape = (3, 36, 40, 3)

@@ -282,6 +282,22 @@ def test_what_update_returns_is_looked_at(tmp_path, returned):
         train(tmp_path, agent=Making(Told, returned))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("often", ["log_epochs", "eval_epochs", "checkpoint_epochs"])
+def test_weights_that_are_not_finite_are_never_kept(tmp_path, often):
+    intervals = {"log_epochs": 100, "checkpoint_epochs": 100, often: 2}
+    with pytest.raises(ValueError, match="no longer finite, lower the learning rate"):
+        train(
+            tmp_path,
+            n_epochs=4,
+            agent=dataclasses.replace(PPO, learning_rate=1e38),
+            intervals=cadence.Intervals(**intervals),
+        )
+    assert checkpoints.latest_step(tmp_path) is None
+    metrics = tmp_path / "metrics.csv"
+    assert len(metrics.read_text().splitlines()) == 1
+
+
 def test_defaults(tmp_path):
     with contextlib.closing(trainer.Trainer(tmp_path, make_envs=MAKE)) as made:
         assert type(made.agent) is type(

@@ -12,6 +12,7 @@ from tfrl._internal import checks
 from tfrl.agents import _stateless, gradient_transforms, keras_optimizers
 from tfrl.core import pytree
 from tfrl.distribute import replicas
+from tfrl.policies import feedforward
 
 # Networks that traces know, by architecture and strategy.
 _networks: weakref.WeakValueDictionary[Any, keras.layers.Layer] = (
@@ -322,7 +323,8 @@ class TrainState(pytree.PyTreeNode):
         params = tf.nest.map_structure(tf.identity, self.params)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(params)
-            loss, info = _loss_and_info(loss_fn(params), has_aux)
+            with feedforward.differentiated():
+                loss, info = _loss_and_info(loss_fn(params), has_aux)
         grads = tape.gradient(loss, params)
         if all(grad is None for grad in tf.nest.flatten(grads)):
             raise ValueError(
