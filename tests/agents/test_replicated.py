@@ -270,3 +270,53 @@ def test_eight_replicas_equal_one_after_50_updates(tmp_path, algorithm):
     one, eight = (training_workers.weights(tmp_path / "run", rank) for rank in (0, 1))
     for expected, value in zip(one, eight, strict=True):
         np.testing.assert_allclose(value, expected, rtol=0, atol=1e-6)
+
+
+ADAM = gradient_transforms.adamw(0.1)
+TRANSFORMS = {
+    "adamw": ADAM,
+    "clipped": gradient_transforms.chain(
+        gradient_transforms.clip_by_global_norm(0.5), ADAM
+    ),
+    "clipped apart": keras.optimizers.Adam(0.1, clipnorm=0.01),
+    "centered": gradient_transforms.rmsprop(0.1, centered=True, momentum=0.9),
+    "keras": keras.optimizers.Adam(0.1, clipvalue=0.2),
+    "by schedule": gradient_transforms.sgd(lambda n: 0.1 / tf.cast(n + 1, tf.float32)),
+}
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["small", "wide"])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_steps_on_many_parameters_are_those_of_the_state(name, wide):
+    """Small networks take them on one vector, which nobody needs to know."""
+    rng = np.random.default_rng(0)
+    params = {"w": tf.constant(rng.normal(size=(3, 2)), tf.float32)}
+    params["nested"] = [tf.constant([1.0, -2.0]), tf.constant(0.5)]
+    params["unused"] = tf.ones([4 + wide * 2**18])
+
+    def apply(params, x):
+        pair, number = params["nested"]
+        return tf.tanh(x @ params["w"]) @ pair[:, None] + number
+
+    def loss_fn(state, params, rows):
+        # What the state itself says is a constant.
+        before = state(rows, params=state.params)
+        loss = tf.reduce_mean((state(rows, params=params) + before) ** 2)
+        return loss, {"loss": loss}
+
+    state = train_state.TrainState.create(apply, params, TRANSFORMS[name])
+    batches = tf.constant(rng.normal(size=(5, 8, 3)), tf.float32)
+    found, info = replicated.take_steps(state, loss_fn, batches)
+    losses = []
+    for batch in batches:
+        state, loss = state.apply_loss_fn(
+            loss_fn=lambda p, s=state, b=batch: loss_fn(s, p, b), has_aux=True
+        )
+        losses.append(loss["loss"])
+    tf.nest.assert_same_structure(found, state)
+    for got, expected in zip(
+        tf.nest.flatten(found), tf.nest.flatten(state), strict=True
+    ):
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(info["loss"], np.mean(losses), rtol=1e-5)

@@ -127,8 +127,8 @@ def _machine() -> str:
     place = pathlib.Path(spec.origin if spec and spec.origin else "").parent
     wheels = sorted(x.name for x in place.parent.glob("tensorflow*.dist-info"))
     cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
-    names = ("TF_NUM_INTRAOP_THREADS", "XLA_FLAGS", "TF_XLA_FLAGS")
-    settings = [len(cores), *(os.environ.get(name) for name in names)]
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS")
+    settings = [len(cores), *map(os.environ.get, (*names, "TF_XLA_FLAGS"))]
     what = [platform.machine(), lines, wheels or str(place), settings]
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 

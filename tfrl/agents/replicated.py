@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 import keras
 import tensorflow as tf
 
-from tfrl.agents import train_state
+from tfrl.agents import _packed, train_state
 from tfrl.core import compile, pytree
 from tfrl.distribute import replicas
 
@@ -157,6 +157,8 @@ class ReplicatedState(pytree.PyTreeNode):
 
     Attributes:
         values: the state, its leaves per-replica values; without strategy the state.
+            Of a small network, parameters lie in one vector.
+        packing: how they do, or None; for `state` to find them.
 
     Example:
         >>> state = train_state.TrainState.create(
@@ -172,23 +174,30 @@ class ReplicatedState(pytree.PyTreeNode):
     """
 
     values: train_state.TrainState
+    packing: _packed.Packing | None = pytree.nonpytree_field(default=None)
 
     @classmethod
     def create(cls, state: train_state.TrainState) -> Self:
         """Returns the state on every replica."""
+        packing = _packed.Packing.of(state)
+        if packing is not None:
+            state = packing.pack(state)
         if n_replicas() == 1:
-            return cls(state)
+            return cls(state, packing)
         # Through the replicas, as every step goes: where a worker has but one of them,
         # what comes back is no per-replica value, and a loop wants one kind.
         leaves = tf.distribute.get_strategy().run(
             tf.nest.flatten, (replicas.replicate(state),)
         )
-        return cls(tf.nest.pack_sequence_as(state, leaves))
+        return cls(tf.nest.pack_sequence_as(state, leaves), packing)
 
     @property
     def state(self) -> train_state.TrainState:
         """The state, of which all replicas have the same."""
-        return replicas.unreplicate(self.values)
+        return self._nests(replicas.unreplicate(self.values))
+
+    def _nests(self, state: train_state.TrainState) -> train_state.TrainState:
+        return state if self.packing is None else self.packing.unpack(state)
 
     def apply_loss_fn(self, loss_fn: LossFn, rows: Any) -> tuple[Self, Any]:
         """Takes one gradient step, of which every replica computes an equal part.
@@ -211,11 +220,13 @@ class ReplicatedState(pytree.PyTreeNode):
         """
 
         def step(state: train_state.TrainState, part: Any, axis: str | None) -> Any:
-            return state.apply_loss_fn(
-                loss_fn=lambda params: _numbers(loss_fn(state, params, part)),
-                pmap_axis=axis,
-                has_aux=True,
-            )
+            seen = self._nests(state)
+
+            def loss(params: Any) -> Any:
+                params = params if self.packing is None else self.packing.nest(params)
+                return _numbers(loss_fn(seen, params, part))
+
+            return state.apply_loss_fn(loss_fn=loss, pmap_axis=axis, has_aux=True)
 
         if n_replicas() == 1:
             state, info = step(self.values, rows, None)
