@@ -4,7 +4,8 @@ Three groups of tables, on one core and one thread. Contenders take turns, and e
 figure is the median over the rounds, the call included:
 
     predict    a policy asked for actions; beside it Stable-Baselines3's `predict`, for
-               a policy with memory a GRU in torch, likewise from array to array
+               a policy with memory a GRU in torch, likewise from array to array, and
+               the LSTM of sb3-contrib
     function   a policy inside one's own tf.function, closed over or handed in, beside
                an empty call of one, and the same by `jax.jit`
     logits     the network alone: NumPy, LiteRT (weights in the model, or inputs that
@@ -38,6 +39,10 @@ try:
     import stable_baselines3
 except ImportError:
     stable_baselines3 = None
+try:
+    import sb3_contrib
+except ImportError:
+    sb3_contrib = None
 try:
     import jax
     from peers import acting_jax
@@ -125,6 +130,13 @@ def with_memory(rows):
     }
     if torch:
         found["torch"] = acting_torch.with_memory(4, 2, memory)
+    if sb3_contrib:
+        env, sizes = Spaces(FOUR, S.Discrete(2)), {"lstm_hidden_size": 64}
+        model = sb3_contrib.RecurrentPPO(
+            "MlpLstmPolicy", env, policy_kwargs=sizes, seed=0, device="cpu"
+        )
+        states = tuple(np.zeros((2, 1, rows, 64), np.float32))
+        found["sb3-contrib, LSTM"] = lambda x: model.predict(x, states)
     return found
 
 
@@ -279,6 +291,7 @@ def main():
         "torch": torch,
         "jax": jax,
         "LiteRT": litert,
+        "sb3-contrib": sb3_contrib,
     }.items():
         if module is None:
             console.print(f"{name} left out: it is not installed")
