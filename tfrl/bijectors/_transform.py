@@ -153,10 +153,8 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         kept = {name: as_parameter(given[name]) for name in self._map_parameters}
         for name, value in kept.items():
             if not (isinstance(value, numbers.Real) or hasattr(value, "dtype")):
-                raise TypeError(
-                    f"`{where}`: `{name}` expected a number, an array or a tensor; "
-                    f"got {checks.shown(value)}"
-                )
+                expected = "a number, an array or a tensor"
+                raise checks.wrong_type(where, name, value, expected)
         super().__init__(
             forward_min_event_ndims=self.event_dim,
             validate_args=given["validate_args"],

@@ -44,10 +44,8 @@ def get_invertible(cls: _Class) -> _Class:
         (True, array([8.664], dtype=float32))
     """
     if not (isinstance(cls, type) and issubclass(cls, tfp.bijectors.Bijector)):
-        raise TypeError(
-            "`get_invertible`: `cls` expected a subclass of tfp.bijectors.Bijector; "
-            f"got {checks.shown(cls)}"
-        )
+        expected = "a subclass of tfp.bijectors.Bijector"
+        raise checks.wrong_type("get_invertible", "cls", cls, expected)
     return cls
 
 

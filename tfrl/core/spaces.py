@@ -43,10 +43,8 @@ def spec_from_space(space: spaces.Space) -> Any:
         case spaces.MultiBinary():
             low, high = 0, 1
         case _:
-            raise TypeError(
-                "`spec_from_space`: `space` expected a Box, Discrete, MultiDiscrete, "
-                f"MultiBinary, or a Dict or Tuple of them; got {checks.shown(space)}"
-            )
+            kinds = "a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple"
+            raise checks.wrong_type("spec_from_space", "space", space, kinds)
     return specs.BoundedTensorSpec(space.shape, space.dtype, low, high)
 
 

@@ -54,17 +54,11 @@ class DistributionSpec:
         builder: Callable[[Any], tfp.distributions.Distribution],
         input_params_spec: Any,
     ) -> None:
-        if not callable(builder):
-            raise TypeError(
-                "`DistributionSpec`: `builder` expected a function of the parameters; "
-                f"got {builder!r}"
-            )
+        where, expected = "DistributionSpec", "a function of the parameters"
+        checks.check_type(where, "builder", builder, Callable, expected)
         for leaf in tf.nest.flatten(input_params_spec):
-            if not isinstance(leaf, tf.TensorSpec):
-                raise TypeError(
-                    "`DistributionSpec`: `input_params_spec` expected a nest of "
-                    f"tf.TensorSpec; got {checks.shown(leaf)} in it"
-                )
+            given = "input_params_spec", leaf, tf.TensorSpec
+            checks.check_type(where, *given, "a nest of tf.TensorSpec")
         self.builder = builder
         self.input_params_spec = input_params_spec
 

@@ -77,10 +77,8 @@ def default_preprocessor(
             return lambda x: _one_hots(x, space.shape, counts, starts)
         case spaces.MultiBinary():
             return lambda x: tf.cast(_rows(_tensor(x), space.shape), tf.float32)
-    raise TypeError(
-        f"`{_WHERE}`: `space` expected a Box, Discrete, MultiDiscrete, MultiBinary, or "
-        f"a Dict or Tuple of them; got {checks.shown(space)}"
-    )
+    kinds = "a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them"
+    raise checks.wrong_type(_WHERE, "space", space, kinds)
 
 
 def check_preprocessors(

@@ -73,11 +73,8 @@ class ActionQuantizer:
         where = "ActionQuantizer"
         if isinstance(action_spec, gym.Space):
             action_spec = spaces.spec_from_space(action_spec)
-        if not isinstance(action_spec, specs.BoundedTensorSpec):
-            raise TypeError(
-                f"`{where}`: `action_spec` expected a BoundedTensorSpec or a Box; "
-                f"got {checks.shown(action_spec)}"
-            )
+        kinds = specs.BoundedTensorSpec, "a BoundedTensorSpec or a Box"
+        checks.check_type(where, "action_spec", action_spec, *kinds)
         checks.check_floating(where, "action_spec", action_spec)
         checks.check_rank(where, "action_spec", action_spec, at_least=1)
         checks.check_known_shape(where, "action_spec", action_spec)

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import arguments
 from tfrl.core import shapes
 from tfrl.layers import _configs
 
@@ -35,17 +34,15 @@ def runners_of(given: Any) -> dict[bool, "Runner"]:
     """Returns the layer to be run for each value of Keras' `training`."""
     if not _is_factory(given):
         return dict.fromkeys((False, True), Runner(given))
-    signature, flag = inspect.signature(given), {}
-    if "training" in signature.parameters:
-        flag = {"training": True}
+    signature = inspect.signature(given)
+    flag = {"training": True} if "training" in signature.parameters else {}
     try:
         signature.bind(**flag)
     except TypeError as error:
         raise TypeError(
             "`AsKeras`: `layer` expected a layer, or a factory without arguments but "
-            f"`training`; got {arguments.shown(given)}, a function of {signature}; "
-            "pass `tfrl.layers.FunctionLayer(init, apply)` of functions, or use "
-            "`keras.layers.Lambda` where there are no weights"
+            f"`training`; got a function of {signature}; pass "
+            "`tfrl.layers.FunctionLayer(init, apply)`, or use `keras.layers.Lambda`"
         ) from error
     if not flag:
         return dict.fromkeys((False, True), Runner(given()))

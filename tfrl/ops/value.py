@@ -520,11 +520,10 @@ def _steps(
     others = _following(where, "values", values, time_major, **named)
     kinds = checks.as_tensor(where, "step_types", step_types)
     if kinds.dtype.is_floating and not tf.is_tensor(step_types):
-        given = np.asarray(step_types)
-        if not np.array_equal(given, np.trunc(given)):
+        if np.any(np.mod(step_types, 1)):
             raise ValueError(
-                f"`{where}`: `step_types` expected StepTypes, whole numbers; got "
-                f"fractions such as {given[given != np.trunc(given)].flat[0]}"
+                f"`{where}`: `step_types` expected whole numbers; got "
+                f"{checks.shown(step_types)}"
             )
     operands.check_beginning(
         where, "step_types", kinds, "values", values, 1 if time_major else 2

@@ -51,10 +51,8 @@ class Progress:
                 checks.check_within("Progress", field.name, value, 0, most)
                 checks.check_finite("Progress", field.name, value)
             elif not hasattr(value, "dtype"):
-                raise TypeError(
-                    f"`Progress`: `{field.name}` expected a number, a variable or a "
-                    f"scalar tensor; got {checks.shown(value)}"
-                )
+                expected = "a number, a variable or a scalar tensor"
+                raise checks.wrong_type("Progress", field.name, value, expected)
 
 
 _NOTHING_DONE = Progress()

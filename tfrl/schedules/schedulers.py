@@ -82,10 +82,8 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
         if floating:
             checks.check_finite(where, "progress", given)
         elif not given.dtype.is_integer:
-            raise TypeError(
-                f"`{where}`: `progress` expected a number or a tensor of numbers; got "
-                f"{checks.shown(progress)}"
-            )
+            expected = "a number or a tensor of numbers"
+            raise checks.wrong_type(where, "progress", progress, expected)
         # Boundaries are met exactly: no integer up to 2^53 is rounded.
         wide = tf.float64 if not floating or given.dtype == tf.float64 else tf.float32
         value = self.value_at(tf.cast(given, wide))
@@ -412,10 +410,8 @@ class StepwiseLinearFunction(_Schedule):
     def __init__(self, *steps: tuple[int, float]) -> None:
         where = "StepwiseLinearFunction"
         if len(steps) < 2 or not all(map(_is_step, steps)):
-            raise TypeError(
-                f"`{where}`: `steps` expected two or more tuples (int, number); "
-                f"got {checks.shown(steps)}"
-            )
+            expected = "two or more tuples (int, number)"
+            raise checks.wrong_type(where, "steps", steps, expected)
         times = [time for time, _ in steps]
         if not all(map(operator.lt, times, times[1:])):
             raise ValueError(
@@ -499,10 +495,8 @@ def _checked_pairs(schedule: Any) -> tuple[tuple[float, float], ...]:
     where, given = type(schedule).__name__, schedule.schedule
     _check_progress_type(schedule)
     if not isinstance(given, list | tuple) or not given:
-        raise TypeError(
-            f"`{where}`: `schedule` expected a list of pairs (progress, value); "
-            f"got {checks.shown(given)}"
-        )
+        expected = "a list of pairs (progress, value)"
+        raise checks.wrong_type(where, "schedule", given, expected)
     for pair in given:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             expected = "pairs (progress, value)"

@@ -1,7 +1,7 @@
 """Running mean and variance as immutable records, safe for large offsets."""
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -116,9 +116,8 @@ class RunningMoments(pytree.PyTreeNode):
             operands.axes_before(where, "values", values, self.mean.shape)
         if not isinstance(clip, int | float | None):
             clip = checks.as_tensor(where, "clip", clip, dtype_hint=tf.float64)
-        epsilon = checks.as_tensor(where, "epsilon", epsilon, dtype_hint=tf.float64)
+        wide, epsilon = _wide(where, values=values, epsilon=epsilon)
         dtype = values.dtype if values.dtype.is_floating else tf.float32
-        wide, epsilon = (tf.cast(x, tf.float64) for x in (values, epsilon))
         normalized = moment_streams.standardize(
             wide, self.mean, self.variance, epsilon, clip
         )
@@ -194,12 +193,9 @@ class ReturnScale(pytree.PyTreeNode):
         rewards = checks.as_tensor(where, "rewards", rewards)
         ended = checks.as_tensor(where, "ended", ended, tf.bool)
         valid = checks.as_tensor(where, "valid", valid, tf.bool)
-        if not isinstance(clip, int | float | None):
-            clip = tf.cast(checks.as_tensor(where, "clip", clip), tf.float64)
-        gamma, epsilon = (
-            tf.cast(checks.as_tensor(where, name, x, None, tf.float64), tf.float64)
-            for name, x in (("gamma", gamma), ("epsilon", epsilon))
-        )
+        gamma, epsilon = _wide(where, gamma=gamma, epsilon=epsilon)
+        if clip is not None:
+            (clip,) = _wide(where, clip=clip)
         expected = [None, *self.running_returns.shape]
         if not rewards.shape.is_compatible_with(expected):
             raise ValueError(
@@ -224,3 +220,9 @@ class ReturnScale(pytree.PyTreeNode):
         dtype = rewards.dtype if rewards.dtype.is_floating else tf.float32
         scaled = tf.cast(scaled, dtype)
         return self.replace(moments=moments, running_returns=carried[-1]), scaled
+
+
+def _wide(where: str, **given: Any) -> Iterator[tf.Tensor]:
+    for name, value in given.items():
+        tensor = checks.as_tensor(where, name, value, dtype_hint=tf.float64)
+        yield tf.cast(tensor, tf.float64)

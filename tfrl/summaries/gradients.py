@@ -187,10 +187,7 @@ def _summarize(
         for pair in named:
             is_pair = isinstance(pair, tuple | list) and len(pair) == 2
             if not (is_pair and isinstance(pair[0], str)):
-                raise TypeError(
-                    f"`{where}`: `name_and_params` expected pairs of name and tensor; "
-                    f"got {checks.shown(pair)} among them"
-                )
+                raise checks.wrong_type(where, "name_and_params", pair, expected)
             name, value = pair
             if kind == "gradient" and isinstance(value, tf.Variable | keras.Variable):
                 raise TypeError(

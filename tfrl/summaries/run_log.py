@@ -391,8 +391,6 @@ def _number(name: str, value: Any) -> int | float:
         value = tf.cast(value, tf.float32)
     array = np.asarray(value)
     if array.shape or array.dtype.kind not in "biuf":
-        raise TypeError(
-            f"`RunLog.write`: `values` expected one real number for {name!r}; "
-            f"got {arguments.shown(value)}"
-        )
+        expected = f"one real number for {name!r}"
+        raise arguments.wrong_type("RunLog.write", "values", value, expected)
     return float(array) if array.dtype.kind == "f" else int(array)

@@ -110,8 +110,6 @@ class CurvesPlotter:
                 )
         pairs = {"y_clipping": y_clipping, "x_range": x_range, "y_range": y_range}
         _check_numbers(where, pairs, dpi=dpi, linewidth=linewidth, std_alpha=std_alpha)
-        legend = legend_kwargs
-        checks.check_type(where, "legend_kwargs", legend, Mapping | None, "a dict")
         if x_ticks is not None:
             x_ticks = mean_curve.as_numbers(where, "x_ticks", x_ticks)
         self.figure = _figure(where, figsize, dpi, bg_color)

@@ -242,10 +242,6 @@ class MeanCurveGroupReader(_CurveReader):
         name: str = "MeanCurveGroupReader",
     ) -> None:
         where = "MeanCurveGroupReader"
-        expected = "a list of MeanCurveReaders"
-        checks.check_type(
-            where, "mean_curve_readers", mean_curve_readers, Sequence, expected
-        )
         if not mean_curve_readers:
             raise ValueError(
                 f"`{where}`: `mean_curve_readers` expected a reader at least; got none"

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfrl._internal import checks
 from tfrl.core import records
 from tfrl.replay.sampling import dataset, prioritized, transitions, uniform
 
@@ -242,11 +243,8 @@ def prepared(
     """
     found, where = listed(callbacks), f"{type(model).__name__}.fit"
     for callback in found:
-        if not isinstance(callback, keras.callbacks.Callback):
-            raise TypeError(
-                f"`{where}`: `callbacks` expected callbacks of Keras; got "
-                f"{callback!r:.80}"
-            )
+        kinds = keras.callbacks.Callback, "callbacks of Keras"
+        checks.check_type(where, "callbacks", callback, *kinds)
         sets = isinstance(callback, _OF_OPTIMIZERS)
         if optimizers and (sets or getattr(callback, "sets_rate", False)):
             why, remedy = optimizers.split("; ")

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -96,11 +96,8 @@ class RunCheckpoint(keras.callbacks.Callback):
         checks.check_whole_number(where, "every_epochs", every_epochs, low=1)
         checks.check_whole_number(where, "keep", keep, low=1)
         self.directory = checks.as_path(where, "directory", directory)
-        if not isinstance(parts, Mapping | None):
-            raise TypeError(
-                f"`{where}`: `parts` expected a dictionary; got {parts!r}; give each "
-                "part a name"
-            )
+        expected = "a dictionary, as each part has a name"
+        checks.check_type(where, "parts", parts, Mapping | None, expected)
         self.parts = {} if parts is None else dict(parts)
         checks.check_texts(where, "parts", list(self.parts))
         for name in self.parts:
@@ -119,11 +116,8 @@ class RunCheckpoint(keras.callbacks.Callback):
                     f"{type(self._held[name]).__name__} as {name!r}; put it into "
                     "variables"
                 )
-        if make_envs is not None and not callable(make_envs):
-            raise TypeError(
-                f"`{where}`: `make_envs` expected a function of `n_envs`; got "
-                f"{make_envs!r:.80}"
-            )
+        expected, kinds = "a function of `n_envs`", Callable | None
+        checks.check_type(where, "make_envs", make_envs, kinds, expected)
         kind = _fit_data.Replay
         replays = {n: x for n, x in self._held.items() if isinstance(x, kind)}
         self._others = {n: x for n, x in self._held.items() if n not in replays}
