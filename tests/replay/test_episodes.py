@@ -81,6 +81,30 @@ def test_an_observation_is_kept_once():
     np.testing.assert_array_equal(store.get(0).observations, row[0])
 
 
+@pytest.mark.parametrize("shape", [[3], [2, 3], [0], [1]])
+def test_arrays_that_are_no_block_of_memory(shape):
+    rng, count = np.random.default_rng(0), 4
+    spec = {"x": tf.TensorSpec(shape), "s": tf.TensorSpec([2], tf.uint8)}
+    store = EpisodeStore(spec, tf.TensorSpec(shape, tf.int64), 40, count, spec["x"])
+    replay = UniformReplay(store, seed=0)
+    every, zeros = [2, *shape], np.zeros(count, bool)
+    seen = rng.random((6, count, *every)).astype(np.float32)[:, :, 0]
+    marks = rng.integers(0, 256, (6, 2, count), np.uint8).swapaxes(1, 2)
+    actions = rng.integers(0, 9, (6, *shape, count))
+    actions = np.moveaxis(actions, -1, 1)
+    for t in range(5):
+        first, then = ({"x": seen[k], "s": marks[k]} for k in (t, t + 1))
+        store.add(first, actions[t], np.ones(count), zeros, zeros, then, seen[t])
+    found = store.get(np.arange(5 * count).reshape(5, count))
+    np.testing.assert_array_equal(found.observations["x"], seen[:5])
+    np.testing.assert_array_equal(found.observations["s"], marks[:5])
+    np.testing.assert_array_equal(found.actions, actions[:5])
+    np.testing.assert_array_equal(found.extra, seen[:5])
+    sample = replay.sample(64)
+    t, ids = np.divmod(sample.indices, count)
+    np.testing.assert_array_equal(sample.data.next_observations["x"], seen[t + 1, ids])
+
+
 def test_an_episode_goes_on_from_what_was_seen_last():
     spec = {"image": tf.TensorSpec([30, 30], tf.uint8), "x": tf.TensorSpec([2])}
     store = EpisodeStore(spec, tf.TensorSpec([]), 20, num_environments=2)

@@ -85,6 +85,22 @@ def test_rows_of_any_dtype_and_size(spec, tmp_path):
         assert found.tobytes() == expected.tobytes()
 
 
+def test_rows_of_several_segments_are_read_where_they_are(tmp_path):
+    spec = {"a": tf.TensorSpec([1000], tf.int64), "b": tf.TensorSpec([], tf.int8)}
+    one, other = NumpyStorage(spec, 3000), NumpyStorage(spec, 3000)
+    values = np.arange(3_000_000).reshape(3000, 1000)
+    one.set(slice(None), {"a": values, "b": (values[:, 0] % 100).astype(np.int8)})
+    assert save(tmp_path, {"rows": one}) == 3000 * 8001
+    for _ in range(2):
+        load(tmp_path, {"rows": other})
+        seen = other.get(slice(None))
+        assert_same(seen, one.get(slice(None)))
+        other.set(slice(None), {"a": np.array([7] * 1000), "b": np.array(7)})
+        assert (seen["a"] == 7).all(), "views show what is loaded"
+    load(tmp_path, {"rows": other})
+    assert_same(seen, one.get(slice(None)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_never_touched_stay_so(kind, tmp_path):
     one, other = storage(kind, tmp_path / "one"), storage(kind, tmp_path / "other")

@@ -31,7 +31,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import durable, sealed_folder
-from tfrl.replay.memory import numpy_storage
+from tfrl.replay.memory import _homes, numpy_storage
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -355,7 +355,7 @@ class Rows(Part):
     def __init__(self, storage: numpy_storage.NumpyStorage) -> None:
         self._storage, self.changes = storage, storage.changes
         layout, segments = storage.layout, storage.changes.segments
-        step = segments.rows * segments.row_bytes
+        step, self._is_filled = segments.rows * segments.row_bytes, False
         super().__init__(layout.contents, segments.row_bytes, layout.capacity, step)
 
     def freeze(self) -> np.ndarray:
@@ -374,10 +374,19 @@ class Rows(Part):
         """Gets ready to be written, in segments of `step` bytes."""
         super().thaw(size, step)
         self.changes.touch(slice(None))
+        self._is_filled = False
+
+    def finish(self) -> None:
+        """Takes over what was written, when all is."""
+        if self._is_filled:
+            _homes.prefer_huge_pages(self._storage.arrays, True)
 
     def write(self, k: int, fill: Filling | None) -> None:
         """Replaces a segment by what fills arrays of bytes; None for zeros."""
         if fill is not None:
+            if not self._is_filled:
+                _homes.prefer_huge_pages(self._storage.arrays, False)
+                self._is_filled = True
             fill(self._places(k))
         elif self._storage.exists:
             for place in self._places(k):
