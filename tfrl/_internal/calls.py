@@ -44,9 +44,9 @@ def differentiable(
     context = contextvars.copy_context()
 
     @functools.cache
-    def backward(index: int) -> Callable[..., list[Any]]:
-        make = functools.partial(_backward, function, concrete, jit_compile, index)
-        return context.copy().run(make)
+    def backward(index: int, unwanted: Sequence[int]) -> Callable[..., list[Any]]:
+        given = function, concrete, jit_compile, index, unwanted
+        return context.copy().run(_backward, *given)
 
     # One by one: the gradient of an output that nobody asks for might be 0 * inf.
     attributes = [
@@ -71,15 +71,24 @@ def differentiable(
 @tf.RegisterGradient(_GRADIENT)
 def _gradient(op: Any, upstream: Any) -> list[Any]:
     backward, index = op.attrs
-    return backward(index)(op.inputs, tf.convert_to_tensor(upstream))
+    unwanted = tuple(op.skip_input_indices or ())
+    return backward(index, unwanted)(op.inputs, tf.convert_to_tensor(upstream))
 
 
 def _backward(
-    function: Callable[..., Any], concrete: Any, jit_compile: bool, index: int
+    function: Callable[..., Any],
+    concrete: Any,
+    jit_compile: bool,
+    index: int,
+    unwanted: Sequence[int],
 ) -> Callable[..., list[Any]]:
     """Gradients of one output in the inputs, from the inputs and that in the output."""
     inputs = concrete.inputs
-    given = [place for place, tensor in enumerate(inputs) if tensor.dtype.is_floating]
+    given = [
+        place
+        for place, tensor in enumerate(inputs)
+        if tensor.dtype.is_floating and place not in unwanted
+    ]
 
     def flat(*tensors: tf.Tensor) -> list[Any]:
         *inputs, upstream = tensors
