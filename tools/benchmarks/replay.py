@@ -185,6 +185,8 @@ def training(made, ready):
     for name, batches in ready.items():
         if hasattr(made[name], "sample"):
             found[name] = functools.partial(turn, made[name]), batches
+        if hasattr(made[name], "turn"):
+            found[f"{name}, one call"] = made[name].turn, batches
     return found
 
 

@@ -1,4 +1,4 @@
-"""Replay of flashbax, compiled, for tools/benchmarks/replay.py."""
+"""Replay of flashbax, compiled, for the benchmarks of replays."""
 
 import flashbax
 import jax
@@ -9,7 +9,8 @@ import numpy as np
 class Flashbax:
     """The flat buffer: time steps of environments, drawn as pairs.
 
-    Its state goes into each compiled call and is changed in place.
+    Its state goes into each compiled call and is changed in place. A turn is one call
+    of all that it does, as in a training step compiled as a whole.
     """
 
     make = staticmethod(flashbax.make_flat_buffer)
@@ -29,6 +30,7 @@ class Flashbax:
         self.key = jax.random.key(0)
         if hasattr(buffer, "set_priorities"):
             self.change = jax.jit(buffer.set_priorities, donate_argnums=0)
+        self.turned = jax.jit(self._turned(buffer), donate_argnums=0)
 
     def _split(self, sample):
         def drawn(state, key):
@@ -36,6 +38,22 @@ class Flashbax:
             return key, sample(state, here)
 
         return drawn
+
+    def _turned(self, buffer):
+        drawn, ones = self._split(buffer.sample), jnp.ones(256)
+
+        def turned(state, key, step):
+            state = buffer.add(state, step)
+            key, found = drawn(state, key)
+            if hasattr(buffer, "set_priorities"):
+                state = buffer.set_priorities(state, found.indices, ones)
+            return state, key, found
+
+        return turned
+
+    def turn(self, step):
+        self.state, self.key, found = self.turned(self.state, self.key, step)
+        jax.block_until_ready((self.state, found))
 
     def ready(self, step):
         names = ("observations", "actions", "rewards", "terminated", "truncated")

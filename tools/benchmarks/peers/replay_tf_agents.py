@@ -1,4 +1,4 @@
-"""Replay of TF-Agents, compiled, for tools/benchmarks/replay.py.
+"""Replay of TF-Agents, compiled, for the benchmarks of replays.
 
 It has no release for this TensorFlow Probability and imports the predecessor of
 Gymnasium; its buffer uses neither.
@@ -46,3 +46,10 @@ class TfAgents:
     def read(self, found):
         seen, *numbers = (leaf.numpy() for leaf in found[:4])
         return seen[:, 0], *(leaf[:, 0] for leaf in numbers), seen[:, 1]
+
+    def save(self, folder):
+        tf.train.Checkpoint(buffer=self.buffer).write(f"{folder}/buffer")
+
+    def load(self, folder):
+        checkpoint = tf.train.Checkpoint(buffer=self.buffer)
+        checkpoint.read(f"{folder}/buffer").assert_consumed()

@@ -105,6 +105,12 @@ class Rows:
     def read(self, found):
         return *found[:4], found.next_observations
 
+    def save(self, folder):
+        replay.save(folder, {"buffer": self.buffer})
+
+    def load(self, folder):
+        replay.load(folder, {"buffer": self.buffer})
+
 
 class RowsOfEnvironments:
     """Whole transitions, in the order of time."""
