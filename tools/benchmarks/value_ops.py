@@ -40,7 +40,7 @@ try:
 except ImportError:
     torchrl = None
 
-SIZES = ("128x8", "128x64", "2048x16", "512x1024")
+SIZES = ("128x8", "128x64", "2048x16", "512x1024", "128x4096")
 GAMMA, LAMBDA = 0.99, 0.95
 VECTORISED = ("vec_generalized_advantage_estimate",)
 PEERS = {"jax": "rlax", "rlax": "rlax", "torch": "torch loop", "torchrl": "torchrl"}
