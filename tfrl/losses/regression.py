@@ -239,7 +239,7 @@ def _huber(x: tf.Tensor, delta: TensorLike) -> tf.Tensor:
     return tf.where(size < delta, 0.5 * tf.square(near), delta * (size - 0.5 * delta))
 
 
-@compile.compiled
+@compile.compiled(jit_compile=True)
 def _quantile_loss(
     quantiles: tf.Tensor, target: tf.Tensor, delta: TensorLike
 ) -> tf.Tensor:
