@@ -510,26 +510,6 @@ def test_what_is_not_there_is_named():
         _kept_arguments.made({"=call": named, "gone": 1})
 
 
-def test_what_cannot_be_kept_is_compared_as_far_as_it_is_told():
-    @dataclasses.dataclass(frozen=True)
-    class Hidden:
-        rate: float = 0.1
-        inner: Any = None
-
-    old, new = (through_json(Hidden(x)) for x in (0.1, 0.2))
-    assert "Hidden" in _kept_arguments.lost(old, "agent")["agent"]
-    assert _kept_arguments.closed(old, "agent") == {}
-    assert _kept_arguments.differences(old, old, "agent") == {}
-    found = _kept_arguments.differences(old, new, "agent")
-    assert found == {"agent.rate": ("0.1", "0.2")}
-    # Of earlier versions, and of other objects, nothing is known.
-    plain = _kept_arguments.unkept(old["=lost"])
-    assert _kept_arguments.differences(plain, new, "agent") == {}
-    assert _kept_arguments.closed(plain, "agent") == {"agent": old["=lost"]}
-    nested = _kept_arguments.kept(Hidden(inner=object()))
-    assert list(_kept_arguments.closed(nested, "agent")) == ["agent.inner"]
-
-
 def test_differences_are_named_by_their_place():
     old = _kept_arguments.kept(ppo.PPO())
     new = _kept_arguments.kept(ppo.PPO(gamma=0.1, hidden_units=(3,)))

@@ -22,7 +22,7 @@ from tfrl.core import pytree
 from tfrl.environments import vector
 from tfrl.policies import actor_critic, deterministic, policy, recurrent
 from tfrl.summaries import run_log
-from tfrl.training import cadence, experience, saved_run
+from tfrl.training import _kept_arguments, cadence, experience, saved_run
 from tfrl.training.rehearsing import rehearsal
 
 FILE = pathlib.Path(own_agent.__file__)
@@ -221,3 +221,23 @@ def test_eight_replicas_learn_what_one_does():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 learn what 1 learns" in done.stdout and "0 failed" in done.stdout
+
+
+def test_what_cannot_be_kept_is_compared_as_far_as_it_is_told():
+    @dataclasses.dataclass(frozen=True)
+    class Hidden:
+        rate: float = 0.1
+        inner: Any = None
+
+    old, new = (_kept_arguments.kept(Hidden(x)) for x in (0.1, 0.2))
+    assert "Hidden" in _kept_arguments.lost(old, "agent")["agent"]
+    assert _kept_arguments.closed(old, "agent") == {}
+    assert _kept_arguments.differences(old, old, "agent") == {}
+    found = _kept_arguments.differences(old, new, "agent")
+    assert found == {"agent.rate": ("0.1", "0.2")}
+    # Of earlier versions, and of other objects, nothing is known.
+    plain = _kept_arguments.unkept(old["=lost"])
+    assert _kept_arguments.differences(plain, new, "agent") == {}
+    assert _kept_arguments.closed(plain, "agent") == {"agent": old["=lost"]}
+    nested = _kept_arguments.kept(Hidden(inner=object()))
+    assert list(_kept_arguments.closed(nested, "agent")) == ["agent.inner"]

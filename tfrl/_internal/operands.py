@@ -274,3 +274,12 @@ def check_structure(
             f"`{where}`: `{name}` expected the structure of `{leader}`; got another: "
             f"{' '.join(str(error).split()):.300}"
         ) from error
+
+
+def check_nest(expected: str, given: Any, like: Any) -> None:
+    """Raises a ValueError, beginning with `expected`, unless two nests are alike."""
+    try:
+        tf.nest.assert_same_structure(given, like)
+    except (TypeError, ValueError) as error:
+        got = " ".join(str(error).split())
+        raise ValueError(f"{expected}; got another one: {got:.300}") from error

@@ -287,7 +287,7 @@ def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
 
 def _check_inputs(where: str, model: Any, observations: Any, n_axes: int) -> None:
     """Raises unless a Keras model of one input can take observations."""
-    wanted = getattr(model, "input_shape", None)
+    wanted: Any = getattr(model, "input_shape", None)
     is_one = isinstance(wanted, tuple) and not any(isinstance(x, tuple) for x in wanted)
     if not is_one or tf.nest.is_nested(observations):
         return

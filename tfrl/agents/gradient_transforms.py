@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, operands
 from tfrl.ops import gradients
 
 Schedule = Callable[[tf.Tensor], Any]
@@ -38,9 +38,6 @@ class GradientTransform:
             returns its state, a dictionary of nests of tensors, and `update(grads,
             state, params)`, which returns other gradients and the next state. Frozen
             dataclasses of numbers and functions are equal when made alike.
-
-    Raises:
-        TypeError: if a part has not both.
 
     Example:
         >>> transform = sgd(0.5)
@@ -369,9 +366,9 @@ def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any,
 
 def dense_gradients(grads: Any, params: Any) -> Any:
     """Returns dense tensors of the dtypes of `params`, or of their own without."""
-    where = "`dense_gradients`: `grads` expected"
+    where = "`GradientTransform.update`: `grads` expected"
     like = grads if params is None else params
-    check_nest(f"{where} the nest of `params`, of all of them", grads, like)
+    operands.check_nest(f"{where} the nest of `params`, as of `init`", grads, like)
 
     def dense(grad: Any, param: Any) -> tf.Tensor:
         if param is None:
@@ -390,15 +387,6 @@ def dense_gradients(grads: Any, params: Any) -> Any:
         return tf.cast(grad, param.dtype)
 
     return tf.nest.map_structure(dense, grads, like)
-
-
-def check_nest(expected: str, given: Any, like: Any) -> None:
-    """Raises a ValueError, beginning with `expected`, unless two nests are alike."""
-    try:
-        tf.nest.assert_same_structure(given, like)
-    except (TypeError, ValueError) as error:
-        got = " ".join(str(error).split())
-        raise ValueError(f"{expected}; got another one: {got:.300}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -557,7 +545,8 @@ class Trace:
         return updates, {"trace": trace}
 
     def _traced(self, grads: Any, trace: Any) -> Any:
-        return _matched(lambda t, g: g + self.decay * t, trace, grads)
+        grads = dense_gradients(grads, trace)
+        return tf.nest.map_structure(lambda g, t: g + self.decay * t, grads, trace)
 
 
 def _rate(where: str, learning_rate: Any) -> ScaleBySchedule | ScaleByLearningRate:
@@ -591,20 +580,10 @@ def _numbers(where: str, **given: Any) -> list[Any]:
 
 
 def _moving_average(average: Any, values: Any, decay: float) -> Any:
-    return _matched(lambda old, new: decay * old + (1.0 - decay) * new, average, values)
-
-
-def _matched(function: Callable[..., Any], kept: Any, grads: Any) -> Any:
-    """Maps nests of the state and of gradients, which are those of `init`."""
-    where = "`GradientTransform.update`: `grads` expected"
-    check_nest(f"{where} the nest that `init` was given", grads, kept)
-    for old, new in zip(*map(tf.nest.flatten, (kept, grads)), strict=True):
-        if not old.shape.is_compatible_with(new.shape):
-            raise ValueError(
-                f"{where} the shapes that `init` was given; got {tuple(new.shape)} for "
-                f"{tuple(old.shape)}; start with `transform.init(params)`"
-            )
-    return tf.nest.map_structure(function, kept, grads)
+    values = dense_gradients(values, average)
+    return tf.nest.map_structure(
+        lambda old, new: decay * old + (1.0 - decay) * new, average, values
+    )
 
 
 def _scaled(grads: Any, factor: tf.Tensor) -> Any:

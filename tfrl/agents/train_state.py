@@ -8,7 +8,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, operands
 from tfrl.agents import _stateless, gradient_transforms, keras_optimizers
 from tfrl.core import pytree
 from tfrl.distribute import replicas
@@ -337,7 +337,7 @@ class TrainState(pytree.PyTreeNode):
         if isinstance(info, Mapping) and "extra_variables" in info:
             info = dict(info)
             extra = info.pop("extra_variables")
-            gradient_transforms.check_nest(
+            operands.check_nest(
                 "`TrainState.apply_loss_fn`: info's `extra_variables` expected the "
                 "nest that `state(..., mutable=True)` returns",
                 extra,
@@ -376,7 +376,7 @@ def target_update(model: TrainState, target: TrainState, tau: Any) -> TrainState
             f"`target_update`: `tau` expected a number in [0, 1]; got {tau!r}; "
             "1 copies the parameters"
         )
-    gradient_transforms.check_nest(
+    operands.check_nest(
         "`target_update`: `target` expected the parameter names of `model`, as of "
         "states of one layer",
         target.params,

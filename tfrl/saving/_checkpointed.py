@@ -273,8 +273,7 @@ def match(
         raise ValueError(
             f"`{where}`: `strict` expected the names of {folder}; got missing there: "
             f"{_layer_paths.listed(missing)}{layers}; unexpected there: {more}"
-            "; build the objects as they were saved (call once what makes variables at "
-            "its first call), or pass strict=False"
+            "; build, and call, the objects as they were saved, or pass strict=False"
         )
     _compare(where, folder, parts, body, chosen)
     return chosen, missing, unexpected

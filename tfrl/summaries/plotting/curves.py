@@ -97,8 +97,8 @@ class CurvesPlotter:
         curves = _checked_curves(where, mean_curves)
         count = len(curves)
         styles = [linestyle] * count if isinstance(linestyle, str) else linestyle
-        shades = [f"C{index % _CYCLE}" for index in range(count)]
-        shades = shades if colors is None else colors
+        cycle = [f"C{index % _CYCLE}" for index in range(count)]
+        shades = cycle if colors is None else colors
         marks = [""] * count if markers is None else markers
         lists = {"linestyle": styles, "colors": shades, "markers": marks}
         for name, given in lists.items():
@@ -111,7 +111,7 @@ class CurvesPlotter:
         pairs = {"y_clipping": y_clipping, "x_range": x_range, "y_range": y_range}
         _check_numbers(where, pairs, dpi=dpi, linewidth=linewidth, std_alpha=std_alpha)
         if x_ticks is not None:
-            x_ticks = mean_curve.as_numbers(where, "x_ticks", x_ticks)
+            mean_curve.as_numbers(where, "x_ticks", x_ticks)
         self.figure = _figure(where, figsize, dpi, bg_color)
         axes = self.figure.add_subplot()
         axes.set_facecolor(bg_color)
