@@ -298,7 +298,9 @@ def test_bad_numbers(call, message):
 def test_nests_and_shapes_stay_those_of_the_first_call(transform):
     state = transform.init({"w": tf.ones([2])})
     for grads in ({"v": tf.ones([2])}, {"w": tf.ones([2]), "v": tf.ones([])}):
-        with pytest.raises(ValueError, match="`grads` expected the nest .* as of `init`"):
+        with pytest.raises(
+            ValueError, match="`grads` expected the nest .* as of `init`"
+        ):
             transform.update(grads, state)
     with pytest.raises(ValueError, match=r"`grads` expected the shape .*got \(\)"):
         transform.update({"w": tf.ones([])}, state)
