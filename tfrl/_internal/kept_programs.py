@@ -20,6 +20,7 @@ import time
 _PLACE = "TFRL_XLA_CACHE"
 _SEALS = "sha256.json"
 _FINISHED = ".pb"
+_FLAG = "tf_xla_persistent_cache_directory"
 _MOST_BYTES = 256 << 20
 # A full disk would fail TensorFlow's own writing, and with it what is compiled.
 _LEAST_FREE_BYTES = 1 << 30
@@ -36,7 +37,7 @@ def keep() -> None:
     longest are removed beyond 256 MB.
     """
     flags, root = os.environ.get("TF_XLA_FLAGS", ""), _root()
-    if root is None or "persistent_cache_directory" in flags or '"' in str(root):
+    if root is None or _FLAG in flags or '"' in str(root):
         return
     try:
         folder = root / _machine()
@@ -48,9 +49,14 @@ def keep() -> None:
     except OSError:
         return  # Kept programs save time, no more: without a folder there are none.
     atexit.register(_seal_at_exit, folder)
-    mine = f'--tf_xla_persistent_cache_directory="{folder}"'
+    mine = f'--{_FLAG}="{folder}"'
     kinds = "--tf_xla_persistent_cache_device_types=CPU"
     os.environ["TF_XLA_FLAGS"] = f"{flags} {mine} {kinds}".strip()
+
+
+def are_kept() -> bool:
+    """Whether TensorFlow keeps programs, here or where its own flags say."""
+    return _FLAG in os.environ.get("TF_XLA_FLAGS", "")
 
 
 def seal(folder: pathlib.Path) -> None:
