@@ -136,9 +136,8 @@ def categorical_q_target(
     logits = operands.leading(where, leader, next_logits, axes=2)
     support = _support(where, "support", support, leader, logits)
     checks.check_rank(where, "support", support, exact=1)
-    if next_q_selector is None:
-        selector = categorical_mean(support, tf.nn.softmax(logits))
-    else:
+    selector = None
+    if next_q_selector is not None:
         selector = operands.equal(
             where,
             "next_q_selector",
@@ -146,13 +145,11 @@ def categorical_q_target(
             f"{leader}[..., 0]",
             logits[..., 0],
         )
-    greedy = tf.argmax(selector, axis=-1, output_type=tf.int32)
-    probs = tf.nn.softmax(temporal_difference.q_taken(logits, greedy))
     leader, element = f"{leader}[..., 0, :]", logits[..., 0, :]
     rewards = operands.aligned(where, "rewards", rewards, leader, element)
     discounts = operands.aligned(where, "discounts", discounts, leader, element)
-    atoms = rewards + discounts * support
-    return tf.stop_gradient(categorical_projection(atoms, probs, support))
+    _check_targets("categorical_projection", support, element)
+    return _q_target(logits, selector, rewards, discounts, support)
 
 
 def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.LossInfo:
@@ -188,6 +185,22 @@ def categorical_td_loss(logits: TensorLike, targets: TensorLike) -> records.Loss
     logits = operands.leading(where, "logits", logits, axes=1)
     targets = operands.equal(where, "targets", targets, "logits", logits)
     return _cross_entropy(logits, targets)
+
+
+@compile.compiled(jit_compile=True)
+def _q_target(
+    logits: tf.Tensor,
+    selector: tf.Tensor | None,
+    rewards: tf.Tensor,
+    discounts: tf.Tensor,
+    support: tf.Tensor,
+) -> tf.Tensor:
+    if selector is None:
+        selector = categorical_mean(support, tf.nn.softmax(logits))
+    greedy = tf.argmax(selector, axis=-1, output_type=tf.int32)
+    probs = tf.nn.softmax(temporal_difference.q_taken(logits, greedy))
+    atoms = rewards + discounts * support
+    return tf.stop_gradient(_projection(atoms, probs, support))
 
 
 @compile.compiled
