@@ -16,7 +16,7 @@ from tfrl.policies import policy as policies
 # Rows times weights beyond which a compiled TensorFlow call is no slower than NumPy:
 # where both meet on one core, for layers of 64 to 1024 (`tools/bench acting`). A trial
 # at every start would make runs of one seed differ in their last bits.
-_NUMPY_WORK = 4_000_000
+_NUMPY_WORK = 5_000_000
 _HALF = 0xFFFFFFFF
 
 
