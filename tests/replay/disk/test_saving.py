@@ -11,7 +11,7 @@ import tensorflow as tf
 from replay_episodes import assert_same, draws, stored
 
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.disk import _saved
+from tfrl.replay.disk import _parts
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
 from tfrl.replay.memory import _homes
@@ -40,7 +40,7 @@ NESTS = {
 )
 def segments(request, monkeypatch):
     monkeypatch.setattr(_homes, "_SEGMENT_BYTES", request.param)
-    monkeypatch.setattr(_saved, "_PIECE_BYTES", request.param)
+    monkeypatch.setattr(_parts, "_PIECE_BYTES", request.param)
 
 
 def slow(*values):

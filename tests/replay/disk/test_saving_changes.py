@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl._internal import durable
 from tfrl.replay.data_buffer import DataBuffer
-from tfrl.replay.disk import _saved
+from tfrl.replay.disk import _parts
 from tfrl.replay.disk.saving import load, save
 from tfrl.replay.episodes import EpisodeStore
 from tfrl.replay.memory import _homes
@@ -27,7 +27,7 @@ ROW, STEP = 16, 64  # bytes of a row and of a segment
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch):
     monkeypatch.setattr(_homes, "_SEGMENT_BYTES", STEP)
-    monkeypatch.setattr(_saved, "_PIECE_BYTES", STEP)
+    monkeypatch.setattr(_parts, "_PIECE_BYTES", STEP)
 
 
 def rows(number, count=None):
@@ -51,7 +51,7 @@ def assert_saved(folder, objects, fresh):
 
 
 def every_array(objects):
-    parts, _ = _saved.found("load", objects)
+    parts, _ = _parts.found("load", objects)
     for part in parts:
         part.freeze()
         data = b"".join(part.read(k) for k in range(part.count))
@@ -285,7 +285,7 @@ def test_stores_write_what_they_added(kind, seed, tmp_path):
 
 def test_a_large_store_writes_little(tmp_path, monkeypatch):
     monkeypatch.setattr(_homes, "_SEGMENT_BYTES", 40 * 20)
-    monkeypatch.setattr(_saved, "_PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(_parts, "_PIECE_BYTES", 1 << 20)
     both = replay_episodes.Stream(4, 1000)
     both.run(0, 500, ends=0.05)
     replay = UniformReplay(both.store, seed=0)

@@ -14,7 +14,7 @@ from replay.disk import saving_victims
 
 from tfrl._internal import sealed_folder
 from tfrl._internal.sealed_folder import DamageError
-from tfrl.replay.disk import _saved
+from tfrl.replay.disk import _parts, _saved
 from tfrl.replay.disk.saving import check_saved, load, save
 from tfrl.replay.memory import _homes
 from tfrl.replay.memory.numpy_storage import NumpyStorage
@@ -35,7 +35,7 @@ def replay_of(rounds, seed):
 
 def state(replay):
     """Returns all bytes of a sampler and its store."""
-    parts, _ = _saved.found("save", {"replay": replay})
+    parts, _ = _parts.found("save", {"replay": replay})
     for part in parts:
         part.freeze()
     return b"".join(part.read(k) for part in parts for k in range(part.count))

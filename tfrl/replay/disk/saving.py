@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfrl._internal import arguments, durable
 from tfrl.replay import _indices
-from tfrl.replay.disk import _saved
+from tfrl.replay.disk import _parts, _saved
 from tfrl.replay.memory import _homes
 
 _READERS, _WRITERS = 2, 3
@@ -77,7 +77,7 @@ def save(
         10
     """
     _indices.check_eager("save", "call it from plain Python")
-    parts, locks = _saved.found("save", objects)
+    parts, locks = _parts.found("save", objects)
     path = arguments.as_path("save", "folder", folder)
     with durable.explain_refusals("save", "folder", path):
         path.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def load(folder: durable.Path, objects: Mapping[str, tf.Module]) -> None:
         array([1., 2., 3.], dtype=float32)
     """
     _indices.check_eager("load", "call it from plain Python")
-    parts, locks = _saved.found("load", objects)
+    parts, locks = _parts.found("load", objects)
     path = arguments.as_path("load", "folder", folder)
     with durable.shared_folder(path, reading=True):
         manifest = _manifest_of("load", path)
@@ -183,7 +183,7 @@ def _manifest_of(where: str, path: pathlib.Path) -> _saved.Manifest:
 
 
 def _write(
-    parts: list[_saved.Part],
+    parts: list[_parts.Part],
     locks: list[Any],
     old: _saved.Manifest | None,
     writer: _saved.Writer,
@@ -206,7 +206,7 @@ def _write(
 
 
 def _write_changed(
-    part: _saved.Part, writer: _saved.Writer, pool: ThreadPoolExecutor
+    part: _parts.Part, writer: _saved.Writer, pool: ThreadPoolExecutor
 ) -> None:
     """Writes those segments that are not of the versions they were saved with."""
     with part.lock:
@@ -229,8 +229,8 @@ def _write_changed(
 
 
 def _matched(
-    parts: list[_saved.Part], manifest: _saved.Manifest, names: list[str]
-) -> list[tuple[_saved.Part, _saved.Saved]]:
+    parts: list[_parts.Part], manifest: _saved.Manifest, names: list[str]
+) -> list[tuple[_parts.Part, _saved.Saved]]:
     """Returns each part with what is saved of it; raises unless they fit."""
     where, known = "`load`: `objects` expected", manifest.by_path()
     pairs, left = [], {path for path in known if path.split("/")[0] in names}
@@ -285,13 +285,13 @@ def _compare(folder: pathlib.Path, parts: list[_saved.Saved]) -> dict[str, int]:
 
 def _read(
     folder: pathlib.Path,
-    pairs: list[tuple[_saved.Part, _saved.Saved]],
+    pairs: list[tuple[_parts.Part, _saved.Saved]],
     checksums: Mapping[str, int],
     key: str,
 ) -> None:
     """Replaces parts by what is saved of them."""
 
-    def replace(part: _saved.Part, k: int, segment: _saved.Segment | None) -> None:
+    def replace(part: _parts.Part, k: int, segment: _saved.Segment | None) -> None:
         filling = None
         if segment is not None:
             known = segment, checksums[segment.file]

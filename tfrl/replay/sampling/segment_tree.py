@@ -13,7 +13,6 @@ _Reducer: TypeAlias = Callable[[Any, Any], Any]
 
 _INFINITY = np.float64(np.inf).view(np.uint64)
 _ONE = np.array(1)
-_INDEX = np.dtype(np.int64)
 
 # Levels no wider than this are not walked: it is cheaper to compute all of them anew,
 # once somebody looks.
@@ -114,8 +113,7 @@ class _Heap:
         """
         # In order, neighbours are visited together.
         order = fractions.argsort()
-        rest = fractions[order]
-        rest *= sums[-1]
+        rest = fractions[order] * sums[-1]
         if rest.size and rest[-1] >= sums[-1]:
             # Some sum is above the rest even then: its node is positive.
             rest = np.minimum(rest, np.nextafter(sums[-1], 0.0))
@@ -163,8 +161,7 @@ class _Heap:
             walked = 0
             if waiting is not None:
                 walked = max((self.n_leaves // least).bit_length() - 1, 0)
-                one = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-                self._walk(one, walked)
+                self._walk(np.concatenate(waiting), walked)
             width = self.n_leaves >> walked
             while width > self._top:
                 width >>= 1
@@ -267,9 +264,7 @@ class SegmentTree:
     @property
     def values(self) -> np.ndarray:
         """All values, `[capacity]`, a read-only view."""
-        values = self.heap.level(self.heap.n_leaves)[: self._capacity]
-        values.flags.writeable = False
-        return values
+        return self[-1]
 
     def set_values(self, idx: Any, values: Any) -> None:
         """Sets some values; what is wrong with the arguments leaves all as it was.
@@ -351,12 +346,11 @@ class SegmentTree:
     def _check_new(self, values: np.ndarray) -> None:
         """Raises unless the tree may hold the values."""
 
-    def _index(self, where: str, name: str, value: Any, end: int) -> np.ndarray:
+    def _index(self, where: str, name: str, index: Any, end: int) -> np.ndarray:
         """Returns indices in [0, end), of rank 1."""
-        index = value
-        if type(value) is not np.ndarray or value.ndim != 1 or value.dtype != _INDEX:
+        if type(index) is not np.ndarray or index.ndim != 1 or index.dtype != np.int64:
             # Python takes True for 1, NumPy for a mask.
-            given = np.array(int(value)) if isinstance(value, int) else value
+            given = np.array(int(index)) if isinstance(index, int) else index
             if not isinstance(given, np.ndarray | tf.Tensor) or len(given.shape) > 1:
                 raise TypeError(
                     f"`{where}`: `{name}` expected an int or an array of integers of "
@@ -469,14 +463,12 @@ class SumTree(SegmentTree):
             TypeError: if `n` is not an integer.
             ValueError: if `n` is less than 1, all values are 0, or their sum overflows.
         """
-        if type(n) is not int or n < 1:
-            checks.check_whole_number("sample", "n", n, low=1)
+        checks.check_whole_number("sample", "n", n, low=1)
         sums = self._sums("sample")
         return self.heap.find(self._random.rand(n), sums)
 
     def _check_new(self, values: np.ndarray) -> None:
-        if np.count_nonzero(values.view(np.uint64) >= _INFINITY):
-            highest_weight("set_values", "values", values)
+        highest_weight("set_values", "values", values)
 
     def _sums(self, where: str) -> np.ndarray:
         """Returns the running sums of a tree from which something can be drawn."""
