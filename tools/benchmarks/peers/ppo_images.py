@@ -1,10 +1,10 @@
-"""PPO on images: tfrl and Stable-Baselines3 in turns, for tools/benchmarks/ppo.py.
+"""PPO on images: tfrl, Stable-Baselines3 and SBX in turns, for tools/benchmarks/ppo.py.
 
-Both play the same environment of 84x84x4 pixels and learn by the settings of rl-zoo
+All play the same environment of 84x84x4 pixels and learn by the settings of rl-zoo
 for Atari (8 environments, 128 steps each, batch 256, 4 epochs, learning rate 2.5e-4,
 clip 0.1, entropy 0.01) with the same network: three convolutions, one dense layer of
-512 for actor and critic together, a linear layer each. A round is one epoch, collecting
-and learning. Prints one line of JSON: CPU seconds of every round by contender.
+512 for actor and critic together (of which SBX keeps two that it copies), a linear
+layer each. A round is one epoch, collecting and learning. Prints one line of JSON: CPU seconds of every round by contender.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import gymnasium as gym
 import numpy as np
+import sbx
 import stable_baselines3
 import torch
 from stable_baselines3.common import env_util
@@ -76,9 +77,9 @@ def tfrl_round() -> Callable[[], object]:
     return run
 
 
-def sb3_round() -> Callable[[], object]:
+def peer_round(library) -> Callable[[], object]:
     torch.set_num_threads(1)
-    model = stable_baselines3.PPO(
+    model = library.PPO(
         "CnnPolicy",
         env_util.make_vec_env(Pictures, n_envs=N_ENVS, seed=0),
         n_steps=N_STEPS,
@@ -97,7 +98,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    rounds = {"tfrl": tfrl_round(), "stable-baselines3": sb3_round()}
+    rounds = {
+        "tfrl": tfrl_round(),
+        "stable-baselines3": peer_round(stable_baselines3),
+        "sbx": peer_round(sbx),
+    }
     seconds: dict[str, list[float]] = {name: [] for name in rounds}
     for index in range(arguments.rounds + 1):
         for name, run in rounds.items():
