@@ -4,7 +4,8 @@ All play the same environment of 84x84x4 pixels and learn by the settings of rl-
 for Atari (8 environments, 128 steps each, batch 256, 4 epochs, learning rate 2.5e-4,
 clip 0.1, entropy 0.01) with the same network: three convolutions, one dense layer of
 512 for actor and critic together (of which SBX keeps two that it copies), a linear
-layer each. A round is one epoch, collecting and learning. Prints one line of JSON: CPU seconds of every round by contender.
+layer each. A round is one epoch, collecting and learning. Prints one line of JSON: CPU
+seconds of every round by contender.
 """
 
 import argparse
