@@ -6,13 +6,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import arguments, checks
+from tfrl._internal import checks
 from tfrl.replay import _indices
 
 _Reducer: TypeAlias = Callable[[Any, Any], Any]
 
 _INFINITY = np.float64(np.inf).view(np.uint64)
-_ONE = np.array(1)
 
 # Levels no wider than this are not walked: it is cheaper to compute all of them anew,
 # once somebody looks.
@@ -27,7 +26,7 @@ def highest_weight(where: str, name: str, values: np.ndarray) -> np.float64:
     Raises `ValueError` unless they are finite and at least 0.
     """
     # Read as whole numbers, those of a sign and NaN are above inf, too.
-    highest = np.maximum.reduce(values.view(np.uint64), initial=0)
+    highest = values.view(np.uint64).max(initial=0)
     if highest < _INFINITY:
         return highest.view(np.float64)
     wrong = values[~((values >= 0) & (values < np.inf))]
@@ -60,6 +59,7 @@ class _Heap:
         self._n_waiting = 0
         self._top_is_stale = False
         self._sums: np.ndarray | None = None
+        self._steps_up = np.arange(1, self.n_leaves.bit_length())[:, np.newaxis]
 
     def level(self, width: int) -> np.ndarray:
         """Returns a view of the level of so many nodes."""
@@ -111,23 +111,24 @@ class _Heap:
         Leaves are weights that are added up, and their sum is positive. Those that
         are 0 are never found. The fractions are in [0, 1].
         """
+        total = sums[-1]
         # In order, neighbours are visited together.
         order = fractions.argsort()
-        rest = fractions[order] * sums[-1]
-        if rest.size and rest[-1] >= sums[-1]:
+        rest = fractions[order] * total
+        if rest.size and rest[-1] >= total:
             # Some sum is above the rest even then: its node is positive.
-            rest = np.minimum(rest, np.nextafter(sums[-1], 0.0))
-        tops = sums[1:].searchsorted(rest, side="right")
-        rest -= sums[tops]
-        tops += self._top
-        found = self._descend(tops, rest.copy())
+            rest = np.minimum(rest, np.nextafter(total, 0.0))
+        nodes = sums[1:].searchsorted(rest, side="right")
+        rest -= sums[nodes]
+        nodes += self._top
+        found = self._descend(nodes, rest)
         weights = self._nodes[found]
         if np.count_nonzero(weights) < weights.size:
             lost = weights == 0.0
-            found[lost] = self._descend(tops[lost], rest[lost], careful=True)
+            found[lost] = self._descend(nodes[lost], rest[lost], careful=True)
         leaves = np.empty_like(found)
         leaves[order] = found
-        leaves -= self._first_leaf
+        leaves -= self.n_leaves
         return leaves
 
     def _descend(
@@ -136,19 +137,19 @@ class _Heap:
         """Returns the leaves below positive nodes where their sums pass the rest.
 
         Rounding may leave a rest as great as a node. Then the last leaf is found, and
-        it may be 0; who is `careful` goes right only where something is. The rest is
-        used up.
+        it may be 0; who is `careful` goes right only where something is.
         """
-        heap, nodes = self._nodes, nodes.copy()
-        for _ in range(self.n_leaves.bit_length() - self._top.bit_length()):
-            nodes += nodes
+        heap, last = self._nodes, self.n_leaves.bit_length() - self._top.bit_length()
+        for depth in range(1, last + 1):
+            nodes = nodes + nodes
             left = heap[nodes]
             right = rest >= left
             if careful:
                 right &= heap[nodes + 1] > 0.0
             nodes += right
-            left *= right
-            rest -= left
+            if depth < last:
+                left *= right
+                rest = rest - left
         return nodes
 
     def _update(self, whole: bool) -> None:
@@ -174,15 +175,14 @@ class _Heap:
             self._top_is_stale = False
 
     def _walk(self, nodes: np.ndarray, levels: int) -> None:
-        """Computes what is above some leaves, so many levels of it, using them up."""
+        """Computes what is above some leaves, so many levels of it."""
         # In order, neighbours are visited together.
         nodes.sort()
         # Two children read as one complex number are gathered at once.
         heap, pairs = self._nodes, self._nodes.view(np.complex128)
-        for _ in range(levels):
-            nodes >>= _ONE
-            children = pairs[nodes]
-            heap[nodes] = self._reducer(children.real, children.imag)
+        for parents in nodes >> self._steps_up[:levels]:
+            children = pairs[parents]
+            heap[parents] = self._reducer(children.real, children.imag)
 
     def _update_level(self, width: int) -> None:
         children = self._nodes[2 * width : 4 * width]
@@ -239,9 +239,6 @@ class SegmentTree:
     def __init__(self, capacity: int, reducer: _Reducer, init_value: float) -> None:
         checks.check_whole_number(type(self).__name__, "capacity", capacity, low=1)
         self._capacity = int(capacity)
-        where = type(self).__name__
-        arguments.check_number(where, "init_value", init_value, -np.inf, np.inf)
-        checks.check_type(where, "reducer", reducer, Callable, "a function")
         unit = float(init_value)
         reducer = _elementwise(type(self).__name__, reducer, unit)
         self.heap = _Heap(self._capacity, reducer, unit)  # for callers that checked all
@@ -408,9 +405,6 @@ class SumTree(SegmentTree):
 
     @random_seed.setter
     def random_seed(self, seed: int | None) -> None:
-        if seed is not None:
-            name, most = "random_seed", 2**32 - 1
-            seed = checks.check_whole_number("SumTree", name, seed, low=0, high=most)
         self._random = np.random.RandomState(seed)
         self._random_seed = seed
 
