@@ -90,6 +90,7 @@ def of_leaves(
         again = inspect.BoundArguments(signature, merged)
         return function(*again.args, **again.kwargs)
 
+    flat.__module__ = function.__module__
     return flat
 
 
