@@ -321,17 +321,26 @@ LONGER = "--config=Trainer.total_env_steps = 128"
 
 
 def test_other_hyper_parameters_are_refused_or_recorded(done, capsys):
-    before = {path: path.read_bytes() for path in done.rglob("*") if path.is_file()}
+    path = done / "config.gin"
+    before = {each: each.read_bytes() for each in done.rglob("*") if each.is_file()}
     other = ["--config=PPO.gamma = 0.1", "--resume"]
     assert run(done, *other) == 2
     err = capsys.readouterr().err
     assert "agent.gamma = 0.1 (was 0.98)" in err and "--override" in err
-    for path, data in before.items():
-        assert path.name == "run.lock" or path.read_bytes() == data, path
+    for each, data in before.items():
+        assert each.name == "run.lock" or each.read_bytes() == data, each
     assert run(done, *other, LONGER, "--override") == 0
     (line,) = doctor.list_overrides(done)
     assert "agent.gamma from 0.98 to 0.1" in line
-    assert "PPO.gamma = 0.1" in (done / "config.gin").read_text()
+    assert "PPO.gamma = 0.1" in path.read_text()
+    again = ["--config=PPO.gamma = 0.2", "--config=Trainer.total_env_steps = 160"]
+    again += ["--resume", "--override", f"--output_dir={done}"]
+    assert rl_trainer.main(again) == 0
+    assert "agent.gamma from 0.1 to 0.2" in doctor.list_overrides(done)[-1]
+    assert not any(
+        line.startswith("Trainer.override = True")
+        for line in path.read_text().splitlines()
+    )
 
 
 def test_a_config_that_changed_is_not_resumed(done, capsys):

@@ -147,7 +147,7 @@ def train_rl(
         output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume, **options
     )
     try:
-        configs.check_all_used()
+        configs.check_all_used(["Trainer.override"] if override else [])
         config = "" if rehearsal_strategy else _config_of(running)
         policies.policy_inputs(running.observation_space)
     except BaseException:

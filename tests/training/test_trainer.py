@@ -283,19 +283,11 @@ def test_what_update_returns_is_looked_at(tmp_path, returned):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("often", ["log_epochs", "eval_epochs", "checkpoint_epochs"])
-def test_weights_that_are_not_finite_are_never_kept(tmp_path, often):
-    intervals = {"log_epochs": 100, "checkpoint_epochs": 100, often: 2}
+def test_weights_that_are_not_finite_are_never_kept(tmp_path):
+    agent = dataclasses.replace(PPO, learning_rate=1e38)
     with pytest.raises(ValueError, match="no longer finite, lower the learning rate"):
-        train(
-            tmp_path,
-            n_epochs=4,
-            agent=dataclasses.replace(PPO, learning_rate=1e38),
-            intervals=cadence.Intervals(**intervals),
-        )
+        train(tmp_path, agent=agent)
     assert checkpoints.latest_step(tmp_path) is None
-    metrics = tmp_path / "metrics.csv"
-    assert len(metrics.read_text().splitlines()) == 1
 
 
 def test_defaults(tmp_path):

@@ -13,7 +13,7 @@ import inspect
 import math
 import pathlib
 import pprint
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -132,7 +132,7 @@ it as `fast = ...`
     _parsed.extend(parsed)
 
 
-def check_all_used() -> None:
+def check_all_used(passed: Collection[str] = ()) -> None:
     """Makes sure that every binding reached the object it was meant for.
 
     To be called when everything has been built. A binding is used when a call of its
@@ -140,15 +140,23 @@ def check_all_used() -> None:
     passed another value, and not when a binding of an inner scope hid it. A macro is
     used when it was read. What was used is read off gin's operative configuration.
 
+    Args:
+        passed: names as they are bound, "Trainer.override", whose bindings give way to
+            what the caller passed.
+
     Raises:
-        ValueError: if a binding was not used; the message names each with its file
-            and line.
+        ValueError: if another binding was not used; the message names each with its
+            file and line.
 
     Example:
         >>> clear()
         >>> check_all_used()
     """
-    unused = [f"{binding.place}: `{binding}`" for binding in _unused(_parsed)]
+    unused = [
+        f"{binding.place}: `{binding}`"
+        for binding in _unused(_parsed)
+        if binding.name not in passed
+    ]
     if unused:
         raise ValueError(
             "`check_all_used`: expected every binding to be used; got unused "

@@ -167,8 +167,6 @@ class Trainer:
         # Workers wait for each other, and a replay knows no way back.
         alone = self._workers.count == 1 and type(self._source) is experiences.Latest
         self._may_break_off = self._is_long = alone
-        often = self.intervals
-        self._marked = often.log_epochs, often.eval_epochs, often.checkpoint_epochs
         self._checkpoints = _run_record.RunCheckpoints(
             *(self.directory, self._workers, self._source, self._rng),
             *(self._collector, seed, self.intervals.checkpoints_kept),
@@ -398,17 +396,13 @@ class Trainer:
             collection.restore(before or {}, *own, self.seed)
             self.env_steps = self._collector.env_steps
             raise
-        self.epoch += 1
         if given is not None:
             self._source.learned(info.pop("priorities", None))
-            # Compared before any of it is reported, judged or saved: each time would
-            # take a fast epoch 5 % longer.
-            watched = self.epoch == self.n_epochs or any(map(self._due, self._marked))
-            probe = self._collector.observations if watched else None
-            self._host.push(self.agent.policy, probe=probe)
+            self._host.push(self.agent.policy, probe=self._collector.observations)
         self._is_long = (
             self._may_break_off and time.perf_counter() - start > _LONG_SECONDS
         )
+        self.epoch += 1
         return info
 
     def _done(self) -> schedule_progress.Progress:
