@@ -380,6 +380,33 @@ def test_handed_over_builds_every_kind_of_nest():
     assert numbers == [float(x) for x in tf.nest.flatten(wanted) if x is not None]
 
 
+def test_what_one_op_needs_of_tensorflow_is_there():
+    """Broken here, `_internal/calls.py` is: it relies on what TensorFlow never promised.
+
+    An op takes a concrete function, and a tape learns of the op by `record_gradient`,
+    which hands its gradient function the attributes and the inputs nobody asks for.
+    """
+    function = tf.function(lambda x, y: x * y).get_concrete_function(
+        *[tf.TensorSpec([], tf.float32)] * 2
+    )
+    seen = []
+
+    @tf.RegisterGradient("TfrlTestOfCalls")
+    def gradient(op, upstream):
+        seen.append((op.attrs, op.skip_input_indices, len(op.inputs)))
+        return upstream * op.inputs[1], None
+
+    x, y = tf.constant(2.0), tf.constant(3.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        (out,) = tf.raw_ops.StatefulPartitionedCall(
+            args=[x, y], Tout=[tf.float32], f=function
+        )
+        tf.__internal__.record_gradient("TfrlTestOfCalls", (x, y), ("k", 1), [out])
+    assert float(out) == 6.0 and float(tape.gradient(out, x)) == 3.0
+    assert seen == [(("k", 1), (1,), 2)]
+
+
 def test_a_wheel_without_xla_for_the_cpu_runs_the_plain_graph(monkeypatch):
     """As TensorFlow's wheel for TPUs does on the host of one."""
     make = tf.function
