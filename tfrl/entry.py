@@ -77,7 +77,7 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
         The flags.
 
     Example:
-        >>> train_flags(["ppo.gin", "--resume"], "tfrl train").config
+        >>> train_flags(["ppo.gin", "--strategy=auto"], "tfrl train").config
         ['ppo.gin']
     """
     parser = _train_parser(prog)

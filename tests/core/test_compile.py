@@ -381,7 +381,7 @@ def test_handed_over_builds_every_kind_of_nest():
 
 
 def test_what_one_op_needs_of_tensorflow_is_there():
-    """Broken here, `_internal/calls.py` is: it relies on what TensorFlow never promised.
+    """Broken here, `_internal/calls.py` is: it relies on more than TensorFlow promised.
 
     An op takes a concrete function, and a tape learns of the op by `record_gradient`,
     which hands its gradient function the attributes and the inputs nobody asks for.

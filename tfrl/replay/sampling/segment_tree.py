@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import arguments, checks
 from tfrl.replay import _indices
 
 _Reducer: TypeAlias = Callable[[Any, Any], Any]
@@ -237,10 +237,13 @@ class SegmentTree:
     """
 
     def __init__(self, capacity: int, reducer: _Reducer, init_value: float) -> None:
-        checks.check_whole_number(type(self).__name__, "capacity", capacity, low=1)
+        where = type(self).__name__
+        checks.check_whole_number(where, "capacity", capacity, low=1)
         self._capacity = int(capacity)
+        arguments.check_number(where, "init_value", init_value, -np.inf, np.inf)
+        checks.check_type(where, "reducer", reducer, Callable, "a function")
         unit = float(init_value)
-        reducer = _elementwise(type(self).__name__, reducer, unit)
+        reducer = _elementwise(where, reducer, unit)
         self.heap = _Heap(self._capacity, reducer, unit)  # for callers that checked all
 
     @property
@@ -405,6 +408,8 @@ class SumTree(SegmentTree):
 
     @random_seed.setter
     def random_seed(self, seed: int | None) -> None:
+        if seed is not None:
+            checks.check_whole_number("SumTree", "random_seed", seed, 0, 2**32 - 1)
         self._random = np.random.RandomState(seed)
         self._random_seed = seed
 
