@@ -12,8 +12,7 @@ import pytest
 from tfrl._internal import kept_programs
 
 NAME = "xla_compile_cache__1__2__XLA_CPU_JIT.pb"
-# Three parts of a protocol buffer: of 2, of 0 and of 200 bytes.
-WHOLE = b"\x0a\x02ab" + b"\x12\x00" + b"\x1a\xc8\x01" + bytes(200)
+PROGRAM_BYTES = bytes(range(200))
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +51,10 @@ def test_places(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     kept_programs.keep()
     assert str(tmp_path / "home" / ".cache" / "tfrl") in os.environ["TF_XLA_FLAGS"]
+    monkeypatch.delenv("TF_XLA_FLAGS")
+    monkeypatch.setenv("TFRL_XLA_CACHE", "~/elsewhere")
+    kept_programs.keep()
+    assert str(tmp_path / "home" / "elsewhere") in os.environ["TF_XLA_FLAGS"]
 
 
 def test_other_settings_have_other_folders(place, monkeypatch):
@@ -79,47 +82,41 @@ def test_nothing_is_kept(why, place, monkeypatch):
     assert os.environ.get("TF_XLA_FLAGS") == flags
 
 
-def test_whole_files_stay_and_damaged_ones_go(place):
+def test_what_has_no_digest_or_another_goes(place):
     path = folder_of(place) / NAME
-    for damage in (
-        b"",
-        WHOLE[:-1],
-        WHOLE + b"\x1a",
-        b"\x1a",
-        b"\x08" + WHOLE,
-        b"foreign text",
-        b"\xff" * 99,
-    ):
-        path.write_bytes(damage)
-        kept_programs.seal(path.parent)
-        assert not path.exists(), damage
-    path.write_bytes(WHOLE)
-    for _ in range(2):
-        kept_programs.seal(path.parent)
-        assert path.read_bytes() == WHOLE
-    path.write_bytes(WHOLE[:-1] + b"\x01")
-    kept_programs.seal(path.parent)
+    path.write_bytes(PROGRAM_BYTES)
+    kept_programs.seal(path.parent, with_new=False)
     assert not path.exists()
-    path.write_bytes(WHOLE[:-1] + b"\x01")
-    kept_programs.seal(path.parent)
-    assert path.exists()
+    path.write_bytes(PROGRAM_BYTES)
+    for with_new in (True, False, True):
+        kept_programs.seal(path.parent, with_new=with_new)
+        assert path.read_bytes() == PROGRAM_BYTES
+    for with_new in (True, False):
+        path.write_bytes(PROGRAM_BYTES[:-1])
+        kept_programs.seal(path.parent, with_new=with_new)
+        assert not path.exists()
+        path.write_bytes(PROGRAM_BYTES)
+        kept_programs.seal(path.parent, with_new=True)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"a": ', "7", "\0"])
-def test_damaged_digests_are_made_anew(text, place):
+def test_damaged_digests_vouch_for_nothing(text, place):
     path = folder_of(place) / NAME
-    path.write_bytes(WHOLE)
-    (path.parent / "sha256.json").write_text(text)
-    kept_programs.seal(path.parent)
-    assert path.exists()
-    assert list(json.loads((path.parent / "sha256.json").read_text())) == [NAME]
+    path.write_bytes(PROGRAM_BYTES)
+    digests = path.parent / "sha256.json"
+    digests.write_text(text)
+    kept_programs.seal(path.parent, with_new=False)
+    assert not path.exists()
+    path.write_bytes(PROGRAM_BYTES)
+    kept_programs.seal(path.parent, with_new=True)
+    assert list(json.loads(digests.read_text())) == [NAME]
 
 
 def test_what_is_old_goes(place, monkeypatch):
     folder, old = folder_of(place), time.time() - 7200
     other = place / "another machine"
     other.mkdir()
-    monkeypatch.setattr(kept_programs, "_MOST_BYTES", 2 * len(WHOLE) + 200)
+    monkeypatch.setattr(kept_programs, "_MOST_BYTES", 2 * len(PROGRAM_BYTES) + 200)
     for path, used in {
         other / "first.pb": old,
         folder / "second.pb": old + 60,
@@ -127,8 +124,9 @@ def test_what_is_old_goes(place, monkeypatch):
         folder / "half written": old,
         folder / "half": time.time(),
     }.items():
-        path.write_bytes(WHOLE if path.suffix else b"")
+        path.write_bytes(PROGRAM_BYTES if path.suffix else b"")
         os.utime(path, (used, used))
+    kept_programs.seal(folder, with_new=True)
     monkeypatch.delenv("TF_XLA_FLAGS")
     kept_programs.keep()
     assert {x.name for x in place.rglob("*") if x.is_file()} == {
@@ -154,10 +152,12 @@ def largest(place):
 
 
 def test_processes_share_programs_and_survive_damaged_ones(place):
-    """Without the digests TensorFlow would crash at the third."""
+    """Without the digests TensorFlow would crash at the third and the fourth."""
     found = []
-    for turn, n_tensors in enumerate([0, 77, 0]):
-        if turn == 2:
+    for turn, n_tensors in enumerate([0, 77, 0, 0]):
+        if turn == 3:
+            next(place.glob("*/sha256.json")).unlink()
+        if turn >= 2:
             path = largest(place)
             content = bytearray(path.read_bytes())
             content[len(content) * 2 // 3] ^= 255
@@ -174,4 +174,4 @@ def test_processes_share_programs_and_survive_damaged_ones(place):
         found.append((done.stdout, path.name, path.stat().st_mtime_ns))
     values, names, times = zip(*found, strict=True)
     assert len(set(values)) == len(set(names)) == 1
-    assert times[0] == times[1] != times[2]
+    assert times[0] == times[1] != times[2] != times[3]

@@ -43,7 +43,7 @@ def keep() -> None:
         folder = root / _machine()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _shrink(root)
-        seal(folder)
+        seal(folder, with_new=False)
         if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
             return
     except OSError:
@@ -59,11 +59,14 @@ def are_kept() -> bool:
     return _FLAG in os.environ.get("TF_XLA_FLAGS", "")
 
 
-def seal(folder: pathlib.Path) -> None:
-    """Writes the digests of the programs in a folder, and removes those damaged.
+def seal(folder: pathlib.Path, *, with_new: bool) -> None:
+    """Writes the digests of the programs in a folder, and removes all others.
 
-    Damaged is what has another digest than it had, or has none yet and does not end
-    where it says.
+    Args:
+        folder: where they are.
+        with_new: whether programs without a digest get one, as those that this process
+            has made; else they are of one that was killed, and nobody knows what
+            became of them since.
     """
     try:
         before = dict(json.loads((folder / _SEALS).read_bytes()))
@@ -71,9 +74,8 @@ def seal(folder: pathlib.Path) -> None:
         before = {}
     after = {}
     for path in folder.glob(f"*{_FINISHED}"):
-        content = _read(path)
-        digest = hashlib.sha256(content).hexdigest()
-        if before.get(path.name, digest) == digest and _is_whole(content):
+        digest = hashlib.sha256(_read(path)).hexdigest()
+        if before.get(path.name, digest if with_new else None) == digest:
             after[path.name] = digest
         else:
             path.unlink(missing_ok=True)
@@ -85,21 +87,7 @@ def seal(folder: pathlib.Path) -> None:
 
 def _seal_at_exit(folder: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
-        seal(folder)
-
-
-def _is_whole(message: bytes) -> bool:
-    """Whether the parts of a protocol buffer end where it does."""
-    at = 0
-    while at < len(message):
-        is_bytes, length, shift = message[at] & 7 == 2, 0, 0
-        while is_bytes and (at := at + 1) < len(message):
-            length |= (message[at] & 127) << shift
-            shift += 7
-            if message[at] < 128:
-                break
-        at = at + 1 + length if is_bytes else len(message) + 1
-    return at == len(message) > 0
+        seal(folder, with_new=True)
 
 
 def _read(path: pathlib.Path) -> bytes:
@@ -142,7 +130,7 @@ def _machine() -> str:
 def _root() -> pathlib.Path | None:
     place = os.environ.get(_PLACE)
     if place is not None:
-        return pathlib.Path(place).absolute() if place else None
+        return pathlib.Path(place).expanduser().absolute() if place else None
     caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         caches = caches if caches.is_absolute() else pathlib.Path.home() / ".cache"
