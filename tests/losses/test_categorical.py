@@ -178,6 +178,10 @@ def test_q_target_identities():
     np.testing.assert_allclose(mean, expected, rtol=1e-10)
     ended = losses.categorical_q_target([2.0], [0.0], support, logits[:1])
     np.testing.assert_allclose(ended, [support == 2.0], atol=1e-12)
+    for next_value in (np.nan, np.inf):
+        nexts = np.full_like(logits[:1], next_value)
+        found = losses.categorical_q_target([2.0], [0.0], support, nexts)
+        np.testing.assert_allclose(found, ended, atol=1e-12)
 
 
 def test_no_gradient_flows_through_the_target():

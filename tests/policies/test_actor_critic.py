@@ -128,6 +128,12 @@ def test_observations_that_are_not_finite_are_refused(bad, normalize):
 
 def test_what_cannot_be_acted_on_is_refused():
     policy = new_policy(BOX, S.Discrete(2))
+    for x in ([[None] * 3], [["a"] * 3], np.ones((1, 3), complex)):
+        with pytest.raises(TypeError, match="`act`: `observations` expected real"):
+            policy.act(np.array(x))
+    for make in (np.full, tf.fill):
+        with pytest.raises(ValueError, match="`act`: `observations` expected finite"):
+            policy.act(make((1, 3), np.float64(1e300)))
     for temperature in (-1.0, np.nan, np.inf):
         for make in (np.zeros, tf.zeros):
             with pytest.raises(ValueError, match="`act`: `temperature` expected"):

@@ -91,6 +91,15 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, env_id, vectoriz
     assert_same_rows(tmp_path / "whole", tmp_path / "cut")
 
 
+def test_a_run_that_has_done_more_than_is_asked_for_is_over(tmp_path):
+    done, _ = train(tmp_path)
+    with build(tmp_path, resume=True, n_epochs=2) as again:
+        played = again.run()
+    assert played.returns.shape == (2,)
+    assert (again.epoch, again.env_steps) == (done.epoch, done.env_steps)
+    assert_same(again.agent, done.agent)
+
+
 class Uncapturable(gym.Wrapper):
     """An environment with state that only the operating system knows."""
 
@@ -284,9 +293,8 @@ def test_what_update_returns_is_looked_at(tmp_path, returned):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_weights_that_are_not_finite_are_never_kept(tmp_path):
-    agent = dataclasses.replace(PPO, learning_rate=1e38)
     with pytest.raises(ValueError, match="no longer finite, lower the learning rate"):
-        train(tmp_path, agent=agent)
+        train(tmp_path, agent=dataclasses.replace(PPO, learning_rate=1e38))
     assert checkpoints.latest_step(tmp_path) is None
 
 

@@ -198,7 +198,9 @@ def _q_target(
     if selector is None:
         selector = categorical_mean(support, tf.nn.softmax(logits))
     greedy = tf.argmax(selector, axis=-1, output_type=tf.int32)
-    probs = tf.nn.softmax(temporal_difference.q_taken(logits, greedy))
+    taken = temporal_difference.q_taken(logits, greedy)
+    # Where nothing follows, all atoms are the reward.
+    probs = tf.nn.softmax(tf.where(discounts == 0, tf.zeros_like(taken), taken))
     atoms = rewards + discounts * support
     return tf.stop_gradient(_projection(atoms, probs, support))
 

@@ -251,7 +251,7 @@ def _named(name: str, path: tuple[Any, ...]) -> str:
 
 
 def check_finite(where: str, observations: Any, *, clipped: bool = False) -> None:
-    """Raises if an eager array or tensor of a nest has a NaN or an infinity.
+    """Raises if an eager array or tensor of a nest has no numbers, or not finite ones.
 
     Of what is not finite a network makes parameters from which actions outside of
     their space are drawn. Infinities pass that are `clipped` before it sees them.
@@ -259,9 +259,19 @@ def check_finite(where: str, observations: Any, *, clipped: bool = False) -> Non
     if tf.inside_function():
         return
     for leaf in _leaves(observations):
-        is_array = type(leaf) is np.ndarray or isinstance(leaf, np.ndarray | tf.Tensor)
-        if is_array and tf.as_dtype(leaf.dtype).is_floating:
+        if not isinstance(leaf, np.ndarray | tf.Tensor):
+            continue
+        dtype = tf.as_dtype(leaf.dtype)
+        if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+            got = leaf.dtype.name
+            raise TypeError(
+                f"`{where}`: `observations` expected real numbers; got {got}"
+            )
+        if dtype.is_floating:
             numbers = np.asarray(leaf)
+            if dtype == tf.float64:
+                with np.errstate(over="ignore"):
+                    numbers = numbers.astype(np.float32)  # as networks compute
             if not np.isfinite(numbers).all():
                 if clipped:
                     numbers = np.where(np.isinf(numbers), 0, numbers)

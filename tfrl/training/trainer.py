@@ -233,7 +233,8 @@ class Trainer:
             )
         bar = None
         if self.is_chief and not quiet:
-            total, name = self.total_env_steps, self.directory.name
+            total = max(self.total_env_steps, self.env_steps)
+            name = self.directory.name
             bar = progress_bar.Progress(
                 total, description=name, start_env_steps=self.env_steps
             )
