@@ -32,9 +32,9 @@ def twice(x: float) -> float:
 DOOR = '"""The room."""\n\nfrom tfrl.ops.value import twice\n\n__all__ = ["twice"]\n'
 LAZY_DOOR = '''"""The room."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.ops.eager import now
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["now", "twice"]
 _LAZY = ("value",)
-
-
-def __getattr__(name: str) -> Any: ...
-
-
-def __dir__() -> list[str]: ...
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)
 '''
 SETUP = """[options]
 install_requires =

@@ -8,9 +8,9 @@ processes share, is in `tfrl.host`, the agents' updates on replicas in `tfrl.age
 the loop around them in `tfrl.training`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.distribute.per_process import PerProcessContext
 from tfrl.distribute.ports import get_unused_port
 from tfrl.distribute.processes import Coordinator, Process
@@ -43,15 +43,4 @@ __all__ = [
     "unreplicate",
 ]
 _LAZY = ("data_parallel", "data_service", "replicas", "strategies", "tpu")
-
-
-def __getattr__(name: str) -> Any:
-    for file in _LAZY if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{file}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

@@ -7,9 +7,9 @@ in `tfrl.bijectors`, other maps without randomness in `tfrl.ops`. Only what is a
 distribution loads TensorFlow Probability, when it is first touched: heads need none.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.distributions.action_heads import (
     CategoricalHead,
     CompositeHead,
@@ -134,15 +134,4 @@ _LAZY = (
     "squashed",
     "truncated",
 )
-
-
-def __getattr__(name: str) -> Any:
-    for file in _LAZY if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{file}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

@@ -8,9 +8,9 @@ transitions are in `tfrl.host`, the loops around a learner in `tfrl.training`, s
 spaces in `tfrl.core`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.environments.attributes import get_env_attr, has_env_attr
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.env_check import check_env
@@ -69,15 +69,4 @@ __all__ = [
     "set_transformed_observation_spec",
 ]
 _LAZY = ("current", "preprocessing")
-
-
-def __getattr__(name: str) -> Any:
-    for file in _LAZY if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{file}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

@@ -3,9 +3,9 @@
 Policies come from `tfrl.policies`, checkpoints of runs from `tfrl.saving`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.exporting.endpoints import Endpoint
 from tfrl.exporting.export import export_model, export_policy, verify
 from tfrl.exporting.policies import policy_endpoints, value_endpoint
@@ -23,15 +23,4 @@ __all__ = [
     "verify",
 ]
 _LAZY = ("of_distributions",)  # it loads TensorFlow Probability
-
-
-def __getattr__(name: str) -> Any:
-    for file in _LAZY if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{file}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

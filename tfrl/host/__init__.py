@@ -7,9 +7,9 @@ gradients are in `tfrl.distributions`, processes in `tfrl.distribute`, the loops
 learn in `tfrl.training`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.host.heads import NumpyCategorical, NumpyComposite, NumpyNormal
 from tfrl.host.networks import NumpyNetwork
 from tfrl.host.normalizer import HostNormalizer
@@ -27,15 +27,4 @@ __all__ = [
     "autoreset_mode",
 ]
 _LAZY = ("stepping",)  # Gymnasium takes as long to import as all else here
-
-
-def __getattr__(name: str) -> Any:
-    for file in _LAZY if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{file}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

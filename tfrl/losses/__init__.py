@@ -5,9 +5,9 @@ over it); the agent does. One-step targets are here too; returns and advantages 
 trajectories are made by `tfrl.ops`, optimizer steps are taken in `tfrl.agents`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.losses.actor import deterministic_policy_gradient_loss, sac_actor_loss
 from tfrl.losses.categorical import (
     categorical_mean,
@@ -104,15 +104,4 @@ __all__ = [
     "value_loss",
 ]
 _LAZY = ("importance",)  # it loads TensorFlow Probability
-
-
-def __getattr__(name: str) -> Any:
-    for file in _LAZY if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{file}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

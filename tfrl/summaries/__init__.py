@@ -7,9 +7,9 @@ averages (`tfrl.stats`), the loop that produces the numbers and the checkpoints
 (`tfrl.training`).
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tfrl._internal import lazy_doors
 from tfrl.summaries.filming.panels import render_bars, render_heatmap
 from tfrl.summaries.filming.video import generate_gif, record_episode, render_episode
 from tfrl.summaries.filming.video_recorder import VideoRecorder
@@ -110,15 +110,4 @@ __all__ = [
     "warning_once",
 ]
 _LAZY = ("gradients", "histograms")  # they load TensorFlow Probability
-
-
-def __getattr__(name: str) -> Any:
-    for file in _LAZY if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{file}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)
