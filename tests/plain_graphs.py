@@ -4,12 +4,14 @@ import contextlib
 
 import pytest
 
-from tfrl.agents import _on_policy, bc, dqn
+from tfrl.agents import _minibatches
+from tfrl.agents.offline import bc
+from tfrl.agents.on_policy import _on_policy
 from tfrl.core import _traces, compile
 
 UPDATES = {
     value: _traces.Cache()
-    for module in (_on_policy, bc, dqn)
+    for module in (_minibatches, _on_policy, bc)
     for value in vars(module).values()
     if isinstance(value, compile.JittedFunc)
 }

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import rl_trainer
-from tfrl.agents import ppo
+from tfrl.agents.on_policy import ppo
 from tfrl.configuring import configs
 from tfrl.environments import vector
 from tfrl.saving import checkpoints

@@ -15,7 +15,9 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import bc, dqn, ppo
+from tfrl.agents.off_policy import dqn
+from tfrl.agents.offline import bc
+from tfrl.agents.on_policy import ppo
 from tfrl.distribute import ports, strategies
 from tfrl.environments import vector
 from tfrl.training import cadence, experience, trainer

@@ -31,7 +31,9 @@ import gin
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import bc, dqn, policy_gradient, ppo
+from tfrl.agents.off_policy import dqn
+from tfrl.agents.offline import bc
+from tfrl.agents.on_policy import policy_gradient, ppo
 from tfrl.configuring import configs
 from tfrl.distribute import strategies
 from tfrl.environments import vector

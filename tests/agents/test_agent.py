@@ -11,15 +11,11 @@ import pytest
 import tensorflow as tf
 from agent_examples import BOX, assert_close, params_of, trajectory_of, two_replicas
 
-from tfrl.agents import (
-    _on_policy,
-    bc,
-    dqn,
-    policy_gradient,
-    ppo,
-    replicated,
-)
+from tfrl.agents import _minibatches, replicated
 from tfrl.agents import agent as agents
+from tfrl.agents.off_policy import dqn
+from tfrl.agents.offline import bc
+from tfrl.agents.on_policy import _on_policy, policy_gradient, ppo
 from tfrl.core import compile, pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress, schedulers
@@ -43,7 +39,7 @@ CONFIGS = {
     "dqn": dqn.DQN(hidden_units=(8,), target_period=2, tau=0.5),
     "bc": bc.BC(hidden_units=(8,), learning_rate=0.01),
 }
-COMPILED = {"dqn": dqn._compiled_update, "bc": bc._compiled_update}
+COMPILED = {"dqn": _minibatches._compiled_update, "bc": bc._compiled_update}
 kinds = pytest.mark.parametrize("kind", CONFIGS)
 
 

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 from agent_examples import new_policy
 
-from tfrl.agents import kinds, ppo
+from tfrl.agents import kinds
+from tfrl.agents.on_policy import ppo
 from tfrl.layers import distribution
 from tfrl.policies import networks
 

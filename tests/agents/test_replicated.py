@@ -11,7 +11,8 @@ import tensorflow as tf
 import training_workers
 from agent_examples import two_replicas
 
-from tfrl.agents import gradient_transforms, ppo, replicated, train_state
+from tfrl.agents import gradient_transforms, replicated, train_state
+from tfrl.agents.on_policy import ppo
 from tfrl.core import compile
 
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from agent_examples import NEST, batch_of, new_policy
 
 from tfrl import policies
-from tfrl.agents import dqn, ppo
+from tfrl.agents.off_policy import dqn
+from tfrl.agents.on_policy import ppo
 from tfrl.exporting import export
 from tfrl.policies import host_policy
 

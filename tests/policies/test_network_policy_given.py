@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from agent_examples import new_policy
 
-from tfrl.agents import dqn, train_state
+from tfrl.agents import _minibatches, train_state
+from tfrl.agents.off_policy import dqn
 from tfrl.core import records
 from tfrl.policies import action_value, actor_critic, host_policy
 from tfrl.replay.sampling import transitions
@@ -206,7 +207,7 @@ def test_pairs_that_do_not_fit_are_refused():
 
 @pytest.mark.filterwarnings("ignore:`build..` was called on layer")
 def test_agents_learn_by_a_network_of_ones_own(monkeypatch):
-    monkeypatch.setattr(dqn._compiled_update, "xla", False)
+    monkeypatch.setattr(_minibatches._compiled_update, "xla", False)
     network = functional(4)
     agent = dqn.DQN(target_period=1).create(BOX, S.Discrete(4), network=network)
     before = [np.array(x) for x in network.get_weights()]

@@ -10,7 +10,9 @@ from refusals import bad
 from tiny_agents import MAKE, Tiny, assert_same, assert_same_rows, build, stop_in
 
 from tfrl import rl_trainer
-from tfrl.agents import bc, dqn, ppo
+from tfrl.agents.off_policy import dqn
+from tfrl.agents.offline import bc
+from tfrl.agents.on_policy import ppo
 from tfrl.environments import vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log

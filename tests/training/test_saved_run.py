@@ -23,7 +23,7 @@ from PIL import Image
 from tiny_agents import MAKE as MAKE_POLE
 from tiny_agents import Tiny, assert_same, train
 
-from tfrl.agents import policy_gradient, ppo
+from tfrl.agents.on_policy import policy_gradient, ppo
 from tfrl.configuring import configs
 from tfrl.environments import vector
 from tfrl.policies import policy

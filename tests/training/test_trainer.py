@@ -30,7 +30,7 @@ from tiny_agents import (
     train,
 )
 
-from tfrl.agents import _on_policy, ppo
+from tfrl.agents.on_policy import _on_policy, ppo
 from tfrl.core import pytree
 from tfrl.environments import vector
 from tfrl.saving import checkpoints

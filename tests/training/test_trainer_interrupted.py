@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from tiny_agents import EVERY, TinyAgent, assert_same, build
 
-from tfrl.agents import ppo, replicated
+from tfrl.agents import replicated
+from tfrl.agents.on_policy import ppo
 from tfrl.saving import checkpoints
 from tfrl.training import _processes, trainer
 

@@ -7,7 +7,7 @@ import training_workers
 from tiny_agents import assert_same, assert_same_rows
 from training_workers import make_trainer
 
-from tfrl.agents import policy_gradient
+from tfrl.agents.on_policy import policy_gradient
 from tfrl.core import records
 from tfrl.saving import checkpoints
 from tfrl.training import _processes, cadence, experience, trainer

@@ -7,8 +7,6 @@ in `tfrl.policies`, the loop around an agent in `tfrl.training`.
 
 from tfrl.agents.advantages import estimate_advantages
 from tfrl.agents.agent import Agent, AgentConfig
-from tfrl.agents.bc import BC, BCAgent
-from tfrl.agents.dqn import DQN, DQNAgent
 from tfrl.agents.gradient_transforms import (
     GradientTransform,
     adam,
@@ -29,8 +27,10 @@ from tfrl.agents.kinds import (
     is_transition_model,
     is_vfunction,
 )
-from tfrl.agents.policy_gradient import PolicyGradient, PolicyGradientAgent
-from tfrl.agents.ppo import PPO, PPOAgent
+from tfrl.agents.off_policy.dqn import DQN, DQNAgent
+from tfrl.agents.offline.bc import BC, BCAgent
+from tfrl.agents.on_policy.policy_gradient import PolicyGradient, PolicyGradientAgent
+from tfrl.agents.on_policy.ppo import PPO, PPOAgent
 from tfrl.agents.replicated import (
     ReplicatedState,
     compiled_update,

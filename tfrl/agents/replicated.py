@@ -305,12 +305,12 @@ class Work(NamedTuple):
     """What an update costs, from sizes alone: every worker finds the same.
 
     Attributes:
-        state: `TrainState` of the network.
+        state: `TrainState` of the network, or an agent of several.
         n_steps: gradient steps.
         n_rows: of each.
     """
 
-    state: train_state.TrainState
+    state: Any
     n_steps: int
     n_rows: int
 
@@ -331,12 +331,11 @@ class Work(NamedTuple):
 
     @property
     def _row_work(self) -> float:
-        model = self.state.model_def
-        if isinstance(model, keras.layers.Layer):
-            return _row_work(model)
-        return float(
-            sum(math.prod(x.shape) for x in tf.nest.flatten(self.state.params))
-        )
+        layers = [*_layers(self.state, within=False)]
+        if layers:
+            return sum(map(_row_work, layers))
+        params = getattr(self.state, "params", self.state)
+        return float(sum(math.prod(x.shape) for x in tf.nest.flatten(params)))
 
 
 def in_pieces(

@@ -3,7 +3,7 @@
 Data stay as they are (see `typed_json`). Everything else becomes a dictionary whose
 one key that begins with "=" says what it stands for:
 
-    {"=call": "tfrl.agents.ppo:PPO", "gamma": 0.99, ...}     an object
+    {"=call": "tfrl.agents:PPO", "gamma": 0.99, ...}     an object
     {"=partial": "tfrl.environments.vector:make_vec", ...}   a function, its arguments
     {"=name": "my_environments:make"}                        a function or class
     {"=keras": ...}                                          a schedule or network
@@ -209,15 +209,25 @@ _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
 
 
 def importable(value: Any) -> str | None:
-    """Returns "module:name" of what another process can import, else None."""
+    """Returns "module:name" of what another process can import, else None.
+
+    What a room of ours shows is named by the room: its files may move.
+    """
     module, name = (getattr(value, x, None) for x in ("__module__", "__qualname__"))
     if module in (None, "__main__") or module not in sys.modules or name is None:
         return None
-    found: Any = sys.modules[module]
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    same = found is value or inspect.unwrap(found) is value if found else False
-    return f"{module}:{name}" if same else None
+    for place in dict.fromkeys((_room(module), module)):
+        found: Any = sys.modules[place]
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is not None and (found is value or inspect.unwrap(found) is value):
+            return f"{place}:{name}"
+    return None
+
+
+def _room(module: str) -> str:
+    """Returns the room of one of our modules, any other module itself."""
+    return ".".join(module.split(".")[:2]) if module.startswith("tfrl.") else module
 
 
 def _described(value: Any) -> str:
@@ -307,7 +317,10 @@ def made(data: Any) -> Any:
 def _imported(named: str) -> Any:
     module, _, name = named.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError:  # of another version, where the file lay elsewhere
+            found = importlib.import_module(_room(module))
         for part in name.split(".") if name else ():
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:

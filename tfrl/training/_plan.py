@@ -11,7 +11,8 @@ from gymnasium.vector import VectorEnv
 
 from tfrl._internal import checks, gym_checks, named_arrays
 from tfrl.agents import agent as agents
-from tfrl.agents import ppo, replicated
+from tfrl.agents import replicated
+from tfrl.agents.on_policy import ppo
 from tfrl.training import _processes, cadence
 from tfrl.training import experience as experiences
 

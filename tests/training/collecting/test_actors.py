@@ -19,7 +19,8 @@ from refusals import bad
 from running_processes import children, gone
 
 from tfrl._internal import acting
-from tfrl.agents import dqn, gradient_transforms, train_state
+from tfrl.agents import gradient_transforms, train_state
+from tfrl.agents.off_policy import dqn
 from tfrl.core import records
 from tfrl.environments import vector
 from tfrl.host import networks, shared_rows

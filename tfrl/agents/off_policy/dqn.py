@@ -4,16 +4,13 @@ import dataclasses
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
-import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import agent, replicated, train_state
+from tfrl.agents import _minibatches, agent, replicated, train_state
 from tfrl.core import pytree, records
 from tfrl.losses import temporal_difference
 from tfrl.policies import action_value
-from tfrl.replay.sampling import transitions
-from tfrl.schedules import progress as progresses
 from tfrl.schedules import schedulers
 
 _EXPLORATION = schedulers.LinearScheduler("percent", ((0.0, 1.0), (0.1, 0.05)))
@@ -128,7 +125,7 @@ class DQN:
         )
 
 
-class DQNAgent(pytree.PyTreeNode):
+class DQNAgent(_minibatches.MinibatchAgent):
     """A policy trained by deep Q-learning. Make one with `DQN.create`.
 
     Attributes:
@@ -150,138 +147,41 @@ class DQNAgent(pytree.PyTreeNode):
     target_params: Any
     config: DQN = pytree.nonpytree_field()
 
-    def update(
-        self,
-        sample: transitions.Sample,
-        *,
-        progress: progresses.Progress | None = None,
-    ) -> tuple[Self, dict]:
-        """Takes a gradient step on each of K minibatches, in one compiled call.
+    _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate", "epsilon")
+    _measured: ClassVar[tuple[str, ...]] = ("loss", "q_value", "td_error")
 
-        With convolutions every step is a call of its own, between which Python takes
-        notice of signals.
+    def _begin(self, hyper: dict[str, tf.Tensor]) -> tuple:
+        state = train_state.with_rate(self.policy.state, hyper["learning_rate"])
+        return replicated.ReplicatedState.create(state), self.target_params
 
-        Args:
-            sample: of `tfrl.core.Transition`s, `[K, B, ...]` or `[B, ...]`; actions
-                are the raw ones, from 0 on. Keep K and B, since others are compiled
-                anew.
-            progress: what hyper-parameters that are schedules follow; that in context
-                if None.
-
-        Returns:
-            The new agent, and an info: float32 scalars, means over the steps, and
-            `priorities`, the absolute errors `[K, B]` (or `[B]`) before each step.
-
-        Raises:
-            TypeError: if `sample` is something else.
-            ValueError: if its parts differ in K or B, or the replicas cannot share B
-                rows evenly.
-        """
-        data, weights = _checked(sample)
-        replicated.check_rows("DQN.update", "batch_size", weights.shape[-1])
-        names = ("learning_rate", "epsilon")
-        hyper = agent.settings_at(self.config, progress, names)
-        rank = len(weights.shape)
-        if rank == 1:
-            data, weights = tf.nest.map_structure(lambda x: x[None], (data, weights))
-        policy = self.policy.replace(epsilon=hyper["epsilon"])
-        learned = self.replace(policy=policy.lent())
-        n_steps, n_rows = weights.shape
-        work = replicated.Work(learned.policy.state, n_steps, n_rows)
-        size = n_steps if work.is_brief or not tf.executing_eagerly() else 1
-        pieces = []
-        for start in range(0, n_steps, size):
-            part = tf.nest.map_structure(
-                lambda x, start=start: x[start : start + size], (data, weights)
-            )
-            learned, *found = replicated.run_update(
-                _compiled_update, learned, *part, hyper
-            )
-            pieces.append(found)
-        infos, priorities = zip(*pieces, strict=True)
-        info = {name: sum(x[name] for x in infos) / len(infos) for name in infos[0]}
-        errors = priorities[0] if len(priorities) == 1 else tf.concat(priorities, 0)
-        info = {**info, **hyper, "priorities": errors if rank == 2 else errors[0]}
-        return learned.replace(policy=learned.policy.returned(self.policy)), info
-
-
-def _checked(sample: Any) -> tuple[records.Transition, Any]:
-    """Returns transitions and weights of what an agent is given."""
-    data = getattr(sample, "data", None)
-    if not isinstance(sample, transitions.Sample) or not isinstance(
-        data, records.Transition
-    ):
-        raise TypeError(
-            "`DQN.update`: `sample` expected a Sample of Transitions, such as a replay "
-            f"draws; got {type(sample).__name__}"
-            + ("" if data is None else f" of {type(data).__name__}")
-        )
-    given = {"actions": data.actions, "rewards": data.rewards}
-    given |= {"discounts": data.discounts, "weights": sample.weights}
-    columns = {
-        name: x if tf.is_tensor(x) else np.asarray(x) for name, x in given.items()
-    }
-    shapes = {name: tuple(x.shape) for name, x in columns.items()}
-    if len({*shapes.values()}) > 1 or len(shapes["weights"]) not in (1, 2):
-        raise ValueError(
-            "`DQN.update`: `sample` expected actions, rewards, discounts and weights "
-            f"of one shape, [B] or [K, B]; got {shapes}"
-        )
-    weights = columns.pop("weights")
-    return data._replace(**columns), weights
-
-
-def _update(
-    agent: DQNAgent,
-    data: records.Transition,
-    weights: tf.Tensor,
-    hyper: dict[str, tf.Tensor],
-) -> tuple[DQNAgent, dict, tf.Tensor]:
-    """Takes K gradient steps; returns the agent, means of the info, and errors."""
-    config = agent.config
-    data, weights = tf.nest.map_structure(tf.convert_to_tensor, (data, weights))
-    normalize = agent.policy.normalize
-    data = data._replace(
-        observations=normalize(data.observations),
-        next_observations=normalize(data.next_observations),
-    )
-    state = train_state.with_rate(agent.policy.state, hyper["learning_rate"])
-
-    def body(k: tf.Tensor, states: Any, target: Any, sums: Any, errors: Any) -> tuple:
-        rows = tf.nest.map_structure(lambda x: x[k], (data, weights))
+    def _step(self, carry: Any, rows: records.Transition, weights: tf.Tensor) -> tuple:
+        config, (states, target) = self.config, carry
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
-            return _loss(config, state, params, target, *part)
+            rows, weights = part
+            values, targets = _compared(config, state, params, target, rows)
+            losses = temporal_difference.td_loss(values, targets, config.huber_delta)
+            loss = tf.reduce_mean(weights * losses.loss)
+            return loss, {
+                "loss": loss,
+                "q_value": tf.reduce_mean(values),
+                "td_error": tf.reduce_mean(tf.abs(targets - values)),
+            }
 
         before = states.state
-        found = _compared(config, before, before.params, target, rows[0])
-        errors = errors.write(k, found[1] - found[0])
-        states, info = states.apply_loss_fn(loss_fn, rows)
+        values, targets = _compared(config, before, before.params, target, rows)
+        states, info = states.apply_loss_fn(loss_fn, (rows, weights))
         # The count of the state begins at 1 and is that of the next step.
         state = states.state
         is_due = (state.step - 1) % config.target_period == 0
         tau = tf.where(is_due, config.tau, 0.0)
-        target = tf.nest.map_structure(
-            lambda new, old: old + tau * (new - old), state.params, target
-        )
-        return k + 1, states, target, tf.nest.map_structure(tf.add, sums, info), errors
+        target = _minibatches.moved(target, state.params, tau)
+        return (states, target), info, targets - values
 
-    n_steps, n_rows = weights.shape
-    sums = dict.fromkeys(("loss", "q_value", "td_error"), tf.zeros([]))
-    errors = tf.TensorArray(tf.float32, n_steps, element_shape=[n_rows])
-    states = replicated.ReplicatedState.create(state)
-    _, states, target, sums, errors = tf.while_loop(
-        lambda k, *_: k < n_steps,
-        body,
-        (tf.constant(0), states, agent.target_params, sums, errors),
-    )
-    policy = agent.policy.replace(state=states.state)
-    info = {name: total / n_steps for name, total in sums.items()}
-    agent = agent.replace(policy=policy, target_params=target)
-    return agent, info, tf.abs(errors.stack())
-
-
-_compiled_update = replicated.compiled_update(_update)
+    def _end(self, carry: Any, hyper: dict[str, tf.Tensor]) -> Self:
+        states, target = carry
+        policy = self.policy.replace(state=states.state, epsilon=hyper["epsilon"])
+        return self.replace(policy=policy, target_params=target)
 
 
 def _compared(
@@ -300,21 +200,3 @@ def _compared(
     return values, temporal_difference.double_q_target(
         rows.rewards, rows.discounts, later, tf.stop_gradient(chooser)
     )
-
-
-def _loss(
-    config: DQN,
-    state: Any,
-    params: Any,
-    target: Any,
-    rows: records.Transition,
-    weights: tf.Tensor,
-) -> tuple[tf.Tensor, dict]:
-    values, targets = _compared(config, state, params, target, rows)
-    losses = temporal_difference.td_loss(values, targets, config.huber_delta).loss
-    loss = tf.reduce_mean(weights * losses)
-    return loss, {
-        "loss": loss,
-        "q_value": tf.reduce_mean(values),
-        "td_error": tf.reduce_mean(tf.abs(targets - values)),
-    }

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents.bc`; what it has in common with others is in `test_agent`."""
+"""Tests of `tfrl.agents.offline.bc`; what others do too is in `test_agent`."""
 
 import gymnasium as gym
 import keras
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.agents import bc, gradient_transforms, ppo, train_state
+from tfrl.agents import gradient_transforms, train_state
+from tfrl.agents.offline import bc
+from tfrl.agents.on_policy import ppo
 from tfrl.core import records
 from tfrl.environments import vector
 from tfrl.training import evaluation

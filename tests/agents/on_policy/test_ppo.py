@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents.ppo`; what it has in common with others is in `test_agent`."""
+"""Tests of `tfrl.agents.on_policy.ppo`; what others do too is in `test_agent`."""
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,8 @@ from agent_examples import (
     two_replicas,
 )
 
-from tfrl.agents import _on_policy, ppo, replicated
+from tfrl.agents import replicated
+from tfrl.agents.on_policy import _on_policy, ppo
 from tfrl.core import records
 from tfrl.schedules import progress
 

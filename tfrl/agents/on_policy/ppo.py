@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import tensorflow as tf
 
-from tfrl.agents import _on_policy, advantages, agent
+from tfrl.agents import advantages, agent
+from tfrl.agents.on_policy import _on_policy
 from tfrl.core import pytree, random
 from tfrl.losses import policy as policy_losses
 from tfrl.stats import moments

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents.dqn` against the algorithm written out in NumPy."""
+"""Tests of `tfrl.agents.off_policy.dqn` against the algorithm written out in NumPy."""
 
 import agent_examples
 import default_rows
@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from agent_examples import assert_close
 
-from tfrl.agents import dqn, replicated
+from tfrl.agents import replicated
+from tfrl.agents.off_policy import dqn
 from tfrl.core import records
 from tfrl.replay.sampling import transitions
 

@@ -1,4 +1,4 @@
-"""Tests of `tfrl.agents.policy_gradient`; more are in `test_agent`."""
+"""Tests of `tfrl.agents.on_policy.policy_gradient`; more are in `test_agent`."""
 
 import gymnasium as gym
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from agent_examples import trajectory_of
 
-from tfrl.agents import policy_gradient
+from tfrl.agents.on_policy import policy_gradient
 from tfrl.core import records
 
 T, N = 5, 3

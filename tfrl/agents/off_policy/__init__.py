@@ -1,0 +1,1 @@
+"""Agents that learn from whatever a replay holds."""

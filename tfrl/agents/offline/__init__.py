@@ -1,0 +1,1 @@
+"""Agents that learn from recorded data, without playing."""

@@ -1,0 +1,1 @@
+"""Agents that learn from what they just played themselves."""
