@@ -163,7 +163,7 @@ def test_a_run_opens_by_its_folder_alone(folder, tmp_path, monkeypatch):
         # Closed environments are made anew.
         assert len(run.evaluate(1).returns) == 1
     # None is made unless it plays.
-    monkeypatch.setattr(vector, "make_vec", None)
+    monkeypatch.setattr("tfrl.environments.make_vec", None)
     with saved_run.SavedRun.reopen(folder) as run:
         run.export(tmp_path / "policy")
         assert run.policy.act(np.zeros([2, 2], np.float32)).actions.shape == (2,)
