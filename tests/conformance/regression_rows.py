@@ -89,6 +89,14 @@ ELEMENT_WISE = (
         ("target", "B", 3),
         options={"delta": 0.0},
     ),
+    loss_row(
+        "multi_quantile_huber_loss: given fractions",
+        lambda quantiles, target: losses.multi_quantile_huber_loss(
+            quantiles, target, fractions=[0.1, 0.9, 0.55, 0.3]
+        ),
+        ("quantiles", "B", 4),
+        ("target", "B", 3),
+    ),
     loss_row("MeanSquaredLoss", losses.MeanSquaredLoss(), VECTOR, ("target", "B", 2)),
 )
 SCALAR = (

@@ -132,6 +132,52 @@ CATEGORICAL = (
         ),
     ),
 )
+FRACTIONS = [0.1, 0.9, 0.55, 0.3]
+QUANTILES = (
+    target_row(
+        "quantile_q_target", ["next_quantiles"], normal(next_quantiles=["B", 2, 5])
+    ),
+    target_row(
+        "quantile_q_target: double",
+        ["next_quantiles", "next_q_selector"],
+        normal(next_quantiles=["B", 2, 5], next_q_selector=["B", 2]),
+    ),
+    target_row(
+        "quantile_expected_sarsa_target",
+        ["next_quantiles"],
+        both(normal(next_quantiles=["B", 2, 5]), probabilities(next_probs=["B", 2])),
+    ),
+    loss_row(
+        "quantile_td_loss",
+        ["quantiles"],
+        ["targets"],
+        make=both(
+            normal(quantiles=["B", 4], targets=["B", 3]), constant(fractions=FRACTIONS)
+        ),
+        options={"huber_delta": 0.7},
+        scalars={"huber_delta": (0.0, 2.0)},
+    ),
+    loss_row(
+        "quantile_td_loss: critics, weights",
+        ["quantiles"],
+        ["targets"],
+        make=both(
+            normal(quantiles=["B", 2, 4], targets=["B", 3]),
+            probabilities(target_weights=["B", 3]),
+        ),
+    ),
+    loss_row(
+        "fraction_proposal_loss",
+        ["fractions"],
+        ["at_fractions", "at_midpoints"],
+        make=normal(fractions=["B", 2], at_fractions=["B", 2], at_midpoints=["B", 3]),
+        extremes={
+            "fractions": between(0.0, 1.0),
+            "at_fractions": between(-1e10, 1e10),
+            "at_midpoints": between(-1e10, 1e10),
+        },
+    ),
+)
 OFFLINE = (
     loss_row("behavior_cloning_loss", ["log_probs"], make=normal(log_probs=["B"])),
     loss_row(
@@ -199,4 +245,4 @@ ACTORS = (
         scalars={"threshold": (0.0, 5.0)},
     ),
 )
-ROWS = (*TARGETS, *TEMPORAL_DIFFERENCE, *CATEGORICAL, *OFFLINE, *ACTORS)
+ROWS = (*TARGETS, *TEMPORAL_DIFFERENCE, *CATEGORICAL, *QUANTILES, *OFFLINE, *ACTORS)

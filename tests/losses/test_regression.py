@@ -9,11 +9,11 @@ from refusals import bad, zeros
 from tfrl import losses
 
 
-def pinball_slowly(quantiles, targets, delta):
+def pinball_slowly(quantiles, targets, delta, taus=None):
     """The loss of one element, number by number."""
     total = 0.0
     for k, quantile in enumerate(quantiles):
-        tau = (k + 0.5) / len(quantiles)
+        tau = (k + 0.5) / len(quantiles) if taus is None else taus[k]
         for target in targets:
             error = target - quantile
             if abs(error) < delta:
@@ -50,6 +50,30 @@ def test_multi_quantile_huber_loss_number_by_number(delta, batch, samples):
     loss = losses.multi_quantile_huber_loss(quantiles, targets, delta)
     assert loss.dtype == "float64"
     np.testing.assert_allclose(loss, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.3])
+def test_multi_quantile_huber_loss_at_given_fractions(delta):
+    rng = np.random.default_rng(0)
+    quantiles, taus = rng.normal(size=(2, 3, 4)), rng.uniform(size=(2, 3, 4))
+    targets = rng.normal(size=(2, 3, 5))
+    weights = np.full((2, 3, 5), [0.5, 0.0, 0.25, 0.25, 0.0])
+    repeated = targets[..., [0, 0, 2, 3]]
+    for call, rows in (
+        ({"fractions": taus}, taus),
+        ({"fractions": taus[0, 0]}, np.broadcast_to(taus[0, 0], taus.shape)),
+        ({}, [[None] * 3] * 2),
+    ):
+        loss = losses.multi_quantile_huber_loss(quantiles, targets, delta, **call)
+        weighed = losses.multi_quantile_huber_loss(
+            quantiles, targets, delta, **call, target_weights=weights
+        )
+        for i in np.ndindex(2, 3):
+            tau = rows[i[0]][i[1]]
+            expected = pinball_slowly(quantiles[i], targets[i], delta, tau)
+            np.testing.assert_allclose(loss[i], expected, rtol=1e-12)
+            expected = pinball_slowly(quantiles[i], repeated[i], delta, tau)
+            np.testing.assert_allclose(weighed[i], expected, rtol=1e-12)
 
 
 def test_multi_quantile_huber_loss_of_unknown_sizes():
@@ -179,6 +203,9 @@ def test_mean_squared_losses_compare_by_configuration():
         bad(ValueError, "target", zeros(2, 3), zeros(3)),
         bad(ValueError, "target", zeros(2, 3), zeros(1, 3)),
         bad(ValueError, "delta", [1.0], 1.0, -0.1),
+        bad(ValueError, "fractions", [1.0], 1.0, 0.1, fractions=[0.5, 0.5]),
+        bad(ValueError, "fractions", [1.0], 1.0, 0.1, fractions=[-0.5]),
+        bad(ValueError, "target_weights", [1.0], [1.0], target_weights=[0.5, 0.5]),
     ),
     (losses.MeanSquaredLoss, bad(ValueError, "batch_dims", -1)),
     (losses.MeanSquaredLoss(), bad(ValueError, "target", zeros(2, 3), zeros(2, 1))),

@@ -141,6 +141,25 @@ def equal(
     """A tensor of the leader's dtype and shape.
 
     Example:
+def along_last(
+    where: str, name: str, value: Any, leader: str, values: tf.Tensor
+) -> tf.Tensor:
+    """A tensor of the leader's dtype, and of its shape or that of its last axis.
+
+    Example:
+        >>> along_last("categorical_mean", "support", [1, 2], "probs", tf.zeros([3, 2]))
+        <tf.Tensor: shape=(2,), dtype=float32, numpy=array([1., 2.], dtype=float32)>
+    """
+    tensor = alike(where, name, value, leader, values)
+    expected = values.shape[-1:] if tensor.shape.rank == 1 else values.shape
+    if not tensor.shape.is_compatible_with(expected):
+        raise ValueError(
+            f"`{where}`: `{name}` expected the shape of `{leader}` "
+            f"{values.shape.as_list()} or its last axis; got {tensor.shape.as_list()}"
+        )
+    return tensor
+
+
         >>> equal("double_q_target", "selector", [[1, 2]], "values", tf.zeros([1, 2]))
         <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[1., 2.]], dtype=float32)>
     """

@@ -29,6 +29,12 @@ from tfrl.losses.offline import (
     sampled_conservative_q_loss,
 )
 from tfrl.losses.policy import policy_gradient_loss, ppo_clip_loss, value_loss
+from tfrl.losses.quantile import (
+    fraction_proposal_loss,
+    quantile_expected_sarsa_target,
+    quantile_q_target,
+    quantile_td_loss,
+)
 from tfrl.losses.regression import (
     MeanSquaredLoss,
     element_wise_huber_loss,
@@ -89,12 +95,16 @@ __all__ = [
     "element_wise_squared_loss",
     "expected_sarsa_target",
     "expectile_loss",
+    "fraction_proposal_loss",
     "huber_function",
     "multi_quantile_huber_loss",
     "policy_gradient_loss",
     "ppo_clip_loss",
     "q_learning_target",
     "q_taken",
+    "quantile_expected_sarsa_target",
+    "quantile_q_target",
+    "quantile_td_loss",
     "regression_loss",
     "sac_actor_loss",
     "sampled_conservative_q_loss",

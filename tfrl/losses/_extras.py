@@ -35,6 +35,12 @@ class CategoricalLossExtra(NamedTuple):
     priorities: tf.Tensor
 
 
+class QuantileLossExtra(NamedTuple):
+    """Of `quantile_td_loss`."""
+
+    priorities: tf.Tensor
+
+
 class SACActorLossExtra(NamedTuple):
     """Of `sac_actor_loss`."""
 

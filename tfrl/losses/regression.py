@@ -106,11 +106,16 @@ def element_wise_squared_loss(x: TensorLike, y: TensorLike) -> tf.Tensor:
 
 
 def multi_quantile_huber_loss(
-    quantiles: TensorLike, target: TensorLike, delta: TensorLike = 0.1
+    quantiles: TensorLike,
+    target: TensorLike,
+    delta: TensorLike = 0.1,
+    *,
+    fractions: TensorLike | None = None,
+    target_weights: TensorLike | None = None,
 ) -> tf.Tensor:
     """Loss of several quantiles of a number, given one or more samples of it.
 
-        tau[k]  = (k + 0.5) / n
+        tau[k]  = fractions[k], or (k + 0.5) / n where none are given
         d[k, j] = target[j] - quantiles[k]
         h(d)    = d^2 / (2 * delta)        where |d| < delta
         h(d)    = |d| - delta / 2          elsewhere
@@ -119,19 +124,25 @@ def multi_quantile_huber_loss(
     With `delta = 0`, h(d) = |d|: the pinball loss, whose minimum is at the quantiles.
     A larger `delta` is smoother and draws the quantiles towards the mean.
 
-    The mean over `k` makes losses of different `n` comparable; the paper sums over it.
-    Gradients flow to both tensors: wrap a bootstrapped target in `tf.stop_gradient`.
+    The mean over `k` makes losses of different `n` comparable; the paper sums over it,
+    as `tfrl.losses.quantile_td_loss` does. Gradients flow to `quantiles` and `target`:
+    wrap a bootstrapped target in `tf.stop_gradient`.
 
     Args:
         quantiles: `[..., n]`, floating; element `k` estimates the quantile at `tau[k]`.
         target: `[...]`, one sample each, or `[..., m]`, m samples each.
         delta: scalar >= 0, where the parabola ends.
+        fractions: `[n]` or `[..., n]`, tau in [0, 1], in any order: those that a
+            network was asked for (IQN) or has proposed (FQF).
+        target_weights: `[..., m]`, weights of the samples instead of 1 / m in the mean
+            over them. A sample of weight 0 may be infinite or NaN.
 
     Returns:
         `[...]`, one loss per element.
 
     Raises:
-        ValueError: if the shapes do not fit, or `delta` is negative or no scalar.
+        ValueError: if the shapes do not fit, `delta` is negative or no scalar, or a
+            fraction is known to be outside [0, 1].
         TypeError: if `quantiles` is not floating, or the dtypes differ.
 
     Example:
@@ -139,10 +150,14 @@ def multi_quantile_huber_loss(
         array([0.5], dtype=float32)
         >>> multi_quantile_huber_loss([[0.0, 4.0]], [[2.0, 4.0]], delta=0.0).numpy()
         array([0.5], dtype=float32)
+        >>> multi_quantile_huber_loss([[0.0, 4.0]], [2.0], 0.0, fractions=[0.0, 1.0])
+        <tf.Tensor: shape=(1,), dtype=float32, numpy=array([0.], dtype=float32)>
 
     References:
         Dabney, Rowland, Bellemare, Munos (2018), "Distributional Reinforcement Learning
-        with Quantile Regression", equation 10, divided by `delta` and n.
+        with Quantile Regression", equation 10, divided by `delta` and n; with
+        `fractions` Dabney, Ostrovski, Silver, Munos (2018), "Implicit Quantile Networks
+        for Distributional Reinforcement Learning", equation 3.
     """
     where = "multi_quantile_huber_loss"
     quantiles = operands.leading(where, "quantiles", quantiles, axes=1)
@@ -157,8 +172,16 @@ def multi_quantile_huber_loss(
             f"that and one more axis; got {target.shape}"
         )
     checks.check_rank(where, "delta", delta, exact=0)
-    samples, predicted = precision.widened(target), precision.widened(quantiles)
-    return tf.cast(_quantile_loss(predicted, samples, delta), quantiles.dtype)
+    if fractions is not None:
+        checks.check_within(where, "fractions", fractions, 0.0, 1.0)
+        fractions = operands.along_last(
+            where, "fractions", fractions, "quantiles", quantiles
+        )
+    if target_weights is not None:
+        target_weights = operands.equal(
+            where, "target_weights", target_weights, "target", target
+        )
+    return _quantile_loss(quantiles, target, delta, fractions, target_weights)
 
 
 @keras.saving.register_keras_serializable(package="tfrl")
@@ -241,42 +264,71 @@ def _huber(x: tf.Tensor, delta: TensorLike) -> tf.Tensor:
 
 @compile.compiled(jit_compile=True)
 def _quantile_loss(
-    quantiles: tf.Tensor, target: tf.Tensor, delta: TensorLike
+    quantiles: tf.Tensor,
+    target: tf.Tensor,
+    delta: TensorLike,
+    fractions: tf.Tensor | None,
+    weights: tf.Tensor | None,
 ) -> tf.Tensor:
+    dtype = quantiles.dtype
+    quantiles, target = precision.widened(quantiles), precision.widened(target)
     delta = tf.stop_gradient(precision.number(delta, quantiles.dtype))
-    return _mean_height(quantiles, target, delta)
+    if fractions is None:
+        count = tf.shape(quantiles)[-1]
+        taus = tf.cast(tf.range(count), quantiles.dtype) + 0.5
+        taus = taus / tf.cast(count, quantiles.dtype)
+    else:
+        taus = tf.stop_gradient(precision.widened(fractions))
+    if weights is not None:
+        weights = tf.stop_gradient(precision.widened(weights))
+    loss = _mean_height(quantiles, target, delta, taus[..., tf.newaxis], weights)
+    return tf.cast(loss, dtype)
 
 
-@tf.custom_gradient
 def _mean_height(
-    quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
-) -> tuple[tf.Tensor, Any]:
-    pairs = tf.shape(quantiles)[-1] * tf.shape(target)[-1]
-    weight = 1 / tf.cast(pairs, quantiles.dtype)
-    errors, units, shares = _errors(quantiles, target, delta)
-    # Parabola and lines in one: u * (e - delta * u / 2), u = clip(e / delta, -1, 1).
-    heights = units * shares * (errors - (0.5 * delta) * units)
+    quantiles: tf.Tensor,
+    target: tf.Tensor,
+    delta: tf.Tensor,
+    taus: tf.Tensor,
+    weights: tf.Tensor | None,
+) -> tf.Tensor:
+    counted = tf.shape(quantiles)[-1]
+    if weights is None:
+        counted *= tf.shape(target)[-1]
+    weight = 1 / tf.cast(counted, quantiles.dtype)
 
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, None]:
-        # Made again, not kept: n * m numbers for each loss. Graphs make them once.
-        errors, units, shares = _errors(quantiles, target, delta)
-        # The pinball loss has the slope of the right-hand side at its kink.
-        is_kink = (errors == 0) & (delta == 0)
-        slopes = shares * tf.where(is_kink, tf.ones_like(units), units)
-        each = (weight * upstream)[..., tf.newaxis]
-        by_target = each * tf.reduce_sum(slopes, -2)
-        return -each * tf.reduce_sum(slopes, -1), by_target, None
+    def weighed(each: tf.Tensor, axes: int) -> tf.Tensor:
+        """Times the weights of the samples, `axes` axes behind those of the batch."""
+        if weights is None:
+            return each
+        of_samples = weights if axes == 1 else weights[..., tf.newaxis, :]
+        return tf.math.multiply_no_nan(each, of_samples)
 
-    return weight * tf.reduce_sum(heights, [-2, -1]), gradient
+    @tf.custom_gradient
+    def height(quantiles: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        errors, units, shares = _errors(quantiles, target, delta, taus)
+        # Parabola and lines in one: u * (e - delta * u / 2), u = clip(e / delta, -1, 1)
+        heights = weighed(units * shares * (errors - (0.5 * delta) * units), 2)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # Made again, not kept: n * m numbers for each loss. Graphs make them once.
+            errors, units, shares = _errors(quantiles, target, delta, taus)
+            # The pinball loss has the slope of the right-hand side at its kink.
+            is_kink = (errors == 0) & (delta == 0)
+            slopes = shares * tf.where(is_kink, tf.ones_like(units), units)
+            each = (weight * upstream)[..., tf.newaxis]
+            by_target = each * weighed(tf.reduce_sum(slopes, -2), 1)
+            return -each * tf.reduce_sum(weighed(slopes, 2), -1), by_target
+
+        return weight * tf.reduce_sum(heights, [-2, -1]), gradient
+
+    return height(quantiles, target)
 
 
 def _errors(
-    quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor
+    quantiles: tf.Tensor, target: tf.Tensor, delta: tf.Tensor, taus: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Errors `[..., n, m]`, in units of delta but at most 1, and their weights."""
-    count = tf.shape(quantiles)[-1]
-    taus = tf.cast(tf.range(count), quantiles.dtype) + 0.5
-    taus = (taus / tf.cast(count, quantiles.dtype))[:, tf.newaxis]
     errors = target[..., tf.newaxis, :] - quantiles[..., :, tf.newaxis]
     # Of a delta of 0 the greatest number takes the place of the reciprocal.
     some = tf.where(delta > 0, delta, tf.ones_like(delta))
