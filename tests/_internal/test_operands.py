@@ -8,10 +8,10 @@ from tfrl._internal import operands, precision
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_what_is_no_tensor_takes_the_dtype_of_the_leader(dtype):
+def test_numbers_and_lists_take_the_dtype_of_the_leader(dtype):
     leader = operands.leading("f", "x", tf.zeros([2, 3], dtype))
     assert leader.dtype == dtype
-    for value in (1, 0.5, [1, 2], np.ones(2), tf.zeros([2, 3], dtype)):
+    for value in (1, 0.5, [1, 2], np.ones([]), tf.zeros([2, 3], dtype)):
         assert operands.alike("f", "y", value, "x", leader).dtype == dtype
         assert operands.aligned("f", "y", value, "x", leader).shape.rank == 2
     assert precision.number(0.3, leader.dtype).dtype == dtype
@@ -130,6 +130,10 @@ def test_unknown_sizes_fit_and_known_ones_are_checked():
         operands.beginning("f", "rewards", 1.0, "values", tf.ones([5, 2]), 1)
 
 
-def test_arrays_lose_no_fractions():
-    with pytest.raises(TypeError, match="`f`: `y` expected dtype int32, which `x` has"):
-        operands.alike("f", "y", np.array([0.5]), "x", tf.constant([1]))
+@pytest.mark.parametrize(
+    ("array", "leader"), [([0.5], tf.constant([1])), ([1.0], tf.constant([1.0]))]
+)
+def test_arrays_of_another_dtype_are_refused_as_tensors_are(array, leader):
+    expected = f"`f`: `y` expected dtype {leader.dtype.name}, which `x` has; got float6"
+    with pytest.raises(TypeError, match=expected):
+        operands.alike("f", "y", np.array(array), "x", leader)

@@ -268,6 +268,7 @@ def test_half_precision_is_kept_and_computed_in_single(dtype):
         losses.categorical_q_target,
         bad(ValueError, "next_q_selector", 0.0, 1.0, [0.0, 1.0], zeros(3, 2), zeros(2)),
         bad(ValueError, "support", 0.0, 1.0, [0.0, 1.0, 2.0], zeros(3, 2)),
+        bad(ValueError, "support", 0.0, 1.0, [0.0, 0.0], zeros(3, 2)),
         bad(ValueError, "rewards", [0.0, 1.0], 1.0, [0.0, 1.0], zeros(3, 4, 2)),
     ),
     (losses.categorical_td_loss, bad(ValueError, "targets", zeros(2, 3), zeros(2, 4))),

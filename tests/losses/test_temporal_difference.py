@@ -278,6 +278,7 @@ def test_least_expectile_loss_is_at_the_expectile(expectile):
         bad(ValueError, "rewards", zeros(2, 1), 1.0, zeros(2)),
         bad(ValueError, "discounts", zeros(2), zeros(3), zeros(2)),
         bad(TypeError, "next_values", [1.0], [1.0], [1]),
+        bad(TypeError, "rewards", np.ones(2), 1.0, np.ones(2, np.float32)),
     ),
     (
         losses.q_learning_target,

@@ -141,6 +141,40 @@ def test_nan_beyond_a_boundary_does_not_leak():
     np.testing.assert_allclose(advantages[:2], [2.0, 0.0])
 
 
+def test_nan_beside_a_discount_of_0_does_not_count():
+    # Nobody knows what follows an end, and nobody rewards the step behind it.
+    nan, steps = np.nan, [1, 1, 1, 1]
+    row = ([0.0, 1.0, nan, 1.0], [2.0, nan, 0.5, nan], steps, [1.0, 0.0, 1.0, 0.0])
+    np.testing.assert_array_equal(ops.discounted_return(*row), [1.0, nan, 1.0])
+    np.testing.assert_array_equal(ops.one_step_discounted_return(*row)[::2], [1, 1])
+    advantages = ops.generalized_advantage_estimation(*row, 0.9)
+    np.testing.assert_array_equal(advantages, [1.0 - 2.0, nan, 1.0 - 0.5])
+
+    rewards, discounts = [1.0, 1.0, 1.0, nan], [1.0, 0.0, 0.0, 1.0]
+    next_values = tf.Variable([2.0, nan, nan, 1.0])
+    with tf.GradientTape() as tape:
+        returns = ops.td_lambda_return(rewards, discounts, next_values, 0.5)
+    np.testing.assert_array_equal(returns, [2.5, 1.0, 1.0, nan])
+    gradient = tape.gradient(returns, next_values)
+    np.testing.assert_array_equal(gradient, [0.5, 0.0, 0.0, 1.0])
+    traced = ops.vtrace([0.0] * 4, next_values, rewards, discounts, [1.0] * 4, 0.5)
+    np.testing.assert_array_equal(traced, [[3.5, 1.0, 1.0, nan]] * 3)
+
+
+def test_jacobians_under_xla():
+    rewards, discounts = tf.ones([3]), tf.constant([0.5, 0.5, 0.0])
+
+    @tf.function(jit_compile=True, autograph=False)
+    def jacobian(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            returns = ops.td_lambda_return(rewards, discounts, values, 0.5)
+        return tape.jacobian(returns, values, experimental_use_pfor=False)
+
+    expected = [[0.25, 0.25**2, 0.0], [0.0, 0.25, 0.0], [0.0, 0.0, 0.0]]
+    np.testing.assert_allclose(jacobian(tf.zeros([3])), expected)
+
+
 ROW = tf.ones([3, 2])
 HALF = tf.constant(0.5, tf.float64)
 GAE = ops.generalized_advantage_estimation

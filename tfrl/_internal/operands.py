@@ -1,6 +1,6 @@
 """How functions take tensors that belong together: converted, checked, aligned.
 
-One argument leads: it sets dtype and shape for the others. What is no tensor takes its
+One argument leads: it sets dtype and shape for the others. Numbers and lists take its
 dtype, and shapes are compared as far as they are known. Every function takes `where`,
 the name of the function that checks, and the name of the argument.
 """
@@ -69,25 +69,18 @@ def leading(where: str, name: str, value: Any, axes: int = 0) -> tf.Tensor:
 
 
 def alike(
-    where: str,
-    name: str,
-    value: Any,
-    leader: str,
-    values: tf.Tensor,
-    keep_arrays: bool = False,
+    where: str, name: str, value: Any, leader: str, values: tf.Tensor
 ) -> tf.Tensor:
     """A tensor of the leader's dtype; its rank need not be known.
 
-    With `keep_arrays` an array is refused that has another dtype, like a tensor; so is
-    one of fractions where the leader has integers.
+    Numbers and lists take that dtype. An array of another is refused, like a tensor.
 
     Example:
         >>> alike("td_target", "rewards", [1], "values", tf.zeros(1, tf.float64)).dtype
         tf.float64
     """
-    keeps = isinstance(value, np.ndarray) and value.ndim > 0
-    keeps = keeps and (keep_arrays or values.dtype.is_integer)
-    hint = None if keeps else values.dtype
+    is_array = isinstance(value, np.ndarray) and value.ndim > 0
+    hint = None if is_array else values.dtype
     tensor = checks.as_tensor(where, name, value, None, hint, numeric=False)
     if tensor.dtype != values.dtype:
         raise TypeError(
@@ -104,7 +97,6 @@ def beginning(
     leader: str,
     values: tf.Tensor,
     at_least: int = 0,
-    keep_arrays: bool = False,
 ) -> tf.Tensor:
     """A tensor of the leader's dtype, whose shape is where that of the leader begins.
 
@@ -115,7 +107,7 @@ def beginning(
         ValueError: `gae`: `rewards` expected the shape of `values` [2, 3] or its first
         axes; got [3]; align the two axis by axis
     """
-    tensor = alike(where, name, value, leader, values, keep_arrays)
+    tensor = alike(where, name, value, leader, values)
     check_beginning(where, name, tensor, leader, values, at_least)
     return tensor
 
@@ -141,6 +133,14 @@ def equal(
     """A tensor of the leader's dtype and shape.
 
     Example:
+        >>> equal("double_q_target", "selector", [[1, 2]], "values", tf.zeros([1, 2]))
+        <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[1., 2.]], dtype=float32)>
+    """
+    tensor = alike(where, name, value, leader, values)
+    checks.check_same_shape(where, **{leader: values, name: tensor})
+    return tensor
+
+
 def along_last(
     where: str, name: str, value: Any, leader: str, values: tf.Tensor
 ) -> tf.Tensor:
@@ -157,14 +157,6 @@ def along_last(
             f"`{where}`: `{name}` expected the shape of `{leader}` "
             f"{values.shape.as_list()} or its last axis; got {tensor.shape.as_list()}"
         )
-    return tensor
-
-
-        >>> equal("double_q_target", "selector", [[1, 2]], "values", tf.zeros([1, 2]))
-        <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[1., 2.]], dtype=float32)>
-    """
-    tensor = alike(where, name, value, leader, values)
-    checks.check_same_shape(where, **{leader: values, name: tensor})
     return tensor
 
 

@@ -89,7 +89,7 @@ def categorical_projection(
     probs = operands.leading(where, "probs", probs, axes=1)
     support = _support(where, "support", support, "probs", probs)
     targets = operands.alike(where, "target_support", target_support, "probs", probs)
-    _check_targets(where, targets, probs)
+    _check_targets(where, "target_support", targets, probs)
     return _projection(support, probs, targets)
 
 
@@ -148,7 +148,7 @@ def categorical_q_target(
     leader, element = f"{leader}[..., 0, :]", logits[..., 0, :]
     rewards = operands.aligned(where, "rewards", rewards, leader, element)
     discounts = operands.aligned(where, "discounts", discounts, leader, element)
-    _check_targets("categorical_projection", support, element)
+    _check_targets(where, "support", support, element)
     return _q_target(logits, selector, rewards, discounts, support)
 
 
@@ -303,20 +303,18 @@ def _support(
     return support
 
 
-def _check_targets(where: str, targets: tf.Tensor, probs: tf.Tensor) -> None:
+def _check_targets(where: str, name: str, targets: tf.Tensor, probs: tf.Tensor) -> None:
     fits = targets.shape.rank in (1, probs.shape.rank) and targets.shape[
         :-1
     ].is_compatible_with(probs.shape[:-1][: targets.shape.rank - 1])
     atoms = targets.shape[-1] if fits else None
     if not fits or (atoms is not None and atoms < 2):
         raise ValueError(
-            f"`{where}`: `target_support` expected shape [M] or "
+            f"`{where}`: `{name}` expected shape [M] or "
             f"{[*probs.shape[:-1].as_list(), 'M']} with M >= 2; got "
             f"{targets.shape.as_list()}"
         )
     if not tf.is_symbolic_tensor(targets):
         known = np.asarray(targets)
         if np.any(known[..., 1:] <= known[..., :-1]):
-            raise ValueError(
-                f"`{where}`: `target_support` expected to increase; got {known}"
-            )
+            raise ValueError(f"`{where}`: `{name}` expected to increase; got {known}")

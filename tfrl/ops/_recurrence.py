@@ -3,8 +3,9 @@
     y[t] = x[t] + a[t] * y[t + 1]        backward in time
     y[t] = x[t] + a[t] * y[t - 1]        forward in time
 
-Its gradient is the same recurrence run the other way, so nothing has to be
-remembered but the outputs, and no loop is ever differentiated.
+Where a is 0 the neighbour does not count, even if it is infinite or NaN. The gradient
+is the same recurrence run the other way, so nothing has to be remembered but the
+outputs, and no loop is ever differentiated.
 """
 
 from collections.abc import Callable
@@ -108,7 +109,7 @@ def _loop(
     ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         step = steps - 1 - count if backward else count
         decay, value = coefficients(lambda s, ahead=0: tf.gather(s, step + ahead))
-        carry = value + decay * carry
+        carry = value + tf.math.multiply_no_nan(carry, decay)
         return count + 1, carry, outputs.write(step, carry)
 
     outputs = tf.TensorArray(initial.dtype, steps, element_shape=initial.shape)

@@ -8,10 +8,11 @@
 - *Transition form* (`td_lambda_return`, `vtrace`): `T` transitions, each with its own
   reward, discount and successor value, and `T` results.
 
-In both, `discounts` is gamma * (1 - terminated): 0 at true ends only; values may have
-trailing axes that the rewards lack (quantiles, critics), each on its own. Called
-eagerly, each function is one compiled call; inside a graph it becomes an XLA cluster.
-float16 and bfloat16 are summed in float32 and come back as they were.
+In both, `discounts` is gamma * (1 - terminated): 0 at true ends only, where nothing
+follows and a next value does not count, even if it is NaN. Values may have trailing
+axes that the rewards lack (quantiles, critics), each on its own. Called eagerly, each
+function is one compiled call; inside a graph it becomes an XLA cluster. float16 and
+bfloat16 are summed in float32 and come back as they were.
 """
 
 import math
@@ -182,7 +183,7 @@ def td_lambda_return(
     The advantage is `td_lambda_return(...) - values`.
 
     Gradients flow into all tensors; wrap the result in `tf.stop_gradient` to use it as
-    a target.
+    a target. `tape.jacobian` inside XLA needs `experimental_use_pfor=False`.
 
     Args:
         rewards: `[T, B]` or `[T]`, the reward of each transition.
@@ -300,9 +301,7 @@ def vtrace(
     values = _leading(where, "values", values, time_major)
     named = {"rewards": rewards, "discounts": discounts, "rhos": rhos}
     others = _following(where, "values", values, time_major, **named)
-    next_values = operands.alike(
-        where, "next_values", next_values, "values", values, keep_arrays=True
-    )
+    next_values = operands.alike(where, "next_values", next_values, "values", values)
     checks.check_same_shape(where, values=values, next_values=next_values)
     lambdas = _weights(where, "lambda_", lambda_, values, time_major)
     clips = []
@@ -404,7 +403,7 @@ def _discounted_return(
 def _one_step_discounted_return(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, step_types: tf.Tensor
 ) -> tf.Tensor:
-    ends = discounts * values
+    ends = tf.math.multiply_no_nan(values, discounts)
     returns = rewards[1:] + ends[1:]
     return tf.stop_gradient(tf.where(_is_last(step_types[:-1]), ends[:-1], returns))
 
@@ -419,7 +418,8 @@ def _advantages(
 ) -> tf.Tensor:
     def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
         last, decays = _is_last(at(step_types)), at(discounts, 1)
-        deltas = at(rewards, 1) + decays * at(values, 1) - at(values)
+        ahead = tf.math.multiply_no_nan(at(values, 1), decays)
+        deltas = at(rewards, 1) + ahead - at(values)
         weights = at(td_lambda, 1) if td_lambda.shape.rank else td_lambda
         decays = tf.where(last, tf.zeros_like(decays), decays * weights)
         return decays, tf.where(last, tf.zeros_like(deltas), deltas)
@@ -435,7 +435,8 @@ def _td_lambda_return(
 ) -> tf.Tensor:
     def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
         decays = at(discounts) * (at(lambda_) if lambda_.shape.rank else lambda_)
-        return decays, at(rewards) + (at(discounts) - decays) * at(next_values)
+        one_step = tf.math.multiply_no_nan(at(next_values), at(discounts) - decays)
+        return decays, at(rewards) + one_step
 
     steps = _recurrence.length(next_values)
     return _recurrence.linear_recurrence(coefficients, steps, next_values[-1])
@@ -452,12 +453,14 @@ def _vtrace(
     clip_rho: tf.Tensor,
     clip_pg_rho: tf.Tensor,
 ) -> VTraceReturns:
-    deltas = tf.minimum(clip_rho, rhos) * (rewards + discounts * next_values - values)
+    ahead = tf.math.multiply_no_nan(next_values, discounts)
+    deltas = tf.minimum(clip_rho, rhos) * (rewards + ahead - values)
     traces = discounts * lambda_ * tf.minimum(tf.ones_like(rhos), rhos)
     nothing = tf.zeros_like(values[:1])
     errors = _recurrence.given_recurrence(traces, deltas, nothing[0])
     next_errors = tf.concat([errors[1:], nothing], axis=0)
-    q_estimates = rewards + discounts * (next_values + lambda_ * next_errors)
+    following = next_values + tf.math.multiply_no_nan(next_errors, lambda_)
+    q_estimates = rewards + tf.math.multiply_no_nan(following, discounts)
     advantages = tf.minimum(clip_pg_rho, rhos) * (q_estimates - values)
     returns = VTraceReturns(values + errors, advantages, q_estimates)
     return VTraceReturns(*map(tf.stop_gradient, returns))
@@ -488,7 +491,7 @@ def _following(
     """The other sequences as tensors that fit the leading one, checked."""
     axes = 1 if time_major else 2
     return [
-        operands.beginning(where, name, value, leader, values, axes, True)
+        operands.beginning(where, name, value, leader, values, axes)
         for name, value in named.items()
     ]
 
@@ -499,7 +502,7 @@ def _weights(
     """A scalar, or a sequence that fits the leading one, checked."""
     if type(value) in (int, float):
         arguments.check_number(where, name, value, 0, 1)
-    tensor = operands.alike(where, name, value, "values", values, keep_arrays=True)
+    tensor = operands.alike(where, name, value, "values", values)
     if tensor.shape.rank != 0:
         axes = 1 if time_major else 2
         operands.check_beginning(where, name, tensor, "values", values, axes)
