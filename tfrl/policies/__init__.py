@@ -7,7 +7,9 @@ explore by in `tfrl.exploration`.
 """
 
 from tfrl.policies.action_value import ActionValuePolicy
+from tfrl.policies.actor import ActorPolicy
 from tfrl.policies.actor_critic import ActorCriticPolicy
+from tfrl.policies.critics import Critics, action_features
 from tfrl.policies.deterministic import DeterministicPolicy
 from tfrl.policies.feedforward import MLP, conv_encoder
 from tfrl.policies.host_policy import HostPolicy, numpy_copy
@@ -26,6 +28,8 @@ __all__ = [
     "ActionValues",
     "ActorCritic",
     "ActorCriticPolicy",
+    "ActorPolicy",
+    "Critics",
     "DeterministicPolicy",
     "FunctionPolicy",
     "HostPolicy",
@@ -34,6 +38,7 @@ __all__ = [
     "Policy",
     "RecurrentPolicy",
     "SpaceEncoder",
+    "action_features",
     "conv_encoder",
     "numpy_copy",
 ]

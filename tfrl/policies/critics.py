@@ -1,0 +1,540 @@
+"""Several critics at once: values of states, of actions, or of every choice."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import gymnasium as gym
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfrl._internal import checks
+from tfrl.core import initializers, spaces
+from tfrl.policies import _keras_models, _observation_kinds, networks
+
+_SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
+
+
+def n_action_features(head: Any) -> int:
+    """Returns how many features `action_features` makes of an action.
+
+    Args:
+        head: of `tfrl.distributions.action_head`.
+
+    Example:
+        >>> head = tfrl.distributions.action_head(gym.spaces.Discrete(3))
+        >>> n_action_features(head)
+        3
+    """
+    return head.n_outputs - head.n_log_stds
+
+
+def action_features(head: Any, actions: Any) -> tf.Tensor:
+    """Returns what critics see of raw actions: numbers between -1 and 1.
+
+        tanh(u)                                     of a squashed Box
+        clip(2 (u - low) / (high - low) - 1, -1, 1) of a Box that is clipped to bounds
+        u                                           of a Box without any
+        one-hot                                     of each choice
+
+    Those of the parts of a Dict or Tuple follow each other, in the order of `tf.nest`.
+
+    Args:
+        head: of `tfrl.distributions.action_head`.
+        actions: nest of raw actions, `[..., *shape]`.
+
+    Returns:
+        float32 `[..., n]`.
+
+    Example:
+        >>> space = gym.spaces.Box(-2.0, 2.0, (1,))
+        >>> head = tfrl.distributions.action_head(space, squash=True)
+        >>> action_features(head, tf.constant([[0.0], [9.0]])).numpy().tolist()
+        [[0.0], [1.0]]
+    """
+    if hasattr(head, "parts"):
+        flat, parts = head._unpacked(actions), head.parts
+        features = [action_features(*pair) for pair in zip(parts, flat, strict=True)]
+        return tf.concat(features, axis=-1)
+    if head.n_options:
+        return _one_hots(head, actions)
+    actions = tf.cast(actions, tf.float32)
+    if head.squash:
+        return tf.tanh(actions)
+    low, high = np.asarray(head.low), np.asarray(head.high)
+    bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+    if not bounded.any():
+        return actions
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    scaled = (actions - (low + high) / 2) / ((high - low) / 2)
+    limit = np.where(bounded, 1.0, np.inf).astype(np.float32)
+    return tf.clip_by_value(scaled, -limit, limit)
+
+
+def _one_hots(head: Any, actions: Any) -> tf.Tensor:
+    if head.scalar:
+        return tf.one_hot(actions, head.n_choices[0])
+    outer = tf.shape(actions)[: len(actions.shape) - len(head.shape)]
+    flat = tf.reshape(actions, tf.concat([outer, [len(head.n_choices)]], 0))
+    return tf.concat(
+        [tf.one_hot(flat[..., i], n) for i, n in enumerate(head.n_choices)], axis=-1
+    )
+
+
+@_SERIALIZABLE
+class Denses(keras.layers.Layer):
+    """A dense layer of each of N networks, `[N, B, n]` to `[N, B, units]`.
+
+        outputs[i] = inputs[i] W[i] + b[i]
+
+    Of inputs `[B, n]` all networks get the same.
+
+    Args:
+        n: number of networks, N.
+        units: of each.
+        gain: of the orthogonal initial weights.
+        seed: of the initial weights.
+        **kwargs: of `keras.layers.Layer`.
+
+    Example:
+        >>> Denses(2, 5)(np.zeros((2, 3, 4), np.float32)).shape
+        TensorShape([2, 3, 5])
+    """
+
+    def __init__(
+        self, n: int, units: int, gain: float = 1.0, seed: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.n, self.units, self.gain, self.seed = n, units, gain, seed
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for a shape `[..., n]`."""
+
+        def initial(shape: Any, dtype: Any = None) -> tf.Tensor:
+            return tf.stack(
+                [
+                    initializers.Orthogonal(self.gain, self.seed + 1000 * i)(
+                        shape[1:], dtype
+                    )
+                    for i in range(self.n)
+                ]
+            )
+
+        shape = (self.n, input_shape[-1], self.units)
+        self.kernel = self.add_weight(shape=shape, initializer=initial, name="kernel")
+        shape = (self.n, 1, self.units)
+        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        """Maps `[N, B, n]` or `[B, n]` to `[N, B, units]`."""
+        if len(inputs.shape) == 2:
+            shape = [self.n, *keras.ops.shape(inputs)]
+            inputs = keras.ops.broadcast_to(inputs, shape)
+        return keras.ops.matmul(inputs, self.kernel) + self.bias
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Returns `(N, B, units)`."""
+        return self.n, input_shape[-2], self.units
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        known = {"n": self.n, "units": self.units, "gain": self.gain}
+        return {**super().get_config(), **known, "seed": self.seed}
+
+
+@_SERIALIZABLE
+class LayerNorms(keras.layers.Layer):
+    """Layer normalization of each of N networks, `[N, B, n]`, with weights of its own.
+
+    Args:
+        n: number of networks, N.
+        **kwargs: of `keras.layers.Layer`.
+
+    Example:
+        >>> LayerNorms(1)(np.array([[[1.0, 3.0]]], np.float32)).numpy().round(2)
+        array([[[-1.,  1.]]], dtype=float32)
+
+    References:
+        Ba et al., 2016, Layer Normalization, eq. 4.
+    """
+
+    def __init__(self, n: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.n = n
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for a shape `[..., n]`."""
+        shape = (self.n, 1, input_shape[-1])
+        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
+        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        """Normalizes `[N, B, n]`."""
+        centred = inputs - keras.ops.mean(inputs, axis=-1, keepdims=True)
+        variance = keras.ops.mean(centred * centred, axis=-1, keepdims=True)
+        return centred * keras.ops.rsqrt(variance + 1e-5) * self.scale + self.bias
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "n": self.n}
+
+
+@_SERIALIZABLE
+class Critics(networks._SpaceNetwork):
+    """N networks of values, in one computation.
+
+        features = [encoder(observations), actions]
+        Q[i] = network_i(features)
+
+    The encoder has weights, shared by all, only where there are images. A layer is
+
+        activation(layer_norm(dropout(x W + b)))
+
+    Args:
+        kinds: of the observation space, see `SpaceEncoder.describe`.
+        n_features: of an action, see `action_features`; 0 for values of states, or of
+            every choice.
+        n_critics: number of networks, N.
+        n_outputs: of each network, such as quantiles or choices; None for one value
+            without an axis of its own.
+        hidden_units: of each network.
+        activation: of each network.
+        seed: of the initial weights.
+        layer_norm: whether hidden layers are normalized.
+        dropout_rate: share of hidden units that `dropout_masks` leaves out.
+        **kwargs: of `keras.Model`.
+
+    Example:
+        >>> kinds = networks.SpaceEncoder.describe(gym.spaces.Box(-1.0, 1.0, (4,)))
+        >>> critics = Critics(kinds, n_features=1)
+        >>> critics((np.zeros((3, 4), "f"), np.zeros((3, 1), "f"))).shape
+        TensorShape([2, 3])
+
+    References:
+        Chen et al., 2021, Randomized Ensembled Double Q-Learning. Hiraoka et al., 2022,
+        Dropout Q-Functions for Doubly Efficient Reinforcement Learning, figure 1.
+    """
+
+    def __init__(
+        self,
+        kinds: Any,
+        n_features: int,
+        n_critics: int = 2,
+        n_outputs: int | None = None,
+        hidden_units: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        seed: int = 0,
+        layer_norm: bool = False,
+        dropout_rate: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "critics")
+        where = "Critics"
+        checks.check_whole_number(where, "n_features", n_features, low=0)
+        checks.check_whole_number(where, "n_critics", n_critics, low=1)
+        if n_outputs is not None:
+            checks.check_whole_number(where, "n_outputs", n_outputs, low=1)
+        checks.check_within(where, "dropout_rate", dropout_rate, 0.0, 1.0)
+        arguments = {"kinds": kinds, "n_features": n_features, "n_critics": n_critics}
+        arguments |= {"n_outputs": n_outputs, "activation": activation, "seed": seed}
+        arguments |= {"layer_norm": layer_norm, "dropout_rate": dropout_rate}
+        super().__init__(arguments, hidden_units, **kwargs)
+        units = self.arguments["hidden_units"]
+        self.n_outputs, self.activation = n_outputs, keras.activations.get(activation)
+        self.hidden = [
+            self._denses(width, math.sqrt(2.0), i, f"hidden_{i}")
+            for i, width in enumerate(units)
+        ]
+        self.norms = [
+            LayerNorms(n_critics, name=f"norm_{i}", dtype=self.dtype_policy)
+            for i, _ in enumerate(units)
+            if layer_norm
+        ]
+        self.last = self._denses(n_outputs or 1, 1.0, len(units), "output", "float32")
+        for index, layer in enumerate([*self.hidden, *self.norms]):
+            # `tf.train.Checkpoint` skips lists.
+            setattr(self, f"_layer_{index}", layer)
+
+    def _denses(
+        self, units: int, gain: float, index: int, name: str, dtype: Any = None
+    ) -> Denses:
+        given = self.arguments
+        seed, dtype = given["seed"] + 500 + index, dtype or self.dtype_policy
+        return Denses(given["n_critics"], units, gain, seed, name=name, dtype=dtype)
+
+    @classmethod
+    def for_space(
+        cls, observation_space: gym.Space, n_features: int, **kwargs: Any
+    ) -> Self:
+        """Returns built critics; the arguments are those of the class but `kinds`."""
+        kinds: Any = _observation_kinds.description(
+            observation_space, place="`Critics`: `observation_space`"
+        )
+        critics = cls(kinds, n_features, **kwargs)
+        critics.build(_shapes(observation_space, n_features))
+        return critics
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for the shapes of what is called with."""
+        n_features = self.arguments["n_features"]
+        shape = input_shape[0] if n_features else input_shape
+        self.encoder.build(shape)
+        rows, width = self.encoder.compute_output_shape(shape)
+        width += n_features
+        for layer, norm in itertools.zip_longest([*self.hidden, self.last], self.norms):
+            layer.build((rows, width))
+            width = layer.units
+            if norm is not None:
+                norm.build((rows, width))
+        super().build(input_shape)
+
+    def call(self, inputs: Any, masks: Any = ()) -> Any:
+        """Returns the values.
+
+        Args:
+            inputs: observations, and beside them in a pair features `[B, n_features]`
+                of actions if there are any.
+            masks: of `dropout_masks`, `[B, N, units]` of each layer; () for none.
+
+        Returns:
+            `[N, B]`, or `[N, B, n_outputs]`.
+        """
+        if self.arguments["n_features"]:
+            observations, actions = inputs
+            parts = [self.encoder(observations), tf.cast(actions, tf.float32)]
+            outputs = tf.concat(parts, axis=-1)
+        else:
+            outputs = self.encoder(inputs)
+        layers = itertools.zip_longest(self.hidden, masks or (), self.norms)
+        for hidden, mask, norm in layers:
+            outputs = hidden(outputs)
+            if mask is not None:
+                mask = keras.ops.transpose(mask, [1, 0, 2])
+                outputs *= keras.ops.cast(mask, outputs.dtype)
+            outputs = self.activation(outputs if norm is None else norm(outputs))
+        outputs = self.last(outputs)
+        return outputs if self.n_outputs else keras.ops.squeeze(outputs, -1)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Returns the shape of the values."""
+        seen = input_shape[0] if self.arguments["n_features"] else input_shape
+        rows, _ = self.encoder.compute_output_shape(seen)
+        last = () if self.n_outputs is None else (self.n_outputs,)
+        return (self.arguments["n_critics"], rows, *last)
+
+    def dropout_masks(self, n_rows: int, seed: Any) -> list[tf.Tensor]:
+        """Draws what hidden layers are multiplied by, `[B, N, units]` of each.
+
+        A unit is left out with probability `dropout_rate`; the others grow by as much
+        as makes up for it.
+
+        Args:
+            n_rows: of the global batch, B.
+            seed: int32 `[2]`.
+
+        Returns:
+            As many as there are hidden layers; none without dropout.
+        """
+        rate, n_critics = self.arguments["dropout_rate"], self.arguments["n_critics"]
+        if not rate:
+            return []
+        seeds = tf.random.experimental.stateless_split(seed, len(self.hidden))
+        drawn = [
+            tf.random.stateless_uniform([n_rows, n_critics, layer.units], seeds[i])
+            for i, layer in enumerate(self.hidden)
+        ]
+        return [tf.cast(x >= rate, tf.float32) / (1.0 - rate) for x in drawn]
+
+
+@_SERIALIZABLE
+class GivenCritics(keras.Model):
+    """Critics of the user's, with what a call of `Critics` has.
+
+    Args:
+        networks: one model for each critic.
+        kinds: description of the observations.
+        n_features: of an action.
+        n_outputs: as of `Critics`.
+        **kwargs: of `keras.Model`.
+
+    Example:
+        >>> inner = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        >>> GivenCritics([inner], ["flat", [3]], 0)(np.zeros((4, 3), "f")).shape
+        TensorShape([1, 4])
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[keras.layers.Layer],
+        kinds: Any,
+        n_features: int,
+        n_outputs: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "given_critics")
+        super().__init__(autocast=False, **kwargs)
+        self.networks, self.kinds = list(networks), kinds
+        self.n_features, self.n_outputs = n_features, n_outputs
+        for index, network in enumerate(self.networks):
+            setattr(self, f"_layer_{index}", network)
+
+    def build(self, input_shape: Any) -> None:
+        """Builds the models by a call, for the shapes of what is called with."""
+        if self.n_features:
+            shown: Any = _observation_kinds.zeros(self.kinds, input_shape[0])
+            rows = tf.nest.flatten(shown)[0].shape[0]
+            shown = shown, tf.zeros([rows, self.n_features])
+        else:
+            shown = _observation_kinds.zeros(self.kinds, input_shape)
+        for network in self.networks:
+            if not network.built:
+                network(shown)
+        super().build(input_shape)
+
+    def call(self, inputs: Any, masks: Any = ()) -> Any:  # noqa: ARG002
+        """Returns the values, `[N, B]` or `[N, B, n_outputs]`."""
+        if self.n_features:
+            observations, actions = inputs
+            inputs = _observation_kinds.cast(self.kinds, observations), actions
+        else:
+            inputs = _observation_kinds.cast(self.kinds, inputs)
+        outputs = [keras.ops.cast(x(inputs), "float32") for x in self.networks]
+        stacked = keras.ops.stack(outputs)
+        if self.n_outputs is None and len(stacked.shape) == 3:
+            stacked = keras.ops.squeeze(stacked, -1)
+        return stacked
+
+    def dropout_masks(self, n_rows: int, seed: Any) -> list[tf.Tensor]:  # noqa: ARG002
+        """Returns none: the models are called as in inference."""
+        return []
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        made = map(keras.saving.serialize_keras_object, self.networks)
+        known = {"networks": list(made), "kinds": self.kinds}
+        known |= {"n_features": self.n_features, "n_outputs": self.n_outputs}
+        return {**super().get_config(), **known}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "GivenCritics":
+        """Makes the model that `get_config` described."""
+        made = map(keras.saving.deserialize_keras_object, config["networks"])
+        return cls(**{**config, "networks": list(made)})
+
+
+def parted_network(
+    network: Any,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    n_critics: int,
+    seed: int,
+) -> tuple[Any, list[Any] | None]:
+    """Returns the actor and the critics of a user's `network`.
+
+    Args:
+        network: a Keras model, the actor; or a function of both spaces that returns
+            one, or a pair of actor and critic, which is called once for each critic.
+        observation_space: of one environment.
+        action_space: of one environment.
+        n_critics: how many are wanted.
+        seed: of weights that have no seed of their own.
+
+    Returns:
+        The actor; and the critics, None where the user leaves them to us.
+
+    Raises:
+        TypeError: if a function returns something else.
+        ValueError: if it returns the same critic twice.
+
+    Example:
+        >>> def network(observation_space, action_space):
+        ...     return keras.layers.Dense(2), keras.layers.Dense(1)
+        >>> box = gym.spaces.Box(-1.0, 1.0, (1,))
+        >>> len(parted_network(network, box, box, 3, seed=0)[1])
+        3
+    """
+    is_made = isinstance(network, keras.layers.Layer | type)
+    if is_made or not callable(network):
+        return network, None
+    made = []
+    for i in range(n_critics):
+        with _keras_models._seeded(seed + i):
+            made.append(network(observation_space, action_space))
+        if not isinstance(made[0], tuple | list):
+            return made[0], None
+    kinds = keras.layers.Layer
+    fits = all(len(x) == 2 and all(isinstance(y, kinds) for y in x) for x in made)
+    if not fits:
+        raise TypeError(
+            "`network` expected a Keras model, or a function of both spaces that "
+            "returns one or a pair of models, the actor and a critic of (observations, "
+            f"features of actions); got {made[0]!r:.80}"
+        )
+    critics = [critic for _, critic in made]
+    if len({*map(id, critics)}) < n_critics:
+        raise ValueError(
+            f"`network` expected a new critic of each of {n_critics} calls; got one "
+            "twice; make it inside of the function"
+        )
+    return made[0][0], critics
+
+
+def given_critics(
+    networks: Sequence[Any],
+    observation_space: gym.Space,
+    n_features: int,
+    n_outputs: int | None = None,
+) -> GivenCritics:
+    """Returns built critics around the user's.
+
+    Args:
+        networks: models of `(observations, features [B, n_features])`, or of
+            observations alone where there are no features.
+        observation_space: of one environment.
+        n_features: of an action, see `action_features`.
+        n_outputs: of each; None for values `[B]` or `[B, 1]`.
+
+    Returns:
+        The critics; they share the variables of the user's, which stay as they are.
+
+    Raises:
+        ValueError: if a call fails or its outputs are others.
+    """
+    space = observation_space
+    kinds: Any = _observation_kinds.description(
+        space, images=False, place="`observation_space`"
+    )
+    specs = spaces.spec_from_space(space)
+    shapes = tf.nest.map_structure(lambda x: (2, *x.shape), specs)
+    shown: Any = _observation_kinds.zeros(kinds, shapes)
+    shown = (shown, tf.zeros([2, n_features])) if n_features else shown
+    wanted = [(2,), (2, 1)] if n_outputs is None else [(2, n_outputs)]
+    what = f"(observations, features [B, {n_features}])" if n_features else "them"
+    values = "[B]" if n_outputs is None else f"[B, {n_outputs}]"
+    for network in networks:
+        try:
+            outputs = network(shown)
+        except Exception as error:
+            raise ValueError(
+                f"`network` expected a critic of {what}, of {space}; got a call that "
+                f"fails on two rows of zeros: {_keras_models._line(error):.300}"
+            ) from error
+        if tuple(getattr(outputs, "shape", ())) not in wanted or network.losses:
+            got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
+            raise ValueError(
+                f"`network` expected a critic that maps {what} to values {values}, "
+                f"without regularizers; got shape {got} of two rows of observations"
+            )
+    built = GivenCritics(networks, kinds, n_features, n_outputs)
+    built.build(_shapes(space, n_features))
+    return built
+
+
+def _shapes(observation_space: gym.Space, n_features: int) -> Any:
+    specs = spaces.spec_from_space(observation_space)
+    shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
+    return (shapes, (None, n_features)) if n_features else shapes
