@@ -11,6 +11,9 @@ from gymnasium import spaces
 
 ARRAYS = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
+# The part of a Dict observation that says which options are allowed.
+MASK = "action_mask"
+
 
 class Misfit(NamedTuple):
     """What is wrong with a value that should be an element of a space.
@@ -128,6 +131,47 @@ def check_choices(where: str, name: str, space: spaces.Space, nest: Any) -> None
             f"`{where}`: `{name}` expected elements of {space}; got "
             f"{nest[tuple(place)]} {_step_and_environment(name, place)}"
         )
+
+
+def option_counts(space: spaces.Space) -> list[int]:
+    """Returns how many options each choice of an action has, in the order of masks."""
+    match space:
+        case spaces.Discrete():
+            return [int(space.n)]
+        case spaces.MultiDiscrete():
+            return np.ravel(space.nvec).tolist()
+        case spaces.MultiBinary():
+            return [2] * int(np.prod(space.shape))
+        case spaces.Box() if space.dtype.kind in "iu":
+            return np.ravel(space.high.astype(int) - space.low + 1).tolist()
+        case spaces.Dict() | spaces.Tuple():
+            keyed = isinstance(space, spaces.Dict)
+            keys = sorted(space.spaces) if keyed else range(len(space.spaces))
+            return [n for key in keys for n in option_counts(space[key])]
+    return []
+
+
+def masked_choices(observations: spaces.Space, actions: spaces.Space) -> list[int]:
+    """Returns the `option_counts` of which observations have a mask; none if none."""
+    if not isinstance(observations, spaces.Dict) or MASK not in observations.spaces:
+        return []
+    counts = option_counts(actions)
+    return counts if observations[MASK].shape == (sum(counts),) else []
+
+
+def all_forbidden(masks: np.ndarray, counts: list[int]) -> tuple[int, int] | None:
+    """Returns row and choice of the first of which a mask allows no option, or None.
+
+    Args:
+        masks: `[N, n_options]`.
+        counts: number of options of each choice.
+    """
+    starts = np.cumsum([0, *counts[:-1]])
+    nothing = ~np.logical_or.reduceat(masks != 0, starts, axis=-1)
+    if not nothing.any():
+        return None
+    row, choice = np.argwhere(nothing)[0].tolist()
+    return row, choice
 
 
 def _step_and_environment(name: str, place: np.ndarray) -> str:

@@ -26,8 +26,8 @@ def masked_logits(logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
     return tf.where(allowed, logits, instead)
 
 
-def as_mask(mask: Any) -> tf.Tensor:
-    """Returns a mask `[..., n]` as bools.
+def as_mask(mask: Any, logits: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns a mask `[..., n]` as bools; False too where `logits` are -inf already.
 
     Raises:
         ValueError: if a known row allows nothing.
@@ -48,7 +48,8 @@ def as_mask(mask: Any) -> tf.Tensor:
                 "`MaskedCategorical`: `mask` expected an allowed option in each row; "
                 f"got none in {np.sum(empty)} of {np.size(empty)}"
             )
-    return tf.cast(tensor, tf.bool)
+    allowed = tf.cast(tensor, tf.bool)
+    return allowed if logits is None else as_mask(allowed & (logits != -np.inf))
 
 
 def _check_fit(mask: tf.Tensor, logits: tf.Tensor) -> None:

@@ -163,12 +163,12 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
         """Returns logits of which those of forbidden options are -inf.
 
         They get no gradient, as of `MaskedCategorical`. The mask is bool or integers,
-        `[..., n_options]`.
+        `[..., n_options]`. Logits that are -inf already stay so.
         """
         logits = self._given(parameters)
         mask = self._given_mask(mask, logits)
         choices = zip(*(_cut(x, self.n_choices) for x in (logits, mask)), strict=True)
-        allowed = [_masks.masked_logits(x, _masks.as_mask(y)) for x, y in choices]
+        allowed = [_masks.masked_logits(x, _masks.as_mask(y, x)) for x, y in choices]
         return tf.concat(allowed, axis=-1)
 
     def tempered(self, parameters: tf.Tensor, temperature: Any) -> tf.Tensor:

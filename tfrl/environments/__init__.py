@@ -11,6 +11,7 @@ spaces in `tfrl.core`.
 from typing import TYPE_CHECKING
 
 from tfrl._internal import lazy_doors
+from tfrl.environments.action_masks import ActionMasks, VectorActionMasks
 from tfrl.environments.attributes import get_env_attr, has_env_attr
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.env_check import check_env
@@ -42,9 +43,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ActionMasks",
     "ControlSuite",
     "ScaleReward",
     "StackChannels",
+    "VectorActionMasks",
     "capture",
     "check_env",
     "check_preprocessors",

@@ -7,6 +7,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from tfrl._internal import arguments
+from tfrl.environments import action_masks as masks
 
 _VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point")
 
@@ -17,6 +18,7 @@ def make_vec(
     vectorization: str = "auto",
     max_episode_steps: int | None = None,
     env_kwargs: dict | None = None,
+    action_masks: bool = False,
 ) -> VectorEnv:
     """Makes `n_envs` copies of an environment that step together.
 
@@ -37,6 +39,7 @@ def make_vec(
         vectorization: one of `"auto"`, `"sync"`, `"async"`, `"vector_entry_point"`.
         max_episode_steps: time limit instead of the registered one.
         env_kwargs: keyword arguments of the environment.
+        action_masks: show what the environment allows, see `ActionMasks`.
 
     Returns:
         The vector environment, not yet reset.
@@ -57,6 +60,7 @@ def make_vec(
     check_type = arguments.check_type
     check_type("make_vec", "env_id", env_id, str, "the id of an environment")
     check_type("make_vec", "env_kwargs", env_kwargs, dict | None, "a dict")
+    check_type("make_vec", "action_masks", action_masks, bool, "a bool")
     kwargs = dict(env_kwargs or {})
     if max_episode_steps is not None:
         name = "max_episode_steps"
@@ -72,12 +76,14 @@ def make_vec(
     if vectorization == "async":
         # Forking a process in which TensorFlow runs its threads can deadlock.
         vector_kwargs["context"] = "spawn"
+    by_one = action_masks and vectorization in ("sync", "async")
     try:
-        return gym.make_vec(
+        envs = gym.make_vec(
             env_id,
             num_envs=n_envs,
             vectorization_mode=vectorization,
             vector_kwargs=vector_kwargs,
+            wrappers=[masks.ActionMasks] if by_one else None,
             **kwargs,
         )
     except (gym.error.Error, ImportError, TypeError) as error:
@@ -85,6 +91,7 @@ def make_vec(
             f"`make_vec`: `env_id` {env_id!r} expected to be makeable with "
             f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}"
         ) from error
+    return masks.VectorActionMasks(envs) if action_masks and not by_one else envs
 
 
 def _spec(env_id: str) -> EnvSpec:

@@ -288,7 +288,8 @@ class _ServedPolicy:
     ) -> tuple[tf.Tensor, dict[str, Any]]:
         policy, observations = self._now(given)
         found, state = policy.outputs(observations, given.get("state", ()))
-        shaped = policy.distributed(found, temperature, given.get("action_mask"))
+        mask = None if policy.is_masked else given.get("action_mask")
+        shaped = policy.distributed(found, temperature, mask)
         return shaped, {"state": state} if "state" in given else {}
 
     def _now(self, given: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -300,7 +301,7 @@ class _ServedPolicy:
     def _check_observations(self, where: str) -> None:
         """Raises unless the policy acts on a row of such observations."""
         row = tf.nest.map_structure(
-            lambda part: tf.zeros([1, *part.shape], part.dtype), self._structure
+            lambda part: tf.ones([1, *part.shape], part.dtype), self._structure
         )
         memory = self._policy.initial_state(1)
         try:

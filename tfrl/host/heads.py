@@ -239,6 +239,7 @@ class NumpyCategorical(_Head):
         self._check_width(parameters.shape)
         mask = np.asarray(mask)
         self._check_mask(mask.dtype, mask.shape, parameters.shape)
+        mask = mask.astype(bool) & (parameters != -np.inf)
         for part in self._host_split(mask):
             _masks.as_bools(type(self).__name__, part)
         return np.where(mask, parameters, np.array(-np.inf, parameters.dtype))

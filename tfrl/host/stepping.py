@@ -114,7 +114,8 @@ class Stepper:
     Raises:
         TypeError: if `envs` is no vector environment.
         ValueError: here and by `step`, if an environment returns other tuples, or
-            arrays of other shapes or dtypes, than it should.
+            arrays of other shapes or dtypes, than it should, or shows an `action_mask`
+            that allows none of the options of a choice.
         ConnectionError: if a worker process of the environments is gone.
 
     Example:
@@ -138,10 +139,14 @@ class Stepper:
             seed: of the environments.
         """
         self._n_steps = 0
-        self.observations = self._reset(seed=seed)
-        _check_observations(self.envs, self.observations)
-        self._shapes = _shapes(self.observations)
         self.resetting = np.zeros(self.envs.num_envs, bool)
+        seen = self._reset(seed=seed)
+        _check_observations(self.envs, seen)
+        self._shapes = _shapes(seen)
+        self._choices = gym_checks.masked_choices(
+            self.envs.single_observation_space, self.envs.single_action_space
+        )
+        self.observations = self._allowing(seen)
 
     def step(self, actions: Any) -> Outcome:
         """Plays one step in every environment.
@@ -175,7 +180,7 @@ class Stepper:
                 _put(last, np.flatnonzero(ended), info["final_obs"])
         if self._mode == AutoresetMode.NEXT_STEP:
             self.resetting = ended
-        self.observations = after
+        self.observations = self._allowing(after)
         return Outcome(rewards, terminated, truncated, last, valid)
 
     def _reset(self, **kwargs: Any) -> Any:
@@ -184,6 +189,27 @@ class Stepper:
         except Exception as error:
             _explain(self.envs, error, self._n_steps)
             raise
+        return observations
+
+    def _allowing(self, observations: Any) -> Any:
+        """Observations to act upon, whose masks allow something.
+
+        Where an environment only resets, what is done does not count, so that all may.
+        """
+        if not self._choices:
+            return observations
+        masks, name = observations[gym_checks.MASK], gym_checks.MASK
+        if self.resetting.any():
+            masks = np.where(self.resetting[:, None], np.ones_like(masks), masks)
+            observations = {**observations, name: masks}
+        fault = gym_checks.all_forbidden(masks, self._choices)
+        if fault is not None:
+            row, choice = fault
+            raise ValueError(
+                f"`Stepper`: `envs` expected an {name} that allows an option of each "
+                f"choice; got none of {self._choices[choice]} of choice {choice} from "
+                f"{_name(self.envs.unwrapped, row)} at step {self._n_steps}"
+            )
         return observations
 
     def _check(self, after: Any, *columns: Any) -> None:

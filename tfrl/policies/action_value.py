@@ -85,8 +85,8 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         head = action_heads.action_head(action_space)
         return cls._made(
             learner,
-            lambda: networks.ActionValues.for_space(
-                observation_space,
+            lambda space: networks.ActionValues.for_space(
+                space,
                 head.n_outputs,
                 dueling,
                 hidden_units,
@@ -104,6 +104,8 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
     def distributed(self, parameters: Any, temperature: Any, mask: Any) -> tf.Tensor:
         """Returns the logits of the epsilon-greedy choice; see `NetworkPolicy`."""
         epsilon = tf.minimum(self.epsilon * temperature, 1.0)
+        if mask is None and self.is_masked:
+            mask = tf.not_equal(parameters, -np.inf)
         return epsilon_greedy.epsilon_greedy_logits(parameters, epsilon, mask)
 
     def host_distributed(
@@ -111,4 +113,8 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
     ) -> np.ndarray:
         """Returns what `distributed` does, in NumPy."""
         epsilon = min(float(self.epsilon) * temperature, 1.0)
+        if mask is not None and self.is_masked:
+            parameters = self.head.host_masked(parameters, mask)
+        if self.is_masked:
+            mask = parameters != -np.inf
         return heads.epsilon_greedy_logits(parameters, epsilon, mask)

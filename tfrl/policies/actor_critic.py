@@ -77,8 +77,8 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
         initial = log_std if head.has_log_std else None
         return cls._made(
             learner,
-            lambda: networks.ActorCritic.for_space(
-                observation_space,
+            lambda space: networks.ActorCritic.for_space(
+                space,
                 head.n_outputs - head.n_log_stds,
                 initial,
                 hidden_units,

@@ -82,7 +82,7 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
             raise checks.wrong_type(where, "action_space", action_space, expected)
         return cls._made(
             learner,
-            lambda: network,
+            lambda _: network,
             network,
             (observation_space, action_space),
             head,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfrl._internal import arguments, calls
 from tfrl.core import random
 from tfrl.host import networks as host_networks
-from tfrl.policies import _observation_kinds, feedforward
+from tfrl.policies import _masks, _observation_kinds, feedforward
 from tfrl.policies import policy as policies
 
 # Rows times weights beyond which a compiled TensorFlow call is no slower than NumPy:
@@ -52,10 +52,11 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
         ]
     elif hasattr(policy, "dense_layers"):
         layers = policy.dense_layers()
-        log_std, moments = policy.log_std(), policy.observation_moments
-        if moments and moments[0]:
-            deviations = np.sqrt(np.asarray(moments[0].variance) + 1e-8)
-            kept = np.asarray(moments[0].mean), 1.0 / deviations
+        log_std = policy.log_std()
+        # There is but one observation beside a mask, where there are dense layers.
+        for moments in filter(None, policy.observation_moments):
+            deviations = np.sqrt(np.asarray(moments.variance) + 1e-8)
+            kept = np.asarray(moments.mean), 1.0 / deviations
     else:
         raise TypeError(
             "`numpy_copy`: `policy` expected a policy of `tfrl.policies` or a "
@@ -105,10 +106,12 @@ class HostPolicy:
         self._is_network = hasattr(policy, "dense_layers")
         copy = numpy_copy(policy) if self._is_network else None
         self.mirrored, self._numpy_rows = copy is not None, 0
+        self._is_masked = getattr(policy, "is_masked", False)
         if copy is not None:
             n_weights = sum(kernel.size for kernel in copy.kernels)
             self._numpy_rows = _NUMPY_WORK // max(n_weights, 1)
-        self._row_shape = tuple(policy.kinds[1]) if self.mirrored else None
+        flat = self.mirrored and policy.kinds[0] == "flat"
+        self._row_shape = tuple(policy.kinds[1]) if flat else None
         self._traced: dict[Any, Any] = {}
         self.push(policy)
 
@@ -128,10 +131,12 @@ class HostPolicy:
         if not self.mirrored:
             return
         self._copy: Any = numpy_copy(policy)
-        if probe is None or len(probe) > self._numpy_rows:
+        if probe is None or len(tf.nest.flatten(probe)[0]) > self._numpy_rows:
             return
         # GPUs round float32 products to 11 bits.
         mirrored, exact = self(probe), self._network(probe, (), "CPU:0")[0]
+        allowed = ~np.isneginf(mirrored) | ~np.isneginf(exact)
+        mirrored, exact = (np.where(allowed, x, 0.0) for x in (mirrored, exact))
         error = np.abs(mirrored - exact).max()
         if not error <= 1e-4 * max(1.0, np.abs(exact).max()):
             raise ValueError(
@@ -215,9 +220,16 @@ class HostPolicy:
         )
 
     def _outputs(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
-        if self.mirrored and len(observations) <= self._numpy_rows:
-            return self._copy(np.asarray(observations)), state
-        return self._network(observations, state)
+        rest, mask = observations, None
+        if self._is_masked:
+            rest, mask = _masks.parted(self.policy.state.model_def, observations)
+        if self.mirrored and len(rest) <= self._numpy_rows:
+            parameters = self._copy(np.asarray(rest))
+        else:
+            parameters, state = self._network(observations, state)
+        if mask is not None:
+            parameters = self.policy.head.host_masked(parameters, mask)
+        return parameters, state
 
     def _network(
         self, observations: Any, state: Any, device: str | None = None

@@ -11,7 +11,13 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import pytree, random
-from tfrl.policies import _keras_models, _observation_kinds, host_policy, policy
+from tfrl.policies import (
+    _keras_models,
+    _masks,
+    _observation_kinds,
+    host_policy,
+    policy,
+)
 
 
 class NetworkPolicy(pytree.PyTreeNode):
@@ -22,6 +28,16 @@ class NetworkPolicy(pytree.PyTreeNode):
 
     The base of this room's policies; `ActorCriticPolicy` and `ActionValuePolicy` say
     what network they take.
+
+    A Dict observation with a part `"action_mask"`, ones and zeros (a MultiBinary, or
+    a Box or MultiDiscrete of them) for the `n_options` of the head, says what is
+    allowed, as environments of PettingZoo and `tfrl.environments.ActionMasks` do. The
+    network sees the rest: the other part itself if there is one, else the dict of the
+    others. Parameters of forbidden options are -inf, without gradient, so that draws,
+    modes, log-probabilities, entropies, greatest action values and their exploration
+    are those of the allowed ones, for who acts and who learns. Where nothing of a
+    choice is allowed nobody can act, which is an error; in a graph, and for the last
+    observation of an episode, all its options count alike then.
 
     Attributes:
         state: the network with its weights, such as a `tfrl.agents.TrainState`: called
@@ -45,7 +61,7 @@ class NetworkPolicy(pytree.PyTreeNode):
     def _made(
         cls,
         learner: Callable[[Any], Any],
-        own: Callable[[], Any],
+        own: Callable[[gym.Space], Any],
         network: Any,
         spaces: tuple[gym.Space, gym.Space],
         head: Any,
@@ -53,15 +69,23 @@ class NetworkPolicy(pytree.PyTreeNode):
         given: Mapping[str, Any],
         **fields: Any,
     ) -> Self:
-        """A policy of a user's `network`, or of the one that `own` makes."""
+        """A policy of a user's `network`, or of the one that `own` makes for a space.
+
+        Observations that have a mask get it back around what sees the rest.
+        """
         where = f"{cls.__name__}.create"
         expected = "a function of the built network, such as `TrainState.create`"
         checks.check_type(where, "learner", learner, Callable, expected)
+        seen, whole = _masks.parted_space(cls.__name__, spaces[0], head)
         if network is None:
-            built = own()
+            built = own(seen)
         else:
-            built = _keras_models.given(network, *spaces, head, **given)
-        moments = _observation_kinds.moments_of(spaces[0], normalize_observations)
+            built = _keras_models.given(network, seen, spaces[1], head, **given)
+        if whole is not None:
+            built = _masks.around(built, whole, head)
+        moments = _observation_kinds.moments_of(
+            spaces[0] if whole is None else whole, normalize_observations
+        )
         return cls(
             state=learner(built), observation_moments=moments, head=head, **fields
         )
@@ -70,6 +94,11 @@ class NetworkPolicy(pytree.PyTreeNode):
     def kinds(self) -> Any:
         """Description of the observations; see `SpaceEncoder.describe`."""
         return self.state.model_def.kinds
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether observations have a part that says which options are allowed."""
+        return isinstance(self.state.model_def, _masks.MaskedNetwork)
 
     @property
     def has_log_probs(self) -> bool:
@@ -140,7 +169,8 @@ class NetworkPolicy(pytree.PyTreeNode):
                 one seed.
             temperature: divides logits, multiplies standard deviations and the
                 exploration; 0 takes the most probable action.
-            mask: `[B, n]` bool, the choices that are allowed; None for all.
+            mask: `[B, n]` bool, the choices that are allowed; None for all. Those that
+                a mask in the observations forbids are forbidden too.
 
         Returns:
             Actions, and what they were made of.
@@ -149,7 +179,7 @@ class NetworkPolicy(pytree.PyTreeNode):
             TypeError: if an observation is no array and no list of numbers.
             ValueError: if an observation is of another shape or, eagerly, NaN, or
                 infinite without normalization; if `temperature` is negative or not
-                finite.
+                finite; eagerly, if nothing of a choice is allowed.
         """
         where = "act"
         observations = _observation_kinds.as_batch(where, self.kinds, observations)
@@ -165,6 +195,9 @@ class NetworkPolicy(pytree.PyTreeNode):
         if _observation_kinds.on_host(observations):
             return self._acted_on_host(observations, state, seed, temperature, mask)
         parameters, state = self.outputs(observations, state)
+        if self.is_masked and not tf.inside_function():
+            _, own = _masks.parted(self.state.model_def, observations)
+            parameters = self.head.masked(parameters, own)
         shaped = self.distributed(parameters, temperature, mask)
         if temperature == 0.0:
             raw = self.head.mode(shaped)
@@ -202,8 +235,10 @@ class NetworkPolicy(pytree.PyTreeNode):
 
         None where the network is more than dense layers over one flat observation.
         """
-        layers = self.state.model_def.dense_layers()
-        if layers is None or self.kinds[0] != "flat":
+        network = self.state.model_def
+        seen = network.network if self.is_masked else network
+        layers = seen.dense_layers()
+        if layers is None or seen.kinds[0] != "flat":
             return None
         # Layers that are not trained are among the extra variables.
         known = {**self.state.extra_variables, **self.state.params}

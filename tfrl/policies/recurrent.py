@@ -74,8 +74,8 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
         head = action_heads.action_head(action_space, squash=squash)
         return cls._made(
             learner,
-            lambda: networks.RecurrentNetwork.for_space(
-                observation_space, head.n_outputs, units, hidden_units, activation, seed
+            lambda space: networks.RecurrentNetwork.for_space(
+                space, head.n_outputs, units, hidden_units, activation, seed
             ),
             None,
             (observation_space, action_space),
