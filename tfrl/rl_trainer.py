@@ -36,7 +36,7 @@ from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import policy_gradient, ppo
 from tfrl.configuring import configs
 from tfrl.distribute import strategies
-from tfrl.environments import vector
+from tfrl.environments import vector, wrappers
 from tfrl.exploration import noise, quantizer, samplers
 from tfrl.exporting import export, policies
 from tfrl.policies import network_policy
@@ -65,6 +65,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "OUProcess": noise.OUProcess,
     "OrnsteinUhlenbeckNoise": noise.OrnsteinUhlenbeckNoise,
     "PPO": ppo.PPO,
+    "PartialObservation": wrappers.PartialObservation,
     "PolicyGradient": policy_gradient.PolicyGradient,
     "Replayed": experience.Replayed,
     "StepScheduler": schedulers.StepScheduler,

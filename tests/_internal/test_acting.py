@@ -53,7 +53,7 @@ def test_rows_are_those_of_the_environments(mode):
     for n in range(3):
         valid = columns.valid[:, n]
         assert valid.all() == (mode != "next")
-        fields = records.Trajectory._fields
+        fields = records.Trajectory._fields[:7]  # actors keep nothing else
         rows = [getattr(columns, name)[:, n][valid] for name in fields]
         counted_rows.check(n, records.Trajectory(*rows))
         ended = (columns.terminated | columns.truncated)[:, n]

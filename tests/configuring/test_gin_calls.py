@@ -9,6 +9,11 @@ from gin import config_parser
 from tfrl.configuring import configs, gin_calls
 
 
+class Plain:
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+
 def plain(size: int = 1, other: object = None) -> tuple:
     return size, other
 
@@ -34,7 +39,10 @@ def test_what_is_bound():
     assert gin_calls.bound_call(wrapped) == (plain, {"size": 3, "other": 1})
     configs.parse(bindings=["calls_decorated.size = 5"])
     assert gin_calls.bound_call(decorated)[1] == {"size": 5}
-    for other in (plain, len, 3, [], None, "calls_plain"):
+    wrapped = configs.register({"calls_class": Plain})["calls_class"]
+    configs.parse(bindings=["calls_class.size = 7"])
+    assert gin_calls.bound_call(wrapped) == (Plain, {"size": 7})
+    for other in (Plain, object, plain, len, 3, [], None, "calls_plain"):
         assert gin_calls.bound_call(other) is None, other
 
 

@@ -25,6 +25,8 @@ FIELDS = {
         "truncated",
         "next_observations",
         "valid",
+        "log_probs",
+        "states",
     ),
     records.LossInfo: ("loss", "extra"),
 }

@@ -1,16 +1,20 @@
 """What on-policy agents learn from: advantages of the steps of a trajectory."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfrl.core import records
 from tfrl.ops import value
-from tfrl.policies import actor_critic
+from tfrl.policies import recurrent
 
 
 class Experience(NamedTuple):
     """Rows of experience with what they say about the policy that made them.
+
+    `R` is the number of rows. Of a policy with a memory it is two axes, `[N, T]`: whole
+    sequences, one of each environment.
 
     Attributes:
         observations: nest of `[R, *shape]`, normalized.
@@ -19,7 +23,11 @@ class Experience(NamedTuple):
         log_probs: `[R]`, of the actions taken.
         values: `[R]`.
         returns: `[R]`, targets of the values.
-        advantages: `[R]`, returns - values.
+        advantages: `[R]`, of the actions taken.
+        states: nest of `[N, ...]`, what was remembered before the first steps; `()` of
+            a policy without memory.
+        begins: `[N, T]` bool, where an episode begins and nothing is remembered;
+            likewise.
 
     Example:
         >>> zero, one = tf.constant([0.0, 0.0]), tf.constant([1.0, 3.0])
@@ -35,6 +43,8 @@ class Experience(NamedTuple):
     values: tf.Tensor
     returns: tf.Tensor
     advantages: tf.Tensor
+    states: Any = ()
+    begins: Any = ()
 
     def total(self) -> tf.Tensor:
         """Returns the sum of the weights, 1 at least: what `mean` divides by."""
@@ -77,8 +87,52 @@ class Outputs(NamedTuple):
     next_values: tf.Tensor
 
 
+def outputs_of(policy: Any, trajectory: records.Trajectory) -> Outputs:
+    """Returns what a policy says to a trajectory.
+
+    Of one with a memory it is what is said one step after the other, from what was
+    remembered before the first. The successor of each step, be it the last observation
+    of an episode, is valued with the memory after that step.
+
+    Args:
+        policy: an actor and critic.
+        trajectory: `[T, N]`.
+
+    Example:
+        >>> policy = tfrl.agents.PPO().create(
+        ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2), seed=0).policy
+        >>> flags = tf.constant([[False]])
+        >>> outputs_of(policy, tfrl.core.Trajectory(
+        ...     tf.zeros([1, 1, 1]), tf.constant([[0]]), tf.ones([1, 1]), ~flags, flags,
+        ...     tf.zeros([1, 1, 1]), ~flags)).parameters.shape
+        TensorShape([1, 2])
+    """
+    observations = policy.normalize(trajectory.observations)
+    successors = _mapped(_folded, policy.normalize(trajectory.next_observations))
+    if not has_memory(policy):
+        parameters, values = policy.state(_mapped(_folded, observations))
+        return Outputs(parameters, values, policy.state(successors, method="critic"))
+    given = _mapped(_swapped, observations), *_memory(trajectory)
+    said = policy.state(given, method="sequences")
+    parameters, values, memories = (_folded(_swapped(x)) for x in said)
+    return Outputs(parameters, values, policy.state((successors, memories))[1])
+
+
+def has_memory(policy: Any) -> bool:
+    """Whether what a policy says to a step depends on those before.
+
+    Args:
+        policy: one of `tfrl.policies`.
+
+    Example:
+        >>> has_memory(None)
+        False
+    """
+    return isinstance(policy, recurrent.RecurrentPolicy)
+
+
 def estimate_advantages(
-    policy: actor_critic.ActorCriticPolicy,
+    policy: Any,
     trajectory: records.Trajectory,
     rewards: tf.Tensor,
     *,
@@ -105,7 +159,8 @@ def estimate_advantages(
             `next_observations` are not looked at.
 
     Returns:
-        `Experience` of `R = T * N` rows, time outermost.
+        `Experience` of `R = T * N` rows, time outermost; of a policy with a memory that
+        of N sequences of T steps.
 
     Raises:
         ValueError: if the shapes do not fit each other.
@@ -126,37 +181,128 @@ def estimate_advantages(
         Schulman et al., 2016, High-Dimensional Continuous Control Using Generalized
         Advantage Estimation, eq. 16.
     """
-    outer = trajectory.rewards.shape
-
-    def fold(leaf: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(leaf, [-1, *leaf.shape[2:]])
-
-    trajectory = tf.nest.map_structure(tf.convert_to_tensor, trajectory)
-    observations = tf.nest.map_structure(
-        fold, policy.normalize(trajectory.observations)
-    )
-    if outputs is None:
-        successors = tf.nest.map_structure(
-            fold, policy.normalize(trajectory.next_observations)
-        )
-        next_values = policy.state(successors, method="critic")
-        parameters, values = policy.state(observations)
-    else:
-        parameters, values, next_values = outputs
-    actions = tf.nest.map_structure(fold, trajectory.actions)
-    dtype = values.dtype
+    trajectory = _mapped(tf.convert_to_tensor, trajectory)
+    outputs = outputs_of(policy, trajectory) if outputs is None else outputs
+    dtype = outputs.values.dtype
     returns = value.td_lambda_return(
         tf.cast(rewards, dtype),
         gamma * (1 - tf.cast(trajectory.terminated, dtype)),
-        tf.reshape(next_values, outer),
+        tf.reshape(outputs.next_values, trajectory.rewards.shape),
         lambda_ * (1 - tf.cast(trajectory.truncated, dtype)),
     )
-    return Experience(
-        observations=observations,
-        actions=actions,
-        weights=tf.cast(fold(trajectory.valid), dtype),
-        log_probs=policy.head.log_prob(parameters, actions),
-        values=values,
-        returns=fold(returns),
-        advantages=fold(returns) - values,
+    targets = _folded(returns)
+    return _experience(policy, trajectory, outputs, targets, targets - outputs.values)
+
+
+def estimate_corrected_advantages(
+    policy: Any,
+    trajectory: records.Trajectory,
+    rewards: tf.Tensor,
+    *,
+    gamma: float,
+    lambda_: float,
+    clip_rho: float = 1.0,
+    clip_pg_rho: float = 1.0,
+    outputs: Outputs | None = None,
+) -> Experience:
+    """Computes values and advantages of a policy from what an older one experienced.
+
+        rhos[t] = policy(actions[t]) / exp(log_probs[t])
+        returns, advantages = vtrace(values, rewards, rhos, ...)
+
+    Args:
+        policy: the one that learns.
+        trajectory: what another met, `[T, N]`, with the `log_probs` of its actions.
+        rewards: `[T, N]`, those of the trajectory or scaled ones.
+        gamma: discount factor.
+        lambda_: as of `tfrl.ops.vtrace`; the trace is cut where an episode is.
+        clip_rho: largest ratio that weighs a temporal difference.
+        clip_pg_rho: largest ratio that weighs an advantage.
+        outputs: as of `estimate_advantages`.
+
+    Returns:
+        `Experience`, as of `estimate_advantages`; the advantages are weighed already.
+
+    Raises:
+        ValueError: if the shapes do not fit each other.
+
+    Example:
+        >>> policy = tfrl.agents.PPO().create(
+        ...     gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Discrete(2), seed=0).policy
+        >>> flags = tf.constant([[False]])
+        >>> trajectory = tfrl.core.Trajectory(
+        ...     tf.zeros([1, 1, 1]), tf.constant([[0]]), tf.ones([1, 1]), ~flags, flags,
+        ...     tf.zeros([1, 1, 1]), ~flags, log_probs=tf.constant([[-0.1]]))
+        >>> rows = estimate_corrected_advantages(
+        ...     policy, trajectory, trajectory.rewards, gamma=0.9, lambda_=1.0)
+        >>> 0.5 < float(rows.returns[0]) < 0.6
+        True
+
+    References:
+        Espeholt et al., 2018, IMPALA: Scalable Distributed Deep-RL with Importance
+        Weighted Actor-Learner Architectures, section 4.
+    """
+    trajectory = _mapped(tf.convert_to_tensor, trajectory)
+    outputs = outputs_of(policy, trajectory) if outputs is None else outputs
+    dtype, outer = outputs.values.dtype, trajectory.rewards.shape
+    actions = _mapped(_folded, trajectory.actions)
+    log_probs = policy.head.log_prob(outputs.parameters, actions)
+    found = value.vtrace(
+        tf.reshape(outputs.values, outer),
+        tf.reshape(outputs.next_values, outer),
+        tf.cast(rewards, dtype),
+        gamma * (1 - tf.cast(trajectory.terminated, dtype)),
+        tf.exp(tf.reshape(log_probs, outer) - tf.cast(trajectory.log_probs, dtype)),
+        lambda_ * (1 - tf.cast(trajectory.truncated, dtype)),
+        clip_rho,
+        clip_pg_rho,
     )
+    learned = _folded(found.targets), _folded(found.advantages)
+    return _experience(policy, trajectory, outputs, *learned)
+
+
+def _experience(
+    policy: Any,
+    trajectory: records.Trajectory,
+    outputs: Outputs,
+    returns: tf.Tensor,
+    advantages: tf.Tensor,
+) -> Experience:
+    """What was found of the `T * N` rows, in the order in which they are learned."""
+    observations = policy.normalize(trajectory.observations)
+    actions = _mapped(_folded, trajectory.actions)
+    rows = Experience(
+        observations=_mapped(_folded, observations),
+        actions=actions,
+        weights=tf.cast(_folded(trajectory.valid), outputs.values.dtype),
+        log_probs=policy.head.log_prob(outputs.parameters, actions),
+        values=outputs.values,
+        returns=returns,
+        advantages=advantages,
+    )
+    if not has_memory(policy):
+        return rows
+    outer = trajectory.rewards.shape
+    rows = _mapped(lambda x: _swapped(tf.reshape(x, [*outer, *x.shape[1:]])), rows)
+    states, begins = _memory(trajectory)
+    return rows._replace(states=states, begins=begins)
+
+
+def _memory(trajectory: records.Trajectory) -> tuple[Any, tf.Tensor]:
+    """What was remembered before the first steps, and where nothing is, `[N, T]`."""
+    # A row in which an environment only resets is of no episode.
+    ended = trajectory.terminated | trajectory.truncated | ~trajectory.valid
+    begins = tf.concat([tf.zeros_like(ended[:1]), ended[:-1]], axis=0)
+    return _mapped(lambda x: x[0], trajectory.states), _swapped(begins)
+
+
+def _mapped(function: Callable[[tf.Tensor], tf.Tensor], nest: Any) -> Any:
+    return tf.nest.map_structure(function, nest)
+
+
+def _folded(leaf: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(leaf, [-1, *leaf.shape[2:]])
+
+
+def _swapped(leaf: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(leaf, [1, 0, *range(2, leaf.shape.rank)])

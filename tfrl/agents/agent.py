@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import gradient_transforms, train_state
-from tfrl.policies import actor_critic, feedforward
+from tfrl.policies import actor_critic, feedforward, recurrent
 from tfrl.policies import policy as policies
 from tfrl.schedules import progress as progresses
 
@@ -94,7 +94,8 @@ def check_settings(
 ) -> None:
     """Raises unless the settings of an algorithm are in range.
 
-    `hidden_units` is checked too, and becomes a tuple.
+    `hidden_units` is checked too, and becomes a tuple; so are `memory` and
+    `memory_units` of what has them.
 
     Args:
         config: the dataclass of settings.
@@ -129,6 +130,14 @@ def check_settings(
     )
     object.__setattr__(config, "hidden_units", units)
     feedforward.check_activation(where, config.activation)
+    if getattr(config, "memory", None) is not None:
+        checks.check_one_of(where, "memory", config.memory, (*recurrent.CELLS, "own"))
+        units = checks.check_whole_number(
+            where, "memory_units", config.memory_units, low=1
+        )
+        object.__setattr__(config, "memory_units", units)
+    if getattr(config, "noise_steps", None) is not None:
+        checks.check_whole_number(where, "noise_steps", config.noise_steps, low=1)
 
 
 def settings_at(
@@ -158,15 +167,20 @@ def first(value: Scheduled) -> float:
     return float(found) if tf.executing_eagerly() else 1.0
 
 
-def learner(config: Any, **options: float) -> Callable[[Any], train_state.TrainState]:
-    """Returns what makes a network one that learns by clipped gradients and Adam.
+def learner(
+    config: Any,
+    optimizer: Callable[..., Any] = gradient_transforms.adam,
+    **options: float,
+) -> Callable[[Any], train_state.TrainState]:
+    """Returns what makes a network one that learns by clipped gradients.
 
     Args:
         config: settings with `learning_rate` and `max_gradient_norm`, None for no
             clipping.
-        **options: of `adam`.
+        optimizer: makes the gradient transform, Adam by default.
+        **options: of the optimizer.
     """
-    tx = gradient_transforms.adam(first(config.learning_rate), **options)
+    tx = optimizer(first(config.learning_rate), **options)
     if config.max_gradient_norm is not None:
         clip = gradient_transforms.clip_by_global_norm(config.max_gradient_norm)
         tx = gradient_transforms.chain(clip, tx)
@@ -179,21 +193,43 @@ def actor_critic_of(
     action_space: gym.Space,
     network: Any,
     seed: int,
-    **options: float,
-) -> actor_critic.ActorCriticPolicy:
+    **options: Any,
+) -> actor_critic.ActorCriticPolicy | recurrent.RecurrentPolicy:
     """Returns the policy that the settings of an algorithm describe.
 
     Args:
         config: the dataclass of settings.
         observation_space: of one environment.
         action_space: of one environment.
-        network: as of `ActorCriticPolicy.create`.
+        network: as of `ActorCriticPolicy.create`, or of `RecurrentPolicy.create` where
+            the settings ask for a memory.
         seed: of the weights.
-        **options: of `adam`.
+        **options: of `learner`.
+
+    Raises:
+        ValueError: if `memory` is the network's own and there is none, or another and
+            there is one; if it meets `noise_steps`.
     """
-    names = ("squash", "log_std", "normalize_observations")
+    names = ("squash", "log_std", "normalize_observations", "noise_steps")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    return actor_critic.ActorCriticPolicy.create(
+    create: Callable[..., Any] = actor_critic.ActorCriticPolicy.create
+    memory = getattr(config, "memory", None)
+    if memory is not None:
+        is_own = memory == "own"
+        if is_own != (network is not None):
+            wanted = "'gru' or 'lstm' without `network`, 'own' with one"
+            name = type(config).__name__
+            raise ValueError(f"`{name}`: `memory` expected {wanted}; got {memory!r}")
+        if given.pop("noise_steps", None) is not None:
+            raise ValueError(
+                f"`{type(config).__name__}`: `noise_steps` expected None where there "
+                f"is a memory, {memory!r}; got {config.noise_steps}"
+            )
+        create = recurrent.RecurrentPolicy.create
+        given |= {"units": config.memory_units, "has_values": True}
+        given.setdefault("log_std", 0.0)
+        given |= {} if is_own else {"cell": memory}
+    return create(
         observation_space,
         action_space,
         learner=learner(config, **options),

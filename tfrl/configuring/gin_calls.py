@@ -148,7 +148,7 @@ def key(binding: Binding) -> tuple[str, str, str]:
 
 
 def bound_call(target: Any) -> tuple[Any, dict[str, Any]] | None:
-    """Returns the function behind one that gin configures, and what is bound to it.
+    """Returns the function or class behind what gin configures, and what is bound.
 
     Args:
         target: anything.
@@ -160,14 +160,17 @@ def bound_call(target: Any) -> tuple[Any, dict[str, Any]] | None:
         >>> bound_call(len) is None
         True
     """
+    known = target
+    if isinstance(target, type):  # gin makes a subclass, and knows that by its base
+        known = (*target.__mro__, None)[1]
     try:
-        configured = gin.get_configurable(target)
+        configured = gin.get_configurable(known)
     except (KeyError, TypeError, ValueError):
         # It is not known to gin, or cannot be looked up at all.
         return None
     if configured is not target:
         return None
-    return inspect.unwrap(target), gin.get_bindings(target)
+    return inspect.unwrap(known), gin.get_bindings(known)
 
 
 def imported_modules() -> list[str]:

@@ -74,6 +74,10 @@ class Trajectory(NamedTuple):
             episode's end its last observation, never the reset one.
         valid: `[T, N]` bool, False for rows in which an environment only reset
             itself; they carry no experience and must get no weight.
+        log_probs: `[T, N]`, of the actions when they were taken; `()` where nobody
+            asked for them.
+        states: nest of `[T, N, ...]`, what the policy remembered before each step; `()`
+            of one without memory.
 
     Example:
         >>> Trajectory([[1.0]], [[0]], [[1.0]], [[False]], [[True]], [[2.0]],
@@ -88,6 +92,8 @@ class Trajectory(NamedTuple):
     truncated: Any
     next_observations: Any
     valid: Any
+    log_probs: Any = ()
+    states: Any = ()
 
 
 class LossInfo(NamedTuple):

@@ -21,7 +21,11 @@ from tfrl.environments.sampling import (
 )
 from tfrl.environments.snapshots import capture, restore
 from tfrl.environments.vector import make_vec
-from tfrl.environments.wrappers import ScaleReward, StackChannels
+from tfrl.environments.wrappers import (
+    PartialObservation,
+    ScaleReward,
+    StackChannels,
+)
 
 if TYPE_CHECKING:
     from tfrl.environments.current import (
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActionMasks",
     "ControlSuite",
+    "PartialObservation",
     "ScaleReward",
     "StackChannels",
     "VectorActionMasks",

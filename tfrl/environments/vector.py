@@ -1,6 +1,8 @@
 """Vectors of Gymnasium environments."""
 
 import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
@@ -18,6 +20,7 @@ def make_vec(
     vectorization: str = "auto",
     max_episode_steps: int | None = None,
     env_kwargs: dict | None = None,
+    wrappers: Sequence[Callable[[gym.Env], Any]] = (),
     action_masks: bool = False,
 ) -> VectorEnv:
     """Makes `n_envs` copies of an environment that step together.
@@ -39,6 +42,9 @@ def make_vec(
         vectorization: one of `"auto"`, `"sync"`, `"async"`, `"vector_entry_point"`.
         max_episode_steps: time limit instead of the registered one.
         env_kwargs: keyword arguments of the environment.
+        wrappers: around each copy, the innermost first: functions of an environment
+            such as `functools.partial(PartialObservation, indices=[0, 2])`. Vectors of
+            an environment's own, `"vector_entry_point"`, take none.
         action_masks: show what the environment allows, see `ActionMasks`.
 
     Returns:
@@ -60,6 +66,10 @@ def make_vec(
     check_type = arguments.check_type
     check_type("make_vec", "env_id", env_id, str, "the id of an environment")
     check_type("make_vec", "env_kwargs", env_kwargs, dict | None, "a dict")
+    check_type("make_vec", "wrappers", wrappers, list | tuple, "a list of functions")
+    for each in wrappers:
+        expected = "functions of an environment"
+        check_type("make_vec", "wrappers", each, Callable, expected)
     check_type("make_vec", "action_masks", action_masks, bool, "a bool")
     kwargs = dict(env_kwargs or {})
     if max_episode_steps is not None:
@@ -68,8 +78,13 @@ def make_vec(
         kwargs["max_episode_steps"] = max_episode_steps
     spec = _spec(env_id)
     if vectorization == "auto":
-        own = spec.vector_entry_point is not None
+        own = spec.vector_entry_point is not None and not wrappers
         vectorization = "vector_entry_point" if own else "sync"
+    if wrappers and vectorization == "vector_entry_point":
+        raise ValueError(
+            "`make_vec`: `wrappers` expected none of a 'vector_entry_point', which "
+            f"has no copies to wrap; got {wrappers!r:.80}; take 'sync'"
+        )
     vector_kwargs: dict = {}
     if vectorization in ("sync", "async"):
         vector_kwargs["autoreset_mode"] = AutoresetMode.DISABLED
@@ -83,7 +98,7 @@ def make_vec(
             num_envs=n_envs,
             vectorization_mode=vectorization,
             vector_kwargs=vector_kwargs,
-            wrappers=[masks.ActionMasks] if by_one else None,
+            wrappers=[*wrappers, *([masks.ActionMasks] if by_one else [])] or None,
             **kwargs,
         )
     except (gym.error.Error, ImportError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Wrappers that Gymnasium lacks: frames stacked along the last axis, scaled rewards.
+"""Wrappers that Gymnasium lacks: stacked channels, hidden entries, scaled rewards.
 
 It has many: `gymnasium.wrappers` stacks frames along a new first axis
 (`FrameStackObservation`), rescales and clips actions (`RescaleAction`, `ClipAction`),
@@ -9,6 +9,7 @@ tells the time left before a time limit (`TimeAwareObservation`), normalises
 
 import collections
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -74,6 +75,46 @@ class StackChannels(gym.ObservationWrapper, RecordConstructorArgs):
         self._frames.append(np.array(observation))
         missing = [self._frames[0]] * ((self._frames.maxlen or 0) - len(self._frames))
         return np.concatenate([*missing, *self._frames], axis=-1)
+
+
+class PartialObservation(gym.ObservationWrapper, RecordConstructorArgs):
+    """Shows some entries of a vector and hides the others, such as velocities.
+
+    What is hidden has to be found out by a memory, see `tfrl.policies.RecurrentPolicy`.
+
+    Args:
+        env: environment whose observations are a Box of one axis.
+        indices: of the entries that are shown, in this order.
+
+    Raises:
+        TypeError: if the observations are no Box, or an index is no int.
+        ValueError: if the Box has other than one axis, or an index is none of it.
+
+    Example:
+        >>> env = PartialObservation(gym.make("CartPole-v1"), [0, 2])
+        >>> env.observation_space.shape, env.reset(seed=0)[0].shape
+        ((2,), (2,))
+    """
+
+    def __init__(self, env: gym.Env, indices: Sequence[int]) -> None:
+        space: Any = getattr(env, "observation_space", None)
+        where, box = "PartialObservation", "observations in a Box"
+        arguments.check_type(where, "env", space, spaces.Box, box)
+        listed = arguments.check_whole_numbers(where, "indices", indices, low=0)
+        if len(space.shape) != 1 or not listed or max(listed) >= space.shape[0]:
+            raise ValueError(
+                f"`{where}`: `indices` expected entries of observations of one axis; "
+                f"got {[*listed]} of shape {[*space.shape]}"
+            )
+        RecordConstructorArgs.__init__(self, indices=[*listed])
+        super().__init__(env)
+        self._indices = np.array(listed)
+        low, high = space.low[self._indices], space.high[self._indices]
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Returns the entries that are shown."""
+        return np.asarray(observation)[self._indices]
 
 
 class ScaleReward(gym.RewardWrapper, RecordConstructorArgs):

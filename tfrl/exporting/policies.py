@@ -213,7 +213,7 @@ def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
             f"with one, such as a PPOAgent; got {got}; for other components there is "
             "`export_model`"
         )
-    return policy
+    return policy.independent()
 
 
 def narrowed(policy: Any) -> Any:
@@ -287,7 +287,8 @@ class _ServedPolicy:
         self, given: Mapping[str, Any], temperature: float = 1.0
     ) -> tuple[tf.Tensor, dict[str, Any]]:
         policy, observations = self._now(given)
-        found, state = policy.outputs(observations, given.get("state", ()))
+        noise = policy.noise(given.get("seed"))
+        found, state = policy.outputs(observations, given.get("state", ()), noise)
         mask = None if policy.is_masked else given.get("action_mask")
         shaped = policy.distributed(found, temperature, mask)
         return shaped, {"state": state} if "state" in given else {}

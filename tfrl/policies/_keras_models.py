@@ -3,7 +3,7 @@
 import contextlib
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -85,7 +85,9 @@ class GivenNetwork(keras.Model):
 
     def _both(self, observations: Any) -> tuple[Any, Any]:
         outputs = self.network(_observation_kinds.cast(self.kinds, observations))
-        parameters, values = outputs if self.has_values else (outputs, None)
+        return self._told(*(outputs if self.has_values else (outputs,)))
+
+    def _told(self, parameters: Any, values: Any = None) -> tuple[Any, Any]:
         parameters = keras.ops.cast(parameters, "float32")
         parameters = feedforward.with_log_std(parameters, self.log_std)
         if values is not None:
@@ -110,6 +112,109 @@ class GivenNetwork(keras.Model):
         """Makes the model that `get_config` described."""
         network = keras.saving.deserialize_keras_object(config["network"])
         return cls(**{**config, "network": network})
+
+
+@_SERIALIZABLE
+class GivenRecurrentNetwork(GivenNetwork):
+    """A model of the user's that remembers, with the methods of `RecurrentNetwork`.
+
+    Args:
+        network: the model.
+        kinds: description of the observations.
+        memory_size: how many numbers it remembers of each episode.
+        **kwargs: of `GivenNetwork`.
+
+    Example:
+        >>> seen, before = keras.Input([3]), keras.Input([5])
+        >>> after, _ = keras.layers.GRUCell(5)(seen, [before])
+        >>> inner = keras.Model((seen, before), (keras.layers.Dense(2)(after), after))
+        >>> model = GivenRecurrentNetwork(inner, ["flat", [3]], 5)
+        >>> parameters, memory = model((np.zeros((4, 3), "f"), np.zeros((4, 5), "f")))
+        >>> memory.shape
+        TensorShape([4, 5])
+    """
+
+    def __init__(
+        self, network: keras.layers.Layer, kinds: Any, memory_size: int, **kwargs: Any
+    ) -> None:
+        super().__init__(network, kinds, **kwargs)
+        self.memory_size = memory_size
+
+    def build(self, input_shape: Any) -> None:
+        """Builds the model as `GivenNetwork` does, for observations and memory."""
+        if not self.network.built:
+            shown = _observation_kinds.zeros(self.kinds, input_shape[0])
+            rows = tf.nest.flatten(shown)[0].shape[0]
+            self.network((shown, tf.zeros([rows, self.memory_size])))
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> tuple[Any, ...]:
+        """Returns parameters, values if any, and memory, of observations and memory."""
+        observations, memory = inputs
+        shown = _observation_kinds.cast(self.kinds, observations)
+        *outputs, memory = keras.tree.flatten(self.network((shown, memory)))
+        parameters, values = self._told(*outputs)
+        memory = keras.ops.cast(memory, "float32")
+        return (parameters, values, memory) if self.has_values else (parameters, memory)
+
+    def sequences(self, inputs: Any) -> tuple[Any, ...]:
+        """Returns what the network says to sequences; see `RecurrentNetwork`."""
+        observations, memory, begins = inputs
+
+        def step(now: Any, memory: Any) -> tuple[Any, Any]:
+            *outputs, memory = self((now, memory))
+            return outputs, memory
+
+        first = tf.nest.map_structure(lambda x: x[:, 0], observations)
+        like = tf.nest.map_structure(tf.zeros_like, step(first, memory)[0])
+        outputs, memories = unrolled(step, like, observations, memory, begins)
+        return (*outputs, memories)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "memory_size": self.memory_size}
+
+
+def unrolled(
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    outputs: Any,
+    inputs: Any,
+    memory: tf.Tensor,
+    begins: tf.Tensor,
+) -> tuple[Any, tf.Tensor]:
+    """Returns what is said to sequences, one step after the other.
+
+    Args:
+        step: from a nest of inputs `[B, ...]` and a memory `[B, n]` to a nest of
+            outputs `[B, ...]` and the memory after them.
+        outputs: nest of zeros like those outputs.
+        inputs: nest of `[B, T, ...]`.
+        memory: `[B, n]`, before the first step.
+        begins: `[B, T]` bool, where nothing is remembered.
+
+    Returns:
+        The outputs and the memory after each step, `[B, T, ...]`.
+
+    Example:
+        >>> def count(_, memory):
+        ...     return (), memory + 1.0
+        >>> begins = tf.constant([[False, False, True, False]])
+        >>> _, counts = unrolled(count, (), tf.zeros([1, 4]), tf.ones([1, 1]), begins)
+        >>> counts.numpy().ravel().tolist()
+        [2.0, 3.0, 1.0, 2.0]
+    """
+
+    def body(before: Any, now: Any) -> tuple[Any, Any]:
+        given, begin = now
+        known = tf.where(begin[:, tf.newaxis], tf.zeros_like(before[1]), before[1])
+        return step(given, known)
+
+    def swapped(x: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+
+    steps = tf.nest.map_structure(swapped, (inputs, begins))
+    found = tf.scan(body, steps, (outputs, memory))
+    return tf.nest.map_structure(swapped, found)
 
 
 def _line(error: Exception) -> str:
@@ -137,6 +242,7 @@ def given(
     log_std: float | None = None,
     has_values: bool = False,
     seed: int = 0,
+    memory_size: int | None = None,
 ) -> GivenNetwork:
     """Returns a built network around the user's.
 
@@ -149,6 +255,8 @@ def given(
             parameters; None for a network that is to give none.
         has_values: whether the model gives a pair, of parameters and values.
         seed: of the weights that are made here, of what has no seed of its own.
+        memory_size: how many numbers the model remembers, which it is called with and
+            gives beside; None without memory.
 
     Returns:
         The network; it shares the variables of the user's, which stay as they are.
@@ -164,8 +272,15 @@ def given(
     n_least = head.n_outputs - head.n_log_stds
     widths = [n_least] if log_std is None else sorted({n_least, head.n_outputs})
     wanted = " or ".join(f"[B, {width}]" for width in widths)
-    wanted = f"(parameters {wanted}, values [B])" if has_values else wanted
-    what = f"to map observations to {wanted}"
+    named = [wanted, "[B]"] if has_values else [wanted]
+    names, memory = ["parameters", "values"], f"[B, {memory_size}]"
+    if memory_size is not None:
+        named, names[len(named) :] = [*named, memory], ["memory"]
+    if len(named) > 1:
+        pairs = zip(names, named, strict=True)
+        wanted = f"({', '.join(f'{name} {shape}' for name, shape in pairs)})"
+    taken = "observations" if memory_size is None else f"(observations, memory {memory})"
+    what = f"to map {taken} to {wanted}"
     if not isinstance(network, keras.layers.Layer):
         raise TypeError(
             "`network` expected a Keras model, or a function of both spaces that "
@@ -176,9 +291,12 @@ def given(
     )
     specs = spaces.spec_from_space(observation_space)
     shapes = tf.nest.map_structure(lambda x: (2, *x.shape), specs)
+    shown = _observation_kinds.zeros(kinds, shapes)
     try:
         with _seeded(seed):
-            outputs = network(_observation_kinds.zeros(kinds, shapes))
+            outputs = network(
+                shown if memory_size is None else (shown, tf.zeros([2, memory_size]))
+            )
     except Exception as error:
         raise ValueError(
             f"`network` expected {what}, of {observation_space}; got a call that fails "
@@ -189,17 +307,29 @@ def given(
             "`network` expected a model without regularizers, which are no part of an "
             "agent's loss; got some; leave them out"
         )
-    parts = outputs if has_values and isinstance(outputs, list | tuple) else [outputs]
+    if memory_size is not None:
+        *parts, last = keras.tree.flatten(outputs)
+        is_kept = tuple(getattr(last, "shape", ())) == (2, memory_size)
+    else:
+        parts = outputs if isinstance(outputs, list | tuple) else [outputs]
+        parts, is_kept = parts if has_values else [outputs], True
     found = [tuple(getattr(x, "shape", ())) for x in parts]
     fits = len(found) == 1 + has_values and found[0] in [(2, n) for n in widths]
-    if not fits or found[1:] not in ([], [(2,)], [(2, 1)]):
+    if not (fits and is_kept) or found[1:] not in ([], [(2,)], [(2, 1)]):
         got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
         raise ValueError(
             f"`network` expected {what}; got shapes {got} of two rows of observations"
         )
     n_beside = 0 if log_std is None else head.n_outputs - int(found[0][1])
-    built = GivenNetwork(network, kinds, has_values, n_beside, log_std or 0.0)
-    built.build(tf.nest.map_structure(lambda x: (None, *x.shape), specs))
+    beside: Any = has_values, n_beside, log_std or 0.0
+    free = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
+    if memory_size is None:
+        built = GivenNetwork(network, kinds, *beside)
+    else:
+        named = zip(("has_values", "n_log_stds", "log_std"), beside, strict=True)
+        built = GivenRecurrentNetwork(network, kinds, memory_size, **dict(named))
+        free = free, (None, memory_size)
+    built.build(free)
     return built
 
 

@@ -64,9 +64,9 @@ class MaskedNetwork(keras.Model):
             self.architecture = f"masked {kinds} {pieces} {network.architecture}"
 
     @property
-    def is_noisy(self) -> bool:
-        """Whether the weights of the network have noise."""
-        return getattr(self.network, "is_noisy", False)
+    def n_noise(self) -> int:
+        """Returns how many numbers the noise in the weights is made of."""
+        return getattr(self.network, "n_noise", 0)
 
     @property
     def log_std(self) -> Any:
@@ -79,9 +79,10 @@ class MaskedNetwork(keras.Model):
             self.network.build(self._inner(input_shape)[0])
         super().build(input_shape)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, noise: Any = None) -> Any:
         """Returns what the network does, without what is forbidden."""
-        return self._masked(self.network, inputs)
+        given = {} if noise is None else {"noise": noise}
+        return self._masked(self.network, inputs, **given)
 
     def actor(self, observations: Any) -> Any:
         """Returns the parameters, `[B, n]`, without what is forbidden."""
@@ -95,9 +96,10 @@ class MaskedNetwork(keras.Model):
         """Returns what a network with a memory does with sequences, likewise."""
         return self._masked(self.network.sequences, inputs)
 
-    def distributions(self, observations: Any, *args: Any) -> Any:
+    def distributions(self, observations: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns distributions of values of all choices, forbidden ones too."""
-        return self.network.distributions(self.parted(observations)[0], *args)
+        rest, _ = self.parted(observations)
+        return self.network.distributions(rest, *args, **kwargs)
 
     def parted(self, observations: Any) -> tuple[Any, Any]:
         """Returns what the network sees, and the mask."""
@@ -111,9 +113,9 @@ class MaskedNetwork(keras.Model):
         rest, mask = self.parted(inputs[0])
         return (rest, *inputs[1:]), mask
 
-    def _masked(self, function: Any, inputs: Any) -> Any:
+    def _masked(self, function: Any, inputs: Any, **given: Any) -> Any:
         rest, mask = self._inner(inputs)
-        outputs = function(rest)
+        outputs = function(rest, **given)
         # LiteRT splits no bools.
         allowed = tf.cast(tf.not_equal(mask, tf.zeros([], mask.dtype)), tf.int32)
         if isinstance(outputs, tuple | list):

@@ -195,14 +195,19 @@ class _SpaceNetwork(keras.Model):
         network = cls(kinds, *args, **kwargs)
         specs = spaces.spec_from_space(observation_space)
         shapes = tf.nest.map_structure(lambda x: (None, *x.shape), specs)
-        units = network.arguments.get("units")
-        network.build(shapes if units is None else (shapes, (None, units)))
+        size = network.memory_size
+        network.build(shapes if size is None else (shapes, (None, size)))
         return network
 
     @property
     def kinds(self) -> Any:
         """Description of the observations; see `SpaceEncoder.describe`."""
         return self.arguments["kinds"]
+
+    @property
+    def memory_size(self) -> int | None:
+        """How many numbers are remembered of each episode; None without memory."""
+        return None
 
     def _mlp(self, n_outputs: int, gain: float, seed: int, name: str) -> Any:
         return feedforward.MLP(
@@ -400,75 +405,6 @@ class ActionValues(_SpaceNetwork):
         return (
             None if self.state_network else feedforward.plain(self.values_network.dense)
         )
-
-
-@_SERIALIZABLE
-class RecurrentNetwork(_SpaceNetwork):
-    """Parameters from an observation and from what is remembered of those before.
-
-        memory = GRU(encoder(observations), memory),  parameters = dense layers(memory)
-
-    Args:
-        kinds: of the observation space, see `SpaceEncoder.describe`.
-        n_outputs: number of parameters.
-        units: size of the memory.
-        hidden_units: of the dense layers.
-        activation: of the dense layers.
-        seed: of the initial weights.
-        **kwargs: of `keras.Model`.
-
-    Example:
-        >>> kinds = SpaceEncoder.describe(gym.spaces.Box(-1.0, 1.0, (4,)))
-        >>> model = RecurrentNetwork(kinds, n_outputs=2, units=8)
-        >>> parameters, memory = model((np.zeros((3, 4), "f"), np.zeros((3, 8), "f")))
-        >>> parameters.shape, memory.shape
-        (TensorShape([3, 2]), TensorShape([3, 8]))
-
-    References:
-        Cho et al., 2014, Learning Phrase Representations using RNN Encoder-Decoder for
-        Statistical Machine Translation, eq. 5-8.
-    """
-
-    def __init__(
-        self,
-        kinds: Any,
-        n_outputs: int,
-        units: int = 64,
-        hidden_units: Sequence[int] = (64,),
-        activation: str = "tanh",
-        seed: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        kwargs.setdefault("name", "recurrent")
-        arguments = {"kinds": kinds, "n_outputs": n_outputs, "units": units}
-        arguments |= {"activation": activation, "seed": seed}
-        super().__init__(arguments, hidden_units, **kwargs)
-        self.memory = keras.layers.GRUCell(
-            units,
-            kernel_initializer=keras.initializers.GlorotUniform(seed + 300),
-            recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 301),
-            seed=seed + 302,
-            name="memory",
-            dtype="float32",
-        )
-        self.output_network = self._mlp(n_outputs, 0.01, 100, "outputs")
-
-    def build(self, input_shape: Any) -> None:
-        """Creates the weights for the shapes of observations and memory."""
-        self._build_parts(input_shape[0], self.memory)
-        self.output_network.build(input_shape[1])
-        super().build(input_shape)
-
-    def call(self, inputs: Any) -> tuple[Any, Any]:
-        """Returns parameters and memory for a pair of observations and memory."""
-        observations, memory = inputs
-        memory, _ = self.memory(self.encoder(observations), [memory])
-        return self.output_network(memory), memory
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, Any]:
-        """Returns the shapes of parameters and memory."""
-        rows, _ = self.encoder.compute_output_shape(input_shape[0])
-        return (rows, self.arguments["n_outputs"]), (rows, self.arguments["units"])
 
 
 def _shapes(nest: Any) -> Any:

@@ -185,7 +185,8 @@ def add_trajectory(
         rows = slice(None) if valid.all() else valid
         step = tf.nest.map_structure(lambda x, t=t, rows=rows: x[t][rows], trajectory)
         columns = step._asdict()
-        del columns["valid"]
+        for name in ("valid", "log_probs", "states"):
+            del columns[name]
         store.add(**columns, env_ids=ids)
 
 
@@ -196,7 +197,7 @@ def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
         store, episodes.EpisodeStore | ring_buffer.RingBuffer
     ):
         return lambda trajectory, env_ids: store(
-            records.Trajectory(*map(np.array, trajectory)), env_ids
+            tf.nest.map_structure(np.array, trajectory), env_ids
         )
     if not is_batch and store.num_environments != n_envs:
         raise ValueError(
@@ -211,16 +212,17 @@ def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
     def add_batch(trajectory: records.Trajectory, _: np.ndarray) -> None:
         valid = trajectory.valid
         if valid.all():
-            flat = [x.reshape(-1, *x.shape[2:]) for x in trajectory]
+            flat = [x.reshape(-1, *x.shape[2:]) for x in trajectory if len(x)]
         else:
-            flat = [x[valid] for x in trajectory]
+            flat = [x[valid] for x in trajectory if len(x)]
         store.add_batch(packed(flat))
 
     def enqueue(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
         for t, valid in enumerate(trajectory.valid):
             rows = slice(None) if valid.all() else valid
             if valid.any():
-                store.enqueue(packed([x[t][rows] for x in trajectory]), env_ids[rows])
+                step = [x[t][rows] for x in trajectory if len(x)]
+                store.enqueue(packed(step), env_ids[rows])
 
     return add_batch if is_batch else enqueue
 

@@ -32,6 +32,8 @@ class OnPolicyAgent(pytree.PyTreeNode):
     # Settings that may be schedules, and what the info has beside what all have.
     _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate",)
     _measured: ClassVar[tuple[str, ...]] = ()
+    # Whether the log-probabilities of a trajectory are read.
+    _reads_log_probs: ClassVar[bool] = False
 
     def update(
         self,
@@ -58,15 +60,12 @@ class OnPolicyAgent(pytree.PyTreeNode):
         Raises:
             TypeError: if `trajectory` is none.
             ValueError: if the rows of a gradient step do not divide T * N, or the
-                replicas cannot share them evenly.
+                replicas cannot share them evenly; if what the policy remembered, or a
+                log-probability that is asked for, is missing.
         """
         config = self.config
-        where = f"{type(config).__name__}.update"
-        expected = "a Trajectory [T, N], as on-policy agents learn from"
-        kind = records.Trajectory
-        checks.check_type(where, "trajectory", trajectory, kind, expected)
+        trajectory = self._given(f"{type(config).__name__}.update", trajectory)
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
-        check_rows(where, config, n_rows)
         hyper = agent.settings_at(config, progress, self._scheduled)
         learner = self.replace(policy=self.policy.lent())
         work = replicated.Work(
@@ -81,6 +80,47 @@ class OnPolicyAgent(pytree.PyTreeNode):
         else:
             learned, info = _update_in_pieces(work, learner, trajectory, hyper)
         return learned.replace(policy=learned.policy.returned(self.policy)), info
+
+    def _given(self, where: str, trajectory: Any) -> records.Trajectory:
+        """Returns what is learned from of a trajectory, checked."""
+        expected = "a Trajectory [T, N], as on-policy agents learn from"
+        kind = records.Trajectory
+        checks.check_type(where, "trajectory", trajectory, kind, expected)
+        n_steps, n_envs = trajectory.rewards.shape
+        check_rows(where, self.config, n_steps, n_envs, "trajectory")
+        # What others recorded and nobody reads would be compiled anew.
+        kept: dict[str, Any] = {"log_probs": (), "states": ()}
+        asked: dict[str, tuple[int, ...]] = {}
+        if self._reads_log_probs:
+            asked["log_probs"] = (n_steps, n_envs)
+        if advantages.has_memory(self.policy):
+            asked["states"] = (n_steps, n_envs, self.policy.units)
+        for name, shape in asked.items():
+            kept[name] = getattr(trajectory, name)
+            if np.shape(kept[name]) != shape:
+                raise ValueError(
+                    f"`{where}`: `trajectory` expected `{name}` of shape {[*shape]}, "
+                    f"as a trainer collects them; got {[*np.shape(kept[name])]}"
+                )
+        kept["states"] = kept["states"][:1]  # the others follow
+        return trajectory._replace(**kept)
+
+    def _advantages(
+        self,
+        trajectory: records.Trajectory,
+        rewards: tf.Tensor,
+        outputs: advantages.Outputs | None,
+    ) -> advantages.Experience:
+        """What is learned from a trajectory, its rewards scaled."""
+        config = self.config
+        return advantages.estimate_advantages(
+            self.policy,
+            trajectory,
+            rewards,
+            gamma=config.gamma,
+            lambda_=config.lambda_,
+            outputs=outputs,
+        )
 
     def _policy_losses(
         self, log_probs: tf.Tensor, rows: advantages.Experience, hyper: dict
@@ -106,32 +146,43 @@ def check_counts(config: Any, n_envs: int | None, n_steps: int | None) -> None:
         if count is not None:
             checks.check_whole_number(where, name, count, low=1)
     if n_envs is not None and n_steps is not None:
-        check_rows(where, config, n_envs * n_steps, "n_steps * n_envs")
+        check_rows(where, config, n_steps, n_envs, "n_steps * n_envs")
 
 
-def check_rows(where: str, config: Any, n_rows: int, name: str = "trajectory") -> None:
-    """Raises unless trajectories of so many rows can be learned from.
+def check_rows(where: str, config: Any, n_steps: int, n_envs: int, name: str) -> None:
+    """Raises unless trajectories of a size can be learned from.
 
     Args:
         where: the asking function, for the message.
         config: settings with `minibatch_size`, None for all rows.
-        n_rows: of the trajectory, T * N.
+        n_steps: steps per environment, T.
+        n_envs: environments, N.
         name: of the argument that they come from.
 
     Raises:
-        ValueError: if `minibatch_size` does not divide `n_rows`, or the replicas cannot
-            share a minibatch evenly.
+        ValueError: if `minibatch_size` does not divide `n_steps * n_envs`, or is, of a
+            network with a memory, not that of whole environments; or if the replicas
+            cannot share a minibatch evenly.
     """
-    size = config.minibatch_size
+    size, n_rows = config.minibatch_size, n_steps * n_envs
+    has_memory = getattr(config, "memory", None) is not None
+    unit = n_steps if has_memory else 1
     if size is None:
-        replicated.check_rows(where, name, n_rows)
+        replicated.check_rows(where, "n_envs" if has_memory else name, n_rows // unit)
         return
-    if n_rows % size:
-        raise ValueError(
-            f"`{where}`: `minibatch_size` expected to divide steps * environments = "
-            f"{n_rows}; got {size}; choose a divisor"
-        )
-    replicated.check_rows(where, "minibatch_size", size, divides=n_rows)
+    if n_rows % size or size % unit:
+        found = f"steps * environments = {n_rows}; got {size}; choose a divisor"
+        if has_memory:
+            fitting = [n_steps * n for n in range(1, n_envs + 1) if n_envs % n == 0]
+            found = (
+                f"{found} that is of whole environments, {n_steps} steps each, as the "
+                f"network has a memory: one of {fitting}"
+            )
+        raise ValueError(f"`{where}`: `minibatch_size` expected to divide {found}")
+    if has_memory and replicated.n_replicas() > 1:
+        replicated.check_rows(where, "minibatch_size / n_steps", size // unit, n_envs)
+    elif not has_memory:
+        replicated.check_rows(where, "minibatch_size", size, divides=n_rows)
 
 
 def n_gradient_steps(config: Any, n_rows: int) -> int:
@@ -152,7 +203,8 @@ class Plan(NamedTuple):
 
     Attributes:
         rows: everything to learn from.
-        order: rows of each step `[steps, minibatch_size]`; `()` where all take all.
+        order: rows of each step `[steps, minibatch_size]`, of a policy with a memory
+            sequences; `()` where all take all.
         hyper: the scheduled settings of this update.
         changes: fields of the new agent besides its policy.
     """
@@ -192,23 +244,17 @@ def prepare(
         changes["return_scale"], rewards = agent.return_scale(
             rewards, ended, trajectory.valid, gamma=config.gamma
         )
-    rows = advantages.estimate_advantages(
-        agent.policy,
-        trajectory,
-        rewards,
-        gamma=config.gamma,
-        lambda_=config.lambda_,
-        outputs=outputs,
-    )
+    rows = agent._advantages(trajectory, rewards, outputs)
     order: Any = ()
     if config.minibatch_size is not None:
         changes["n_updates_done"] = agent.n_updates_done + 1
         changes["rng"], seed = random.split_seed(agent.rng, 2)
-        n_rows = rows.weights.shape[0]
-        if n_rows > config.minibatch_size:
+        n_rows = rows.weights.shape[0]  # or sequences
+        size = config.minibatch_size * n_rows // rows.weights.shape.num_elements()
+        if n_rows > size:
             keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
             order = tf.argsort(keys, axis=-1)
-            order = tf.reshape(order, [-1, config.minibatch_size])
+            order = tf.reshape(order, [-1, size])
     state = train_state.with_rate(agent.policy.state, hyper["learning_rate"])
     names = ("loss", "policy_loss", "value_loss", "entropy", *agent._measured)
     sums = {name: tf.zeros([]) for name in names}
@@ -281,7 +327,15 @@ def _loss(
     hyper: dict[str, tf.Tensor],
 ) -> tuple[tf.Tensor, dict]:
     config, head = agent.config, agent.policy.head
-    parameters, values = state(rows.observations, params=params)
+    if advantages.has_memory(agent.policy):
+        given = rows.observations, rows.states, rows.begins
+        said = state(given, params=params, method="sequences")[:2]
+        rows = rows._replace(observations=(), states=(), begins=())
+        (parameters, values), rows = tf.nest.map_structure(
+            lambda x: tf.reshape(x, [-1, *x.shape[2:]]), (said, rows)
+        )
+    else:
+        parameters, values = state(rows.observations, params=params)
     losses, measured = agent._policy_losses(
         head.log_prob(parameters, rows.actions), rows, hyper
     )
@@ -314,7 +368,7 @@ def _update(
     agent: Any, trajectory: records.Trajectory, hyper: dict[str, tf.Tensor]
 ) -> tuple[Any, dict]:
     plan, progress = _compiled_prepare(agent, trajectory, hyper)
-    n_rows = plan.rows.weights.shape[0]
+    n_rows = plan.rows.weights.shape.num_elements()
     progress = advance(agent, plan, progress, n_gradient_steps(agent.config, n_rows))
     return _compiled_finish(agent, trajectory, plan, progress)
 
@@ -328,7 +382,10 @@ def _update_in_pieces(
     trajectory: records.Trajectory,
     hyper: dict[str, tf.Tensor],
 ) -> tuple[Any, dict]:
-    outputs = _outputs_in_pieces(agent.policy, trajectory, work.n_forward_rows)
+    cut = _outputs_by_sequences
+    if not advantages.has_memory(agent.policy):
+        cut = _outputs_in_pieces
+    outputs = cut(agent.policy, trajectory, work.n_forward_rows)
     # The successors, half of the data, have said what they had to.
     trajectory = tf.nest.map_structure(
         tf.convert_to_tensor, trajectory._replace(next_observations=())
@@ -400,3 +457,34 @@ def _outputs(policy: Any, observations: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 _compiled_outputs = replicated.compiled_update(_outputs)
+
+
+def _outputs_by_sequences(
+    policy: Any, trajectory: records.Trajectory, n_rows: int
+) -> advantages.Outputs:
+    """What a network with a memory says to a trajectory, by calls of so many rows."""
+    n_steps, n_envs = trajectory.rewards.shape
+    size = min(max(1, n_rows // n_steps), n_envs)
+    # Pieces of one size are compiled once; the last is filled up by its last sequence.
+    envs = np.pad(np.arange(n_envs), (0, -n_envs % size), "edge")
+    light = policy.without_optimizer()
+    pieces = []
+    for start in range(0, len(envs), size):
+        picked = envs[start : start + size]
+        part = tf.nest.map_structure(
+            lambda x, picked=picked: np.asarray(x)[:, picked], trajectory
+        )
+        said = replicated.run_alone(_compiled_sequences, light, part)
+        pieces.append([np.reshape(x, [n_steps, size, *x.shape[1:]]) for x in said])
+    joined = [np.concatenate(x, axis=1)[:, :n_envs] for x in zip(*pieces, strict=True)]
+    return advantages.Outputs(
+        *(tf.constant(x.reshape(n_steps * n_envs, *x.shape[2:])) for x in joined)
+    )
+
+
+def _sequences(policy: Any, trajectory: records.Trajectory) -> advantages.Outputs:
+    given = tf.nest.map_structure(tf.convert_to_tensor, trajectory)
+    return advantages.outputs_of(policy, given)
+
+
+_compiled_sequences = replicated.compiled_update(_sequences)

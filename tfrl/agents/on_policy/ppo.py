@@ -39,6 +39,15 @@ class PPO:
         activation: of both.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
+        memory: "gru" or "lstm" for an actor and a critic that remember their episode,
+            before the `hidden_units`; "own" for the memory of a `network` of your own,
+            see `tfrl.policies.RecurrentPolicy.create`; None for none. Minibatches are
+            then whole sequences, each of one environment: `minibatch_size` is `n_steps`
+            times a number that divides `n_envs`.
+        memory_units: of either memory, or how many numbers one's own remembers.
+        noise_steps: for how many steps continuous exploration is one function of the
+            state (gSDE), see `tfrl.policies.StateNoisePolicy`; `log_std` is then that
+            where features are of size 1. None draws anew in each step.
 
     Example:
         >>> agent = PPO(minibatch_size=4).create(
@@ -72,6 +81,9 @@ class PPO:
     activation: str = "tanh"
     squash: bool = False
     log_std: float = 0.0
+    memory: str | None = None
+    memory_units: int = 64
+    noise_steps: int | None = None
 
     def __post_init__(self) -> None:
         agent.check_settings(
@@ -110,8 +122,9 @@ class PPO:
             A `PPOAgent` that learned nothing yet.
 
         Raises:
-            ValueError: if `minibatch_size` does not divide T * N or cannot be shared
-                evenly by the replicas in scope, or a count is not positive.
+            ValueError: if `minibatch_size` does not divide T * N, is not that of whole
+                sequences where there is a memory, or cannot be shared evenly by the
+                replicas in scope; or if a count is not positive.
             TypeError: if a space is of an unsupported kind.
         """
         _on_policy.check_counts(self, n_envs, n_steps)
@@ -138,7 +151,7 @@ class PPOAgent(_on_policy.OnPolicyAgent):
     """A policy trained by proximal policy optimization. Make one with `PPO.create`.
 
     Attributes:
-        policy: the `ActorCriticPolicy`.
+        policy: the `ActorCriticPolicy`, or `RecurrentPolicy`.
         return_scale: `ReturnScale`, or `()` without reward normalization.
         rng: int32 `[2]`, seed of the minibatches to come.
         n_updates_done: int32 `[]`.

@@ -129,8 +129,8 @@ class _Intake:
         where = f"Actors`: actor {number}: `make_env"
         for name in ("next_observations", "observations", "rewards"):
             gym_checks.check_numbers(where, name, [getattr(rows, name)])
-        fields = records.Trajectory._fields
-        trajectory = records.Trajectory(*[getattr(rows, name) for name in fields])
+        known = {*records.Trajectory._fields} & {*rows._fields}
+        trajectory = records.Trajectory(**{name: getattr(rows, name) for name in known})
         self._deliver(trajectory, source.env_ids)
         ended = (rows.terminated | rows.truncated) & rows.valid
         with self.changed:

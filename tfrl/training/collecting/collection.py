@@ -128,7 +128,8 @@ class Collector:
             temperature: as of `Policy.act`.
 
         Returns:
-            A `Trajectory` of NumPy arrays; its actions are the raw ones.
+            A `Trajectory` of NumPy arrays; its actions are the raw ones. It has the
+            log-probabilities if the policy tells them, and what it remembered.
 
         Raises:
             ValueError: if a reward or an observation is NaN or infinite, an integer
@@ -148,7 +149,7 @@ class Collector:
             if not t:
                 check_actions("Collector.collect", acted.actions, self.envs)
             # Before the step, which may overwrite what an environment has shown.
-            rows.write_choice(t, self.observations, acted.raw_actions)
+            rows.write_choice(t, self.observations, acted, memory)
             outcome = self._stepper.step(acted.actions)
             rows.write_outcome(t, outcome)
             memory = remembered(acted.state, initial, outcome)
@@ -195,6 +196,7 @@ class _Rows:
         self._n_steps = n_steps
         self._observations = self._empty(observations)
         self._next = self._empty(observations)
+        self._log_probs: Any = ((), [])
         shape = (n_steps, len(tf.nest.flatten(observations)[0]))
         self.rewards = np.empty(shape)
         self._terminated, self._truncated, self._valid = np.empty((3, *shape), bool)
@@ -203,11 +205,20 @@ class _Rows:
         leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(nest)]
         return nest, [np.empty((self._n_steps, *x.shape), x.dtype) for x in leaves]
 
-    def write_choice(self, t: int, observations: Any, actions: Any) -> None:
+    def write_choice(
+        self, t: int, observations: Any, acted: policies.Acted, memory: Any
+    ) -> None:
         if not t:
-            self._actions = self._empty(actions)
+            self._actions = self._empty(acted.raw_actions)
+            self._states = self._empty(memory)
+            if acted.log_probs is not None:
+                self._log_probs = self._empty(acted.log_probs)
         _write(self._observations, t, observations)
-        _write(self._actions, t, actions)
+        _write(self._actions, t, acted.raw_actions)
+        if self._log_probs[1]:
+            _write(self._log_probs, t, acted.log_probs)
+        if self._states[1]:
+            _write(self._states, t, memory)
 
     def write_outcome(self, t: int, outcome: stepping.Outcome) -> None:
         rewards, terminated, truncated, after, valid = outcome
@@ -227,6 +238,8 @@ class _Rows:
             truncated=self._truncated,
             next_observations=pack(*self._next),
             valid=self._valid,
+            log_probs=pack(*self._log_probs),
+            states=pack(*self._states),
         )
 
 
@@ -245,14 +258,15 @@ def remembered(state: Any, initial: Any, outcome: Any) -> Any:
     Args:
         state: nest of `[N, ...]`, that the policy returned.
         initial: at the beginning of episodes, likewise.
-        outcome: of the step; `terminated` and `truncated` are read.
+        outcome: of the step; `terminated`, `truncated` and `valid` are read, as what
+            is seen where an environment only resets is of the episode before.
 
     Returns:
         Nest of `[N, ...]`.
     """
     if type(state) is tuple and not state:
         return state
-    ended = outcome.terminated | outcome.truncated
+    ended = outcome.terminated | outcome.truncated | ~outcome.valid
 
     def leaf(first: Any, last: Any) -> np.ndarray:
         shape = (len(ended), *[1] * (np.ndim(last) - 1))
