@@ -209,7 +209,8 @@ class ReplicatedState(pytree.PyTreeNode):
 
         Args:
             loss_fn: from a state, the parameters to differentiate for and a part of
-                the rows to a scalar loss and an info, a nest of scalars.
+                the rows to a scalar loss and an info, a nest of scalars, in which
+                `rows` may be of the part.
             rows: nest of `[B, ...]`, the global batch, alike on every worker.
 
         Returns:
@@ -219,7 +220,9 @@ class ReplicatedState(pytree.PyTreeNode):
             ValueError: if the replicas do not divide B.
         """
 
-        def step(state: train_state.TrainState, part: Any, axis: str | None) -> Any:
+        def step(
+            state: train_state.TrainState, part: Any, axis: str | None, loss_fn: LossFn
+        ) -> Any:
             seen = self._nests(state)
 
             def loss(params: Any) -> Any:
@@ -229,17 +232,30 @@ class ReplicatedState(pytree.PyTreeNode):
             return state.apply_loss_fn(loss_fn=loss, pmap_axis=axis, has_aux=True)
 
         if n_replicas() == 1:
-            state, info = step(self.values, rows, None)
+            state, info = step(self.values, rows, None, loss_fn)
             return self.replace(values=state), info
 
-        def replica(state: train_state.TrainState, part: Any) -> tuple[list, Any]:
-            state, info = step(state, part, "replicas")
-            return tf.nest.flatten(state), info
+        def replica(state: train_state.TrainState, part: Any) -> tuple[list, Any, Any]:
+            kept: list[Any] = []
 
-        shares = replicas.shard_batch(rows)
-        leaves, info = tf.distribute.get_strategy().run(replica, (self.values, shares))
+            def without_rows(*args: Any) -> tuple[Any, Any]:
+                loss, info = loss_fn(*args)
+                if isinstance(info, Mapping) and "rows" in info:
+                    info = dict(info)
+                    kept.append(info.pop("rows"))
+                return loss, info
+
+            state, info = step(state, part, "replicas", without_rows)
+            return tf.nest.flatten(state), info, kept
+
+        strategy, shares = tf.distribute.get_strategy(), replicas.shard_batch(rows)
+        leaves, info, kept = strategy.run(replica, (self.values, shares))
         values = tf.nest.pack_sequence_as(self.values, leaves)
-        return self.replace(values=values), replicas.unreplicate(info)
+        info = replicas.unreplicate(info)
+        for part in kept:
+            whole = tf.nest.map_structure(lambda x: strategy.gather(x, axis=0), part)
+            info = {**info, "rows": whole}
+        return self.replace(values=values), info
 
 
 def _numbers(found: Any) -> Any:

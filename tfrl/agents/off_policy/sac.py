@@ -1,0 +1,390 @@
+"""Soft actor-critic: of numbers, choices and both, with as many critics as wanted."""
+
+import dataclasses
+import math
+from typing import Any, ClassVar, Self
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl._internal import checks
+from tfrl.agents import (
+    _actor_critics,
+    _minibatches,
+    agent,
+    gradient_transforms,
+    replicated,
+    train_state,
+)
+from tfrl.core import pytree, random, records
+from tfrl.losses import temporal_difference
+from tfrl.policies import actor as actors
+from tfrl.policies import critics as critic_networks
+
+_RATES = ("learning_rate", "critic_learning_rate", "temperature_learning_rate")
+_MEASURED = ("critic_loss", "q_value", "td_error", "entropy", "temperature")
+_ACTOR_VALUES = ("min", "mean")
+
+
+@dataclasses.dataclass(frozen=True)
+class SAC:
+    """Hyper-parameters of soft actor-critic.
+
+    Each gradient step moves N critics, the actor pi and the temperature alpha by the
+    minibatch's gradients of
+
+        sum_i mean(weights * (Q_i(s, a) - y)^2) / 2
+        y = r + discount * (min_j Q'_j(s', a') - alpha * log pi(a' | s'))
+        mean(alpha * log pi(a | s) - min_i Q_i(s, a)),    a drawn from pi(. | s)
+        log alpha * (H - target_entropy)
+
+    in this order, where H is the entropy that the batch shows of pi, and then the
+    critics' copy Q' <- tau * Q + (1 - tau) * Q'. Of a Discrete action the expectation
+    over pi stands for what is drawn, and critics value all choices at once. Of Dict and
+    Tuple actions Box parts are drawn as Box actions are, and choices too, as one-hot
+    vectors with the gradients of their relaxation; their entropy is exact. Box actions
+    with bounds are squashed into them by tanh, and count scaled to [-1, 1].
+
+    How many gradient steps a step of the environment is followed by the experience
+    says, see `tfrl.training.Replayed`: the updates-to-data ratio is `updates_per_step`.
+    Randomized ensembles and dropout Q-functions are options:
+
+        REDQ    n_critics=10, n_critics_in_target=2, actor_value="mean",
+                policy_delay=20                               20 updates per step
+        DroQ    dropout_rate=0.01, layer_norm=True, actor_value="mean",
+                policy_delay=20                               20 updates per step
+
+    Attributes:
+        learning_rate: of the actor, by Adam: a number, or a schedule of
+            `tfrl.schedules` or Keras.
+        critic_learning_rate: of the critics, likewise.
+        temperature_learning_rate: of log alpha, likewise.
+        temperature: alpha at the beginning.
+        learn_temperature: whether alpha is learned; else it stays.
+        target_entropy: which entropy alpha is to bring about, in nats; None for -1 of
+            each number and 0.98 log n of each choice of n.
+        tau: share that the critics' copy takes over each step.
+        n_critics: N.
+        n_critics_in_target: of how many critics, drawn anew for each step, the target
+            is the least; None for all.
+        actor_value: what of the critics the actor is to raise, "min" or "mean".
+        policy_delay: steps of the critics for each of actor and temperature.
+        dropout_rate: of the critics' hidden units, in steps and targets.
+        layer_norm: normalize the critics' hidden layers.
+        hidden_units: of the actor and each critic.
+        activation: of the networks.
+
+    Example:
+        >>> agent = SAC(hidden_units=(8,)).create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Box(-2.0, 2.0, (1,)))
+        >>> agent.policy.act(np.zeros((2, 3), np.float32), seed=0).actions.shape
+        (2, 1)
+
+    References:
+        Haarnoja et al., 2018, Soft Actor-Critic Algorithms and Applications, algorithm
+        1. Christodoulou, 2019, Soft Actor-Critic for Discrete Action Settings. Chen et
+        al., 2021, Randomized Ensembled Double Q-Learning, algorithm 1. Hiraoka et al.,
+        2022, Dropout Q-Functions for Doubly Efficient Reinforcement Learning. Jang et
+        al., 2017, Categorical Reparameterization with Gumbel-Softmax, section 2.2.
+    """
+
+    learns_from: ClassVar[str] = "transitions"
+
+    learning_rate: agent.Scheduled = 3e-4
+    critic_learning_rate: agent.Scheduled = 3e-4
+    temperature_learning_rate: agent.Scheduled = 3e-4
+    temperature: float = 1.0
+    learn_temperature: bool = True
+    target_entropy: float | None = None
+    tau: float = 0.005
+    n_critics: int = 2
+    n_critics_in_target: int | None = None
+    actor_value: str = "min"
+    policy_delay: int = 1
+    dropout_rate: float = 0.0
+    layer_norm: bool = False
+    hidden_units: tuple[int, ...] = (256, 256)
+    activation: str = "relu"
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        _actor_critics.check(self, scheduled=_RATES)
+        checks.check_positive(where, "temperature", self.temperature)
+        if self.target_entropy is not None:
+            low, high = -math.inf, math.inf
+            checks.check_within(where, "target_entropy", self.target_entropy, low, high)
+        if self.n_critics_in_target is not None:
+            name, value = "n_critics_in_target", self.n_critics_in_target
+            checks.check_whole_number(where, name, value, low=1)
+            if value > self.n_critics:
+                raise ValueError(
+                    f"`{where}`: `{name}` expected at most `n_critics`, "
+                    f"{self.n_critics}; got {value}"
+                )
+        checks.check_one_of(where, "actor_value", self.actor_value, _ACTOR_VALUES)
+        checks.check_whole_number(where, "policy_delay", self.policy_delay, low=1)
+        checks.check_within(where, "dropout_rate", self.dropout_rate, 0.0, 1.0)
+        for name in ("learn_temperature", "layer_norm"):
+            checks.check_type(where, name, getattr(self, name), bool, "a bool")
+
+    def create(
+        self,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        seed: int = 0,
+        network: Any = None,
+    ) -> "SACAgent":
+        """Returns an agent for the spaces of one environment.
+
+        Args:
+            observation_space: of one environment, see `SpaceEncoder` for the kinds.
+            action_space: of one environment, see `action_head` for the kinds.
+            seed: of weights and draws.
+            network: a Keras model of your own for the actor, or a function of both
+                spaces that returns one: from observations to the parameters of the
+                head, see `ActorPolicy.create`. A function may return a pair, of actor
+                and critic, and is then called once for each critic: from (observations,
+                `action_features`) to values `[B]`, of a Discrete action from
+                observations to the values of all choices, `[B, n]`.
+
+        Returns:
+            A `SACAgent` that learned nothing yet.
+
+        Raises:
+            TypeError: if a space is of an unsupported kind, or `network` no model.
+            ValueError: if the outputs of `network` do not fit.
+        """
+        policy, critics = _actor_critics.made(
+            self,
+            observation_space,
+            action_space,
+            seed=seed,
+            network=network,
+            dropout_rate=self.dropout_rate,
+            layer_norm=self.layer_norm,
+        )
+        return made(SACAgent, self, policy, critics, seed)
+
+
+class SACAgent(_minibatches.MinibatchAgent):
+    """A policy trained by soft actor-critic. Make one with `SAC.create`.
+
+    Attributes:
+        policy: the `ActorPolicy`.
+        critics: `TrainState` of the critics.
+        target_params: parameters of the critics' copy.
+        log_temperature: `TrainState` of log alpha.
+        rng: int32 `[2]`, seed of all draws.
+        config: the hyper-parameters.
+
+    Example:
+        >>> box = gym.spaces.Box(-1.0, 1.0, (1,))
+        >>> agent = SAC(hidden_units=(8,)).create(box, box, seed=0)
+        >>> zeros, ones = np.zeros([4, 1], np.float32), np.ones(4, np.float32)
+        >>> batch = tfrl.core.Transition(zeros, zeros, ones, ones, zeros)
+        >>> agent, info = agent.update(tfrl.replay.Sample(batch, None, ones, ones))
+        >>> sorted(set(info) - {*_RATES})
+        ['critic_loss', 'entropy', 'priorities', 'q_value', 'td_error', 'temperature']
+    """
+
+    policy: actors.ActorPolicy
+    critics: train_state.TrainState
+    target_params: Any
+    log_temperature: train_state.TrainState
+    rng: tf.Tensor
+    config: SAC = pytree.nonpytree_field()
+
+    _scheduled: ClassVar[tuple[str, ...]] = _RATES
+    _measured: ClassVar[tuple[str, ...]] = _MEASURED
+
+    def _begin(self, hyper: dict[str, tf.Tensor]) -> tuple:
+        states = self.policy.state, self.critics, self.log_temperature
+        actor, critics, log_temperature = (
+            train_state.with_rate(state, hyper[name])
+            for state, name in zip(states, _RATES, strict=True)
+        )
+        create = replicated.ReplicatedState.create
+        return create(actor), create(critics), self.target_params, log_temperature
+
+    def _step(self, carry: Any, rows: records.Transition, weights: tf.Tensor) -> tuple:
+        config, (actor, critics, target, log_temperature) = self.config, carry
+        step, alpha = critics.state.step, tf.exp(log_temperature.params)
+        seed = _minibatches.step_seed(self.rng, step)
+        first, second = random.split_seed(seed, 2)
+        critics, info = self._step_critics(
+            critics, (actor.state, target, alpha), rows, weights, first
+        )
+
+        def stepped() -> tuple:
+            others = critics.state, alpha
+            new, entropy = self._step_actor(actor, others, rows.observations, second)
+            if not config.learn_temperature:
+                return new, log_temperature
+            # The slope of log_temperature * (entropy - wanted).
+            slope = entropy - self._wanted_entropy()
+            return new, log_temperature.apply_gradients(grads=slope)
+
+        if config.policy_delay == 1:
+            actor, log_temperature = stepped()
+        else:
+            is_due = step % config.policy_delay == 0
+            kept = actor, log_temperature
+            actor, log_temperature = tf.cond(is_due, stepped, lambda: kept)
+        target = _minibatches.moved(target, critics.state.params, config.tau)
+        errors = info.pop("rows")
+        return (actor, critics, target, log_temperature), info, errors
+
+    def _end(self, carry: Any, hyper: dict[str, tf.Tensor]) -> Self:
+        del hyper
+        actor, critics, target, log_temperature = carry
+        return self.replace(
+            policy=self.policy.replace(state=actor.state),
+            critics=critics.state,
+            target_params=target,
+            log_temperature=log_temperature,
+        )
+
+    def _step_critics(
+        self, critics: Any, others: tuple, rows: Any, weights: tf.Tensor, seed: Any
+    ) -> tuple[Any, dict]:
+        """Steps the critics; returns them, and an info with errors of the rows."""
+        actor, target, alpha = others
+        seeds = random.split_seed(seed, 3)
+        later_draws = self._draws(critics.values, weights.shape[0], seeds[0])
+        draws = self._draws(critics.values, weights.shape[0], seeds[1])
+        chosen = self._chosen(seeds[2])
+
+        def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
+            rows, weights, (noise, later_masks), (_, masks) = part
+            seen = rows.next_observations
+            later = self._drawn(actor, actor.params, seen, noise)
+            values = self._values(state, target, seen, later.features, later_masks)
+            targets = self._targets(rows, values, later, alpha, chosen)
+            features = critic_networks.action_features(self.policy.head, rows.actions)
+            found = self._values(state, params, rows.observations, features, masks)
+            losses, info = self._losses(found, features, targets)
+            loss = tf.reduce_mean(weights * losses)
+            info |= {"critic_loss": loss, "td_error": tf.reduce_mean(info["rows"])}
+            entropy = tf.reduce_mean(later.entropies)
+            return loss, {**info, "entropy": entropy, "temperature": alpha}
+
+        return critics.apply_loss_fn(loss_fn, (rows, weights, later_draws, draws))
+
+    def _step_actor(
+        self, actor: Any, others: tuple, observations: Any, seed: Any
+    ) -> tuple[Any, tf.Tensor]:
+        """Steps the actor; returns it, and the entropy that it had."""
+        critics, alpha = others
+        n_rows = tf.nest.flatten(observations)[0].shape[0]
+        draws = self._draws(critics, n_rows, seed)
+
+        def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
+            seen, (noise, masks) = part
+            drawn = self._drawn(state, params, seen, noise)
+            values = self._values(critics, critics.params, seen, drawn.features, masks)
+            value = tf.reduce_mean(self._raised(values, drawn.features))
+            entropy = tf.reduce_mean(drawn.entropies)
+            return -(value + alpha * entropy), {"entropy": entropy}
+
+        actor, info = actor.apply_loss_fn(loss_fn, (observations, draws))
+        return actor, info["entropy"]
+
+    def _draws(self, critics: Any, n_rows: int, seed: tf.Tensor) -> tuple:
+        """Noise of actions, and what critics' hidden layers are multiplied by."""
+        first, second = random.split_seed(seed, 2)
+        noise = _actor_critics.noise_of(self.policy.head, n_rows, first)
+        return noise, critics.model_def.dropout_masks(n_rows, second)
+
+    def _drawn(self, actor: Any, params: Any, observations: Any, noise: Any) -> Any:
+        parameters = actor(observations, params=params)
+        shaped = self.policy.distributed(parameters, 1.0, None)
+        return _actor_critics.drawn(self.policy.head, shaped, noise)
+
+    def _values(
+        self, critics: Any, params: Any, observations: Any, features: Any, masks: Any
+    ) -> tf.Tensor:
+        """What N critics say, `[N, B]`; of one choice to every option, `[N, B, n]`."""
+        one_choice = _actor_critics.is_one_choice(self.policy.head)
+        seen = observations if one_choice else (observations, features)
+        return critics(seen, params=params, masks=masks)
+
+    def _expected(self, values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+        """The values of actions, of what critics say."""
+        if not _actor_critics.is_one_choice(self.policy.head):
+            return values
+        return tf.reduce_sum(values * features, axis=-1)
+
+    def _chosen(self, seed: tf.Tensor) -> tf.Tensor | None:
+        """Of which critics the target is made, `[N]` bool; None for all."""
+        n_critics, count = self.config.n_critics, self.config.n_critics_in_target
+        if count in (None, n_critics):
+            return None
+        places = tf.argsort(tf.random.stateless_uniform([n_critics], seed))
+        return tf.argsort(places) < count
+
+    def _targets(
+        self, rows: Any, values: tf.Tensor, later: Any, alpha: tf.Tensor, chosen: Any
+    ) -> tf.Tensor:
+        """What the critics are to say, `[B]`."""
+        if chosen is not None:
+            shape = [-1] + [1] * (values.shape.rank - 1)
+            values = tf.where(tf.reshape(chosen, shape), values, np.inf)
+        values = self._expected(tf.reduce_min(values, axis=0), later.features)
+        return temporal_difference.td_target(
+            rows.rewards, rows.discounts, values + alpha * later.entropies
+        )
+
+    def _losses(
+        self, values: tf.Tensor, features: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, dict]:
+        """Losses `[B]`, and an info with mean values and the absolute errors `[B]`."""
+        values = self._expected(values, features)
+        errors = targets - values
+        losses = 0.5 * tf.reduce_sum(tf.square(errors), axis=0)
+        sizes = tf.reduce_mean(tf.abs(errors), axis=0)
+        return losses, {"q_value": tf.reduce_mean(values), "rows": sizes}
+
+    def _raised(self, values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
+        """What the actor is to raise, `[B]`."""
+        reduce = tf.reduce_min if self.config.actor_value == "min" else tf.reduce_mean
+        return self._expected(reduce(values, axis=0), features)
+
+    def _wanted_entropy(self) -> float:
+        wanted = self.config.target_entropy
+        if wanted is not None:
+            return wanted
+        return _actor_critics.target_entropy(self.policy.head)
+
+
+def made(
+    kind: type[SACAgent],
+    config: Any,
+    policy: actors.ActorPolicy,
+    critics: train_state.TrainState,
+    seed: int,
+) -> Any:
+    """Returns an agent of a kind that learned nothing yet.
+
+    Args:
+        kind: `SACAgent`, or one of its kin.
+        config: its settings.
+        policy: of `_actor_critics.made`.
+        critics: likewise.
+        seed: of its draws.
+    """
+    tx = gradient_transforms.adam(agent.first(config.temperature_learning_rate))
+    initial = tf.constant(math.log(config.temperature), tf.float32)
+    return kind(
+        policy=policy,
+        critics=critics,
+        target_params=tf.nest.map_structure(tf.identity, critics.params),
+        log_temperature=train_state.TrainState.create(_itself, initial, tx),
+        rng=random.checked_seed(f"{type(config).__name__}.create", seed),
+        config=config,
+    )
+
+
+def _itself(params: tf.Tensor) -> tf.Tensor:
+    return params
