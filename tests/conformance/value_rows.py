@@ -96,7 +96,85 @@ ROWS = (
         },
         rounding=8,
     ),
+    Row(
+        name="ops.vtrace: leaky",
+        call=ops.vtrace,
+        make=corrected,
+        options={"clip_share": 0.7},
+        stopped=("values", "next_values", "rewards", "discounts", "rhos"),
+        extremes={"values": EVERYWHERE, "rhos": between(0.0, 50.0)},
+        batch_axis=1,
+        scalars={"clip_share": (0.0, 1.0)},
+        rounding=8,
+    ),
 )
+OFF_POLICY = {
+    "options": {"lambda_": 0.9},
+    "extremes": {
+        "next_values": EVERYWHERE,
+        "rewards": EVERYWHERE,
+        "discounts": between(0.0, 1.0),
+    },
+    "batch_axis": 1,
+    "scalars": {"lambda_": (0.0, 1.0)},
+    "rounding": 8,
+}
+GIVEN = ("next_values", "rewards", "discounts")
+SQRT = ops.SqrtLinearTransform(0.01)
+MULTISTEP = (
+    *(
+        Row(
+            name=f"ops.n_step_return{aspect}",
+            call=ops.n_step_return,
+            make=transitions,
+            differentiable=GIVEN,
+            **{**OFF_POLICY, "options": {"lambda_": 0.8, "n_steps": 3, **options}},
+        )
+        for aspect, options in (("", {}), (": transformed", {"transform": SQRT}))
+    ),
+    Row(
+        name="ops.q_lambda_return",
+        call=ops.q_lambda_return,
+        make=lambda rng, batch: {
+            **{k: v for k, v in transitions(rng, batch).items() if k != "next_values"},
+            "next_q_values": rng.normal(size=(STEPS, batch, 3)),
+        },
+        differentiable=("rewards", "discounts", "next_q_values"),
+        **OFF_POLICY
+        | {
+            "extremes": {
+                "next_q_values": EVERYWHERE,
+                "rewards": EVERYWHERE,
+                "discounts": between(0.0, 1.0),
+            }
+        },
+    ),
+    *(
+        Row(
+            name=f"ops.{name}{aspect}",
+            call=getattr(ops, name),
+            make=lambda rng, batch, ratios=ratios: {
+                {"values": "q_values", "rhos": ratios}.get(k, k): v
+                for k, v in corrected(rng, batch).items()
+            },
+            stopped=("q_values", *GIVEN, ratios),
+            **{**OFF_POLICY, "options": {"lambda_": 0.9, **options}},
+        )
+        for name, ratios, aspect, options in (
+            ("retrace", "rhos", "", {}),
+            ("retrace", "rhos", ": transformed", {"transform": SQRT}),
+            ("off_policy_return", "traces", "", {}),
+        )
+    ),
+    Row(
+        name="ops.importance_corrected_td_errors",
+        call=ops.importance_corrected_td_errors,
+        make=corrected,
+        stopped=(*GIVEN, "rhos"),
+        **OFF_POLICY,
+    ),
+)
+ROWS = (*ROWS, *MULTISTEP)
 
 
 def column(*names):

@@ -11,7 +11,7 @@ from default_rows import slow
 from refusals import bad
 
 from tfrl import ops
-from tfrl.ops import _recurrence, value
+from tfrl.ops import _recurrence, _sequences
 
 STEP_FORM = {
     "discounted_return": ops.discounted_return,
@@ -236,11 +236,13 @@ def test_step_form_refuses(name, tensors, error, message):
         bad(ValueError, "lambda_", ROW, ROW, ROW, tf.ones([2])),
         bad(TypeError, "lambda_", ROW, ROW, ROW, HALF),
         bad(ValueError, "lambda_", ROW, ROW, ROW, -0.1),
+        bad(TypeError, "transform", ROW, ROW, ROW, transform=tf.exp),
     ),
     (
         ops.vtrace,
         bad(ValueError, "next_values", ROW, ROW[:2], ROW, ROW, ROW),
         bad(ValueError, "clip_rho", ROW, ROW, ROW, ROW, ROW, clip_rho=ROW),
+        bad(ValueError, "clip_share", ROW, ROW, ROW, ROW, ROW, clip_share=1.5),
     ),
 )
 def test_other_refusals(row):
@@ -345,7 +347,32 @@ def test_advantages_take_a_weight_for_each_step(shape, time_major):
     np.testing.assert_allclose(same, one, rtol=1e-5, atol=1e-6)
 
 
-@value._over_time
+@pytest.mark.parametrize("share", [0.4, 0.0, 1.0])
+def test_vtrace_leaks_what_is_not_clipped(share):
+    v, n, r, d, p = transitions(np.random.default_rng(5), 6, 2, dtype=np.float64)
+
+    def clipped(limit):
+        return share * np.minimum(p, limit) + (1 - share) * p
+
+    found = ops.vtrace(v, n, r, d, p, 0.9, 1.2, 0.7, clip_share=share)
+    errors, following = np.zeros((7, 2)), np.zeros((6, 2))
+    for t in reversed(range(6)):
+        delta = clipped(1.2)[t] * (r[t] + d[t] * n[t] - v[t])
+        errors[t] = delta + d[t] * 0.9 * clipped(1.0)[t] * errors[t + 1]
+        following[t] = r[t] + d[t] * (n[t] + 0.9 * errors[t + 1])
+    np.testing.assert_allclose(found.targets, v + errors[:-1], rtol=1e-9)
+    np.testing.assert_allclose(found.advantages, clipped(0.7) * (following - v))
+
+
+def test_td_lambda_returns_in_the_image_of_a_transform():
+    _, n, r, d, _ = transitions(np.random.default_rng(6), 5, 2, dtype=np.float64)
+    transform = ops.Log1pTransform(2.0)
+    inside = ops.td_lambda_return(r, d, transform.inverse_transform(n), 0.7)
+    found = ops.td_lambda_return(r, d, n, 0.7, transform=transform)
+    np.testing.assert_allclose(found, transform.transform(inside), rtol=1e-12)
+
+
+@_sequences.over_time
 def running(values, rewards, factor):
     """Uses rank, time axis and dtype of everything it gets."""
     total = tf.cumsum(values + factor * rewards, reverse=True)
@@ -379,11 +406,11 @@ def test_lengths_that_differ_little_share_a_shape(time_major):
         expected = np.cumsum(2 * values[::-1], axis=0)[::-1]
         np.testing.assert_allclose(got if time_major else tf.transpose(got), expected)
     lengths = [
-        value._missing_rows([steps, 2], 0) + steps
+        _sequences._missing_rows([steps, 2], 0) + steps
         for steps in (2, 3, 17, 101, 129, 130)
     ]
     assert lengths == [17, 17, 17, 113, 129, 161]
-    assert value._missing_rows([130, 4096], 0) == 0
+    assert _sequences._missing_rows([130, 4096], 0) == 0
 
 
 def test_unknown_rank_is_refused():

@@ -183,11 +183,7 @@ class TransformedLoss(ScalarPredictionLoss):
     transform: value_transforms.InvertibleTransform | None = None
 
     def __post_init__(self) -> None:
-        directions = ("transform", "inverse_transform")
-        found = (getattr(self.transform, name, None) for name in directions)
-        if self.transform is not None and not all(map(callable, found)):
-            where, kind = type(self).__name__, "an InvertibleTransform or None"
-            raise checks.wrong_type(where, "transform", self.transform, kind)
+        value_transforms.check_transform(type(self).__name__, self.transform)
 
     def transformed(self, target: tf.Tensor) -> tf.Tensor:
         """Returns targets in the domain of the prediction, in at least float32."""

@@ -15,21 +15,16 @@ function is one compiled call; inside a graph it becomes an XLA cluster. float16
 bfloat16 are summed in float32 and come back as they were.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import arguments, checks, operands, precision
-from tfrl.core import compile, records
-from tfrl.ops import _recurrence
+from tfrl._internal import checks, operands
+from tfrl.core import records
+from tfrl.ops import _recurrence, _sequences, value_transforms
 
 TensorLike: TypeAlias = operands.TensorLike
-
-# As many numbers as XLA takes in less time than a call.
-_SMALL = 2**16
 
 
 def discounted_return(
@@ -157,7 +152,9 @@ def generalized_advantage_estimation(
     """
     where = "generalized_advantage_estimation"
     tensors = _steps(where, rewards, values, step_types, discounts, time_major)
-    weights = _weights(where, "td_lambda", td_lambda, tensors[0], time_major)
+    weights = _sequences.weights(
+        where, "td_lambda", td_lambda, "values", tensors[0], time_major
+    )
     return _advantages(*tensors, weights, time_major=time_major)
 
 
@@ -167,6 +164,7 @@ def td_lambda_return(
     next_values: TensorLike,
     lambda_: TensorLike = 1.0,
     *,
+    transform: value_transforms.InvertibleTransform | None = None,
     time_major: bool = True,
 ) -> tf.Tensor:
     """TD(lambda) returns of `T` transitions.
@@ -180,7 +178,8 @@ def td_lambda_return(
     episode was cut off by a time limit, `next_values[t]` is the value of its last
     observation while row t + 1 already belongs to the next episode, so pass
     `lambda_ = 0.95 * (1 - truncated)`. True ends need nothing: their discount is 0.
-    The advantage is `td_lambda_return(...) - values`.
+    The advantage is `td_lambda_return(...) - values`. With a `transform` values are
+    learned in its image: `next_values` are taken out of it, the result is in it again.
 
     Gradients flow into all tensors; wrap the result in `tf.stop_gradient` to use it as
     a target. `tape.jacobian` inside XLA needs `experimental_use_pfor=False`.
@@ -191,6 +190,7 @@ def td_lambda_return(
         next_values: `[T, B, ...]` or `[T, ...]`, floating, value of each successor;
             the result has its dtype.
         lambda_: scalar, or one per transition in the shape of `rewards`.
+        transform: in whose image values are learned; None for plain values.
         time_major: whether time is the first axis; otherwise batch is, time second.
 
     Returns:
@@ -198,7 +198,8 @@ def td_lambda_return(
 
     Raises:
         ValueError: if a shape is not where that of `next_values` begins.
-        TypeError: if `next_values` is not floating or a dtype differs from it.
+        TypeError: if `next_values` is not floating, a dtype differs from it, or
+            `transform` is no InvertibleTransform.
 
     Example:
         >>> # The second of three transitions was cut off by a time limit.
@@ -209,14 +210,22 @@ def td_lambda_return(
 
     References:
         Sutton, Barto (2018), "Reinforcement Learning: An Introduction", section 12.1,
-        in the recursive form of equation 12.18.
+        in the recursive form of equation 12.18; the transform is that of Pohlen et al.
+        (2018), "Observe and Look Further: Achieving Consistent Performance on Atari".
     """
     where = "td_lambda_return"
-    values = _leading(where, "next_values", next_values, time_major)
+    values = _sequences.leading(where, "next_values", next_values, time_major)
     named = {"rewards": rewards, "discounts": discounts}
-    others = _following(where, "next_values", values, time_major, **named)
-    lambdas = _weights(where, "lambda_", lambda_, values, time_major)
-    return _td_lambda_return(values, *others, lambdas, time_major=time_major)
+    others = _sequences.following(where, "next_values", values, time_major, **named)
+    lambdas = _sequences.weights(
+        where, "lambda_", lambda_, "next_values", values, time_major
+    )
+    value_transforms.check_transform(where, transform)
+
+    def returns(values: tf.Tensor) -> tf.Tensor:
+        return _td_lambda_return(values, *others, lambdas, time_major=time_major)
+
+    return _sequences.by_transform(transform, returns, values)
 
 
 class VTraceReturns(NamedTuple):
@@ -247,6 +256,7 @@ def vtrace(
     clip_rho: TensorLike = 1.0,
     clip_pg_rho: TensorLike = 1.0,
     *,
+    clip_share: TensorLike = 1.0,
     time_major: bool = True,
 ) -> VTraceReturns:
     """V-trace: returns of the current policy from what another policy experienced.
@@ -265,6 +275,10 @@ def vtrace(
     targets are `td_lambda_return`, and `lambda_[t] = 0` cuts the trace at a time limit
     as it does there. No gradient flows through the results.
 
+    Leaky V-trace clips a part of each ratio only: each `min(c, rhos[t])` becomes
+
+        clip_share * min(c, rhos[t]) + (1 - clip_share) * rhos[t]
+
     Args:
         values: `[T, B, ...]` or `[T, ...]`, floating, value of each state; the results
             have its dtype.
@@ -276,6 +290,7 @@ def vtrace(
         lambda_: scalar, or one per transition in the shape of `rewards`.
         clip_rho: scalar, largest ratio that weighs a temporal difference.
         clip_pg_rho: scalar, largest ratio that weighs an advantage.
+        clip_share: scalar in [0, 1]: 1 is V-trace, 0 importance sampling.
         time_major: whether time is the first axis; otherwise batch is, time second.
 
     Returns:
@@ -283,7 +298,7 @@ def vtrace(
 
     Raises:
         ValueError: if `next_values` has not the shape of `values`, another shape is not
-            where that begins, or a clip is not a scalar.
+            where that begins, or a clip or its share is not a scalar in its range.
         TypeError: if `values` is not floating or a dtype differs from it.
 
     Example:
@@ -295,97 +310,31 @@ def vtrace(
 
     References:
         Espeholt et al. (2018), "IMPALA: Scalable Distributed Deep-RL with Importance
-        Weighted Actor-Learner Architectures", equation 1 and section 4.2.
+        Weighted Actor-Learner Architectures", equation 1 and section 4.2; the share is
+        alpha of Zahavy et al. (2020), "A Self-Tuning Actor-Critic Algorithm", eq. 5.
     """
     where = "vtrace"
-    values = _leading(where, "values", values, time_major)
+    values = _sequences.leading(where, "values", values, time_major)
     named = {"rewards": rewards, "discounts": discounts, "rhos": rhos}
-    others = _following(where, "values", values, time_major, **named)
+    others = _sequences.following(where, "values", values, time_major, **named)
     next_values = operands.alike(where, "next_values", next_values, "values", values)
     checks.check_same_shape(where, values=values, next_values=next_values)
-    lambdas = _weights(where, "lambda_", lambda_, values, time_major)
+    lambdas = _sequences.weights(
+        where, "lambda_", lambda_, "values", values, time_major
+    )
     clips = []
-    for name, clip in (("clip_rho", clip_rho), ("clip_pg_rho", clip_pg_rho)):
+    checks.check_within(where, "clip_share", clip_share, 0.0, 1.0)
+    for name, clip in (
+        ("clip_rho", clip_rho),
+        ("clip_pg_rho", clip_pg_rho),
+        ("clip_share", clip_share),
+    ):
         clips.append(operands.alike(where, name, clip, "values", values))
         checks.check_rank(where, name, clips[-1], exact=0)
     return _vtrace(values, next_values, *others, lambdas, *clips, time_major=time_major)
 
 
-def _over_time(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a compiled op of a function of aligned sequences with time first.
-
-    The op takes the tensors in the order of the function's parameters, the leading one
-    first, and `time_major`. Axes that a sequence lacks at the end become axes of one
-    element; scalars stay; float16 and bfloat16 are computed in float32. Results get
-    the leading tensor's dtype and order of axes, and depend on no earlier step.
-    """
-
-    @compile.compiled(static=("time_major",), jit_compile=True)
-    def op(tensors: Sequence[tf.Tensor], time_major: bool) -> Any:
-        dtype, rank = tensors[0].dtype, tensors[0].shape.rank
-        arranged = []
-        for tensor in tensors:
-            if tensor.shape.rank > 0:
-                tensor = tensor if time_major else _swapped(tensor)
-                for _ in range(rank - tensor.shape.rank):
-                    tensor = tensor[..., tf.newaxis]
-            arranged.append(precision.widened(tensor))
-
-        def restored(result: tf.Tensor) -> tf.Tensor:
-            return tf.cast(result if time_major else _swapped(result), dtype)
-
-        return tf.nest.map_structure(restored, function(*arranged))
-
-    return _for_any_length(op)
-
-
-def _for_any_length(op: Callable[..., Any]) -> Callable[..., Any]:
-    """An op of sequences whose eager calls put rows of zeros before the first step.
-
-    XLA compiles each shape anew, longer than 1,000 calls take. So lengths that differ
-    little share a shape, as long as rows cost next to nothing. What comes before the
-    first step must not change the results.
-    """
-
-    @compile.compiled(static=("time_major",))
-    def padded(
-        tensors: Sequence[tf.Tensor], missing: tf.Tensor, time_major: bool
-    ) -> Any:
-        def longer(tensor: tf.Tensor) -> tf.Tensor:
-            axes = range(tensor.shape.rank)
-            before = [[missing if axis == time else 0, 0] for axis in axes]
-            return tf.pad(tensor, before) if before else tensor
-
-        time = 0 if time_major else 1
-        results = op([*map(longer, tensors)], time_major)
-        behind = (slice(None),) * time + (slice(missing, None),)
-        return tf.nest.map_structure(lambda result: result[behind], results)
-
-    def call(*tensors: tf.Tensor, time_major: bool) -> Any:
-        if tf.executing_eagerly():
-            missing = _missing_rows(tensors[0].shape, 0 if time_major else 1)
-            if missing:
-                return padded(tensors, tf.constant(missing), time_major)
-        return op(tensors, time_major)
-
-    return call
-
-
-def _missing_rows(shape: Sequence[int], axis: int) -> int:
-    """How many rows there are to the next length that is compiled.
-
-    Lengths are even numbers of transitions, and one more for the step form.
-    """
-    steps = shape[axis] - 1
-    unit = max(16, 1 << max(0, steps.bit_length() - 3))
-    return 0 if math.prod(shape) > _SMALL else -steps % unit
-
-
-def _swapped(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
-
-
-@_over_time
+@_sequences.over_time
 def _discounted_return(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, step_types: tf.Tensor
 ) -> tf.Tensor:
@@ -399,7 +348,7 @@ def _discounted_return(
     return tf.stop_gradient(returns)
 
 
-@_over_time
+@_sequences.over_time
 def _one_step_discounted_return(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, step_types: tf.Tensor
 ) -> tf.Tensor:
@@ -408,7 +357,7 @@ def _one_step_discounted_return(
     return tf.stop_gradient(tf.where(_is_last(step_types[:-1]), ends[:-1], returns))
 
 
-@_over_time
+@_sequences.over_time
 def _advantages(
     values: tf.Tensor,
     rewards: tf.Tensor,
@@ -429,7 +378,7 @@ def _advantages(
     return tf.stop_gradient(advantages)
 
 
-@_over_time
+@_sequences.over_time
 def _td_lambda_return(
     next_values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, lambda_: tf.Tensor
 ) -> tf.Tensor:
@@ -442,7 +391,7 @@ def _td_lambda_return(
     return _recurrence.linear_recurrence(coefficients, steps, next_values[-1])
 
 
-@_over_time
+@_sequences.over_time
 def _vtrace(
     values: tf.Tensor,
     next_values: tf.Tensor,
@@ -452,61 +401,28 @@ def _vtrace(
     lambda_: tf.Tensor,
     clip_rho: tf.Tensor,
     clip_pg_rho: tf.Tensor,
+    clip_share: tf.Tensor,
 ) -> VTraceReturns:
+    free = tf.math.multiply_no_nan(rhos, 1 - clip_share)
+
+    def clipped(limit: tf.Tensor) -> tf.Tensor:
+        return clip_share * tf.minimum(limit, rhos) + free
+
     ahead = tf.math.multiply_no_nan(next_values, discounts)
-    deltas = tf.minimum(clip_rho, rhos) * (rewards + ahead - values)
-    traces = discounts * lambda_ * tf.minimum(tf.ones_like(rhos), rhos)
+    deltas = clipped(clip_rho) * (rewards + ahead - values)
+    traces = discounts * lambda_ * clipped(tf.ones_like(rhos))
     nothing = tf.zeros_like(values[:1])
     errors = _recurrence.given_recurrence(traces, deltas, nothing[0])
     next_errors = tf.concat([errors[1:], nothing], axis=0)
     following = next_values + tf.math.multiply_no_nan(next_errors, lambda_)
     q_estimates = rewards + tf.math.multiply_no_nan(following, discounts)
-    advantages = tf.minimum(clip_pg_rho, rhos) * (q_estimates - values)
+    advantages = clipped(clip_pg_rho) * (q_estimates - values)
     returns = VTraceReturns(values + errors, advantages, q_estimates)
     return VTraceReturns(*map(tf.stop_gradient, returns))
 
 
 def _is_last(step_types: tf.Tensor) -> tf.Tensor:
     return step_types == tf.cast(int(records.StepType.LAST), step_types.dtype)
-
-
-def _leading(
-    where: str, name: str, value: TensorLike, time_major: bool, shortest: int = 1
-) -> tf.Tensor:
-    """The sequence that sets shape and dtype for the others, checked."""
-    axis = 0 if time_major else 1
-    tensor = operands.leading(where, name, value, axes=axis + 1)
-    steps = tensor.shape[axis]
-    if steps is not None and steps < shortest:
-        raise ValueError(
-            f"`{where}`: `{name}` expected at least {shortest} steps along axis "
-            f"{axis}; got shape {tensor.shape.as_list()}"
-        )
-    return tensor
-
-
-def _following(
-    where: str, leader: str, values: tf.Tensor, time_major: bool, **named: TensorLike
-) -> list[tf.Tensor]:
-    """The other sequences as tensors that fit the leading one, checked."""
-    axes = 1 if time_major else 2
-    return [
-        operands.beginning(where, name, value, leader, values, axes)
-        for name, value in named.items()
-    ]
-
-
-def _weights(
-    where: str, name: str, value: TensorLike, values: tf.Tensor, time_major: bool
-) -> tf.Tensor:
-    """A scalar, or a sequence that fits the leading one, checked."""
-    if type(value) in (int, float):
-        arguments.check_number(where, name, value, 0, 1)
-    tensor = operands.alike(where, name, value, "values", values)
-    if tensor.shape.rank != 0:
-        axes = 1 if time_major else 2
-        operands.check_beginning(where, name, tensor, "values", values, axes)
-    return tensor
 
 
 def _steps(
@@ -518,9 +434,9 @@ def _steps(
     time_major: bool,
 ) -> list[tf.Tensor]:
     """Values, rewards, discounts and step types of the step form, checked."""
-    values = _leading(where, "values", values, time_major, shortest=2)
+    values = _sequences.leading(where, "values", values, time_major, shortest=2)
     named = {"rewards": rewards, "discounts": discounts}
-    others = _following(where, "values", values, time_major, **named)
+    others = _sequences.following(where, "values", values, time_major, **named)
     kinds = checks.as_tensor(where, "step_types", step_types)
     if kinds.dtype.is_floating and not tf.is_tensor(step_types):
         if np.any(np.mod(step_types, 1)):

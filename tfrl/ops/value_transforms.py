@@ -138,6 +138,30 @@ class SqrtLinearTransform(InvertibleTransform):
         return _applied(where, "y", y, _square_quadratic, self.eps)
 
 
+def check_transform(where: str, transform: Any) -> None:
+    """Raises a TypeError unless a transform, or None, maps in both directions.
+
+    Args:
+        where: name of the function that checks.
+        transform: value of its argument of this name.
+
+    Raises:
+        TypeError: if it does not.
+
+    Example:
+        >>> check_transform("td_lambda_return", tf.math.log1p)
+        Traceback (most recent call last):
+        ...
+        TypeError: `td_lambda_return`: `transform` expected an InvertibleTransform or
+        None; got <...log1p...>
+    """
+    directions = ("transform", "inverse_transform")
+    found = (getattr(transform, name, None) for name in directions)
+    if transform is not None and not all(map(callable, found)):
+        kind = "an InvertibleTransform or None"
+        raise checks.wrong_type(where, "transform", transform, kind)
+
+
 def _applied(
     where: str,
     name: str,
