@@ -67,7 +67,7 @@ def test_other_settings_have_other_folders(place, monkeypatch):
 
 
 @pytest.mark.parametrize("why", ["empty", "own", "file", "full"])
-def test_nothing_is_kept(why, place, monkeypatch):
+def test_nothing_is_kept(why, place, monkeypatch, capsys):
     flags = None
     if why == "empty":
         monkeypatch.setenv("TFRL_XLA_CACHE", "")
@@ -80,6 +80,8 @@ def test_nothing_is_kept(why, place, monkeypatch):
         monkeypatch.setattr(kept_programs, "_LEAST_FREE_BYTES", 1 << 60)
     kept_programs.keep()
     assert os.environ.get("TF_XLA_FLAGS") == flags
+    said = [line[:31] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["tfrl: warning: `TFRL_XLA_CACHE`"] * (why == "file")
 
 
 def test_what_has_no_digest_or_another_goes(place):

@@ -91,10 +91,11 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, env_id, vectoriz
     assert_same_rows(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_run_that_has_done_more_than_is_asked_for_is_over(tmp_path):
+def test_a_run_that_has_done_more_than_is_asked_for_is_over(tmp_path, capsys):
     done, _ = train(tmp_path)
     with build(tmp_path, resume=True, n_epochs=2) as again:
         played = again.run()
+    assert f"100%  {done.env_steps}/{done.env_steps} steps" in capsys.readouterr().out
     assert played.returns.shape == (2,)
     assert (again.epoch, again.env_steps) == (done.epoch, done.env_steps)
     assert_same(again.agent, done.agent)

@@ -15,6 +15,7 @@ import pathlib
 import platform
 import re
 import shutil
+import sys
 import time
 
 _PLACE = "TFRL_XLA_CACHE"
@@ -32,9 +33,10 @@ def keep() -> None:
 
     In `tfrl/xla` of the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`), or where
     the environment variable `TFRL_XLA_CACHE` says; nowhere if that is empty, if
-    `TF_XLA_FLAGS` names a folder already, or if nothing can be written there. Machines
-    and versions of TensorFlow have folders of their own. Of all, the files unused for
-    longest are removed beyond 256 MB.
+    `TF_XLA_FLAGS` names a folder already, or if nothing can be written there; that is
+    said in a line where somebody named the place. Machines and versions of TensorFlow
+    have folders of their own. Of all, the files unused for longest are removed beyond
+    256 MB.
     """
     flags, root = os.environ.get("TF_XLA_FLAGS", ""), _root()
     if root is None or _FLAG in flags or '"' in str(root):
@@ -46,8 +48,15 @@ def keep() -> None:
         seal(folder, with_new=False)
         if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
             return
-    except OSError:
-        return  # Kept programs save time, no more: without a folder there are none.
+    except OSError as error:
+        # Kept programs save time, no more: without a folder there are none.
+        if _PLACE in os.environ and sys.stderr is not None:
+            print(
+                f"tfrl: warning: `{_PLACE}` expected a folder that can be written to; "
+                f"got {os.environ[_PLACE]!r} ({error.strerror}); all is compiled anew",
+                file=sys.stderr,
+            )
+        return
     atexit.register(_seal_at_exit, folder)
     mine = f'--{_FLAG}="{folder}"'
     kinds = "--tf_xla_persistent_cache_device_types=CPU"

@@ -295,7 +295,8 @@ class ReplaysOnDisk:
     def save(self, directory: pathlib.Path, step: int) -> None:
         """Saves them, before the checkpoint of that step."""
         folder = directory / "replay" / f"step-{step}"
-        saving.save(folder, self._replays, base=self._base)
+        shared = self._base is not None and self._base.is_dir()
+        saving.save(folder, self._replays, base=self._base if shared else None)
         self._base = folder
 
     def load(self, directory: pathlib.Path, step: int) -> None:

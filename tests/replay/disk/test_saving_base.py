@@ -103,9 +103,10 @@ def test_all_is_written_where_nothing_can_be_shared(
     elif trouble == "size":
         segment.write_bytes(segment.read_bytes()[:-1])
     else:
-        base = tmp_path / "nothing" / "there"
+        base = tmp_path / "empty"
+        base.mkdir()
     assert save(folder, {"rows": rows}, base=base) == 4000
-    assert not files(folder) & (files(base) if base.exists() else set())
+    assert not files(folder) & files(base)
     assert values(folder).sum() == 100 and len(files(folder)) == 10
 
 
@@ -116,7 +117,12 @@ def test_a_folder_with_something_has_no_base(tmp_path, rows):
     save(tmp_path / "two", {"rows": rows})
     rows.set([0], np.ones([1, 10]))
     assert save(tmp_path / "two", {"rows": rows}, base=tmp_path / "one") == 400
-    assert save(tmp_path / "new", {"rows": rows}, base=tmp_path / "new") == 4000
+
+
+def test_a_base_that_is_not_there_is_refused(tmp_path, rows):
+    with pytest.raises(FileNotFoundError, match="`save`: `base` expected the folder"):
+        save(tmp_path / "one", {"rows": rows}, base=tmp_path / "none")
+    assert not (tmp_path / "one").exists()
 
 
 def test_a_save_that_fails_leaves_the_base(tmp_path, rows, monkeypatch):

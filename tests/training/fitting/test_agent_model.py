@@ -416,6 +416,16 @@ def test_experience_of_another_kind():
         ppo.train_on_batch(batches())
 
 
+@pytest.mark.parametrize("played", ["Rollouts", "Evaluate"])
+def test_environments_of_other_spaces_are_refused(played):
+    model, envs = model_of(tiny_agents.Tiny()), examples.walks()
+    other = gym.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+    rollouts = training.Rollouts(other if played == "Rollouts" else envs, n_steps=2)
+    judges = [training.Evaluate(other, n_episodes=1)] if played == "Evaluate" else []
+    with pytest.raises(ValueError, match=f"`{played}`: `envs` expected environments"):
+        model.fit(rollouts, steps_per_epoch=1, callbacks=judges, verbose=0)
+
+
 def test_who_needs_an_agent():
     with pytest.raises(TypeError, match="hyper-parameters are for `AgentModel.create`"):
         training.AgentModel(DQN)

@@ -57,7 +57,8 @@ def save(
         How many bytes of segments were written.
 
     Raises:
-        OSError: if the disk is full or refuses; what was saved before is still there.
+        OSError: if `base` is not there (`FileNotFoundError`), or the disk is full or
+            refuses; what was saved before is still there.
         TypeError: if `objects` are something else.
         ValueError: if a name does not fit, the call is inside `tf.function`, or what is
             in the folder is damaged or of another format.
@@ -79,13 +80,20 @@ def save(
     _indices.check_eager("save", "call it from plain Python")
     parts, locks = _parts.found("save", objects)
     path = arguments.as_path("save", "folder", folder)
+    earlier = None if base is None else arguments.as_path("save", "base", base)
+    if earlier is not None and not earlier.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "`save`: `base` expected the folder of an earlier save; got none there",
+            str(earlier),
+        )
     with durable.explain_refusals("save", "folder", path):
         path.mkdir(parents=True, exist_ok=True)
         with durable.shared_folder(path):
             old = _saved.read_manifest("save", path)
             _saved.remove_others(path, old)
-            if old is None and base is not None:
-                old = _saved.link(pathlib.Path(base), path)
+            if old is None and earlier is not None:
+                old = _saved.link(earlier, path)
             with _saved.Writer(path, old) as writer:
                 new = writer.finish(_write(parts, locks, old, writer))
             for part in parts:

@@ -110,6 +110,17 @@ class Recipe:
             arguments["network"] = as_from_a_file(arguments["network"])
         return self.config.create(*spaces, **arguments)
 
+    def check_envs(self, where: str, envs: Any) -> None:
+        """Raises a ValueError unless the agent can play in a vector environment."""
+        given = envs.single_observation_space, envs.single_action_space
+        shapes = _shapes(self.observation_space), self.action_space
+        if (_shapes(given[0]), given[1]) != shapes:
+            raise ValueError(
+                f"`{where}`: `envs` expected environments of the agent's spaces, "
+                f"{self.observation_space} and {self.action_space}; got {given[0]} and "
+                f"{given[1]}"
+            )
+
     def described(self, agent: Any) -> dict[str, Any]:
         """Returns it in what JSON has.
 
@@ -141,6 +152,15 @@ class Recipe:
             differences = named_arrays.array_differences(*both)
             _refuse("network", f"what makes another agent ({differences})")
         return found
+
+
+def _shapes(space: gym.Space) -> Any:
+    """Nest of the shapes of what a space holds: bounds and dtypes may differ."""
+    if isinstance(space, gym.spaces.Dict):
+        return {name: _shapes(part) for name, part in space.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return [*map(_shapes, space)]
+    return space.shape
 
 
 def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:

@@ -96,6 +96,9 @@ class _Acting(keras.callbacks.Callback):
                 f"{type(self.model).__name__}, which has no agent that could act"
             )
         if self._host is None:
+            recipe = getattr(self.model, "recipe", None)
+            if recipe is not None and hasattr(self, "envs"):
+                recipe.check_envs(self._where, self.envs)
             self._host = host_policy.HostPolicy(agent.policy)
         else:
             self._host.push(agent.policy, probe)
