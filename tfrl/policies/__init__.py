@@ -8,7 +8,7 @@ explore by in `tfrl.exploration`.
 
 from tfrl.policies.action_value import ActionValuePolicy
 from tfrl.policies.actor import ActorPolicy
-from tfrl.policies.actor_critic import ActorCriticPolicy
+from tfrl.policies.actor_critic import ActorCriticPolicy, StateNoisePolicy
 from tfrl.policies.critics import Critics, action_features
 from tfrl.policies.deterministic import DeterministicPolicy
 from tfrl.policies.feedforward import MLP, conv_encoder
@@ -38,6 +38,7 @@ __all__ = [
     "Policy",
     "RecurrentPolicy",
     "SpaceEncoder",
+    "StateNoisePolicy",
     "action_features",
     "conv_encoder",
     "numpy_copy",

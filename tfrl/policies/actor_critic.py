@@ -1,13 +1,14 @@
 """A policy and its values: what on-policy agents act and learn by."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
 import tensorflow as tf
 
+from tfrl.core import pytree
 from tfrl.distributions import action_heads
-from tfrl.policies import network_policy, networks
+from tfrl.policies import _state_noise, network_policy, networks
 
 
 class ActorCriticPolicy(network_policy.NetworkPolicy):
@@ -43,7 +44,8 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
         log_std: float = 0.0,
         normalize_observations: bool = False,
         seed: int = 0,
-    ) -> Self:
+        noise_steps: int | None = None,
+    ) -> "ActorCriticPolicy":
         """Builds the network for the spaces of one environment.
 
         Args:
@@ -64,6 +66,8 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
             log_std: initial log standard deviation of continuous raw actions.
             normalize_observations: keep moments of the float observations.
             seed: of the initial weights.
+            noise_steps: for how many steps exploration is one function of the state,
+                see `StateNoisePolicy`; None draws anew in each step.
 
         Returns:
             A policy that learned nothing yet.
@@ -71,9 +75,27 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if `squash` does not fit the action space, or the outputs of
-                `network` do not fit the head.
+                `network` do not fit the head; if `noise_steps` comes with other actions
+                than a Box of floats, or with a `network`.
         """
         head = action_heads.action_head(action_space, squash=squash)
+        if noise_steps is not None:
+            _state_noise.check(cls.__name__, noise_steps, head, network)
+            return StateNoisePolicy._made(
+                learner,
+                lambda space: _state_noise.around(
+                    networks.ActorCritic.for_space(
+                        *(space, head.n_log_stds, None, hidden_units, activation, seed)
+                    ),
+                    log_std,
+                ),
+                None,
+                (observation_space, action_space),
+                head,
+                normalize_observations,
+                given={},
+                noise_steps=noise_steps,
+            )
         initial = log_std if head.has_log_std else None
         return cls._made(
             learner,
@@ -99,3 +121,45 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
 
     def _outputs(self, observations: Any, state: Any) -> tuple[Any, Any]:
         return self.state(self.normalize(observations), method="actor"), state
+
+
+class StateNoisePolicy(_state_noise.StateNoise, ActorCriticPolicy):
+    """An actor and critic that explores by noise that depends on the state: gSDE.
+
+        raw_actions = means + phi(observations)^T E,  E[f, d] ~ N(0, sigma[f, d]^2)
+
+    where phi are the last hidden features of the actor. E is drawn at the beginning of
+    episodes and every `noise_steps` steps: in between, equal observations get equal
+    actions, and motions are smooth. Of one step alone the actions are normal,
+
+        N(means[d], sum_f phi[f]^2 sigma[f, d]^2)
+
+    which is what log-probabilities and entropies are of; sigma is learned by them.
+    Make one by `ActorCriticPolicy.create`.
+
+    Attributes:
+        state: the network with its weights.
+        observation_moments: as of `NetworkPolicy`.
+        head: a `NormalHead`.
+        noise_steps: for how many steps E stays.
+
+    Example:
+        >>> policy = ActorCriticPolicy.create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Box(-1.0, 1.0, (2,)),
+        ...     learner=tfrl.agents.TrainState.create, noise_steps=8)
+        >>> seen = np.ones((5, 3), np.float32)
+        >>> first = policy.act(seen, policy.initial_state(5), seed=0)
+        >>> second = policy.act(seen, first.state, seed=1)
+        >>> bool((first.raw_actions == second.raw_actions).all())
+        True
+
+    References:
+        Raffin, Kober, Stulp, 2021, Smooth Exploration for Robotic Reinforcement
+        Learning, section 4.
+    """
+
+    noise_steps: int = pytree.nonpytree_field()
+
+    def independent(self) -> ActorCriticPolicy:
+        """Returns the policy with draws that do not depend on those before."""
+        return ActorCriticPolicy(self.state, self.observation_moments, self.head)

@@ -87,6 +87,7 @@ class HostPolicy:
 
     Args:
         policy: a policy of this room, or any `Policy`.
+        log_probs: whether `act` always computes them.
 
     Attributes:
         policy: the one pushed last.
@@ -101,8 +102,9 @@ class HostPolicy:
         (4,)
     """
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, log_probs: bool = False) -> None:
         policy = policies.as_policy("HostPolicy", "policy", policy)
+        self._log_probs = log_probs
         self._is_network = hasattr(policy, "dense_layers")
         copy = numpy_copy(policy) if self._is_network else None
         self.mirrored, self._numpy_rows = copy is not None, 0
@@ -183,7 +185,8 @@ class HostPolicy:
             )
             return policies.Acted(*tf.nest.map_structure(_array, tuple(acted)))
         return self.decided(
-            self._batch(observations), state, seed, temperature, mask, log_probs
+            *(self._batch(observations), state, seed, temperature, mask),
+            log_probs=log_probs or self._log_probs,
         )
 
     def decided(
@@ -196,14 +199,17 @@ class HostPolicy:
         log_probs: bool,
     ) -> policies.Acted:
         """Returns what `act` of a network does, of observations that are checked."""
-        parameters, state = self._outputs(observations, state)
         policy, head = self.policy, self.policy.head
+        chance = _generator(seed) if temperature else None
+        noise = None
+        if chance is not None and policy.n_noise:
+            noise = chance.standard_normal(policy.n_noise, np.float32)
+        parameters, state = self._outputs(observations, state, noise)
         shaped = policy.host_distributed(parameters, temperature, mask)
-        raw = (
-            head.host_mode(shaped)
-            if not temperature
-            else head.host_sample(shaped, _generator(seed))
-        )
+        if chance is None:
+            raw = head.host_mode(shaped)
+        else:
+            raw, state = policy.host_sampled(shaped, state, chance)
         known = head.host_log_prob(shaped, raw) if log_probs else None
         return policies.Acted(head.host_to_env(raw), raw, known, state)
 
@@ -219,28 +225,35 @@ class HostPolicy:
             "HostPolicy", self.policy.kinds, observations
         )
 
-    def _outputs(self, observations: Any, state: Any) -> tuple[np.ndarray, Any]:
+    def _outputs(
+        self, observations: Any, state: Any, noise: Any = None
+    ) -> tuple[np.ndarray, Any]:
         rest, mask = observations, None
         if self._is_masked:
             rest, mask = _masks.parted(self.policy.state.model_def, observations)
         if self.mirrored and len(rest) <= self._numpy_rows:
             parameters = self._copy(np.asarray(rest))
         else:
-            parameters, state = self._network(observations, state)
+            parameters, state = self._network(observations, state, noise=noise)
         if mask is not None:
             parameters = self.policy.head.host_masked(parameters, mask)
         return parameters, state
 
     def _network(
-        self, observations: Any, state: Any, device: str | None = None
+        self,
+        observations: Any,
+        state: Any,
+        device: str | None = None,
+        noise: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Any]:
         self.policy.check_state(observations, state)
         if self._leaves is None:
             self._leaves = tf.nest.flatten(self.policy.without_optimizer())
-        if device not in self._traced:
+        kind = device, noise is None, not tf.nest.flatten(state)
+        if kind not in self._traced:
             nest = observations, state
-            self._traced[device] = self._concrete(self._leaves, nest, device)
-        network, dtypes = self._traced[device]
+            self._traced[kind] = self._concrete(self._leaves, nest, noise, device)
+        network, dtypes = self._traced[kind]
         flat = tf.nest.flatten((observations, state))
         given = [
             tf.constant(np.asarray(leaf, dtype))
@@ -249,16 +262,20 @@ class HostPolicy:
         if given[0].shape[0] == 0:  # which compiled convolutions do not take
             outputs = self.policy.outputs(observations, state)
         else:
+            given += [] if noise is None else [tf.constant(noise)]
             outputs = network(*self._leaves, *given)
         parameters, state = outputs
         if type(state) is not tuple or state:
             state = tf.nest.map_structure(np.asarray, state)
         return np.asarray(parameters), state
 
-    def _concrete(self, leaves: list[tf.Tensor], nest: Any, device: Any) -> Any:
+    def _concrete(
+        self, leaves: list[tf.Tensor], nest: Any, noise: Any, device: Any
+    ) -> Any:
         """Returns the network as one function of flat tensors, and dtypes of `nest`."""
         template, n_leaves = self.policy.without_optimizer(), len(leaves)
-        structure = tf.nest.map_structure(lambda _: 0, nest)
+        given = nest if noise is None else (*nest, noise)
+        structure = tf.nest.map_structure(lambda _: 0, given)
 
         def network(*flat: tf.Tensor) -> tuple[tf.Tensor, Any]:
             policy = tf.nest.pack_sequence_as(template, flat[:n_leaves])
@@ -273,6 +290,7 @@ class HostPolicy:
             tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
             for leaf in tf.nest.flatten(nest)
         ]
+        specs += [] if noise is None else [tf.TensorSpec(noise.shape, tf.float32)]
         traced = tf.function(network, autograph=False).get_concrete_function(*specs)
         return calls.handed_over(traced), dtypes
 

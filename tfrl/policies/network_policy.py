@@ -101,6 +101,11 @@ class NetworkPolicy(pytree.PyTreeNode):
         return isinstance(self.state.model_def, _masks.MaskedNetwork)
 
     @property
+    def n_noise(self) -> int:
+        """How many numbers the noise in the weights is made of; 0 without noise."""
+        return getattr(self.state.model_def, "n_noise", 0)
+
+    @property
     def has_log_probs(self) -> bool:
         """Whether actions have log-probabilities."""
         return True
@@ -127,7 +132,20 @@ class NetworkPolicy(pytree.PyTreeNode):
             where, self.kinds, observations, lambda x: x.shape[n_axes - 1 :], name
         )
 
-    def outputs(self, observations: Any, state: Any = ()) -> tuple[Any, Any]:
+    def noise(self, seed: Any) -> tf.Tensor | None:
+        """Returns noise in the weights, `[n_noise]`; None without noise or seed.
+
+        Args:
+            seed: int32 `[2]`, from which actions may be drawn too.
+        """
+        if seed is None or not self.n_noise:
+            return None
+        seed = tf.random.experimental.stateless_fold_in(seed, 1)
+        return tf.random.stateless_normal([self.n_noise], seed)
+
+    def outputs(
+        self, observations: Any, state: Any = (), noise: Any = None
+    ) -> tuple[Any, Any]:
         """Returns the head's parameters `[B, n]` and the new state, of tensors.
 
         Compiled when called eagerly, once per batch size.
@@ -135,12 +153,14 @@ class NetworkPolicy(pytree.PyTreeNode):
         Args:
             observations: nest of `[B, *shape]`.
             state: as of `act`.
+            noise: in the weights, `[n_noise]`, standard normal; None for none.
         """
         self.check_state(observations, state)
+        given = (observations, state) if noise is None else (observations, state, noise)
         if tf.inside_function():
-            return self._outputs(observations, state)
+            return self._outputs(*given)
         light = self.without_optimizer().lent()
-        return _compiled_outputs(light, observations, state)
+        return _compiled_outputs(light, *given)
 
     def parameters(self, observations: Any) -> tf.Tensor:
         """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`."""
@@ -194,15 +214,16 @@ class NetworkPolicy(pytree.PyTreeNode):
             checks.check_finite(where, "temperature", temperature)
         if _observation_kinds.on_host(observations):
             return self._acted_on_host(observations, state, seed, temperature, mask)
-        parameters, state = self.outputs(observations, state)
+        drawn = None if temperature == 0.0 else random.checked_seed(where, seed)
+        parameters, state = self.outputs(observations, state, self.noise(drawn))
         if self.is_masked and not tf.inside_function():
             _, own = _masks.parted(self.state.model_def, observations)
             parameters = self.head.masked(parameters, own)
         shaped = self.distributed(parameters, temperature, mask)
-        if temperature == 0.0:
+        if drawn is None:
             raw = self.head.mode(shaped)
         else:
-            raw = self.head.sample(shaped, random.checked_seed(where, seed))
+            raw, state = self.sampled(shaped, state, drawn)
         log_probs = self.head.log_prob(shaped, raw) if self.has_log_probs else None
         return policy.Acted(self.head.to_env(raw), raw, log_probs, state)
 
@@ -230,6 +251,28 @@ class NetworkPolicy(pytree.PyTreeNode):
             parameters = self.head.host_tempered(parameters, temperature)
         return parameters
 
+    def sampled(
+        self, shaped: tf.Tensor, state: Any, seed: tf.Tensor
+    ) -> tuple[Any, Any]:
+        """Returns drawn raw actions, and the state for the next call.
+
+        Args:
+            shaped: `[B, n]`, what `distributed` returned.
+            state: what `outputs` returned.
+            seed: int32 `[2]`.
+        """
+        return self.head.sample(shaped, seed), state
+
+    def host_sampled(
+        self, shaped: np.ndarray, state: Any, rng: np.random.Generator
+    ) -> tuple[Any, Any]:
+        """Returns what `sampled` does, in NumPy."""
+        return self.head.host_sample(shaped, rng), state
+
+    def independent(self) -> "NetworkPolicy":
+        """Returns the policy with draws that do not depend on those before."""
+        return self
+
     def dense_layers(self) -> list[tuple[Any, Any, str]] | None:
         """Returns (kernel, bias, activation) of the layers that make the parameters.
 
@@ -242,10 +285,11 @@ class NetworkPolicy(pytree.PyTreeNode):
             return None
         # Layers that are not trained are among the extra variables.
         known = {**self.state.extra_variables, **self.state.params}
-        return [
+        found = [
             (known[x.kernel.path], known[x.bias.path], x.activation.__name__)
             for x in layers
         ]
+        return seen.folded(found) if hasattr(seen, "folded") else found
 
     def log_std(self) -> tf.Tensor | None:
         """Returns the learned log standard deviations, or None where there are none."""
@@ -341,8 +385,8 @@ class NetworkPolicy(pytree.PyTreeNode):
         return {name: x for name, x in self.__dict__.items() if name != "_host"}
 
 
-def _outputs(acting: NetworkPolicy, observations: Any, state: Any) -> tuple[Any, Any]:
-    return acting._outputs(observations, state)
+def _outputs(acting: NetworkPolicy, *given: Any) -> tuple[Any, Any]:
+    return acting._outputs(*given)
 
 
 _compiled_outputs = tf.function(_outputs, autograph=False)
