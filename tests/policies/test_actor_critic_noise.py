@@ -1,4 +1,4 @@
-"""Exploration of `ActorCriticPolicy` by noise that is a function of the state."""
+"""Exploration of actors by noise that is a function of the state."""
 
 import gymnasium as gym
 import numpy as np
@@ -7,6 +7,7 @@ import tensorflow as tf
 from agent_examples import BOX, new_policy, trajectory_of
 from plain_graphs import plain_graphs
 
+from tfrl.agents.off_policy import sac
 from tfrl.agents.on_policy import ppo
 from tfrl.exporting import export
 from tfrl.policies import host_policy
@@ -107,6 +108,24 @@ def test_draws_of_one_step_are_normal(kind, temperature):
     np.testing.assert_allclose(raw.std(0), deviations, rtol=0.03)
     greedy = policy.act(KINDS[kind](ROWS[:1]), temperature=0.0).raw_actions
     np.testing.assert_allclose(greedy[0], means, rtol=1e-5)
+
+
+@kinds
+def test_actors_whose_critics_are_elsewhere_explore_so_too(kind):
+    agent = sac.SAC(hidden_units=(8,), noise_steps=2).create(BOX, STEER, seed=0)
+    policy, as_kind = agent.policy, KINDS[kind]
+    state, found = initial(policy, kind), []
+    for step in range(4):
+        acted = policy.act(as_kind(ROWS), state, seed=step)
+        state = acted.state
+        found.append(np.asarray(acted.actions))
+    np.testing.assert_array_equal(found[::2], found[1::2])
+    assert not np.array_equal(found[1], found[2]) and np.all(np.abs(found) < 2.0)
+    rows = np.repeat(ROWS[:1], 20_000, axis=0)
+    raw = np.asarray(policy.act(as_kind(rows), seed=0).raw_actions)
+    _, log_std = np.split(np.asarray(policy.parameters(ROWS[:1]))[0], 2)
+    np.testing.assert_allclose(raw.std(0), np.exp(log_std), rtol=0.03)
+    assert type(policy.independent()).__name__ == "ActorPolicy"
 
 
 def test_what_is_learned_leaves_the_features_to_the_means():

@@ -178,7 +178,8 @@ def made(
 
     Args:
         config: settings with `n_critics`, `hidden_units`, `activation`, the
-            `learning_rate` of the actor and `critic_learning_rate`.
+            `learning_rate` of the actor and `critic_learning_rate`; perhaps with
+            `noise_steps`.
         observation_space: of one environment.
         action_space: of one environment.
         seed: of the weights.
@@ -188,9 +189,14 @@ def made(
     """
     spaces = observation_space, action_space
     own, own_critics = critics.parted_network(network, *spaces, config.n_critics, seed)
-    shape = {"hidden_units": config.hidden_units, "activation": config.activation}
     policy = actor.ActorPolicy.create(
-        *spaces, learner=learner(config.learning_rate), network=own, seed=seed, **shape
+        *spaces,
+        learner=learner(config.learning_rate),
+        network=own,
+        hidden_units=config.hidden_units,
+        activation=config.activation,
+        seed=seed,
+        noise_steps=getattr(config, "noise_steps", None),
     )
     n_features = critics.n_action_features(policy.head)
     if is_one_choice(policy.head):

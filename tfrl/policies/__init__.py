@@ -7,7 +7,7 @@ explore by in `tfrl.exploration`.
 """
 
 from tfrl.policies.action_value import ActionValuePolicy
-from tfrl.policies.actor import ActorPolicy
+from tfrl.policies.actor import ActorPolicy, StateNoiseActorPolicy
 from tfrl.policies.actor_critic import ActorCriticPolicy, StateNoisePolicy
 from tfrl.policies.critics import Critics, action_features
 from tfrl.policies.deterministic import DeterministicPolicy
@@ -38,6 +38,7 @@ __all__ = [
     "Policy",
     "RecurrentPolicy",
     "SpaceEncoder",
+    "StateNoiseActorPolicy",
     "StateNoisePolicy",
     "action_features",
     "conv_encoder",

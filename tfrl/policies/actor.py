@@ -1,15 +1,16 @@
 """A policy that learns beside critics of their own: the actor of SAC and its kin."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrl.core import pytree
 from tfrl.distributions import action_heads
-from tfrl.policies import feedforward, network_policy, networks
+from tfrl.policies import _state_noise, feedforward, network_policy, networks
 
 # Bounds of log standard deviations that depend on the observation.
 LOG_STD_BOUNDS = (-20.0, 2.0)
@@ -107,7 +108,8 @@ class ActorPolicy(network_policy.NetworkPolicy):
         squash: bool | None = None,
         normalize_observations: bool = False,
         seed: int = 0,
-    ) -> Self:
+        noise_steps: int | None = None,
+    ) -> "ActorPolicy":
         """Builds the network for the spaces of one environment.
 
         Args:
@@ -124,6 +126,8 @@ class ActorPolicy(network_policy.NetworkPolicy):
             squash: see `action_head`; None squashes what has bounds.
             normalize_observations: keep moments of the float observations.
             seed: of the initial weights.
+            noise_steps: for how many steps exploration is one function of the state,
+                see `StateNoiseActorPolicy`; None draws anew in each step.
 
         Returns:
             A policy that learned nothing yet.
@@ -131,9 +135,28 @@ class ActorPolicy(network_policy.NetworkPolicy):
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if `squash` does not fit the action space, or the outputs of
-                `network` do not fit the head.
+                `network` do not fit the head; if `noise_steps` comes with other actions
+                than a Box of floats, or with a `network`.
         """
         head = action_heads.action_head(action_space, squash=squash)
+        if noise_steps is not None:
+            _state_noise.check(cls.__name__, noise_steps, head, network)
+            return StateNoiseActorPolicy._made(
+                learner,
+                lambda space: _state_noise.around(
+                    Actor.for_space(
+                        space, head.n_log_stds, hidden_units, activation, seed
+                    ),
+                    0.0,
+                    learns_features=True,
+                ),
+                None,
+                (observation_space, action_space),
+                head,
+                normalize_observations,
+                given={},
+                noise_steps=noise_steps,
+            )
         return cls._made(
             learner,
             lambda space: Actor.for_space(
@@ -165,3 +188,35 @@ class ActorPolicy(network_policy.NetworkPolicy):
             log_std = np.clip(parameters[..., n:], *LOG_STD_BOUNDS)
             parameters = np.concatenate([parameters[..., :n], log_std], axis=-1)
         return super().host_distributed(parameters, temperature, mask)
+
+
+class StateNoiseActorPolicy(_state_noise.StateNoise, ActorPolicy):
+    """An actor that explores by noise that depends on the state: gSDE.
+
+    As `StateNoisePolicy`, but that gradients of the deviations reach the features.
+    Make one by `ActorPolicy.create`.
+
+    Attributes:
+        state: the network with its weights.
+        observation_moments: as of `NetworkPolicy`.
+        head: a `NormalHead`.
+        noise_steps: for how many steps the noise stays one function of the state.
+
+    Example:
+        >>> box = gym.spaces.Box(-1.0, 1.0, (2,))
+        >>> policy = ActorPolicy.create(
+        ...     box, box, learner=tfrl.agents.TrainState.create, noise_steps=8)
+        >>> acted = policy.act(np.ones((5, 2), np.float32), policy.initial_state(5))
+        >>> acted.state["steps"].tolist()
+        [1, 1, 1, 1, 1]
+
+    References:
+        Raffin, Kober, Stulp, 2021, Smooth Exploration for Robotic Reinforcement
+        Learning, section 4.
+    """
+
+    noise_steps: int = pytree.nonpytree_field()
+
+    def independent(self) -> ActorPolicy:
+        """Returns the policy with draws that do not depend on those before."""
+        return ActorPolicy(self.state, self.observation_moments, self.head)

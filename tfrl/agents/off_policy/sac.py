@@ -74,6 +74,8 @@ class SAC:
         layer_norm: normalize the critics' hidden layers.
         hidden_units: of the actor and each critic.
         activation: of the networks.
+        noise_steps: for how many steps exploration is one function of the state (gSDE),
+            see `tfrl.policies.StateNoiseActorPolicy`; None draws anew in each step.
 
     Example:
         >>> agent = SAC(hidden_units=(8,)).create(
@@ -106,6 +108,7 @@ class SAC:
     layer_norm: bool = False
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
+    noise_steps: int | None = None
 
     def __post_init__(self) -> None:
         where = type(self).__name__
