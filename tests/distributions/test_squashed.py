@@ -10,7 +10,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl import distributions
-from tfrl.distributions import _draws, _tanh, squashed
+from tfrl._internal import precision
+from tfrl.distributions import _draws, squashed
 
 tfd = tfp.distributions
 
@@ -346,7 +347,7 @@ def test_unsquash_undoes_squashing(bounds, dtype):
     low, high = constants(bounds, dtype)
     raw = np.linspace(-6, 6, 241).astype(dtype)
     actions = squashed.SquashedNormal(raw, 1.0, low, high).mode()
-    back = _tanh.unsquash(actions, low, high)
+    back = precision.unsquash(actions, low, high)
     # What one rounding of the action moves the raw action by.
     slope = (high - low) / 2 * (1 - np.tanh(raw) ** 2)
     step = np.finfo(dtype).eps * np.abs(bounds).max() / slope.numpy()
@@ -358,7 +359,7 @@ def test_what_tanh_cannot_tell_from_a_bound_is_constant():
     actions = tf.constant([1e-18, 2e-14, 1e-13, 5e-7, np.nan])
     with tf.GradientTape() as tape:
         tape.watch(actions)
-        raw = _tanh.unsquash(actions, low, high)
+        raw = precision.unsquash(actions, low, high)
     gradient = tape.gradient(raw, actions)
     assert float(raw[0]) == float(raw[1]) < float(raw[2])
     np.testing.assert_array_equal(gradient[:2], 0.0)
@@ -368,7 +369,7 @@ def test_what_tanh_cannot_tell_from_a_bound_is_constant():
 
 def test_log_slope_in_the_tails():
     raw = tf.constant([-1e30, -100.0, 100.0, 1e30])
-    log_slopes = _tanh.log_slope(raw)
+    log_slopes = precision.tanh_log_slope(raw)
     expected = np.log(4.0) - 2.0 * np.abs(raw.numpy().astype(np.float64))
     np.testing.assert_allclose(log_slopes, expected, rtol=1e-6)
 
@@ -376,6 +377,6 @@ def test_log_slope_in_the_tails():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision(dtype):
     low, high = constants((-1.0, 1.0), dtype)
-    raw = _tanh.unsquash(tf.constant([-1.0, 0.0, 1.0], dtype), low, high)
+    raw = precision.unsquash(tf.constant([-1.0, 0.0, 1.0], dtype), low, high)
     assert raw.dtype.name == dtype
     assert np.isfinite(tf.cast(raw, tf.float32)).all()

@@ -1,9 +1,12 @@
-"""Checks of arguments, and of libraries, that need no TensorFlow."""
+"""Checks of arguments, libraries and the system, that need no TensorFlow."""
 
+import errno
 import importlib
 import numbers
 import os
 import pathlib
+import signal
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -258,3 +261,23 @@ def imported(where: str, module: str, library: str, extra: str, hint: str = "") 
             f"`{where}`: expected the library {library}; found none; run: pip install "
             f"{library} (the extra `tfrl[{extra}]`){hint}"
         ) from error
+
+
+def check_posix(
+    where: str,
+    what: str = "a process can end with the one that started it",
+    instead: str = "use `multiprocessing` there",
+) -> None:
+    """Raises an OSError on systems without process groups and signals that can wait.
+
+    Args:
+        where: name of the class or function that needs them.
+        what: what works on POSIX systems.
+        instead: what to do elsewhere.
+    """
+    if not (hasattr(os, "killpg") and hasattr(signal, "pthread_sigmask")):
+        raise OSError(
+            errno.ENOSYS,
+            f"`{where}`: expected a POSIX system, where {what}; got {sys.platform}; "
+            f"{instead}",
+        )

@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from tfrl.distribute import _posix
+from tfrl._internal import arguments
 
 # What a process whose parent is gone becomes: its files are closed by that, so that
 # those who watch over what others leave behind, such as the resource tracker of
@@ -71,7 +71,7 @@ class LoneProcess:
         without: Sequence[str] = (),
         name: str = "process",
     ) -> None:
-        _posix.check_posix("LoneProcess")
+        arguments.check_posix("LoneProcess")
         try:
             job = cloudpickle.dumps((function, args))
         except (TypeError, AttributeError, pickle.PicklingError) as error:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfrl._internal import arguments
-from tfrl.distribute import _posix
 
 
 @contextlib.contextmanager
@@ -41,7 +40,7 @@ def get_unused_port(start: int, end: int = 65536, n: int = 1) -> Iterator:
     """
     where, check = "get_unused_port", arguments.check_whole_number
     locks = "processes keep each other off a port by file locks"
-    _posix.check_posix(where, locks, "choose a port there")
+    arguments.check_posix(where, locks, "choose a port there")
     start = check(where, "start", start, 1, 65535)
     end = check(where, "end", end, start + 1, 65536)
     n = check(where, "n", n, 1, end - start)

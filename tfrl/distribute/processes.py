@@ -17,7 +17,6 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from tfrl._internal import arguments
-from tfrl.distribute import _posix
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
@@ -283,7 +282,7 @@ class Process(context.SpawnProcess):
         kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        _posix.check_posix("Process")
+        arguments.check_posix("Process")
         check = arguments.check_type
         check("Process", "coord", coord, Coordinator, "a Coordinator")
         check("Process", "target", target, (Callable, type(None)), "a function")

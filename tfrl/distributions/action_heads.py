@@ -19,9 +19,9 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, precision
 from tfrl.core import random, spaces, specs
-from tfrl.distributions import _masks, _tanh
+from tfrl.distributions import _masks
 from tfrl.host import heads
 
 # Nodes and weights of E[f(z)], z standard normal, by equal steps. Where f bends as
@@ -267,7 +267,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
 
     def _log_slope(self, actions: tf.Tensor) -> tf.Tensor:
         half_range = tf.constant(self._scale[1], actions.dtype)
-        return _tanh.log_slope(actions) + tf.math.log(half_range)
+        return precision.tanh_log_slope(actions) + tf.math.log(half_range)
 
     def _log_deviation(self, free: tf.Tensor) -> tf.Tensor:
         return free if self.init_scale is None else tf.math.log(self._deviation(free))
@@ -358,7 +358,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         if not self.squash:
             return flat
         low, high = (tf.constant(b, tf.float32) for b in (self.low, self.high))
-        return _tanh.unsquash(flat, low, high)
+        return precision.unsquash(flat, low, high)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 
 from tfrl._internal import checks, precision
 from tfrl.core import compile
-from tfrl.distributions import _draws, _families, _tanh
+from tfrl.distributions import _draws, _families
 
 tfd = tfp.distributions
 
@@ -132,7 +132,7 @@ class SquashedNormal(_families.Bounded):
         """
         raw = tf.stop_gradient(self._loc + self._scale * self._noise([], seed))
         noise = precision.quotient(raw - self._loc, self._scale)
-        value = tf.stop_gradient(_tanh.squash(raw, self.low, self.high))
+        value = tf.stop_gradient(precision.squash(raw, self.low, self.high))
         return value, self._log_density(raw, noise)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
@@ -144,7 +144,7 @@ class SquashedNormal(_families.Bounded):
         return _raw_log_prob(raw, *given, event_rank=rank)
 
     def _mode(self) -> tf.Tensor:
-        mode = _tanh.squash(tf.convert_to_tensor(self._loc), self.low, self.high)
+        mode = precision.squash(tf.convert_to_tensor(self._loc), self.low, self.high)
         return tf.broadcast_to(mode, self._shape())
 
     def _noise(self, sample_shape: Any, seed: Any) -> tf.Tensor:
@@ -183,7 +183,7 @@ def _draw(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws before and after they are squashed."""
     raw = loc + scale * noise
-    return raw, _tanh.squash(raw, low, high)
+    return raw, precision.squash(raw, low, high)
 
 
 @compile.compiled(static=("event_rank",))
@@ -195,8 +195,8 @@ def _log_density(
     high: tf.Tensor,
     event_rank: int,
 ) -> tf.Tensor:
-    unit = tf.reduce_sum(tf.math.log(_tanh.half_range(low, high)) + _LOG_SQRT_2_PI)
-    densities = -0.5 * tf.square(noise) - _tanh.log_slope(raw)
+    unit = tf.reduce_sum(tf.math.log(precision.half_range(low, high)) + _LOG_SQRT_2_PI)
+    densities = -0.5 * tf.square(noise) - precision.tanh_log_slope(raw)
     densities -= tf.math.log(scale)
     return tf.reduce_sum(densities, list(range(-event_rank, 0))) - unit
 
@@ -224,7 +224,7 @@ def _log_prob(
     high: tf.Tensor,
     event_rank: int,
 ) -> tf.Tensor:
-    raw = _tanh.unsquash(value, low, high)
+    raw = precision.unsquash(value, low, high)
     density = _raw_log_prob(raw, loc, scale, low, high, event_rank=event_rank)
     beyond = (value < low) | (value > high)
     beyond = tf.reduce_any(beyond, list(range(-event_rank, 0)))
