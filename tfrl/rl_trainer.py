@@ -31,7 +31,7 @@ import gin
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents.off_policy import dqn
+from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
 from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import policy_gradient, ppo
 from tfrl.configuring import configs
@@ -51,6 +51,7 @@ _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ActionQuantizer": quantizer.ActionQuantizer,
     "BC": bc.BC,
+    "C51": c51.C51,
     "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
     "ConstantScheduler": schedulers.ConstantScheduler,
     "CyclicalScheduler": schedulers.CyclicalScheduler,
@@ -59,6 +60,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ExponentialScheduler": schedulers.ExponentialScheduler,
     "FitTrainer": fit_trainer.FitTrainer,
     "FromDataset": experience.FromDataset,
+    "IQN": iqn.IQN,
     "Intervals": cadence.Intervals,
     "LinearScheduler": schedulers.LinearScheduler,
     "MultinomialSampler": samplers.MultinomialSampler,
@@ -67,6 +69,8 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "PPO": ppo.PPO,
     "PartialObservation": wrappers.PartialObservation,
     "PolicyGradient": policy_gradient.PolicyGradient,
+    "QRDQN": qr_dqn.QRDQN,
+    "Rainbow": rainbow.Rainbow,
     "Replayed": experience.Replayed,
     "StepScheduler": schedulers.StepScheduler,
     "Trainer": trainer.Trainer,

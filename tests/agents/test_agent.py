@@ -13,7 +13,7 @@ from agent_examples import BOX, assert_close, params_of, trajectory_of, two_repl
 
 from tfrl.agents import _minibatches, replicated
 from tfrl.agents import agent as agents
-from tfrl.agents.off_policy import dqn
+from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
 from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import _on_policy, policy_gradient, ppo
 from tfrl.core import compile, pytree, records
@@ -37,9 +37,15 @@ CONFIGS = {
     ),
     "policy_gradient": policy_gradient.PolicyGradient(hidden_units=(8,)),
     "dqn": dqn.DQN(hidden_units=(8,), target_period=2, tau=0.5),
+    "c51": c51.C51(hidden_units=(8,), target_period=2, n_atoms=5, double=True),
+    "qr_dqn": qr_dqn.QRDQN(hidden_units=(8,), n_quantiles=5, dueling=True),
+    "iqn": iqn.IQN(hidden_units=(8, 6), n_fractions=3, n_target_fractions=4),
+    "rainbow": rainbow.Rainbow(hidden_units=(8,), n_atoms=5),
     "bc": bc.BC(hidden_units=(8,), learning_rate=0.01),
 }
-COMPILED = {"dqn": _minibatches._compiled_update, "bc": bc._compiled_update}
+Q_LEARNING = ("dqn", "c51", "qr_dqn", "iqn", "rainbow")
+COMPILED = dict.fromkeys(Q_LEARNING, _minibatches._compiled_update)
+COMPILED["bc"] = bc._compiled_update
 kinds = pytest.mark.parametrize("kind", CONFIGS)
 
 
@@ -134,7 +140,10 @@ def test_networks_go_with_the_last_who_uses_them():
 # Policy gradients share the update of PPO.
 @pytest.mark.parametrize(
     "kind",
-    ["ppo", pytest.param("policy_gradient", marks=pytest.mark.slow), "dqn", "bc"],
+    [
+        *("ppo", pytest.param("policy_gradient", marks=pytest.mark.slow), "dqn"),
+        *("iqn", pytest.param("rainbow", marks=pytest.mark.slow), "bc"),
+    ],
 )
 def test_two_replicas_learn_what_one_learns(kind):
     alone, shared, counts = made(kind), made(kind), []
@@ -153,7 +162,8 @@ def test_two_replicas_learn_what_one_learns(kind):
 
 @kinds
 def test_rows_that_replicas_cannot_share_are_refused(kind):
-    name = {"dqn": "batch_size", "bc": "batch"}.get(kind, "minibatch_size")
+    name = dict.fromkeys(Q_LEARNING, "batch_size") | {"bc": "batch"}
+    name = name.get(kind, "minibatch_size")
     settings = {"minibatch_size": 3} if kind == "ppo" else {}
     agent, odd = made(kind, **settings), experience_of(kind)
     if kind == "policy_gradient":
@@ -168,7 +178,14 @@ def test_rows_that_replicas_cannot_share_are_refused(kind):
 @pytest.mark.parametrize(
     ("kind", "space"),
     [
-        *[pytest.param(kind, BOX, id=f"{kind}-numbers") for kind in CONFIGS],
+        *[
+            pytest.param(
+                *(kind, BOX),
+                id=f"{kind}-numbers",
+                marks=[pytest.mark.slow] if kind in Q_LEARNING[1:] else [],
+            )
+            for kind in CONFIGS
+        ],
         pytest.param("ppo", IMAGE, id="ppo-images"),
         pytest.param("policy_gradient", IMAGE, marks=pytest.mark.slow),
         pytest.param("dqn", IMAGE, id="dqn-images"),
@@ -265,7 +282,17 @@ BAD_OF_KINDS = {
         ("tau", 2.0, ValueError),
         ("huber_delta", 0.0, ValueError),
         ("dueling", 1, TypeError),
+        ("adam_epsilon", 0.0, ValueError),
     ],
+    "c51": [
+        ("n_atoms", 1, ValueError),
+        ("v_min", 10.0, ValueError),
+        ("v_min", np.nan, ValueError),
+        ("double", 1, TypeError),
+    ],
+    "qr_dqn": [("n_quantiles", 0, ValueError), ("huber_delta", -1.0, ValueError)],
+    "iqn": [("n_cosines", 0, ValueError), ("hidden_units", (), ValueError)],
+    "rainbow": [("noise", 0.0, ValueError), ("epsilon", 2.0, ValueError)],
     "bc": [],
 }
 

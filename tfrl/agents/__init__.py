@@ -27,7 +27,11 @@ from tfrl.agents.kinds import (
     is_transition_model,
     is_vfunction,
 )
+from tfrl.agents.off_policy.c51 import C51
 from tfrl.agents.off_policy.dqn import DQN, DQNAgent
+from tfrl.agents.off_policy.iqn import IQN
+from tfrl.agents.off_policy.qr_dqn import QRDQN
+from tfrl.agents.off_policy.rainbow import Rainbow
 from tfrl.agents.offline.bc import BC, BCAgent
 from tfrl.agents.on_policy.policy_gradient import PolicyGradient, PolicyGradientAgent
 from tfrl.agents.on_policy.ppo import PPO, PPOAgent
@@ -45,13 +49,17 @@ __all__ = [
     "AgentConfig",
     "BC",
     "BCAgent",
+    "C51",
     "DQN",
     "DQNAgent",
     "GradientTransform",
+    "IQN",
     "PPO",
     "PPOAgent",
     "PolicyGradient",
     "PolicyGradientAgent",
+    "QRDQN",
+    "Rainbow",
     "ReplicatedState",
     "TrainState",
     "adam",

@@ -15,6 +15,7 @@ from tfrl.environments.action_masks import ActionMasks, VectorActionMasks
 from tfrl.environments.attributes import get_env_attr, has_env_attr
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.env_check import check_env
+from tfrl.environments.goals import BitFlipping, goal_rewards
 from tfrl.environments.sampling import (
     get_transition_batch,
     safe_sample,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActionMasks",
+    "BitFlipping",
     "ControlSuite",
     "PartialObservation",
     "ScaleReward",
@@ -68,6 +70,7 @@ __all__ = [
     "get_states_shape",
     "get_transition_batch",
     "get_vocab_size",
+    "goal_rewards",
     "has_env_attr",
     "make_dmc",
     "make_vec",

@@ -11,7 +11,7 @@ from tfrl.policies.actor import ActorPolicy, StateNoiseActorPolicy
 from tfrl.policies.actor_critic import ActorCriticPolicy, StateNoisePolicy
 from tfrl.policies.critics import Critics, action_features
 from tfrl.policies.deterministic import DeterministicPolicy
-from tfrl.policies.feedforward import MLP, conv_encoder
+from tfrl.policies.feedforward import MLP, NoisyDense, conv_encoder
 from tfrl.policies.host_policy import HostPolicy, numpy_copy
 from tfrl.policies.network_policy import NetworkPolicy
 from tfrl.policies.networks import (
@@ -35,6 +35,7 @@ __all__ = [
     "HostPolicy",
     "MLP",
     "NetworkPolicy",
+    "NoisyDense",
     "Policy",
     "RecurrentPolicy",
     "SpaceEncoder",

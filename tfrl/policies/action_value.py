@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.distributions import action_heads, epsilon_greedy
 from tfrl.host import heads
-from tfrl.policies import network_policy, networks
+from tfrl.policies import _keras_models, network_policy, networks
 
 
 class ActionValuePolicy(network_policy.NetworkPolicy):
@@ -52,6 +52,8 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         normalize_observations: bool = False,
         epsilon: float = 0.05,
         seed: int = 0,
+        distribution: Any = None,
+        noise: float | None = None,
     ) -> Self:
         """Builds the network for the spaces of one environment.
 
@@ -70,6 +72,9 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             normalize_observations: keep moments of the float observations.
             epsilon: share of random actions.
             seed: of the initial weights.
+            distribution: of `tfrl.policies.value_distributions`, whose means the values
+                are; `network` makes `n_outputs` of it then. None for values.
+            noise: in the weights, see `NoisyDense`; None for none.
 
         Returns:
             A policy that learned nothing yet.
@@ -83,23 +88,49 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         kind = gym.spaces.Discrete
         checks.check_type(where, "action_space", action_space, kind, expected)
         head = action_heads.action_head(action_space)
+        n_outputs, n_atoms = head.n_outputs, 1
+        if distribution is not None:
+            n_outputs = distribution.n_outputs(head.n_outputs)
+            n_atoms = distribution.n_atoms
+
+        def own(space: gym.Space) -> Any:
+            if network is None:
+                built = networks.ActionValues.for_space(
+                    space,
+                    n_outputs,
+                    dueling,
+                    hidden_units,
+                    activation,
+                    seed,
+                    n_atoms,
+                    noise,
+                )
+            else:
+                wide = action_heads.action_head(gym.spaces.Discrete(n_outputs))
+                built = _keras_models.given(
+                    network, space, action_space, wide, seed=seed
+                )
+            return (
+                built
+                if distribution is None
+                else distribution.around(built, head.n_outputs)
+            )
+
         return cls._made(
             learner,
-            lambda space: networks.ActionValues.for_space(
-                space,
-                head.n_outputs,
-                dueling,
-                hidden_units,
-                activation,
-                seed,
-            ),
-            network,
+            own,
+            None,
             (observation_space, action_space),
             head,
             normalize_observations,
-            given={"seed": seed},
+            given={},
             epsilon=tf.constant(epsilon, tf.float32),
         )
+
+    @property
+    def has_log_probs(self) -> bool:
+        """Whether actions have log-probabilities: not those that noise chooses."""
+        return not self.n_noise
 
     def distributed(self, parameters: Any, temperature: Any, mask: Any) -> tf.Tensor:
         """Returns the logits of the epsilon-greedy choice; see `NetworkPolicy`."""
@@ -118,3 +149,9 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         if self.is_masked:
             mask = parameters != -np.inf
         return heads.epsilon_greedy_logits(parameters, epsilon, mask)
+
+    def _outputs(
+        self, observations: Any, state: Any, noise: Any = None
+    ) -> tuple[Any, Any]:
+        given = {} if noise is None else {"noise": noise}
+        return self.state(self.normalize(observations), **given), state

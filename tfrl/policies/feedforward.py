@@ -1,11 +1,14 @@
 """Feedforward networks of one array: dense layers, and convolutions of images.
 
+Dense layers may have noise in their weights, to explore by.
+
 Also what networks made of dense layers have in common: which of them NumPy computes as
 Keras does, and standard deviations that are learned beside them.
 """
 
 import contextlib
 import contextvars
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,6 +30,73 @@ _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 
 
 @_SERIALIZABLE
+class NoisyDense(keras.layers.Dense):
+    """A dense layer with noise in its weights, as strong as it learns it to be.
+
+        y = activation(x (W + U * (f(p) f(q)^T)) + b + u * f(q))
+        f(x) = sign(x) sqrt(|x|)
+
+    The call is given the noise (p, q), standard normal numbers, one for each input and
+    each output, the same for all rows. Without it the layer is dense.
+
+    Args:
+        units: number of outputs.
+        noise: of which `U` and `u` start at `noise / sqrt(n_inputs)`.
+        **kwargs: of `keras.layers.Dense`.
+
+    Raises:
+        ValueError: if `noise` is not positive.
+
+    Example:
+        >>> layer, x = NoisyDense(2), np.ones((1, 3), np.float32)
+        >>> noise = tf.random.stateless_normal([3 + 2], seed=[0, 1])
+        >>> layer(x, noise=noise).shape, bool(np.all(layer(x) == layer(x, noise=noise)))
+        (TensorShape([1, 2]), False)
+
+    References:
+        Fortunato et al., 2018, Noisy Networks for Exploration, eq. 9-11.
+    """
+
+    def __init__(self, units: int, noise: float = 0.5, **kwargs: Any) -> None:
+        checks.check_positive("NoisyDense", "noise", noise)
+        super().__init__(units, **kwargs)
+        self.noise = noise
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for inputs of `[..., n]`."""
+        super().build(input_shape)
+        n = input_shape[-1]
+        start = keras.initializers.Constant(self.noise / math.sqrt(n))
+        self.kernel_noise, self.bias_noise = (
+            self.add_weight(shape=shape, initializer=start, name=name)
+            for shape, name in (
+                ((n, self.units), "kernel_noise"),
+                ((self.units,), "bias_noise"),
+            )
+        )
+
+    def call(self, inputs: Any, noise: Any = None) -> Any:
+        """Maps `[..., n]` to `[..., units]`.
+
+        Args:
+            inputs: floating.
+            noise: `[n + units]`; None for none.
+        """
+        if noise is None:
+            return super().call(inputs)
+        noise = keras.ops.cast(noise, inputs.dtype)
+        noise = keras.ops.sign(noise) * keras.ops.sqrt(keras.ops.abs(noise))
+        before, after = noise[: -self.units], noise[-self.units :]
+        outputs = keras.ops.matmul(inputs, self.kernel)
+        outputs += keras.ops.matmul(inputs * before, self.kernel_noise) * after
+        return self.activation(outputs + self.bias + self.bias_noise * after)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "noise": self.noise}
+
+
+@_SERIALIZABLE
 class MLP(keras.layers.Layer):
     """A stack of dense layers over flattened inputs.
 
@@ -42,12 +112,13 @@ class MLP(keras.layers.Layer):
         n_outputs: width of the linear last layer, or None for none.
         output_gain: gain of the last layer's initial weights.
         seed: of the initial weights.
+        noise: of `NoisyDense` layers in the place of dense ones; None for these.
         **kwargs: of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
         TypeError: if a width or the seed is no int; at a call, if `inputs` are not one
             tensor.
-        ValueError: if a width is less than 1.
+        ValueError: if a width is less than 1, or `noise` is not positive.
 
     Example:
         >>> MLP([8, 8], n_outputs=3)(np.zeros((5, 2, 2))).shape
@@ -61,6 +132,7 @@ class MLP(keras.layers.Layer):
         n_outputs: int | None = None,
         output_gain: float = 1.0,
         seed: int = 0,
+        noise: float | None = None,
         **kwargs: Any,
     ) -> None:
         hidden_units = checks.check_whole_numbers(
@@ -78,6 +150,7 @@ class MLP(keras.layers.Layer):
         self.n_outputs = n_outputs
         self.output_gain = output_gain
         self.seed = seed
+        self.noise = noise
         self.flatten = keras.layers.Flatten()
         made: list[tuple] = [
             (units, activation, math.sqrt(2.0), f"hidden_{index}", self.dtype_policy)
@@ -85,8 +158,11 @@ class MLP(keras.layers.Layer):
         ]
         if n_outputs is not None:
             made.append((n_outputs, None, output_gain, "output", "float32"))
+        kind: Any = keras.layers.Dense
+        if noise is not None:
+            kind = functools.partial(NoisyDense, noise=noise)
         self.dense = [
-            keras.layers.Dense(
+            kind(
                 units,
                 activation=function,
                 kernel_initializer=initializers.Orthogonal(gain, seed + index),
@@ -113,15 +189,32 @@ class MLP(keras.layers.Layer):
             width = dense.units
         super().build(input_shape)
 
-    def call(self, inputs: Any) -> Any:
-        """Maps `[B, *shape]` to `[B, last width]`."""
+    @property
+    def n_noise(self) -> int:
+        """Returns how many numbers the noise in the weights is made of."""
+        if self.noise is None:
+            return 0
+        return sum(x.kernel.shape[0] + x.units for x in self.dense)
+
+    def call(self, inputs: Any, noise: Any = None) -> Any:
+        """Maps `[B, *shape]` to `[B, last width]`.
+
+        Args:
+            inputs: `[B, *shape]`.
+            noise: `[n_noise]`, of its `NoisyDense` layers one after the other; None for
+                none.
+        """
         if not hasattr(inputs, "shape"):  # Keras checks no more once it is built
             checks.check_one_shape("MLP", "inputs", inputs)
         outputs = self.flatten(inputs)
         few = 1 < (self.n_outputs or 0) <= _FEW_OUTPUTS and _by_columns.get()
-        few = few and self.compute_dtype == "float32"
+        few = few and self.compute_dtype == "float32" and self.noise is None
         for dense in self.dense[: -1 if few else None]:
-            outputs = dense(outputs)
+            if noise is None:
+                outputs = dense(outputs)
+            else:
+                n = dense.kernel.shape[0] + dense.units
+                outputs, noise = dense(outputs, noise=noise[:n]), noise[n:]
         return _columns(self.dense[-1], outputs) if few else outputs
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
@@ -150,6 +243,7 @@ class MLP(keras.layers.Layer):
             "n_outputs": self.n_outputs,
             "output_gain": self.output_gain,
             "seed": self.seed,
+            **({} if self.noise is None else {"noise": self.noise}),
         }
 
 

@@ -216,6 +216,7 @@ class _SpaceNetwork(keras.Model):
             n_outputs,
             gain,
             self.arguments["seed"] + seed,
+            self.arguments.get("noise"),
             name=name,
             dtype=self.dtype_policy,
         )
@@ -344,6 +345,9 @@ class ActionValues(_SpaceNetwork):
         Q = values_network(features)
         Q = V(features) + A(features) - mean A(features)           with `dueling`
 
+    With `n_atoms` each choice has as many outputs, `n_outputs` in all, choice after
+    choice; the mean is over choices, atom by atom.
+
     Args:
         kinds: of the observation space, see `SpaceEncoder.describe`.
         n_outputs: number of choices.
@@ -351,6 +355,8 @@ class ActionValues(_SpaceNetwork):
         hidden_units: of each network.
         activation: of each network.
         seed: of the initial weights.
+        n_atoms: outputs of each choice.
+        noise: as of `MLP`.
         **kwargs: of `keras.Model`.
 
     Example:
@@ -371,14 +377,18 @@ class ActionValues(_SpaceNetwork):
         hidden_units: Sequence[int] = (64, 64),
         activation: str = "relu",
         seed: int = 0,
+        n_atoms: int = 1,
+        noise: float | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "action_values")
         arguments = {"kinds": kinds, "n_outputs": n_outputs, "dueling": dueling}
         arguments |= {"activation": activation, "seed": seed}
+        arguments |= {"n_atoms": n_atoms} if n_atoms > 1 else {}
+        arguments |= {} if noise is None else {"noise": noise}
         super().__init__(arguments, hidden_units, **kwargs)
         self.values_network = self._mlp(n_outputs, 1.0, 100, "values")
-        self.state_network = self._mlp(1, 1.0, 200, "state") if dueling else None
+        self.state_network = self._mlp(n_atoms, 1.0, 200, "state") if dueling else None
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for a nest of `[B, ...]` shapes."""
@@ -386,14 +396,35 @@ class ActionValues(_SpaceNetwork):
         self._build_parts(input_shape, *filter(None, parts))
         super().build(input_shape)
 
-    def call(self, observations: Any) -> Any:
-        """Returns the values of all choices, `[B, n_outputs]`."""
+    @property
+    def n_noise(self) -> int:
+        """Returns how many numbers the noise in the weights is made of."""
+        parts = [self.values_network, self.state_network]
+        return sum(part.n_noise for part in parts if part)
+
+    def call(self, observations: Any, noise: Any = None) -> Any:
+        """Returns the values of all choices, `[B, n_outputs]`.
+
+        Args:
+            observations: nest of `[B, *shape]`.
+            noise: `[n_noise]`, standard normal, in the weights; None for none.
+        """
         features = self.encoder(observations)
-        values = self.values_network(features)
+        first, second = ({}, {})
+        if noise is not None:
+            n = self.values_network.n_noise
+            first, second = {"noise": noise[:n]}, {"noise": noise[n:]}
+        values = self.values_network(features, **first)
         if self.state_network is None:
             return values
-        values -= keras.ops.mean(values, axis=-1, keepdims=True)
-        return self.state_network(features) + values
+        n_atoms = self.state_network.n_outputs
+        if n_atoms == 1:
+            values -= keras.ops.mean(values, axis=-1, keepdims=True)
+            return self.state_network(features, **second) + values
+        atoms = keras.ops.reshape(values, (-1, values.shape[-1] // n_atoms, n_atoms))
+        atoms -= keras.ops.mean(atoms, axis=1, keepdims=True)
+        atoms += self.state_network(features, **second)[:, None]
+        return keras.ops.reshape(atoms, (-1, values.shape[-1]))
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
         """Returns the shape of the values."""

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks, durable
 from tfrl.core import records, spaces
+from tfrl.environments import goals
 from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
@@ -72,6 +73,10 @@ class Replayed:
         sampler: "uniform" or "prioritized".
         alpha: of the latter: how much priorities count.
         beta: of the latter: how far weights make up for them.
+        relabel: "future", "episode" or "final" to replace goals that were desired by
+            such that were achieved, see `tfrl.replay.Hindsight`, rewarded as the
+            environment's `compute_reward` says; None leaves goals as they were.
+        relabel_ratio: share of the transitions whose goals are replaced.
 
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)
@@ -81,6 +86,7 @@ class Replayed:
     References:
         Lin, 1992, Self-Improving Reactive Agents Based On Reinforcement Learning,
         Planning and Teaching. Schaul et al., 2016, Prioritized Experience Replay.
+        Andrychowicz et al., 2017, Hindsight Experience Replay.
     """
 
     capacity: int = 100_000
@@ -93,6 +99,8 @@ class Replayed:
     sampler: str = "uniform"
     alpha: float = 0.6
     beta: float = 0.4
+    relabel: str | None = None
+    relabel_ratio: float = 0.8
 
     def __post_init__(self) -> None:
         where = "Replayed"
@@ -100,9 +108,11 @@ class Replayed:
             checks.check_whole_number(where, name, getattr(self, name), low=1)
         checks.check_whole_number(where, "learning_starts", self.learning_starts, low=0)
         checks.check_positive(where, "updates_per_step", self.updates_per_step)
-        for name in ("gamma", "alpha", "beta"):
+        for name in ("gamma", "alpha", "beta", "relabel_ratio"):
             checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
+        if self.relabel is not None:
+            checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
         least = max(self.learning_starts, self.batch_size)
         if self.capacity < least:
             raise ValueError(
@@ -369,7 +379,11 @@ def step_specs(host: Any, collector: collection.Collector) -> tuple[Any, Any]:
 
 
 def replay_of(
-    config: Replayed, specs: tuple[Any, Any], n_envs: int, seed: np.random.Generator
+    config: Replayed,
+    specs: tuple[Any, Any],
+    n_envs: int,
+    seed: np.random.Generator,
+    envs: Any,
 ) -> uniform.UniformReplay | prioritized.PrioritizedReplay:
     """Makes a replay with nothing in it.
 
@@ -378,9 +392,16 @@ def replay_of(
         specs: as of `step_specs`.
         n_envs: environments of all workers.
         seed: of draws.
+        envs: those of this worker, which say how goals are rewarded.
     """
     store = episodes.EpisodeStore(*specs, config.capacity, n_envs)
-    kind = transitions.Transitions(config.n_step_returns, config.gamma)
+    hindsight = None
+    if config.relabel is not None:
+        rewards = goals.goal_rewards(envs)
+        hindsight = transitions.Hindsight(rewards, config.relabel_ratio, config.relabel)
+    kind = transitions.Transitions(
+        config.n_step_returns, config.gamma, relabel=hindsight
+    )
     if config.sampler == "uniform":
         return uniform.UniformReplay(store, kind, seed)
     return prioritized.PrioritizedReplay(
@@ -396,15 +417,16 @@ class _Replay(Latest):
         specs: as of `step_specs`.
         n_envs: environments of all workers.
         seed: of draws.
+        envs: those of this worker.
     """
 
     def __init__(
-        self, config: Replayed, specs: tuple[Any, Any], n_envs: int, seed: int
+        self, config: Replayed, specs: Any, n_envs: int, seed: int, envs: Any
     ) -> None:
         self._starts = config.learning_starts
         self._count = config.n_gradient_steps(n_envs)
         draws = np.random.default_rng([seed, 7])
-        self._replay: Any = replay_of(config, specs, n_envs, draws)
+        self._replay: Any = replay_of(config, specs, n_envs, draws, envs)
         self._minibatches = Minibatches(
             "`Trainer`: `experience`", self._replay, config.batch_size
         )
@@ -510,7 +532,7 @@ def source_of(
         return _Batches(learned, seed)
     if isinstance(learned, Trajectories):
         return Latest()
-    return _Replay(learned, step_specs(host, collector), n_envs, seed)
+    return _Replay(learned, step_specs(host, collector), n_envs, seed, collector.envs)
 
 
 class _InMemory:

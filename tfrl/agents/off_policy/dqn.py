@@ -1,14 +1,18 @@
-"""Deep Q-learning: double, duelling, prioritised, of several steps."""
+"""Deep Q-learning: double, duelling, prioritised, of several steps.
+
+What other algorithms of action values share with it is here too: settings that make
+such an agent, and the agent, whose settings say what a loss is.
+"""
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import gymnasium as gym
 import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import _minibatches, agent, replicated, train_state
-from tfrl.core import pytree, records
+from tfrl.core import pytree, random, records
 from tfrl.losses import temporal_difference
 from tfrl.policies import action_value
 from tfrl.schedules import schedulers
@@ -16,72 +20,75 @@ from tfrl.schedules import schedulers
 _EXPLORATION = schedulers.LinearScheduler("percent", ((0.0, 1.0), (0.1, 0.05)))
 
 
+class Compared(NamedTuple):
+    """What actions are worth beside what they are to be worth.
+
+    Attributes:
+        losses: `[B]`, which learn by their gradient.
+        values: `[B]`, of the actions taken.
+        errors: `[B]`, whose size is how much there is to learn.
+    """
+
+    losses: tf.Tensor
+    values: tf.Tensor
+    errors: tf.Tensor
+
+
 @dataclasses.dataclass(frozen=True)
-class DQN:
-    """Hyper-parameters of deep Q-learning.
+class QLearning:
+    """Hyper-parameters that the algorithms of action values share; a base.
 
-    Each gradient step minimises over a minibatch of transitions
-
-        loss = mean(weights * huber(y - Q(s, a)))
-        y = r + discount * Q'(s', argmax Q(s', .))          with `double`
-        y = r + discount * max Q'(s', .)                    without
-
-    where Q' is a copy of the network that follows it: every `target_period` gradient
-    steps, Q' <- tau * Q + (1 - tau) * Q'. What gamma is, of how many steps a transition
-    is made, and whether the replay is prioritised, the experience says; see
-    `tfrl.training.Replayed`.
+    Each gradient step minimises `mean(weights * losses)` over a minibatch of
+    transitions. The losses, which a subclass says, compare a network with a copy that
+    follows it.
 
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         epsilon: share of random actions, a number or a schedule; by default it falls
             from 1 to 0.05 over the first tenth of the run.
-        double: choose the next action by the network itself.
-        dueling: learn values of states and advantages of actions apart.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
-        huber_delta: error from which on the loss grows linearly; None is squared all
-            the way.
         max_gradient_norm: global norm to which gradients are clipped; None for free.
         hidden_units: of the network.
         activation: of the network.
+        adam_epsilon: what Adam divides by at least.
 
     Example:
-        >>> agent = DQN(hidden_units=(8,)).create(
-        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
-        >>> agent.policy.act(np.zeros((2, 3), np.float32), seed=0).actions.shape
-        (2,)
-
-    References:
-        Mnih et al., 2015, Human-Level Control through Deep Reinforcement Learning,
-        algorithm 1. van Hasselt et al., 2016, Deep Reinforcement Learning with Double
-        Q-learning, eq. 4.
+        >>> issubclass(DQN, QLearning), QLearning().target_period
+        (True, 250)
     """
 
     learns_from: ClassVar[str] = "transitions"
+    # Whether a step draws anything, by a seed of the agent.
+    _is_random: ClassVar[bool] = False
 
     learning_rate: agent.Scheduled = 1e-3
     epsilon: agent.Scheduled = _EXPLORATION
-    double: bool = True
-    dueling: bool = False
     target_period: int = 250
     tau: float = 1.0
-    huber_delta: float | None = 1.0
     max_gradient_norm: float | None = 10.0
     hidden_units: tuple[int, ...] = (64, 64)
     activation: str = "relu"
+    adam_epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
+        where = type(self).__name__
+        optional = ("max_gradient_norm", "huber_delta")
         agent.check_settings(
             self,
-            positive=("tau",),
-            optional=("max_gradient_norm", "huber_delta"),
+            positive=("tau", "adam_epsilon"),
+            optional=[name for name in optional if hasattr(self, name)],
             shares=("tau",),
         )
         if not callable(self.epsilon):
-            checks.check_within("DQN", "epsilon", self.epsilon, 0.0, 1.0)
-        checks.check_whole_number("DQN", "target_period", self.target_period, low=1)
-        for name in ("double", "dueling"):
-            checks.check_type("DQN", name, getattr(self, name), bool, "a bool")
+            checks.check_within(where, "epsilon", self.epsilon, 0.0, 1.0)
+        checks.check_whole_number(where, "target_period", self.target_period, low=1)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is bool:
+                checks.check_type(where, field.name, value, bool, "a bool")
+            elif field.name.startswith("n_"):
+                checks.check_whole_number(where, field.name, value, low=1)
 
     def create(
         self,
@@ -96,9 +103,11 @@ class DQN:
         Args:
             observation_space: of one environment, see `SpaceEncoder` for the kinds.
             action_space: of one environment, a Discrete one.
-            seed: of the weights.
+            seed: of the weights, and of what is drawn in learning.
             network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to the values of all choices, `[B, n]`.
+                returns one: from observations to the values of all choices, `[B, n]`;
+                where these are distributions, to `[B, n * n_atoms]`, choice after
+                choice.
 
         Returns:
             A `DQNAgent` that learned nothing yet.
@@ -107,31 +116,122 @@ class DQN:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if the outputs of `network` do not fit.
         """
+        options = {"hidden_units": self.hidden_units, "dueling": False}
         policy = action_value.ActionValuePolicy.create(
             observation_space,
             action_space,
-            learner=agent.learner(self),
+            learner=agent.learner(self, eps=self.adam_epsilon),
             network=network,
-            hidden_units=self.hidden_units,
             activation=self.activation,
-            dueling=self.dueling,
             epsilon=agent.first(self.epsilon),
             seed=seed,
+            **{**options, **self._network_options(seed)},
         )
         return DQNAgent(
             policy=policy,
             target_params=tf.nest.map_structure(tf.identity, policy.state.params),
             config=self,
+            rng=random.new_seed(seed) if self._is_random else (),
         )
+
+    def _network_options(self, seed: int) -> dict[str, Any]:  # noqa: ARG002
+        """Returns arguments of `ActionValuePolicy.create`."""
+        return {}
+
+    def _drawn(self, seed: Any, n_rows: int) -> Any:  # noqa: ARG002
+        """Returns a nest of `[B, ...]`, draws for the rows of a step."""
+        return ()
+
+    def _compared(
+        self,
+        state: Any,
+        params: Any,
+        target: Any,
+        rows: records.Transition,
+        chance: Any,
+    ) -> Compared:
+        """Compares what is learned with its targets.
+
+        Args:
+            state: the `TrainState`.
+            params: of the network that learns.
+            target: of its copy.
+            rows: transitions `[B]`.
+            chance: the seed of the step, alike for all rows, and what was `_drawn`.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class DQN(QLearning):
+    """Hyper-parameters of deep Q-learning.
+
+    Each gradient step minimises over a minibatch of transitions
+
+        loss = mean(weights * huber(y - Q(s, a)))
+        y = r + discount * Q'(s', argmax Q(s', .))          with `double`
+        y = r + discount * max Q'(s', .)                    without
+
+    where Q' is a copy of the network that follows it: every `target_period` gradient
+    steps, Q' <- tau * Q + (1 - tau) * Q'. What gamma is, of how many steps a transition
+    is made, and whether the replay is prioritised, the experience says; see
+    `tfrl.training.Replayed`.
+
+    Attributes:
+        double: choose the next action by the network itself.
+        dueling: learn values of states and advantages of actions apart.
+        huber_delta: error from which on the loss grows linearly; None is squared all
+            the way.
+
+    Example:
+        >>> agent = DQN(hidden_units=(8,)).create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
+        >>> agent.policy.act(np.zeros((2, 3), np.float32), seed=0).actions.shape
+        (2,)
+
+    References:
+        Mnih et al., 2015, Human-Level Control through Deep Reinforcement Learning,
+        algorithm 1. van Hasselt et al., 2016, Deep Reinforcement Learning with Double
+        Q-learning, eq. 4.
+    """
+
+    double: bool = True
+    dueling: bool = False
+    huber_delta: float | None = 1.0
+
+    def _network_options(self, seed: int) -> dict[str, Any]:  # noqa: ARG002
+        return {"dueling": self.dueling}
+
+    def _compared(
+        self,
+        state: Any,
+        params: Any,
+        target: Any,
+        rows: records.Transition,
+        chance: Any,
+    ) -> Compared:
+        del chance
+        values = state(rows.observations, params=params)
+        values = temporal_difference.q_taken(values, rows.actions)
+        later = state(rows.next_observations, params=target)
+        told = rows.rewards, rows.discounts, later
+        if self.double:
+            chooser = tf.stop_gradient(state(rows.next_observations, params=params))
+            targets = temporal_difference.double_q_target(*told, chooser)
+        else:
+            targets = temporal_difference.q_learning_target(*told)
+        losses = temporal_difference.td_loss(values, targets, self.huber_delta)
+        return Compared(losses.loss, values, targets - values)
 
 
 class DQNAgent(_minibatches.MinibatchAgent):
-    """A policy trained by deep Q-learning. Make one with `DQN.create`.
+    """A policy of action values and what trains it. Made by `DQN.create` and its like.
 
     Attributes:
         policy: the `ActionValuePolicy`.
         target_params: parameters of the network's copy.
         config: the hyper-parameters.
+        rng: int32 `[2]`, seed of what is drawn in learning; `()` where nothing is.
 
     Example:
         >>> agent = DQN(hidden_units=(8,)).create(
@@ -145,7 +245,8 @@ class DQNAgent(_minibatches.MinibatchAgent):
 
     policy: action_value.ActionValuePolicy
     target_params: Any
-    config: DQN = pytree.nonpytree_field()
+    config: QLearning = pytree.nonpytree_field()
+    rng: Any = ()
 
     _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate", "epsilon")
     _measured: ClassVar[tuple[str, ...]] = ("loss", "q_value", "td_error")
@@ -156,47 +257,32 @@ class DQNAgent(_minibatches.MinibatchAgent):
 
     def _step(self, carry: Any, rows: records.Transition, weights: tf.Tensor) -> tuple:
         config, (states, target) = self.config, carry
+        before, seed = states.state, ()
+        if config._is_random:
+            seed = _minibatches.step_seed(self.rng, before.step)
+        draws = config._drawn(seed, weights.shape[0])
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
-            rows, weights = part
-            values, targets = _compared(config, state, params, target, rows)
-            losses = temporal_difference.td_loss(values, targets, config.huber_delta)
-            loss = tf.reduce_mean(weights * losses.loss)
+            rows, draws, weights = part
+            found = config._compared(state, params, target, rows, (seed, draws))
+            loss = tf.reduce_mean(weights * found.losses)
             return loss, {
                 "loss": loss,
-                "q_value": tf.reduce_mean(values),
-                "td_error": tf.reduce_mean(tf.abs(targets - values)),
+                "q_value": tf.reduce_mean(found.values),
+                "td_error": tf.reduce_mean(tf.abs(found.errors)),
             }
 
-        before = states.state
-        values, targets = _compared(config, before, before.params, target, rows)
-        states, info = states.apply_loss_fn(loss_fn, (rows, weights))
+        chance = seed, draws
+        found = config._compared(before, before.params, target, rows, chance)
+        states, info = states.apply_loss_fn(loss_fn, (rows, draws, weights))
         # The count of the state begins at 1 and is that of the next step.
         state = states.state
         is_due = (state.step - 1) % config.target_period == 0
         tau = tf.where(is_due, config.tau, 0.0)
         target = _minibatches.moved(target, state.params, tau)
-        return (states, target), info, targets - values
+        return (states, target), info, found.errors
 
     def _end(self, carry: Any, hyper: dict[str, tf.Tensor]) -> Self:
         states, target = carry
         policy = self.policy.replace(state=states.state, epsilon=hyper["epsilon"])
         return self.replace(policy=policy, target_params=target)
-
-
-def _compared(
-    config: DQN, state: Any, params: Any, target: Any, rows: records.Transition
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Values of the actions taken, and what they are to be."""
-    values = temporal_difference.q_taken(
-        state(rows.observations, params=params), rows.actions
-    )
-    later = state(rows.next_observations, params=target)
-    if not config.double:
-        return values, temporal_difference.q_learning_target(
-            rows.rewards, rows.discounts, later
-        )
-    chooser = state(rows.next_observations, params=params)
-    return values, temporal_difference.double_q_target(
-        rows.rewards, rows.discounts, later, tf.stop_gradient(chooser)
-    )

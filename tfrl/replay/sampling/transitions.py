@@ -15,6 +15,8 @@ from tfrl._internal import checks
 from tfrl.core import records
 from tfrl.replay import _episode_rows
 
+# Which of the goals achieved in an episode `Hindsight` takes.
+STRATEGIES = ("future", "episode", "final")
 # Arrays to read into, or None for new ones.
 Targets: TypeAlias = list[np.ndarray] | None
 
@@ -90,8 +92,7 @@ class Hindsight:
                 f"goals; got {self.reward_fn!r}; pass one"
             )
         checks.check_within("Hindsight", "ratio", self.ratio, 0, 1)
-        choices = ("future", "episode", "final")
-        checks.check_one_of("Hindsight", "strategy", self.strategy, choices)
+        checks.check_one_of("Hindsight", "strategy", self.strategy, STRATEGIES)
 
 
 class _Frames:

@@ -364,7 +364,9 @@ def _experience(model: Any, player: Any, replay: Any) -> Any:
         raise _LostError(f"a replay that `Replayed` cannot describe: {error}") from None
     policy = host_policy.HostPolicy(model.agent.policy)
     specs = experiences.step_specs(policy, player.collector)
-    like = experiences.replay_of(learned, specs, n_envs, np.random.default_rng(0))
+    like = experiences.replay_of(
+        *(learned, specs, n_envs, np.random.default_rng(0)), player.collector.envs
+    )
     looks = [
         [x.settings, x.store.capacity, x.store.num_environments, _layout(x.store)]
         for x in (replay, like)

@@ -127,6 +127,7 @@ class FitTrainer:
             tf.nest.pack_sequence_as(specs, kept),
             envs.num_envs,
             np.random.default_rng(seed),
+            envs,
         )
         collect = fit_callbacks.Collect(
             envs,

@@ -1,0 +1,95 @@
+"""Tests of `tfrl.environments.goals`."""
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils import env_checker
+
+from tfrl.environments import goals, vector
+
+ID = "tfrl.environments.goals:BitFlipping-v0"
+
+
+def test_bits_are_flipped_until_they_are_those_desired():
+    env = goals.BitFlipping(n_bits=4)
+    seen, _ = env.reset(seed=1)
+    assert seen in env.observation_space
+    left = np.flatnonzero(seen["observation"] != seen["desired_goal"])
+    assert left.size
+    for i, bit in enumerate(left):
+        before = seen["observation"].copy()
+        seen, reward, terminated, truncated, _ = env.step(bit)
+        assert np.flatnonzero(seen["observation"] != before).tolist() == [bit]
+        np.testing.assert_array_equal(seen["observation"], seen["achieved_goal"])
+        is_last = i == left.size - 1
+        assert (reward, terminated, truncated) == (float(is_last) - 1, is_last, False)
+
+
+def test_as_many_steps_as_bits_end_an_episode():
+    env = goals.BitFlipping(n_bits=3, render_mode="ansi")
+    for seed in range(5):
+        seen, _ = env.reset(seed=seed)
+        assert np.any(seen["observation"] != seen["desired_goal"])
+    left = np.flatnonzero(seen["observation"] != seen["desired_goal"])
+    bit = (set(range(3)) - set(left) or {left[0]}).pop()
+    ends = [env.step(bit)[2:4] for _ in range(3)]
+    if left.size > 1 or bit not in left:
+        assert ends == [(False, False), (False, False), (False, True)]
+    assert len(env.render().splitlines()) == 2
+
+
+def test_gymnasium_finds_no_fault():
+    env_checker.check_env(goals.BitFlipping(n_bits=3), skip_render_check=True)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="`BitFlipping`: `n_bits` expected"):
+        goals.BitFlipping(n_bits=0)
+    env = goals.BitFlipping(n_bits=2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="`BitFlipping.step`: `action` expected"):
+        env.step(2)
+
+
+@pytest.mark.parametrize(
+    "kind", ["sync", pytest.param("async", marks=pytest.mark.slow)]
+)
+def test_rewards_are_those_of_the_environment(kind):
+    envs = vector.make_vec(ID, 2, kind, env_kwargs={"n_bits": 3})
+    rewards = goals.goal_rewards(envs)
+    achieved = np.array([[0, 1, 0], [1, 1, 1], [0, 0, 0]], np.int8)
+    found = rewards(achieved, achieved[[0, 0, 2]])
+    assert found.dtype == np.float32 and found.tolist() == [0.0, -1.0, 0.0]
+    envs.close()
+
+
+class _Unlike(goals.BitFlipping):
+    """Rewards one pair of goals at a time."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -float((achieved_goal != desired_goal).any())
+
+
+class _Silent(gym.Wrapper):
+    compute_reward = 3
+
+
+def _vector(make):
+    return gym.vector.SyncVectorEnv([make])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (functools.partial(gym.make, "CartPole-v1"), "`envs` expected a Dict"),
+        (_Unlike, r"`compute_reward` of .* expected to take arrays .* got \(\)"),
+        (lambda: _Silent(goals.BitFlipping(2)), "with a method `compute_reward"),
+    ],
+)
+def test_environments_without_goals_are_refused(make, message):
+    envs = _vector(make)
+    with pytest.raises(ValueError, match=f"`goal_rewards`: .*{message}"):
+        goals.goal_rewards(envs)
+    envs.close()

@@ -1,0 +1,81 @@
+"""Rainbow: categorical, double, duelling deep Q-learning that explores by noise."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tfrl._internal import checks
+from tfrl.agents import agent
+from tfrl.agents.off_policy import c51, dqn
+from tfrl.core import records
+from tfrl.losses import categorical, temporal_difference
+
+
+@dataclasses.dataclass(frozen=True)
+class Rainbow(c51.C51):
+    """Hyper-parameters of Rainbow.
+
+    The loss is that of `C51`, double and duelling, of a network with noise in the
+    weights of its dense layers, see `NoisyDense`. In learning, the noise is drawn for
+    each gradient step, one for the network, one for the network as it chooses the next
+    action and one for its copy. In acting it is drawn by the seed of each call, one for
+    all rows, and at temperature 0 there is none; epsilon is 0.
+
+    Returns of several steps and a prioritised replay, which belong to Rainbow, are
+    settings of the experience: `Replayed(n_step_returns=3, sampler="prioritized")`.
+
+    Attributes:
+        noise: that it starts with, sigma_0 in the paper.
+
+    Example:
+        >>> agent = Rainbow(n_atoms=5, hidden_units=(8,)).create(
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
+        >>> agent.policy.act(np.zeros((4, 3), np.float32), seed=0).actions.shape
+        (4,)
+
+    References:
+        Hessel et al., 2018, Rainbow: Combining Improvements in Deep Reinforcement
+        Learning, section "The Integrated Agent".
+    """
+
+    _is_random: ClassVar[bool] = True
+
+    epsilon: agent.Scheduled = 0.0
+    double: bool = True
+    dueling: bool = True
+    adam_epsilon: float = 1.5e-4
+    noise: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_positive("Rainbow", "noise", self.noise)
+
+    def _network_options(self, seed: int) -> dict[str, Any]:
+        return {**super()._network_options(seed), "noise": self.noise}
+
+    def _compared(
+        self,
+        state: Any,
+        params: Any,
+        target: Any,
+        rows: records.Transition,
+        chance: Any,
+    ) -> dqn.Compared:
+        n_noise = state.model_def.n_noise
+        now, choosing, then = tf.unstack(
+            tf.random.stateless_normal([3, n_noise], chance[0])
+        )
+        logits = state.distributions(rows.observations, now, params=params)
+        logits = temporal_difference.q_taken(logits, rows.actions)
+        later = rows.next_observations
+        chooser = state(later, params=params, noise=choosing)
+        atoms = tf.linspace(self.v_min, self.v_max, self.n_atoms)
+        targets = categorical.categorical_q_target(
+            rows.rewards,
+            rows.discounts,
+            atoms,
+            state.distributions(later, then, params=target),
+            tf.stop_gradient(chooser),
+        )
+        return c51.compared(logits, targets, atoms)

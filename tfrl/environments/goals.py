@@ -1,0 +1,183 @@
+"""Environments with goals: how they reward, and bits to flip for a small one.
+
+Their observations are Dicts of `"observation"`, `"achieved_goal"` and `"desired_goal"`,
+and `compute_reward(achieved_goal, desired_goal, info)` says what it pays to have
+achieved one goal where another was desired, as in Gymnasium-Robotics.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from tfrl._internal import arguments
+
+_KEYS = ("achieved_goal", "desired_goal")
+_ENV_ID = "BitFlipping-v0"
+
+
+class BitFlipping(gym.Env):
+    """Bits, of which each action flips one, until they are those desired.
+
+    Every step pays -1, but one that ends with the desired bits, which pays 0 and ends
+    the episode; so do `n_bits` steps. Among 2^n goals a reward is hardly ever met by
+    chance, and goals in hindsight are what helps.
+
+    Registered as `"tfrl.environments.goals:BitFlipping-v0"`.
+
+    Args:
+        n_bits: how many there are, at least 1.
+        render_mode: "ansi" for text, or None.
+
+    Example:
+        >>> env = BitFlipping(n_bits=3)
+        >>> seen, _ = env.reset(seed=3)
+        >>> seen["observation"].tolist(), seen["desired_goal"].tolist()
+        ([1, 1, 1], [1, 1, 0])
+        >>> env.step(0)[1:3], env.step(0)[1:3], env.step(2)[1:3]
+        ((-1.0, False), (-1.0, False), (0.0, True))
+
+    References:
+        Andrychowicz et al., 2017, Hindsight Experience Replay, section 3.1.
+    """
+
+    metadata = {"render_modes": ["ansi"]}
+
+    def __init__(self, n_bits: int = 8, render_mode: str | None = None) -> None:
+        arguments.check_whole_number("BitFlipping", "n_bits", n_bits, low=1)
+        bits = spaces.MultiBinary(n_bits)
+        self.observation_space = spaces.Dict(
+            observation=bits, achieved_goal=bits, desired_goal=bits
+        )
+        self.action_space = spaces.Discrete(n_bits)
+        self.render_mode = render_mode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Draws bits and goal, which differ."""
+        super().reset(seed=seed, options=options)
+        n_bits = int(self.action_space.n)
+        self._bits, self._goal = self.np_random.integers(0, 2, (2, n_bits), np.int8)
+        while np.array_equal(self._bits, self._goal):
+            self._goal = self.np_random.integers(0, 2, n_bits, np.int8)
+        self._n_steps = 0
+        return self._seen(), {}
+
+    def step(
+        self, action: int
+    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        """Flips a bit."""
+        if not self.action_space.contains(action):
+            raise ValueError(
+                f"`BitFlipping.step`: `action` expected one of {self.action_space}; "
+                f"got {action!r}"
+            )
+        self._bits[action] ^= 1
+        self._n_steps += 1
+        reward = float(self.compute_reward(self._bits, self._goal, {}))
+        is_late = self._n_steps >= self.action_space.n
+        return self._seen(), reward, reward == 0.0, bool(is_late and reward), {}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """Returns 0 where goals are alike, -1 elsewhere.
+
+        Args:
+            achieved_goal: `[..., n_bits]`.
+            desired_goal: `[..., n_bits]`.
+            info: not looked at.
+        """
+        del info
+        unlike = np.not_equal(achieved_goal, desired_goal).any(axis=-1)
+        return np.where(unlike, np.float32(-1.0), np.float32(0.0))
+
+    def render(self) -> str | None:
+        """Returns the bits above the goal, as text."""
+        if self.render_mode is None:
+            return None
+        return "\n".join("".join(map(str, x)) for x in (self._bits, self._goal))
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        bits = self._bits.copy()
+        return {
+            "observation": bits,
+            "achieved_goal": bits.copy(),
+            "desired_goal": self._goal.copy(),
+        }
+
+
+if _ENV_ID not in gym.registry:
+    gym.register(_ENV_ID, entry_point=BitFlipping)
+
+
+def goal_rewards(envs: gym.vector.VectorEnv) -> Callable[[Any, Any], np.ndarray]:
+    """Returns how an environment rewards goals, for `tfrl.replay.Hindsight`.
+
+    That is `compute_reward` of the vector itself if it has one, else of one of its
+    environments, of those in other processes one more that is made here.
+
+    Args:
+        envs: vector of environments.
+
+    Returns:
+        A function of achieved and desired goals, both `[n, *goal_shape]`, that returns
+        rewards `[n]`.
+
+    Raises:
+        ValueError: if observations have no two goals of one space, or nothing says how
+            they are rewarded, or not for arrays of goals.
+
+    Example:
+        >>> envs = gym.make_vec("tfrl.environments.goals:BitFlipping-v0", 2, n_bits=3)
+        >>> goals = np.eye(3, dtype=np.int8)
+        >>> goal_rewards(envs)(goals, goals[[0, 0, 2]]).tolist()
+        [0.0, -1.0, 0.0]
+    """
+    where, space = "goal_rewards", envs.single_observation_space
+    goals = [space[key] for key in _KEYS if _is_there(space, key)]
+    if len(goals) < 2 or goals[0] != goals[1]:
+        raise ValueError(
+            f"`{where}`: `envs` expected a Dict observation with {list(_KEYS)} of one "
+            f"space; got {space}"
+        )
+    function = getattr(envs.unwrapped, "compute_reward", None)
+    if function is None:
+        function = _of_one(envs)
+    if not callable(function):
+        raise ValueError(
+            f"`{where}`: `envs` expected environments with a method `compute_reward("
+            f"achieved_goal, desired_goal, info)`; got none in {envs}"
+        )
+    compute: Any = function
+
+    def rewards(achieved: Any, desired: Any) -> np.ndarray:
+        return np.asarray(compute(achieved, desired, {}), np.float32)
+
+    some = np.stack([np.asarray(goals[0].sample())] * 3)
+    try:
+        shape: Any = rewards(some, some).shape
+    except Exception as error:
+        shape = f"{type(error).__name__}: {error}"
+    if shape != (3,):
+        raise ValueError(
+            f"`{where}`: `compute_reward` of {envs} expected to take arrays of goals "
+            f"{list(some.shape)} and return rewards [3]; got {shape!s:.200}"
+        )
+    return rewards
+
+
+def _is_there(space: gym.Space, key: str) -> bool:
+    return isinstance(space, spaces.Dict) and key in space.spaces
+
+
+def _of_one(envs: gym.vector.VectorEnv) -> Any:
+    """The method of one of the environments, None if it has none."""
+    vector: Any = envs.unwrapped
+    made = getattr(vector, "envs", None)
+    if made is None and hasattr(vector, "env_fns"):
+        made = [vector.env_fns[0]()]
+    if not made or not made[0].has_wrapper_attr("compute_reward"):
+        return None
+    return made[0].get_wrapper_attr("compute_reward")
