@@ -156,3 +156,15 @@ def constant(outputs, rng, action):
 def either(outputs, rng):
     """One of two actions."""
     return rng.integers(2, size=len(outputs))
+
+
+class Masked(Counting):
+    """The same with a mask, which forbids the option `t mod 3`."""
+
+    observation_space = gym.spaces.Dict(
+        action_mask=gym.spaces.MultiBinary(3), observation=Counting.observation_space
+    )
+
+    def seen(self):
+        mask = (np.arange(3) != self.t % 3).astype(np.int8)
+        return {"action_mask": mask, "observation": super().seen()}

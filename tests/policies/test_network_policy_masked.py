@@ -1,18 +1,23 @@
 """Policies and agents of observations with masks of allowed actions."""
 
+import functools
+
 import gymnasium as gym
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from agent_examples import assert_close, two_replicas
 from plain_graphs import plain_graphs
 
-from tfrl.agents.off_policy import dqn
+from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, sac
 from tfrl.agents.on_policy import policy_gradient, ppo
 from tfrl.core import records
+from tfrl.environments import vector
 from tfrl.exporting import export
 from tfrl.policies import _masks, host_policy, recurrent
 from tfrl.replay.sampling import transitions
+from tfrl.training import cadence, experience, trainer
 
 S = gym.spaces
 BOX = S.Box(-np.inf, np.inf, (3,))
@@ -215,6 +220,73 @@ def test_targets_look_at_allowed_next_actions_alone(double):
     np.testing.assert_allclose(found, np.abs(targets - values), rtol=1e-4, atol=1e-5)
     leaves = tf.nest.flatten(learned)
     assert all(np.isfinite(x).all() for x in leaves)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "learned"),
+    [
+        (
+            ppo.PPO(hidden_units=(8,), minibatch_size=8, n_epochs=1),
+            experience.Trajectories(n_steps=8),
+        ),
+        (
+            dqn.DQN(hidden_units=(8,), epsilon=0.3),
+            experience.Replayed(1000, batch_size=8, n_steps=8, learning_starts=32),
+        ),
+    ],
+)
+def test_runs_go_on_as_if_they_had_not_stopped(tmp_path, config, learned):
+    make = functools.partial(
+        vector.make_vec, "Taxi-v4", vectorization="sync", action_masks=True
+    )
+
+    def run(name, n_epochs, resume=False):
+        with trainer.Trainer(
+            tmp_path / name,
+            n_epochs,
+            resume=resume,
+            agent=config,
+            make_envs=make,
+            n_envs=2,
+            experience=learned,
+            intervals=cadence.Intervals(4, eval_episodes=2, checkpoint_epochs=4),
+        ) as running:
+            running.run(quiet=True)
+        return running.agent
+
+    whole = run("whole", 16)
+    run("cut", 8)
+    resumed = run("cut", 16, resume=True)
+    assert_close(resumed, whole)
+
+
+@pytest.mark.slow
+def test_two_replicas_learn_what_one_learns():
+    agent, rng = agent_of(), np.random.default_rng(2)
+    given = trajectory(rng, [4], None)
+    actions = np.argmax(given.observations["action_mask"], axis=-1).astype(np.int32)
+    given = given._replace(actions=actions)
+    alone, expected = agent.update(given)
+    with two_replicas().scope():
+        shared, info = agent_of().update(given)
+    assert_close((shared, info), (alone, expected), rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [c51.C51, qr_dqn.QRDQN, iqn.IQN, sac.SAC])
+def test_others_learn_by_what_is_allowed(config):
+    agent, rng = agent_of(config=config(hidden_units=(8,))), np.random.default_rng(4)
+    before, after = seen([4], rng, N), seen([4], rng, N)
+    actions = np.argmax(before["action_mask"], axis=-1)
+    ones = np.ones(N, np.float32)
+    rows = records.Transition(before, actions, ones, 0.9 * ones, after)
+    with plain_graphs():
+        learned, info = agent.update(transitions.Sample(rows, None, ones, ones))
+    assert all(np.isfinite(x).all() for x in tf.nest.flatten((learned, info)))
+    given = seen([4], rng, 64)
+    acted = learned.policy.act(given, seed=0)
+    assert given["action_mask"][np.arange(64), acted.raw_actions].all()
 
 
 def test_networks_see_the_rest():

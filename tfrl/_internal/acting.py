@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from tfrl._internal import gym_checks
 from tfrl.host import heads, networks, shared_rows, stepping
 
 # Enough to wait out a pause of the learner, little beside the actor itself.
@@ -30,7 +31,7 @@ def explore(
 
     Args:
         head: of the choices.
-        values: `[N, n]`, of all options.
+        values: `[N, n]`, of all options; -inf of those that are not allowed.
         rng: what draws.
         epsilon: share of random choices.
 
@@ -42,14 +43,16 @@ def explore(
         >>> explore(head, np.array([[0.0, 1.0]]), np.random.default_rng(0), 0.0)
         array([1], dtype=int32)
     """
-    return head.host_sample(heads.epsilon_greedy_logits(values, epsilon), rng)
+    allowed = values != -np.inf
+    return head.host_sample(heads.epsilon_greedy_logits(values, epsilon, allowed), rng)
 
 
 class Layout(NamedTuple):
     """What one step of all environments of an actor looks like.
 
     Attributes:
-        observations: shape `[N, *shape]` and dtype.
+        observations: shape `[N, *shape]` and dtype; with a mask, `[N]` and a dtype of
+            named parts.
         actions: shape `[N, ...]` and dtype.
 
     Example:
@@ -138,6 +141,8 @@ class Job:
         weights: file descriptor of `SharedArrays`: the network's and the settings'.
         rows: file descriptor for a `RowRing`.
         seed: of the environments and the generator.
+        masked: from the outputs and the mask in the observations to what `act` gets;
+            None where there is no mask.
 
     Example:
         >>> network = networks.NumpyNetwork([], [], [])
@@ -155,6 +160,7 @@ class Job:
     weights: int
     rows: int
     seed: np.random.SeedSequence
+    masked: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
 
 class Actor:
@@ -167,7 +173,8 @@ class Actor:
         layout: of one step.
 
     Raises:
-        TypeError: if the environment is none, or its observations are a nest.
+        TypeError: if the environment is none, or its observations are a nest other than
+            of a mask and one array.
         ValueError: if the network takes other observations.
 
     Example:
@@ -194,8 +201,8 @@ class Actor:
         self._weights = shared_rows.SharedArrays(self._mine, fd=job.weights)
         self._version = self._weights.read(self._mine, known=-1)
         self._stepper = stepping.Stepper(self._envs, int(seeds[0].generate_state(1)[0]))
-        _check_observations(self._stepper.observations, self._network)
-        seen = self._stepper.observations
+        _check_observations(self._seen()[0], self._network)
+        seen = _packed(self._stepper.observations)
         actions = self._act(copy.deepcopy(self._rng))
         self.layout = Layout((seen.shape, seen.dtype), (actions.shape, actions.dtype))
         self._returns = np.zeros(len(seen))
@@ -223,12 +230,12 @@ class Actor:
         actions = self._act(self._rng)
         row.versions[slot] = self._version
         # Before the step, which may overwrite what an environment has shown.
-        row.observations[slot] = self._stepper.observations
+        row.observations[slot] = _packed(self._stepper.observations)
         row.actions[slot] = actions
         to_env = self._job.to_env
         outcome = self._stepper.step(actions if to_env is None else to_env(actions))
         for name, values in outcome._asdict().items():
-            getattr(row, name)[slot] = values
+            getattr(row, name)[slot] = _packed(values)
         self._returns += np.where(outcome.valid, outcome.rewards, 0.0)
         self._lengths += outcome.valid
         row.returns[slot] = self._returns
@@ -244,8 +251,44 @@ class Actor:
 
     def _act(self, rng: np.random.Generator) -> np.ndarray:
         settings = dict(zip(self._job.settings, self._settings.tolist(), strict=True))
-        outputs = self._network(self._stepper.observations)
+        seen, mask = self._seen()
+        outputs = self._network(seen)
+        if self._job.masked is not None:
+            outputs = self._job.masked(outputs, mask != 0)
         return np.asarray(self._job.act(outputs, rng, **settings))
+
+    def _seen(self) -> tuple[Any, Any]:
+        """What the network sees, and the mask if there is one."""
+        seen, name = self._stepper.observations, gym_checks.MASK
+        if self._job.masked is None or not isinstance(seen, dict) or name not in seen:
+            return seen, None
+        rest = [part for key, part in seen.items() if key != name]
+        return rest[0] if len(rest) == 1 else seen, seen[name]
+
+
+def unpacked(rows: np.ndarray) -> Any:
+    """Returns the parts of observations by name, or the one array they are.
+
+    Args:
+        rows: of a layout.
+
+    Example:
+        >>> unpacked(np.zeros(2, [("action_mask", "i1", (3,))]))["action_mask"].shape
+        (2, 3)
+    """
+    names = rows.dtype.names
+    return {name: rows[name] for name in names} if names else rows
+
+
+def _packed(seen: Any) -> np.ndarray:
+    """Observations as one array, parts of a dict as a dtype of names."""
+    if not isinstance(seen, dict):
+        return seen
+    parts = [(key, part.dtype, part.shape[1:]) for key, part in sorted(seen.items())]
+    rows = np.empty(len(next(iter(seen.values()))), parts)
+    for key, part in seen.items():
+        rows[key] = part
+    return rows
 
 
 def play(send: Callable[[Any], None], job: Job) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, durable
+from tfrl._internal import checks, durable, gym_checks
 from tfrl.core import records, spaces
 from tfrl.environments import goals
 from tfrl.replay import data_buffer, episodes, ring_buffer
@@ -222,19 +222,24 @@ def deliver_to(store: Any, n_envs: int, gamma: float) -> Deliver:
     def add_batch(trajectory: records.Trajectory, _: np.ndarray) -> None:
         valid = trajectory.valid
         if valid.all():
-            flat = [x.reshape(-1, *x.shape[2:]) for x in trajectory if len(x)]
+            flat = _each(trajectory, lambda x: x.reshape(-1, *x.shape[2:]))
         else:
-            flat = [x[valid] for x in trajectory if len(x)]
+            flat = _each(trajectory, lambda x: x[valid])
         store.add_batch(packed(flat))
 
     def enqueue(trajectory: records.Trajectory, env_ids: np.ndarray) -> None:
         for t, valid in enumerate(trajectory.valid):
             rows = slice(None) if valid.all() else valid
             if valid.any():
-                step = [x[t][rows] for x in trajectory if len(x)]
+                step = _each(trajectory, lambda x, t=t, rows=rows: x[t][rows])
                 store.enqueue(packed(step), env_ids[rows])
 
     return add_batch if is_batch else enqueue
+
+
+def _each(trajectory: records.Trajectory, function: Callable[..., Any]) -> list[Any]:
+    """What a function makes of all arrays of the columns that are not empty."""
+    return [gym_checks.mapped(function, x) for x in trajectory if len(x)]
 
 
 def _packing(spec: Any, gamma: float) -> Callable[[list[np.ndarray]], Any]:

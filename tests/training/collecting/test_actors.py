@@ -21,12 +21,13 @@ from running_processes import children, gone
 from tfrl._internal import acting
 from tfrl.agents import gradient_transforms, train_state
 from tfrl.agents.off_policy import dqn
-from tfrl.core import records
+from tfrl.agents.on_policy import ppo
+from tfrl.core import records, spaces
 from tfrl.environments import vector
 from tfrl.host import networks, shared_rows
 from tfrl.policies import actor_critic, host_policy
 from tfrl.replay import data_buffer, episodes, ring_buffer
-from tfrl.replay.sampling import prioritized, transitions
+from tfrl.replay.sampling import prioritized, transitions, uniform
 from tfrl.training import experience
 from tfrl.training.collecting import actors
 
@@ -528,3 +529,53 @@ def test_numbers_that_are_none_are_told():
     with pytest.raises(RuntimeError, match="actor [01].*next_observations.* got nan"):
         intake.check()
     intake.stop()
+
+
+def masked_agent(config):
+    space, actions = actor_envs.Masked.observation_space, gym.spaces.Discrete(3)
+    return config.create(space, actions, seed=0)
+
+
+@pytest.mark.parametrize("config", [ppo.PPO(), dqn.DQN(epsilon=0.7)])
+def test_actors_do_what_is_allowed(config):
+    agent = masked_agent(config)
+    draw, to_env = actors._drawing(agent.policy)
+    network = host_policy.numpy_copy(agent.policy)
+    settings = np.full(1 if isinstance(config, dqn.DQN) else 0, 0.7)
+    weights = shared_rows.SharedArrays([*network.arrays(), settings])
+    rows, seeds = shared_rows.new_memory(), np.random.SeedSequence(0)
+    names = ("epsilon",) * len(settings)
+    masked = agent.policy.head.plain().host_masked
+    given = actor_envs.Masked, network, draw, to_env, names, weights.fd, rows, seeds
+    actor = acting.Actor(acting.Job(*given, masked))
+    ring = actor.ring()
+    for _ in range(40):
+        assert actor.step(ring)
+    first, count = ring.waiting()
+    found = acting.Columns(*(x[first : first + count] for x in ring.arrays))
+    seen = acting.unpacked(found.observations)
+    assert np.take_along_axis(seen["action_mask"], found.actions[..., None], -1).all()
+    steps = seen["observation"][:, 0, 0]
+    np.testing.assert_array_equal(steps, np.arange(40))
+    after = acting.unpacked(found.next_observations)["observation"][:, 0, 0]
+    np.testing.assert_array_equal(after, steps + 1)
+    assert len({*found.actions.ravel().tolist()}) == 3
+    os.close(rows)
+
+
+@pytest.mark.slow
+def test_what_masked_actors_play_is_learned_from():
+    agent = masked_agent(dqn.DQN(epsilon=1.0, hidden_units=(8,)))
+    space = spaces.spec_from_space(actor_envs.Masked.observation_space)
+    store = episodes.EpisodeStore(space, tf.TensorSpec([], tf.int32), 1000, 1)
+    flat = records.Transition(
+        space, *(tf.TensorSpec([], x) for x in (tf.int32, "float32", "float32")), space
+    )
+    buffer = data_buffer.DataBuffer(flat, capacity=1000, seed=0)
+    for kept in (store, buffer):
+        with actors.Actors(actor_envs.Masked, agent.policy, kept, n_actors=1) as played:
+            assert played.wait_for(200)
+    replay = uniform.UniformReplay(store, transitions.Transitions(1, 0.9), seed=0)
+    for batch in (replay.sample(64).data, buffer.get_batch(64)):
+        masks = np.asarray(batch.observations["action_mask"])
+        assert masks[np.arange(64), np.asarray(batch.actions)].all()

@@ -125,10 +125,12 @@ class _Intake:
         if not count:
             return 0
         self._fill = max(self._fill, count / source.ring.slots)
-        rows = acting.Columns(*[x[first : first + count] for x in source.ring.arrays])
+        given = [x[first : first + count] for x in source.ring.arrays]
+        rows: Any = acting.Columns(*map(acting.unpacked, given))
         where = f"Actors`: actor {number}: `make_env"
         for name in ("next_observations", "observations", "rewards"):
-            gym_checks.check_numbers(where, name, [getattr(rows, name)])
+            leaves = gym_checks.leaves_of(getattr(rows, name))
+            gym_checks.check_numbers(where, name, leaves)
         known = {*records.Trajectory._fields} & {*rows._fields}
         trajectory = records.Trajectory(**{name: getattr(rows, name) for name in known})
         self._deliver(trajectory, source.env_ids)
@@ -186,10 +188,10 @@ class Actors:
     Args:
         make_env: a registered Gymnasium id, or a function without arguments that makes
             an environment or a vector environment, in any autoreset mode. Observations
-            are one array.
-        policy: an `ActorCriticPolicy` or `ActionValuePolicy` over flat observations, or
-            a built `keras.Sequential` of dense layers; activations are tanh, relu or
-            linear.
+            are one array, or a dict of one and an `"action_mask"`.
+        policy: an `ActorCriticPolicy` or `ActionValuePolicy` over flat observations,
+            beside an `"action_mask"` or without one; or a built `keras.Sequential` of
+            dense layers. Activations are tanh, relu or linear.
         store: where rows go. An `EpisodeStore`, from which `UniformReplay` and
             `PrioritizedReplay` draw, or a `RingBuffer`, with one environment for each
             of the `n_actors * N`; a `DataBuffer`; or a function of a `Trajectory`
@@ -266,6 +268,9 @@ class Actors:
         self._settings |= self._settings_of(policy)
         checks.check_finite(where, "settings", [*self._settings.values()])
         act, to_env = _drawing(policy) if act is None else (act, None)
+        masked = None
+        if getattr(policy, "is_masked", False):
+            masked = policy.head.plain().host_masked
         self._pushing = threading.Lock()
         self._weights = shared_rows.SharedArrays(self._numbers(network))
         jobs = [
@@ -278,6 +283,7 @@ class Actors:
                 self._weights.fd,
                 shared_rows.new_memory(),
                 stream,
+                masked,
             )
             for stream in np.random.SeedSequence(seed).spawn(n_actors)
         ]
