@@ -33,7 +33,7 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
 from tfrl.agents.offline import bc
-from tfrl.agents.on_policy import policy_gradient, ppo
+from tfrl.agents.on_policy import a2c, impala, policy_gradient, ppo
 from tfrl.configuring import configs
 from tfrl.distribute import strategies
 from tfrl.environments import vector, wrappers
@@ -49,6 +49,7 @@ from tfrl.training.rehearsing import rehearsal
 
 _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
+    "A2C": a2c.A2C,
     "ActionQuantizer": quantizer.ActionQuantizer,
     "BC": bc.BC,
     "C51": c51.C51,
@@ -60,6 +61,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ExponentialScheduler": schedulers.ExponentialScheduler,
     "FitTrainer": fit_trainer.FitTrainer,
     "FromDataset": experience.FromDataset,
+    "IMPALA": impala.IMPALA,
     "IQN": iqn.IQN,
     "Intervals": cadence.Intervals,
     "LinearScheduler": schedulers.LinearScheduler,

@@ -33,6 +33,8 @@ from tfrl.agents.off_policy.iqn import IQN
 from tfrl.agents.off_policy.qr_dqn import QRDQN
 from tfrl.agents.off_policy.rainbow import Rainbow
 from tfrl.agents.offline.bc import BC, BCAgent
+from tfrl.agents.on_policy.a2c import A2C, A2CAgent
+from tfrl.agents.on_policy.impala import IMPALA, IMPALAAgent
 from tfrl.agents.on_policy.policy_gradient import PolicyGradient, PolicyGradientAgent
 from tfrl.agents.on_policy.ppo import PPO, PPOAgent
 from tfrl.agents.replicated import (
@@ -45,6 +47,8 @@ from tfrl.agents.replicated import (
 from tfrl.agents.train_state import TrainState, sync_shared_params, target_update
 
 __all__ = [
+    "A2C",
+    "A2CAgent",
     "Agent",
     "AgentConfig",
     "BC",
@@ -53,6 +57,8 @@ __all__ = [
     "DQN",
     "DQNAgent",
     "GradientTransform",
+    "IMPALA",
+    "IMPALAAgent",
     "IQN",
     "PPO",
     "PPOAgent",

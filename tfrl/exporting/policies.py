@@ -110,10 +110,7 @@ def policy_endpoints(
     """
     where = "policy_endpoints"
     policy = policy_of(where, agent)
-    memory = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
-    )
-    more: dict[str, Any] = {"state": memory} if tf.nest.flatten(memory) else {}
+    more = _state_input(policy)
     if with_mask:
         n_options = policy.head.n_options
         more = {"action_mask": tf.TensorSpec([None, n_options], tf.bool), **more}
@@ -153,7 +150,8 @@ def policy_endpoints(
 def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoint:
     """Returns the endpoint for what an agent expects of its observations.
 
-    It takes the inputs of `policy_inputs` and returns their `values`, `[B]`.
+    It takes the inputs of `policy_inputs`, of a policy with a memory `state` too, and
+    returns their `values`, `[B]`.
 
     Args:
         agent: as of `policy_endpoints`.
@@ -176,15 +174,17 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
         >>> endpoint.function(observations=tf.zeros([5, 3]))["values"].shape
         TensorShape([5])
     """
-    where, inputs = "value_endpoint", policy_inputs(observation_space)
+    where = "value_endpoint"
     policy = policy_of(where, agent)
+    more = _state_input(policy)
+    inputs: dict[str, Any] = {**policy_inputs(observation_space, tuple(more))}
     served = _ServedPolicy(where, policy, observation_space, list(inputs))
-    if not hasattr(policy, "values"):
+    if not getattr(policy, "has_values", hasattr(policy, "values")):
         raise TypeError(
             f"`{where}`: `agent` expected one whose policy values states, such as a "
             f"PPOAgent; got a {type(agent).__name__} with a {type(policy).__name__}"
         )
-    return endpoints.Endpoint(served.value, inputs)
+    return endpoints.Endpoint(served.value, inputs | more)
 
 
 def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
@@ -214,6 +214,14 @@ def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
             "`export_model`"
         )
     return policy.independent()
+
+
+def _state_input(policy: Any) -> dict[str, Any]:
+    """The spec of what a policy remembers, by name; nothing without memory."""
+    memory = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), policy.initial_state(1)
+    )
+    return {"state": memory} if tf.nest.flatten(memory) else {}
 
 
 def narrowed(policy: Any) -> Any:
@@ -281,7 +289,8 @@ class _ServedPolicy:
 
     def value(self, **given: Any) -> dict[str, Any]:
         policy, observations = self._now(given)
-        return {"values": policy.values(observations)}
+        state = (given["state"],) if "state" in given else ()
+        return {"values": policy.values(observations, *state)}
 
     def _distributed(
         self, given: Mapping[str, Any], temperature: float = 1.0

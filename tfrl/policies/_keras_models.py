@@ -279,7 +279,9 @@ def given(
     if len(named) > 1:
         pairs = zip(names, named, strict=True)
         wanted = f"({', '.join(f'{name} {shape}' for name, shape in pairs)})"
-    taken = "observations" if memory_size is None else f"(observations, memory {memory})"
+    taken = (
+        "observations" if memory_size is None else f"(observations, memory {memory})"
+    )
     what = f"to map {taken} to {wanted}"
     if not isinstance(network, keras.layers.Layer):
         raise TypeError(

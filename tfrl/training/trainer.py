@@ -155,7 +155,8 @@ class Trainer:
         with self._workers.scope():
             config = plan.arguments["agent"]
             self.agent = _plan.made_agent(config, *spaces, numbers, network)
-        self._host = host_policy.HostPolicy(self.agent.policy)
+        needed = getattr(self.agent, "needs_log_probs", False)
+        self._host = host_policy.HostPolicy(self.agent.policy, log_probs=needed)
         rank = self._workers.rank
         # The chief draws what one worker alone would.
         streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())

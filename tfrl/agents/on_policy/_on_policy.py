@@ -1,4 +1,4 @@
-"""How PPO and the policy gradient learn: advantages of a trajectory, gradient steps."""
+"""How on-policy agents learn: advantages of a trajectory, and gradient steps."""
 
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import advantages, agent, replicated, train_state
+from tfrl.agents.on_policy import _settings
 from tfrl.core import pytree, random, records
 from tfrl.losses import policy as policy_losses
 from tfrl.policies import actor_critic
@@ -19,11 +20,14 @@ class OnPolicyAgent(pytree.PyTreeNode):
         loss = policy loss + value_coefficient * value loss
                - entropy_coefficient * entropy
 
-    A subclass says by `_policy_losses` what the policy loss is.
+    The policy loss is the mean of `-log_prob * advantages`. A subclass says what else
+    it is, by `_policy_losses`, and what the advantages are, by `_advantages`.
 
     Attributes:
-        policy: the `ActorCriticPolicy`.
+        policy: the `ActorCriticPolicy`, or `RecurrentPolicy`.
         config: the hyper-parameters.
+        needs_log_probs: whether a trajectory is to have the log-probabilities of its
+            actions; trainers ask for it.
     """
 
     policy: actor_critic.ActorCriticPolicy
@@ -32,8 +36,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
     # Settings that may be schedules, and what the info has beside what all have.
     _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate",)
     _measured: ClassVar[tuple[str, ...]] = ()
-    # Whether the log-probabilities of a trajectory are read.
-    _reads_log_probs: ClassVar[bool] = False
+    needs_log_probs: ClassVar[bool] = False
 
     def update(
         self,
@@ -87,11 +90,11 @@ class OnPolicyAgent(pytree.PyTreeNode):
         kind = records.Trajectory
         checks.check_type(where, "trajectory", trajectory, kind, expected)
         n_steps, n_envs = trajectory.rewards.shape
-        check_rows(where, self.config, n_steps, n_envs, "trajectory")
+        _settings.check_rows(where, self.config, n_steps, n_envs, "trajectory")
         # What others recorded and nobody reads would be compiled anew.
         kept: dict[str, Any] = {"log_probs": (), "states": ()}
         asked: dict[str, tuple[int, ...]] = {}
-        if self._reads_log_probs:
+        if self.needs_log_probs:
             asked["log_probs"] = (n_steps, n_envs)
         if advantages.has_memory(self.policy):
             asked["states"] = (n_steps, n_envs, self.policy.units)
@@ -126,63 +129,8 @@ class OnPolicyAgent(pytree.PyTreeNode):
         self, log_probs: tf.Tensor, rows: advantages.Experience, hyper: dict
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The loss of the policy and what `_measured` names, `[R]` each."""
-        raise NotImplementedError
-
-
-def check_counts(config: Any, n_envs: int | None, n_steps: int | None) -> None:
-    """Raises unless trajectories of these sizes can be learned from.
-
-    Args:
-        config: settings with `minibatch_size`.
-        n_envs: environments per trajectory, N; None if it is not known.
-        n_steps: steps per environment and trajectory, T; None if it is not known.
-
-    Raises:
-        ValueError: as of `check_rows`, or if a count is less than 1.
-        TypeError: if a count is no int.
-    """
-    where = type(config).__name__
-    for name, count in (("n_envs", n_envs), ("n_steps", n_steps)):
-        if count is not None:
-            checks.check_whole_number(where, name, count, low=1)
-    if n_envs is not None and n_steps is not None:
-        check_rows(where, config, n_steps, n_envs, "n_steps * n_envs")
-
-
-def check_rows(where: str, config: Any, n_steps: int, n_envs: int, name: str) -> None:
-    """Raises unless trajectories of a size can be learned from.
-
-    Args:
-        where: the asking function, for the message.
-        config: settings with `minibatch_size`, None for all rows.
-        n_steps: steps per environment, T.
-        n_envs: environments, N.
-        name: of the argument that they come from.
-
-    Raises:
-        ValueError: if `minibatch_size` does not divide `n_steps * n_envs`, or is, of a
-            network with a memory, not that of whole environments; or if the replicas
-            cannot share a minibatch evenly.
-    """
-    size, n_rows = config.minibatch_size, n_steps * n_envs
-    has_memory = getattr(config, "memory", None) is not None
-    unit = n_steps if has_memory else 1
-    if size is None:
-        replicated.check_rows(where, "n_envs" if has_memory else name, n_rows // unit)
-        return
-    if n_rows % size or size % unit:
-        found = f"steps * environments = {n_rows}; got {size}; choose a divisor"
-        if has_memory:
-            fitting = [n_steps * n for n in range(1, n_envs + 1) if n_envs % n == 0]
-            found = (
-                f"{found} that is of whole environments, {n_steps} steps each, as the "
-                f"network has a memory: one of {fitting}"
-            )
-        raise ValueError(f"`{where}`: `minibatch_size` expected to divide {found}")
-    if has_memory and replicated.n_replicas() > 1:
-        replicated.check_rows(where, "minibatch_size / n_steps", size // unit, n_envs)
-    elif not has_memory:
-        replicated.check_rows(where, "minibatch_size", size, divides=n_rows)
+        del hyper
+        return policy_losses.policy_gradient_loss(log_probs, rows.advantages).loss, {}
 
 
 def n_gradient_steps(config: Any, n_rows: int) -> int:

@@ -3,17 +3,13 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import gymnasium as gym
-import tensorflow as tf
-
-from tfrl.agents import advantages, agent
-from tfrl.agents.on_policy import _on_policy
+from tfrl.agents import agent
+from tfrl.agents.on_policy import _on_policy, _settings
 from tfrl.core import pytree
-from tfrl.losses import policy as policy_losses
 
 
 @dataclasses.dataclass(frozen=True)
-class PolicyGradient:
+class PolicyGradient(_settings.OneStep):
     """Hyper-parameters of the policy gradient with a learned baseline.
 
     Each trajectory gives one gradient step of
@@ -44,15 +40,8 @@ class PolicyGradient:
         Connectionist Reinforcement Learning, section 5 (baselines).
     """
 
-    learns_from: ClassVar[str] = "trajectories"
-    # In the terms of PPO: one gradient step on all rows, clipped by nothing.
-    n_epochs: ClassVar[int] = 1
-    minibatch_size: ClassVar[None] = None
-    value_clip: ClassVar[None] = None
-    target_kl: ClassVar[None] = None
     normalize_advantages: ClassVar[bool] = True
     normalize_observations: ClassVar[bool] = False
-    normalize_rewards: ClassVar[bool] = False
 
     gamma: float = 0.99
     lambda_: float = 1.0
@@ -68,41 +57,7 @@ class PolicyGradient:
             self, optional=("max_gradient_norm",), shares=("gamma", "lambda_")
         )
 
-    def create(
-        self,
-        observation_space: gym.Space,
-        action_space: gym.Space,
-        *,
-        n_envs: int | None = None,
-        n_steps: int | None = None,
-        seed: int = 0,
-        network: Any = None,
-    ) -> "PolicyGradientAgent":
-        """Returns an agent for the spaces of one environment.
-
-        Args:
-            observation_space: of one environment.
-            action_space: of one environment.
-            n_envs: environments per trajectory, N.
-            n_steps: steps per environment and trajectory, T; with it and `n_envs`,
-                replicas that cannot share the rows are found before the first update.
-            seed: of the weights.
-            network: a Keras model of your own, or a function of both spaces that
-                returns one: from observations to a pair of the head's parameters and
-                values; see `ActorCriticPolicy.create`.
-
-        Returns:
-            A `PolicyGradientAgent` that learned nothing yet.
-
-        Raises:
-            TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if the outputs of `network` do not fit, or the replicas cannot
-                share the rows evenly.
-        """
-        _on_policy.check_counts(self, n_envs, n_steps)
-        policy = agent.actor_critic_of(
-            self, observation_space, action_space, network, seed
-        )
+    def _agent(self, policy: Any) -> "PolicyGradientAgent":
         return PolicyGradientAgent(policy=policy, config=self)
 
 
@@ -126,9 +81,3 @@ class PolicyGradientAgent(_on_policy.OnPolicyAgent):
     """
 
     config: PolicyGradient = pytree.nonpytree_field()
-
-    def _policy_losses(
-        self, log_probs: tf.Tensor, rows: advantages.Experience, hyper: dict
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        del hyper
-        return policy_losses.policy_gradient_loss(log_probs, rows.advantages).loss, {}

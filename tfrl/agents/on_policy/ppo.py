@@ -7,7 +7,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl.agents import advantages, agent
-from tfrl.agents.on_policy import _on_policy
+from tfrl.agents.on_policy import _on_policy, _settings
 from tfrl.core import pytree, random
 from tfrl.losses import policy as policy_losses
 from tfrl.stats import moments
@@ -127,7 +127,7 @@ class PPO:
                 replicas in scope; or if a count is not positive.
             TypeError: if a space is of an unsupported kind.
         """
-        _on_policy.check_counts(self, n_envs, n_steps)
+        _settings.check_counts(self, n_envs, n_steps)
         if self.normalize_rewards and n_envs is None:
             raise ValueError(
                 "`PPO.create`: `n_envs` expected the number of environments, as "

@@ -99,7 +99,8 @@ class _Acting(keras.callbacks.Callback):
             recipe = getattr(self.model, "recipe", None)
             if recipe is not None and hasattr(self, "envs"):
                 recipe.check_envs(self._where, self.envs)
-            self._host = host_policy.HostPolicy(agent.policy)
+            needed = getattr(agent, "needs_log_probs", False)
+            self._host = host_policy.HostPolicy(agent.policy, log_probs=needed)
         else:
             self._host.push(agent.policy, probe)
         return self._host
