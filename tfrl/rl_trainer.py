@@ -41,7 +41,7 @@ from tfrl.exploration import noise, quantizer, samplers
 from tfrl.exporting import export, policies
 from tfrl.policies import network_policy
 from tfrl.saving import checkpoints
-from tfrl.schedules import schedulers
+from tfrl.schedules import annealing, joined, schedulers
 from tfrl.summaries.plotting import curves
 from tfrl.training import cadence, evaluation, experience, saved_run, trainer
 from tfrl.training.fitting import fit_trainer
@@ -56,6 +56,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
     "ConstantScheduler": schedulers.ConstantScheduler,
     "CyclicalScheduler": schedulers.CyclicalScheduler,
+    "CosineScheduler": annealing.CosineScheduler,
     "DQN": dqn.DQN,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
@@ -67,15 +68,18 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "LinearScheduler": schedulers.LinearScheduler,
     "MultinomialSampler": samplers.MultinomialSampler,
     "OUProcess": noise.OUProcess,
+    "JoinedScheduler": joined.JoinedScheduler,
     "OrnsteinUhlenbeckNoise": noise.OrnsteinUhlenbeckNoise,
     "PPO": ppo.PPO,
     "PartialObservation": wrappers.PartialObservation,
     "PolicyGradient": policy_gradient.PolicyGradient,
     "QRDQN": qr_dqn.QRDQN,
+    "OneCycleScheduler": annealing.OneCycleScheduler,
     "Rainbow": rainbow.Rainbow,
     "Replayed": experience.Replayed,
     "StepScheduler": schedulers.StepScheduler,
     "Trainer": trainer.Trainer,
+    "PolynomialScheduler": annealing.PolynomialScheduler,
     "Trajectories": experience.Trajectories,
     "make_vec": vector.make_vec,
 }
@@ -85,6 +89,7 @@ configs.register(_CONFIGURABLES)
 def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
     denylist = ["output_dir", "resume", "strategy", "rehearsal_strategy", "override"]
     # A configuration may have been parsed before this module is imported.
+    "WarmUpScheduler": joined.WarmUpScheduler,
     with gin.unlock_config():
         decorate = gin.configurable("train_rl", module="tfrl", denylist=denylist)
         return decorate(function)

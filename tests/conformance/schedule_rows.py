@@ -50,6 +50,45 @@ ROWS = (
         rounding=16,  # of the phase
     ),
     row(
+        "CosineScheduler",
+        schedules.CosineScheduler("iterations", 1.3, 15.0, 0.1),
+        (0, 15),
+        rounding=16,  # of the angle
+    ),
+    row(
+        "PolynomialScheduler",
+        schedules.PolynomialScheduler("iterations", 1.3, 0.1, 2.5, 15.0, 3.0),
+        (3, 18),
+        rounding=32,  # of what is left, to a power
+    ),
+    row(
+        "OneCycleScheduler",
+        schedules.OneCycleScheduler("iterations", 1.3, 20.0, 0.3, 4.0, 10.0),
+        (0, 6, 20),
+        rounding=32,  # of the angle
+    ),
+    row(
+        "JoinedScheduler",
+        schedules.JoinedScheduler(
+            "iterations",
+            [
+                (0, 0.3),
+                (5, schedules.ExponentialScheduler("iterations", 0.7, 0.3, 10)),
+                (20, schedules.LinearScheduler("iterations", [(0, 0.7), (3, 0.1)])),
+            ],
+        ),
+        (5, 20, 23),
+        rounding=16,  # of the exponent
+    ),
+    row(
+        "WarmUpScheduler",
+        schedules.WarmUpScheduler(
+            "iterations", 5, schedules.CosineScheduler("iterations", 1.3, 15.0), 0.1
+        ),
+        (5, 20),
+        rounding=32,  # of the angle
+    ),
+    row(
         "StepwiseLinearFunction",
         schedules.StepwiseLinearFunction((2, 1.3), (10, 0.7), (20, 0.1)),
         (2, 10, 20),

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfrl import rl_trainer, schedules
 from tfrl.agents import gradient_transforms
 from tfrl.configuring import configs
-from tfrl.schedules import schedulers
+from tfrl.schedules import _schedule, schedulers
 
 CASES = golden_io.load("alf/schedulers")
 SWEEPS = [case for case in CASES if case["kind"] == "schedule"]
@@ -107,7 +107,7 @@ every = pytest.mark.parametrize("schedule", EXAMPLES.values(), ids=EXAMPLES)
 
 @every
 def test_numbers_tensors_graphs_and_xla_agree(schedule):
-    traces = schedulers._interpolated.trace_count()
+    traces = _schedule._interpolated.trace_count()
     steps = list(range(-2, 12))
     expected = [schedule(step) for step in steps]
     assert {type(value) for value in expected} == {float}
@@ -128,7 +128,7 @@ def test_numbers_tensors_graphs_and_xla_agree(schedule):
         np.testing.assert_allclose(unknown(tf.constant(step, tf.int64)), value, 1e-6)
     assert unknown.experimental_get_tracing_count() == 1
     # One eager trace for all schedules and each number of axes.
-    assert schedulers._interpolated.trace_count() <= traces + 1
+    assert _schedule._interpolated.trace_count() <= traces + 1
 
 
 @every

@@ -6,6 +6,12 @@ transform of gradients that follows a schedule is in `tfrl.agents`; noise and
 exploration that take a scheduled strength are in `tfrl.exploration`.
 """
 
+from tfrl.schedules.annealing import (
+    CosineScheduler,
+    OneCycleScheduler,
+    PolynomialScheduler,
+)
+from tfrl.schedules.joined import JoinedScheduler, WarmUpScheduler
 from tfrl.schedules.progress import Progress, current_progress, progress_context
 from tfrl.schedules.schedulers import (
     ConstantScheduler,
@@ -20,13 +26,18 @@ from tfrl.schedules.schedulers import (
 
 __all__ = [
     "ConstantScheduler",
+    "CosineScheduler",
     "CyclicalScheduler",
     "ExponentialScheduler",
+    "JoinedScheduler",
     "LinearScheduler",
+    "OneCycleScheduler",
+    "PolynomialScheduler",
     "Progress",
     "Scheduler",
     "StepScheduler",
     "StepwiseLinearFunction",
+    "WarmUpScheduler",
     "as_scheduler",
     "current_progress",
     "progress_context",

@@ -8,106 +8,21 @@ Keras `LearningRateSchedule`, so an optimizer takes it, saves it and loads it.
 # What overrides a method is documented where that is.
 # ruff: noqa: D102
 
-import bisect
 import dataclasses
-import functools
 import itertools
 import math
-import numbers
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import arguments, checks
-from tfrl.core import compile
-from tfrl.schedules import progress
-
-_PROGRESS_TYPES = tuple(field.name for field in dataclasses.fields(progress.Progress))
+from tfrl.schedules import _schedule, progress
 
 
-class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A function of one number, configured by the fields of a dataclass.
-
-    Subclasses define `value_at`, or `_points` to be joined by straight lines, flat
-    outside of them. At a time that several points have, it takes the value of the last.
-    """
-
-    def value_at(self, progress: Any) -> Any:
-        """Returns the value at a progress, by operations that both kinds know.
-
-        Args:
-            progress: a float, or a tensor of float32 or float64 of any shape.
-
-        Returns:
-            A float, or a tensor of the same dtype and shape.
-        """
-        if tf.is_tensor(progress):
-            return _interpolated(progress, self._table[1:, 0], self._table)
-        passed = bisect.bisect_right(self._table[1:, 0], progress)
-        start, length, first, rise = self._table[passed].tolist()
-        return first + rise * min(max((progress - start) / length, 0.0), 1.0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor by name."""
-        return {
-            each.name: getattr(self, each.name) for each in dataclasses.fields(self)
-        }
-
-    def applied(self, progress: Any) -> Any:
-        """Returns the value at what a caller may give as progress.
-
-        Args:
-            progress: number, array, tensor or variable.
-
-        Returns:
-            A float for a number; else a tensor, of the floating dtype that `progress`
-            has, of float32 if it is of integers.
-
-        Raises:
-            TypeError: if `progress` is not numeric.
-            ValueError: if it is known not to be finite.
-        """
-        where = type(self).__name__
-        if isinstance(progress, np.ndarray) and progress.ndim == 0:
-            progress = progress.item()
-        if isinstance(progress, numbers.Real):
-            checks.check_finite(where, "progress", progress)
-            return float(self.value_at(float(progress)))
-        given = checks.as_tensor(where, "progress", progress, numeric=False)
-        floating = given.dtype.is_floating
-        if floating:
-            checks.check_finite(where, "progress", given)
-        elif not given.dtype.is_integer:
-            expected = "a number or a tensor of numbers"
-            raise checks.wrong_type(where, "progress", progress, expected)
-        # Boundaries are met exactly: no integer up to 2^53 is rounded.
-        wide = tf.float64 if not floating or given.dtype == tf.float64 else tf.float32
-        value = self.value_at(tf.cast(given, wide))
-        return tf.cast(value, given.dtype if floating else tf.float32)
-
-    @functools.cached_property
-    def _table(self) -> np.ndarray:
-        """Start, length, first value and rise, for each number of points passed.
-
-        Flat before the first point, after the last, and between points of the same
-        time, where no progress ever is.
-        """
-        times, values = np.array(self._points(), np.float64).T
-        starts, firsts = np.append(times[0], times), np.append(values[0], values)
-        lengths = np.append(np.diff(starts), 0.0)
-        rises = np.where(lengths > 0.0, np.append(np.diff(firsts), 0.0), 0.0)
-        lengths = np.where(lengths > 0.0, lengths, 1.0)
-        return np.stack([starts, lengths, firsts, rises], axis=-1)
-
-    def _points(self) -> Sequence[tuple[float, float]]:
-        raise NotImplementedError
-
-
-class Scheduler(_Schedule):
+class Scheduler(_schedule.Schedule):
     """Base class of the schedules that know which progress they follow.
 
     Called with a progress it returns the value there; called without one it reads
@@ -140,7 +55,7 @@ class Scheduler(_Schedule):
 
     def __init__(self, progress_type: str) -> None:
         self.progress_type = progress_type
-        _check_progress_type(self)
+        _schedule.check_progress_type(self)
 
     def __call__(self, progress: Any = None) -> Any:
         return self.applied(self.progress() if progress is None else progress)
@@ -160,7 +75,7 @@ class Scheduler(_Schedule):
 
 @keras.saving.register_keras_serializable(package="tfrl")
 @dataclasses.dataclass(frozen=True)
-class ConstantScheduler(_Schedule):
+class ConstantScheduler(_schedule.Schedule):
     """The same value at any progress.
 
     Args:
@@ -178,7 +93,7 @@ class ConstantScheduler(_Schedule):
     value: float
 
     def __post_init__(self) -> None:
-        _check_numbers(self, "value")
+        _schedule.check_numbers(self, "value")
 
     def __call__(self, progress: Any = None) -> Any:
         return self.applied(0 if progress is None else progress)
@@ -227,7 +142,7 @@ class StepScheduler(Scheduler):
 
     def __post_init__(self) -> None:
         pairs = _checked_pairs(self)
-        _check_numbers(self, "warm_up_period", "start", low=0.0)
+        _schedule.check_numbers(self, "warm_up_period", "start", low=0.0)
         end = self.start + self.warm_up_period
         if end > 0 and not end < pairs[0][0]:
             raise ValueError(
@@ -315,8 +230,8 @@ class ExponentialScheduler(Scheduler):
     decay_time: float
 
     def __post_init__(self) -> None:
-        _check_progress_type(self)
-        _check_numbers(self, "initial_value", "decay_rate", "decay_time")
+        _schedule.check_progress_type(self)
+        _schedule.check_numbers(self, "initial_value", "decay_rate", "decay_time")
         for name in ("decay_rate", "decay_time"):
             checks.check_positive("ExponentialScheduler", name, getattr(self, name))
 
@@ -365,8 +280,8 @@ class CyclicalScheduler(Scheduler):
 
     def __post_init__(self) -> None:
         where = "CyclicalScheduler"
-        _check_progress_type(self)
-        _check_numbers(self, "base_lr", "bound_lr", "half_cycle_size")
+        _schedule.check_progress_type(self)
+        _schedule.check_numbers(self, "base_lr", "bound_lr", "half_cycle_size")
         checks.check_positive(where, "half_cycle_size", self.half_cycle_size)
         checks.check_one_of(where, "switch_mode", self.switch_mode, ("step", "linear"))
 
@@ -385,7 +300,7 @@ class CyclicalScheduler(Scheduler):
 
 @keras.saving.register_keras_serializable(package="tfrl")
 @dataclasses.dataclass(frozen=True, init=False)
-class StepwiseLinearFunction(_Schedule):
+class StepwiseLinearFunction(_schedule.Schedule):
     """Straight lines between given values, flat outside of them.
 
         value = v[i] + (v[i + 1] - v[i]) * (timestep - t[i]) / (t[i + 1] - t[i])
@@ -453,15 +368,6 @@ def as_scheduler(value_or_scheduler: Any) -> Callable[..., Any]:
     return ConstantScheduler(value_or_scheduler)
 
 
-@compile.compiled
-def _interpolated(progress: tf.Tensor, times: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-    times, table = tf.cast(times, progress.dtype), tf.cast(table, progress.dtype)
-    reached = progress[..., tf.newaxis] >= times
-    row = tf.gather(table, tf.reduce_sum(tf.cast(reached, tf.int32), axis=-1))
-    start, length, first, rise = tf.unstack(row, 4, axis=-1)
-    return first + rise * tf.clip_by_value((progress - start) / length, 0.0, 1.0)
-
-
 def _rounded(halves: Any) -> Any:
     if not tf.is_tensor(halves):
         return round(halves, 10) if math.isfinite(halves) else halves
@@ -477,23 +383,10 @@ def _is_step(step: Any) -> bool:
     return isinstance(time, int) and isinstance(value, int | float) and not bools
 
 
-def _check_progress_type(schedule: Any) -> None:
-    where, kind = type(schedule).__name__, schedule.progress_type
-    checks.check_one_of(where, "progress_type", kind, _PROGRESS_TYPES)
-
-
-def _check_numbers(schedule: Any, *names: str, low: float | None = None) -> None:
-    where = type(schedule).__name__
-    for name in names:
-        value = getattr(schedule, name)
-        arguments.check_number(where, name, value, low)
-        checks.check_finite(where, name, value)
-
-
 def _checked_pairs(schedule: Any) -> tuple[tuple[float, float], ...]:
     """The pairs of a frozen dataclass with `progress_type` and `schedule`, hashable."""
     where, given = type(schedule).__name__, schedule.schedule
-    _check_progress_type(schedule)
+    _schedule.check_progress_type(schedule)
     if not isinstance(given, list | tuple) or not given:
         expected = "a list of pairs (progress, value)"
         raise checks.wrong_type(where, "schedule", given, expected)
