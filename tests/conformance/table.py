@@ -48,6 +48,7 @@ WITHOUT_ROW = {
             *(f"stats.Scalar{kind}Averager" for kind in _KINDS),
             *(f"stats.{kind}Normalizer" for kind in _KINDS),
             *(f"stats.Scalar{kind}Normalizer" for kind in _KINDS),
+            "stats.PopArt",
             "stats.ReturnScale",
             "stats.RunningMoments",
         ),

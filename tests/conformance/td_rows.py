@@ -1,5 +1,6 @@
 """Rows of the losses of value-based and offline agents."""
 
+import numpy as np
 from conformance.battery import EVERYWHERE, Row, between
 from conformance.inputs import (
     both,
@@ -10,10 +11,11 @@ from conformance.inputs import (
     probabilities,
 )
 
-from tfrl import losses
+from tfrl import losses, ops
 
 TRANSITIONS = both(normal(rewards=["B"]), discounts())
 OF_TARGETS = {"rewards": EVERYWHERE, "discounts": between(0.0, 1.0)}
+SQRT = ops.SqrtLinearTransform(0.01)
 SUPPORT = [-1.0, -0.4, 0.1, 0.8, 2.0]
 
 
@@ -99,6 +101,31 @@ CATEGORICAL = (
         ["probs"],
         make=both(constant(support=SUPPORT), probabilities(probs=["B", 5])),
         extremes={"probs": between(0.0, 1.0)},
+    ),
+    loss_row(
+        "categorical_mean: transformed",
+        ["probs"],
+        make=both(constant(support=SUPPORT), probabilities(probs=["B", 5])),
+        options={"transform": SQRT},
+        extremes={"probs": between(0.0, 1.0)},
+    ),
+    *(
+        loss_row(
+            f"two_hot{aspect}",
+            ["values"],
+            make=both(normal(values=["B", 2]), constant(support=SUPPORT)),
+            options=options,
+            kinks={"values": kinks},
+            rounding=16,  # of the share between two atoms
+        )
+        for aspect, options, kinks in (
+            ("", {}, SUPPORT),
+            (
+                ": transformed",
+                {"transform": SQRT},
+                SQRT.inverse_transform(np.array(SUPPORT)).numpy().tolist(),
+            ),
+        )
     ),
     loss_row(
         "categorical_projection",

@@ -10,7 +10,7 @@ import tensorflow as tf
 from default_rows import slow
 from refusals import bad, zeros
 
-from tfrl import losses
+from tfrl import losses, ops
 
 HALF = {"float16": 2e-3, "bfloat16": 2e-2}
 
@@ -142,6 +142,27 @@ def test_categorical_mean():
     np.testing.assert_allclose(mean, [1.5, 2.0])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("transform", [None, ops.SqrtLinearTransform(0.01)])
+def test_two_hot_and_back(transform, dtype):
+    support = [-3.0, -1.0, 0.0, 0.5, 2.0]
+    values = tf.constant([[-9.0, -2.5, -1.0], [0.1, 1.9, 77.0]], dtype)
+    found = losses.two_hot(values, support, transform)
+    assert found.dtype == dtype
+    wide = tf.cast(values, tf.float64)
+    moved = wide if transform is None else transform.transform(wide)
+    for index in np.ndindex(2, 3):
+        expected = project_slowly([float(moved[index])], [1.0], support)
+        np.testing.assert_allclose(
+            tf.cast(found[index], tf.float64), expected, atol=HALF.get(dtype, 1e-12)
+        )
+    back = losses.categorical_mean(support, found, transform)
+    clipped = tf.clip_by_value(moved, -3.0, 2.0)
+    expected = clipped if transform is None else transform.inverse_transform(clipped)
+    rtol = 5 * HALF.get(dtype, 1e-12)
+    np.testing.assert_allclose(tf.cast(back, tf.float64), expected, rtol=rtol)
+
+
 @pytest.mark.parametrize("double", [False, True], ids=["own-choice", "double"])
 @pytest.mark.parametrize("jit_compile", [True, *slow(False)], ids=["xla", "graph"])
 def test_q_target_row_by_row(double, jit_compile):
@@ -255,7 +276,19 @@ def test_half_precision_is_kept_and_computed_in_single(dtype):
 
 
 @refusals.table(
-    (losses.categorical_mean, bad(ValueError, "support", zeros(3), zeros(2, 4))),
+    (
+        losses.categorical_mean,
+        bad(ValueError, "support", zeros(3), zeros(2, 4)),
+        bad(TypeError, "transform", zeros(3), zeros(2, 3), tf.exp),
+    ),
+    (
+        losses.two_hot,
+        bad(TypeError, "values", [1, 2], [0.0, 1.0]),
+        bad(ValueError, "support", [1.0], [0.0]),
+        bad(ValueError, "support", [1.0], [1.0, 0.0]),
+        bad(ValueError, "support", [1.0], [[0.0, 1.0]]),
+        bad(TypeError, "transform", [1.0], [0.0, 1.0], tf.exp),
+    ),
     (
         losses.categorical_projection,
         bad(ValueError, "support", zeros(3, 4), zeros(2, 4), [0.0, 1.0]),

@@ -211,3 +211,17 @@ def test_return_scale_rejects_shapes(shapes, match):
     rewards, ended, valid = (np.zeros(shape) for shape in shapes)
     with pytest.raises(ValueError, match=match):
         moments.ReturnScale.create(2)(rewards, ended > 0, valid > 0, gamma=0.9)
+
+
+def test_after_a_reset_nothing_was_seen():
+    seen = moments.RunningMoments.create([2]).update(np.ones((3, 2)))
+    scale = moments.ReturnScale.create(2)
+    row = tf.constant([[True, False]])
+    scale, _ = scale(tf.ones([1, 2]), row, ~row, gamma=0.9)
+    for used, fresh in (
+        (seen, moments.RunningMoments.create([2])),
+        (scale, moments.ReturnScale.create(2)),
+    ):
+        pairs = zip(*map(tf.nest.flatten, (used.reset(), fresh)), strict=True)
+        for one, other in pairs:
+            np.testing.assert_array_equal(one, other)

@@ -233,3 +233,28 @@ def test_scalar_normalizers_equal_the_general_ones(kind):
     assert set(ours) == set(theirs) - {"tensor_spec"}
     defaults = {name: p.default for name, p in ours.items() if name != "name"}
     assert defaults == {name: theirs[name].default for name in defaults}
+
+
+@pytest.mark.parametrize("mode", ["eager", "xla"])
+def test_after_a_reset_everything_is_as_in_the_beginning(mode):
+    rng = np.random.default_rng(8)
+    first, second = rng.normal(3.0, 2.0, size=(2, 5, 4, 2))
+    settings = {
+        "EM": {"update_rate": 0.1},
+        "Adaptive": {},
+        "Window": {"window_size": 3},
+    }
+    for kind, setting in settings.items():
+        for name in (f"{kind}Normalizer", f"{kind}Averager"):
+            used, fresh = (
+                getattr(stats, name)(tf.TensorSpec([2]), **setting) for _ in range(2)
+            )
+            for batch in first:
+                used.update(tf.constant(batch, tf.float32))
+            reset = used.reset
+            (tf.function(reset, jit_compile=True) if mode == "xla" else reset)()
+            for batch in second:
+                used.update(tf.constant(batch, tf.float32))
+                fresh.update(tf.constant(batch, tf.float32))
+            for one, other in zip(used.variables, fresh.variables, strict=True):
+                np.testing.assert_array_equal(one, other)

@@ -14,6 +14,7 @@ from tfrl.losses.categorical import (
     categorical_projection,
     categorical_q_target,
     categorical_td_loss,
+    two_hot,
 )
 from tfrl.losses.discrete_regression import (
     DiscreteRegressionLoss,
@@ -111,6 +112,7 @@ __all__ = [
     "td_loss",
     "td_target",
     "temperature_loss",
+    "two_hot",
     "value_loss",
 ]
 _LAZY = ("importance",)  # it loads TensorFlow Probability

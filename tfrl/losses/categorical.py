@@ -14,18 +14,27 @@ import tensorflow as tf
 from tfrl._internal import checks, operands, precision
 from tfrl.core import compile, records
 from tfrl.losses import _extras, temporal_difference
+from tfrl.ops import value_transforms
 
 TensorLike: TypeAlias = operands.TensorLike
 
 
-def categorical_mean(support: TensorLike, probs: TensorLike) -> tf.Tensor:
+def categorical_mean(
+    support: TensorLike,
+    probs: TensorLike,
+    transform: value_transforms.InvertibleTransform | None = None,
+) -> tf.Tensor:
     """Computes the mean of a distribution over atoms.
 
         mean = sum_i support[i] * probs[i]
+        mean = inverse_transform(sum_i support[i] * probs[i])     with a transform
+
+    The latter is the inverse of `two_hot`.
 
     Args:
         support: `[N]` or `[..., N]`, the atoms.
         probs: `[..., N]`, their probabilities, floating.
+        transform: in whose image the atoms are; None for plain values.
 
     Returns:
         `[...]`, dtype of `probs`.
@@ -44,9 +53,62 @@ def categorical_mean(support: TensorLike, probs: TensorLike) -> tf.Tensor:
     """
     where = "categorical_mean"
     probs = operands.leading(where, "probs", probs, axes=1)
-    support = _support(where, "support", support, "probs", probs)
+    support = operands.along_last(where, "support", support, "probs", probs)
     mean = tf.reduce_sum(precision.widened(support) * precision.widened(probs), axis=-1)
+    value_transforms.check_transform(where, transform)
+    if transform is not None:
+        mean = transform.inverse_transform(mean)
     return tf.cast(mean, probs.dtype)
+
+
+def two_hot(
+    values: TensorLike,
+    support: TensorLike,
+    transform: value_transforms.InvertibleTransform | None = None,
+) -> tf.Tensor:
+    """Spreads numbers over atoms: the two beside each share its probability.
+
+        y = clip(transform(values), support[0], support[N-1])
+        result[i] = (support[i+1] - y) / (support[i+1] - support[i])
+        result[i+1] = 1 - result[i]      where support[i] <= y <= support[i+1]
+
+    and 0 elsewhere: the distribution over the atoms of mean y that spreads least.
+    `categorical_mean` of the same `support` and `transform` is the inverse within the
+    range. It is a target of `categorical_td_loss`; with `SqrtLinearTransform` that of
+    MuZero, with `Log1pTransform(1.0)` that of DreamerV3.
+
+    Args:
+        values: `[...]`, floating.
+        support: `[N]`, at least 2 atoms, increasing.
+        transform: of the values; None for plain ones.
+
+    Returns:
+        Probabilities `[..., N]`, dtype of `values`; the gradient flows to `values`.
+
+    Raises:
+        ValueError: if `support` is of another rank or known not to increase.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> two_hot([0.25, 5.0], [-1.0, 0.0, 1.0]).numpy()
+        array([[0.  , 0.75, 0.25],
+               [0.  , 0.  , 1.  ]], dtype=float32)
+
+    References:
+        Schrittwieser et al., 2020, Mastering Atari, Go, chess and shogi by planning
+        with a learned model, appendix F.
+    """
+    where = "two_hot"
+    values = operands.leading(where, "values", values)
+    support = operands.alike(where, "support", support, "values", values)
+    checks.check_rank(where, "support", support, exact=1)
+    value_transforms.check_transform(where, transform)
+    _check_targets(where, "support", support, values[..., tf.newaxis])
+    wide = precision.widened(values)
+    wide = wide if transform is None else transform.transform(wide)
+    wide = wide[..., tf.newaxis]
+    atoms = _projection(wide, tf.ones_like(wide), precision.widened(support))
+    return tf.cast(atoms, values.dtype)
 
 
 def categorical_projection(
@@ -87,7 +149,7 @@ def categorical_projection(
     """
     where = "categorical_projection"
     probs = operands.leading(where, "probs", probs, axes=1)
-    support = _support(where, "support", support, "probs", probs)
+    support = operands.along_last(where, "support", support, "probs", probs)
     targets = operands.alike(where, "target_support", target_support, "probs", probs)
     _check_targets(where, "target_support", targets, probs)
     return _projection(support, probs, targets)
@@ -134,7 +196,7 @@ def categorical_q_target(
     """
     where, leader = "categorical_q_target", "next_logits"
     logits = operands.leading(where, leader, next_logits, axes=2)
-    support = _support(where, "support", support, leader, logits)
+    support = operands.along_last(where, "support", support, leader, logits)
     checks.check_rank(where, "support", support, exact=1)
     selector = None
     if next_q_selector is not None:
@@ -287,20 +349,6 @@ def _gathered_up(
 
     # Nothing is moved from the last target.
     return summed(kept) + tf.pad(summed(moved)[:, :-1], [[0, 0], [1, 0]]), gradients
-
-
-def _support(
-    where: str, name: str, value: TensorLike, leader: str, probs: tf.Tensor
-) -> tf.Tensor:
-    """The atoms as a tensor with one for each probability."""
-    support = operands.alike(where, name, value, leader, probs)
-    expected = probs.shape[-1:] if support.shape.rank == 1 else probs.shape
-    if not support.shape.is_compatible_with(expected):
-        raise ValueError(
-            f"`{where}`: `{name}` expected the shape of `{leader}` "
-            f"{probs.shape.as_list()} or its last axis; got {support.shape.as_list()}"
-        )
-    return support
 
 
 def _check_targets(where: str, name: str, targets: tf.Tensor, probs: tf.Tensor) -> None:

@@ -1,8 +1,8 @@
 """Running statistics: averages, means and variances of streams of batches.
 
-Here are averagers, normalizers, and the moments that agents carry along. What turns a
-number into another number without remembering anything lives in `tfrl.ops`, the Keras
-form of a normalizer in `tfrl.layers`.
+Here are averagers, normalizers, the moments that agents carry along, and the scale of
+targets of any size. What turns a number into another number without remembering
+anything lives in `tfrl.ops`, the Keras form of a normalizer in `tfrl.layers`.
 """
 
 from tfrl.stats.averagers import (
@@ -24,6 +24,7 @@ from tfrl.stats.normalizers import (
     ScalarWindowNormalizer,
     WindowNormalizer,
 )
+from tfrl.stats.pop_art import PopArt
 
 __all__ = [
     "AdaptiveAverager",
@@ -31,6 +32,7 @@ __all__ = [
     "EMAverager",
     "EMNormalizer",
     "Normalizer",
+    "PopArt",
     "ReturnScale",
     "RunningMoments",
     "ScalarAdaptiveAverager",

@@ -67,13 +67,14 @@ class Running(tf.Module):
             checks.check_known_shape(where, "tensor_spec", spec)
             checks.check_floating(where, "tensor_spec", spec)
         shapes = [list(spec.shape) for spec in tf.nest.flatten(tensor_spec)]
-        stream = moment_streams.start_moment_stream(
-            shapes, rule, setting, with_variance, where
-        )
         self._rule = rule
         self._setting = setting
         # Behind functions: TensorFlow would wrap the containers to track them.
         self._spec = lambda: tensor_spec
+        self._start = lambda: moment_streams.start_moment_stream(
+            shapes, rule, setting, with_variance, where
+        )
+        stream = self._start()
         template = tf.nest.map_structure(lambda _: 0, stream)
         self._pack = lambda leaves: tf.nest.pack_sequence_as(template, leaves)
         self._kept = [
@@ -89,6 +90,11 @@ class Running(tf.Module):
 
     def _stream(self) -> moment_streams.MomentStream:
         return self._pack([tf.convert_to_tensor(kept) for kept in self._kept])
+
+    def reset(self) -> None:
+        """Forgets all batches: what follows is as after the constructor."""
+        for kept, new in zip(self._kept, tf.nest.flatten(self._start()), strict=True):
+            kept.assign(new)
 
     def update(self, tensor: Any) -> None:
         """Takes in one more batch; no gradient flows back.

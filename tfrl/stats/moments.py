@@ -61,6 +61,10 @@ class RunningMoments(pytree.PyTreeNode):
             variance=tf.ones(shape, tf.float64),
         )
 
+    def reset(self) -> Self:
+        """Returns moments of nothing yet, for values of the same shape."""
+        return type(self).create(self.mean.shape)
+
     def update(self, values: tf.Tensor, weights: tf.Tensor | None = None) -> Self:
         """Returns the moments after also seeing `values`.
 
@@ -161,6 +165,10 @@ class ReturnScale(pytree.PyTreeNode):
         """Returns the scale of `n_envs` environments that gave no reward yet."""
         checks.check_whole_number("ReturnScale.create", "n_envs", n_envs, low=1)
         return cls(RunningMoments.create([]), tf.zeros([n_envs], tf.float64))
+
+    def reset(self) -> Self:
+        """Returns the scale of as many environments that gave no reward yet."""
+        return type(self).create(self.running_returns.shape[0])
 
     def __call__(
         self,
