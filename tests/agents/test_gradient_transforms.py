@@ -23,6 +23,22 @@ def oracle(kind, grads, params, rates, **options):
             unbiased = m / (1 - 0.9**count), v / (1 - 0.999**count)
             update = unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
             p = p - rate * (update + options.get("weight_decay", 0.0) * p)
+        elif kind == "nadam":
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            ahead = 0.9 * m / (1 - 0.9 ** (count + 1)) + 0.1 * g / (1 - 0.9**count)
+            p = p - rate * ahead / (np.sqrt(v / (1 - 0.999**count)) + 1e-8)
+        elif kind == "lamb":
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            update = m / (1 - 0.9**count) / (np.sqrt(v / (1 - 0.999**count)) + 1e-6)
+            update = update + options["weight_decay"] * p
+            p = p - rate * update * np.linalg.norm(p) / np.linalg.norm(update)
+        elif kind == "lion":
+            sign = np.sign(0.9 * m + 0.1 * g)
+            m = 0.99 * m + 0.01 * g
+            p = p - rate * (sign + options["weight_decay"] * p)
+        elif kind == "adagrad":
+            v = v + g**2
+            p = p - rate * g / np.sqrt(options["initial_accumulator_value"] + v + 1e-7)
         elif kind == "rmsprop":
             v = 0.9 * v + 0.1 * g**2
             m = 0.9 * m + 0.1 * g
@@ -43,6 +59,10 @@ CASES = {
     "nesterov": (transforms.sgd, {"momentum": 0.9, "nesterov": True}),
     "adam": (transforms.adam, {}),
     "adamw": (transforms.adamw, {"weight_decay": 0.1}),
+    "nadam": (transforms.nadam, {}),
+    "lion": (transforms.lion, {"weight_decay": 0.1}),
+    "lamb": (transforms.lamb, {"weight_decay": 0.1}),
+    "adagrad": (transforms.adagrad, {"initial_accumulator_value": 0.3}),
     "rmsprop": (transforms.rmsprop, {}),
     "rmsprop_momentum": (transforms.rmsprop, {"momentum": 0.5}),
     "rmsprop_centered": (

@@ -9,10 +9,14 @@ from tfrl.agents.advantages import estimate_advantages
 from tfrl.agents.agent import Agent, AgentConfig
 from tfrl.agents.gradient_transforms import (
     GradientTransform,
+    adagrad,
     adam,
     adamw,
     chain,
     clip_by_global_norm,
+    lamb,
+    lion,
+    nadam,
     rmsprop,
     scale_by_schedule,
     sgd,
@@ -46,6 +50,7 @@ from tfrl.agents.replicated import (
 )
 from tfrl.agents.train_state import TrainState, sync_shared_params, target_update
 
+from tfrl.agents.transform_wrappers import accumulated, masked, partitioned
 __all__ = [
     "A2C",
     "A2CAgent",
@@ -71,6 +76,8 @@ __all__ = [
     "adam",
     "adamw",
     "chain",
+    "accumulated",
+    "adagrad",
     "clip_by_global_norm",
     "compiled_update",
     "estimate_advantages",
@@ -84,7 +91,12 @@ __all__ = [
     "n_replicas",
     "rmsprop",
     "run_update",
+    "lamb",
+    "lion",
+    "masked",
     "scale_by_schedule",
+    "nadam",
+    "partitioned",
     "sgd",
     "sync_shared_params",
     "take_steps",

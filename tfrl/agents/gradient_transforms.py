@@ -7,8 +7,6 @@ rate. A number becomes a scalar of the state, which `with_learning_rate` replace
 between updates without a new trace; a function of the number of updates so far is
 evaluated in the graph. Keras optimizers are translated in `keras_optimizers`.
 """
-# The parts share one signature, which `GradientTransform` documents.
-# ruff: noqa: ARG002, D102
 
 import dataclasses
 import math
@@ -18,10 +16,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrl._internal import checks, operands
-from tfrl.ops import gradients
+from tfrl._internal import checks
+from tfrl.agents import gradient_parts
 
-Schedule = Callable[[tf.Tensor], Any]
+Schedule = gradient_parts.Schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +88,7 @@ class GradientTransform:
                 f"{len(self.parts)} parts; got {state!r:.80}; "
                 "start with `transform.init(params)`"
             )
-        updates = dense_gradients(grads, params)
+        updates = gradient_parts.dense_gradients(grads, params)
         states = []
         for part, part_state in zip(self.parts, state, strict=True):
             updates, part_state = part.update(updates, part_state, params)
@@ -188,7 +186,9 @@ def adam(
         Kingma and Ba, 2015, Adam: A Method for Stochastic Optimization, algorithm 1.
     """
     scale = _numbers("adam", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
-    return GradientTransform((ScaleByAdam(*scale), _rate("adam", learning_rate)))
+    return GradientTransform(
+        (gradient_parts.ScaleByAdam(*scale), _rate("adam", learning_rate))
+    )
 
 
 def adamw(
@@ -225,9 +225,175 @@ def adamw(
         Loshchilov and Hutter, 2019, Decoupled Weight Decay Regularization, algorithm 2.
     """
     scale = _numbers("adamw", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
-    decay = AddDecayedWeights(*_numbers("adamw", weight_decay=weight_decay))
+    decay = gradient_parts.AddDecayedWeights(
+        *_numbers("adamw", weight_decay=weight_decay)
+    )
     rate = _rate("adamw", learning_rate)
-    return GradientTransform((ScaleByAdam(*scale), decay, rate))
+    return GradientTransform((gradient_parts.ScaleByAdam(*scale), decay, rate))
+
+
+def nadam(
+    learning_rate: float | Schedule,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    eps_root: float = 0.0,
+) -> GradientTransform:
+    """Is `adam` with the momentum of Nesterov.
+
+        update = -learning_rate * m' / (sqrt(v' + eps_root) + eps)
+        m' = b1 * m / (1 - b1^(t+1)) + (1 - b1) * grad / (1 - b1^t)
+
+    with m, v and v' of `adam`.
+
+    Args:
+        learning_rate: as in `sgd`.
+        b1: as in `adam`.
+        b2: as in `adam`.
+        eps: as in `adam`.
+        eps_root: as in `adam`.
+
+    Returns:
+        The transform.
+
+    Raises:
+        ValueError: if a number is out of its range.
+
+    Example:
+        >>> nadam(1e-3) == adam(1e-3)
+        False
+
+    References:
+        Dozat, 2016, Incorporating Nesterov Momentum into Adam, algorithm 2.
+    """
+    scale = _numbers("nadam", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
+    part = gradient_parts.ScaleByAdam(*scale, nesterov=True)
+    return GradientTransform((part, _rate("nadam", learning_rate)))
+
+
+def lion(
+    learning_rate: float | Schedule,
+    b1: float = 0.9,
+    b2: float = 0.99,
+    weight_decay: float = 1e-3,
+) -> GradientTransform:
+    """Steps of one length in every direction, by the sign of a mean gradient.
+
+        update = -learning_rate * (sign(b1 * m + (1 - b1) * grad)
+                                   + weight_decay * param)
+        m = b2 * m + (1 - b2) * grad
+
+    Takes a learning rate of 3 to 10 times less than `adam`.
+
+    Args:
+        learning_rate: as in `sgd`.
+        b1: share of the mean in what the sign is taken of, in [0, 1).
+        b2: decay of the mean, in [0, 1).
+        weight_decay: share of each parameter taken off, times the learning rate.
+
+    Returns:
+        The transform; its `update` needs `params`.
+
+    Raises:
+        ValueError: if a number is out of its range.
+
+    Example:
+        >>> transform, params = lion(0.5, weight_decay=0.0), [tf.constant([3.0, -0.1])]
+        >>> updates, _ = transform.update(params, transform.init(params), params)
+        >>> updates[0].numpy()
+        array([-0.5,  0.5], dtype=float32)
+
+    References:
+        Chen et al., 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2.
+    """
+    scale = gradient_parts.ScaleByLion(*_numbers("lion", b1=b1, b2=b2))
+    (decay,) = _numbers("lion", weight_decay=weight_decay)
+    rate = _rate("lion", learning_rate)
+    return GradientTransform((scale, gradient_parts.AddDecayedWeights(decay), rate))
+
+
+def lamb(
+    learning_rate: float | Schedule,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-6,
+    eps_root: float = 0.0,
+    weight_decay: float = 0.0,
+) -> GradientTransform:
+    """Is `adamw` with steps as long as the parameters are, for large batches.
+
+        update = -learning_rate * u * |param| / |u|
+        u = m' / (sqrt(v' + eps_root) + eps) + weight_decay * param
+
+    for each tensor, with m' and v' of `adam`; the quotient is 1 where a length is 0.
+
+    Args:
+        learning_rate: as in `sgd`.
+        b1: as in `adam`.
+        b2: as in `adam`.
+        eps: as in `adam`.
+        eps_root: as in `adam`.
+        weight_decay: as in `adamw`.
+
+    Returns:
+        The transform; its `update` needs `params`.
+
+    Raises:
+        ValueError: if a number is out of its range.
+
+    Example:
+        >>> len(lamb(1e-3).parts)
+        4
+
+    References:
+        You et al., 2020, Large Batch Optimization for Deep Learning: Training BERT in
+        76 minutes, algorithm 2.
+    """
+    scale = _numbers("lamb", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
+    (decay,) = _numbers("lamb", weight_decay=weight_decay)
+    parts = (
+        gradient_parts.ScaleByAdam(*scale),
+        gradient_parts.AddDecayedWeights(decay),
+        gradient_parts.ScaleByTrustRatio(),
+    )
+    return GradientTransform((*parts, _rate("lamb", learning_rate)))
+
+
+def adagrad(
+    learning_rate: float | Schedule,
+    initial_accumulator_value: float = 0.1,
+    eps: float = 1e-7,
+) -> GradientTransform:
+    """Divides each gradient by the root of the sum of all its squares so far.
+
+        s = s + grad^2
+        update = -learning_rate * grad / sqrt(s + eps)
+
+    Args:
+        learning_rate: as in `sgd`.
+        initial_accumulator_value: s before the first update.
+        eps: keeps the quotient finite; under the root.
+
+    Returns:
+        The transform.
+
+    Raises:
+        ValueError: if a number is out of its range.
+
+    Example:
+        >>> len(adagrad(0.1).parts)
+        2
+
+    References:
+        Duchi, Hazan, Singer, 2011, Adaptive Subgradient Methods for Online Learning and
+        Stochastic Optimization, figure 1.
+    """
+    part = gradient_parts.ScaleByRootSum(
+        *_numbers(
+            "adagrad", initial_accumulator_value=initial_accumulator_value, eps=eps
+        )
+    )
+    return GradientTransform((part, _rate("adagrad", learning_rate)))
 
 
 def rmsprop(
@@ -272,7 +438,7 @@ def rmsprop(
     decay, eps, initial_scale = _numbers(
         "rmsprop", decay=decay, eps=eps, initial_scale=initial_scale
     )
-    scale = ScaleByRms(decay, eps, initial_scale, bool(centered))
+    scale = gradient_parts.ScaleByRms(decay, eps, initial_scale, bool(centered))
     rate = _rate("rmsprop", learning_rate)
     return GradientTransform((scale, rate, *_traces("rmsprop", momentum, nesterov)))
 
@@ -298,7 +464,7 @@ def clip_by_global_norm(max_norm: float) -> GradientTransform:
         array([0.6, 0.8], dtype=float32)
     """
     (limit,) = _numbers("clip_by_global_norm", max_norm=max_norm)
-    return GradientTransform((Clip(limit, "global_norm"),))
+    return GradientTransform((gradient_parts.Clip(limit, "global_norm"),))
 
 
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
@@ -323,11 +489,13 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
     """
     where = "scale_by_schedule"
     checks.check_type(where, "step_size_fn", step_size_fn, Callable, "a function")
-    return GradientTransform((ScaleBySchedule(step_size_fn),))
+    return GradientTransform((gradient_parts.ScaleBySchedule(step_size_fn),))
 
 
 def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any, ...]:
     """Returns `state` with another learning rate for the updates to come.
+
+    Of transforms within transforms, as of `partitioned`, all get it.
 
     Args:
         state: of a transform whose `learning_rate` was a number.
@@ -345,221 +513,48 @@ def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any,
         >>> float(transform.update([tf.ones(())], state)[0][0])
         -0.25
     """
-    if not any("learning_rate" in part for part in state):
-        raise ValueError(
-            "`with_learning_rate`: `state` expected a learning rate that was given as "
-            f"a number; got {state!r:.80}; a schedule sets its own"
-        )
+    found: list[tf.Tensor] = []
 
     def like(old: tf.Tensor) -> tf.Tensor:
+        found.append(old)
         if tf.is_tensor(learning_rate):
             return tf.cast(learning_rate, old.dtype)
         return tf.constant(learning_rate, old.dtype)
 
-    return tuple(
-        {key: like(old) for key, old in part.items()}
-        if "learning_rate" in part
-        else part
-        for part in state
+    def changed(part: dict[str, Any]) -> dict[str, Any]:
+        if "learning_rate" in part:
+            return {"learning_rate": like(part["learning_rate"])}
+        if "inner" in part:
+            inner = tuple(tuple(map(changed, each)) for each in part["inner"])
+            return {**part, "inner": inner}
+        return part
+
+    new = tuple(map(changed, state))
+    if not found:
+        raise ValueError(
+            "`with_learning_rate`: `state` expected a learning rate that was given as "
+            f"a number; got {state!r:.80}; a schedule sets its own"
+        )
+    return new
+
+
+def _rate(
+    where: str, learning_rate: Any
+) -> gradient_parts.ScaleBySchedule | gradient_parts.ScaleByLearningRate:
+    if callable(learning_rate):
+        return gradient_parts.ScaleBySchedule(learning_rate, sign=-1.0)
+    return gradient_parts.ScaleByLearningRate(
+        *_numbers(where, learning_rate=learning_rate)
     )
 
 
-def dense_gradients(grads: Any, params: Any) -> Any:
-    """Returns dense tensors of the dtypes of `params`, or of their own without."""
-    where = "`GradientTransform.update`: `grads` expected"
-    like = grads if params is None else params
-    operands.check_nest(f"{where} the nest of `params`, as of `init`", grads, like)
-
-    def dense(grad: Any, param: Any) -> tf.Tensor:
-        if param is None:
-            raise ValueError(f"{where} tensors; got None; pass `params` for its shape")
-        if grad is None:
-            return tf.zeros_like(param)
-        if isinstance(grad, tf.IndexedSlices):
-            grad = tf.math.unsorted_segment_sum(
-                grad.values, grad.indices, param.shape[0]
-            )
-        if not tf.TensorShape(grad.shape).is_compatible_with(param.shape):
-            raise ValueError(
-                f"{where} the shape {tuple(param.shape)} of its parameter; got "
-                f"{tuple(grad.shape)}; differentiate with respect to these parameters"
-            )
-        return tf.cast(grad, param.dtype)
-
-    return tf.nest.map_structure(dense, grads, like)
-
-
-@dataclasses.dataclass(frozen=True)
-class AddDecayedWeights:
-    """Adds `weight_decay * param` to each gradient."""
-
-    weight_decay: float
-
-    def init(self, params: Any) -> dict:
-        return {}
-
-    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        if params is None:
-            raise ValueError(
-                "`GradientTransform.update`: `params` expected the parameters, which "
-                "the weight decay needs; got None; pass them"
-            )
-        decayed = tf.nest.map_structure(
-            lambda grad, param: grad + self.weight_decay * tf.cast(param, grad.dtype),
-            grads,
-            params,
-        )
-        return decayed, state
-
-
-@dataclasses.dataclass(frozen=True)
-class Clip:
-    """Clips gradients to `limit`, by what `by` says.
-
-    `global_norm` measures all of them together, `norm` each tensor, `value` each entry.
-    """
-
-    limit: float
-    by: str
-
-    def init(self, params: Any) -> dict:
-        return {}
-
-    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        flat = tf.nest.flatten(grads)
-        if self.by == "value":
-            clipped = [tf.clip_by_value(x, -self.limit, self.limit) for x in flat]
-        elif self.by == "norm":
-            clipped = gradients.clip_by_norms(flat, self.limit)
-        else:
-            clipped, _ = gradients.clip_by_global_norm(flat, self.limit)
-        return tf.nest.pack_sequence_as(grads, clipped), state
-
-
-@dataclasses.dataclass(frozen=True)
-class ScaleByAdam:
-    """Divides the mean gradient by the root of the mean square, both unbiased.
-
-    With `eps_hat` the biased mean square is under the root beside which `eps` stands,
-    as in Keras; `eps_root` is not used then.
-    """
-
-    b1: float
-    b2: float
-    eps: float
-    eps_root: float = 0.0
-    eps_hat: bool = False
-
-    def init(self, params: Any) -> dict:
-        return {"count": tf.constant(0), "mu": _zeros(params), "nu": _zeros(params)}
-
-    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        count = state["count"] + 1
-        mu = _moving_average(state["mu"], grads, self.b1)
-        nu = _moving_average(
-            state["nu"], tf.nest.map_structure(tf.square, grads), self.b2
-        )
-        power = tf.cast(count, _widest(grads))
-        weight1 = 1.0 - tf.constant(self.b1, power.dtype) ** power
-        weight2 = 1.0 - tf.constant(self.b2, power.dtype) ** power
-
-        def scaled(mean: tf.Tensor, square: tf.Tensor) -> tf.Tensor:
-            first, second = tf.cast(weight1, mean.dtype), tf.cast(weight2, mean.dtype)
-            if self.eps_hat:
-                return mean * (tf.sqrt(second) / first) / (tf.sqrt(square) + self.eps)
-            root = tf.sqrt(square / second + self.eps_root)
-            return mean / first / (root + self.eps)
-
-        state = {"count": count, "mu": mu, "nu": nu}
-        return tf.nest.map_structure(scaled, mu, nu), state
-
-
-@dataclasses.dataclass(frozen=True)
-class ScaleByLearningRate:
-    """Turns gradients into steps downhill; the rate is data of the state."""
-
-    learning_rate: float
-
-    def init(self, params: Any) -> dict:
-        return {"learning_rate": tf.constant(self.learning_rate, _widest(params))}
-
-    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        return _scaled(grads, -state["learning_rate"]), state
-
-
-@dataclasses.dataclass(frozen=True)
-class ScaleByRms:
-    """Divides each gradient by the root of its mean square, or its deviation."""
-
-    decay: float
-    eps: float
-    initial_scale: float = 0.0
-    centered: bool = False
-
-    def init(self, params: Any) -> dict:
-        zeros = _zeros(params)
-        nu = tf.nest.map_structure(lambda zero: zero + self.initial_scale, zeros)
-        return {"mu": zeros, "nu": nu} if self.centered else {"nu": nu}
-
-    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        squares = tf.nest.map_structure(tf.square, grads)
-        nu = variance = _moving_average(state["nu"], squares, self.decay)
-        new_state = {"nu": nu}
-        if self.centered:
-            mu = new_state["mu"] = _moving_average(state["mu"], grads, self.decay)
-            variance = tf.nest.map_structure(lambda v, m: v - tf.square(m), nu, mu)
-        scaled = tf.nest.map_structure(
-            lambda grad, v: grad * tf.math.rsqrt(v + self.eps), grads, variance
-        )
-        return scaled, new_state
-
-
-@dataclasses.dataclass(frozen=True)
-class ScaleBySchedule:
-    """Multiplies gradients by `sign` times a function of the number of updates."""
-
-    step_size_fn: Schedule
-    sign: float = 1.0
-
-    def init(self, params: Any) -> dict:
-        return {"count": tf.constant(0)}
-
-    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        size = tf.cast(self.step_size_fn(state["count"]), _widest(grads))
-        return _scaled(grads, self.sign * size), {"count": state["count"] + 1}
-
-
-@dataclasses.dataclass(frozen=True)
-class Trace:
-    """Sums up gradients, older ones decayed; with `nesterov` one step ahead."""
-
-    decay: float
-    nesterov: bool = False
-
-    def init(self, params: Any) -> dict:
-        return {"trace": _zeros(params)}
-
-    def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        trace = self._traced(grads, state["trace"])
-        updates = self._traced(grads, trace) if self.nesterov else trace
-        return updates, {"trace": trace}
-
-    def _traced(self, grads: Any, trace: Any) -> Any:
-        grads = dense_gradients(grads, trace)
-        return tf.nest.map_structure(lambda g, t: g + self.decay * t, grads, trace)
-
-
-def _rate(where: str, learning_rate: Any) -> ScaleBySchedule | ScaleByLearningRate:
-    if callable(learning_rate):
-        return ScaleBySchedule(learning_rate, sign=-1.0)
-    return ScaleByLearningRate(*_numbers(where, learning_rate=learning_rate))
-
-
-def _traces(where: str, momentum: float | None, nesterov: bool) -> list[Trace]:
+def _traces(
+    where: str, momentum: float | None, nesterov: bool
+) -> list[gradient_parts.Trace]:
     if momentum is None:
         return []
     (decay,) = _numbers(where, momentum=momentum)
-    return [Trace(decay, bool(nesterov))]
+    return [gradient_parts.Trace(decay, bool(nesterov))]
 
 
 def _numbers(where: str, **given: Any) -> list[Any]:
@@ -577,24 +572,3 @@ def _numbers(where: str, **given: Any) -> list[Any]:
             )
         found.append(float(value))
     return found
-
-
-def _moving_average(average: Any, values: Any, decay: float) -> Any:
-    values = dense_gradients(values, average)
-    return tf.nest.map_structure(
-        lambda old, new: decay * old + (1.0 - decay) * new, average, values
-    )
-
-
-def _scaled(grads: Any, factor: tf.Tensor) -> Any:
-    return tf.nest.map_structure(lambda grad: grad * tf.cast(factor, grad.dtype), grads)
-
-
-def _widest(nest: Any) -> tf.DType:
-    # Scalars shared by all tensors lose nothing: float64 if any is, else float32.
-    dtypes = {tf.as_dtype(tensor.dtype) for tensor in tf.nest.flatten(nest)}
-    return tf.float64 if tf.float64 in dtypes else tf.float32
-
-
-def _zeros(params: Any) -> Any:
-    return tf.nest.map_structure(tf.zeros_like, params)

@@ -9,7 +9,12 @@ import keras
 import tensorflow as tf
 
 from tfrl._internal import checks, operands
-from tfrl.agents import _stateless, gradient_transforms, keras_optimizers
+from tfrl.agents import (
+    _stateless,
+    gradient_parts,
+    gradient_transforms,
+    keras_optimizers,
+)
 from tfrl.core import pytree
 from tfrl.distribute import replicas
 from tfrl.policies import feedforward
@@ -332,7 +337,7 @@ class TrainState(pytree.PyTreeNode):
                 "argument; got a loss without gradient; call the model with "
                 "`params=params`"
             )
-        grads = gradient_transforms.dense_gradients(grads, self.params)
+        grads = gradient_parts.dense_gradients(grads, self.params)
         extra = self.extra_variables
         if isinstance(info, Mapping) and "extra_variables" in info:
             info = dict(info)
