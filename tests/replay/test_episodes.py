@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from tfrl.replay.episodes import EpisodeStore, Step
 from tfrl.replay.memory import numpy_storage
-from tfrl.replay.sampling.transitions import Transitions
+from tfrl.replay.sampling.prioritized import PrioritizedReplay
+from tfrl.replay.sampling.single_pass import SinglePass
+from tfrl.replay.sampling.transitions import Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
 
 OPEN = 1 << 62
@@ -356,3 +358,50 @@ def test_whoever_is_killed_while_adding_leaves_whole_steps(rounds, codes, monkey
             assert not both.store.steps.running().any()
     assert finished
     replay_episodes.assert_draws(replay, after)
+
+
+@pytest.mark.parametrize("rounds", [0, 3, 9, 40])
+def test_a_store_that_is_cleared_is_as_good_as_new(rounds):
+    used = replay_episodes.Stream(2, 10).run(0, rounds, ends=0.2)
+    kinds = Transitions(2, 0.9, frame_stack=2), Sequences(2, 1)
+    samplers = [UniformReplay(used.store, kind, seed=0) for kind in kinds]
+    samplers.append(PrioritizedReplay(used.store, seed=0))
+    old = [sampler.sample(5).indices for sampler in samplers if sampler.size]
+    used.store.clear()
+    assert [sampler.size for sampler in samplers] == [0, 0, 0]
+    for sampler in samplers:
+        with pytest.raises(ValueError, match="`store` expected at least"):
+            sampler.sample(1)
+    for indices in old:
+        with pytest.raises(ValueError, match="`indices` expected steps"):
+            used.store.get(indices)
+        samplers[-1].update_priorities(indices, np.ones(5))
+    fresh = replay_episodes.Stream(2, 10)
+    used.model, fresh.count = replay_episodes.Listed(2, 10), used.count
+    for more in (1, 4, 30):
+        for stream in (fresh, used):
+            stream.run(more, more, ends=0.2)
+        for kind, sampler in zip((*kinds, None), samplers, strict=True):
+            found, expected = (
+                [x for batch in batches for x in tf.nest.flatten(batch.data)]
+                for batches in (
+                    SinglePass(stream.store, kind).batches(1000)
+                    for stream in (used, fresh)
+                )
+            )
+            assert sampler.size == (len(expected[0]) if expected else 0)
+            order = [
+                np.argsort(leaves[0].reshape(len(leaves[0]), -1)[:, -1])
+                for leaves in (found, expected)
+                if leaves
+            ]
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one[order[0]], other[order[1]])
+
+
+def test_cleared_while_an_episode_goes_on_another_begins():
+    store = one_store()
+    add(store, 0)
+    store.clear()
+    add(store, 7)  # no observation that would have to follow
+    assert store.get(SinglePass(store)._listed()).observations.tolist() == [7.0]

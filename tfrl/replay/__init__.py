@@ -19,6 +19,7 @@ from tfrl.replay.ring_buffer import RingBuffer
 from tfrl.replay.sampling.dataset import as_dataset
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.segment_tree import MaxTree, MinTree, SegmentTree, SumTree
+from tfrl.replay.sampling.single_pass import SinglePass
 from tfrl.replay.sampling.transitions import Hindsight, Sample, Sequences, Transitions
 from tfrl.replay.sampling.uniform import UniformReplay
 
@@ -34,6 +35,7 @@ __all__ = [
     "Sample",
     "SegmentTree",
     "Sequences",
+    "SinglePass",
     "Step",
     "SumTree",
     "Transitions",

@@ -247,6 +247,23 @@ class EpisodeStore(tf.Module):
         self._steps.cut(self._ids("EpisodeStore.cut", env_ids))
 
     @locking.atomic
+    def clear(self) -> None:
+        """Forgets all steps; episodes that go on begin anew with the next step.
+
+        Indices are counted on, so that those of samples drawn before are of no step,
+        and samplers of the store have nothing to draw until steps are added.
+
+        Example:
+            >>> store = EpisodeStore(tf.TensorSpec([]), tf.TensorSpec([]), capacity=10)
+            >>> store.add([0.0], [1.0], [1.0], [False], [False], [2.0])
+            >>> store.clear()
+            >>> tfrl.replay.UniformReplay(store).size
+            0
+        """
+        # As if every row had been overwritten; what rows hold says that it was not.
+        self._steps.upcoming[:] += self._steps.modulus
+
+    @locking.atomic
     def get(self, indices: Any) -> Step:
         """Reads steps by their indices.
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfrl.replay.disk import saving
 from tfrl.replay.sampling.prioritized import PrioritizedReplay
 from tfrl.replay.sampling.transitions import Sequences, Transitions
 
@@ -163,3 +164,61 @@ def test_bad_priorities_change_nothing(index, priorities, error, message):
 def test_bad_arguments(kwargs, message):
     with pytest.raises(ValueError, match=message):
         PrioritizedReplay(replay_episodes.Stream(1, 4).store, **kwargs)
+
+
+def test_stratified_draws_take_one_of_each_part():
+    both = replay_episodes.Stream(1, 30).run(0, 20, ends=0.0)
+    replay = PrioritizedReplay(both.store, alpha=1.0, seed=0, stratified=True)
+    priorities = np.array([5.0, 0.0, 3.0, 2.0])
+    index = np.arange(20)
+    replay.update_priorities(index, np.tile(priorities, 5))
+    counts = np.zeros(20)
+    for _ in range(200):
+        drawn = replay.sample(50).indices
+        found = np.bincount(drawn, minlength=20)
+        # One for each 1 of priority, where parts end with the steps.
+        np.testing.assert_allclose(found, np.tile(priorities, 5), atol=1.0)
+        counts += found
+        assert (np.diff(drawn) < 0).any()
+    np.testing.assert_allclose(counts / 200, np.tile(priorities, 5), atol=0.02)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.3])
+def test_alpha_changes_and_priorities_stay(alpha, tmp_path):
+    both = replay_episodes.Stream(2, 12).run(1, 30, ends=0.1)
+    expected = np.array(sorted(both.model.transitions()))
+    priorities = np.random.default_rng(0).uniform(0.0, 4.0, expected.size)
+    made = [PrioritizedReplay(both.store, alpha=x, seed=0) for x in (0.6, alpha)]
+    for replay in made:
+        replay.update_priorities(expected, priorities)
+    changed, fresh = made
+    changed.alpha = alpha
+    assert changed.alpha == changed.settings["alpha"] == alpha
+    both.run(2, 3)  # what is new has the highest priority in both
+    one, other = changed.sample(200), fresh.sample(200)
+    np.testing.assert_array_equal(one.indices, other.indices)
+    np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-5)
+    for way in ("checkpoint", "save"):
+        store = replay_episodes.Stream(2, 12).store
+        loaded = PrioritizedReplay(store, alpha=0.6, seed=5)
+        if way == "checkpoint":
+            path = tf.train.Checkpoint(replay=changed).write(str(tmp_path / "saved"))
+            tf.train.Checkpoint(replay=loaded).read(path).assert_consumed()
+        else:
+            saving.save(tmp_path / "folder", {"replay": changed})
+            saving.load(tmp_path / "folder", {"replay": loaded})
+        assert loaded.alpha == alpha
+        expected = changed.sample(20).indices
+        np.testing.assert_array_equal(loaded.sample(20).indices, expected)
+
+
+def test_alpha_of_no_priorities_stays():
+    store = replay_episodes.Stream(1, 6).run(0, 3, ends=0.0).store
+    uniform = PrioritizedReplay(store, alpha=0.0)
+    uniform.alpha = 0.0
+    for replay, alpha in ((uniform, 0.5), (PrioritizedReplay(store), 0.0)):
+        with pytest.raises(ValueError, match="`PrioritizedReplay`: `alpha` expected"):
+            replay.alpha = alpha
+    for alpha in (1.5, np.nan):
+        with pytest.raises(ValueError, match="`PrioritizedReplay`: `alpha` expected"):
+            PrioritizedReplay(store).alpha = alpha

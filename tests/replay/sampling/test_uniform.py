@@ -244,3 +244,73 @@ def test_other_kinds_can_be_written():
     steps = both.store.get(sample.indices)
     np.testing.assert_array_equal(sample.data.observations, steps.observations)
     np.testing.assert_array_equal(sample.extra["n"], sample.data.actions)
+
+
+@pytest.mark.parametrize("kind", [Transitions(), Sequences(3, 1)], ids=repr)
+def test_without_replacement_no_step_comes_twice(kind):
+    both = replay_episodes.Stream(3, 16).run(2, 60, ends=0.2)
+    expected = both.model.listed(kind)
+    replay = UniformReplay(both.store, kind, seed=0, replacement=False)
+    whole = replay.sample(len(expected))
+    assert sorted(whole.indices) == sorted(expected)
+    few = [replay.sample(4).indices for _ in range(2000)]
+    assert all(len(set(batch.tolist())) == 4 for batch in few)
+    counts = frequencies(np.concatenate(few), expected)
+    confidence.assert_frequencies(counts, np.ones(len(expected)))
+    with pytest.raises(ValueError, match="`batch_size` expected at most"):
+        replay.sample(len(expected) + 1)
+
+
+def test_a_share_of_the_batch_is_recent():
+    both = replay_episodes.Stream(2, 30).run(0, 100, ends=0.1)
+    replay = UniformReplay(both.store, seed=1, recent_steps=5, recent_ratio=0.5)
+    expected = both.model.transitions()
+    top = both.store.steps.upcoming
+    recent = {index for index in expected if index >= top[index % 2] - 5 * 2}
+    sample = replay.sample(20000)
+    is_recent = np.isin(sample.indices, [*recent])
+    low, high = 0.5 / len(expected), 0.5 / len(expected) + 0.5 / len(recent)
+    np.testing.assert_allclose(
+        sample.probabilities, np.where(is_recent, high, low), rtol=1e-5
+    )
+    odds = [high if index in recent else low for index in sorted(expected)]
+    confidence.assert_frequencies(frequencies(sample.indices, expected), odds)
+    np.testing.assert_array_equal(sample.weights, np.ones(20000))
+    everything = UniformReplay(both.store, seed=1, recent_steps=5, recent_ratio=1.0)
+    assert {*everything.sample(200).indices.tolist()} == recent
+
+
+def test_recent_steps_without_replacement():
+    both = replay_episodes.Stream(2, 30).run(0, 100, ends=0.1)
+    replay = UniformReplay(
+        *(both.store, None, 1), replacement=False, recent_steps=4, recent_ratio=0.5
+    )
+    top = both.store.steps.upcoming
+    for _ in range(20):
+        drawn = replay.sample(8).indices
+        assert len({*drawn.tolist()}) == 8
+        assert np.sum(drawn >= top[drawn % 2] - 4 * 2) >= 4
+
+
+def test_no_recent_step_that_can_be_drawn():
+    both = replay_episodes.Stream(1, 30).run(0, 20, ends=0.0)
+    replay = UniformReplay(
+        both.store, Sequences(5), seed=0, recent_steps=2, recent_ratio=0.5
+    )
+    expected = both.model.listed(Sequences(5))
+    assert {*replay.sample(500).indices.tolist()} == {*expected}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "name"),
+    [
+        ({"replacement": 1}, TypeError, "replacement"),
+        ({"recent_steps": -1}, ValueError, "recent_steps"),
+        ({"recent_ratio": 0.5}, ValueError, "recent_steps"),
+        ({"recent_ratio": 1.5, "recent_steps": 2}, ValueError, "recent_ratio"),
+    ],
+)
+def test_bad_options_of_uniform_draws(options, error, name):
+    store = replay_episodes.Stream(1, 6).store
+    with pytest.raises(error, match=f"`UniformReplay`: `{name}` expected"):
+        UniformReplay(store, **options)

@@ -22,8 +22,9 @@ class PrioritizedReplay(uniform.Sampler):
         weight_i = (size probability_i)^-beta / max_k (size probability_k)^-beta
 
     where the maximum is over the batch, so that weights are in (0, 1]. Draws are
-    independent. New steps have the highest priority any step was ever given, at first
-    1; what is overwritten or cannot be drawn has none.
+    independent or, so that batches vary less, stratified: one from each of `batch_size`
+    parts of equal mass, in random order. New steps have the highest priority any step
+    was ever given, at first 1; what is overwritten or cannot be drawn has none.
 
     Args:
         store: where the steps are. Several samplers may share it.
@@ -34,8 +35,9 @@ class PrioritizedReplay(uniform.Sampler):
         epsilon: number > 0, which keeps steps of priority 0 in play.
         seed: what it draws by: an int, a `np.random.Generator`, or None for a seed of
             the system's. A checkpoint keeps the state of the generator, all
-            priorities, and the store.
+            priorities, `alpha`, and the store.
         name: name of the module.
+        stratified: whether draws are.
 
     Raises:
         TypeError: if `store` or `kind` is something else.
@@ -67,6 +69,8 @@ class PrioritizedReplay(uniform.Sampler):
         epsilon: float = 1e-6,
         seed: int | np.random.Generator | None = None,
         name: str = "PrioritizedReplay",
+        *,
+        stratified: bool = False,
     ) -> None:
         where = "PrioritizedReplay"
         checks.check_within(where, "alpha", alpha, 0, 1)
@@ -74,22 +78,49 @@ class PrioritizedReplay(uniform.Sampler):
             checks.check_within(where, "beta", beta, 0, 1)
         checks.check_positive(where, "epsilon", epsilon)
         checks.check_finite(where, "epsilon", epsilon)
+        checks.check_type(where, "stratified", stratified, bool, "a bool")
         super().__init__(store, kind, name)
         self._beta, self._modulus = beta, np.array(store.capacity)
-        self._alpha, self._epsilon = np.array(float(alpha)), np.array(float(epsilon))
+        self._epsilon, self._stratified = np.array(float(epsilon)), stratified
         reader = self._reader
         samples = (
             f"samples of {reader.reach} steps, with {reader.behind} before them, from "
             f"{store.steps.contents.contents}"
         )
-        self._masses = _Masses(samples, self._eligible, store.capacity)
+        self._masses = _Masses(samples, self._eligible, store.capacity, alpha)
         self._random = _indices.Draws(where, seed)
 
     @property
     def settings(self) -> dict[str, Any]:
         """What is drawn, `kind`, and the numbers by which."""
-        numbers = {"alpha": float(self._alpha), "epsilon": float(self._epsilon)}
-        return {**super().settings, **numbers, "beta": self._beta}
+        numbers = {"alpha": self.alpha, "epsilon": float(self._epsilon)}
+        how = {"beta": self._beta, "stratified": self._stratified}
+        return {**super().settings, **numbers, **how}
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities count. Set to another number, priorities stay.
+
+        It may be set to numbers in (0, 1], and not from 0, of which no priorities are
+        known.
+        """
+        return float(self._masses.alpha)
+
+    @alpha.setter
+    @locking.atomic
+    def alpha(self, alpha: float) -> None:
+        where, masses = "PrioritizedReplay", self._masses
+        checks.check_within(where, "alpha", alpha, 0, 1)
+        if alpha == self.alpha:
+            return
+        if not (alpha and self.alpha):
+            raise ValueError(
+                f"`{where}`: `alpha` expected to go from one number in (0, 1] to "
+                f"another; got {alpha} after {self.alpha}; make another sampler"
+            )
+        self._catch_up()
+        masses.tree.set_values(..., masses.tree.values ** (alpha / self.alpha))
+        masses.alpha = np.array(float(alpha))
 
     @locking.atomic
     def sample(self, batch_size: int, out: Any = None) -> transitions.Sample:
@@ -113,7 +144,12 @@ class PrioritizedReplay(uniform.Sampler):
             checks.check_within("PrioritizedReplay.sample", "beta", beta, 0, 1)
         targets = self._ready(batch_size, out)
         random, tree = self._random.generator, self._masses.tree
-        rows = tree.inverse_cdf(random.random(batch_size))
+        numbers = random.random(batch_size)
+        if self._stratified:
+            numbers = (random.permutation(batch_size) + numbers) / batch_size
+            # Rounding may give 1.
+            np.minimum(numbers, np.nextafter(1.0, 0.0), out=numbers)
+        rows = tree.inverse_cdf(numbers)
         shares = tree.values.take(rows) / tree.heap.running_sums()[-1]
         weights = (shares.min() / shares) ** float(beta)
         weights, shares = weights.astype(np.float32), shares.astype(np.float32)
@@ -165,26 +201,31 @@ class PrioritizedReplay(uniform.Sampler):
             highest = values.max(initial=0.0)
         self._masses.highest = max(self._masses.highest, float(highest))
         values += self._epsilon
-        np.power(values, self._alpha, out=values)
+        np.power(values, self._masses.alpha, out=values)
         self._masses.tree.heap.set_leaves(rows, values)
 
     def _catch_up(self) -> None:
         """Gives new steps the highest priority so far, and those gone none."""
         change, masses = self._eligible.update(), self._masses
         if change is not None and change.rows.size:
-            new = (masses.highest + self._epsilon) ** self._alpha
+            new = (masses.highest + self._epsilon) ** masses.alpha
             masses.tree.heap.set_leaves(change.rows, change.eligible * new)
 
 
 class _Masses(tf.train.experimental.PythonState):
-    """The tree of masses, one for each row, and the highest priority so far.
+    """The tree of masses, one for each row, alpha, and the highest priority so far.
 
     `contents` says what they belong to, and has to be the same where they are restored.
     """
 
     def __init__(
-        self, samples: str, eligible: _episode_rows.Eligibility, capacity: int
+        self,
+        samples: str,
+        eligible: _episode_rows.Eligibility,
+        capacity: int,
+        alpha: float,
     ) -> None:
+        self.alpha = np.array(float(alpha))
         self.contents, self._eligible = samples, eligible
         self.tree, self.highest = segment_tree.SumTree(capacity), 1.0
 
@@ -193,6 +234,7 @@ class _Masses(tf.train.experimental.PythonState):
         header = {
             "samples": self.contents,
             "highest": self.highest,
+            "alpha": float(self.alpha),
             "checked": self._eligible.checked.tolist(),
         }
         masses = self.tree.values.astype("<f8", copy=False)
@@ -207,4 +249,6 @@ class _Masses(tf.train.experimental.PythonState):
         masses = np.frombuffer(rest, "<f8")
         self.tree.set_values(..., masses)
         self.highest = header["highest"]
+        # Older checkpoints had the one that the sampler is made with.
+        self.alpha = np.array(header.get("alpha", float(self.alpha)))
         self._eligible.restore(masses > 0, np.array(header["checked"], np.int64))

@@ -50,7 +50,9 @@ class Sampler(tf.Module):
         leaves = [shapes.ShapeDtype(x.shape[n_outer:], x.dtype) for x in nothing]
         step = steps.rows.data_spec
         nests = {**step._asdict(), "next_observations": step.observations}
-        fields = {name: nests.get(name, 0) for name in reader.record._fields}
+        # What a record need not have, readers do not read.
+        names = set(reader.record._fields) - set(reader.record._field_defaults)
+        fields = {name: nests.get(name, 0) for name in names}
         data = tf.nest.pack_sequence_as(reader.record(**fields), leaves)
         self._layout = _row_layout.RowLayout(data, steps.capacity)
         self._extra = _row_layout.RowLayout(step.extra, steps.capacity)
@@ -147,16 +149,29 @@ class UniformReplay(Sampler):
 
         probability = 1 / size
 
+    With a `recent_ratio` that share of each batch, rounded, comes from the newest steps
+    alone, so that for one of the `recent` steps among them, of a share s of the batch,
+
+        probability = s / recent + (1 - s) / size
+
+    Weights are 1 nevertheless: to see more of what is new is the purpose.
+
     Args:
         store: where the steps are. Several samplers may share it.
         kind: what a sample is, `Transitions` or `Sequences`; None for `Transitions()`.
         seed: what it draws by: an int, a `np.random.Generator`, or None for a seed of
             the system's. A checkpoint keeps the state of the generator, and the store.
         name: name of the module.
+        replacement: whether a step may come several times in a batch. To draw without
+            takes time that grows with the store.
+        recent_steps: how many of the newest steps of each environment are recent.
+        recent_ratio: share of a batch that comes from these, in [0, 1]. While none of
+            them can be drawn, all come from everywhere.
 
     Raises:
         TypeError: if `store` or `kind` is something else.
-        ValueError: if no sample of this kind fits into the store.
+        ValueError: if no sample of this kind fits into the store, a number is out of
+            range, or there is a `recent_ratio` without `recent_steps`.
 
     Example:
         >>> store = tfrl.replay.EpisodeStore(
@@ -177,15 +192,40 @@ class UniformReplay(Sampler):
         kind: Any = None,
         seed: int | np.random.Generator | None = None,
         name: str = "UniformReplay",
+        *,
+        replacement: bool = True,
+        recent_steps: int = 0,
+        recent_ratio: float = 0.0,
     ) -> None:
+        where = "UniformReplay"
+        checks.check_type(where, "replacement", replacement, bool, "a bool")
+        checks.check_whole_number(where, "recent_steps", recent_steps, low=0)
+        checks.check_within(where, "recent_ratio", recent_ratio, 0, 1)
+        if recent_ratio and not recent_steps:
+            raise ValueError(
+                f"`{where}`: `recent_steps` expected at least 1, as `recent_ratio` is "
+                f"{recent_ratio}; got 0"
+            )
         super().__init__(store, kind, name)
-        self._random = _indices.Draws("UniformReplay", seed)
+        self._random = _indices.Draws(where, seed)
         self._filled = 1
         self._listed: np.ndarray | None = None
+        self._replacement = replacement
+        self._recent_steps, self._recent_ratio = recent_steps, recent_ratio
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is drawn, `kind`, and how."""
+        return {
+            **super().settings,
+            "replacement": self._replacement,
+            "recent_steps": self._recent_steps,
+            "recent_ratio": self._recent_ratio,
+        }
 
     @locking.atomic
     def sample(self, batch_size: int, out: Any = None) -> transitions.Sample:
-        """Draws steps, with replacement.
+        """Draws steps.
 
         Args:
             batch_size: how many, at least 1.
@@ -197,17 +237,48 @@ class UniformReplay(Sampler):
 
         Raises:
             TypeError: if `batch_size` is not an integer, or `out` no writeable arrays.
-            ValueError: if `batch_size` is less than 1, `out` does not fit, or nothing
-                can be drawn yet.
+            ValueError: if `batch_size` is less than 1, `out` does not fit, nothing can
+                be drawn yet, or without replacement less than `batch_size`.
         """
         targets = self._ready(batch_size, out)
         random = self._random.generator
-        rows = self._drawn(batch_size, random)
         weights = np.empty(batch_size, np.float32)
         probabilities = np.empty(batch_size, np.float32)
         weights.fill(1.0)
-        probabilities.fill(1.0 / self._eligible.count)
+        count = round(self._recent_ratio * batch_size)
+        recent = self._recent_rows() if count else np.zeros(0, np.intp)
+        if not recent.size:
+            rows = self._drawn(batch_size, random)
+            probabilities.fill(1.0 / self._eligible.count)
+        else:
+            rows, share = self._mixed(batch_size, count, recent, random)
+            probabilities.fill((1.0 - share) / self._eligible.count)
+            probabilities[np.isin(rows, recent)] += share / recent.size
         return self._sampled(rows, random, targets, weights, probabilities)
+
+    def _recent_rows(self) -> np.ndarray:
+        """Returns the rows of the newest steps that can be drawn."""
+        steps = self._steps
+        # The last row of an episode that goes on holds no step.
+        top = steps.upcoming
+        oldest = np.maximum(top - self._recent_steps * steps.stride, steps.oldest())
+        rows = _episode_rows.spans(oldest, top, steps.stride) % steps.modulus
+        return rows[self._eligible.flags.take(rows)]
+
+    def _mixed(
+        self, batch_size: int, count: int, recent: np.ndarray, random: Any
+    ) -> tuple[np.ndarray, float]:
+        """Returns rows of which `count` are recent, and what share these are."""
+        if self._replacement:
+            newest = recent[random.integers(0, recent.size, count)]
+            rest = batch_size - count
+            others = self._drawn(rest, random) if rest else newest[:0]
+            return np.concatenate([newest, others]), count / batch_size
+        count = min(count, recent.size)
+        newest = random.choice(recent, count, replace=False)
+        others = self._drawn(batch_size, random)
+        others = others[~np.isin(others, newest)][: batch_size - count]
+        return np.concatenate([newest, others]), count / batch_size
 
     def _catch_up(self) -> None:
         if self._eligible.update() is None:
@@ -220,10 +291,18 @@ class UniformReplay(Sampler):
         """Returns rows drawn from all that are eligible."""
         eligible, filled = self._eligible, self._filled
         share = eligible.count / filled
-        if share < _RARE:
+        if share < _RARE or not self._replacement:
             if self._listed is None:
                 self._listed = np.flatnonzero(eligible.flags)
-            return self._listed[random.integers(0, self._listed.size, batch_size)]
+            if self._replacement:
+                return self._listed[random.integers(0, self._listed.size, batch_size)]
+            if batch_size > eligible.count:
+                raise ValueError(
+                    "`UniformReplay.sample`: `batch_size` expected at most the "
+                    f"{eligible.count} steps there are, without replacement; got "
+                    f"{batch_size}"
+                )
+            return random.choice(self._listed, batch_size, replace=False)
         if share == 1.0:
             return random.integers(0, filled, batch_size)
         found: list[np.ndarray] = []
