@@ -37,8 +37,9 @@ FLOORS = {
     **dict.fromkeys(["configuring", "exporting"], 7),
     **dict.fromkeys(["training"], 8),
     **dict.fromkeys(["rl_trainer"], 9),
-    **dict.fromkeys(["command"], 10),
-    **dict.fromkeys(["__main__"], 11),
+    **dict.fromkeys(["experiments"], 10),
+    **dict.fromkeys(["command"], 11),
+    **dict.fromkeys(["__main__"], 12),
 }
 TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENSE"} | {
     *["tfrl", "tests", "colabs", "configs", "tools"]
@@ -50,7 +51,7 @@ GIN_FILES = {
     "tfrl/configuring/_gin_text.py",
     "tfrl/configuring/configs.py",
 }
-OPTIONAL = {"PIL", "av", "dm_control", "flax", "jax", "matplotlib", "scipy"}
+OPTIONAL = {"PIL", "av", "dm_control", "flax", "jax", "matplotlib", "minari", "scipy"}
 # Distributions that bear another name than what is imported.
 DISTRIBUTIONS = {
     "PIL": "pillow",

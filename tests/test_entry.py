@@ -6,12 +6,13 @@ import sys
 
 import pytest
 
-from tfrl import command, entry
+from tfrl import entry
+from tfrl.experiments import commands_of_runs
 from tfrl.summaries.plotting import mean_curve
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMANDS = ["evaluate", "record", "plot", "export", "verify", "doctor", "check-env"]
-COMMANDS += ["train"]
+COMMANDS += ["train", "compare", "tune", "zoo"]
 STAMP = b"0000 00:00:1795394484.008476   20143 "
 OLD = b"2026-11-23 00:41:24.008476: "
 NOISE = [
@@ -81,7 +82,7 @@ def test_helping_with_training_installs_nothing():
 
 
 def test_modes_are_those_of_the_curves():
-    assert command.INTERVAL_MODES == mean_curve.INTERVAL_MODES
+    assert commands_of_runs.INTERVAL_MODES == mean_curve.INTERVAL_MODES
 
 
 @pytest.mark.parametrize("line", NOISE)
@@ -97,6 +98,7 @@ def test_all_else_is_not(line):
 _CRASH = """
 import os, sys
 from tfrl import entry
+from tfrl.experiments import commands_of_runs
 entry.begin()
 for line in {lines!r}:
     os.write(2, line + bytes([10]))

@@ -22,6 +22,7 @@ _ROOMS = (
     "distributions",
     "entry",
     "environments",
+    "experiments",
     "exploration",
     "exporting",
     "host",

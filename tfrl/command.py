@@ -4,7 +4,12 @@
     tfrl --resume runs/seven          # that is: train --resume --output_dir=runs/seven
     tfrl evaluate runs/seven
     tfrl record runs/seven
+    tfrl train configs/ppo_cartpole.gin --seeds 0-4 --output_dir=runs/ppo
+    tfrl collect runs/seven --minari=pendulum/mixed-v0 --mix random:0.3 best:0.7
     tfrl plot runs/seven runs/eight --output=curves.png
+    tfrl compare runs/ppo runs/dqn
+    tfrl tune configs/tune_ppo_cartpole.gin --output_dir=runs/tuned
+    tfrl zoo pendulum
     tfrl export runs/seven policies/seven
     tfrl verify policies/seven
     tfrl doctor runs/seven
@@ -22,19 +27,15 @@ of `Trainer` or one of `AgentModel.fit` with a `RunCheckpoint`; `--config=BINDIN
 """
 
 import argparse
-import importlib
-import math
 import os
 import pathlib
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfrl import entry
+from tfrl.experiments import commands_of_runs
 
-# Those of `mean_curve`, here for flags that load no TensorFlow.
-INTERVAL_MODES = ("std", "minmax", "CI_80", "CI_85", "CI_90", "CI_95", "CI_99")
 # A command, of its flags; returns the exit status, None for 0.
 _Run = Callable[[argparse.Namespace], int | None]
 
@@ -62,30 +63,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags = entry.train_flags(given[1:], "tfrl train")
     else:
         flags = _parser().parse_args(given)
+    if given[0] == "train" and (flags.seeds or commands_of_runs.resumes_seeds(flags)):
+        # Its processes begin by themselves.
+        return int(entry.load("experiments.seeds").main(flags))
     if argv is None:
         entry.begin()
     if given[0] == "train":
-        return _load("rl_trainer").main(given[1:], prog="tfrl train")
+        return int(entry.load("rl_trainer").main(given[1:], prog="tfrl train"))
     try:
         return flags.run(flags) or 0
     except KeyboardInterrupt:
         print(f"tfrl {flags.command}: interrupted", file=sys.stderr)
         return 130
     except (ValueError, TypeError, OSError, ImportError) as error:
-        told = _load("rl_trainer").in_one_line(error)
+        told = entry.load("rl_trainer").in_one_line(error)
         print(f"tfrl {flags.command}: error: {told}", file=sys.stderr)
         return 2
 
 
-def _load(module: str) -> Any:
-    """Imports a module of the package, and TensorFlow with it."""
-    found = importlib.import_module(f"tfrl.{module}")
-    entry.loaded()
-    return found
-
-
 def _opened(flags: argparse.Namespace) -> Any:
-    return _load("rl_trainer").open_run(flags.run_dir, flags.step)
+    return entry.load("rl_trainer").open_run(flags.run_dir, flags.step)
 
 
 def _evaluate(flags: argparse.Namespace) -> None:
@@ -115,95 +112,6 @@ def _record(flags: argparse.Namespace) -> None:
     print(f"an episode is in {path}")
 
 
-def _plot(flags: argparse.Namespace) -> None:
-    folders = [pathlib.Path(folder) for folder in flags.run_dir]
-    for folder in folders:
-        if not folder.is_dir():
-            raise ValueError(
-                f"`plot`: RUN expected the folder of a run; got {str(folder)!r}, which "
-                "is none"
-            )
-    if flags.critic is not None:
-        _plot_critic(flags, folders)
-        return
-    # The curve of one run is that of its columns, unless something else is asked for.
-    is_plain = len(folders) == 1 and flags.tag is None and flags.interval is None
-    path = flags.output
-    if path is None:
-        path = folders[0] / ("learning_curve.png" if is_plain else "mean_curve.png")
-    if is_plain:
-        if not (folders[0] / "metrics.csv").is_file():
-            raise ValueError(
-                "`plot`: RUN expected the folder of a run, with metrics.csv; got "
-                f"{flags.run_dir[0]!r} without"
-            )
-        summaries = _load("summaries")
-        summaries.plot_learning_curve(
-            summaries.read_metrics(folders[0] / "metrics.csv"),
-            path,
-            title=folders[0].resolve().name if flags.title is None else flags.title,
-            target=flags.target,
-        )
-    else:
-        _plot_mean(flags, folders, path)
-    print(f"the learning curve is in {path}")
-
-
-def _plot_mean(
-    flags: argparse.Namespace, folders: list[pathlib.Path], path: str | os.PathLike[str]
-) -> None:
-    environments = {_environment(folder): folder for folder in folders}
-    environments.pop(None, None)
-    if len(environments) > 1:
-        got = ", ".join(f"{name} of {folder}" for name, folder in environments.items())
-        raise ValueError(
-            f"`plot`: RUN expected runs of one environment; got {got}; draw them apart"
-        )
-    interval = "minmax" if flags.interval is None else flags.interval
-    reader = _load("summaries").MeanCurveReader(
-        folders,
-        name=f"mean of {len(folders)} runs, {interval}",
-        interval_mode=interval,
-        tag="train/return_mean" if flags.tag is None else flags.tag,
-    )
-    plotter = _load("summaries").CurvesPlotter(
-        reader(),
-        x_label="environment steps",
-        y_label=reader.y_label,
-        figsize=(8, 5),
-        title=flags.title,
-    )
-    if flags.target is not None:
-        (axes,) = plotter.figure.axes
-        reached = f"target {flags.target:g}"
-        axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
-        axes.legend()
-    plotter.plot(path, dpi=150)
-
-
-def _environment(folder: pathlib.Path) -> str | None:
-    """The name of the environment that a run was configured with, if it is told."""
-    config = folder / "config.gin"
-    text = config.read_text("utf-8", "replace") if config.is_file() else ""
-    found = re.search(r"^make_vec\.env_id = (.+)$", text, re.MULTILINE)
-    return None if found is None else found[1]
-
-
-def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> None:
-    if len(folders) > 1:
-        raise ValueError("`plot`: `--critic` expected one run; got more; name one")
-    path = folders[0] / "critic.png" if flags.output is None else flags.output
-    i, left, right, j, top, bottom = flags.critic
-    if i % 1 or j % 1 or i == j:
-        raise ValueError(
-            "`plot`: `--critic` expected two different components as I and J, counted "
-            f"from 0; got {i:g} and {j:g}; correct them"
-        )
-    with _load("rl_trainer").open_run(folders[0]) as run:
-        run.draw_critic(path, (int(i), left, right), (int(j), top, bottom))
-    print(f"what the critic says is in {path}")
-
-
 def _export(flags: argparse.Namespace) -> None:
     with _opened(flags) as run:
         run.export(flags.path, overwrite=flags.overwrite)
@@ -211,21 +119,22 @@ def _export(flags: argparse.Namespace) -> None:
 
 
 def _verify(flags: argparse.Namespace) -> None:
-    found = _load("exporting").verify(flags.path, flags.tolerance)
+    found = entry.load("exporting").verify(flags.path, flags.tolerance)
     for name, difference in found.items():
         print(f"{name}: as exported, within {difference:.3g}")
 
 
 def _doctor(flags: argparse.Namespace) -> int:
-    found = _load("training").find_nonfinite(flags.run_dir)
-    for line in _load("training").list_overrides(flags.run_dir):
+    found = entry.load("training").find_nonfinite(flags.run_dir)
+    for line in entry.load("training").list_overrides(flags.run_dir):
         print(line)
     if not found:
         # A run that broke off early may have left nothing to find.
         rows = pathlib.Path(flags.run_dir) / "metrics.csv"
-        has_rows = rows.is_file()
-        table = _load("summaries").read_metrics(rows) if has_rows else {"env_steps": ()}
-        n_steps = len(_load("saving").list_steps(flags.run_dir))
+        table: dict[str, Any] = {"env_steps": ()}
+        if rows.is_file():
+            table = entry.load("summaries").read_metrics(rows)
+        n_steps = len(entry.load("saving").list_steps(flags.run_dir))
         print(
             f"every number in {flags.run_dir} is finite, of events, "
             f"{len(table['env_steps'])} rows of metrics.csv, {n_steps} checkpoints"
@@ -239,10 +148,52 @@ def _doctor(flags: argparse.Namespace) -> int:
     return 1
 
 
+def _collect(flags: argparse.Namespace) -> None:
+    parts = flags.mix or [(flags.step, 1.0)]
+    total, played = sum(share for _, share in parts), []
+    spaces = env_spec = None
+    for i, (step, share) in enumerate(parts):
+        options: dict[str, Any] = {} if step != "random" else {"policy": None}
+        known = None if step == "random" else step
+        with entry.load("rl_trainer").open_run(flags.run_dir, known) as run:
+            played.append(
+                run.collect(
+                    max(1, round(flags.steps * share / total)),
+                    seed=flags.seed + i,
+                    temperature=flags.temperature,
+                    epsilon=flags.epsilon,
+                    **options,
+                )
+            )
+            spaces, env_spec = run.spaces, run.env_spec
+    datasets = entry.load("datasets")
+    rows = datasets.join_rows(played)
+    path = flags.npz
+    if path is None:
+        mixed = ", ".join(f"{share:g} of {step or 'newest'}" for step, share in parts)
+        path = datasets.write_minari(
+            flags.minari,
+            rows,
+            spaces,
+            env_spec=env_spec,
+            algorithm=f"tfrl run {pathlib.Path(flags.run_dir).name}",
+            description=f"Policies: {mixed}; temperature {flags.temperature:g}, epsilon "
+            f"{flags.epsilon:g}, seed {flags.seed}.",
+        )
+    else:
+        datasets.write_npz(path, rows)
+    n_episodes = int((rows["terminated"] | rows["truncated"]).sum())
+    mean = float(rows["rewards"].sum()) / n_episodes
+    print(
+        f"{len(rows['rewards'])} steps of {n_episodes} episodes, mean return {mean:.1f}, "
+        f"are in {path}"
+    )
+
+
 def _check_env(flags: argparse.Namespace) -> int:
     if flags.render:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    report = _load("environments").check_env(
+    report = entry.load("environments").check_env(
         flags.env_id,
         n_steps=flags.steps,
         seed=flags.seed,
@@ -291,9 +242,7 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument(
         "--size", type=int, nargs=2, metavar=("WIDTH", "HEIGHT"), help="in pixels"
     )
-    plot = add("plot", _plot, "draw returns over environment steps")
-    add_run(plot, nargs="+")
-    _add_plot_flags(plot)
+    commands_of_runs.add_commands(add)
     exported = add("export", _export, "write the policy as a SavedModel")
     add_run(exported)
     exported.add_argument("path", metavar="PATH", help="folder to create")
@@ -308,6 +257,11 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", _doctor, "find the first number of a run that is not finite"
     )
     add_run(doctored)
+    collected = add("collect", _collect, "write a data set of what policies do")
+    add_run(collected)
+    add_step(collected)
+    collected.add_argument("--seed", **seeded)
+    _add_collect_flags(collected)
     checked = add("check-env", _check_env, "play an environment to find its faults")
     checked.add_argument("env_id", metavar="ID", help="such as my_module:MyEnv-v0")
     checked.add_argument("--steps", type=int, default=1000, help="how many to look at")
@@ -316,27 +270,36 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
-    plot.add_argument(
-        "--output",
-        help="the PNG; by default RUN/learning_curve.png, of several runs "
-        "mean_curve.png in the first",
+def _add_collect_flags(collected: argparse.ArgumentParser) -> None:
+    where = collected.add_mutually_exclusive_group(required=True)
+    where.add_argument("--minari", metavar="NAME", help="of the Minari set to write")
+    where.add_argument("--npz", metavar="FILE", help="the NumPy archive to write")
+    collected.add_argument("--steps", type=int, default=100_000, help="how many")
+    collected.add_argument(
+        "--temperature",
+        type=entry.finite,
+        default=1.0,
+        help="1 acts as the policy learned, 0 greedily",
     )
-    plot.add_argument("--title", help="written above; of one run its name by default")
-    plot.add_argument("--tag", help="what to average; train/return_mean by default")
-    plot.add_argument(
-        "--interval",
-        choices=INTERVAL_MODES,
-        help="the region around the mean of several runs, minmax by default",
+    collected.add_argument(
+        "--epsilon", type=entry.finite, default=0.0, help="share of uniform actions"
     )
-    plot.add_argument(
-        "--critic",
-        type=_finite,
-        nargs=6,
-        metavar=("I", "LEFT", "RIGHT", "J", "TOP", "BOTTOM"),
-        help="draw the critic's values over components I and J of observations",
+    collected.add_argument(
+        "--mix",
+        type=_share,
+        nargs="+",
+        metavar="STEP:SHARE",
+        help="several policies instead of that of --step: checkpoints, 'best', 'random'",
     )
-    plot.add_argument("--target", type=_finite, help="a return to reach")
+
+
+def _share(text: str) -> tuple[int | str, float]:
+    step, _, share = text.rpartition(":")
+    known = step if step == "random" else _step(step)
+    number = entry.finite(share)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"expected a share > 0; got {text!r}")
+    return known, number
 
 
 def _step(text: str) -> int | str:
@@ -351,16 +314,6 @@ def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a whole number >= 0; got {text!r}")
     return int(text)
-
-
-def _finite(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"expected a finite number; got {text!r}")
-    return number
 
 
 if __name__ == "__main__":

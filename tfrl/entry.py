@@ -3,8 +3,12 @@
 import argparse
 import atexit
 import contextlib
+import datetime
 import gc
+import importlib
+import math
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -14,6 +18,8 @@ from typing import Any, NoReturn
 
 from tfrl._internal import kept_programs
 
+# What a folder of runs of several seeds has of them.
+SEEDS_RECORD = "seeds.json"
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _PREFIX = rb"(?:[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: [IWEF] )\S+:\d+\] "
 _NOISE = re.compile(
@@ -96,7 +102,88 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
         parser.error("CONFIG expected a gin file; got none")
     if flags.output_dir == "":
         parser.error("--output_dir expected a folder; got ''")
+    if flags.seeds is not None and flags.rehearse is not None:
+        parser.error("--rehearse trains nothing: leave out --seeds")
+    if flags.seeds is not None and short(prog) != "tfrl train":
+        parser.error("--seeds trains in several processes: use `tfrl train`")
+    if flags.jobs is not None and (flags.jobs < 1 or flags.seeds is None):
+        parser.error("--jobs expected a number of processes >= 1, beside --seeds")
     return flags
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Reads the seeds of several runs.
+
+    Args:
+        text: numbers and ranges, both ends included, joined by commas.
+
+    Returns:
+        The seeds, in their order.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is something else, or has one twice.
+
+    Example:
+        >>> seeds("0-2,7")
+        (0, 1, 2, 7)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        first, last = (
+            (int(x) for x in (ends[1], ends[2] or ends[1])) if ends else (0, 0)
+        )
+        if ends is None or not 0 <= last - first < 10_000:
+            raise argparse.ArgumentTypeError(
+                f"expected seeds such as 0-4 or 0,3,7; got {text!r}"
+            )
+        found += range(first, last + 1)
+    if len({*found}) < len(found):
+        raise argparse.ArgumentTypeError(f"expected each seed once; got {text!r}")
+    return tuple(found)
+
+
+def finite(text: str) -> float:
+    """Reads a finite number of a flag.
+
+    Args:
+        text: the number.
+
+    Returns:
+        It.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is something else.
+
+    Example:
+        >>> finite("1e3")
+        1000.0
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"expected a finite number; got {text!r}")
+    return number
+
+
+def output_dir(flags: argparse.Namespace) -> str:
+    """Returns the folder of a run: what flags name, or one named by the time.
+
+    Args:
+        flags: of `train_flags`.
+
+    Example:
+        >>> output_dir(train_flags(["ppo.gin", "--output_dir=runs/one"], "tfrl train"))
+        'runs/one'
+    """
+    if flags.output_dir is not None:
+        return str(flags.output_dir)
+    files = [*flags.config, *flags.config_file]
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = pathlib.Path(files[0]).stem if files else "run"
+    return str(pathlib.Path("runs") / f"{name}-{stamp}")
 
 
 def _train_parser(prog: str) -> OneLineParser:
@@ -146,6 +233,7 @@ def _train_parser(prog: str) -> OneLineParser:
         help="devices to train on: auto, tpu, multi_worker (see TF_CONFIG), mirrored, "
         "gpu, cpu, or rehearsal:N for N replicas on this CPU; without it none is used",
     )
+    _add_seeds(parser)
     parser.add_argument(
         "--log_level",
         default="warning",
@@ -153,6 +241,18 @@ def _train_parser(prog: str) -> OneLineParser:
         help="of Python's logging; debug also shows where an error came from",
     )
     return parser
+
+
+def _add_seeds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seeds",
+        type=seeds,
+        help="such as 0-4 or 0,3,7: a run of each, in processes side by side, in "
+        "folders of --output_dir",
+    )
+    parser.add_argument(
+        "--jobs", type=int, help="processes at once; by default as many as CPU cores"
+    )
 
 
 def begin() -> None:
@@ -193,6 +293,24 @@ def loaded() -> None:
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
+
+
+def load(module: str) -> Any:
+    """Imports a module of the package, and with most of them TensorFlow.
+
+    Args:
+        module: its name within the package.
+
+    Returns:
+        The module.
+
+    Example:
+        >>> load("entry").__name__
+        'tfrl.entry'
+    """
+    found = importlib.import_module(f"tfrl.{module}")
+    loaded()
+    return found
 
 
 def is_noise(line: bytes) -> bool:

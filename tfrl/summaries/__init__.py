@@ -13,6 +13,7 @@ from tfrl._internal import lazy_doors
 from tfrl.summaries.filming.panels import render_bars, render_heatmap
 from tfrl.summaries.filming.video import generate_gif, record_episode, render_episode
 from tfrl.summaries.filming.video_recorder import VideoRecorder
+from tfrl.summaries.improvement import probability_of_improvement
 from tfrl.summaries.logs import (
     enable_logging,
     info,
@@ -88,6 +89,7 @@ __all__ = [
     "interquartile_mean",
     "log_metrics",
     "plot_learning_curve",
+    "probability_of_improvement",
     "read_metrics",
     "record_episode",
     "record_time",

@@ -1,0 +1,179 @@
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tfrl import command
+from tfrl.experiments import _run_folders, seeds
+
+ROOT = pathlib.Path(__file__).parents[2]
+CONFIG = str(ROOT / "configs" / "ppo_cartpole.gin")
+
+# Stands for a process that trains: it says, saves and ends as its seed asks for.
+CHILD = """
+import pathlib, signal, sys, time
+given = dict(x.removeprefix("--").split("=", 1) for x in sys.argv[1:] if "=" in x)
+run = pathlib.Path(given["output_dir"])
+seed = int(given["config"].split("=")[1])
+run.mkdir(exist_ok=True)
+was = (run / "was").read_text() if (run / "was").exists() else ""
+(run / "was").write_text(was + " ".join(sys.argv[3:]) + chr(10))
+print(f"{run.name}  50%  50/100 steps  return 1.0", flush=True)
+if seed == 7:
+    sys.exit("tfrl.rl_trainer: error: seven is unlucky")
+def stop(*_):
+    (run / "checkpoints" / "step-50").mkdir(parents=True)
+    sys.exit(130)
+signal.signal(signal.SIGINT, stop)
+if seed == 9:
+    print("tfrl.rl_trainer: error: `parse`: 9 is odd", file=sys.stderr)
+    sys.exit(2)
+if seed == 3 and not (run / "waits").exists():
+    (run / "waits").touch()
+    time.sleep(60)
+(run / "metrics.csv").write_text("env_steps,eval/return_mean\\n100,5.0\\n")
+"""
+
+
+@pytest.fixture
+def standing_in(tmp_path, monkeypatch):
+    """Has a small program in place of Python stand for the processes that train."""
+    program = tmp_path / "python"
+    program.write_text(f"#!{sys.executable}\n{CHILD}")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    return tmp_path / "runs"
+
+
+def call(*argv):
+    return command.main(["train", *map(str, argv)])
+
+
+def test_a_run_of_each_seed(standing_in, capsys):
+    flags = [f"--output_dir={standing_in}", "--config=PPO.gamma = 0.5", "--jobs=2"]
+    assert call("a.gin", "--seeds", "0-2", *flags) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("  50%  50/100 steps" in line for line in lines) == 3
+    assert sum("done, final evaluation 5.0" in line for line in lines) == 3
+    record = json.loads((standing_in / "seeds.json").read_text())
+    assert record["train"] == ["a.gin", "--config=PPO.gamma = 0.5"]
+    assert [x["status"] for x in record["seeds"].values()] == ["done"] * 3
+    assert all(x["cpu_seconds"] > 0 for x in record["seeds"].values())
+    said = (standing_in / "seed_1" / "was").read_text()
+    assert said.startswith("a.gin --config=PPO.gamma = 0.5 --config=train_rl.seed = 1 ")
+    assert [x.name for x in _run_folders.runs_in("plot", standing_in)] == [
+        *("seed_0", "seed_1", "seed_2")
+    ]
+    assert _run_folders.cpu_seconds_of([standing_in]) > 0
+
+
+def test_one_that_fails_is_named_and_done_again(standing_in, capsys):
+    assert call("a.gin", "--seeds=0,7,10", f"--output_dir={standing_in}") == 1
+    out, err = capsys.readouterr()
+    assert f"seed_7: failed with 1, see {standing_in}/seed_7.log: tfrl.rl_tra" in out
+    assert err == "tfrl train: error: failed: seed 7\n"
+    assert call("--resume", f"--output_dir={standing_in}") == 1
+    out, err = capsys.readouterr()
+    assert "seed_0" not in out and "seven is unlucky" in out
+    assert (standing_in / "seed_0" / "was").read_text().count("\n") == 1
+    # Nothing was saved: it starts anew, as it was asked for at first.
+    assert (standing_in / "seed_7" / "was").read_text().count("a.gin") == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_all_and_is_gone_on_with(standing_in, tmp_path, number):
+    # A shell's own handler stays; the signal comes to a process of its own.
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+        f"from tfrl import command; sys.executable = {str(tmp_path / 'python')!r}; "
+        "sys.exit(command.main(sys.argv[1:]))"
+    )
+    interpreter = pathlib.Path(os.path.realpath("/proc/self/exe"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = ["train", "a.gin", "--seeds=3,0", "--jobs=1", f"--output_dir={standing_in}"]
+    process = subprocess.Popen(
+        [interpreter, "-c", program, *argv], stdout=subprocess.PIPE, env=environment
+    )
+    while not (standing_in / "seed_3" / "waits").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    out = process.communicate()[0].decode()
+    assert process.returncode == 130
+    assert "seed_3: interrupted" in out
+    assert re.search("0 of 2 done; resume with: tfrl train .* --resume\n", out)
+    assert call("--resume", f"--output_dir={standing_in}") == 0
+    said = (standing_in / "seed_3" / "was").read_text().splitlines()
+    # The one that SIGTERM ends saves nothing.
+    assert said[1].startswith("--resume" if number == signal.SIGINT else "a.gin")
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(standing_in, capsys):
+    flags = ["--seeds=9,1", "--jobs=1", f"--output_dir={standing_in}"]
+    assert call("a.gin", *flags) == 2
+    out, err = capsys.readouterr()
+    assert err == "tfrl train: error: `parse`: 9 is odd\n"
+    assert [path.name for path in standing_in.iterdir()] == ["seed_9"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--seeds=3-1"], "expected seeds such as 0-4 or 0,3,7; got '3-1'"),
+        (["--seeds=1,0-2"], "expected each seed once; got '1,0-2'"),
+        (["--seeds="], "expected seeds such as"),
+        (["--seeds=0", "--jobs=0"], "--jobs expected a number of processes >= 1"),
+        (["--jobs=2"], "--jobs expected"),
+        (["--seeds=0", "--rehearse"], "leave out --seeds"),
+    ],
+)
+def test_wrong_flags_are_one_line(argv, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        call("a.gin", *argv)
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_the_folder_is_as_resume_says(standing_in, capsys):
+    assert call("--resume", f"--output_dir={standing_in}", "--seeds=0") == 2
+    assert "without seeds.json; start without resuming" in capsys.readouterr().err
+    assert call("a.gin", f"--output_dir={standing_in}", "--seeds=0") == 0
+    capsys.readouterr()
+    assert call("a.gin", f"--output_dir={standing_in}", "--seeds=0") == 2
+    assert "expected a folder without runs" in capsys.readouterr().err
+    # Of the seeds that are done no process starts; more may come.
+    assert call("--resume", f"--output_dir={standing_in}", "--seeds=0,1") == 0
+    assert "seed_0:" not in capsys.readouterr().out
+    assert (standing_in / "seed_1" / "was").exists()
+    (standing_in / "seeds.json").write_text("{}")
+    assert call("--resume", f"--output_dir={standing_in}") == 2
+    assert "expected" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="`train_seeds`: `seeds` expected a seed"):
+        seeds.train_seeds(["a.gin"], [], standing_in / "other")
+
+
+@pytest.mark.slow
+def test_seeds_are_the_runs_that_they_would_be_alone(tmp_path):
+    small = ["--config=Trainer.total_env_steps = 3000", "--config=Trainer.n_envs = 2"]
+    flags = [CONFIG, *small, "--seeds=0-1", f"--output_dir={tmp_path / 'both'}"]
+    environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1"}
+    python = [sys.executable, "-m", "tfrl", "train"]
+    subprocess.run([*python, *flags], check=True, env=environment, cwd=ROOT)
+    one = [CONFIG, *small, "--config=train_rl.seed = 1", f"--output_dir={tmp_path}/one"]
+    subprocess.run([*python, *one], check=True, env=environment, cwd=ROOT)
+    rows, expected = (
+        (folder / "metrics.csv").read_text().splitlines()
+        for folder in (tmp_path / "both" / "seed_1", tmp_path / "one")
+    )
+    names = rows[0].split(",")
+    timed = [index for index, name in enumerate(names) if "second" in name]
+    for row, other in zip(rows, expected, strict=True):
+        pairs = zip(row.split(","), other.split(","), strict=True)
+        assert all(a == b for i, (a, b) in enumerate(pairs) if i not in timed)

@@ -1,0 +1,112 @@
+import json
+
+import pytest
+
+from tfrl import command
+from tfrl.experiments import zoo
+
+HEADER = """\
+# Soft actor-critic on Pendulum-v1.
+#
+# Agent: SAC (REDQ)
+# Environment: Pendulum-v1
+# Source: Chen et al., 2021, Randomized Ensembled Double Q-Learning, table 2,
+#   with a smaller network.
+# Command: tfrl train configs/sac_pendulum.gin --seeds 0,3
+# Steps: 10,000
+# Expected: mean >= -180, worst seed >= -200.5
+# Measured: -150.5, -151.5
+# CPU time: 3,725 s
+# Curve: 10% -1200.1 (-1300.0 to -1100.2), 100% -150.0 (-160.0
+#   to -140.0)
+#
+# A note: it may say anything.
+
+train_rl.light_rl_trainer = @Trainer
+"""
+NOT_MEASURED = "\n".join(
+    line
+    for line in HEADER.replace("-150.5, -151.5", "not here, no GPU.").splitlines()
+    if line.split(":")[0] not in ("# Expected", "# CPU time", "# Curve")
+    and "to -140.0" not in line
+)
+
+
+def written(folder, text=HEADER, name="sac_pendulum.gin"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_header_is_read(tmp_path):
+    found = zoo.read_entry(written(tmp_path))
+    assert found.title == "Soft actor-critic on Pendulum-v1."
+    assert (found.agent, found.environment) == ("SAC (REDQ)", "Pendulum-v1")
+    assert found.source.endswith("table 2, with a smaller network.")
+    assert (found.seeds, found.steps, found.cpu_seconds) == ((0, 3), 10_000, 3725.0)
+    assert found.measured == (-150.5, -151.5) and found.mean == -151.0
+    assert found.expected == (-180.0, -200.5)
+    assert found.curve[1] == zoo.Point(1.0, -150.0, -160.0, -140.0)
+    assert found.not_measured == ""
+
+
+def test_what_was_not_measured_says_why(tmp_path):
+    found = zoo.read_entry(written(tmp_path, NOT_MEASURED))
+    assert (found.measured, found.mean, found.curve) == ((), None, ())
+    assert found.not_measured == "no GPU."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("Pendulum-v1.\n#\n", "Pendulum-v1\n#\n", "a sentence"),
+        ("# Steps: 10,000\n", "", "the fields Agent"),
+        ("# Steps: 10,000\n", "# Steps: 10,000\n# Steps: 1\n", "each name once"),
+        ("# Agent:", "# agent:", "`# Name: value`"),
+        ("10,000", "many", "a whole number, such as 100,000; got 'many'"),
+        ("sac_pendulum.gin", "sac.gin", "configs/sac_pendulum.gin --seeds"),
+        ("-150.5, -151.5", "-150.5", "2 numbers, one a seed"),
+        ("-150.5, -151.5", "about -150, 3", "2 numbers, one a seed"),
+        ("mean >= -180", "-180", "Expected: mean >= NUMBER"),
+        ("10% ", "1000% ", "shares increasing"),
+        ("10% -1200.1 (", "10% -1200.1 [", "SHARE% MEAN"),
+        ("-150.5, -151.5", "not here", "2 numbers, one a seed"),
+        ("-150.5, -151.5", "not here, no GPU.", "the fields"),
+    ],
+)
+def test_another_form_is_refused(tmp_path, old, new, words):
+    assert old in HEADER
+    path = written(tmp_path, HEADER.replace(old, new))
+    with pytest.raises(ValueError, match="`read_entry`: `path` expected a header") as e:
+        zoo.read_entry(path)
+    assert words in str(e.value) and str(path) in str(e.value)
+
+
+def test_the_command_lists_them(tmp_path, capsys):
+    written(tmp_path)
+    unmeasured = NOT_MEASURED.replace("sac_pendulum", "sac_big")
+    written(tmp_path, unmeasured, "sac_big.gin")
+    written(tmp_path, "shared = 1\n", "shared.gin")
+    flag = f"--folder={tmp_path}"
+    assert command.main(["zoo", flag]) == 0
+    head, big, small = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["config", "agent", "environment"]
+    assert big.startswith("sac_big") and "Not measured: no GPU." in big
+    for word in ("-151.0", "-151.5", "1:02:05", "10,000", "table 2"):
+        assert word in small
+    assert command.main(["zoo", flag, "--json", "PENDULUM", "sac_p"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["mean"] == -151.0 and row["curve"][0]["share"] == 0.1
+    assert command.main(["zoo", f"--folder={tmp_path}/none"]) == 2
+    assert "expected gin files; got none" in capsys.readouterr().err
+
+
+def test_it_is_found_where_it_was_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo, "__file__", str(tmp_path / "a" / "b" / "c" / "zoo.py"))
+    monkeypatch.setattr(zoo.sysconfig, "get_path", lambda name: tmp_path / name)
+    with pytest.raises(ValueError, match="`zoo_folder`: expected the configurations"):
+        zoo.zoo_folder()
+    folder = tmp_path / "data" / "share" / "tfrl" / "configs"
+    folder.mkdir(parents=True)
+    written(folder)
+    assert [found.path for found in zoo.list_zoo()] == [folder / "sac_pendulum.gin"]

@@ -1,0 +1,137 @@
+"""Pictures of runs: the learning curve of one, means of several, what a critic says."""
+
+import argparse
+import os
+import pathlib
+import re
+
+from tfrl import rl_trainer
+from tfrl.experiments import _run_folders
+from tfrl.summaries import run_log
+from tfrl.summaries.plotting import curves, mean_curve, readers
+
+
+def plot(flags: argparse.Namespace) -> None:
+    """Draws what `tfrl plot` asks for.
+
+    Runs become one curve, the mean of them all; each folder of runs, as `tfrl train
+    --seeds` leaves it, becomes a curve of its own.
+
+    Args:
+        flags: run_dir, output, title, tag, interval, target, critic.
+
+    Raises:
+        ValueError: if a folder holds no run, or they are of several environments.
+    """
+    folders = [pathlib.Path(folder) for folder in flags.run_dir]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(
+                f"`plot`: RUN expected the folder of a run; got {str(folder)!r}, which "
+                "is none"
+            )
+    if flags.critic is not None:
+        _plot_critic(flags, folders)
+        return
+    # The curve of one run is that of its columns, unless something else is asked for.
+    is_one = len(folders) == 1 and not _is_of_runs(folders[0])
+    is_plain = is_one and flags.tag is None and flags.interval is None
+    path = flags.output
+    if path is None:
+        path = folders[0] / ("learning_curve.png" if is_plain else "mean_curve.png")
+    if is_plain:
+        if not (folders[0] / "metrics.csv").is_file():
+            raise ValueError(
+                "`plot`: RUN expected the folder of a run, with metrics.csv; got "
+                f"{flags.run_dir[0]!r} without"
+            )
+        curves.plot_learning_curve(
+            run_log.read_metrics(folders[0] / "metrics.csv"),
+            path,
+            title=folders[0].resolve().name if flags.title is None else flags.title,
+            target=flags.target,
+        )
+    else:
+        _plot_means(flags, folders, path)
+    print(f"the learning curve is in {path}")
+
+
+def _is_of_runs(folder: pathlib.Path) -> bool:
+    """Whether a folder is none of a run, but holds some."""
+    is_run = any((folder / name).exists() for name in ("metrics.csv", "config.gin"))
+    return not is_run and any(folder.glob("*/metrics.csv"))
+
+
+def _plot_means(
+    flags: argparse.Namespace, folders: list[pathlib.Path], path: str | os.PathLike[str]
+) -> None:
+    """Draws the mean of the runs, and that of each folder of runs."""
+    alone = [folder for folder in folders if not _is_of_runs(folder)]
+    groups = {f"mean of {len(alone)} runs": alone} if alone else {}
+    for folder in (x for x in folders if x not in alone):
+        runs = _run_folders.runs_in("plot", folder)
+        groups[f"{folder}: mean of {len(runs)} runs"] = runs
+    check_one_environment("plot", [run for runs in groups.values() for run in runs])
+    interval = "minmax" if flags.interval is None else flags.interval
+    found: list[mean_curve.MeanCurve] = []
+    for name, runs in groups.items():
+        reader = readers.MeanCurveReader(
+            runs,
+            name=f"{name}, {interval}",
+            interval_mode=interval,
+            tag="train/return_mean" if flags.tag is None else flags.tag,
+        )
+        found.append(reader())
+    plotter = curves.CurvesPlotter(
+        found,
+        x_label="environment steps",
+        y_label=reader.y_label,
+        figsize=(8, 5),
+        title=flags.title,
+    )
+    if flags.target is not None:
+        (axes,) = plotter.figure.axes
+        reached = f"target {flags.target:g}"
+        axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
+        axes.legend()
+    plotter.plot(path, dpi=150)
+
+
+def check_one_environment(where: str, runs: list[pathlib.Path]) -> None:
+    """Raises a ValueError if runs name several environments.
+
+    Args:
+        where: function that asks, for the message.
+        runs: folders of runs.
+    """
+    environments = {_environment(run): run for run in runs}
+    environments.pop(None, None)
+    if len(environments) > 1:
+        got = ", ".join(f"{name} of {run}" for name, run in environments.items())
+        raise ValueError(
+            f"`{where}`: RUN expected runs of one environment; got {got}; take them "
+            "apart"
+        )
+
+
+def _environment(folder: pathlib.Path) -> str | None:
+    """The name of the environment that a run was configured with, if it is told."""
+    config = folder / "config.gin"
+    text = config.read_text("utf-8", "replace") if config.is_file() else ""
+    found = re.search(r"^make_vec\.env_id = (.+)$", text, re.MULTILINE)
+    return None if found is None else found[1]
+
+
+def _plot_critic(flags: argparse.Namespace, folders: list[pathlib.Path]) -> None:
+    if len(folders) > 1:
+        raise ValueError("`plot`: `--critic` expected one run; got more; name one")
+    path = folders[0] / "critic.png" if flags.output is None else flags.output
+    i, left, right, j, top, bottom = flags.critic
+    if i % 1 or j % 1 or i == j:
+        raise ValueError(
+            "`plot`: `--critic` expected two different components as I and J, counted "
+            f"from 0; got {i:g} and {j:g}; correct them"
+        )
+    with rl_trainer.open_run(folders[0]) as run:
+        run.draw_critic(path, (int(i), left, right), (int(j), top, bottom))
+    print(f"what the critic says is in {path}")

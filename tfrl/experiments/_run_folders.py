@@ -1,0 +1,90 @@
+"""Folders of runs: one run of each seed in a folder, and what is known of them all."""
+
+import json
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tfrl import entry
+from tfrl._internal import arguments, durable
+
+
+def runs_in(where: str, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """Returns a run, or the runs in a folder of them, `seed_2` before `seed_10`.
+
+    Args:
+        where: function that asks, for the message.
+        folder: of a run, with `metrics.csv`, or with such folders in it.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    path = arguments.as_path(where, "folders", folder)
+    if (path / "metrics.csv").is_file():
+        return [path]
+    runs = [each.parent for each in path.glob("*/metrics.csv")]
+    if not runs:
+        raise ValueError(
+            f"`{where}`: `folders` expected the folder of a run, or of runs; got "
+            f"{str(folder)!r}, which is none"
+        )
+    return sorted(runs, key=_natural)
+
+
+def read_record(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns what `tfrl train --seeds` wrote into a folder; None of another folder.
+
+    Args:
+        folder: of the runs.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    path = folder / entry.SEEDS_RECORD
+    if not path.is_file():
+        return None
+    try:
+        record = json.loads(path.read_text("utf-8"))
+        is_whole = record["train"] is not None and record["seeds"] is not None
+    except (ValueError, KeyError, TypeError):
+        is_whole = False
+    if not is_whole:
+        raise ValueError(
+            f"`train_seeds`: `output_dir` expected {path} as it was written; got "
+            "something else; restore it, or train in another folder"
+        )
+    return dict(record)
+
+
+def write_record(folder: pathlib.Path, record: dict[str, Any]) -> None:
+    """Writes what is known of the runs, all of it or nothing.
+
+    Args:
+        folder: of the runs.
+        record: plain values.
+    """
+    text = json.dumps(record, indent=1) + "\n"
+    durable.replace_file(folder / entry.SEEDS_RECORD, text.encode("utf-8"))
+
+
+def cpu_seconds_of(folders: Sequence[pathlib.Path]) -> float | None:
+    """Returns the mean of the CPU seconds of runs that are done, where it is known.
+
+    Args:
+        folders: of runs of several seeds.
+    """
+    records = [record for x in folders if (record := read_record(x)) is not None]
+    known = [
+        each["cpu_seconds"]
+        for record in records
+        for each in record["seeds"].values()
+        if each["status"] == "done"
+    ]
+    return sum(known) / len(known) if known else None
+
+
+def _natural(path: pathlib.Path) -> list[Any]:
+    """A key that sorts numbers in names as numbers."""
+    return [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", path.name)]

@@ -1,0 +1,125 @@
+"""Flags of the commands for many runs; what is large is loaded when one is called."""
+
+import argparse
+import pathlib
+from collections.abc import Callable
+
+from tfrl import entry
+
+# Those of `mean_curve`, here for flags that load no TensorFlow.
+INTERVAL_MODES = ("std", "minmax", "CI_80", "CI_85", "CI_90", "CI_95", "CI_99")
+
+
+def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds `plot`, `compare`, `tune` and `zoo`.
+
+    Args:
+        add: takes name, function of the flags and text of a command; returns where its
+            flags go.
+    """
+    _add_plot_flags(add("plot", _plot, "draw returns over environment steps"))
+    text = "compare final returns of folders of seeds"
+    _add_compare_flags(add("compare", _compare, text))
+    _add_tune_flags(add("tune", _tune, "search for hyper-parameters"))
+    text = "list configurations with what was measured of them"
+    _add_zoo_flags(add("zoo", _zoo, text))
+
+
+def resumes_seeds(flags: argparse.Namespace) -> bool:
+    """Whether flags of `train` go on with a folder of runs of several seeds.
+
+    Args:
+        flags: of `entry.train_flags`.
+    """
+    record = pathlib.Path(flags.output_dir or "", entry.SEEDS_RECORD)
+    return bool(flags.resume) and record.is_file()
+
+
+def _plot(flags: argparse.Namespace) -> None:
+    entry.load("experiments._plots").plot(flags)
+
+
+def _compare(flags: argparse.Namespace) -> None:
+    comparison = entry.load("experiments.comparison")
+    found = comparison.compare(flags.run_dir, resamples=flags.resamples)
+    print(comparison.as_json(found)) if flags.json else comparison.show(found)
+
+
+def _tune(flags: argparse.Namespace) -> int:
+    return int(entry.load("experiments.tuning").main(flags))
+
+
+def _zoo(flags: argparse.Namespace) -> None:
+    if flags.measured is not None:
+        measuring = entry.load("experiments.measuring")
+        print(measuring.measured_header(flags.measured))
+        return
+    zoo = entry.load("experiments.zoo")
+    found = zoo.list_zoo(flags.folder)
+    words = [word.lower() for word in flags.word]
+    found = [x for x in found if all(word in x.words for word in words)]
+    print(zoo.as_json(found)) if flags.json else zoo.show(found)
+
+
+def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
+    text = "folder of a run, or of runs, as `train --seeds` leaves it"
+    plot.add_argument("run_dir", metavar="RUN", nargs="+", help=text)
+    plot.add_argument(
+        "--output",
+        help="the PNG; by default RUN/learning_curve.png, of several runs "
+        "mean_curve.png in the first",
+    )
+    plot.add_argument("--title", help="written above; of one run its name by default")
+    plot.add_argument("--tag", help="what to average; train/return_mean by default")
+    plot.add_argument(
+        "--interval",
+        choices=INTERVAL_MODES,
+        help="the region around the mean of several runs, minmax by default",
+    )
+    plot.add_argument(
+        "--critic",
+        type=entry.finite,
+        nargs=6,
+        metavar=("I", "LEFT", "RIGHT", "J", "TOP", "BOTTOM"),
+        help="draw the critic's values over components I and J of observations",
+    )
+    plot.add_argument("--target", type=entry.finite, help="a return to reach")
+
+
+def _add_compare_flags(compare: argparse.ArgumentParser) -> None:
+    text = "folder of runs, as `train --seeds` leaves it, or of one run"
+    compare.add_argument("run_dir", metavar="FOLDER", nargs="+", help=text)
+    compare.add_argument(
+        "--resamples", type=int, default=2000, help="of the bootstrap; 2000 by default"
+    )
+    compare.add_argument("--json", action="store_true", help="print it for programs")
+
+
+def _add_tune_flags(tune: argparse.ArgumentParser) -> None:
+    text = "gin file that binds `Tuning`; they are code: what they import runs"
+    tune.add_argument("config", metavar="CONFIG", nargs="+", help=text)
+    tune.add_argument(
+        "--config",
+        dest="binding",
+        metavar="BINDING",
+        action="append",
+        default=[],
+        help="one more binding, such as 'Tuning.n_trials = 9'; repeatable",
+    )
+    tune.add_argument(
+        "--output_dir",
+        help="folder of the study, which goes on if there is one; several processes "
+        "may share it; runs/CONFIG by default",
+    )
+
+
+def _add_zoo_flags(zoo: argparse.ArgumentParser) -> None:
+    zoo.add_argument("word", nargs="*", help="only those of all these words")
+    zoo.add_argument("--folder", help="with gin files; those of tfrl by default")
+    zoo.add_argument("--json", action="store_true", help="print it for programs")
+    zoo.add_argument(
+        "--measured",
+        nargs="+",
+        metavar="RUN",
+        help="print what a header says of these runs, or of this folder of runs",
+    )

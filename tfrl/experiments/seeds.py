@@ -1,0 +1,325 @@
+"""Runs of several seeds, in processes side by side, in one folder.
+
+    <output_dir>/seed_<S>/      the run of a seed, as `tfrl train` leaves it
+    <output_dir>/seed_<S>.log   what it said
+    <output_dir>/seeds.json     what was trained, and how far each seed is
+
+Here is no TensorFlow: the processes that train load it.
+"""
+
+import argparse
+import collections
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import rich.console
+import rich.progress
+import rich.text
+
+from tfrl import entry
+from tfrl._internal import arguments, durable
+from tfrl.experiments import _run_folders, _seed_process
+
+_Seeds = Sequence[_seed_process.SeedProcess]
+_LOOK_SECONDS = 0.2
+_BAD_INPUT = 2
+
+
+class _Board:
+    """Shows a line per seed: bars on a terminal, elsewhere what the processes say."""
+
+    def __init__(self, seeds: _Seeds) -> None:
+        self._console = rich.console.Console(highlight=False)
+        self._bars: rich.progress.Progress | None = None
+        self._tasks: dict[str, rich.progress.TaskID] = {}
+        if self._console.is_interactive:
+            self._bars = rich.progress.Progress(
+                rich.progress.TextColumn("{task.description}", markup=False),
+                rich.progress.BarColumn(max(8, self._console.width - 72)),
+                rich.progress.TextColumn("{task.fields[report]}", markup=False),
+                console=self._console,
+                auto_refresh=False,
+            )
+            for each in seeds:
+                self._tasks[each.name] = self._bars.add_task(
+                    each.name, total=None, report=each.status
+                )
+
+    def __enter__(self) -> Self:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.refresh()
+            self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self._console.print(rich.text.Text(text), soft_wrap=True)
+
+    def update(self, seed: _seed_process.SeedProcess) -> None:
+        """Shows how far a seed is."""
+        lines = seed.said() if seed.log.exists() else []
+        told = [line for line in lines if line.startswith(f"{seed.name}  ")]
+        if self._bars is None:
+            for line in told:
+                self.say(line)
+            return
+        task, row = self._tasks[seed.name], seed.last_row()
+        for line in told:
+            total = re.search(r"/([\d,]+) steps", line)
+            if total:
+                self._bars.update(task, total=float(total[1].replace(",", "")))
+        report = seed.status
+        if row and seed.status in ("running", "done"):
+            steps, mean = row.get("env_steps", 0.0), row.get("train/return_mean")
+            shown = "" if mean is None else f"  return {mean:.1f}"
+            report = f"{steps:,.0f} steps{shown}"
+            self._bars.update(task, completed=steps)
+        self._bars.update(task, report=report, refresh=True)
+
+
+def train_seeds(
+    train: Sequence[str],
+    seeds: Sequence[int],
+    output_dir: str | os.PathLike[str],
+    *,
+    jobs: int | None = None,
+    resume: bool = False,
+) -> dict[int, str]:
+    """Trains a run of each seed, as many at once as there are cores.
+
+    A process per seed does what `tfrl train` does. The first Ctrl-C (or SIGTERM) is
+    handed on to all of them, which end with checkpoints, as does a second one. Where a
+    process fails, the others go on; unless it refused what it was given, as all would.
+
+    Each process takes its share of the cores for TensorFlow's threads, where the
+    environment does not say otherwise.
+
+    Args:
+        train: arguments of `tfrl train` but for seed and folder, such as
+            `["configs/ppo_cartpole.gin", "--config=Trainer.n_envs = 4"]`.
+        seeds: of the runs.
+        output_dir: folder of the runs.
+        jobs: processes at once; None for the number of cores.
+        resume: go on with those that are not done; `train` may be empty then.
+
+    Returns:
+        What became of each seed: "done", "failed", "interrupted" or "waiting".
+
+    Raises:
+        ValueError: if an argument is off, the folder is not as `resume` says, or a
+            process refused what it was given.
+
+    Example:
+        >>> train_seeds(["configs/ppo_cartpole.gin"], [], "runs/ppo")
+        Traceback (most recent call last):
+        ...
+        ValueError: `train_seeds`: `seeds` expected a seed at least; got []
+    """
+    where = "train_seeds"
+    folder = arguments.as_path(where, "output_dir", output_dir)
+    record = _run_folders.read_record(folder)
+    if record is None and resume:
+        raise ValueError(
+            f"`{where}`: `output_dir` expected a folder of runs of several seeds; got "
+            f"{str(folder)!r} without {entry.SEEDS_RECORD}; start without resuming"
+        )
+    if record is not None and not resume:
+        raise ValueError(
+            f"`{where}`: `output_dir` expected a folder without runs; got "
+            f"{str(folder)!r} with some; resume them (--resume) or choose another one"
+        )
+    before = record or {"train": [*train], "seeds": {}}
+    chosen = [*map(int, before["seeds"])] if resume else []
+    chosen += [seed for seed in seeds if seed not in chosen]
+    if not chosen:
+        raise ValueError(f"`{where}`: `seeds` expected a seed at least; got []")
+    for seed in chosen:
+        arguments.check_whole_number(where, "seeds", seed, low=0)
+    cores = _cores()
+    count = cores if jobs is None else jobs
+    arguments.check_whole_number(where, "jobs", count, low=1)
+    all_of = [
+        _seed_process.SeedProcess(x, folder, before["seeds"].get(str(x), {}))
+        for x in chosen
+    ]
+    anew = [*train] if train else before["train"]
+    with _locked(folder):
+        _train_all(all_of, [*train], anew, count, max(1, cores // count))
+        refused = [each.reason() for each in all_of if each.exit == _BAD_INPUT]
+        tried = [each for each in all_of if each.exit is not None]
+        if record is None and len(refused) == len(tried):
+            _forget(folder, all_of)
+    if refused:
+        raise ValueError(refused[0].partition("error: ")[2] or refused[0])
+    return {each.seed: each.status for each in all_of}
+
+
+def main(flags: argparse.Namespace) -> int:
+    """Does what `tfrl train --seeds` asks for.
+
+    Args:
+        flags: of `entry.train_flags`.
+
+    Returns:
+        0 if all seeds are done, 130 if they were interrupted, 2 for bad input, 1 if
+        another fault ended one.
+    """
+    train = [*flags.config, *flags.config_file]
+    train += [f"--config={binding}" for binding in flags.binding]
+    if flags.strategy is not None:
+        train.append(f"--strategy={flags.strategy}")
+    if flags.override:
+        train.append("--override")
+    if flags.log_level != "warning":
+        train.append(f"--log_level={flags.log_level}")
+    folder, seeds = pathlib.Path(entry.output_dir(flags)), flags.seeds or ()
+    try:
+        found = train_seeds(train, seeds, folder, jobs=flags.jobs, resume=flags.resume)
+    except (ValueError, OSError) as error:
+        print(f"tfrl train: error: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    counts = collections.Counter(found.values())
+    if counts["failed"]:
+        failed = [str(seed) for seed, status in found.items() if status == "failed"]
+        print(f"tfrl train: error: failed: seed {', '.join(failed)}", file=sys.stderr)
+        return 1
+    if counts["done"] < len(found):
+        again = shlex.join(["tfrl", "train", f"--output_dir={folder}", "--resume"])
+        print(
+            f"interrupted: {counts['done']} of {len(found)} done; resume with: {again}"
+        )
+        return 130
+    print(
+        f"{len(found)} runs are in {folder}; draw them: tfrl plot {folder}; "
+        f"compare them: tfrl compare {folder} OTHER"
+    )
+    return 0
+
+
+def _train_all(
+    seeds: _Seeds,
+    again: Sequence[str],
+    anew: Sequence[str],
+    jobs: int,
+    cores: int,
+) -> None:
+    """Starts, watches and ends the processes."""
+    folder = seeds[0].run.parent
+    waiting = collections.deque(each for each in seeds if each.status != "done")
+    running: list[_seed_process.SeedProcess] = []
+
+    def keep() -> None:
+        known = {
+            str(x.seed): {
+                "status": x.status,
+                "exit": x.exit,
+                "cpu_seconds": round(x.cpu_seconds, 2),
+            }
+            for x in seeds
+        }
+        _run_folders.write_record(folder, {"train": [*anew], "seeds": known})
+
+    with _forwarded(running) as asked, _Board(seeds) as board:
+        keep()
+        while running or (waiting and not asked.is_set()):
+            while waiting and len(running) < jobs and not asked.is_set():
+                running.append(waiting.popleft())
+                running[-1].start(again, anew, cores)
+            time.sleep(_LOOK_SECONDS)
+            for each in [*running]:
+                has_ended = each.has_ended(asked.is_set())
+                board.update(each)
+                if has_ended:
+                    running.remove(each)
+                    keep()
+                    if each.exit == _BAD_INPUT:
+                        waiting.clear()
+                    else:
+                        board.say(_told(each))
+    keep()
+
+
+def _told(seed: _seed_process.SeedProcess) -> str:
+    """What became of a seed, in a line."""
+    if seed.status == "done":
+        row = seed.last_row()
+        mean = row.get("eval/return_mean")
+        shown = "" if mean is None else f", final evaluation {mean:.1f}"
+        return f"{seed.name}: done{shown}, {seed.cpu_seconds:,.0f} CPU seconds"
+    if seed.status == "interrupted":
+        return f"{seed.name}: interrupted"
+    return f"{seed.name}: failed with {seed.exit}, see {seed.log}: {seed.reason()}"
+
+
+@contextlib.contextmanager
+def _forwarded(
+    running: _Seeds,
+) -> Iterator[threading.Event]:
+    """Hands signals on to processes; yields whether there was one."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, _: Any) -> None:
+        asked.set()
+        for each in running:
+            each.signal(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield asked
+    except BaseException:
+        for each in running:
+            each.signal(signal.SIGTERM)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps others out of the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "seeds.lock", "ab") as lock:
+        try:
+            durable.lock_file(lock.fileno(), wait=False)
+        except BlockingIOError as error:
+            raise ValueError(
+                "`train_seeds`: `output_dir` expected no others at work in it; got "
+                f"{str(folder)!r}, where some are; stop them or choose another one"
+            ) from error
+        yield
+
+
+def _forget(folder: pathlib.Path, seeds: _Seeds) -> None:
+    """Bad input leaves nothing."""
+    for path in (
+        *(each.log for each in seeds),
+        *(folder / name for name in (entry.SEEDS_RECORD, "seeds.lock")),
+    ):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
