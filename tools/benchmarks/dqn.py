@@ -1,7 +1,10 @@
-"""DQN on CartPole-v1: tfrl, Stable-Baselines3 and a plain PyTorch file side by side.
+"""DQN: tfrl, Stable-Baselines3 and a plain PyTorch file side by side.
 
-All three train with the settings of configs/dqn_cartpole.gin, each in a process of its
-own on one core and one thread, in turn seed by seed, and then play 20 greedy episodes.
+On CartPole-v1 all three train with the settings of configs/dqn_cartpole.gin, each in a
+process of its own on one core and one thread, in turn seed by seed, and then play 20
+greedy episodes.
+`images` learns from pictures of 84x84x4, by one network of convolutions, in turns
+within one process; see peers/dqn_images.py.
 """
 
 import argparse
@@ -19,6 +22,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    tasks = ["cartpole", "images"]
+    parser.add_argument("--tasks", nargs="+", choices=tasks, default=tasks)
     parser.add_argument("--seeds", type=turns.positive, default=3, help="from 0 on")
     parser.add_argument(
         "--steps", type=turns.positive, default=50_000, help="env steps each"
@@ -26,12 +31,21 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS)
     )
+    parser.add_argument("--rounds", type=turns.positive, default=9, help="of images")
     arguments = parser.parse_args()
     console = turns.console()
     console.print(turns.versions(trainings.PACKAGES), highlight=False)
     chosen = {name: CONTENDERS[name] for name in arguments.only}
-    title = "DQN, CartPole-v1"
-    trainings.compare(console, title, chosen, arguments.seeds, arguments.steps, 5_120)
+    seeds, steps, rounds = arguments.seeds, arguments.steps, arguments.rounds
+    if "cartpole" in arguments.tasks:
+        title = "DQN, CartPole-v1"
+        trainings.compare(console, title, chosen, seeds, steps, 5_120)
+    if "images" in arguments.tasks:
+        title = (
+            f"DQN, 84x84x4 pixels, {rounds} times 128 steps, 32 updates, one core"
+        )
+        script = "peers/dqn_images.py"
+        console.print(trainings.rounds_table(title, script, rounds))
 
 
 if __name__ == "__main__":

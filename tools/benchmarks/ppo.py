@@ -13,9 +13,7 @@ within one process; see peers/ppo_images.py.
 """
 
 import argparse
-import json
 
-import rich.table
 from harness import trainings, turns
 from peers import ppo_tasks
 
@@ -34,24 +32,6 @@ def contenders(task: str) -> dict[str, trainings.Contender]:
     }
 
 
-def images_table(rounds: int) -> rich.table.Table:
-    printed = trainings.run_alone(
-        [str(trainings.HERE / "peers/ppo_images.py"), f"--rounds={rounds}"]
-    )
-    seconds = json.loads(printed.splitlines()[-1])
-    table = rich.table.Table(
-        title=f"PPO, 84x84x4 pixels, {rounds} epochs of 1,024 steps, one core",
-        caption="CPU seconds of an epoch (collecting, learning): median (min - max)",
-    )
-    for name in ("", "seconds", "tfrl is\ntimes as fast"):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for name, values in seconds.items():
-        base = None if name == "tfrl" else seconds["tfrl"]
-        spent = trainings.spread(values, digits=2)
-        table.add_row(name, spent, trainings.ratio(values, base))
-    return table
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -67,7 +47,10 @@ def main() -> None:
     console.print(turns.versions(trainings.PACKAGES), highlight=False)
     for task in arguments.tasks:
         if task == "images":
-            console.print(images_table(arguments.rounds))
+            rounds = arguments.rounds
+            title = f"PPO, 84x84x4 pixels, {rounds} epochs of 1,024 steps, one core"
+            script = "peers/ppo_images.py"
+            console.print(trainings.rounds_table(title, script, rounds))
             continue
         about, all_of_it = ppo_tasks.TASKS[task], contenders(task)
         trainings.compare(

@@ -177,6 +177,22 @@ def compare(
     console.print(report(title, results, caption))
 
 
+def rounds_table(title: str, script: str, rounds: int) -> rich.table.Table:
+    """Runs a script whose contenders take turns in one process."""
+    printed = run_alone([str(HERE / script), f"--rounds={rounds}"])
+    seconds = json.loads(printed.splitlines()[-1])
+    table = rich.table.Table(
+        title=title,
+        caption="CPU seconds of a round (collecting, learning): median (min - max)",
+    )
+    for name in ("", "seconds", "tfrl is\ntimes as fast"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, values in seconds.items():
+        base = None if name == "tfrl" else seconds["tfrl"]
+        table.add_row(name, spread(values, digits=2), ratio(values, base))
+    return table
+
+
 def _empty() -> dict[str, Any]:
     run_alone(["-c", ""])
     return {}

@@ -18,35 +18,12 @@ import numpy as np
 import sbx
 import stable_baselines3
 import torch
+from pictures import Pictures
 from stable_baselines3.common import env_util
 
 import tfrl
 
 N_ENVS, N_STEPS, N_EPOCHS, BATCH = 8, 128, 4, 256
-
-
-class Pictures(gym.Env):
-    """Shows pictures, ends at random, and takes hardly any time."""
-
-    observation_space = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)
-    action_space = gym.spaces.Discrete(6)
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        self._pictures = rng.integers(0, 256, (64, 84, 84, 4), np.uint8)
-        self._step = 0
-
-    def _shown(self) -> np.ndarray:
-        self._step += 1
-        return self._pictures[self._step % len(self._pictures)]
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed, options=options)
-        return self._shown(), {}
-
-    def step(self, action):
-        over = bool(self.np_random.random() < 0.01)
-        return self._shown(), float(action == self._step % 6), over, False, {}
 
 
 def tfrl_round() -> Callable[[], object]:
