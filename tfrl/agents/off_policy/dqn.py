@@ -257,9 +257,9 @@ class DQNAgent(_minibatches.MinibatchAgent):
 
     def _step(self, carry: Any, rows: records.Transition, weights: tf.Tensor) -> tuple:
         config, (states, target) = self.config, carry
-        before, seed = states.state, ()
+        seed: Any = ()
         if config._is_random:
-            seed = _minibatches.step_seed(self.rng, before.step)
+            seed = _minibatches.step_seed(self.rng, states.state.step)
         draws = config._drawn(seed, weights.shape[0])
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
@@ -270,17 +270,20 @@ class DQNAgent(_minibatches.MinibatchAgent):
                 "loss": loss,
                 "q_value": tf.reduce_mean(found.values),
                 "td_error": tf.reduce_mean(tf.abs(found.errors)),
+                "rows": found.errors,
             }
 
-        chance = seed, draws
-        found = config._compared(before, before.params, target, rows, chance)
         states, info = states.apply_loss_fn(loss_fn, (rows, draws, weights))
         # The count of the state begins at 1 and is that of the next step.
         state = states.state
         is_due = (state.step - 1) % config.target_period == 0
-        tau = tf.where(is_due, config.tau, 0.0)
-        target = _minibatches.moved(target, state.params, tau)
-        return (states, target), info, found.errors
+        target = tf.cond(
+            is_due,
+            lambda: _minibatches.moved(target, state.params, config.tau),
+            lambda: target,
+        )
+        info = dict(info)
+        return (states, target), info, info.pop("rows")
 
     def _end(self, carry: Any, hyper: dict[str, tf.Tensor]) -> Self:
         states, target = carry
