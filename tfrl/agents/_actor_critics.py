@@ -11,7 +11,7 @@ them draw what one draws alone.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -169,6 +169,7 @@ def made(
     seed: int,
     network: Any,
     n_outputs: int | None = None,
+    adam: Mapping[str, float] | None = None,
     **of_critics: Any,
 ) -> tuple[actor.ActorPolicy, train_state.TrainState]:
     """Returns the policy and the critics that the settings of an algorithm describe.
@@ -185,13 +186,14 @@ def made(
         seed: of the weights.
         network: of the user, see `tfrl.policies.critics.parted_network`.
         n_outputs: of each critic; None for one value.
+        adam: options of `tfrl.agents.adam`.
         **of_critics: further arguments of `Critics`.
     """
     spaces = observation_space, action_space
     own, own_critics = critics.parted_network(network, *spaces, config.n_critics, seed)
     policy = actor.ActorPolicy.create(
         *spaces,
-        learner=learner(config.learning_rate),
+        learner=learner(config.learning_rate, **(adam or {})),
         network=own,
         hidden_units=config.hidden_units,
         activation=config.activation,
@@ -210,7 +212,7 @@ def made(
         n_outputs=n_outputs,
         **of_critics,
     )
-    return policy, learner(config.critic_learning_rate)(built)
+    return policy, learner(config.critic_learning_rate, **(adam or {}))(built)
 
 
 def built_critics(
@@ -235,21 +237,20 @@ def built_critics(
     if own is not None:
         n_outputs = of_critics.get("n_outputs")
         return critics.given_critics(own, observation_space, n_features, n_outputs)
+    shape = {"hidden_units": config.hidden_units, "activation": config.activation}
     return critics.Critics.for_space(
         observation_space,
         n_features,
         n_critics=config.n_critics,
-        hidden_units=config.hidden_units,
-        activation=config.activation,
         seed=seed,
-        **of_critics,
+        **{**shape, **of_critics},
     )
 
 
 def fitted(
     learning: Any, head: Any, rows: records.Transition, weights: Any, targets: Any
 ) -> tuple[Any, dict[str, tf.Tensor], tf.Tensor]:
-    """Takes a step of all critics towards targets:
+    """Takes a step of all critics towards targets.
 
         sum_i mean(weights * (targets - Q_i(s, a))^2)
 

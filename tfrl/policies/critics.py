@@ -12,7 +12,12 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import initializers, spaces
-from tfrl.policies import _keras_models, _observation_kinds, networks
+from tfrl.policies import (
+    _batch_renorm,
+    _keras_models,
+    _observation_kinds,
+    networks,
+)
 
 _SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
 
@@ -192,7 +197,7 @@ class Critics(networks._SpaceNetwork):
 
     The encoder has weights, shared by all, only where there are images. A layer is
 
-        activation(layer_norm(dropout(x W + b)))
+        batch_norm(activation(layer_norm(dropout(x W + b))))
 
     Args:
         kinds: of the observation space, see `SpaceEncoder.describe`.
@@ -206,6 +211,8 @@ class Critics(networks._SpaceNetwork):
         seed: of the initial weights.
         layer_norm: whether hidden layers are normalized.
         dropout_rate: share of hidden units that `dropout_masks` leaves out.
+        batch_norm: whether features and hidden layers are batch-renormalized, in calls
+            with `training` by moments of the batch.
         **kwargs: of `keras.Model`.
 
     Example:
@@ -230,6 +237,7 @@ class Critics(networks._SpaceNetwork):
         seed: int = 0,
         layer_norm: bool = False,
         dropout_rate: float = 0.0,
+        batch_norm: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "critics")
@@ -242,6 +250,7 @@ class Critics(networks._SpaceNetwork):
         arguments = {"kinds": kinds, "n_features": n_features, "n_critics": n_critics}
         arguments |= {"n_outputs": n_outputs, "activation": activation, "seed": seed}
         arguments |= {"layer_norm": layer_norm, "dropout_rate": dropout_rate}
+        arguments |= {"batch_norm": batch_norm}
         super().__init__(arguments, hidden_units, **kwargs)
         units = self.arguments["hidden_units"]
         self.n_outputs, self.activation = n_outputs, keras.activations.get(activation)
@@ -254,8 +263,14 @@ class Critics(networks._SpaceNetwork):
             for i, _ in enumerate(units)
             if layer_norm
         ]
+        self.batch_norms = [
+            _batch_renorm.BatchRenorm(n, name=f"batch_norm_{i}")
+            for i, n in enumerate([None, *[n_critics] * len(units)])
+            if batch_norm
+        ]
         self.last = self._denses(n_outputs or 1, 1.0, len(units), "output", "float32")
-        for index, layer in enumerate([*self.hidden, *self.norms]):
+        layers = [*self.hidden, *self.norms, *self.batch_norms]
+        for index, layer in enumerate(layers):
             # `tf.train.Checkpoint` skips lists.
             setattr(self, f"_layer_{index}", layer)
 
@@ -285,20 +300,24 @@ class Critics(networks._SpaceNetwork):
         self.encoder.build(shape)
         rows, width = self.encoder.compute_output_shape(shape)
         width += n_features
-        for layer, norm in itertools.zip_longest([*self.hidden, self.last], self.norms):
-            layer.build((rows, width))
-            width = layer.units
-            if norm is not None:
-                norm.build((rows, width))
+        widths = [width, *(layer.units for layer in self.hidden)]
+        for layers, sizes in (
+            ([*self.hidden, self.last], widths),
+            (self.norms, widths[1:]),
+            (self.batch_norms, widths),
+        ):
+            for layer, size in zip(layers, sizes, strict=False):
+                layer.build((rows, size))
         super().build(input_shape)
 
-    def call(self, inputs: Any, masks: Any = ()) -> Any:
+    def call(self, inputs: Any, masks: Any = (), training: bool = False) -> Any:
         """Returns the values.
 
         Args:
             inputs: observations, and beside them in a pair features `[B, n_features]`
                 of actions if there are any.
             masks: of `dropout_masks`, `[B, N, units]` of each layer; () for none.
+            training: whether batches are normalized by moments of their own.
 
         Returns:
             `[N, B]`, or `[N, B, n_outputs]`.
@@ -309,13 +328,18 @@ class Critics(networks._SpaceNetwork):
             outputs = tf.concat(parts, axis=-1)
         else:
             outputs = self.encoder(inputs)
-        layers = itertools.zip_longest(self.hidden, masks or (), self.norms)
-        for hidden, mask, norm in layers:
+        first, *others = self.batch_norms or [None]
+        if first is not None:
+            outputs = first(outputs, training=training)
+        layers = itertools.zip_longest(self.hidden, masks or (), self.norms, others)
+        for hidden, mask, norm, batch_norm in layers:
             outputs = hidden(outputs)
             if mask is not None:
                 mask = keras.ops.transpose(mask, [1, 0, 2])
                 outputs *= keras.ops.cast(mask, outputs.dtype)
             outputs = self.activation(outputs if norm is None else norm(outputs))
+            if batch_norm is not None:
+                outputs = batch_norm(outputs, training=training)
         outputs = self.last(outputs)
         return outputs if self.n_outputs else keras.ops.squeeze(outputs, -1)
 
@@ -395,7 +419,7 @@ class GivenCritics(keras.Model):
                 network(shown)
         super().build(input_shape)
 
-    def call(self, inputs: Any, masks: Any = ()) -> Any:  # noqa: ARG002
+    def call(self, inputs: Any, masks: Any = (), training: bool = False) -> Any:  # noqa: ARG002
         """Returns the values, `[N, B]` or `[N, B, n_outputs]`."""
         if self.n_features:
             observations, actions = inputs

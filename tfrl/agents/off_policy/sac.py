@@ -112,11 +112,7 @@ class SAC:
 
     def __post_init__(self) -> None:
         where = type(self).__name__
-        _actor_critics.check(self, scheduled=_RATES)
-        checks.check_positive(where, "temperature", self.temperature)
-        if self.target_entropy is not None:
-            low, high = -math.inf, math.inf
-            checks.check_within(where, "target_entropy", self.target_entropy, low, high)
+        check(self)
         if self.n_critics_in_target is not None:
             name, value = "n_critics_in_target", self.n_critics_in_target
             checks.check_whole_number(where, name, value, low=1)
@@ -126,10 +122,8 @@ class SAC:
                     f"{self.n_critics}; got {value}"
                 )
         checks.check_one_of(where, "actor_value", self.actor_value, _ACTOR_VALUES)
-        checks.check_whole_number(where, "policy_delay", self.policy_delay, low=1)
         checks.check_within(where, "dropout_rate", self.dropout_rate, 0.0, 1.0)
-        for name in ("learn_temperature", "layer_norm"):
-            checks.check_type(where, name, getattr(self, name), bool, "a bool")
+        checks.check_type(where, "layer_norm", self.layer_norm, bool, "a bool")
 
     def create(
         self,
@@ -235,7 +229,7 @@ class SACAgent(_minibatches.MinibatchAgent):
             is_due = step % config.policy_delay == 0
             kept = actor, log_temperature
             actor, log_temperature = tf.cond(is_due, stepped, lambda: kept)
-        target = _minibatches.moved(target, critics.state.params, config.tau)
+        target = self._followed(target, critics.state.params)
         errors = info.pop("rows")
         return (actor, critics, target, log_temperature), info, errors
 
@@ -258,9 +252,10 @@ class SACAgent(_minibatches.MinibatchAgent):
         later_draws = self._draws(critics.values, weights.shape[0], seeds[0])
         draws = self._draws(critics.values, weights.shape[0], seeds[1])
         chosen = self._chosen(seeds[2])
+        more = self._penalty_draws(weights.shape[0], seed)
 
         def loss_fn(state: Any, params: Any, part: Any) -> tuple[tf.Tensor, dict]:
-            rows, weights, (noise, later_masks), (_, masks) = part
+            rows, weights, (noise, later_masks), (_, masks), more = part
             seen = rows.next_observations
             later = self._drawn(actor, actor.params, seen, noise)
             values = self._values(state, target, seen, later.features, later_masks)
@@ -269,11 +264,34 @@ class SACAgent(_minibatches.MinibatchAgent):
             found = self._values(state, params, rows.observations, features, masks)
             losses, info = self._losses(found, features, targets)
             loss = tf.reduce_mean(weights * losses)
+            loss += self._penalty((state, params, actor), rows, found, more)
             info |= {"critic_loss": loss, "td_error": tf.reduce_mean(info["rows"])}
             entropy = tf.reduce_mean(later.entropies)
             return loss, {**info, "entropy": entropy, "temperature": alpha}
 
-        return critics.apply_loss_fn(loss_fn, (rows, weights, later_draws, draws))
+        given = rows, weights, later_draws, draws, more
+        return critics.apply_loss_fn(loss_fn, given)
+
+    def _penalty_draws(self, n_rows: int, seed: tf.Tensor) -> Any:  # noqa: ARG002
+        """Draws for `_penalty`, a nest of `[B, ...]`."""
+        return ()
+
+    def _penalty(
+        self,
+        networks: tuple,  # noqa: ARG002
+        rows: Any,  # noqa: ARG002
+        values: tf.Tensor,  # noqa: ARG002
+        draws: Any,  # noqa: ARG002
+    ) -> Any:
+        """What is added to the critics' loss.
+
+        Args:
+            networks: critics, their parameters, and the actor.
+            rows: transitions `[B]`.
+            values: of the actions of the rows, `[N, B]`.
+            draws: of `_penalty_draws`.
+        """
+        return 0.0
 
     def _step_actor(
         self, actor: Any, others: tuple, observations: Any, seed: Any
@@ -301,8 +319,12 @@ class SACAgent(_minibatches.MinibatchAgent):
         return noise, critics.model_def.dropout_masks(n_rows, second)
 
     def _drawn(self, actor: Any, params: Any, observations: Any, noise: Any) -> Any:
+        """What the actor plays; of one choice probabilities stand for features."""
         parameters = actor(observations, params=params)
         shaped = self.policy.distributed(parameters, 1.0, None)
+        if _actor_critics.is_one_choice(self.policy.head):
+            probs, _, entropies = _actor_critics.choice_of(shaped)
+            return _actor_critics.Drawn(probs, entropies)
         return _actor_critics.drawn(self.policy.head, shaped, noise)
 
     def _values(
@@ -318,6 +340,10 @@ class SACAgent(_minibatches.MinibatchAgent):
         if not _actor_critics.is_one_choice(self.policy.head):
             return values
         return tf.reduce_sum(values * features, axis=-1)
+
+    def _followed(self, target: Any, params: Any) -> Any:
+        """The critics' copy after a step."""
+        return _minibatches.moved(target, params, self.config.tau)
 
     def _chosen(self, seed: tf.Tensor) -> tf.Tensor | None:
         """Of which critics the target is made, `[N]` bool; None for all."""
@@ -386,6 +412,25 @@ def made(
         log_temperature=train_state.TrainState.create(_itself, initial, tx),
         rng=random.checked_seed(f"{type(config).__name__}.create", seed),
         config=config,
+    )
+
+
+def check(config: Any) -> None:
+    """Raises unless the settings that SAC and its kin have in common are in range.
+
+    Args:
+        config: the settings.
+    """
+    where = type(config).__name__
+    _actor_critics.check(config, scheduled=_RATES)
+    checks.check_positive(where, "temperature", config.temperature)
+    if config.target_entropy is not None:
+        low, high = -math.inf, math.inf
+        checks.check_within(where, "target_entropy", config.target_entropy, low, high)
+    checks.check_whole_number(where, "policy_delay", config.policy_delay, low=1)
+    expected = "a bool"
+    checks.check_type(
+        where, "learn_temperature", config.learn_temperature, bool, expected
     )
 
 

@@ -1,0 +1,232 @@
+"""Tests of `tfrl.agents.off_policy.sac` against the algorithm written out."""
+
+import agent_examples
+import gymnasium as gym
+import keras
+import numpy as np
+import pytest
+import soft_examples
+import tensorflow as tf
+from agent_examples import assert_close
+from soft_examples import BOX, MIXED, STEER
+
+from tfrl.agents import _actor_critics, replicated
+from tfrl.agents.off_policy import sac
+
+S = gym.spaces
+K, B = 3, 4
+CLOSE = {"rtol": 2e-4, "atol": 1e-5}
+ENSEMBLE = {
+    "n_critics": 4,
+    "n_critics_in_target": 2,
+    "actor_value": "mean",
+    "policy_delay": 2,
+    "dropout_rate": 0.2,
+    "layer_norm": True,
+}
+
+
+def make_agent(space=BOX, actions=STEER, seed=0, network=None, **settings):
+    rates = dict.fromkeys(("learning_rate", "critic_learning_rate"), 0.01)
+    rates["temperature_learning_rate"] = 0.02
+    config = sac.SAC(**{"hidden_units": (8,), **rates, **settings})
+    agent = config.create(space, actions, seed=seed, network=network)
+    # A copy that is another network tells targets from values.
+    if network is None:
+        other = config.create(space, actions, seed=seed + 50)
+        agent = agent.replace(target_params=other.target_params)
+    return agent
+
+
+def test_an_update_equals_the_algorithm_written_out(monkeypatch):
+    noise = np.random.default_rng(3).normal(size=(B, 2))
+    drawn = [tf.constant(noise, tf.float32)]
+    monkeypatch.setattr(_actor_critics, "noise_of", lambda *_: drawn)
+    # No other test has these sizes, of which traces know the noise.
+    agent = make_agent(hidden_units=(7,), temperature=0.3, tau=0.2, policy_delay=2)
+    sample = soft_examples.sample_of(agent, BOX, K, B)
+
+    def target_of(rewards, discounts, values, cost):
+        return rewards + discounts * (tf.reduce_min(values[..., 0], axis=0) - cost)
+
+    def losses_of(values, targets):
+        return tf.reduce_sum((values[..., 0] - targets) ** 2, axis=0) / 2
+
+    def raised_of(values):
+        return tf.reduce_min(values[..., 0], axis=0)
+
+    rules = target_of, losses_of, raised_of
+    soft_examples.assert_written_out(agent, sample, noise, CLOSE, *rules)
+
+
+def test_choices_are_expected_and_forbidden_ones_do_not_count():
+    logits = tf.constant([[0.0, 1.0, -np.inf]])
+    probs, log_probs, entropies = _actor_critics.choice_of(logits)
+    share = np.exp([0.0, 1.0]) / np.exp([0.0, 1.0]).sum()
+    np.testing.assert_allclose(probs[0], [*share, 0.0], rtol=1e-6)
+    assert log_probs[0, 2] == 0.0
+    np.testing.assert_allclose(entropies[0], -(share * np.log(share)).sum(), rtol=1e-6)
+    agent = make_agent(actions=S.Discrete(3, start=5))
+    state, x = agent.policy.state, np.ones((2, 3), np.float32)
+    drawn = agent._drawn(state, state.params, x, ())
+    expected = tf.nn.softmax(agent.policy.parameters(x))
+    np.testing.assert_allclose(drawn.features, expected, rtol=1e-5)
+    values = tf.constant([[[1.0, 2.0, 6.0]]])
+    np.testing.assert_allclose(agent._expected(values, tf.ones([1, 3]) / 3), [[3.0]])
+    # The noise of mixed actions is that of each part; choices are one-hot.
+    agent = make_agent(actions=MIXED)
+    head, parameters = agent.policy.head, tf.ones([5, agent.policy.head.n_outputs])
+    noise = _actor_critics.noise_of(head, 5, tf.constant([1, 2]))
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        drawn = _actor_critics.drawn(head, parameters, noise)
+        total = tf.reduce_sum(drawn.features**3)
+    assert drawn.features.shape == (5, 2 + 2 + 5)
+    choices = np.delete(drawn.features, [2, 3], axis=1)
+    np.testing.assert_allclose(np.sort(choices)[:, -3:], 1.0, rtol=1e-6)
+    assert np.all(np.isfinite(tape.gradient(total, parameters)))
+    exact = np.log([2, 2, 3]).sum()
+    boxes = drawn.entropies - exact
+    alone = _actor_critics.drawn(make_agent().policy.head, tf.ones([5, 4]), [noise[1]])
+    np.testing.assert_allclose(boxes, alone.entropies, rtol=1e-4)
+    assert _actor_critics.target_entropy(head) == pytest.approx(-2 + 0.98 * exact)
+
+
+@pytest.mark.parametrize(
+    ("actions", "settings"),
+    [
+        (MIXED, ENSEMBLE),
+        pytest.param(STEER, ENSEMBLE, marks=pytest.mark.slow),
+        pytest.param(MIXED, {}, marks=pytest.mark.slow),
+        pytest.param(STEER, {}, marks=pytest.mark.slow),
+        pytest.param(S.Discrete(3), ENSEMBLE, marks=pytest.mark.slow),
+        pytest.param(S.Box(-np.inf, np.inf, (2,)), {}, marks=pytest.mark.slow),
+    ],
+    ids=["mixed ensemble", "ensemble", "mixed", "box", "choice", "without bounds"],
+)
+def test_k_minibatches_are_k_updates_of_one_and_those_of_two_replicas(
+    actions, settings
+):
+    agent = make_agent(actions=actions, **settings)
+    sample = soft_examples.sample_of(agent, BOX, K, B)
+    at_once, info = agent.update(sample)
+    one_by_one, priorities = agent, []
+    for k in range(K):
+        part = tf.nest.map_structure(lambda x: x[k], sample)  # noqa: B023
+        one_by_one, found = one_by_one.update(part)
+        priorities.append(found["priorities"])
+    assert_close(one_by_one, at_once, **CLOSE)
+    np.testing.assert_allclose(info["priorities"], priorities, rtol=1e-4, atol=1e-5)
+    with agent_examples.two_replicas().scope():
+        shared, told = agent.update(sample)
+    assert_close((shared, told), (at_once, info), **CLOSE)
+    assert np.isfinite(tf.nest.flatten(info)[0]).all()
+    for name, value in at_once.critics.params.items():
+        assert np.any(value != agent.critics.params[name]), name
+
+
+def test_the_target_is_of_some_critics_and_not_always_of_the_same():
+    agent = make_agent(n_critics=5, n_critics_in_target=2)
+    seen = {tuple(agent._chosen(tf.constant([0, i])).numpy()) for i in range(30)}
+    assert {sum(chosen) for chosen in seen} == {2} and len(seen) > 5
+    assert make_agent(n_critics_in_target=2)._chosen(tf.constant([0, 0])) is None
+
+
+def test_a_fixed_temperature_stays(monkeypatch):
+    agent = make_agent(learn_temperature=False, temperature=0.5)
+    sample = soft_examples.sample_of(agent, BOX, K, B)
+    learned, info = agent.update(sample)
+    assert float(info["temperature"]) == pytest.approx(0.5)
+    assert float(learned.log_temperature.params) == pytest.approx(np.log(0.5))
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 1)  # pieces are those of one call
+    assert_close(agent.update(sample), (learned, info), **CLOSE)
+
+
+@pytest.mark.slow
+def test_nests_with_images_are_learned_from():
+    image = S.Box(0, 255, (36, 36, 1), np.uint8)
+    space = S.Dict(x=BOX, k=S.Discrete(3), i=image)
+    agent = make_agent(space, **ENSEMBLE)
+    learned, info = agent.update(soft_examples.sample_of(agent, space, 2, 2))
+    assert all(np.isfinite(x).all() for x in tf.nest.flatten(info))
+    for old, new in ((agent.critics, learned.critics),):
+        for name, value in new.params.items():
+            assert np.any(value != old.params[name]), name
+
+
+def test_networks_of_ones_own():
+    def network(observation_space, action_space):
+        shape, n = observation_space.shape, action_space.shape[0]
+        actor = keras.Sequential([keras.Input(shape), keras.layers.Dense(2 * n)])
+        seen = keras.Input(shape), keras.Input((n,))
+        joined = keras.layers.Concatenate()(seen)
+        return actor, keras.Model(seen, keras.layers.Dense(1)(joined))
+
+    agent = make_agent(network=network, n_critics=3)
+    sample = soft_examples.sample_of(agent, BOX, K, B)
+    learned, _ = agent.update(sample)
+    kernels = [x for x in learned.critics.params.values() if x.shape == (5, 1)]
+    assert len(kernels) == 3 and not np.array_equal(kernels[0], kernels[1])
+    alone = make_agent(network=lambda *spaces: network(*spaces)[0])
+    assert alone.critics.params.keys() == make_agent().critics.params.keys()
+    same = network(BOX, STEER)
+    for given, error, message in (
+        (lambda *_: same, ValueError, "got one twice"),
+        (lambda *_: (same[0], 3), TypeError, "got \\("),
+        (lambda *_: (network(BOX, STEER)[0],) * 2, ValueError, "a call that fails"),
+    ):
+        with pytest.raises(error, match=f"`network` expected .*{message}"):
+            make_agent(network=given)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tau": 3.0}, r"`SAC`: `tau` .*\[0.0, 1.0\].*3"),
+        ({"n_critics": 2, "n_critics_in_target": 3}, "`n_critics_in_target` .*most"),
+        ({"actor_value": "max"}, "`actor_value` .*'min'.*'max'"),
+        ({"policy_delay": 0}, "`policy_delay` .*0"),
+        ({"temperature": 0.0}, "`temperature` .*> 0; got 0"),
+        ({"dropout_rate": 1.5}, "`dropout_rate` .*1.5"),
+        ({"critic_learning_rate": -1.0}, "`critic_learning_rate` .*> 0; got -1"),
+        ({"target_entropy": np.nan}, "`target_entropy` .*nan"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sac.SAC(**settings)
+
+
+def test_other_experience_is_refused():
+    with pytest.raises(TypeError, match="`SAC.update`: `sample` expected a Sample"):
+        make_agent().update(None)
+    with pytest.raises(TypeError, match="`action_space` expected"):
+        sac.SAC().create(BOX, S.Text(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("actions", [STEER, MIXED, S.Discrete(3)], ids=str)
+def test_learns_which_action_pays(actions):
+    agent = make_agent(actions=actions, target_entropy=-4.0, critic_learning_rate=0.02)
+    for step in range(60):
+        sample = soft_examples.sample_of(agent, BOX, 10, 32, seed=step)
+        played = agent.policy.head.to_env(sample.data.actions)
+        data = sample.data._replace(
+            rewards=np.asarray(paid(played), np.float32),
+            discounts=np.zeros((10, 32), np.float32),
+        )
+        agent, _ = agent.update(sample._replace(data=data))
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    best = paid(agent.policy.act(x, temperature=0.0).actions)
+    assert np.mean(best) > {S.Box: -0.1, S.Dict: 1.8, S.Discrete: 0.99}[type(actions)]
+
+
+def paid(actions):
+    """Rewards: of steering to (1, 0.5), of pressing and of the choice 2."""
+    if isinstance(actions, dict):
+        turned = np.asarray(actions["turn"])[..., 1] == 2
+        return paid(actions["steer"]) + np.asarray(actions["press"]) + turned
+    actions = np.asarray(actions)
+    if actions.dtype.kind == "i":
+        return (actions == 2).astype(np.float32)
+    return -np.abs(actions - [1.0, 0.5]).sum(axis=-1)
