@@ -29,6 +29,7 @@ from typing import Any
 
 import gin
 import tensorflow as tf
+from gymnasium import wrappers as gym_wrappers
 
 from tfrl._internal import checks
 from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
@@ -51,6 +52,7 @@ _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "A2C": a2c.A2C,
     "ActionQuantizer": quantizer.ActionQuantizer,
+    "AtariPreprocessing": gym_wrappers.AtariPreprocessing,
     "BC": bc.BC,
     "C51": c51.C51,
     "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
@@ -61,6 +63,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
     "FitTrainer": fit_trainer.FitTrainer,
+    "FrameStackObservation": gym_wrappers.FrameStackObservation,
     "FromDataset": experience.FromDataset,
     "IMPALA": impala.IMPALA,
     "IQN": iqn.IQN,
