@@ -55,6 +55,13 @@ ROWS = (
         options={"scale": 0.3},
         scalars={"scale": (0.1, 2.0)},
     ),
+    # Between bounds that no gradient here reaches.
+    row(
+        "clip_gradient",
+        lambda x, low: ops.clip_gradient(x, low, 10.0),
+        options={"low": -10.0},
+        scalars={"low": (-10.0, -5.0)},
+    ),
     row(
         "get_grads_diagnostics",
         lambda tensors: ops.get_grads_diagnostics(tensors),

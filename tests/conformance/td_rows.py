@@ -272,4 +272,90 @@ ACTORS = (
         scalars={"threshold": (0.0, 5.0)},
     ),
 )
-ROWS = (*TARGETS, *TEMPORAL_DIFFERENCE, *CATEGORICAL, *QUANTILES, *OFFLINE, *ACTORS)
+MODERATE = between(-50.0, 50.0)
+IMPROVEMENT = (
+    loss_row(
+        "mpo_policy_loss",
+        ["log_probs"],
+        ["q_values"],
+        make=normal(log_probs=["B", 3], q_values=["B", 3]),
+        options={"log_temperature": 0.3},
+        scalars={"log_temperature": (-1.0, 1.0)},
+        rounding=8,
+    ),
+    loss_row(
+        "mpo_temperature_loss",
+        ["log_temperature"],
+        ["q_values"],
+        make=normal(log_temperature=[], q_values=["B", 3]),
+        options={"epsilon": 0.1},
+        extremes={"q_values": MODERATE},
+        scalars={"epsilon": (0.0, 1.0)},
+        rounding=8,
+    ),
+    loss_row(
+        "vmpo_policy_loss",
+        ["log_probs"],
+        ["advantages"],
+        make=normal(log_probs=["B"], advantages=["B"]),
+        options={"log_temperature": 0.3},
+        extremes={"log_probs": between(-1e4, 1e4), "advantages": EVERYWHERE},
+        scalars={"log_temperature": (-1.0, 1.0)},
+        rounding=8,
+    ),
+    loss_row(
+        "vmpo_temperature_loss",
+        ["log_temperature"],
+        ["advantages"],
+        make=normal(log_temperature=[], advantages=["B"]),
+        options={"epsilon": 0.1},
+        extremes={"advantages": MODERATE},
+        scalars={"epsilon": (0.0, 1.0)},
+        rounding=8,
+    ),
+    Row(
+        name="losses.trust_region_loss",
+        call=losses.trust_region_loss,
+        make=normal(log_alpha=[], divergences=["B"]),
+        options={"threshold": 0.1},
+        # Each gradient is one factor of the other's: the value is a constant.
+        objective=lambda info: info.extra.alpha,
+        differentiable=("log_alpha",),
+        extremes={"divergences": EVERYWHERE},
+        scalars={"threshold": (0.0, 1.0)},
+    ),
+    loss_row("entropy_loss", ["logits"], make=normal(logits=["B", 3]), rounding=8),
+    loss_row(
+        "q_policy_gradient_loss",
+        ["logits"],
+        ["q_values"],
+        make=normal(logits=["B", 3], q_values=["B", 3]),
+        extremes={"logits": EVERYWHERE, "q_values": MODERATE},
+        rounding=16,  # of a mean
+    ),
+    loss_row(
+        "regret_matching_loss",
+        [],
+        ["q_values"],
+        make=normal(logits=["B", 3], q_values=["B", 3]),
+        extremes={"logits": EVERYWHERE, "q_values": MODERATE},
+        rounding=64,  # of values less their mean
+    ),
+    loss_row(
+        "regret_policy_gradient_loss",
+        ["logits"],
+        ["q_values"],
+        make=normal(logits=["B", 3], q_values=["B", 3]),
+        extremes={"logits": EVERYWHERE, "q_values": MODERATE},
+        rounding=32,  # of values less their mean
+    ),
+)
+ROWS = (
+    *IMPROVEMENT,
+    *TARGETS,
+    *TEMPORAL_DIFFERENCE,
+    *CATEGORICAL,
+    *QUANTILES,
+    *OFFLINE,
+    *ACTORS,
+)

@@ -99,3 +99,30 @@ def test_dtype_is_kept(dtype):
 )
 def test_errors(row):
     row()
+
+
+def test_trust_region_by_hand():
+    log_alpha = tf.Variable([math.log(2.0), 0.0])
+    divergences = tf.Variable([[0.5, 0.1], [0.0, 0.4]])
+    with tf.GradientTape() as tape:
+        loss, extra = losses.trust_region_loss(log_alpha, divergences, 0.2)
+    np.testing.assert_allclose(extra.violations, [[0.3, -0.1], [-0.2, 0.2]], atol=1e-7)
+    # alpha * threshold: what the policy and the weight pay cancels but for that.
+    np.testing.assert_allclose(loss, [[0.4, 0.2], [0.4, 0.2]], rtol=1e-6)
+    to_alpha, to_policy = tape.gradient(loss, [log_alpha, divergences])
+    np.testing.assert_allclose(to_alpha, [-2 * 0.1, -0.1], rtol=1e-5)
+    np.testing.assert_allclose(to_policy, [[2.0, 1.0], [2.0, 1.0]], rtol=1e-6)
+    alone = losses.trust_region_loss(tf.constant(0.0), [0.5, 0.0], 0.2)
+    np.testing.assert_allclose(alone.loss, [0.2, 0.2], rtol=1e-6)
+
+
+@refusals.table(
+    (
+        losses.trust_region_loss,
+        bad(ValueError, "log_alpha", zeros(3), zeros(4, 2), 0.1),
+        bad(ValueError, "divergences", [0.0, 0.0], 0.5, 0.1),
+        bad(TypeError, "log_alpha", tf.constant(0.0), zeros(2), 0.1),
+    ),
+)
+def test_errors_of_trust_regions(row):
+    row()

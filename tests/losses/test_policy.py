@@ -175,3 +175,91 @@ F, D, N = (tf.ones([2], dtype) for dtype in ("float32", "float64", "int32"))
 )
 def test_dtypes_are_checked(row):
     row()
+
+
+LOGITS = np.array([[0.3, -1.0, 0.7], [0.0, 2.0, -0.5]])
+VALUES = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
+
+
+def softmax(row):
+    shares = np.exp(row - row.max())
+    return shares / shares.sum()
+
+
+@both_ways(
+    lambda logits, q_values: (
+        losses.entropy_loss(logits),
+        losses.q_policy_gradient_loss(logits, q_values),
+        losses.regret_matching_loss(logits, q_values),
+        losses.regret_policy_gradient_loss(logits, q_values),
+    )
+)
+def test_losses_of_all_actions_row_by_row(run):
+    found = run(tf.constant(LOGITS), tf.constant(VALUES))
+    for row in range(2):
+        probs = softmax(LOGITS[row])
+        advantages = VALUES[row] - probs @ VALUES[row]
+        better = np.maximum(advantages, 0)
+        expected = [
+            probs @ np.log(probs),
+            -probs @ VALUES[row],
+            -probs @ better,
+            better.sum(),
+        ]
+        np.testing.assert_allclose([x[row] for x in found], expected, atol=1e-12)
+
+
+def test_gradients_of_all_actions():
+    logits, values = tf.constant(LOGITS), tf.constant(VALUES)
+    probs = np.array([softmax(row) for row in LOGITS])
+    advantages = VALUES - np.sum(probs * VALUES, axis=1, keepdims=True)
+    # Each with a derivative of its own: of pi where A is held, of A where pi is.
+    by_probs = {
+        losses.q_policy_gradient_loss: -advantages,
+        losses.regret_matching_loss: -np.maximum(advantages, 0),
+        losses.regret_policy_gradient_loss: -VALUES
+        * np.sum(advantages > 0, axis=1, keepdims=True),
+    }
+    for loss_of, slopes in by_probs.items():
+        with tf.GradientTape() as tape:
+            tape.watch([logits, values])
+            loss = loss_of(logits, values)
+        gradient, to_values = tape.gradient(loss, [logits, values])
+        assert to_values is None
+        mean = np.sum(probs * slopes, axis=1, keepdims=True)
+        np.testing.assert_allclose(gradient, probs * (slopes - mean), atol=1e-12)
+
+
+def test_entropy_of_masked_actions_is_that_of_the_others():
+    logits = tf.constant([[0.5, -np.inf, 0.1], [-np.inf, 3.0, -np.inf]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = losses.entropy_loss(logits)
+    expected = [float(losses.entropy_loss([0.5, 0.1])), 0.0]
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    gradient = tape.gradient(loss, logits).numpy()
+    assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[1], zeros(3))
+
+
+@refusals.table(
+    (
+        losses.entropy_loss,
+        bad(ValueError, "logits", 1.0),
+        bad(TypeError, "logits", [1, 2]),
+    ),
+    *(
+        (
+            loss,
+            bad(ValueError, "q_values", zeros(2, 3), zeros(2, 4)),
+            bad(TypeError, "q_values", zeros(2, 3), tf.ones([2, 3])),
+        )
+        for loss in (
+            losses.q_policy_gradient_loss,
+            losses.regret_matching_loss,
+            losses.regret_policy_gradient_loss,
+        )
+    ),
+)
+def test_errors_of_all_actions(row):
+    row()

@@ -234,3 +234,32 @@ ONE = [tf.ones([2])]
 )
 def test_refusals(row):
     row()
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_clip_gradient_changes_nothing_but_the_gradient(jit_compile):
+    @tf.function(jit_compile=jit_compile)
+    def run(x, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = ops.clip_gradient(x, -0.5, 2.0)
+            total = tf.reduce_sum(weights * y)
+        return y, tape.gradient(total, x)
+
+    x, weights = tf.constant([1.0, 2.0, 3.0]), tf.constant([-3.0, 0.25, 9.0])
+    y, gradient = run(x, weights)
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(gradient, [-0.5, 0.25, 2.0])
+
+
+@refusals.table(
+    (
+        ops.clip_gradient,
+        bad(TypeError, "tensor", [1, 2], -1.0, 1.0),
+        bad(ValueError, "low", [1.0], [0.0, 1.0], 1.0),
+        bad(ValueError, "low", [1.0], 1.0, -1.0),
+        bad(ValueError, "low", [1.0], np.nan, 1.0),
+    ),
+)
+def test_errors_of_clip_gradient(row):
+    row()

@@ -267,7 +267,7 @@ def nadam(
         Dozat, 2016, Incorporating Nesterov Momentum into Adam, algorithm 2.
     """
     scale = _numbers("nadam", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
-    part = gradient_parts.ScaleByAdam(*scale, nesterov=True)
+    part = dataclasses.replace(gradient_parts.ScaleByAdam(*scale), nesterov=True)
     return GradientTransform((part, _rate("nadam", learning_rate)))
 
 

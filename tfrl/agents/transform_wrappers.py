@@ -169,7 +169,8 @@ class _Partitioned:
         known = None if params is None else tf.nest.flatten(params)
         updates, inner = [tf.zeros_like(leaf) for leaf in leaves], []
         for k, (_, transform) in enumerate(self.transforms):
-            found, after = [], state["inner"][k]
+            found: Any = []
+            after = state["inner"][k]
             if transform is not None:
                 own = None if known is None else [known[i] for i in places[k]]
                 mine = [leaves[i] for i in places[k]]

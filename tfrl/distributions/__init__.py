@@ -16,6 +16,7 @@ from tfrl.distributions.action_heads import (
     NormalHead,
     action_head,
 )
+from tfrl.distributions.divergence import normal_divergence
 from tfrl.distributions.epsilon_greedy import epsilon_greedy_logits
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ __all__ = [
     "get_rmode",
     "params_to_distributions",
     "rsample_action_distribution",
+    "normal_divergence",
     "sample_action_distribution",
     "t2cdf",
     "to_distribution_param_spec",

@@ -22,14 +22,32 @@ from tfrl.losses.discrete_regression import (
 )
 from tfrl.losses.keras_losses import as_keras_loss
 from tfrl.losses.matching import BipartiteMatchingLoss
-from tfrl.losses.multiplier import conservative_alpha_loss, temperature_loss
+from tfrl.losses.mpo import (
+    mpo_policy_loss,
+    mpo_temperature_loss,
+    vmpo_policy_loss,
+    vmpo_temperature_loss,
+)
+from tfrl.losses.multiplier import (
+    conservative_alpha_loss,
+    temperature_loss,
+    trust_region_loss,
+)
 from tfrl.losses.offline import (
     advantage_weighted_loss,
     behavior_cloning_loss,
     conservative_q_loss,
     sampled_conservative_q_loss,
 )
-from tfrl.losses.policy import policy_gradient_loss, ppo_clip_loss, value_loss
+from tfrl.losses.policy import (
+    entropy_loss,
+    policy_gradient_loss,
+    ppo_clip_loss,
+    q_policy_gradient_loss,
+    regret_matching_loss,
+    regret_policy_gradient_loss,
+    value_loss,
+)
 from tfrl.losses.quantile import (
     fraction_proposal_loss,
     quantile_expected_sarsa_target,
@@ -94,26 +112,35 @@ __all__ = [
     "double_q_target",
     "element_wise_huber_loss",
     "element_wise_squared_loss",
+    "entropy_loss",
     "expected_sarsa_target",
     "expectile_loss",
     "fraction_proposal_loss",
     "huber_function",
+    "mpo_policy_loss",
+    "mpo_temperature_loss",
     "multi_quantile_huber_loss",
     "policy_gradient_loss",
     "ppo_clip_loss",
     "q_learning_target",
+    "q_policy_gradient_loss",
     "q_taken",
     "quantile_expected_sarsa_target",
     "quantile_q_target",
     "quantile_td_loss",
     "regression_loss",
+    "regret_matching_loss",
+    "regret_policy_gradient_loss",
     "sac_actor_loss",
     "sampled_conservative_q_loss",
     "td_loss",
     "td_target",
     "temperature_loss",
+    "trust_region_loss",
     "two_hot",
     "value_loss",
+    "vmpo_policy_loss",
+    "vmpo_temperature_loss",
 ]
 _LAZY = ("importance",)  # it loads TensorFlow Probability
 __getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

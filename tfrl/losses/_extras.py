@@ -54,10 +54,16 @@ class DeterministicPolicyGradientLossExtra(NamedTuple):
 
 
 class MultiplierLossExtra(NamedTuple):
-    """Of `temperature_loss` and `conservative_alpha_loss`."""
+    """Of `temperature_loss`, `conservative_alpha_loss` and `trust_region_loss`."""
 
     alpha: tf.Tensor
     violations: tf.Tensor
+
+
+class MPOLossExtra(NamedTuple):
+    """Of `mpo_policy_loss` and `vmpo_policy_loss`."""
+
+    weights: tf.Tensor
 
 
 class CloningLossExtra(NamedTuple):

@@ -96,6 +96,66 @@ def conservative_alpha_loss(
     return _multiplier_loss(where, log_alpha, "penalties", penalties, limit)
 
 
+def trust_region_loss(
+    log_alpha: TensorLike, divergences: TensorLike, threshold: TensorLike
+) -> records.LossInfo:
+    """Computes the penalty on leaving a trust region, and the loss of its weight.
+
+        loss = -alpha * stop_gradient(divergences - threshold)
+               + stop_gradient(alpha) * divergences,       alpha = exp(log_alpha)
+
+    The weight grows where the policy diverges by more than `threshold`; the policy is
+    held back by the weight. So gradients flow to both.
+
+    Args:
+        log_alpha: `[]`, the variable being trained, or its value; `[D]` where each
+            dimension of an action has a weight of its own.
+        divergences: `[...]`, or `[..., D]` for the latter: of the policy being trained
+            from that before, floating.
+        threshold: the divergence to hold.
+
+    Returns:
+        `LossInfo(loss [...], extra)` in the shape of `divergences`, with `extra.alpha`,
+        in the shape of `log_alpha`: the weight, and `extra.violations`, in the shape of
+        the loss: how far beyond the threshold each element is.
+
+    Raises:
+        ValueError: if `log_alpha` has not the shape `[]` or `[D]`.
+        TypeError: if its dtype is not that of `divergences`, or not floating.
+
+    Example:
+        >>> info = trust_region_loss(0.0, [0.5, 0.125], threshold=0.25)
+        >>> info.loss.numpy(), info.extra.violations.numpy()
+        (array([0.25, 0.25], dtype=float32), array([ 0.25 , -0.125], dtype=float32))
+
+    References:
+        Abdolmaleki et al., 2018, Maximum a Posteriori Policy Optimisation, eq. 12, as
+        in Song et al., 2020, V-MPO: On-Policy Maximum a Posteriori Policy Optimization
+        for Discrete and Continuous Control, eq. 6.
+    """
+    where = "trust_region_loss"
+    divergences = operands.leading(where, "divergences", divergences)
+    dtype = divergences.dtype
+    threshold = checks.as_tensor(where, "threshold", threshold, None, dtype)
+    limit = tf.stop_gradient(precision.number(threshold, dtype))
+    log_alpha = operands.alike(
+        where, "log_alpha", log_alpha, "divergences", divergences
+    )
+    if not log_alpha.shape.is_compatible_with([]):
+        checks.check_rank(where, "divergences", divergences, at_least=1)
+        log_alpha = operands.equal(
+            where,
+            "log_alpha",
+            log_alpha,
+            "one of `divergences`",
+            divergences[(0,) * (divergences.shape.rank - 1)],
+        )
+    alpha = tf.exp(log_alpha)
+    violations = tf.stop_gradient(divergences - limit)
+    loss = tf.stop_gradient(alpha) * divergences - alpha * violations
+    return records.LossInfo(loss, _extras.MultiplierLossExtra(alpha, violations))
+
+
 def _multiplier_loss(
     where: str, log_alpha: TensorLike, leader: str, values: tf.Tensor, limit: tf.Tensor
 ) -> records.LossInfo:

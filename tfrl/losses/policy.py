@@ -1,6 +1,7 @@
 """Losses of policies and of the values that guide them."""
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -186,3 +187,155 @@ def _value_loss(
         near = old_values + tf.clip_by_value(values - old_values, -clip, clip)
         loss = tf.maximum(loss, 0.5 * (returns - near) ** 2)
     return records.LossInfo(loss, _extras.ValueLossExtra(errors))
+
+
+def entropy_loss(logits: tf.Tensor) -> tf.Tensor:
+    """Computes minus the entropy of a policy over discrete actions.
+
+        loss = sum over a of pi[a] * log(pi[a]),    pi = softmax(logits)
+
+    Args:
+        logits: `[..., A]`, floating; -inf for actions that are not allowed.
+
+    Returns:
+        `[...]`. Of other policies take minus `entropy()` of the head or distribution.
+
+    Raises:
+        ValueError: if `logits` has no axis.
+        TypeError: if it is not floating.
+
+    Example:
+        >>> entropy_loss([[0.0, 0.0], [0.0, -np.inf]]).numpy()
+        array([-0.6931472,  0.       ], dtype=float32)
+
+    References:
+        Williams, Peng, 1991, Function Optimization Using Connectionist Reinforcement
+        Learning Algorithms; Mnih et al., 2016, Asynchronous Methods for Deep
+        Reinforcement Learning, section 4.
+    """
+    logits = operands.leading("entropy_loss", "logits", logits, axes=1)
+    return _entropy_loss(logits)
+
+
+def q_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
+    """Computes the policy gradient loss of all actions by their values.
+
+        loss = -sum over a of pi[a] * q_values[a],    pi = softmax(logits)
+
+    Its gradient is that of `-sum over a of pi[a] * A[a]` with the advantages
+
+        A[a] = q_values[a] - sum over b of pi[b] * q_values[b]
+
+    held: a baseline changes nothing where all actions count. No gradient flows to
+    `q_values`.
+
+    Args:
+        logits: `[..., A]`, floating.
+        q_values: `[..., A]`.
+
+    Returns:
+        `[...]`, minus the value of the policy.
+
+    Raises:
+        ValueError: if the shapes differ, or there is no axis.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> q_policy_gradient_loss([[0.0, 0.0]], [[1.0, 3.0]]).numpy()
+        array([-2.], dtype=float32)
+
+    References:
+        Srinivasan et al., 2018, Actor-Critic Policy Optimization in Partially
+        Observable Multiagent Environments, eq. 4 (QPG).
+    """
+    return _of_all_actions("q_policy_gradient_loss", logits, q_values, "value")
+
+
+def regret_matching_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
+    """Computes the policy gradient loss of the actions that are better than the policy.
+
+        loss = -sum over a of pi[a] * max(A[a], 0)
+
+    with pi and A of `q_policy_gradient_loss`, A held.
+
+    Args:
+        logits: `[..., A]`, floating.
+        q_values: `[..., A]`.
+
+    Returns:
+        `[...]`.
+
+    Raises:
+        ValueError: if the shapes differ, or there is no axis.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> regret_matching_loss([[0.0, 0.0]], [[1.0, 3.0]]).numpy()
+        array([-0.5], dtype=float32)
+
+    References:
+        Srinivasan et al., 2018, Actor-Critic Policy Optimization in Partially
+        Observable Multiagent Environments, eq. 6 (RMPG).
+    """
+    return _of_all_actions("regret_matching_loss", logits, q_values, "matching")
+
+
+def regret_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
+    """Computes the regret of a policy for each action that is better.
+
+        loss = sum over a of max(A[a], 0)
+
+    with A of `q_policy_gradient_loss`; the gradient flows through pi in it.
+
+    Args:
+        logits: `[..., A]`, floating.
+        q_values: `[..., A]`.
+
+    Returns:
+        `[...]`.
+
+    Raises:
+        ValueError: if the shapes differ, or there is no axis.
+        TypeError: if the dtypes differ or are not floating.
+
+    Example:
+        >>> regret_policy_gradient_loss([[0.0, 0.0]], [[1.0, 3.0]]).numpy()
+        array([1.], dtype=float32)
+
+    References:
+        Srinivasan et al., 2018, Actor-Critic Policy Optimization in Partially
+        Observable Multiagent Environments, eq. 5 (RPG).
+    """
+    return _of_all_actions("regret_policy_gradient_loss", logits, q_values, "regret")
+
+
+def _of_all_actions(where: str, logits: Any, q_values: Any, kind: str) -> tf.Tensor:
+    logits = operands.leading(where, "logits", logits, axes=1)
+    q_values = operands.equal(where, "q_values", q_values, "logits", logits)
+    return _all_actions_loss(logits, q_values, kind=kind)
+
+
+@compile.compiled
+def _entropy_loss(logits: tf.Tensor) -> tf.Tensor:
+    log_probs = tf.nn.log_softmax(precision.widened(logits))
+    # What is never taken counts nothing, neither in the sum nor in the gradient.
+    some = log_probs > -math.inf
+    finite = tf.where(some, log_probs, tf.zeros_like(log_probs))
+    probs = tf.where(some, tf.exp(finite), tf.zeros_like(log_probs))
+    return tf.cast(tf.reduce_sum(probs * finite, axis=-1), logits.dtype)
+
+
+@compile.compiled(static=("kind",))
+def _all_actions_loss(logits: tf.Tensor, q_values: tf.Tensor, kind: str) -> tf.Tensor:
+    dtype = logits.dtype
+    probs = tf.nn.softmax(precision.widened(logits))
+    q_values = tf.stop_gradient(precision.widened(q_values))
+    mean = tf.reduce_sum(probs * q_values, axis=-1, keepdims=True)
+    regrets = q_values - mean
+    if kind == "value":
+        terms = -probs * q_values
+    elif kind == "matching":
+        terms = -probs * tf.stop_gradient(tf.nn.relu(regrets))
+    else:
+        terms = tf.nn.relu(regrets)
+    return tf.cast(tf.reduce_sum(terms, axis=-1), dtype)

@@ -17,6 +17,7 @@ from tfrl.ops.conditional import (
 from tfrl.ops.gradients import (
     clip_by_global_norm,
     clip_by_norms,
+    clip_gradient,
     get_grads_diagnostics,
     get_magnitude_quantiles,
     global_norm,
@@ -107,6 +108,7 @@ __all__ = [
     "cast_transformer",
     "clip_by_global_norm",
     "clip_by_norms",
+    "clip_gradient",
     "clipped_exp",
     "clipped_logit",
     "conditional_update",

@@ -149,6 +149,48 @@ def scale_gradient(tensor: Any, scale: Any, clone_input: bool = True) -> tf.Tens
     return identity(x)
 
 
+def clip_gradient(tensor: Any, low: Any, high: Any) -> tf.Tensor:
+    """Returns a tensor whose gradient arrives at the input clipped.
+
+        output = tensor,     d loss / d tensor = clip(d loss / d output, low, high)
+
+    Args:
+        tensor: floating, of any shape.
+        low: the least element of the gradient, a number or scalar.
+        high: the greatest, not less.
+
+    Returns:
+        A tensor with the values, shape and dtype of `tensor`.
+
+    Raises:
+        TypeError: if `tensor` is not floating.
+        ValueError: if a bound is no scalar, or `low` is known to be above `high`.
+
+    Example:
+        >>> x = tf.Variable([3.0, -0.1])
+        >>> with tf.GradientTape() as tape:
+        ...     y = tf.reduce_sum(clip_gradient(x, -1.0, 1.0) ** 2)
+        >>> tape.gradient(y, x).numpy()
+        array([ 1. , -0.2], dtype=float32)
+    """
+    where = "clip_gradient"
+    x = operands.floating(where, "tensor", tensor)
+    least, most = _scalar(where, "low", low), _scalar(where, "high", high)
+    known = not (tf.is_symbolic_tensor(least) or tf.is_symbolic_tensor(most))
+    if known and not float(least) <= float(most):
+        raise ValueError(
+            f"`{where}`: `low` expected at most `high`; got {float(least)} and "
+            f"{float(most)}"
+        )
+    least, most = tf.cast(least, x.dtype), tf.cast(most, x.dtype)
+
+    @tf.custom_gradient
+    def identity(x: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return tf.identity(x), lambda upstream: tf.clip_by_value(upstream, least, most)
+
+    return identity(x)
+
+
 def get_grads_diagnostics(
     grads: Any, key_prefix: str = "", keep_tree_structure: bool = False
 ) -> Any:

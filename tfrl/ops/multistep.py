@@ -284,11 +284,11 @@ def q_lambda_return(
     lambdas = _sequences.weights(where, "lambda_", lambda_, leader, best, time_major)
 
     def returns(values: tf.Tensor) -> tf.Tensor:
+        reward, discount, weight = (
+            tf.cast(x, values.dtype) for x in (*others, lambdas)
+        )
         return value.td_lambda_return(
-            *[tf.cast(x, values.dtype) for x in others],
-            values,
-            tf.cast(lambdas, values.dtype),
-            time_major=time_major,
+            reward, discount, values, weight, time_major=time_major
         )
 
     return _sequences.by_transform(transform, returns, best)

@@ -1,0 +1,171 @@
+"""Tests of `tfrl.losses.mpo`: the papers' sums, their optima, and what flows where."""
+
+import math
+
+import numpy as np
+import pytest
+import refusals
+import tensorflow as tf
+from default_rows import slow
+from refusals import bad, zeros
+
+from tfrl import distributions, losses
+
+
+def weights_slowly(values, temperature):
+    shares = [math.exp((x - max(values)) / temperature) for x in values]
+    return [x / sum(shares) for x in shares]
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=(2, *shape))
+
+
+@pytest.mark.parametrize("jit_compile", [True, *slow(False)], ids=["xla", "graph"])
+def test_mpo_state_by_state(jit_compile):
+    log_probs, q_values = draw(3, 2, 5)
+
+    @tf.function(jit_compile=jit_compile)
+    def both(log_probs, q_values):
+        return (
+            losses.mpo_policy_loss(log_probs, q_values, math.log(0.4)),
+            losses.mpo_temperature_loss(math.log(0.4), q_values, 0.1),
+        )
+
+    info, dual = both(log_probs, q_values)
+    for i in np.ndindex(3, 2):
+        weights = weights_slowly(q_values[i], 0.4)
+        np.testing.assert_allclose(info.extra.weights[i], weights, rtol=1e-9)
+        np.testing.assert_allclose(info.loss[i], -np.dot(weights, log_probs[i]))
+        mean = sum(math.exp(q / 0.4) for q in q_values[i]) / 5
+        np.testing.assert_allclose(dual[i], 0.4 * (0.1 + math.log(mean)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 4)], ids=str)
+@pytest.mark.parametrize("jit_compile", [True, *slow(False)], ids=["xla", "graph"])
+def test_vmpo_learns_from_the_better_half(shape, jit_compile):
+    log_probs, advantages = draw(*shape, seed=1)
+
+    @tf.function(
+        jit_compile=jit_compile,
+        input_signature=[tf.TensorSpec([None] * len(shape), tf.float64)] * 2,
+    )
+    def both(log_probs, advantages):
+        return (
+            losses.vmpo_policy_loss(log_probs, advantages, math.log(0.4)),
+            losses.vmpo_temperature_loss(math.log(0.4), advantages, 0.1),
+        )
+
+    info, dual = both(log_probs, advantages)
+    flat, size = advantages.ravel(), advantages.size
+    better = sorted(range(size), key=lambda i: -flat[i])[: (size + 1) // 2]
+    shares = weights_slowly([flat[i] for i in better], 0.4)
+    weights = np.zeros(size)
+    weights[better] = shares
+    np.testing.assert_allclose(info.extra.weights, weights.reshape(shape), rtol=1e-9)
+    expected = -np.sum(weights * log_probs.ravel())
+    np.testing.assert_allclose(np.mean(info.loss), expected, rtol=1e-9)
+    mean = sum(math.exp(flat[i] / 0.4) for i in better) / len(better)
+    np.testing.assert_allclose(dual, 0.4 * (0.1 + math.log(mean)), rtol=1e-9)
+
+
+def test_of_equal_advantages_half_counts():
+    weights = losses.vmpo_policy_loss(zeros(6), zeros(6), np.float64(0.0)).extra.weights
+    np.testing.assert_allclose(np.sort(weights), [0, 0, 0, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_the_dual_is_least_where_weights_diverge_by_epsilon():
+    _, q_values = draw(50, 20, seed=2)
+    log_temperature = tf.Variable(0.0, dtype=tf.float64)
+    for _ in range(500):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(
+                losses.mpo_temperature_loss(log_temperature, q_values, 0.2)
+            )
+        log_temperature.assign_sub(0.5 * tape.gradient(loss, log_temperature))
+    weights = losses.mpo_policy_loss(q_values, q_values, log_temperature).extra.weights
+    divergence = np.sum(weights * np.log(20 * weights.numpy()), axis=-1)
+    np.testing.assert_allclose(np.mean(divergence), 0.2, rtol=1e-3)
+
+
+def test_gradients_flow_to_what_is_trained_alone():
+    log_probs, q_values = map(tf.constant, draw(3, 5))
+    log_temperature = tf.constant(0.1, tf.float64)
+    given = [log_probs, q_values, log_temperature]
+    for loss_of in (
+        lambda: losses.mpo_policy_loss(*given).loss,
+        lambda: losses.vmpo_policy_loss(*given).loss,
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            loss = loss_of()
+        gradient, *others = tape.gradient(loss, given)
+        assert others == [None, None]
+        assert np.any(gradient)
+    for loss_of in (losses.mpo_temperature_loss, losses.vmpo_temperature_loss):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            loss = loss_of(log_temperature, q_values, 0.1)
+        assert tape.gradient(loss, [q_values]) == [None]
+        theory, measured = tf.test.compute_gradient(
+            lambda x, loss_of=loss_of: loss_of(x, q_values, 0.1), [log_temperature]
+        )
+        np.testing.assert_allclose(theory, measured, atol=1e-6)
+
+
+def test_a_normal_policy_goes_to_the_better_actions_within_its_region():
+    """MPO of one state, whose reward is -(a - 1)^2: the mean moves, and is held."""
+    rng = np.random.default_rng(0)
+    loc, log_alpha = tf.Variable([0.0]), tf.Variable([2.0])
+
+    @tf.function
+    def step(actions, target):
+        with tf.GradientTape() as tape:
+            log_probs = -0.5 * ((actions - loc) / 0.5) ** 2
+            info = losses.mpo_policy_loss(log_probs, -((actions - 1.0) ** 2), -1.0)
+            moved = distributions.normal_divergence(target, [0.5], loc, [0.5])
+            held = losses.trust_region_loss(log_alpha, moved, 0.001)
+            loss = tf.reduce_mean(info.loss) + tf.reduce_sum(held.loss)
+        for variable, gradient in zip(
+            (loc, log_alpha), tape.gradient(loss, (loc, log_alpha)), strict=True
+        ):
+            variable.assign_sub(0.02 * gradient)
+        return moved
+
+    for _ in range(40):
+        target = loc.numpy()
+        actions = rng.normal(target, 0.5, size=(1, 200)).astype(np.float32)
+        for _ in range(20):
+            moved = step(actions, target)
+        assert float(moved[0]) < 0.02
+    np.testing.assert_allclose(loc, [1.0], atol=0.2)
+    assert float(log_alpha[0]) > 2.0
+
+
+@refusals.table(
+    (
+        losses.mpo_policy_loss,
+        bad(ValueError, "log_probs", 1.0, 1.0, 0.0),
+        bad(ValueError, "q_values", zeros(2, 3), zeros(2, 4), 0.0),
+        bad(ValueError, "log_temperature", zeros(2, 3), zeros(2, 3), zeros(3)),
+        bad(TypeError, "log_probs", [[1, 2]], [[1, 2]], 0.0),
+    ),
+    (
+        losses.mpo_temperature_loss,
+        bad(ValueError, "epsilon", 0.0, zeros(2, 3), -0.1),
+        bad(ValueError, "log_temperature", zeros(3), zeros(2, 3), 0.1),
+        bad(ValueError, "q_values", 0.0, 1.0, 0.1),
+    ),
+    (
+        losses.vmpo_policy_loss,
+        bad(ValueError, "advantages", zeros(2, 3), zeros(2), 0.0),
+        bad(ValueError, "log_temperature", zeros(2), zeros(2), zeros(2)),
+    ),
+    (
+        losses.vmpo_temperature_loss,
+        bad(ValueError, "epsilon", 0.0, zeros(3), -0.1),
+        bad(TypeError, "log_temperature", tf.constant(0.0), zeros(3), 0.1),
+    ),
+)
+def test_errors(row):
+    row()
