@@ -17,7 +17,6 @@ if __name__ == "__main__":
 
 import argparse
 import contextlib
-import datetime
 import functools
 import importlib.util
 import logging
@@ -28,6 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gin
+import keras
 import tensorflow as tf
 from gymnasium import wrappers as gym_wrappers
 
@@ -44,7 +44,7 @@ from tfrl.policies import network_policy
 from tfrl.saving import checkpoints
 from tfrl.schedules import annealing, joined, schedulers
 from tfrl.summaries.plotting import curves
-from tfrl.training import cadence, evaluation, experience, saved_run, trainer
+from tfrl.training import cadence, evaluation, experience, loggers, saved_run, trainer
 from tfrl.training.fitting import fit_trainer
 from tfrl.training.rehearsing import rehearsal
 
@@ -60,6 +60,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "CyclicalScheduler": schedulers.CyclicalScheduler,
     "CosineScheduler": annealing.CosineScheduler,
     "DQN": dqn.DQN,
+    "EarlyStopping": keras.callbacks.EarlyStopping,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
     "FitTrainer": fit_trainer.FitTrainer,
@@ -69,6 +70,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "IQN": iqn.IQN,
     "Intervals": cadence.Intervals,
     "LinearScheduler": schedulers.LinearScheduler,
+    "MlflowLogger": loggers.MlflowLogger,
     "MultinomialSampler": samplers.MultinomialSampler,
     "OUProcess": noise.OUProcess,
     "JoinedScheduler": joined.JoinedScheduler,
@@ -84,6 +86,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "Trainer": trainer.Trainer,
     "PolynomialScheduler": annealing.PolynomialScheduler,
     "Trajectories": experience.Trajectories,
+    "WandbLogger": loggers.WandbLogger,
     "make_vec": vector.make_vec,
 }
 configs.register(_CONFIGURABLES)
@@ -316,11 +319,7 @@ def main(
     flags = entry.train_flags(argv, prog)
     logging.basicConfig(level=flags.log_level.upper())
     files = [*flags.config, *flags.config_file]
-    output_dir = flags.output_dir
-    if output_dir is None:
-        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        name = pathlib.Path(files[0]).stem if files else "run"
-        output_dir = str(pathlib.Path("runs") / f"{name}-{stamp}")
+    output_dir = entry.output_dir(flags)
     try:
         played = _train(flags, files, output_dir)
     except KeyboardInterrupt:

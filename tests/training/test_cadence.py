@@ -6,8 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.plugins.hparams import plugin_data_pb2
 from tiny_agents import TinyAgent, build
 
+from tfrl._internal import event_files
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import cadence, evaluation
@@ -186,3 +188,53 @@ def test_callbacks_of_keras(tmp_path):
     assert running.epoch == 3
     lines = (tmp_path / "log.csv").read_text().splitlines()
     assert len(lines) == 4 and "train/loss" in lines[0]
+
+
+class Judged(keras.callbacks.Callback):
+    """Replaces what evaluations found by returns of its own."""
+
+    def __init__(self, returns):
+        super().__init__()
+        self.returns = iter(returns)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if "eval/return_mean" in logs:
+            logs["eval/return_mean"] = next(self.returns)
+
+
+def test_keras_stops_a_run_that_gets_no_better(tmp_path):
+    every = cadence.Intervals(1, eval_epochs=2, eval_episodes=1)
+    stop = keras.callbacks.EarlyStopping("eval/return_mean", patience=2, mode="max")
+    calls = [Judged([1.0, 3.0, 2.0, 3.0, 9.0]), stop]
+    options = {"n_epochs": 20, "intervals": every, "callbacks": calls}
+    with build(tmp_path, **options) as trainer:
+        played = trainer.run(quiet=True)
+    # No better than the second of four evaluations.
+    assert (trainer.epoch, stop.stopped_epoch, stop.best) == (8, 7, 3.0)
+    assert played is not None and checkpoints.latest_step(tmp_path) is not None
+
+
+def test_what_is_in_no_row_cannot_be_monitored(tmp_path):
+    stop = keras.callbacks.EarlyStopping("eval/return", mode="max")
+    with build(tmp_path, n_epochs=2, callbacks=[stop]) as trainer:
+        with pytest.warns(UserWarning, match="`eval/return` which is not available"):
+            trainer.run(quiet=True)
+
+
+def test_hyperparameters_are_shown_once_by_tensorboard(tmp_path):
+    for n_epochs in (2, 4):
+        resume = n_epochs == 4
+        with build(tmp_path, n_epochs=n_epochs, resume=resume) as trainer:
+            trainer.run(quiet=True)
+    found = [
+        plugin_data_pb2.HParamsPluginData.FromString(value.metadata.plugin_data.content)
+        for path in sorted(tmp_path.glob("*tfevents*"))
+        for event in event_files.read_events(path)
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "hparams"
+    ]
+    (shown,) = (each.session_start_info for each in found)
+    assert shown.hparams["agent"].string_value == "Tiny"
+    assert shown.hparams["agent.rate"].number_value == 0.1
+    assert shown.hparams["make_envs.env_id"].string_value == "CartPole-v1"
+    assert "seed" not in shown.hparams and shown.group_name

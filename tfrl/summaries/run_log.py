@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 import tensorflow as tf
 from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.hparams import summary_v2 as hparams_summary
 from tensorboard.plugins.scalar import summary_v2 as scalar_summary
 from tensorboard.plugins.text import summary_v2 as text_summary
 
@@ -298,6 +299,20 @@ class RunLog:
         self._check_open("text")
         step = 0 if self._last is None else self._last
         self._write_event(step=step, summary=text_summary.text_pb(tag, text))
+
+    def hyperparameters(self, values: Mapping[str, bool | int | float | str]) -> None:
+        """Shows hyper-parameters in TensorBoard's HPARAMS; runs with the same are one.
+
+        Args:
+            values: plain values by name.
+
+        Raises:
+            TypeError: if one is something else.
+            ValueError: if the log is closed.
+        """
+        self._check_open("hyperparameters")
+        step = 0 if self._last is None else self._last
+        self._write_event(step=step, summary=hparams_summary.hparams_pb(dict(values)))
 
     def position(self) -> dict[str, int | str | None]:
         """Returns where the log stands, for `resume_at`.

@@ -26,6 +26,7 @@ from tfrl.training.fitting.fit_callbacks import (
     UpdateTarget,
 )
 from tfrl.training.fitting.run_checkpoint import RunCheckpoint
+from tfrl.training.loggers import MlflowLogger, WandbLogger
 from tfrl.training.rehearsing.rehearsal import rehearse
 from tfrl.training.saved_run import SavedRun
 from tfrl.training.trainer import Trainer
@@ -40,6 +41,7 @@ __all__ = [
     "FollowSchedule",
     "FromDataset",
     "Intervals",
+    "MlflowLogger",
     "RecordVideo",
     "Replayed",
     "Rollouts",
@@ -48,6 +50,7 @@ __all__ = [
     "Trainer",
     "Trajectories",
     "UpdateTarget",
+    "WandbLogger",
     "auc_score",
     "check_learner",
     "evaluate",

@@ -157,6 +157,27 @@ def _renamed(part: Any, names: dict[str, str]) -> Any:
     }
 
 
+def plain(value: Any, place: str) -> Iterator[tuple[str, bool | int | float | str]]:
+    """Yields what people call hyper-parameters: plain values by their place.
+
+    Args:
+        value: data that `kept` returned.
+        place: of it, "" for the outermost.
+    """
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not _is_marked(key):
+                yield from plain(item, f"{place}.{key}" if place else str(key))
+            elif isinstance(item, str):
+                yield place, item.rpartition(":")[2]
+    elif isinstance(value, bool | int | float | str):
+        yield place, value
+    elif isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        yield place, value.item()
+    elif isinstance(value, list | tuple):
+        yield place, f"{value!r:.80}"
+
+
 def _is_marked(key: Any) -> bool:
     return isinstance(key, str) and key.startswith(_MARK)
 

@@ -30,6 +30,7 @@ _FREE = (
     *("make_envs.vectorization", "fit.make_envs.vectorization"),
 )
 _OF_LEARNING = "experience", "fit"
+_NO_HYPERPARAMETERS = ("seed", "n_epochs", "intervals", "evaluation")
 _NAME, _CONFIG = "run.json", "config.gin"
 _FORMAT = 1
 _ANEW = "train anew in another `output_dir`"
@@ -70,6 +71,14 @@ class RunRecord(NamedTuple):
     def is_of_gin(self, directory: durable.Path) -> bool:
         """Whether `config.gin` alone tells how to make all arguments."""
         return bool(self.lost) and pathlib.Path(directory, _CONFIG).is_file()
+
+    @property
+    def hyperparameters(self) -> dict[str, bool | int | float | str]:
+        """The arguments as plain values by their place, but for seed and intervals."""
+        given = {
+            k: x for k, x in self.arguments.items() if k not in _NO_HYPERPARAMETERS
+        }
+        return dict(_kept_arguments.plain(given, ""))
 
     @property
     def notice(self) -> str | None:

@@ -5,10 +5,12 @@ That is `Intervals`, rows of `metrics.csv`, TensorBoard events, the progress bar
 
 import contextlib
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import keras
 import numpy as np
 
 from tfrl._internal import checks
@@ -126,6 +128,23 @@ def number(where: str, name: str, value: Any) -> float:
     return float(array)
 
 
+class Callbacks(keras.callbacks.CallbackList):
+    """Callbacks of Keras, of which those that monitor something wait until it is known.
+
+    At evaluations all of them are called, so that one which monitors what is in no row
+    says so.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Tells of the end of an epoch, and the row that was written, if one was."""
+        row = dict(logs or {})
+        for each in self.callbacks:
+            name = getattr(each, "monitor", None)
+            is_known = not math.isnan(row.get(name, math.nan))
+            if name is None or is_known or (name not in row and COLUMNS[-1] in row):
+                each.on_epoch_end(epoch, row)
+
+
 class Report:
     """Writes `metrics.csv` and TensorBoard events, and shows progress if asked to.
 
@@ -137,6 +156,7 @@ class Report:
         directory: folder of the run; None writes nothing, as workers but the chief do.
         resume_at: see `RunLog`.
         bar: shows the progress; None for nobody.
+        record: of the run, whose hyper-parameters a new run shows; None for none.
     """
 
     def __init__(
@@ -144,8 +164,10 @@ class Report:
         directory: pathlib.Path | None,
         resume_at: Any,
         bar: progress.Progress | None,
+        record: Any = None,
     ) -> None:
         self._directory, self._resume_at, self._bar = directory, resume_at, bar
+        self._record = record
         self._log: run_log.RunLog | None = None
         self._open = contextlib.ExitStack()
 
@@ -183,6 +205,8 @@ class Report:
                 columns = _columns_of(self._directory / "metrics.csv")
             log = run_log.RunLog(self._directory, columns, self._resume_at)
             self._log = self._open.enter_context(log)
+            if self._record is not None and not self._resume_at["csv_bytes"]:
+                log.hyperparameters(self._record.hyperparameters)
         self._log.widen(names)
         return self._log
 

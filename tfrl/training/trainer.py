@@ -77,7 +77,9 @@ class Trainer:
         stop_at_return: ends the run after an evaluation of this mean return.
         callbacks: of Keras, called at the begin and end of training and of epochs with
             the row that is written, if one is; their `model` is this trainer, whose
-            `stop_training` they may set. Those that need a Keras model are refused.
+            `stop_training` they may set. One with a `monitor`, as `EarlyStopping`, is
+            told of epochs that know it: patience counts evaluations where that is
+            "eval/return_mean". Those that need a Keras model are refused.
         network: a Keras model, or a function of both spaces that returns one, for the
             agent to learn with.
 
@@ -173,7 +175,7 @@ class Trainer:
             *(self._collector, seed, self.intervals.checkpoints_kept),
         )
         params = {"epochs": plan.n_epochs}
-        self._callbacks = keras.callbacks.CallbackList([*callbacks], params=params)
+        self._callbacks = cadence.Callbacks([*callbacks], params=params)
         self._callbacks.set_model(self)
         kept = {**plan.arguments, "experience": experiences.recorded(learned)}
         self.record = _run_record.of_trainer(kept, numbers, envs)
@@ -240,7 +242,7 @@ class Trainer:
                 total, description=name, start_env_steps=self.env_steps
             )
         folder = self.directory if self.is_chief else None
-        report = cadence.Report(folder, self._log_position, bar)
+        report = cadence.Report(folder, self._log_position, bar, self.record)
         with (
             self._workers.guarded(),
             report,

@@ -374,7 +374,7 @@ class _FitRun:
         record = self._checked_record()
         if record is not None:
             _run_record.write(self._directory, record)
-        report = cadence.Report(self._directory, position, None)
+        report = cadence.Report(self._directory, position, None, record)
         self._report = report.__enter__()
         self._since = time.perf_counter()
 

@@ -1,0 +1,181 @@
+"""Callbacks that send the rows of a run to Weights & Biases, or to MLflow.
+
+    Trainer.callbacks = [@WandbLogger()]
+    WandbLogger.project = "pendulum"
+
+The libraries are extras, and imported when training begins.
+"""
+
+import math
+import pathlib
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from tfrl._internal import arguments
+
+
+class _RunLogger(keras.callbacks.Callback):
+    """Sends hyper-parameters when training begins, then each row that is written."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._is_chief:
+            folder = getattr(self.model, "directory", None)
+            record = getattr(self.model, "record", None)
+            known = {} if record is None else record.hyperparameters
+            self._open(None if folder is None else pathlib.Path(folder), known)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        row = {k: float(x) for k, x in (logs or {}).items() if math.isfinite(x)}
+        if row and self._is_chief:
+            step = getattr(self.model, "env_steps", None)
+            self._log(row, int(epoch if step is None else step))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._is_chief:
+            self._close()
+
+    @property
+    def _is_chief(self) -> bool:
+        return bool(getattr(self.model, "is_chief", True))
+
+    def _open(self, folder: pathlib.Path | None, known: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _log(self, row: dict[str, float], step: int) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class WandbLogger(_RunLogger):
+    """Sends a run to Weights & Biases (extra `tfrl[wandb]`).
+
+    Its steps are the environment steps, its config the hyper-parameters, its files lie
+    in the folder of the run. A resumed run goes on with the same id. What was logged
+    after the checkpoint that a run goes on from, is there twice.
+
+    Args:
+        project: of the dashboard; None for that of the environment variables.
+        name: of the run; None for that of its folder.
+        group: of runs, such as the seeds of one configuration.
+        mode: "online", "offline" (sent later, by `wandb sync`) or "disabled"; None for
+            `WANDB_MODE`, or "online".
+
+    Raises:
+        ImportError: when training begins, if the library is missing.
+
+    Example:
+        >>> WandbLogger("pendulum", mode="offline").project
+        'pendulum'
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        name: str | None = None,
+        group: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__()
+        if mode is not None:
+            modes = ("online", "offline", "disabled")
+            arguments.check_one_of("WandbLogger", "mode", mode, modes)
+        self.project, self.name, self.group, self.mode = project, name, group, mode
+        self._run: Any = None
+
+    def _open(self, folder: pathlib.Path | None, known: dict[str, Any]) -> None:
+        wandb = arguments.imported("WandbLogger", "wandb", "wandb", "wandb")
+        identity = None
+        if folder is not None:
+            identity = _kept(folder / "wandb_run_id", lambda: uuid.uuid4().hex[:8])
+        self._run = wandb.init(
+            project=self.project,
+            name=self.name or (None if folder is None else folder.name),
+            group=self.group,
+            mode=self.mode,
+            id=identity,
+            dir=folder,
+            resume=None if identity is None else "allow",
+            config=known,
+        )
+
+    def _log(self, row: dict[str, float], step: int) -> None:
+        self._run.log({**row, "env_steps": step}, step=step)
+
+    def _close(self) -> None:
+        self._run.finish()
+
+
+class MlflowLogger(_RunLogger):
+    """Sends a run to MLflow (extra `tfrl[mlflow]`): to a server, or into a folder.
+
+    Its steps are the environment steps, its parameters the hyper-parameters. A resumed
+    run goes on with the same run of MLflow. What was logged after the checkpoint that a
+    run goes on from, is there twice.
+
+    Args:
+        experiment: name of what the run belongs to; made if missing.
+        name: of the run; None for that of its folder.
+        tracking_uri: of the server, or folder; None for `MLFLOW_TRACKING_URI`, or what
+            MLflow takes without it.
+
+    Raises:
+        ImportError: when training begins, if the library is missing.
+
+    Example:
+        >>> MlflowLogger("pendulum", tracking_uri="http://localhost:5000").experiment
+        'pendulum'
+    """
+
+    def __init__(
+        self,
+        experiment: str = "Default",
+        name: str | None = None,
+        tracking_uri: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.experiment, self.name, self.tracking_uri = experiment, name, tracking_uri
+        self._client: Any = None
+        self._entities: Any = None
+        self._identity = ""
+
+    def _open(self, folder: pathlib.Path | None, known: dict[str, Any]) -> None:
+        needed = "MlflowLogger", "mlflow-skinny", "mlflow"
+        where, library, extra = needed
+        mlflow = arguments.imported(where, "mlflow", library, extra)
+        self._entities = arguments.imported(where, "mlflow.entities", library, extra)
+        self._client = client = mlflow.MlflowClient(tracking_uri=self.tracking_uri)
+        found = client.get_experiment_by_name(self.experiment)
+        of = client.create_experiment(self.experiment) if found is None else None
+        of = found.experiment_id if of is None else of
+        name = self.name or (None if folder is None else folder.name)
+
+        def create() -> str:
+            return str(client.create_run(of, run_name=name).info.run_id)
+
+        self._identity = (
+            create() if folder is None else _kept(folder / "mlflow_run_id", create)
+        )
+        client.update_run(self._identity, status="RUNNING")
+        params = [self._entities.Param(k, str(x)) for k, x in known.items()]
+        client.log_batch(self._identity, params=params)
+
+    def _log(self, row: dict[str, float], step: int) -> None:
+        now = int(time.time() * 1000)
+        metrics = [self._entities.Metric(k, x, now, step) for k, x in row.items()]
+        self._client.log_batch(self._identity, metrics=metrics)
+
+    def _close(self) -> None:
+        self._client.set_terminated(self._identity)
+
+
+def _kept(path: pathlib.Path, make: Any) -> str:
+    """Returns the text of a file, which is made if it is missing."""
+    if not path.is_file():
+        path.write_text(make(), "utf-8")
+    return path.read_text("utf-8").strip()
