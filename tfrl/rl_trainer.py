@@ -57,8 +57,9 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "C51": c51.C51,
     "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
     "ConstantScheduler": schedulers.ConstantScheduler,
-    "CyclicalScheduler": schedulers.CyclicalScheduler,
     "CosineScheduler": annealing.CosineScheduler,
+    "CyclicalScheduler": schedulers.CyclicalScheduler,
+    "DDPG": ddpg.DDPG,
     "DQN": dqn.DQN,
     "EarlyStopping": keras.callbacks.EarlyStopping,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
@@ -69,24 +70,25 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "IMPALA": impala.IMPALA,
     "IQN": iqn.IQN,
     "Intervals": cadence.Intervals,
+    "JoinedScheduler": joined.JoinedScheduler,
     "LinearScheduler": schedulers.LinearScheduler,
     "MlflowLogger": loggers.MlflowLogger,
     "MultinomialSampler": samplers.MultinomialSampler,
     "OUProcess": noise.OUProcess,
-    "JoinedScheduler": joined.JoinedScheduler,
+    "OneCycleScheduler": annealing.OneCycleScheduler,
     "OrnsteinUhlenbeckNoise": noise.OrnsteinUhlenbeckNoise,
     "PPO": ppo.PPO,
     "PartialObservation": wrappers.PartialObservation,
     "PolicyGradient": policy_gradient.PolicyGradient,
+    "PolynomialScheduler": annealing.PolynomialScheduler,
     "QRDQN": qr_dqn.QRDQN,
-    "OneCycleScheduler": annealing.OneCycleScheduler,
     "Rainbow": rainbow.Rainbow,
     "Replayed": experience.Replayed,
     "StepScheduler": schedulers.StepScheduler,
     "Trainer": trainer.Trainer,
-    "PolynomialScheduler": annealing.PolynomialScheduler,
     "Trajectories": experience.Trajectories,
     "WandbLogger": loggers.WandbLogger,
+    "WarmUpScheduler": joined.WarmUpScheduler,
     "make_vec": vector.make_vec,
 }
 configs.register(_CONFIGURABLES)
@@ -95,7 +97,6 @@ configs.register(_CONFIGURABLES)
 def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
     denylist = ["output_dir", "resume", "strategy", "rehearsal_strategy", "override"]
     # A configuration may have been parsed before this module is imported.
-    "WarmUpScheduler": joined.WarmUpScheduler,
     with gin.unlock_config():
         decorate = gin.configurable("train_rl", module="tfrl", denylist=denylist)
         return decorate(function)

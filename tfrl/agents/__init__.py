@@ -49,8 +49,8 @@ from tfrl.agents.replicated import (
     take_steps,
 )
 from tfrl.agents.train_state import TrainState, sync_shared_params, target_update
-
 from tfrl.agents.transform_wrappers import accumulated, masked, partitioned
+
 __all__ = [
     "A2C",
     "A2CAgent",
@@ -73,11 +73,11 @@ __all__ = [
     "Rainbow",
     "ReplicatedState",
     "TrainState",
+    "accumulated",
+    "adagrad",
     "adam",
     "adamw",
     "chain",
-    "accumulated",
-    "adagrad",
     "clip_by_global_norm",
     "compiled_update",
     "estimate_advantages",
@@ -88,15 +88,15 @@ __all__ = [
     "is_stochastic",
     "is_transition_model",
     "is_vfunction",
-    "n_replicas",
-    "rmsprop",
-    "run_update",
     "lamb",
     "lion",
     "masked",
-    "scale_by_schedule",
+    "n_replicas",
     "nadam",
     "partitioned",
+    "rmsprop",
+    "run_update",
+    "scale_by_schedule",
     "sgd",
     "sync_shared_params",
     "take_steps",

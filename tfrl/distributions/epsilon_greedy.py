@@ -16,8 +16,9 @@ def epsilon_greedy_logits(values: Any, epsilon: Any, mask: Any = None) -> tf.Ten
 
     for allowed options i, the first of equals being the argmax; -inf for the others. A
     policy of action values is a `CategoricalHead` over them: its mode is the greedy
-    action. A row of a mask that allows nothing counts, where its numbers are not known
-    when it is traced, as one that allows all, of equal values.
+    action. The distribution is `tfd.Categorical(logits=...)` of them, with an epsilon
+    of 0 the greedy one. A row of a mask that allows nothing counts, where its numbers
+    are not known when it is traced, as one that allows all, of equal values.
 
     Args:
         values: floating `[..., n]`, of all options.
