@@ -59,7 +59,6 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "ConstantScheduler": schedulers.ConstantScheduler,
     "CosineScheduler": annealing.CosineScheduler,
     "CyclicalScheduler": schedulers.CyclicalScheduler,
-    "DDPG": ddpg.DDPG,
     "DQN": dqn.DQN,
     "EarlyStopping": keras.callbacks.EarlyStopping,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
