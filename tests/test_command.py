@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfrl import command, rl_trainer
 from tfrl.configuring import configs
+from tfrl.datasets import recorded
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 
@@ -355,3 +356,37 @@ def test_check_env(tmp_path, monkeypatch, capsys):
     assert "expected an environment that can be made" in capsys.readouterr().err
     assert call("check-env", "CartPole-v1", "--steps=0") == 2
     assert "`n_steps` expected an int" in capsys.readouterr().err
+
+
+def test_collect(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    mixed = ["--mix", "random:1", "best:3", "--steps=40", "--epsilon=0.5"]
+    assert call("collect", folder, "--minari=try/it-v0", *mixed) == 0
+    told = capsys.readouterr().out
+    assert "40 steps of " in told and str(tmp_path / "try" / "it-v0") in told
+    found = recorded.MinariDataset("try/it-v0")()
+    assert found["observations"].shape == (40, 4)
+    flags = ["--npz", tmp_path / "rows.npz", "--steps=20", "--temperature=0"]
+    assert call("collect", folder, *flags) == 0
+    rows = recorded.NpzDataset(str(tmp_path / "rows.npz"))()
+    with rl_trainer.open_run(folder) as run:
+        acted = run.policy.act(rows["observations"], temperature=0.0)
+    np.testing.assert_array_equal(rows["actions"], acted.actions)
+    capsys.readouterr()
+    assert call("collect", folder, "--minari=try/it-v0", "--steps=8") == 2
+    assert "`write_minari`: `name` expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["collect", "run"], "one of the arguments --minari --npz"),
+        (["collect", "run", "--npz=a.npz", "--mix", "best"], "--mix"),
+        (["collect", "run", "--npz=a.npz", "--mix", "best:0"], "share > 0"),
+        (["collect", "run", "--npz=a.npz", "--mix", "last:1"], "or 'best'"),
+    ],
+)
+def test_wrong_mixtures_are_one_line(argv, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        call(*argv)
+    assert ended.value.code == 2 and words in capsys.readouterr().err

@@ -177,16 +177,16 @@ def _collect(flags: argparse.Namespace) -> None:
             spaces,
             env_spec=env_spec,
             algorithm=f"tfrl run {pathlib.Path(flags.run_dir).name}",
-            description=f"Policies: {mixed}; temperature {flags.temperature:g}, epsilon "
-            f"{flags.epsilon:g}, seed {flags.seed}.",
+            description=f"Policies: {mixed}; temperature {flags.temperature:g}, "
+            f"epsilon {flags.epsilon:g}, seed {flags.seed}.",
         )
     else:
         datasets.write_npz(path, rows)
     n_episodes = int((rows["terminated"] | rows["truncated"]).sum())
     mean = float(rows["rewards"].sum()) / n_episodes
     print(
-        f"{len(rows['rewards'])} steps of {n_episodes} episodes, mean return {mean:.1f}, "
-        f"are in {path}"
+        f"{len(rows['rewards'])} steps of {n_episodes} episodes, mean return "
+        f"{mean:.1f}, are in {path}"
     )
 
 
@@ -258,10 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_run(doctored)
     collected = add("collect", _collect, "write a data set of what policies do")
-    add_run(collected)
-    add_step(collected)
-    collected.add_argument("--seed", **seeded)
-    _add_collect_flags(collected)
+    _add_collect_flags(collected, seeded)
     checked = add("check-env", _check_env, "play an environment to find its faults")
     checked.add_argument("env_id", metavar="ID", help="such as my_module:MyEnv-v0")
     checked.add_argument("--steps", type=int, default=1000, help="how many to look at")
@@ -270,7 +267,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_collect_flags(collected: argparse.ArgumentParser) -> None:
+def _add_collect_flags(
+    collected: argparse.ArgumentParser, seeded: dict[str, Any]
+) -> None:
+    collected.add_argument("run_dir", metavar="RUN", help="folder of a run")
+    collected.add_argument("--step", type=_step, help="which checkpoint, or 'best'")
+    collected.add_argument("--seed", **seeded)
     where = collected.add_mutually_exclusive_group(required=True)
     where.add_argument("--minari", metavar="NAME", help="of the Minari set to write")
     where.add_argument("--npz", metavar="FILE", help="the NumPy archive to write")
@@ -289,7 +291,7 @@ def _add_collect_flags(collected: argparse.ArgumentParser) -> None:
         type=_share,
         nargs="+",
         metavar="STEP:SHARE",
-        help="several policies instead of that of --step: checkpoints, 'best', 'random'",
+        help="several policies in place of that of --step: checkpoints, best, random",
     )
 
 

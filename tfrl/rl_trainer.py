@@ -32,10 +32,11 @@ import tensorflow as tf
 from gymnasium import wrappers as gym_wrappers
 
 from tfrl._internal import checks
-from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
-from tfrl.agents.offline import bc
+from tfrl.agents.off_policy import c51, ddpg, dqn, iqn, qr_dqn, rainbow, td3
+from tfrl.agents.offline import awac, bc, cql, iql, td3_bc
 from tfrl.agents.on_policy import a2c, impala, policy_gradient, ppo
 from tfrl.configuring import configs
+from tfrl.datasets import recorded
 from tfrl.distribute import strategies
 from tfrl.environments import vector, wrappers
 from tfrl.exploration import noise, quantizer, samplers
@@ -51,15 +52,19 @@ from tfrl.training.rehearsing import rehearsal
 _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "A2C": a2c.A2C,
+    "AWAC": awac.AWAC,
     "ActionQuantizer": quantizer.ActionQuantizer,
     "AtariPreprocessing": gym_wrappers.AtariPreprocessing,
     "BC": bc.BC,
     "C51": c51.C51,
+    "CQL": cql.CQL,
     "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
     "ConstantScheduler": schedulers.ConstantScheduler,
     "CosineScheduler": annealing.CosineScheduler,
     "CyclicalScheduler": schedulers.CyclicalScheduler,
+    "DDPG": ddpg.DDPG,
     "DQN": dqn.DQN,
+    "DiscreteCQL": cql.DiscreteCQL,
     "EarlyStopping": keras.callbacks.EarlyStopping,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
@@ -67,12 +72,15 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "FrameStackObservation": gym_wrappers.FrameStackObservation,
     "FromDataset": experience.FromDataset,
     "IMPALA": impala.IMPALA,
+    "IQL": iql.IQL,
     "IQN": iqn.IQN,
     "Intervals": cadence.Intervals,
     "JoinedScheduler": joined.JoinedScheduler,
     "LinearScheduler": schedulers.LinearScheduler,
+    "MinariDataset": recorded.MinariDataset,
     "MlflowLogger": loggers.MlflowLogger,
     "MultinomialSampler": samplers.MultinomialSampler,
+    "NpzDataset": recorded.NpzDataset,
     "OUProcess": noise.OUProcess,
     "OneCycleScheduler": annealing.OneCycleScheduler,
     "OrnsteinUhlenbeckNoise": noise.OrnsteinUhlenbeckNoise,
@@ -84,6 +92,8 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "Rainbow": rainbow.Rainbow,
     "Replayed": experience.Replayed,
     "StepScheduler": schedulers.StepScheduler,
+    "TD3": td3.TD3,
+    "TD3BC": td3_bc.TD3BC,
     "Trainer": trainer.Trainer,
     "Trajectories": experience.Trajectories,
     "WandbLogger": loggers.WandbLogger,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tiny_agents import MAKE, Tiny, assert_same, assert_same_rows, build, stop_i
 
 from tfrl import rl_trainer
 from tfrl.agents.off_policy import dqn
-from tfrl.agents.offline import bc
+from tfrl.agents.offline import bc, iql
 from tfrl.agents.on_policy import ppo
 from tfrl.environments import vector
 from tfrl.saving import checkpoints
@@ -45,6 +46,7 @@ INTERVALS = cadence.Intervals(
     (
         experience.FromDataset,
         bad(ValueError, "n_batches", {}, n_batches=0),
+        bad(ValueError, "gamma", {}, gamma=1.5),
         bad(TypeError, "data", None),
         bad(TypeError, "data", [np.zeros(3)]),
     ),
@@ -217,10 +219,124 @@ def test_data_that_do_not_fit(tmp_path, data, error, match):
     assert not (tmp_path / "run").exists()
 
 
+@dataclasses.dataclass(frozen=True)
+class Offline(Tiny):
+    """Asks for transitions, of a data set first."""
+
+    learns_from: ClassVar = "recorded"
+
+
+def recorded_steps(n=60, **columns):
+    """Episodes of ten steps, of which every other ends truly."""
+    rng, count = np.random.default_rng(1), np.arange(n)
+    rows = {
+        "observations": rng.normal(size=[n, 4]),
+        "actions": rng.integers(0, 2, n),
+        "rewards": rng.normal(size=n),
+        "next_observations": rng.normal(size=[n, 4]).astype("f"),
+        "terminated": count % 20 == 9,
+        "truncated": count % 20 == 19,
+        **columns,
+    }
+    return {name: x for name, x in rows.items() if x is not None}
+
+
+def learning_from(folder, data, **settings):
+    learned = experience.FromDataset(data, batch_size=8, n_batches=3, gamma=0.5)
+    return build(folder, experience=learned, **{"agent": Offline(), **settings})
+
+
+@pytest.mark.parametrize("learns_from", ["recorded", "transitions"])
+def test_transitions_of_a_data_set(tmp_path, learns_from):
+    agent, rows = Offline(), recorded_steps()
+    object.__setattr__(agent, "learns_from", learns_from)
+    with learning_from(tmp_path, rows, agent=agent) as running:
+        sample = running.gather()
+    assert sample.weights.shape == (3, 8) and np.all(sample.weights == 1.0)
+    np.testing.assert_allclose(sample.probabilities, 1 / 60)
+    data, at = sample.data, sample.indices
+    for name in ("observations", "actions", "rewards", "next_observations"):
+        expected = rows[name][at]
+        np.testing.assert_allclose(getattr(data, name), expected, rtol=1e-6)
+    np.testing.assert_array_equal(data.discounts, np.where(at % 20 == 9, 0.0, 0.5))
+    floats = [data.observations, data.rewards, data.discounts, data.next_observations]
+    assert {x.dtype for x in floats} == {np.dtype("float32")}
+
+
+def test_discounts_may_be_given(tmp_path):
+    given = np.linspace(0.0, 1.0, 60)
+    rows = recorded_steps(discounts=given, terminated=None, truncated=None)
+    with learning_from(tmp_path, rows) as running:
+        sample = running.gather()
+    np.testing.assert_allclose(sample.data.discounts, given[sample.indices], rtol=1e-6)
+
+
+def test_actions_of_a_data_set_become_raw(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = recorded_steps(
+        observations=rng.normal(size=[60, 3]),
+        next_observations=rng.normal(size=[60, 3]),
+        actions=rng.uniform(-2.0, 2.0, [60, 1]),
+    )
+    settings = {"make_envs": functools.partial(vector.make_vec, "Pendulum-v1")}
+    settings["agent"] = iql.IQL(hidden_units=(4,), squash=True)
+    with learning_from(tmp_path / "run", rows, **settings) as running:
+        sample = running.gather()
+    expected = np.arctanh(rows["actions"][sample.indices] / 2.0)
+    np.testing.assert_allclose(sample.data.actions, expected, rtol=1e-3, atol=1e-5)
+    rows["actions"][7] = 2.5
+    with pytest.raises(ValueError, match=r"actions inside of Box.*got 2.5 in row 7"):
+        learning_from(tmp_path / "run", rows, **settings)
+
+
+def nan_at(n, column, shape=()):
+    column = np.array(column, float)
+    column[n] = np.nan
+    return column.reshape(column.shape + shape)
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    {
+        "rewards": ({"rewards": None}, r"got none of \['rewards'\]"),
+        "ends": ({"terminated": None, "truncated": None}, "`terminated`, or `discou"),
+        "endless": (
+            {"terminated": np.zeros(60, bool), "truncated": None},
+            "an end of an episode, .*; got none in 60 rows",
+        ),
+        "width": ({"observations": np.zeros([60, 3])}, r"observations of .*shape"),
+        "next": ({"next_observations": np.zeros([60])}, "next_observations of"),
+        "choices": ({"actions": np.full(60, 2)}, "actions inside of Discrete.* got 2"),
+        "floats": ({"actions": np.zeros(60)}, r"actions of .*Discrete"),
+        "nan": (
+            {"rewards": nan_at(11, np.zeros(60))},
+            "finite rewards; got nan in row 11",
+        ),
+        "nan seen": (
+            {"observations": nan_at(5, np.zeros([60, 4]))},
+            "finite observations; got nan in row 5",
+        ),
+        "flags": ({"terminated": np.full(60, 0.5)}, "a bool a row as terminated"),
+        "column": ({"rewards": np.zeros([60, 1])}, "a number a row as rewards"),
+        "discounts": ({"discounts": np.full(60, 1.5)}, r"discounts in \[0, 1\]"),
+        "lengths": ({"rewards": np.zeros(59)}, r"one length, .*\[59, 60\]"),
+    }.values(),
+)
+def test_transitions_that_do_not_fit(tmp_path, columns, match):
+    with pytest.raises(ValueError, match=f"`FromDataset`: `data` expected .*{match}"):
+        learning_from(tmp_path / "run", recorded_steps(**columns))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_learner_of_data_sets_asks_for_one(tmp_path):
+    with pytest.raises(TypeError, match="`FromDataset`: `data` expected"):
+        build(tmp_path / "run", agent=Offline(), experience=None)
+
+
 @pytest.mark.parametrize(
     ("error", "name", "value", "match"),
     [
-        (TypeError, "experience", experience.Trajectories(8), "expected Replayed, w"),
+        (TypeError, "experience", experience.Trajectories(8), "expected Replayed or"),
         (TypeError, "experience", 3, "`experience` expected Trajectories, Replayed"),
         (TypeError, "agent", ppo.PPO(), "expected Trajectories, which PPO learns"),
         (TypeError, "agent", bc.BC(), "expected FromDataset, which BC learns from"),

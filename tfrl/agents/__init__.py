@@ -32,11 +32,17 @@ from tfrl.agents.kinds import (
     is_vfunction,
 )
 from tfrl.agents.off_policy.c51 import C51
+from tfrl.agents.off_policy.ddpg import DDPG
 from tfrl.agents.off_policy.dqn import DQN, DQNAgent
 from tfrl.agents.off_policy.iqn import IQN
 from tfrl.agents.off_policy.qr_dqn import QRDQN
 from tfrl.agents.off_policy.rainbow import Rainbow
+from tfrl.agents.off_policy.td3 import TD3, TD3Agent
+from tfrl.agents.offline.awac import AWAC, AWACAgent
 from tfrl.agents.offline.bc import BC, BCAgent
+from tfrl.agents.offline.cql import CQL, CQLAgent, DiscreteCQL
+from tfrl.agents.offline.iql import IQL, IQLAgent
+from tfrl.agents.offline.td3_bc import TD3BC, TD3BCAgent
 from tfrl.agents.on_policy.a2c import A2C, A2CAgent
 from tfrl.agents.on_policy.impala import IMPALA, IMPALAAgent
 from tfrl.agents.on_policy.policy_gradient import PolicyGradient, PolicyGradientAgent
@@ -54,16 +60,24 @@ from tfrl.agents.transform_wrappers import accumulated, masked, partitioned
 __all__ = [
     "A2C",
     "A2CAgent",
+    "AWAC",
+    "AWACAgent",
     "Agent",
     "AgentConfig",
     "BC",
     "BCAgent",
     "C51",
+    "CQL",
+    "CQLAgent",
+    "DDPG",
     "DQN",
     "DQNAgent",
+    "DiscreteCQL",
     "GradientTransform",
     "IMPALA",
     "IMPALAAgent",
+    "IQL",
+    "IQLAgent",
     "IQN",
     "PPO",
     "PPOAgent",
@@ -72,6 +86,10 @@ __all__ = [
     "QRDQN",
     "Rainbow",
     "ReplicatedState",
+    "TD3",
+    "TD3Agent",
+    "TD3BC",
+    "TD3BCAgent",
     "TrainState",
     "accumulated",
     "adagrad",

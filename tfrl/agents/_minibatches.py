@@ -48,8 +48,8 @@ class MinibatchAgent(pytree.PyTreeNode):
     ) -> tuple[Self, dict]:
         """Takes a gradient step on each of K minibatches, in one compiled call.
 
-        With convolutions every step is a call of its own, between which Python takes
-        notice of signals.
+        What takes longer than a fraction of a second is several calls alike, between
+        which Python takes notice of signals; with convolutions every step is one.
 
         Args:
             sample: of `tfrl.core.Transition`s, `[K, B, ...]` or `[B, ...]`; actions
@@ -78,7 +78,7 @@ class MinibatchAgent(pytree.PyTreeNode):
         learned = self._lent()
         n_steps, n_rows = weights.shape
         work = replicated.Work(learned, n_steps, n_rows)
-        size = n_steps if work.is_brief or not tf.executing_eagerly() else 1
+        size = work.n_piece_steps if tf.executing_eagerly() else n_steps
         infos, priorities = [], []
         for start in range(0, n_steps, size):
             part = tf.nest.map_structure(
@@ -185,6 +185,9 @@ def _update(
 ) -> tuple[Any, dict, Any]:
     """Takes K gradient steps; returns the agent, means of the info, and errors."""
     data, weights = tf.nest.map_structure(tf.convert_to_tensor, (data, weights))
+    if agent.policy.observation_moments:
+        seen = agent.policy.update_moments(data.observations, tf.ones_like(weights))
+        agent = agent.replace(policy=seen)
     normalize = agent.policy.normalize
     data = data._replace(
         observations=normalize(data.observations),

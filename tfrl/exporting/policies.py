@@ -296,7 +296,7 @@ class _ServedPolicy:
         self, given: Mapping[str, Any], temperature: float = 1.0
     ) -> tuple[tf.Tensor, dict[str, Any]]:
         policy, observations = self._now(given)
-        noise = policy.noise(given.get("seed"))
+        noise = policy.drawn_noise(given.get("seed"))
         found, state = policy.outputs(observations, given.get("state", ()), noise)
         mask = None if policy.is_masked else given.get("action_mask")
         shaped = policy.distributed(found, temperature, mask)

@@ -1,6 +1,6 @@
 """A policy that gives actions themselves, with noise around them to explore."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import gymnasium as gym
@@ -9,8 +9,96 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
+from tfrl.core import initializers
 from tfrl.distributions import action_heads
-from tfrl.policies import network_policy
+from tfrl.policies import feedforward, network_policy, networks
+
+
+@keras.saving.register_keras_serializable(package="tfrl")
+class DeterministicActor(networks._SpaceNetwork):
+    """The action for one observation.
+
+        actions = centre + half_range * tanh(actor_network(encoder(observations)))
+
+    Where a bound is infinite, the network's output itself.
+
+    Args:
+        kinds: of the observation space, see `SpaceEncoder.describe`.
+        low: lower bounds of the actions, `[D]`.
+        high: upper bounds of the actions, `[D]`.
+        hidden_units: of the network.
+        activation: of the network.
+        seed: of the initial weights.
+        **kwargs: of `keras.Model`.
+
+    Example:
+        >>> kinds = networks.SpaceEncoder.describe(gym.spaces.Box(-1.0, 1.0, (4,)))
+        >>> actor = DeterministicActor(kinds, [1.0], [3.0])
+        >>> actor(np.zeros((1, 4), np.float32)).numpy().tolist()
+        [[2.0]]
+
+    References:
+        Lillicrap et al., 2016, Continuous Control with Deep Reinforcement Learning,
+        section 7.
+    """
+
+    def __init__(
+        self,
+        kinds: Any,
+        low: Sequence[float],
+        high: Sequence[float],
+        hidden_units: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "actor")
+        arguments = {"kinds": kinds, "low": list(low), "high": list(high)}
+        arguments |= {"activation": activation, "seed": seed}
+        super().__init__(arguments, hidden_units, **kwargs)
+        is_bounded = bool(np.isfinite([low, high]).all())
+        self.hidden_network = self._mlp(None, 1.0, 100, "hidden")
+        n, dtype = len(low), "float32"
+        function = "tanh" if is_bounded else "linear"
+        start = initializers.Orthogonal(0.01, self.arguments["seed"] + 200)
+        self.actions = keras.layers.Dense(
+            n, function, kernel_initializer=start, name="actions", dtype=dtype
+        )
+        self.scale: Any = None
+        centre, half = (np.add(high, low) / 2, np.subtract(high, low) / 2)
+        if is_bounded and (np.any(centre != 0) or np.any(half != 1)):
+            # A layer, so that NumPy computes it as one.
+            self.scale = keras.layers.Dense(
+                n,
+                kernel_initializer=lambda _, dtype: tf.cast(np.diag(half), dtype),
+                bias_initializer=lambda _, dtype: tf.cast(centre, dtype),
+                trainable=False,
+                name="scale",
+                dtype=dtype,
+            )
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for a nest of `[B, ...]` shapes."""
+        self._build_parts(input_shape, self.hidden_network)
+        self.actions.build((None, self.arguments["hidden_units"][-1]))
+        if self.scale is not None:
+            self.scale.build((None, self.actions.units))
+        super().build(input_shape)
+
+    def call(self, observations: Any) -> Any:
+        """Returns the actions, `[B, D]`."""
+        outputs = self.actions(self.hidden_network(self.encoder(observations)))
+        return outputs if self.scale is None else self.scale(outputs)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
+        """Returns the shape of the actions."""
+        rows, _ = self.encoder.compute_output_shape(input_shape)
+        return rows, self.actions.units
+
+    def dense_layers(self) -> list[Any] | None:
+        """Returns the layers, where they compute in float32."""
+        last = [] if self.scale is None else [self.scale]
+        return feedforward.plain([*self.hidden_network.dense, self.actions, *last])
 
 
 class DeterministicPolicy(network_policy.NetworkPolicy):
@@ -25,13 +113,11 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         state: the network with its weights, such as a `tfrl.agents.TrainState`.
         observation_moments: as of `NetworkPolicy`.
         head: a `NormalHead`.
-        noise: float32 `[]`, standard deviation.
+        noise: float32 `[]` or `[D]`, standard deviation.
 
     Example:
-        >>> space = gym.spaces.Box(-1.0, 1.0, (2,))
-        >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
         >>> policy = DeterministicPolicy.create(
-        ...     gym.spaces.Box(-1.0, 1.0, (3,)), space, network=network,
+        ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Box(-1.0, 1.0, (2,)),
         ...     learner=tfrl.agents.TrainState.create)
         >>> policy.act(np.zeros((5, 3), np.float32), temperature=0.0).actions.shape
         (5, 2)
@@ -49,30 +135,38 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         action_space: gym.Space,
         *,
         learner: Callable[[Any], Any],
-        network: keras.Model | Callable[[gym.Space, gym.Space], keras.Model],
+        network: Any = None,
+        hidden_units: Sequence[int] = (256, 256),
+        activation: str = "relu",
         squash: bool = False,
         normalize_observations: bool = False,
         noise: float = 0.1,
+        seed: int = 0,
     ) -> Self:
-        """Returns a policy of a network for the spaces of one environment.
+        """Builds the network for the spaces of one environment.
 
         Args:
             observation_space: see `SpaceEncoder` for the kinds.
             action_space: a Box of floats.
             learner: as of `ActorCriticPolicy.create`.
-            network: a Keras model, or a function of both spaces that returns one. From
-                observations `[B, *shape]` it makes raw actions `[B, D]`.
-            squash: see `action_head`.
+            network: a Keras model of your own, or a function of both spaces that
+                returns one, called as in inference. From observations `[B, *shape]` it
+                makes raw actions `[B, D]`.
+            hidden_units: of the network, a `DeterministicActor`, as of what follows
+                without `network`.
+            activation: of the network.
+            squash: squash what `network` makes, see `action_head`.
             normalize_observations: keep moments of the float observations.
             noise: standard deviation of the noise.
+            seed: of the initial weights.
 
         Returns:
             A policy that learned nothing yet.
 
         Raises:
             TypeError: if a space is of an unsupported kind, or `network` no model.
-            ValueError: if `network` gives something else, or `noise` is negative
-                or not finite.
+            ValueError: if `network` gives something else, `squash` is asked for
+                without one, or `noise` is negative or not finite.
         """
         checks.check_within("DeterministicPolicy", "noise", noise, 0.0, np.inf)
         checks.check_finite("DeterministicPolicy", "noise", noise)
@@ -80,14 +174,21 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         if not isinstance(head, action_heads.NormalHead):
             where, expected = "DeterministicPolicy", "a Box of floats"
             raise checks.wrong_type(where, "action_space", action_space, expected)
+        if squash and network is None:
+            raise ValueError(
+                "`DeterministicPolicy`: `squash` expected False without `network`, as "
+                "ours ends in a tanh; got True"
+            )
         return cls._made(
             learner,
-            lambda _: network,
+            lambda space: DeterministicActor.for_space(
+                space, head.low, head.high, hidden_units, activation, seed
+            ),
             network,
             (observation_space, action_space),
             head,
             normalize_observations,
-            given={},
+            given={"seed": seed},
             noise=tf.constant(noise, tf.float32),
         )
 
@@ -99,7 +200,8 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
     def distributed(self, parameters: Any, temperature: Any, mask: Any) -> tf.Tensor:
         """Returns the parameters of the disturbed actions; see `NetworkPolicy`."""
         self._check_no_mask(mask)
-        log_std = tf.fill(tf.shape(parameters), tf.math.log(self.noise * temperature))
+        log_std = tf.math.log(self.noise * temperature)
+        log_std = tf.broadcast_to(log_std, tf.shape(parameters))
         return tf.concat([parameters, log_std], axis=-1)
 
     def host_distributed(
@@ -108,8 +210,9 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         """Returns what `distributed` does, in NumPy."""
         self._check_no_mask(mask)
         with np.errstate(divide="ignore"):
-            log_std = np.log(np.float32(float(self.noise) * temperature))
-        return np.concatenate([parameters, np.full_like(parameters, log_std)], axis=-1)
+            log_std = np.log(np.asarray(self.noise) * np.float32(temperature))
+        log_std = np.broadcast_to(log_std, parameters.shape)
+        return np.concatenate([parameters, log_std], axis=-1)
 
     def _check_no_mask(self, mask: Any) -> None:
         if mask is not None:

@@ -132,7 +132,7 @@ class NetworkPolicy(pytree.PyTreeNode):
             where, self.kinds, observations, lambda x: x.shape[n_axes - 1 :], name
         )
 
-    def noise(self, seed: Any) -> tf.Tensor | None:
+    def drawn_noise(self, seed: Any) -> tf.Tensor | None:
         """Returns noise in the weights, `[n_noise]`; None without noise or seed.
 
         Args:
@@ -215,7 +215,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         if _observation_kinds.on_host(observations):
             return self._acted_on_host(observations, state, seed, temperature, mask)
         drawn = None if temperature == 0.0 else random.checked_seed(where, seed)
-        parameters, state = self.outputs(observations, state, self.noise(drawn))
+        parameters, state = self.outputs(observations, state, self.drawn_noise(drawn))
         if self.is_masked and not tf.inside_function():
             _, own = _masks.parted(self.state.model_def, observations)
             parameters = self.head.masked(parameters, own)

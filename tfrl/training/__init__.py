@@ -8,6 +8,7 @@ from tfrl.training.cadence import Intervals
 from tfrl.training.checking.learner_check import check_learner
 from tfrl.training.collecting.actors import Actors
 from tfrl.training.collecting.collection import Collector
+from tfrl.training.collecting.recording import record_transitions
 from tfrl.training.doctor import find_nonfinite, list_overrides
 from tfrl.training.evaluation import (
     auc_score,
@@ -57,5 +58,6 @@ __all__ = [
     "find_nonfinite",
     "list_overrides",
     "predict_dataset",
+    "record_transitions",
     "rehearse",
 ]

@@ -16,10 +16,12 @@ from tfrl.agents.on_policy import ppo
 from tfrl.training import _processes, cadence
 from tfrl.training import experience as experiences
 
-_KINDS = {
-    "trajectories": experiences.Trajectories,
-    "transitions": experiences.Replayed,
-    "batches": experiences.FromDataset,
+# The first of each is what is taken where nothing is said.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "trajectories": (experiences.Trajectories,),
+    "transitions": (experiences.Replayed, experiences.FromDataset),
+    "recorded": (experiences.FromDataset, experiences.Replayed),
+    "batches": (experiences.FromDataset,),
 }
 _OF_MODELS = (
     keras.callbacks.BackupAndRestore,
@@ -154,7 +156,8 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
     """Returns what an agent learns from; the default of what it asks for, for None.
 
     Hyper-parameters may say what that is by an attribute `learns_from`, one or several
-    of "trajectories", "transitions" and "batches".
+    of "trajectories", "transitions" (of a replay, or of a data set), "recorded" (the
+    same, of a data set first) and "batches" (a mapping of a data set).
 
     Args:
         config: that was checked.
@@ -163,19 +166,31 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
     Raises:
         TypeError: if it is something else, or of another kind than the agent takes.
     """
-    asked = getattr(config, "learns_from", None)
-    asked = (asked,) if isinstance(asked, str) else asked
+    asked = _asked(config)
     if experience is None:
-        return _KINDS[asked[0] if asked else "trajectories"]()
-    kinds, expected = tuple(_KINDS.values()), "Trajectories, Replayed or FromDataset"
+        return _KINDS[asked[0] if asked else "trajectories"][0]()
+    kinds = *_KINDS["trajectories"], *_KINDS["transitions"]
+    expected = "Trajectories, Replayed or FromDataset"
     checks.check_type("Trainer", "experience", experience, kinds, expected)
-    wanted = [_KINDS[name].__name__ for name in asked or _KINDS]
-    if type(experience).__name__ not in wanted:
+    wanted = dict.fromkeys(x for name in asked or _KINDS for x in _KINDS[name])
+    if not isinstance(experience, tuple(wanted)):
         raise TypeError(
-            f"`Trainer`: `experience` expected {' or '.join(wanted)}, which "
+            f"`Trainer`: `experience` expected "
+            f"{' or '.join(kind.__name__ for kind in wanted)}, which "
             f"{type(config).__name__} learns from; got {type(experience).__name__}"
         )
     return experience
+
+
+def takes_transitions(config: agents.AgentConfig) -> bool:
+    """Whether an agent learns from a data set as from a replay, not as a mapping."""
+    asked = _asked(config)
+    return bool(asked) and "batches" not in asked
+
+
+def _asked(config: agents.AgentConfig) -> tuple[str, ...]:
+    asked = getattr(config, "learns_from", None) or ()
+    return (asked,) if isinstance(asked, str) else tuple(asked)
 
 
 def checked_update(learned: Any) -> tuple[Any, dict[str, Any]]:

@@ -19,6 +19,7 @@ from tfrl.environments import goals
 from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
+from tfrl.training import _recorded_rows
 from tfrl.training.collecting import collection
 
 # Takes a `Trajectory` `[T, N, ...]` of NumPy arrays and the numbers `[N]` of its
@@ -143,18 +144,27 @@ class Replayed:
 class FromDataset:
     """Offline: each update learns from batches that were recorded.
 
-    An epoch takes `n_batches` batches, and the agent's `update` gets them stacked,
-    `[n_batches, batch_size, ...]`. Environments are only made to evaluate in. What
-    counts as environment steps of the run are the rows that it learned from.
+    An epoch takes `n_batches` batches. An agent that learns from transitions gets them
+    as of a replay, a `tfrl.replay.Sample` `[n_batches, batch_size, ...]`; one that
+    learns from batches, such as `BC`, gets the mapping, so stacked. Environments are
+    only made to evaluate in. What counts as environment steps of the run are the rows
+    that it learned from.
+
+    Transitions are `observations`, `actions`, `rewards`, `next_observations` (at an
+    episode's end its last observation) and either `discounts` or `terminated`, of which
+    `discounts = gamma * (1 - terminated)`; `truncated` may stand beside it. They are
+    checked when the trainer is made.
 
     Attributes:
         data: a function without arguments that returns a mapping of arrays
-            `[rows, ...]`, or the mapping itself, such as observations and actions. Each
-            pass over the rows is shuffled anew; rows that fill no batch wait for the
-            next pass. Actions are as environments take them: those of a `Trajectory`
-            are raw, and `policy.head.to_env(trajectory.actions)` makes them so.
+            `[rows, ...]`, such as a `tfrl.datasets.MinariDataset`, or the mapping
+            itself. Each pass over the rows is shuffled anew; rows that fill no batch
+            wait for the next pass. Actions are as environments take them: those of a
+            `Trajectory` are raw, and `policy.head.to_env(trajectory.actions)` makes
+            them so.
         batch_size: rows per gradient step.
         n_batches: gradient steps per epoch.
+        gamma: discount factor per step, of data without `discounts`.
 
     Example:
         >>> data = {"observations": np.zeros((9, 4), "f"), "actions": np.zeros(9, int)}
@@ -165,10 +175,12 @@ class FromDataset:
     data: Any = None
     batch_size: int = 256
     n_batches: int = 100
+    gamma: float = 0.99
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "n_batches"):
             checks.check_whole_number("FromDataset", name, getattr(self, name), low=1)
+        checks.check_within("FromDataset", "gamma", self.gamma, 0.0, 1.0)
         if not callable(self.data) and not isinstance(self.data, Mapping):
             expected = "a mapping of arrays, or a function that returns one"
             raise checks.wrong_type("FromDataset", "data", self.data, expected)
@@ -328,45 +340,15 @@ class ReplaysOnDisk:
                 durable.remove_folder(folder)
 
 
-class Latest:
+class Latest(_recorded_rows.Source):
     """The trajectory that was just collected."""
 
     def gathered(
         self, collect: Callable[[], records.Trajectory], env_steps: int
     ) -> tuple[Any, int]:
-        """Gathers experience for one update.
-
-        Args:
-            collect: plays.
-            env_steps: steps of the run so far.
-
-        Returns:
-            What the agent is to learn from, None if it is too early; and the steps.
-        """
+        """Plays; see `Source`."""
         trajectory = collect()
         return trajectory, env_steps + int(trajectory.valid.sum())
-
-    def learned(self, priorities: Any) -> None:
-        """Takes the priorities that an agent gave to what was drawn."""
-
-    def state(self) -> Any:
-        """Returns what a resumed run needs, as plain values."""
-        return None
-
-    def set_state(self, state: Any) -> None:
-        """Takes up where `state` was returned."""
-
-    def cut(self) -> None:
-        """Ends all episodes: those that follow are others."""
-
-    def save(self, directory: pathlib.Path, step: int) -> None:
-        """Saves what is no plain value, before the checkpoint of that step."""
-
-    def load(self, directory: pathlib.Path, step: int) -> None:
-        """Loads what `save` saved."""
-
-    def prune(self, directory: pathlib.Path, steps: list[int]) -> None:
-        """Removes what belongs to none of the checkpoints."""
 
 
 def step_specs(host: Any, collector: collection.Collector) -> tuple[Any, Any]:
@@ -462,56 +444,23 @@ class _Replay(Latest):
         self._on_disk.prune(directory, steps)
 
 
-class _Batches(Latest):
-    """Batches of recorded rows, shuffled anew for each pass.
-
-    Args:
-        config: its settings.
-        seed: of the order.
-    """
-
-    def __init__(self, config: FromDataset, seed: int) -> None:
-        where = "`FromDataset`: `data` expected"
-        data = config.data() if callable(config.data) else config.data
-        if not isinstance(data, Mapping):
-            raise TypeError(f"{where} a mapping of arrays; got {data!r:.80}")
-        for name, part in data.items():
-            if isinstance(part, list):
-                raise TypeError(f"{where} arrays; got a list for {name!r}")
-        self._data = tf.nest.map_structure(np.asarray, dict(data))
-        lengths = {len(x) if x.ndim else 0 for x in tf.nest.flatten(self._data)}
-        if len(lengths) != 1 or min(lengths) < config.batch_size:
-            raise ValueError(
-                f"{where} arrays of one length, of {config.batch_size} rows at least; "
-                f"got {sorted(lengths)}"
-            )
-        (self._n_rows,) = lengths
-        self._config, self._seed, self._n_drawn = config, seed, 0
-
-    def gathered(
-        self, collect: Callable[[], records.Trajectory], env_steps: int
-    ) -> tuple[Any, int]:
-        del collect  # nothing is played
-        config = self._config
-        per_pass = self._n_rows // config.batch_size
-        picked: list[np.ndarray] = []
-        for _ in range(config.n_batches):
-            number, place = divmod(self._n_drawn, per_pass)
-            if not picked or not place:
-                chance = np.random.default_rng([self._seed, number])
-                order = chance.permutation(self._n_rows)
-            start = place * config.batch_size
-            picked.append(order[start : start + config.batch_size])
-            self._n_drawn += 1
-        rows = np.stack(picked)
-        given = tf.nest.map_structure(lambda x: x[rows], self._data)
-        return given, env_steps + rows.size
-
-    def state(self) -> Any:
-        return self._n_drawn
-
-    def set_state(self, state: Any) -> None:
-        self._n_drawn = int(state)
+def _batches_of(
+    config: FromDataset,
+    host: Any,
+    collector: collection.Collector,
+    seed: int,
+    as_transitions: bool,
+) -> _recorded_rows.Batches:
+    """A source of a data set that fits what an agent learns from."""
+    data: Any = _recorded_rows.arrays_of(config.data, config.batch_size)
+    if as_transitions:
+        envs, head = collector.envs, getattr(host.policy, "head", None)
+        spaces = envs.single_observation_space, envs.single_action_space
+        data = _recorded_rows.transitions_of(data, config.gamma, spaces)
+        if head is not None:  # of actions, agents learn from the raw ones
+            raw = tf.nest.map_structure(np.asarray, head.from_env(data.actions))
+            data = data._replace(actions=raw)
+    return _recorded_rows.Batches(data, config.batch_size, config.n_batches, seed)
 
 
 def source_of(
@@ -520,7 +469,8 @@ def source_of(
     collector: collection.Collector,
     n_envs: int,
     seed: int,
-) -> Latest:
+    as_transitions: bool = False,
+) -> _recorded_rows.Source:
     """Returns where what an agent learns from comes from.
 
     Args:
@@ -529,12 +479,17 @@ def source_of(
         collector: who plays.
         n_envs: environments of all workers.
         seed: of draws.
+        as_transitions: whether the agent learns from a data set as from a replay.
 
     Returns:
         A source without anything in it.
+
+    Raises:
+        TypeError: if data are no mapping of arrays.
+        ValueError: if they do not fit the agent.
     """
     if isinstance(learned, FromDataset):
-        return _Batches(learned, seed)
+        return _batches_of(learned, host, collector, seed, as_transitions)
     if isinstance(learned, Trajectories):
         return Latest()
     return _Replay(learned, step_specs(host, collector), n_envs, seed, collector.envs)

@@ -19,7 +19,7 @@ from tfrl.policies import host_policy, network_policy
 from tfrl.saving import checkpoints
 from tfrl.summaries.filming import panels, video
 from tfrl.training import _kept_arguments, _plan, _run_record, evaluation, trainer
-from tfrl.training.collecting import collection
+from tfrl.training.collecting import collection, recording
 from tfrl.training.fitting import _recorded
 
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
@@ -121,6 +121,37 @@ class SavedRun:
         acting = host_policy.HostPolicy(self.policy)
         return evaluation.evaluate(acting, self._like.eval_envs, n_episodes, seed=seed)
 
+    def collect(self, n_steps: int, *, policy: Any = (), **options: Any) -> dict:
+        """Plays steps and returns them as rows for offline learners.
+
+        Args:
+            n_steps: rows at least.
+            policy: another than that of the run; None for uniform actions.
+            **options: as of `tfrl.training.record_transitions`.
+
+        Returns:
+            Nests of arrays `[rows, ...]` by name.
+        """
+        acting = host_policy.HostPolicy(self.policy) if policy == () else policy
+        envs = self._like.eval_envs
+        return recording.record_transitions(acting, envs, n_steps, **options)
+
+    @property
+    def spaces(self) -> tuple[gym.Space, gym.Space]:
+        """Of the observations and the actions of one environment."""
+        return self._like.observation_space, self._like.action_space
+
+    @property
+    def env_spec(self) -> Any:
+        """The Gymnasium spec of one environment; None if it has none."""
+        spec = copy.deepcopy(self._like.eval_envs.spec)
+        if spec is not None:
+            for name in _OF_VECTORS:
+                spec.kwargs.pop(name, None)
+            limit = spec.kwargs.pop("max_episode_steps", spec.max_episode_steps)
+            spec.max_episode_steps = limit
+        return spec
+
     def record(
         self, path: str | os.PathLike[str], *, seed: int = 0, **options: Any
     ) -> None:
@@ -217,12 +248,8 @@ class SavedRun:
                 f"{where} an environment that draws to arrays (render mode "
                 f"'rgb_array'); got render modes {envs.metadata.get('render_modes')}"
             )
-        spec = copy.deepcopy(envs.spec)
+        spec = self.env_spec
         if spec is not None:
-            for name in _OF_VECTORS:
-                spec.kwargs.pop(name, None)
-            limit = spec.kwargs.pop("max_episode_steps", spec.max_episode_steps)
-            spec.max_episode_steps = limit
             env = gym.make(spec, render_mode="rgb_array")
             if env.observation_space == self._like.observation_space:
                 return env

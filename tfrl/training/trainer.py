@@ -165,7 +165,8 @@ class Trainer:
         self._rng = np.random.default_rng(streams)
         self._collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
         self._source = experiences.source_of(
-            learned, self._host, self._collector, plan.n_envs, seed
+            *(learned, self._host, self._collector, plan.n_envs, seed),
+            as_transitions=_plan.takes_transitions(config),
         )
         # Workers wait for each other, and a replay knows no way back.
         alone = self._workers.count == 1 and type(self._source) is experiences.Latest

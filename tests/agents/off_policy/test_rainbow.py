@@ -85,7 +85,7 @@ def test_it_explores_by_noise_alone(kind):
 def test_the_twin_and_the_policy_have_the_same_noise():
     policy = q_learning_examples.agent_of(CONFIG).policy
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    noise = policy.noise(tf.constant([3, 4]))
+    noise = policy.drawn_noise(tf.constant([3, 4]))
     expected = softmax(logits(policy.state.params, x, noise)) @ ATOMS
     found, _ = policy.outputs(x, (), noise)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,129 @@
+"""Tests of `tfrl.datasets.recorded`, with Minari itself for the other side."""
+
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+
+from tfrl.datasets import recorded
+
+S = gym.spaces
+SPACES = (S.Dict(x=S.Box(-9.0, 9.0, (2,)), k=S.Discrete(5)), S.Box(-1.0, 1.0, (1,)))
+
+
+@pytest.fixture(autouse=True)
+def own_sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+
+
+def rows_of(lengths, n_open=0):
+    """Episodes that count their steps; the last `n_open` rows belong to none."""
+    starts = np.cumsum([0, *lengths])
+    n = starts[-1] + n_open
+    count = np.concatenate([np.arange(x) for x in (*lengths, n_open)])
+    ended = np.zeros(n, bool)
+    ended[starts[1:] - 1] = True
+    terminated = ended & (np.arange(n) % 2 == 0)
+    x = np.stack([count, np.arange(n)], axis=-1).astype(np.float32)
+    return {
+        "observations": {"x": x, "k": count % 5},
+        "actions": np.linspace(-1.0, 1.0, n, dtype=np.float32)[:, None],
+        "rewards": np.arange(n, dtype=np.float32),
+        "terminated": terminated,
+        "truncated": ended & ~terminated,
+        "next_observations": {"x": x + 1.0, "k": (count + 1) % 5},
+    }
+
+
+def assert_rows(found, expected):
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        pairs = value.items() if isinstance(value, dict) else [(None, value)]
+        for key, array in pairs:
+            got = found[name] if key is None else found[name][key]
+            np.testing.assert_array_equal(got, array, err_msg=f"{name} {key}")
+
+
+def test_what_is_written_is_read_again():
+    rows = rows_of([3, 1, 4])
+    folder = recorded.write_minari("try/it-v0", rows, SPACES, algorithm="none")
+    assert folder.is_dir()
+    found = recorded.MinariDataset("try/it-v0")()
+    assert_rows(found, rows)
+    assert found["rewards"].dtype == np.float32 and found["terminated"].dtype == bool
+
+
+def test_minari_reads_what_is_written():
+    recorded.write_minari("it-v0", rows_of([3, 1, 4]), SPACES)
+    episodes = list(minari.load_dataset("it-v0").iterate_episodes())
+    assert [len(x) for x in episodes] == [3, 1, 4]
+    first = episodes[0]
+    np.testing.assert_array_equal(first.observations["x"][:, 0], [0, 1, 2, 3])
+    assert first.terminations.tolist() == [False, False, True]
+    assert episodes[2].truncations.tolist() == [False] * 3 + [True]
+
+
+def test_what_minari_writes_is_read():
+    """Its own classes, with the T + 1 observations of an episode."""
+    buffer = minari.data_collector.EpisodeBuffer(
+        observations=np.arange(4, dtype=np.float32)[:, None],
+        actions=np.array([2, 0, 1]),
+        rewards=[1.0, 2.0, 3.0],
+        terminations=[False, False, False],
+        truncations=[False, False, True],
+    )
+    with pytest.warns(UserWarning):
+        minari.create_dataset_from_buffers(
+            "theirs-v0",
+            [buffer, buffer],
+            observation_space=S.Box(-9.0, 9.0, (1,)),
+            action_space=S.Discrete(3),
+            data_format="hdf5",
+        )
+    found = recorded.MinariDataset("theirs-v0")()
+    assert found["observations"][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
+    assert found["next_observations"][:, 0].tolist() == [1, 2, 3, 1, 2, 3]
+    assert found["truncated"].tolist() == [False, False, True] * 2
+    assert not found["terminated"].any() and found["actions"].shape == (6,)
+
+
+def test_what_goes_on_counts_as_truncated():
+    recorded.write_minari("open-v0", rows_of([2], n_open=3), SPACES)
+    found = recorded.MinariDataset("open-v0")()
+    assert found["truncated"].tolist() == [False, True, False, False, True]
+
+
+def test_archives(tmp_path):
+    rows = rows_of([3, 2])
+    recorded.write_npz(tmp_path / "rows.npz", rows)
+    assert_rows(recorded.NpzDataset(str(tmp_path / "rows.npz"))(), rows)
+    pair = {"actions": (np.arange(3), {"a": np.ones(3)})}
+    recorded.write_npz(tmp_path / "rows.npz", pair)
+    found = recorded.NpzDataset(str(tmp_path / "rows.npz"))()["actions"]
+    assert isinstance(found, tuple)
+    assert found[0].tolist() == [0, 1, 2] and found[1]["a"].tolist() == [1, 1, 1]
+
+
+def test_sets_are_joined():
+    both = recorded.join_rows([rows_of([3]), rows_of([2, 2])])
+    assert both["observations"]["x"][:, 0].tolist() == [0, 1, 2, 0, 1, 0, 1]
+    for parts in ([], [{"actions": np.ones(2)}, {"rewards": np.ones(2)}]):
+        with pytest.raises(ValueError, match="`join_rows`: `parts` expected"):
+            recorded.join_rows(parts)
+
+
+def test_what_is_not_there_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"`MinariDataset`: `name` .*'absent-v0'"):
+        recorded.MinariDataset("absent-v0")()
+    with pytest.raises(TypeError, match="`MinariDataset`: `name` expected"):
+        recorded.MinariDataset(3)
+    recorded.write_minari("once-v0", rows_of([2]), SPACES)
+    with pytest.raises(ValueError, match="`write_minari`: `name` expected .*once-v0"):
+        recorded.write_minari("once-v0", rows_of([2]), SPACES)
+    with pytest.raises(ValueError, match="`NpzDataset`: `path` expected"):
+        recorded.NpzDataset(str(tmp_path / "absent.npz"))()
+    (tmp_path / "other.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="`NpzDataset`: `path` expected"):
+        recorded.NpzDataset(str(tmp_path / "other.npz"))()
+    with pytest.raises(ValueError, match="`write_npz`: `path` expected"):
+        recorded.write_npz(tmp_path / "rows.csv", rows_of([2]))

@@ -1,0 +1,294 @@
+"""Experience on disk, which offline learners read: Minari sets, and NumPy archives."""
+
+import dataclasses
+import io
+import os
+import pathlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from tfrl._internal import arguments, durable, gym_checks
+
+_LEARNED = ("observations", "actions", "rewards", "terminated", "truncated")
+
+
+@dataclasses.dataclass(frozen=True)
+class MinariDataset:
+    """A Minari set as rows of transitions, read when it is called.
+
+    Minari keeps episodes of T actions and T + 1 observations. Row t is the transition
+    of action t; `next_observations` of an episode's last row is its last observation.
+
+    Attributes:
+        name: of the set, such as "mujoco/hopper/expert-v0". It lies in the folder that
+            the environment variable MINARI_DATASETS_PATH names, by default
+            `~/.minari/datasets`.
+        download: fetch a set that is not there.
+
+    Raises:
+        TypeError: if `name` is no text.
+
+    Example:
+        >>> learned = tfrl.training.FromDataset(MinariDataset("pendulum/mixed-v0"))
+
+    References:
+        Younis et al., 2024, Minari. The sets of Fu et al., 2020, D4RL, are among those
+        it offers.
+    """
+
+    name: str
+    download: bool = False
+
+    def __post_init__(self) -> None:
+        arguments.check_type("MinariDataset", "name", self.name, str, "that of a set")
+
+    def __call__(self) -> dict[str, Any]:
+        """Returns nests of arrays `[rows, ...]` by name.
+
+        They are observations, actions, rewards, terminated, truncated and
+        next_observations.
+
+        Raises:
+            ImportError: without the package `minari` (extra `tfrl[minari]`).
+            ValueError: if there is no such set, or it is empty.
+        """
+        minari = arguments.imported("MinariDataset", "minari", "minari", "minari")
+        try:
+            found = minari.load_dataset(self.name, self.download)
+        except (FileNotFoundError, ValueError) as error:
+            raise ValueError(
+                f"`MinariDataset`: `name` expected that of a set on this machine; got "
+                f"{self.name!r}: {error}"
+            ) from error
+        episodes = [_rows_of(episode) for episode in found.iterate_episodes()]
+        if not episodes:
+            raise ValueError(
+                "`MinariDataset`: `name` expected a set of episodes; got "
+                f"{self.name!r}, which has none"
+            )
+        return join_rows(episodes)
+
+
+@dataclasses.dataclass(frozen=True)
+class NpzDataset:
+    """Rows of a NumPy archive, such as `tfrl collect RUN --npz FILE` writes.
+
+    Attributes:
+        path: of the file. Parts of Dict and Tuple spaces have names such as
+            `observations/goal`.
+
+    Example:
+        >>> learned = tfrl.training.FromDataset(NpzDataset("rows.npz"))
+    """
+
+    path: str
+
+    def __call__(self) -> dict[str, Any]:
+        """Returns the nests of arrays `[rows, ...]`.
+
+        Raises:
+            ValueError: if the file is no archive of arrays.
+        """
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                flat = {name: file[name] for name in file.files}
+        except (OSError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"`NpzDataset`: `path` expected a file that `np.savez` wrote; got "
+                f"{self.path!r}: {error}"
+            ) from error
+        return _nested(flat)
+
+
+def join_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the rows of several sets of one kind, one set after the other.
+
+    Args:
+        parts: nests of arrays `[rows, ...]` by the same names.
+
+    Returns:
+        The nests of all rows.
+
+    Raises:
+        ValueError: if there are no parts, or they have other names.
+
+    Example:
+        >>> join_rows([{"actions": np.arange(2)}, {"actions": np.arange(1)}])
+        {'actions': array([0, 1, 0])}
+    """
+    names = [sorted(part) for part in parts]
+    if not names or any(other != names[0] for other in names):
+        raise ValueError(
+            f"`join_rows`: `parts` expected sets with the same columns; got {names}"
+        )
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def write_npz(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
+    """Writes rows as a compressed NumPy archive; replaces what is there.
+
+    Args:
+        path: of the file, ending in `.npz`.
+        rows: nests of arrays `[rows, ...]` by name.
+
+    Raises:
+        ValueError: if `path` ends otherwise, or its folder is not there.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_npz(f"{folder}/rows.npz", {"actions": np.arange(3)})
+        ...     NpzDataset(f"{folder}/rows.npz")()
+        {'actions': array([0, 1, 2])}
+    """
+    durable.check_output_file("write_npz", "path", path, [".npz"])
+    data = io.BytesIO()
+    np.savez_compressed(data, **dict(_flat(rows)))
+    with durable.explain_refusals("write_npz", "path", path):
+        durable.replace_file(path, data.getvalue())
+
+
+def write_minari(
+    name: str,
+    rows: Mapping[str, Any],
+    spaces: tuple[gym.Space, gym.Space],
+    *,
+    env_spec: Any = None,
+    algorithm: str = "",
+    description: str = "",
+) -> pathlib.Path:
+    """Writes rows as a Minari set, which `MinariDataset` and others read.
+
+    Args:
+        name: of the set, `[namespace/]dataset[-vN]`.
+        rows: observations, actions, rewards, terminated, truncated, next_observations,
+            nests of arrays `[rows, ...]`. Rows of an episode follow each other and end
+            where it ends; after the last row an episode counts as truncated.
+        spaces: of observations and actions.
+        env_spec: of the environment, for who plays in it later; None for none.
+        algorithm: who acted, for the readers of the set.
+        description: likewise.
+
+    Returns:
+        The folder of the set.
+
+    Raises:
+        ImportError: without the package `minari` (extra `tfrl[minari]`).
+        ValueError: if there is a set of that name, or the name is none.
+
+    Example:
+        >>> import tempfile, unittest.mock
+        >>> column = np.zeros([2, 1], np.float32)
+        >>> rows = {"observations": column, "actions": column, "rewards": column[:, 0],
+        ...         "terminated": np.array([False, True]),
+        ...         "truncated": np.zeros(2, bool), "next_observations": column}
+        >>> spaces = gym.spaces.Box(-1.0, 1.0, (1,)), gym.spaces.Box(-1.0, 1.0, (1,))
+        >>> with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(
+        ...     os.environ, MINARI_DATASETS_PATH=folder):
+        ...     _ = write_minari("still-v0", rows, spaces)
+        ...     MinariDataset("still-v0")()["terminated"].tolist()
+        [False, True]
+    """
+    minari = arguments.imported("write_minari", "minari", "minari", "minari")
+    buffers = [
+        minari.data_collector.EpisodeBuffer(id=i, **episode)
+        for i, episode in enumerate(_episodes_of(rows))
+    ]
+    try:
+        with warnings.catch_warnings():
+            # It asks for an author, a link to code and the like.
+            warnings.simplefilter("ignore", UserWarning)
+            made = minari.create_dataset_from_buffers(
+                name,
+                buffers,
+                eval_env=env_spec,
+                observation_space=spaces[0],
+                action_space=spaces[1],
+                algorithm_name=algorithm or None,
+                description=description or None,
+                data_format="hdf5",
+                jpeg_encoding=False,
+            )
+    except ValueError as error:
+        raise ValueError(
+            f"`write_minari`: `name` expected one of a new set; got {name!r}: {error}"
+        ) from error
+    return pathlib.Path(made.storage.data_path).parent
+
+
+def _rows_of(episode: Any) -> dict[str, Any]:
+    """The rows of one episode of Minari."""
+    n_rows = len(episode.rewards)
+    seen = gym_checks.mapped(np.asarray, episode.observations)
+    return {
+        "observations": gym_checks.mapped(lambda x: x[:n_rows], seen),
+        "actions": gym_checks.mapped(np.asarray, episode.actions),
+        "rewards": np.asarray(episode.rewards, np.float32),
+        "terminated": np.asarray(episode.terminations, bool),
+        "truncated": np.asarray(episode.truncations, bool),
+        "next_observations": gym_checks.mapped(lambda x: x[1 : n_rows + 1], seen),
+    }
+
+
+def _episodes_of(rows: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What Minari keeps of each episode."""
+    ended = np.array(rows["terminated"] | rows["truncated"])
+    ended[-1] = True
+    start = 0
+    for stop in (np.flatnonzero(ended) + 1).tolist():
+        part = {
+            name: gym_checks.mapped(lambda x, a=start, b=stop: x[a:b], rows[name])
+            for name in (*_LEARNED, "next_observations")
+        }
+        last = gym_checks.mapped(lambda x: x[-1:], part["next_observations"])
+        truncated = np.array(part["truncated"])
+        truncated[-1] |= not part["terminated"][-1]
+        yield {
+            "observations": _joined([part["observations"], last]),
+            "actions": part["actions"],
+            "rewards": part["rewards"].tolist(),
+            "terminations": part["terminated"].tolist(),
+            "truncations": truncated.tolist(),
+        }
+        start = stop
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Joins nests of arrays along their rows."""
+    first = parts[0]
+    if isinstance(first, dict):
+        return {key: _joined([part[key] for part in parts]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_joined(list(part)) for part in zip(*parts, strict=True))
+    return np.concatenate(parts)
+
+
+def _flat(nest: Any, place: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Arrays of a nest, with their places: a tuple counts its parts by `#0`, `#1`."""
+    front = f"{place}/" if place else ""
+    if isinstance(nest, Mapping):
+        for key, part in nest.items():
+            yield from _flat(part, f"{front}{key}")
+    elif isinstance(nest, tuple):
+        for i, part in enumerate(nest):
+            yield from _flat(part, f"{front}#{i}")
+    else:
+        yield place, np.asarray(nest)
+
+
+def _nested(flat: Mapping[str, Any]) -> Any:
+    """The nest that `_flat` took apart."""
+    if set(flat) == {""}:
+        return flat[""]
+    parts: dict[str, dict[str, Any]] = {}
+    for place, array in flat.items():
+        key, _, rest = place.partition("/")
+        parts.setdefault(key, {})[rest] = array
+    found = {key: _nested(part) for key, part in parts.items()}
+    if found and all(key[:1] == "#" for key in found):
+        return tuple(found[f"#{i}"] for i in range(len(found)))
+    return found

@@ -1,0 +1,82 @@
+"""Returns as scores between those of a random and of an expert policy."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from tfrl._internal import arguments
+
+# Mean returns of a random and an expert policy. Of D4RL: `REF_MIN_SCORE` and
+# `REF_MAX_SCORE` of its `d4rl/infos.py`, of MuJoCo versions before v4.
+_REFERENCES = {
+    "ant": (-325.6, 3879.7),
+    "antmaze": (0.0, 1.0),
+    "door": (-56.512833, 2880.5693087298737),
+    "halfcheetah": (-280.178953, 12135.0),
+    "hammer": (-274.856578, 12794.134825156867),
+    "hopper": (-20.272305, 3234.3),
+    "kitchen": (0.0, 4.0),
+    "pen": (96.262799, 3076.8331017826877),
+    "relocate": (-6.425911, 4233.877797728884),
+    "walker2d": (1.629008, 4592.3),
+}
+
+
+def normalized_score(
+    returns: Any, env: str | None = None, *, low: Any = None, high: Any = None
+) -> Any:
+    """Returns scores as D4RL gives them: 0 of a random policy, 100 of an expert.
+
+        score = 100 * (returns - low) / (high - low)
+
+    Args:
+        returns: of episodes, numbers of any shape.
+        env: name of a task or environment, such as "hopper-medium-v2" or "Hopper-v5",
+            of which D4RL tells both references; the version is not looked at.
+        low: mean return of a random policy, where `env` is None.
+        high: mean return of an expert, likewise.
+
+    Returns:
+        Scores of the same shape, float64.
+
+    Raises:
+        ValueError: if nothing is known of `env`, or `low` is not below `high`.
+        TypeError: if neither `env` nor both references are given.
+
+    Example:
+        >>> round(float(normalized_score(1606.9, "Hopper-v5")), 1)
+        50.0
+        >>> normalized_score([5.0, 10.0], low=0.0, high=10.0).tolist()
+        [50.0, 100.0]
+
+    References:
+        Fu et al., 2020, D4RL: Datasets for Deep Data-Driven Reinforcement Learning,
+        section 5.
+    """
+    where = "normalized_score"
+    if env is not None:
+        arguments.check_type(where, "env", env, str, "the name of a task")
+        known = _reference(env)
+        if known is None:
+            raise ValueError(
+                f"`{where}`: `env` expected one of {sorted(_REFERENCES)}; got {env!r}; "
+                "give `low` and `high` instead"
+            )
+        low, high = known
+    elif low is None or high is None:
+        raise TypeError(
+            f"`{where}`: `env` expected the name of a task, or `low` and `high`; got "
+            "neither"
+        )
+    if not low < high:
+        raise ValueError(
+            f"`{where}`: `low` expected less than `high`, {high}; got {low}"
+        )
+    return 100.0 * (np.asarray(returns, np.float64) - low) / (high - low)
+
+
+def _reference(env: str) -> tuple[float, float] | None:
+    """Both references of the first known task in a name."""
+    found = [x for x in re.split("[/_-]", env.lower()) if x in _REFERENCES]
+    return _REFERENCES[found[0]] if found else None

@@ -1,0 +1,236 @@
+"""Recorded rows as agents learn from them: checked, and batches of them in turn.
+
+Also what all sources of experience have in common.
+"""
+
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl._internal import gym_checks
+from tfrl.core import records
+from tfrl.replay.sampling import transitions
+
+_WHERE = "`FromDataset`: `data` expected"
+_COLUMNS = ("observations", "actions", "rewards", "next_observations")
+
+
+class Source:
+    """Where what an agent learns from comes from; a base.
+
+    Subclasses say what is `gathered`; what they need to go on, they save.
+    """
+
+    def gathered(
+        self, collect: Callable[[], records.Trajectory], env_steps: int
+    ) -> tuple[Any, int]:
+        """Gathers experience for one update.
+
+        Args:
+            collect: plays.
+            env_steps: steps of the run so far.
+
+        Returns:
+            What the agent is to learn from, None if it is too early; and the steps.
+        """
+        raise NotImplementedError
+
+    def learned(self, priorities: Any) -> None:
+        """Takes the priorities that an agent gave to what was drawn."""
+
+    def state(self) -> Any:
+        """Returns what a resumed run needs, as plain values."""
+        return None
+
+    def set_state(self, state: Any) -> None:
+        """Takes up where `state` was returned."""
+
+    def cut(self) -> None:
+        """Ends all episodes: those that follow are others."""
+
+    def save(self, directory: pathlib.Path, step: int) -> None:
+        """Saves what is no plain value, before the checkpoint of that step."""
+
+    def load(self, directory: pathlib.Path, step: int) -> None:
+        """Loads what `save` saved."""
+
+    def prune(self, directory: pathlib.Path, steps: list[int]) -> None:
+        """Removes what belongs to none of the checkpoints."""
+
+
+class Batches(Source):
+    """Batches of recorded rows, shuffled anew for each pass.
+
+    Args:
+        data: nest of arrays `[rows, ...]`; of transitions an agent gets a `Sample`.
+        batch_size: rows of a batch.
+        n_batches: of an update.
+        seed: of the order.
+    """
+
+    def __init__(self, data: Any, batch_size: int, n_batches: int, seed: int) -> None:
+        self._data, self._n_rows = data, len(tf.nest.flatten(data)[0])
+        self._size, self._count = batch_size, n_batches
+        self._seed, self._n_drawn = seed, 0
+
+    def gathered(
+        self, collect: Callable[[], records.Trajectory], env_steps: int
+    ) -> tuple[Any, int]:
+        del collect  # nothing is played
+        per_pass = self._n_rows // self._size
+        picked: list[np.ndarray] = []
+        for _ in range(self._count):
+            number, place = divmod(self._n_drawn, per_pass)
+            if not picked or not place:
+                chance = np.random.default_rng([self._seed, number])
+                order = chance.permutation(self._n_rows)
+            start = place * self._size
+            picked.append(order[start : start + self._size])
+            self._n_drawn += 1
+        rows = np.stack(picked)
+        given = tf.nest.map_structure(lambda x: x.take(rows, 0), self._data)
+        if isinstance(given, records.Transition):
+            weights = np.ones(rows.shape, np.float32)
+            given = transitions.Sample(given, rows, weights, weights / self._n_rows)
+        return given, env_steps + rows.size
+
+    def state(self) -> Any:
+        return self._n_drawn
+
+    def set_state(self, state: Any) -> None:
+        self._n_drawn = int(state)
+
+
+def arrays_of(data: Any, batch_size: int) -> dict[str, Any]:
+    """Returns a mapping of arrays `[rows, ...]`, all of one length.
+
+    Args:
+        data: the mapping, or a function that returns it.
+        batch_size: the fewest rows.
+
+    Raises:
+        TypeError: if it is something else.
+        ValueError: if lengths differ, or there are too few rows.
+    """
+    data = data() if callable(data) else data
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{_WHERE} a mapping of arrays; got {data!r:.80}")
+    for name, part in data.items():
+        if isinstance(part, list):
+            raise TypeError(f"{_WHERE} arrays; got a list for {name!r}")
+    columns = tf.nest.map_structure(np.asarray, dict(data))
+    lengths = {len(x) if x.ndim else 0 for x in tf.nest.flatten(columns)}
+    if len(lengths) != 1 or min(lengths) < batch_size:
+        raise ValueError(
+            f"{_WHERE} arrays of one length, of {batch_size} rows at least; got "
+            f"{sorted(lengths)}"
+        )
+    return columns
+
+
+def transitions_of(
+    columns: Mapping[str, Any], gamma: float, spaces: tuple[gym.Space, gym.Space]
+) -> records.Transition:
+    """Returns the transitions `[rows, ...]` of columns, floats as float32.
+
+    Args:
+        columns: observations, actions as environments take them, rewards,
+            next_observations, and either discounts or terminated.
+        gamma: of discounts that are not given.
+        spaces: of the observations and the actions of one environment.
+
+    Raises:
+        ValueError: if one is missing, is of another space or not finite, or the rows do
+            not tell where episodes end.
+    """
+    missing = [name for name in _COLUMNS if name not in columns]
+    if missing:
+        raise ValueError(f"{_WHERE} {list(_COLUMNS)}; got none of {missing}")
+    given = {name: columns[name] for name in _COLUMNS}
+    given["discounts"] = _discounts_of(columns, gamma)
+    for name, space in zip(("observations", "actions"), spaces, strict=True):
+        _check_space(name, columns[name], space)
+    _check_space("next_observations", columns["next_observations"], spaces[0])
+    for name in ("rewards", "discounts"):
+        if given[name].ndim != 1 or given[name].dtype.kind not in "fiu":
+            got = gym_checks.described(given[name])
+            raise ValueError(f"{_WHERE} a number a row as {name}; got {got}")
+        given[name] = given[name].astype(np.float32)
+    for name, nest in given.items():
+        given[name] = gym_checks.mapped(lambda x, name=name: _plain(name, x), nest)
+    discounts = given["discounts"]
+    if not np.all((discounts >= 0) & (discounts <= 1)):
+        got = f"some in [{discounts.min():g}, {discounts.max():g}]"
+        raise ValueError(f"{_WHERE} discounts in [0, 1]; got {got}")
+    return records.Transition(**given)
+
+
+def _discounts_of(columns: Mapping[str, Any], gamma: float) -> np.ndarray:
+    """What is given, or gamma where an episode did not truly end."""
+    if "discounts" in columns:
+        return columns["discounts"]
+    if "terminated" not in columns:
+        raise ValueError(
+            f"{_WHERE} `terminated`, or `discounts`, to know where episodes end; got "
+            f"columns {sorted(columns)}"
+        )
+    ends = {name: columns.get(name) for name in ("terminated", "truncated")}
+    for name, flags in ends.items():
+        is_flags = flags is None or (flags.ndim == 1 and flags.dtype.kind in "biu")
+        if not is_flags:
+            got = gym_checks.described(flags)
+            raise ValueError(f"{_WHERE} a bool a row as {name}; got {got}")
+    if not any(flags is not None and flags.any() for flags in ends.values()):
+        raise ValueError(
+            f"{_WHERE} an end of an episode, in `terminated` or `truncated`; got none "
+            f"in {len(ends['terminated'])} rows; give `discounts` of tasks without end"
+        )
+    return gamma * (1.0 - ends["terminated"].astype(np.float32))
+
+
+def _check_space(name: str, nest: Any, space: gym.Space) -> None:
+    """Raises unless rows are of a space: their form, choices and finite bounds."""
+    fault = gym_checks.misfit(
+        space, gym_checks.mapped(lambda x: x[0], nest), form_only=True
+    )
+    if fault is not None:
+        raise ValueError(
+            f"{_WHERE} {name}{fault.place} of the environments' space, {space}: "
+            f"{fault.expected}; got {fault.got}"
+        )
+    for part, rows in zip(_parts(space), gym_checks.leaves_of(nest), strict=True):
+        outside = gym_checks.outside(part, rows)
+        if isinstance(part, gym.spaces.Box) and name == "actions":
+            slack = 1e-5 * (part.high - part.low)  # of a recording in another dtype
+            slack = np.where(np.isfinite(slack), slack, 0.0)
+            outside = (rows < part.low - slack) | (rows > part.high + slack)
+        if outside is not None and np.any(outside):
+            raise ValueError(
+                f"{_WHERE} {name} inside of {part}; got {rows[outside][0]} in row "
+                f"{np.argwhere(outside)[0][0]}"
+            )
+
+
+def _parts(space: gym.Space) -> list[gym.Space]:
+    """The spaces of the leaves, in the order of `leaves_of`."""
+    match space:
+        case gym.spaces.Dict():
+            return [x for key in sorted(space.spaces) for x in _parts(space[key])]
+        case gym.spaces.Tuple():
+            return [x for part in space for x in _parts(part)]
+    return [space]
+
+
+def _plain(name: str, rows: np.ndarray) -> np.ndarray:
+    """Floats as float32, if all of them are finite."""
+    if rows.dtype.kind != "f":
+        return rows
+    bad = np.argwhere(~np.isfinite(rows))
+    if len(bad):
+        got = f"{rows[tuple(bad[0])]} in row {bad[0][0]}"
+        raise ValueError(f"{_WHERE} finite {name}; got {got}")
+    return rows.astype(np.float32, copy=False)

@@ -1,0 +1,113 @@
+"""Steps of a policy as rows that offline learners read."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from tfrl._internal import checks
+from tfrl.policies import policy as policies
+from tfrl.training.collecting import collection
+
+_COLUMNS = (
+    *("observations", "actions", "rewards"),
+    *("terminated", "truncated", "next_observations"),
+)
+
+
+def record_transitions(
+    policy: Any,
+    envs: VectorEnv,
+    n_steps: int,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    epsilon: float = 0.0,
+) -> dict[str, Any]:
+    """Plays steps and returns them as transitions, episode after episode.
+
+    Args:
+        policy: a `tfrl.policies.Policy`, a function from observations `[N, *shape]` to
+            actions, or None for actions uniform in their space.
+        envs: vector environment of N; it is reset.
+        n_steps: rows at least; all environments play equally many.
+        seed: of environments and draws.
+        temperature: as of `Policy.act`: 1 acts as the policy learned, 0 greedily.
+        epsilon: share of steps with an action uniform in its space.
+
+    Returns:
+        Nests of arrays `[rows, ...]`: `observations`, `actions` as environments take
+        them, `rewards`, `terminated`, `truncated` and `next_observations`, at an
+        episode's end its last observation. What still goes on at the end counts as
+        truncated.
+
+    Raises:
+        TypeError: if an argument is of another type.
+        ValueError: if `epsilon` or `n_steps` is out of range, or an environment returns
+            what it should not.
+
+    Example:
+        >>> envs = tfrl.environments.make_vec("CartPole-v1", 2)
+        >>> rows = record_transitions(None, envs, n_steps=9)
+        >>> rows["observations"].shape, bool(rows["truncated"][-1])
+        ((10, 4), True)
+    """
+    where = "record_transitions"
+    checks.check_whole_number(where, "n_steps", n_steps, low=1)
+    checks.check_whole_number(where, "seed", seed, low=0)
+    checks.check_within(where, "epsilon", epsilon, 0.0, 1.0)
+    if policy is not None:
+        policy = policies.as_policy(where, "policy", policy)
+    acting = _Explored(policy, envs, epsilon if policy is not None else 1.0, seed)
+    length = -(-n_steps // envs.num_envs)
+    collector = collection.Collector(envs, length, seed)
+    chance = np.random.default_rng([seed, 1])
+    played = collector.collect(acting, chance, temperature)
+    played.truncated[-1] |= ~played.terminated[-1]
+    kept = played.valid.swapaxes(0, 1)
+    return {
+        name: tf.nest.map_structure(
+            lambda x: x.swapaxes(0, 1)[kept], getattr(played, name)
+        )
+        for name in _COLUMNS
+    }
+
+
+class _Explored:
+    """A policy that now and then acts at random, and tells what environments take.
+
+    Args:
+        policy: or None.
+        envs: whose actions are drawn.
+        epsilon: how often.
+        seed: of these draws.
+    """
+
+    def __init__(self, policy: Any, envs: VectorEnv, epsilon: float, seed: int) -> None:
+        self._policy, self._epsilon = policy, epsilon
+        self._space = batch_space(envs.single_action_space, envs.num_envs)
+        self._space.seed(seed)
+        self._chance = np.random.default_rng([seed, 2])
+
+    def initial_state(self, batch_size: int) -> Any:
+        return () if self._policy is None else self._policy.initial_state(batch_size)
+
+    def act(self, observations: Any, state: Any = (), **options: Any) -> policies.Acted:
+        if self._policy is None:
+            drawn = self._space.sample()
+            return policies.Acted(drawn, drawn, None, state)
+        acted = self._policy.act(observations, state, **options)
+        actions = tf.nest.map_structure(np.asarray, acted.actions)
+        if self._epsilon:
+            drawn = self._space.sample()
+            n_envs = len(tf.nest.flatten(actions)[0])
+            explored = self._chance.random(n_envs) < self._epsilon
+
+            def mixed(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+                rows = explored.reshape(-1, *[1] * (own.ndim - 1))
+                return np.where(rows, other, own)
+
+            actions = tf.nest.map_structure(mixed, actions, drawn)
+        return policies.Acted(actions, actions, None, acted.state)
