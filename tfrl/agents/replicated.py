@@ -34,7 +34,7 @@ LossFn = Callable[[train_state.TrainState, Any, Any], tuple[tf.Tensor, Any]]
 
 # Floating-point operations that no processor takes a second for, and what a step costs
 # besides those of its network.
-_BRIEF_WORK = 3e9
+_BRIEF_WORK = 1e10
 _STEP_WORK = 1e6
 _PIECE_SECONDS = 0.3
 # The fewest rows of a call that only looks; so many images take some 50 milliseconds.
@@ -339,6 +339,15 @@ class Work(NamedTuple):
     def n_brief_steps(self) -> int:
         """The most steps that are; 0 where there are convolutions."""
         return int(_BRIEF_WORK / (6 * self._row_work * self.n_rows + _STEP_WORK))
+
+    @property
+    def n_piece_steps(self) -> int:
+        """The most steps of a call of which several alike are the update.
+
+        Such calls are brief if any are.
+        """
+        most = max(1, min(self.n_steps, self.n_brief_steps))
+        return next(n for n in range(most, 0, -1) if self.n_steps % n == 0)
 
     @property
     def n_forward_rows(self) -> int:
