@@ -52,6 +52,11 @@ def affine(base_loc: Any, base_scale: Any, loc: Any, scale: Any, name: str) -> A
     )
 
 
+def clipped(loc: Any, scale: Any, low: Any, high: Any, name: str) -> Any:
+    base = distributions.Normal(loc, scale, name="base")
+    return distributions.Clipped(base, low, high, validate_args=True, name=name)
+
+
 def product(loc: Any, scale: Any, logits: Any, mask: Any, name: str) -> Any:
     parts = {
         "choice": distributions.MaskedCategorical(logits, mask, dtype=tf.int64),
@@ -102,6 +107,15 @@ DISTRIBUTIONS = (
         cls=distributions.Beta,
         parameters={"concentration1": SCALES[:, 0], "concentration0": SCALES[:, 1]},
         fixed={"eps": 0.1, "validate_args": True, "name": "mine", **PLAIN},
+    ),
+    Example(
+        cls=distributions.Clipped,
+        make=clipped,
+        parameters={
+            **{"loc": LOCS[:, 0], "scale": SCALES[:, 0]},
+            **{"low": LOCS[:, 0] - 0.5, "high": LOCS[:, 0] + 0.7},
+        },
+        fixed={"name": "mine"},
     ),
     Example(
         cls=distributions.DiagMultivariateBeta,

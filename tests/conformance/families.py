@@ -111,6 +111,10 @@ def affine(loc: Any, scale: Any) -> Any:
     return distributions.AffineTransformedDistribution(base, loc, scale)
 
 
+def unclipped(loc: Any, scale: Any) -> Any:
+    return distributions.Clipped(distributions.Normal(loc, scale), -np.inf, np.inf)
+
+
 def product(loc: Any, scale: Any, logits: Any, mask: Any) -> Any:
     normal = distributions.Normal(loc, scale)
     choice = distributions.MaskedCategorical(logits, mask)
@@ -164,6 +168,13 @@ ROWS = (
         points=lambda dtype: points.location_scale(dtype, points.signed_but_zero),
         log_prob=densities.affine,
         entropy=densities.affine_entropy,
+    ),
+    # tests/distributions has what is clipped.
+    Family(
+        cls=distributions.Clipped,
+        make=unclipped,
+        points=points.location_scale,
+        log_prob=densities.normal,
     ),
     Family(cls=distributions.SquashedNormal, log_prob=densities.squashed, **SQUASHED),
     Family(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfrl.distributions.affine import AffineTransformedDistribution
     from tfrl.distributions.beta import Beta, DiagMultivariateBeta
     from tfrl.distributions.cauchy import DiagMultivariateCauchy, StableCauchy
+    from tfrl.distributions.clipped import Clipped
     from tfrl.distributions.entropy import (
         active_action_target_entropy,
         calc_default_max_entropy,
@@ -75,6 +76,7 @@ __all__ = [
     "Beta",
     "CategoricalHead",
     "CauchyITS",
+    "Clipped",
     "CompositeHead",
     "DiagMultivariateBeta",
     "DiagMultivariateCauchy",
@@ -124,6 +126,7 @@ _LAZY = (
     "affine",
     "beta",
     "cauchy",
+    "clipped",
     "entropy",
     "inverse_transform",
     "masked",
