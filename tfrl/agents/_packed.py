@@ -10,20 +10,20 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.agents import gradient_parts, train_state
+from tfrl.agents import _gradient_parts, train_state
 
 # Of larger networks the copies would take longer than all that is saved.
 _MOST_NUMBERS = 2**18
 # What treats each number alike, wherever it stands.
 _ENTRYWISE = (
-    gradient_parts.AddDecayedWeights,
-    gradient_parts.ScaleByAdam,
-    gradient_parts.ScaleByLearningRate,
-    gradient_parts.ScaleByLion,
-    gradient_parts.ScaleByRms,
-    gradient_parts.ScaleByRootSum,
-    gradient_parts.ScaleBySchedule,
-    gradient_parts.Trace,
+    _gradient_parts.AddDecayedWeights,
+    _gradient_parts.ScaleByAdam,
+    _gradient_parts.ScaleByLearningRate,
+    _gradient_parts.ScaleByLion,
+    _gradient_parts.ScaleByRms,
+    _gradient_parts.ScaleByRootSum,
+    _gradient_parts.ScaleBySchedule,
+    _gradient_parts.Trace,
 )
 
 
@@ -92,7 +92,7 @@ class Packing:
 
 
 def _is_entrywise(part: Any) -> bool:
-    if isinstance(part, gradient_parts.Clip):
+    if isinstance(part, _gradient_parts.Clip):
         return part.by != "norm"
     return type(part) in _ENTRYWISE
 

@@ -17,9 +17,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import gradient_parts
+from tfrl.agents import _gradient_parts
 
-Schedule = gradient_parts.Schedule
+Schedule = _gradient_parts.Schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class GradientTransform:
                 f"{len(self.parts)} parts; got {state!r:.80}; "
                 "start with `transform.init(params)`"
             )
-        updates = gradient_parts.dense_gradients(grads, params)
+        updates = _gradient_parts.dense_gradients(grads, params)
         states = []
         for part, part_state in zip(self.parts, state, strict=True):
             updates, part_state = part.update(updates, part_state, params)
@@ -187,7 +187,7 @@ def adam(
     """
     scale = _numbers("adam", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
     return GradientTransform(
-        (gradient_parts.ScaleByAdam(*scale), _rate("adam", learning_rate))
+        (_gradient_parts.ScaleByAdam(*scale), _rate("adam", learning_rate))
     )
 
 
@@ -225,11 +225,11 @@ def adamw(
         Loshchilov and Hutter, 2019, Decoupled Weight Decay Regularization, algorithm 2.
     """
     scale = _numbers("adamw", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
-    decay = gradient_parts.AddDecayedWeights(
+    decay = _gradient_parts.AddDecayedWeights(
         *_numbers("adamw", weight_decay=weight_decay)
     )
     rate = _rate("adamw", learning_rate)
-    return GradientTransform((gradient_parts.ScaleByAdam(*scale), decay, rate))
+    return GradientTransform((_gradient_parts.ScaleByAdam(*scale), decay, rate))
 
 
 def nadam(
@@ -267,7 +267,7 @@ def nadam(
         Dozat, 2016, Incorporating Nesterov Momentum into Adam, algorithm 2.
     """
     scale = _numbers("nadam", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
-    part = dataclasses.replace(gradient_parts.ScaleByAdam(*scale), nesterov=True)
+    part = dataclasses.replace(_gradient_parts.ScaleByAdam(*scale), nesterov=True)
     return GradientTransform((part, _rate("nadam", learning_rate)))
 
 
@@ -306,10 +306,10 @@ def lion(
     References:
         Chen et al., 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2.
     """
-    scale = gradient_parts.ScaleByLion(*_numbers("lion", b1=b1, b2=b2))
+    scale = _gradient_parts.ScaleByLion(*_numbers("lion", b1=b1, b2=b2))
     (decay,) = _numbers("lion", weight_decay=weight_decay)
     rate = _rate("lion", learning_rate)
-    return GradientTransform((scale, gradient_parts.AddDecayedWeights(decay), rate))
+    return GradientTransform((scale, _gradient_parts.AddDecayedWeights(decay), rate))
 
 
 def lamb(
@@ -352,9 +352,9 @@ def lamb(
     scale = _numbers("lamb", b1=b1, b2=b2, eps=eps, eps_root=eps_root)
     (decay,) = _numbers("lamb", weight_decay=weight_decay)
     parts = (
-        gradient_parts.ScaleByAdam(*scale),
-        gradient_parts.AddDecayedWeights(decay),
-        gradient_parts.ScaleByTrustRatio(),
+        _gradient_parts.ScaleByAdam(*scale),
+        _gradient_parts.AddDecayedWeights(decay),
+        _gradient_parts.ScaleByTrustRatio(),
     )
     return GradientTransform((*parts, _rate("lamb", learning_rate)))
 
@@ -388,7 +388,7 @@ def adagrad(
         Duchi, Hazan, Singer, 2011, Adaptive Subgradient Methods for Online Learning and
         Stochastic Optimization, figure 1.
     """
-    part = gradient_parts.ScaleByRootSum(
+    part = _gradient_parts.ScaleByRootSum(
         *_numbers(
             "adagrad", initial_accumulator_value=initial_accumulator_value, eps=eps
         )
@@ -438,7 +438,7 @@ def rmsprop(
     decay, eps, initial_scale = _numbers(
         "rmsprop", decay=decay, eps=eps, initial_scale=initial_scale
     )
-    scale = gradient_parts.ScaleByRms(decay, eps, initial_scale, bool(centered))
+    scale = _gradient_parts.ScaleByRms(decay, eps, initial_scale, bool(centered))
     rate = _rate("rmsprop", learning_rate)
     return GradientTransform((scale, rate, *_traces("rmsprop", momentum, nesterov)))
 
@@ -464,7 +464,7 @@ def clip_by_global_norm(max_norm: float) -> GradientTransform:
         array([0.6, 0.8], dtype=float32)
     """
     (limit,) = _numbers("clip_by_global_norm", max_norm=max_norm)
-    return GradientTransform((gradient_parts.Clip(limit, "global_norm"),))
+    return GradientTransform((_gradient_parts.Clip(limit, "global_norm"),))
 
 
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
@@ -489,7 +489,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
     """
     where = "scale_by_schedule"
     checks.check_type(where, "step_size_fn", step_size_fn, Callable, "a function")
-    return GradientTransform((gradient_parts.ScaleBySchedule(step_size_fn),))
+    return GradientTransform((_gradient_parts.ScaleBySchedule(step_size_fn),))
 
 
 def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any, ...]:
@@ -540,21 +540,21 @@ def with_learning_rate(state: tuple[Any, ...], learning_rate: Any) -> tuple[Any,
 
 def _rate(
     where: str, learning_rate: Any
-) -> gradient_parts.ScaleBySchedule | gradient_parts.ScaleByLearningRate:
+) -> _gradient_parts.ScaleBySchedule | _gradient_parts.ScaleByLearningRate:
     if callable(learning_rate):
-        return gradient_parts.ScaleBySchedule(learning_rate, sign=-1.0)
-    return gradient_parts.ScaleByLearningRate(
+        return _gradient_parts.ScaleBySchedule(learning_rate, sign=-1.0)
+    return _gradient_parts.ScaleByLearningRate(
         *_numbers(where, learning_rate=learning_rate)
     )
 
 
 def _traces(
     where: str, momentum: float | None, nesterov: bool
-) -> list[gradient_parts.Trace]:
+) -> list[_gradient_parts.Trace]:
     if momentum is None:
         return []
     (decay,) = _numbers(where, momentum=momentum)
-    return [gradient_parts.Trace(decay, bool(nesterov))]
+    return [_gradient_parts.Trace(decay, bool(nesterov))]
 
 
 def _numbers(where: str, **given: Any) -> list[Any]:

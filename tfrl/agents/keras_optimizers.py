@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfrl._internal import checks
-from tfrl.agents import gradient_parts, gradient_transforms
+from tfrl.agents import _gradient_parts, gradient_transforms
 
 _CLIPS = {"clipnorm": "norm", "global_clipnorm": "global_norm", "clipvalue": "value"}
 _COMMON = {
@@ -65,28 +65,28 @@ def from_keras(
 def _parts(config: dict[str, Any]) -> list[Any]:
     rate, decay = _learning_rate(config["learning_rate"]), config["weight_decay"]
     parts: list[Any] = [
-        gradient_parts.Clip(float(config[option]), by)
+        _gradient_parts.Clip(float(config[option]), by)
         for option, by in _CLIPS.items()
         if (config[option] or 0) > 0
     ]
     scale: tuple[Any, ...]
     if "beta_1" in config:
         scale = (config["beta_1"], config["beta_2"], config["epsilon"])
-        parts.append(gradient_parts.ScaleByAdam(*scale, eps_hat=True))
+        parts.append(_gradient_parts.ScaleByAdam(*scale, eps_hat=True))
     elif "rho" in config:
         scale = (config["rho"], config["epsilon"])
         centered = config["centered"]
-        parts.append(gradient_parts.ScaleByRms(*scale, centered=centered))
-    decays = [] if decay is None else [gradient_parts.AddDecayedWeights(decay)]
+        parts.append(_gradient_parts.ScaleByRms(*scale, centered=centered))
+    decays = [] if decay is None else [_gradient_parts.AddDecayedWeights(decay)]
     if not config.get("momentum"):
         return [*parts, *decays, rate]
     nesterov = config.get("nesterov", False)
-    trace = gradient_parts.Trace(config["momentum"], nesterov)
+    trace = _gradient_parts.Trace(config["momentum"], nesterov)
     if not decays:
         return [*parts, rate, trace]
     # A decay must bypass the trace, so the rate has to come last: the same only
     # while it does not change.
-    if isinstance(rate, gradient_parts.ScaleBySchedule):
+    if isinstance(rate, _gradient_parts.ScaleBySchedule):
         raise _untranslatable(
             "weight_decay", decay, "None beside both momentum and a schedule"
         )
@@ -95,7 +95,7 @@ def _parts(config: dict[str, Any]) -> list[Any]:
 
 def _learning_rate(value: Any) -> Any:
     if isinstance(value, float):
-        return gradient_parts.ScaleByLearningRate(value)
+        return _gradient_parts.ScaleByLearningRate(value)
     try:
         schedule = keras.optimizers.schedules.deserialize(value)
     except (TypeError, ValueError) as error:
@@ -104,7 +104,7 @@ def _learning_rate(value: Any) -> Any:
         ) from error
     if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         raise _untranslatable("learning_rate", value, "a number or a Keras schedule")
-    return gradient_parts.ScaleBySchedule(schedule, sign=-1.0)
+    return _gradient_parts.ScaleBySchedule(schedule, sign=-1.0)
 
 
 def _untranslatable(option: str, value: Any, expected: str) -> ValueError:

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfrl._internal import checks, operands
 from tfrl.agents import (
+    _gradient_parts,
     _stateless,
-    gradient_parts,
     gradient_transforms,
     keras_optimizers,
 )
@@ -337,7 +337,7 @@ class TrainState(pytree.PyTreeNode):
                 "argument; got a loss without gradient; call the model with "
                 "`params=params`"
             )
-        grads = gradient_parts.dense_gradients(grads, self.params)
+        grads = _gradient_parts.dense_gradients(grads, self.params)
         extra = self.extra_variables
         if isinstance(info, Mapping) and "extra_variables" in info:
             info = dict(info)
