@@ -32,7 +32,18 @@ import tensorflow as tf
 from gymnasium import wrappers as gym_wrappers
 
 from tfrl._internal import checks
-from tfrl.agents.off_policy import c51, ddpg, dqn, iqn, qr_dqn, rainbow, td3
+from tfrl.agents.off_policy import (
+    c51,
+    crossq,
+    ddpg,
+    dqn,
+    iqn,
+    qr_dqn,
+    rainbow,
+    sac,
+    td3,
+    tqc,
+)
 from tfrl.agents.offline import awac, bc, cql, iql, td3_bc
 from tfrl.agents.on_policy import a2c, impala, policy_gradient, ppo
 from tfrl.configuring import configs
@@ -61,6 +72,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "CategoricalSeedSampler": samplers.CategoricalSeedSampler,
     "ConstantScheduler": schedulers.ConstantScheduler,
     "CosineScheduler": annealing.CosineScheduler,
+    "CrossQ": crossq.CrossQ,
     "CyclicalScheduler": schedulers.CyclicalScheduler,
     "DDPG": ddpg.DDPG,
     "DQN": dqn.DQN,
@@ -91,9 +103,11 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "QRDQN": qr_dqn.QRDQN,
     "Rainbow": rainbow.Rainbow,
     "Replayed": experience.Replayed,
+    "SAC": sac.SAC,
     "StepScheduler": schedulers.StepScheduler,
     "TD3": td3.TD3,
     "TD3BC": td3_bc.TD3BC,
+    "TQC": tqc.TQC,
     "Trainer": trainer.Trainer,
     "Trajectories": experience.Trajectories,
     "WandbLogger": loggers.WandbLogger,

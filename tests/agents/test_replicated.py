@@ -248,6 +248,14 @@ def test_workers_cut_alike(monkeypatch, cut):
     assert cut(work._replace(state=convolutional())) == [1] * 16
 
 
+def test_pieces_are_alike_and_brief(monkeypatch):
+    monkeypatch.setattr(replicated, "_BRIEF_WORK", 7 * (6 * 10 * 4 + 1e6))
+    work = replicated.Work(dense(), 12, 4)
+    sizes = {n: work._replace(n_steps=n).n_piece_steps for n in (1, 7, 12, 14, 13)}
+    assert sizes == {1: 1, 7: 7, 12: 6, 14: 7, 13: 1}
+    assert work._replace(state=convolutional()).n_piece_steps == 1
+
+
 def test_what_is_brief():
     small, image = dense(), convolutional()
     assert replicated.Work(small, 160, 64).is_brief

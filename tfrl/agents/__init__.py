@@ -32,12 +32,15 @@ from tfrl.agents.kinds import (
     is_vfunction,
 )
 from tfrl.agents.off_policy.c51 import C51
+from tfrl.agents.off_policy.crossq import CrossQ, CrossQAgent
 from tfrl.agents.off_policy.ddpg import DDPG
 from tfrl.agents.off_policy.dqn import DQN, DQNAgent
 from tfrl.agents.off_policy.iqn import IQN
 from tfrl.agents.off_policy.qr_dqn import QRDQN
 from tfrl.agents.off_policy.rainbow import Rainbow
+from tfrl.agents.off_policy.sac import SAC, SACAgent
 from tfrl.agents.off_policy.td3 import TD3, TD3Agent
+from tfrl.agents.off_policy.tqc import TQC, TQCAgent
 from tfrl.agents.offline.awac import AWAC, AWACAgent
 from tfrl.agents.offline.bc import BC, BCAgent
 from tfrl.agents.offline.cql import CQL, CQLAgent, DiscreteCQL
@@ -69,6 +72,8 @@ __all__ = [
     "C51",
     "CQL",
     "CQLAgent",
+    "CrossQ",
+    "CrossQAgent",
     "DDPG",
     "DQN",
     "DQNAgent",
@@ -86,10 +91,14 @@ __all__ = [
     "QRDQN",
     "Rainbow",
     "ReplicatedState",
+    "SAC",
+    "SACAgent",
     "TD3",
     "TD3Agent",
     "TD3BC",
     "TD3BCAgent",
+    "TQC",
+    "TQCAgent",
     "TrainState",
     "accumulated",
     "adagrad",
