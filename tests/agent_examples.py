@@ -89,3 +89,35 @@ def params_of(agent):
     """Copies of the parameters that an agent learns, by name."""
     state = agent.model if hasattr(agent, "model") else agent.policy.state
     return {name: np.array(value) for name, value in state.params.items()}
+
+
+def on_policy_gradients(agent, trajectory, targets):
+    """The loss of an actor and critic over all rows, and its gradients by a tape.
+
+    `targets` makes returns and advantages `[T, N]` of log-probabilities of the actions,
+    values and values of the successors. Actions are choices.
+    """
+    config, model = agent.config, agent.policy.state.model_def
+    for variable in model.variables:
+        variable.assign(agent.policy.state.params[variable.path])
+    outer = trajectory.rewards.shape
+    flat = trajectory.observations.reshape(-1, trajectory.observations.shape[-1])
+    then = model.critic(trajectory.next_observations.reshape(flat.shape))
+    with tf.GradientTape() as tape:
+        known = tf.math.log_softmax(model.actor(flat))
+        taken = tf.gather(known, trajectory.actions.reshape(-1), batch_dims=1)
+        values = model.critic(flat)
+        arrays = (x.numpy().astype(np.float64) for x in (taken, values, then))
+        found = targets(*(x.reshape(outer) for x in arrays))
+        returns, gains = (x.reshape(-1).astype(np.float32) for x in found)
+        loss = tf.reduce_mean(
+            -taken * gains
+            + config.value_coefficient * 0.5 * (values - returns) ** 2
+            + config.entropy_coefficient * tf.reduce_sum(tf.exp(known) * known, -1)
+        )
+    variables = model.trainable_variables
+    grads = tape.gradient(loss, variables)
+    return float(loss), {
+        variable.path: grad.numpy().astype(np.float64)
+        for variable, grad in zip(variables, grads, strict=True)
+    }

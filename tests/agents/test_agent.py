@@ -1,6 +1,7 @@
 """What all agents promise."""
 
 import dataclasses
+import functools
 import gc
 import weakref
 
@@ -15,7 +16,7 @@ from tfrl.agents import _minibatches, replicated
 from tfrl.agents import agent as agents
 from tfrl.agents.off_policy import c51, dqn, iqn, qr_dqn, rainbow
 from tfrl.agents.offline import bc
-from tfrl.agents.on_policy import _on_policy, policy_gradient, ppo
+from tfrl.agents.on_policy import _on_policy, a2c, impala, policy_gradient, ppo
 from tfrl.core import compile, pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress, schedulers
@@ -35,7 +36,13 @@ CONFIGS = {
         normalize_rewards=True,
         hidden_units=(8,),
     ),
+    "ppo_memory": ppo.PPO(
+        **{"minibatch_size": 12, "n_epochs": 2, "hidden_units": (8,)},
+        **{"memory": "gru", "memory_units": 2},
+    ),
     "policy_gradient": policy_gradient.PolicyGradient(hidden_units=(8,)),
+    "a2c": a2c.A2C(hidden_units=(8,)),
+    "impala": impala.IMPALA(hidden_units=(8,)),
     "dqn": dqn.DQN(hidden_units=(8,), target_period=2, tau=0.5),
     "c51": c51.C51(hidden_units=(8,), target_period=2, n_atoms=5, double=True),
     "qr_dqn": qr_dqn.QRDQN(hidden_units=(8,), n_quantiles=5, dueling=True),
@@ -46,7 +53,11 @@ CONFIGS = {
 Q_LEARNING = ("dqn", "c51", "qr_dqn", "iqn", "rainbow")
 COMPILED = dict.fromkeys(Q_LEARNING, _minibatches._compiled_update)
 COMPILED["bc"] = bc._compiled_update
-kinds = pytest.mark.parametrize("kind", CONFIGS)
+LONG = ("ppo_memory",)
+kinds = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(x, marks=[pytest.mark.slow] if x in LONG else []) for x in CONFIGS],
+)
 
 
 def made(kind, seed=0, space=BOX, **settings):
@@ -58,6 +69,10 @@ def made(kind, seed=0, space=BOX, **settings):
 def experience_of(kind, seed=0, space=BOX):
     """What an agent of a kind learns from, twelve rows."""
     seen = trajectory_of(space, S.Discrete(3), T, N, seed)
+    if kind == "ppo_memory":
+        seen = seen._replace(states=np.full((T, N, 4), 0.5, np.float32))
+    if kind == "impala":
+        seen = seen._replace(log_probs=np.full((T, N), -1.5, np.float32))
     if kind not in COMPILED:
         return seen._replace(valid=np.random.default_rng(seed).random((T, N)) < 0.7)
     data = tf.nest.map_structure(lambda x: x.reshape(3, 4, *x.shape[2:]), seen)
@@ -75,12 +90,14 @@ def test_an_agent_acts_for_its_spaces_alike_from_one_seed(kind):
     agent = made(kind, seed=3)
     assert isinstance(agent, pytree.PyTreeNode)
     x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
-    first = agent.policy.act(x, seed=1, temperature=1.0).actions
+    known = agent.policy.initial_state(64)
+    act = functools.partial(agent.policy.act, x, known)
+    first = act(seed=1, temperature=1.0).actions
     assert first.dtype == np.int64 and set(first) <= {5, 6, 7}
-    np.testing.assert_array_equal(first, agent.policy.act(x, seed=1).actions)
-    assert not np.array_equal(first, agent.policy.act(x, seed=2).actions)
-    greedy = agent.policy.act(x, temperature=0.0).actions
-    np.testing.assert_array_equal(greedy, np.argmax(agent.policy.parameters(x), -1) + 5)
+    np.testing.assert_array_equal(first, act(seed=1).actions)
+    assert not np.array_equal(first, act(seed=2).actions)
+    greedy, parameters = act(temperature=0.0).actions, agent.policy.outputs(x, known)[0]
+    np.testing.assert_array_equal(greedy, np.argmax(parameters, -1) + 5)
     assert_close(agent, made(kind, seed=3))
     other = tf.nest.flatten(made(kind, seed=4))
     pairs = zip(tf.nest.flatten(agent), other, strict=True)
@@ -104,11 +121,14 @@ def test_an_update_repeats_leaves_the_old_agent_and_needs_one_trace(kind):
     assert all(np.shape(x) == () and np.isfinite(x) for x in values.values())
     # What is compiled is shared, the network that a user reaches each agent's own.
     x = np.full((2, 3), 0.3, np.float32)
+    known = agents[0].policy.initial_state(2)
+    given = (tf.constant(x), known) if tf.is_tensor(known) else x
     for agent, network in zip(learned, networks, strict=True):
         assert agent.policy.state.model_def is network
-        found = tf.nest.flatten(agent.policy.to_keras()(x))[0]
-        np.testing.assert_allclose(found, agent.policy.parameters(x), rtol=1e-5)
-    assert np.abs(networks[0](x)[0] - networks[1](x)[0]).max() > 1e-4
+        found = tf.nest.flatten(agent.policy.to_keras()(given))[0]
+        expected = agent.policy.outputs(x, known)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.abs(networks[0](given)[0] - networks[1](given)[0]).max() > 1e-4
 
 
 def test_compiled_functions_know_one_network_of_each_architecture():
@@ -142,6 +162,8 @@ def test_networks_go_with_the_last_who_uses_them():
     "kind",
     [
         *("ppo", pytest.param("policy_gradient", marks=pytest.mark.slow), "dqn"),
+        pytest.param("impala", marks=pytest.mark.slow),
+        pytest.param("ppo_memory", marks=pytest.mark.slow),
         *("iqn", pytest.param("rainbow", marks=pytest.mark.slow), "bc"),
     ],
 )
@@ -164,14 +186,17 @@ def test_two_replicas_learn_what_one_learns(kind):
 def test_rows_that_replicas_cannot_share_are_refused(kind):
     name = dict.fromkeys(Q_LEARNING, "batch_size") | {"bc": "batch"}
     name = name.get(kind, "minibatch_size")
-    settings = {"minibatch_size": 3} if kind == "ppo" else {}
-    agent, odd = made(kind, **settings), experience_of(kind)
-    if kind == "policy_gradient":
+    settings = {"ppo": {"minibatch_size": 3}, "ppo_memory": {"minibatch_size": 6}}
+    agent, odd = made(kind, **settings.get(kind, {})), experience_of(kind)
+    if kind in ("policy_gradient", "a2c", "impala"):
         name, odd = "trajectory", tf.nest.map_structure(lambda x: x[:3, :1], odd)
+    elif kind == "ppo_memory":
+        name = "minibatch_size / n_steps"
     elif kind != "ppo":
         odd = tf.nest.map_structure(lambda x: x[:, :3], odd)
     with two_replicas().scope():
-        with pytest.raises(ValueError, match=f"`{name}` expected .* 2 replicas .*3"):
+        match = f"`{name}` expected .* 2 replicas .*[13]"
+        with pytest.raises(ValueError, match=match):
             agent.update(odd)
 
 
@@ -182,7 +207,7 @@ def test_rows_that_replicas_cannot_share_are_refused(kind):
             pytest.param(
                 *(kind, BOX),
                 id=f"{kind}-numbers",
-                marks=[pytest.mark.slow] if kind in Q_LEARNING[1:] else [],
+                marks=[pytest.mark.slow] if kind in (*Q_LEARNING[1:], *LONG) else [],
             )
             for kind in CONFIGS
         ],
@@ -273,7 +298,10 @@ BAD_OF_KINDS = {
         ("clip_schedule", "cosine", ValueError),
         ("target_kl", -1.0, ValueError),
     ],
+    "ppo_memory": [("memory", "rnn", ValueError), ("memory_units", 0, ValueError)],
     "policy_gradient": [("gamma", -0.1, ValueError)],
+    "a2c": [("decay", 1.5, ValueError), ("eps", 0.0, ValueError)],
+    "impala": [("clip_rho", 0.0, ValueError), ("clip_pg_rho", -1.0, ValueError)],
     "dqn": [
         ("epsilon", 1.5, ValueError),
         ("epsilon", -0.5, ValueError),

@@ -1,12 +1,14 @@
 """Tests of `tfrl.environments.vector`."""
 
+import functools
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tfrl._internal import gym_checks
-from tfrl.environments import vector
+from tfrl.environments import vector, wrappers
 from tfrl.host import stepping
 
 
@@ -70,6 +72,19 @@ def test_env_kwargs_reach_the_environment_and_stay_the_callers(vectorization):
     assert envs.step(np.zeros(1, int))[1].tolist() == [0.0]
     assert kwargs == {"sutton_barto_reward": True}
     envs.close()
+
+
+def test_wrappers_are_around_each_copy():
+    hidden = functools.partial(wrappers.PartialObservation, indices=[0, 2])
+    stacked = functools.partial(wrappers.StackChannels, n_frames=3)
+    envs = vector.make_vec("CartPole-v1", 2, wrappers=[hidden, stacked])
+    assert envs.reset(seed=0)[0].shape == (2, 6)
+    envs.close()
+    for given, error in (([3], TypeError), (hidden, TypeError)):
+        with pytest.raises(error, match="`make_vec`: `wrappers` expected"):
+            vector.make_vec("CartPole-v1", 2, wrappers=given)
+    with pytest.raises(ValueError, match="`make_vec`: `wrappers` expected none"):
+        vector.make_vec("CartPole-v1", 2, "vector_entry_point", wrappers=[hidden])
 
 
 class Silent(gym.vector.VectorEnv):

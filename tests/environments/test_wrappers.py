@@ -140,6 +140,26 @@ def test_bad_factors():
             wrappers.ScaleReward(Counting(), factor)
 
 
+def test_some_entries_are_shown():
+    env = wrappers.PartialObservation(gym.make("CartPole-v1"), (2, np.int64(0)))
+    whole, _ = gym.make("CartPole-v1").reset(seed=3)
+    seen, _ = env.reset(seed=3)
+    np.testing.assert_array_equal(seen, whole[[2, 0]])
+    assert env.observation_space.contains(env.step(0)[0])
+    again = gym.make(env.spec)
+    np.testing.assert_array_equal(again.reset(seed=3)[0], seen)
+    for env, indices, error in (
+        (gym.make("CartPole-v1"), [4], ValueError),
+        (gym.make("CartPole-v1"), [], ValueError),
+        (gym.make("CartPole-v1"), [-1], ValueError),
+        (gym.make("CartPole-v1"), [0.5], TypeError),
+        (gym.make("FrozenLake-v1"), [0], TypeError),
+        (wrappers.StackChannels(Counting()), [0], ValueError),
+    ):
+        with pytest.raises(error, match="`PartialObservation`: "):
+            wrappers.PartialObservation(env, indices)
+
+
 def test_numbers_of_numpy():
     env = gym.make("CartPole-v1")
     env = wrappers.ScaleReward(wrappers.StackChannels(env, np.int64(2)), np.float32(2))

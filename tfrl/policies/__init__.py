@@ -20,7 +20,7 @@ from tfrl.policies.networks import (
     SpaceEncoder,
 )
 from tfrl.policies.policy import Acted, FunctionPolicy, Policy
-from tfrl.policies.recurrent import RecurrentPolicy
+from tfrl.policies.recurrent import RecurrentNetwork, RecurrentPolicy
 
 __all__ = [
     "Acted",
@@ -37,6 +37,7 @@ __all__ = [
     "NetworkPolicy",
     "NoisyDense",
     "Policy",
+    "RecurrentNetwork",
     "RecurrentPolicy",
     "SpaceEncoder",
     "StateNoiseActorPolicy",

@@ -233,6 +233,20 @@ def _seeded(seed: int) -> Iterator[None]:
         random.setstate(state)
 
 
+def _task(widths: list[int], has_values: bool, memory_size: int | None) -> str:
+    """What a network is to do, in words."""
+    parts = {"parameters": " or ".join(f"[B, {width}]" for width in widths)}
+    taken = "observations"
+    if has_values:
+        parts["values"] = "[B]"
+    if memory_size is not None:
+        parts["memory"] = f"[B, {memory_size}]"
+        taken = f"(observations, memory [B, {memory_size}])"
+    told = ", ".join(f"{name} {shape}" for name, shape in parts.items())
+    told = f"({told})" if len(parts) > 1 else parts["parameters"]
+    return f"to map {taken} to {told}"
+
+
 def given(
     network: Any,
     observation_space: gym.Space,
@@ -271,18 +285,7 @@ def given(
             network = network(observation_space, action_space)
     n_least = head.n_outputs - head.n_log_stds
     widths = [n_least] if log_std is None else sorted({n_least, head.n_outputs})
-    wanted = " or ".join(f"[B, {width}]" for width in widths)
-    named = [wanted, "[B]"] if has_values else [wanted]
-    names, memory = ["parameters", "values"], f"[B, {memory_size}]"
-    if memory_size is not None:
-        named, names[len(named) :] = [*named, memory], ["memory"]
-    if len(named) > 1:
-        pairs = zip(names, named, strict=True)
-        wanted = f"({', '.join(f'{name} {shape}' for name, shape in pairs)})"
-    taken = (
-        "observations" if memory_size is None else f"(observations, memory {memory})"
-    )
-    what = f"to map {taken} to {wanted}"
+    what = _task(widths, has_values, memory_size)
     if not isinstance(network, keras.layers.Layer):
         raise TypeError(
             "`network` expected a Keras model, or a function of both spaces that "

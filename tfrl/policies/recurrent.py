@@ -128,13 +128,13 @@ class RecurrentNetwork(networks._SpaceNetwork):
         observations, memory, begins = inputs
         outer = begins.shape
         # All steps at once but for what depends on the step before.
-        features = self.encoder(tf.nest.map_structure(folded, observations))
+        features = self.encoder(tf.nest.map_structure(_folded, observations))
         features = tf.reshape(features, [*outer, features.shape[-1]])
         _, memories = _keras_models.unrolled(
             lambda now, memory: ((), self._later(now, memory)),
             *((), features, memory, begins),
         )
-        outputs = self._outputs(folded(memories))
+        outputs = self._outputs(_folded(memories))
         return (*(tf.reshape(x, [*outer, *x.shape[1:]]) for x in outputs), memories)
 
     def _cell(self, seed: int, name: str) -> Any:
@@ -180,8 +180,7 @@ class RecurrentNetwork(networks._SpaceNetwork):
         return ((rows, width), *values, (rows, self.memory_size))
 
 
-def folded(leaf: tf.Tensor) -> tf.Tensor:
-    """Returns `[B, T, ...]` as `[B * T, ...]`."""
+def _folded(leaf: tf.Tensor) -> tf.Tensor:
     return tf.reshape(leaf, [-1, *leaf.shape[2:]])
 
 

@@ -206,6 +206,36 @@ def test_reset_gives_running_episodes_up():
         np.testing.assert_array_equal(one, other)
 
 
+class Counting:
+    """Remembers how many steps it has acted in the episode."""
+
+    def initial_state(self, batch_size):
+        return {"count": np.zeros(batch_size, np.int64)}
+
+    def act(self, observations, state=(), **_):
+        actions = act(observations)
+        log_probs = -np.asarray(state["count"], np.float32)
+        return policy.Acted(actions, actions, log_probs, {"count": state["count"] + 1})
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_what_was_remembered_before_each_step_is_kept(mode):
+    collector = collection.Collector(vector(mode), 20, 5)
+    counts = np.zeros(3, int)
+    for _ in range(2):
+        trajectory = collector.collect(Counting())
+        found = trajectory.states["count"]
+        np.testing.assert_array_equal(trajectory.log_probs, -found)
+        for t in range(20):
+            valid = trajectory.valid[t]
+            np.testing.assert_array_equal(found[t][valid], counts[valid])
+            ended = (trajectory.terminated | trajectory.truncated)[t]
+            # Where an environment only resets, nothing is seen of the next episode.
+            counts = np.where(ended | ~valid, 0, counts + 1)
+    plain = collection.Collector(vector(mode), 2, 5).collect(act)
+    assert plain.states == plain.log_probs == ()
+
+
 def test_errors():
     with pytest.raises(ValueError, match="`Collector`: `n_steps` expected an int of"):
         collection.Collector(vector(AutoresetMode.DISABLED), 0, 0)

@@ -87,8 +87,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
     def _given(self, where: str, trajectory: Any) -> records.Trajectory:
         """Returns what is learned from of a trajectory, checked."""
         expected = "a Trajectory [T, N], as on-policy agents learn from"
-        kind = records.Trajectory
-        checks.check_type(where, "trajectory", trajectory, kind, expected)
+        checks.check_type(where, "trajectory", trajectory, records.Trajectory, expected)
         n_steps, n_envs = trajectory.rewards.shape
         _settings.check_rows(where, self.config, n_steps, n_envs, "trajectory")
         # What others recorded and nobody reads would be compiled anew.
@@ -330,9 +329,8 @@ def _update_in_pieces(
     trajectory: records.Trajectory,
     hyper: dict[str, tf.Tensor],
 ) -> tuple[Any, dict]:
-    cut = _outputs_by_sequences
-    if not advantages.has_memory(agent.policy):
-        cut = _outputs_in_pieces
+    has_memory = advantages.has_memory(agent.policy)
+    cut = _outputs_by_sequences if has_memory else _outputs_in_pieces
     outputs = cut(agent.policy, trajectory, work.n_forward_rows)
     # The successors, half of the data, have said what they had to.
     trajectory = tf.nest.map_structure(
@@ -420,19 +418,13 @@ def _outputs_by_sequences(
     for start in range(0, len(envs), size):
         picked = envs[start : start + size]
         part = tf.nest.map_structure(
-            lambda x, picked=picked: np.asarray(x)[:, picked], trajectory
+            lambda x, picked=picked: tf.gather(x, picked, axis=1), trajectory
         )
         said = replicated.run_alone(_compiled_sequences, light, part)
         pieces.append([np.reshape(x, [n_steps, size, *x.shape[1:]]) for x in said])
     joined = [np.concatenate(x, axis=1)[:, :n_envs] for x in zip(*pieces, strict=True)]
-    return advantages.Outputs(
-        *(tf.constant(x.reshape(n_steps * n_envs, *x.shape[2:])) for x in joined)
-    )
+    flat = [x.reshape(n_steps * n_envs, *x.shape[2:]) for x in joined]
+    return advantages.Outputs(*map(tf.constant, flat))
 
 
-def _sequences(policy: Any, trajectory: records.Trajectory) -> advantages.Outputs:
-    given = tf.nest.map_structure(tf.convert_to_tensor, trajectory)
-    return advantages.outputs_of(policy, given)
-
-
-_compiled_sequences = replicated.compiled_update(_sequences)
+_compiled_sequences = replicated.compiled_update(advantages.outputs_of)
