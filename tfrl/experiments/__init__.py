@@ -13,17 +13,20 @@ if TYPE_CHECKING:
     from tfrl.experiments.comparison import Comparison, compare
     from tfrl.experiments.measuring import curve_of, measured_header
     from tfrl.experiments.seeds import train_seeds
+    from tfrl.experiments.tuning import Tuning, tune
     from tfrl.experiments.zoo import list_zoo, read_entry, zoo_folder
 
 __all__ = [
     "Comparison",
+    "Tuning",
     "compare",
     "curve_of",
     "list_zoo",
     "measured_header",
     "read_entry",
     "train_seeds",
+    "tune",
     "zoo_folder",
 ]
-_LAZY = ("comparison", "measuring", "seeds", "zoo")
+_LAZY = ("comparison", "measuring", "seeds", "tuning", "zoo")
 __getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

@@ -75,9 +75,8 @@ class RunRecord(NamedTuple):
     @property
     def hyperparameters(self) -> dict[str, bool | int | float | str]:
         """The arguments as plain values by their place, but for seed and intervals."""
-        given = {
-            k: x for k, x in self.arguments.items() if k not in _NO_HYPERPARAMETERS
-        }
+        names = [x for x in self.arguments if x not in _NO_HYPERPARAMETERS]
+        given = {name: self.arguments[name] for name in names}
         return dict(_kept_arguments.plain(given, ""))
 
     @property

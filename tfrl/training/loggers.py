@@ -22,6 +22,7 @@ class _RunLogger(keras.callbacks.Callback):
     """Sends hyper-parameters when training begins, then each row that is written."""
 
     def on_train_begin(self, logs: Any = None) -> None:
+        del logs
         if self._is_chief:
             folder = getattr(self.model, "directory", None)
             record = getattr(self.model, "record", None)
@@ -35,6 +36,7 @@ class _RunLogger(keras.callbacks.Callback):
             self._log(row, int(epoch if step is None else step))
 
     def on_train_end(self, logs: Any = None) -> None:
+        del logs
         if self._is_chief:
             self._close()
 

@@ -1,0 +1,117 @@
+"""The search for hyper-parameters; trials themselves where Optuna is installed."""
+
+import pathlib
+import re
+import sys
+
+import plain_graphs
+import pytest
+
+from tfrl import command
+from tfrl.configuring import configs
+from tfrl.experiments import tuning
+
+ROOT = pathlib.Path(__file__).parents[2]
+CONFIG = """
+Tuning.config = "small.gin"
+Tuning.parameters = {
+    "PolicyGradient.learning_rate": ("log", 1e-5, 1.0),
+    "PolicyGradient.hidden_units": ("choice", (4,), (8,)),
+    "Trajectories.n_steps": ("int", 8, 9),
+}
+Tuning.n_trials = 4
+Tuning.n_startup_trials = 1
+"""
+SMALL = """
+train_rl.light_rl_trainer = @Trainer
+Trainer.agent = @PolicyGradient()
+Trainer.experience = @Trajectories()
+Trajectories.n_steps = 16
+Trainer.n_envs = 2
+Trainer.total_env_steps = 64
+Trainer.intervals = @Intervals()
+Intervals.eval_epochs = 1
+Intervals.eval_episodes = 1
+Trainer.make_envs = @make_vec
+make_vec.env_id = "CartPole-v1"
+make_vec.max_episode_steps = 20
+"""
+
+
+def tune(folder, *flags):
+    (folder / "tune.gin").write_text(CONFIG)
+    (folder / "small.gin").write_text(SMALL)
+    output = f"--output_dir={folder / 'runs'}"
+    with plain_graphs.plain_graphs():
+        return command.main(["tune", str(folder / "tune.gin"), output, *flags])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_a_search_goes_on_and_its_best_is_trained(tmp_path, capsys):
+    pytest.importorskip("optuna")
+    assert tune(tmp_path, "--config=Tuning.n_trials = 2") == 0
+    assert re.search("best: return .*; train it: tfrl train", capsys.readouterr().out)
+    assert tune(tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "trial 0: " not in out and "trial 3: " in out and "trial 4: " not in out
+    best = tmp_path / "runs" / "best.gin"
+    text = best.read_text()
+    assert (
+        'include "../small.gin"' in text and "PolicyGradient.learning_rate = " in text
+    )
+    assert re.search(r"hidden_units = \([48],\)", text)
+    with plain_graphs.plain_graphs():
+        folder = f"--output_dir={tmp_path / 'best'}"
+        assert command.main(["train", str(best), folder]) == 0
+    configs.clear()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({}, "expected bindings by name, one at least; got none"),
+        ({"PPO.gamma": ("float", 1.0)}, '"PPO.gamma"'),
+        ({"PPO.gamma": ("float", 1.0, 0.5)}, "got ('float', 1.0, 0.5)"),
+        ({"PPO.gamma": ("log", 0.0, 0.5)}, "low < high"),
+        ({"PPO.n_epochs": ("int", 1, 2.5)}, "low < high"),
+        ({"PPO.n_epochs": ("choice", 1)}, '("choice", ...)'),
+        ({"PPO.n_epochs": ("about", 1, 2)}, "got ('about', 1, 2)"),
+        ({"PPO.n_epochs": 3}, "got 3"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(parameters, words):
+    with pytest.raises(ValueError, match="`Tuning`: `parameters` expected") as error:
+        tuning.Tuning("ppo.gin", parameters)
+    assert words in str(error.value)
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert command.main(["tune", "absent.gin"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tfrl tune: error: `tune`: expected the library optuna")
+    monkeypatch.setitem(sys.modules, "optuna", object())
+    for text, words in (
+        ("Tuning.config = 'a.gin'", "`parameters` expected"),
+        ("Tuning.confg = 'a.gin'", "did you mean `config`?"),
+        ("Tuning.n_trials = 3", "`config` expected a gin file"),
+        (CONFIG, "small.gin"),
+    ):
+        pathlib.Path("tune.gin").write_text(text)
+        assert command.main(["tune", "tune.gin"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("tfrl tune: error: `") and words in line
+    assert [path.name for path in tmp_path.iterdir()] == ["tune.gin"]
+
+
+def test_the_search_of_the_zoo_is_one(capsys):
+    configs.parse([ROOT / "configs" / "tune_ppo_cartpole.gin"])
+    try:
+        found = tuning._made()
+    finally:
+        configs.clear()
+    configs.parse([ROOT / "configs" / found.config], found.bindings)
+    configs.clear()
+    assert found.n_trials == 20

@@ -1,0 +1,309 @@
+"""Search for hyper-parameters: trials by Optuna, those that fall behind end early.
+
+    <output_dir>/study.db       the trials, which several processes may share
+    <output_dir>/trial_<N>/     the run of each
+    <output_dir>/best.gin       the best values so far, for `tfrl train`
+
+A configuration says what is searched for, and in which other configuration:
+
+    Tuning.config = "ppo_cartpole.gin"
+    Tuning.parameters = {
+        "PPO.learning_rate": ("log", 1e-5, 1e-2),
+        "PPO.gamma": ("float", 0.9, 0.999),
+        "PPO.n_epochs": ("int", 1, 20),
+        "PPO.minibatch_size": ("choice", 64, 128, 256),
+    }
+"""
+
+import argparse
+import contextvars
+import dataclasses
+import gc
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+
+from tfrl import rl_trainer
+from tfrl._internal import arguments, durable
+from tfrl.configuring import configs
+
+_trial: contextvars.ContextVar[Any] = contextvars.ContextVar("trial")
+_KINDS = ("choice", "float", "int", "log")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What to search for.
+
+    Attributes:
+        config: the configuration that is trained; looked for beside the file that names
+            it, then in the working directory.
+        parameters: what is searched by the name of its binding: `("log", low, high)`,
+            `("float", low, high)`, `("int", low, high)` or `("choice", a, b, ...)`.
+        bindings: further ones, for every trial, such as fewer steps.
+        n_trials: how many there are to be, those that end early too.
+        n_startup_trials: trials that run to their end whatever they reach.
+        seed: of what is tried; that of the runs is in their configuration.
+
+    Raises:
+        TypeError: if an argument is of another type.
+        ValueError: if there is nothing to search for, or in no range.
+
+    Example:
+        >>> Tuning("ppo.gin", {"PPO.gamma": ("float", 0.9, 0.999)}).n_trials
+        20
+        >>> Tuning("ppo.gin", {"PPO.gamma": ("float", 1.0, 0.9)})
+        Traceback (most recent call last):
+        ...
+        ValueError: `Tuning`: `parameters` expected "PPO.gamma" as ("log", low, high), \
+("float", low, high), ("int", low, high), low < high, or ("choice", ...); got \
+('float', 1.0, 0.9)
+    """
+
+    config: str = ""
+    parameters: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    bindings: Sequence[str] = ()
+    n_trials: int = 20
+    n_startup_trials: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        where = "Tuning"
+        if not self.config:
+            raise ValueError(f"`{where}`: `config` expected a gin file; got none")
+        arguments.check_texts(where, "bindings", [*self.bindings])
+        for name, low in {"n_trials": 1, "n_startup_trials": 0, "seed": 0}.items():
+            arguments.check_whole_number(where, name, getattr(self, name), low=low)
+        expected = "bindings by name, one at least"
+        arguments.check_type(where, "parameters", self.parameters, Mapping, expected)
+        if not self.parameters:
+            raise ValueError(f"`{where}`: `parameters` expected {expected}; got none")
+        for name, given in self.parameters.items():
+            if not _is_searched(given):
+                raise ValueError(
+                    f'`{where}`: `parameters` expected "{name}" as ("log", low, high), '
+                    '("float", low, high), ("int", low, high), low < high, or '
+                    f'("choice", ...); got {given!r}'
+                )
+
+
+class Tuned(NamedTuple):
+    """What was found.
+
+    Attributes:
+        value: mean return of the final evaluation of the best trial.
+        parameters: its values by name.
+        path: of the gin file that has them.
+    """
+
+    value: float
+    parameters: dict[str, Any]
+    path: pathlib.Path
+
+
+class _Reported(keras.callbacks.Callback):
+    """Tells the trial in this context of evaluations; ends it if it falls behind."""
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        del epoch
+        value = (logs or {}).get("eval/return_mean")
+        if value is None:
+            return
+        trial = _trial.get()
+        share = round(100 * self.model.epoch / self.model.n_epochs)
+        trial.report(value, step=share)
+        if trial.should_prune():
+            raise _optuna().TrialPruned(f"at {share} % with a return of {value:.1f}")
+
+
+_made = configs.register({"TrialReport": _Reported, "Tuning": Tuning})["Tuning"]
+
+
+def tune(
+    config_files: Sequence[str | os.PathLike[str]],
+    output_dir: str | os.PathLike[str],
+    bindings: Sequence[str] = (),
+) -> Tuned:
+    """Trains trial after trial, until there are as many as asked for.
+
+    Values come from Optuna's tree-structured Parzen estimator. A trial ends when an
+    evaluation is worse than the median of those before at the same share of the run, if
+    `Intervals.eval_epochs` has evaluations made. The callbacks of a configuration give
+    way to that which reports. A study that is in the folder goes on; an interrupted
+    trial is made again.
+
+    Args:
+        config_files: gin files that bind `Tuning`.
+        output_dir: folder of the study.
+        bindings: single lines of gin.
+
+    Returns:
+        The best trial.
+
+    Raises:
+        ImportError: if Optuna is missing (extra `tfrl[tune]`).
+        KeyboardInterrupt: if it was interrupted; what is finished is kept.
+        ValueError: if a configuration is wrong, or no trial reached its end.
+
+    Example:
+        >>> tune(["absent.gin"], "runs/tuned")  # doctest: +SKIP
+        Tuned(value=500.0, parameters={'PPO.learning_rate': 0.0021}, ...)
+
+    References:
+        Akiba, Sano, Yanase, Ohta and Koyama, "Optuna: A Next-generation Hyperparameter
+        Optimization Framework", 2019.
+    """
+    optuna = _optuna()
+    try:
+        configs.parse(config_files, bindings)
+        tuning: Tuning = _made()
+        configs.check_all_used()
+    finally:
+        configs.clear()
+    beside = [pathlib.Path(os.fspath(x)).parent / tuning.config for x in config_files]
+    trained = next((x for x in beside if x.is_file()), pathlib.Path(tuning.config))
+    configs.parse([trained], tuning.bindings)  # before anything is written
+    configs.clear()
+    folder = arguments.as_path("tune", "output_dir", output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        storage=f"sqlite:///{folder.resolve() / 'study.db'}",
+        study_name="tfrl",
+        direction="maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.MedianPruner(tuning.n_startup_trials),
+    )
+    # Those who share a study are to try different values.
+    seed = tuning.seed + len(study.trials)
+    study.sampler = optuna.samplers.TPESampler(seed=seed)
+    states = optuna.trial.TrialState
+    ended = (states.COMPLETE, states.PRUNED)
+    while len(study.get_trials(deepcopy=False, states=ended)) < tuning.n_trials:
+        _try(optuna, study, tuning, trained, folder)
+        if study.get_trials(deepcopy=False, states=(states.COMPLETE,)):
+            _write_best(study, tuning, trained, folder)
+    if not study.get_trials(deepcopy=False, states=(states.COMPLETE,)):
+        raise ValueError("`tune`: expected a trial that reaches its end; got none")
+    best = study.best_trial
+    values = {name: _value(tuning, best, name) for name in tuning.parameters}
+    return Tuned(float(best.value), values, folder / "best.gin")
+
+
+def main(flags: argparse.Namespace) -> int:
+    """Does what `tfrl tune` asks for.
+
+    Args:
+        flags: config, binding, output_dir.
+
+    Returns:
+        0, or 130 if it was interrupted.
+    """
+    folder = flags.output_dir or f"runs/{pathlib.Path(flags.config[0]).stem}"
+    try:
+        found = tune(flags.config, folder, flags.binding)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on with what is finished")
+        return 130
+    print(f"best: return {found.value:.1f}; train it: tfrl train {found.path}")
+    return 0
+
+
+def _try(
+    optuna: Any, study: Any, tuning: Tuning, trained: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """Makes one trial; one that its values do not fit fails."""
+    trial = study.ask()
+    for name, given in tuning.parameters.items():
+        _suggest(trial, name, given)
+    values = {name: _value(tuning, trial, name) for name in tuning.parameters}
+    shown = ", ".join(f"{name} = {x!r}" for name, x in values.items())
+    print(f"trial {trial.number}: {shown}", flush=True)
+    states = optuna.trial.TrialState
+    token = _trial.set(trial)
+    try:
+        configs.parse([trained], [*tuning.bindings, *_bindings(values)])
+        played = rl_trainer.train_rl(folder / f"trial_{trial.number:04}")
+        if played is None:
+            raise KeyboardInterrupt
+        value = float(played.returns.mean())
+        state = states.COMPLETE if math.isfinite(value) else states.FAIL
+        study.tell(trial, value if state == states.COMPLETE else None, state=state)
+        print(f"trial {trial.number}: return {value:.1f}", flush=True)
+    except optuna.TrialPruned as pruned:
+        study.tell(trial, state=states.PRUNED)
+        print(f"trial {trial.number}: ended early, {pruned}", flush=True)
+    except KeyboardInterrupt:
+        study.tell(trial, state=states.FAIL)
+        study.enqueue_trial(trial.params)
+        raise
+    except ValueError as error:
+        study.tell(trial, state=states.FAIL)
+        if trial.number == 0:
+            raise
+        print(f"trial {trial.number}: failed: {rl_trainer.in_one_line(error)}")
+    finally:
+        _trial.reset(token)
+        configs.clear()
+        keras.backend.clear_session()
+        gc.collect()
+
+
+def _suggest(trial: Any, name: str, given: Sequence[Any]) -> None:
+    kind, *rest = given
+    if kind == "choice":
+        # Of tuples, which a study does not keep, their numbers.
+        trial.suggest_categorical(name, [*range(len(rest))])
+    elif kind == "int":
+        trial.suggest_int(name, *rest)
+    else:
+        trial.suggest_float(name, *rest, log=kind == "log")
+
+
+def _value(tuning: Tuning, trial: Any, name: str) -> Any:
+    kind, *rest = tuning.parameters[name]
+    found = trial.params[name]
+    return rest[found] if kind == "choice" else found
+
+
+def _bindings(values: Mapping[str, Any]) -> list[str]:
+    found = [f"{name} = {value!r}" for name, value in values.items()]
+    return [*found, "Trainer.callbacks = [@TrialReport()]"]
+
+
+def _write_best(
+    study: Any, tuning: Tuning, trained: pathlib.Path, folder: pathlib.Path
+) -> None:
+    """Writes a configuration that includes the one trained, and changes it."""
+    best = study.best_trial
+    values = {name: _value(tuning, best, name) for name in tuning.parameters}
+    lines = [
+        f"# The best of {len(study.trials)} trials, number {best.number}: its final "
+        f"evaluation had a return of {best.value:.1f}.",
+        f'include "{os.path.relpath(trained.resolve(), folder.resolve())}"',
+        *tuning.bindings,
+        *_bindings(values)[:-1],
+    ]
+    durable.replace_file(folder / "best.gin", ("\n".join(lines) + "\n").encode())
+
+
+def _is_searched(given: Any) -> bool:
+    if not (isinstance(given, tuple | list) and given and given[0] in _KINDS):
+        return False
+    kind, *rest = given
+    if kind == "choice":
+        return len(rest) > 1
+    numbers = int if kind == "int" else (int, float)
+    if len(rest) != 2 or any(
+        isinstance(x, bool) or not isinstance(x, numbers) for x in rest
+    ):
+        return False
+    return (0 if kind == "log" else -math.inf) < rest[0] < rest[1]
+
+
+def _optuna() -> Any:
+    return arguments.imported("tune", "optuna", "optuna", "tune")
