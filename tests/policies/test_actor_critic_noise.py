@@ -150,13 +150,18 @@ def test_what_is_learned_leaves_the_features_to_the_means():
     assert [name.split("/")[-1] for name in reached] == ["log_sigma"]
 
 
-def test_the_copy_that_acts_is_the_network_and_exports_need_no_noise(tmp_path):
+def test_the_copy_that_acts_is_the_network():
     policy = policy_of(normalize_observations=True)
     policy = policy.update_moments(ROWS, tf.ones([5]))
     host = host_policy.HostPolicy(policy)
     assert not host.mirrored
     host.push(policy, probe=ROWS)
     np.testing.assert_allclose(host(ROWS), policy.parameters(ROWS), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_exports_need_no_noise(tmp_path):
+    policy = policy_of()
     export.export_policy(policy, tmp_path / "policy", BOX, STEER)
     assert max(export.verify(tmp_path / "policy").values()) <= 1e-5
     served = tf.saved_model.load(tmp_path / "policy").signatures["serving_default"]

@@ -194,7 +194,7 @@ def test_what_is_learned_is_the_masked_distribution(config):
     assert np.isfinite(moved).all() and moved[3] == 0.0 and np.all(moved[:3] != 0.0)
 
 
-@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("double", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_targets_look_at_allowed_next_actions_alone(double):
     config = dqn.DQN(double=double, hidden_units=(8,), huber_delta=None)
     agent, rng = agent_of(config=config), np.random.default_rng(4)
@@ -321,6 +321,7 @@ def test_networks_see_the_rest():
     assert given["action_mask"][np.arange(5), acted.actions].all()
 
 
+@pytest.mark.slow
 def test_what_is_exported_obeys(tmp_path):
     agent = agent_of("several")
     space, actions = space_of(5), HEADS["several"][0]
