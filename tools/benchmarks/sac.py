@@ -59,12 +59,12 @@ def rows():
 def of_tfrl(name):
     seen, following, actions, rewards = rows()
     agent = OURS[name].create(SEEN, CHOSEN)
-    config = experience.Replayed(capacity=N_ROWS, batch_size=BATCH)
     specs = tfrl.core.spec_from_space(SEEN), tfrl.core.spec_from_space(CHOSEN)
-    replay = experience.replay_of(config, specs, 1, np.random.default_rng(0))
+    store = tfrl.replay.EpisodeStore(*specs, N_ROWS, 1)
+    replay = tfrl.replay.UniformReplay(store, tfrl.replay.Transitions(1, 0.99), 0)
     flags = np.zeros([1], bool)
     for i in range(N_ROWS):
-        replay.store.add(
+        store.add(
             observations=seen[i : i + 1],
             actions=actions[i : i + 1],
             rewards=rewards[i : i + 1],

@@ -1,5 +1,8 @@
 """Tests of `tfrl.agents.off_policy.sac` against the algorithm written out."""
 
+import functools
+import gc
+
 import agent_examples
 import gymnasium as gym
 import keras
@@ -7,11 +10,15 @@ import numpy as np
 import pytest
 import soft_examples
 import tensorflow as tf
+import tiny_agents
 from agent_examples import assert_close
 from soft_examples import BOX, MIXED, STEER
 
-from tfrl.agents import _actor_critics, replicated
-from tfrl.agents.off_policy import sac
+from tfrl.agents import _actor_critics, _minibatches, replicated
+from tfrl.agents.off_policy import crossq, sac, tqc
+from tfrl.environments import vector
+from tfrl.policies import host_policy
+from tfrl.training import experience
 
 S = gym.spaces
 K, B = 3, 4
@@ -230,3 +237,49 @@ def paid(actions):
     if actions.dtype.kind == "i":
         return (actions == 2).astype(np.float32)
     return -np.abs(actions - [1.0, 0.5]).sum(axis=-1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "agent",
+    [
+        sac.SAC(hidden_units=(8,)),
+        sac.SAC(hidden_units=(8,), **ENSEMBLE),
+        tqc.TQC(hidden_units=(8,), n_quantiles=3),
+        crossq.CrossQ(hidden_units=(8,), critic_units=(8,)),
+    ],
+    ids=["sac", "ensemble", "tqc", "crossq"],
+)
+def test_a_run_resumes_to_the_bit_and_leaves(tmp_path, agent):
+    replayed = experience.Replayed(200, 8, n_steps=8, learning_starts=24)
+    make = functools.partial(vector.make_vec, "Pendulum-v1", max_episode_steps=10)
+    given = {"agent": agent, "n_epochs": 8, "make_envs": make, "experience": replayed}
+    with tiny_agents.build(tmp_path / "whole", **given) as whole:
+        whole.run(quiet=True)
+    with tiny_agents.build(tmp_path / "cut", **given) as cut:
+        tiny_agents.stop_in(cut, 5)
+        assert cut.run(quiet=True) is None
+    with tiny_agents.build(tmp_path / "cut", resume=True, **given) as resumed:
+        assert resumed.run(quiet=True) is not None
+    tiny_agents.assert_same(resumed.agent, whole.agent)
+    policy, x = whole.agent.policy, np.ones((2, 3), np.float32)
+    found = policy.to_keras()(x)
+    np.testing.assert_allclose(found, policy.parameters(x), rtol=1e-5)
+    host = host_policy.HostPolicy(policy)
+    assert host.mirrored
+    host.push(policy, probe=x)
+
+
+@pytest.mark.slow
+def test_memory_and_traces_stay():
+    agent = make_agent()
+    sample = soft_examples.sample_of(agent, BOX, K, B)
+    agent, _ = agent.update(sample)
+    n_traces = _minibatches._compiled_update.trace_count()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(300):
+        agent, _ = agent.update(sample)
+    gc.collect()
+    assert _minibatches._compiled_update.trace_count() == n_traces
+    assert len(gc.get_objects()) - before < 300
