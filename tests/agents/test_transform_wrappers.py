@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import refusals
 import tensorflow as tf
+from default_rows import slow
 from refusals import bad
 
 from tfrl import agents
@@ -69,7 +70,8 @@ def test_accumulated_gradients_count_as_their_mean():
     assert_same(walk(once, grads, params)[0], walk(agents.adam(0.1), grads, params)[0])
 
 
-def test_one_compiled_loop_equals_eager_steps():
+@pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
+def test_one_compiled_loop_equals_eager_steps(jit_compile):
     *grads, params = draw(6)
     rules = {2: agents.adamw(0.1), 1: agents.lamb(0.1), 0: None}
     transform = agents.chain(
@@ -78,7 +80,7 @@ def test_one_compiled_loop_equals_eager_steps():
     )
     stacked = tf.nest.map_structure(lambda *x: tf.stack(x), *grads)
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=jit_compile)
     def loop(params, state, stacked):
         def body(step, params, state):
             grad = tf.nest.map_structure(lambda x: x[step], stacked)

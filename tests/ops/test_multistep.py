@@ -79,7 +79,7 @@ def test_n_steps_one_by_one(steps, n_steps):
 
 def test_all_steps_are_the_return_of_td_lambda():
     _, following, rewards, discounts, _, lambdas = draw(5, 3)
-    for n_steps in (5, 100):
+    for n_steps in (5, 8):
         np.testing.assert_allclose(
             ops.n_step_return(rewards, discounts, following, n_steps, lambdas),
             ops.td_lambda_return(rewards, discounts, following, lambdas),
@@ -216,7 +216,7 @@ def test_what_nobody_knows_does_not_count():
     np.testing.assert_array_equal(best, [1.0])
 
 
-@pytest.mark.parametrize("jit_compile", [True, *slow(False)], ids=["xla", "graph"])
+@pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_sizes_that_no_graph_knows(jit_compile):
     values, following, rewards, discounts, rhos, _ = draw(5, 2, dtype=np.float32)
 
