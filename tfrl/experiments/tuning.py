@@ -236,7 +236,8 @@ def _try(
         print(f"trial {trial.number}: return {value:.1f}", flush=True)
     except optuna.TrialPruned as pruned:
         study.tell(trial, state=states.PRUNED)
-        print(f"trial {trial.number}: ended early, {pruned}", flush=True)
+        told = rl_trainer.in_one_line(pruned)
+        print(f"trial {trial.number}: ended early, {told}", flush=True)
     except KeyboardInterrupt:
         study.tell(trial, state=states.FAIL)
         study.enqueue_trial(trial.params)
