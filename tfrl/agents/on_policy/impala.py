@@ -88,7 +88,7 @@ class IMPALA(_settings.OneStep):
         )
 
     def _learner(self) -> dict[str, Any]:
-        given = {"decay": self.decay, "eps": self.eps, "initial_scale": 1.0}
+        given = {"decay": self.decay, "eps": self.eps}
         return {"optimizer": gradient_transforms.rmsprop, **given}
 
     def _agent(self, policy: Any) -> "IMPALAAgent":
