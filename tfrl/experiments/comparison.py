@@ -117,10 +117,9 @@ def compare(
     )
     improvements = []
     for one, other in itertools.combinations(scores, 2):
+        x, y = (np.array(each.returns)[:, None] for each in (one, other))
         found = improvement.probability_of_improvement(
-            *(np.array(each.returns)[:, None] for each in (one, other)),
-            resamples=resamples,
-            seed=generator,
+            x, y, resamples=resamples, seed=generator
         )
         improvements.append(Improvement(one.name, other.name, *found))
     return Comparison(scores, tuple(improvements))

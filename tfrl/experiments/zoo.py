@@ -37,8 +37,10 @@ import rich.table
 from tfrl import entry
 from tfrl._internal import arguments
 
-_FIELDS = ("Agent", "Environment", "Source", "Command", "Steps", "Expected")
-_FIELDS += ("Measured", "CPU time", "Curve")
+_FIELDS = (
+    *("Agent", "Environment", "Source", "Command", "Steps", "Expected"),
+    *("Measured", "CPU time", "Curve"),
+)
 _OF_MEASURED = {"Expected", "CPU time", "Curve"}
 _FIELD = re.compile(r"# ([A-Z][A-Za-z ]*): (\S.*)")
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
@@ -152,7 +154,7 @@ def read_entry(path: str | os.PathLike[str]) -> Entry:
         raise _fault(path, form, fields["Command"])
     seeds = entry.seeds(command[2])
     plain = {name: fields[name] for name in ("Agent", "Environment", "Source")}
-    known = {
+    known: dict[str, Any] = {
         "path": path,
         "title": title,
         **{name.lower(): value for name, value in plain.items()},
@@ -161,7 +163,12 @@ def read_entry(path: str | os.PathLike[str]) -> Entry:
         "steps": int(_number(path, fields, "Steps", r"([\d,]+)")),
     }
     if reason:
-        none = {"expected": None, "measured": (), "cpu_seconds": None, "curve": ()}
+        none: dict[str, Any] = {
+            "expected": None,
+            "measured": (),
+            "cpu_seconds": None,
+            "curve": (),
+        }
         return Entry(**known, **none, not_measured=reason[1])
     numbers = fields["Measured"].split(", ")
     if len(numbers) != len(seeds) or not all(

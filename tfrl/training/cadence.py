@@ -140,7 +140,7 @@ class Callbacks(keras.callbacks.CallbackList):
         row = dict(logs or {})
         for each in self.callbacks:
             name = getattr(each, "monitor", None)
-            is_known = not math.isnan(row.get(name, math.nan))
+            is_known = not math.isnan(row.get(str(name), math.nan))
             if name is None or is_known or (name not in row and COLUMNS[-1] in row):
                 each.on_epoch_end(epoch, row)
 
