@@ -178,9 +178,10 @@ class DistributedValues(_Around):
         config = {"n_atoms": n_atoms, "bounds": bounds}
         super().__init__(network, config, **kwargs)
         self.n_atoms = n_atoms
-        self.support = None
+        self.support: np.ndarray | None = None
         if bounds is not None:
-            self.support = np.linspace(*bounds, n_atoms, dtype=np.float32)
+            low, high = bounds
+            self.support = np.linspace(low, high, n_atoms, dtype=np.float32)
 
     def build(self, input_shape: Any) -> None:
         """Builds the network, if it is not, for a nest of `[B, ...]` shapes."""
@@ -271,7 +272,7 @@ class ImplicitQuantiles(_Around):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "implicit_quantiles")
-        config = {"n_choices": n_choices, "n_features": n_features}
+        config: dict[str, Any] = {"n_choices": n_choices, "n_features": n_features}
         config |= {"n_fractions": n_fractions, "n_cosines": n_cosines}
         config |= {"activation": activation, "seed": seed}
         super().__init__(network, config, **kwargs)
