@@ -7,7 +7,7 @@ explore by in `tfrl.exploration`.
 """
 
 from tfrl.policies.action_value import ActionValuePolicy
-from tfrl.policies.actor import ActorPolicy, StateNoiseActorPolicy
+from tfrl.policies.actor import Actor, ActorPolicy, StateNoiseActorPolicy
 from tfrl.policies.actor_critic import ActorCriticPolicy, StateNoisePolicy
 from tfrl.policies.critics import Critics, action_features
 from tfrl.policies.deterministic import DeterministicPolicy
@@ -26,6 +26,7 @@ __all__ = [
     "Acted",
     "ActionValuePolicy",
     "ActionValues",
+    "Actor",
     "ActorCritic",
     "ActorCriticPolicy",
     "ActorPolicy",

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.core import initializers, spaces
+from tfrl.core import spaces
 from tfrl.policies import (
-    _batch_renorm,
+    _ensembles,
     _keras_models,
     _observation_kinds,
     networks,
@@ -89,106 +89,6 @@ def _one_hots(head: Any, actions: Any) -> tf.Tensor:
 
 
 @_SERIALIZABLE
-class Denses(keras.layers.Layer):
-    """A dense layer of each of N networks, `[N, B, n]` to `[N, B, units]`.
-
-        outputs[i] = inputs[i] W[i] + b[i]
-
-    Of inputs `[B, n]` all networks get the same.
-
-    Args:
-        n: number of networks, N.
-        units: of each.
-        gain: of the orthogonal initial weights.
-        seed: of the initial weights.
-        **kwargs: of `keras.layers.Layer`.
-
-    Example:
-        >>> Denses(2, 5)(np.zeros((2, 3, 4), np.float32)).shape
-        TensorShape([2, 3, 5])
-    """
-
-    def __init__(
-        self, n: int, units: int, gain: float = 1.0, seed: int = 0, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.n, self.units, self.gain, self.seed = n, units, gain, seed
-
-    def build(self, input_shape: Any) -> None:
-        """Creates the weights for a shape `[..., n]`."""
-
-        def initial(shape: Any, dtype: Any = None) -> tf.Tensor:
-            return tf.stack(
-                [
-                    initializers.Orthogonal(self.gain, self.seed + 1000 * i)(
-                        shape[1:], dtype
-                    )
-                    for i in range(self.n)
-                ]
-            )
-
-        shape = (self.n, input_shape[-1], self.units)
-        self.kernel = self.add_weight(shape=shape, initializer=initial, name="kernel")
-        shape = (self.n, 1, self.units)
-        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
-        super().build(input_shape)
-
-    def call(self, inputs: Any) -> Any:
-        """Maps `[N, B, n]` or `[B, n]` to `[N, B, units]`."""
-        if len(inputs.shape) == 2:
-            shape = [self.n, *keras.ops.shape(inputs)]
-            inputs = keras.ops.broadcast_to(inputs, shape)
-        return keras.ops.matmul(inputs, self.kernel) + self.bias
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """Returns `(N, B, units)`."""
-        return self.n, input_shape[-2], self.units
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        known = {"n": self.n, "units": self.units, "gain": self.gain}
-        return {**super().get_config(), **known, "seed": self.seed}
-
-
-@_SERIALIZABLE
-class LayerNorms(keras.layers.Layer):
-    """Layer normalization of each of N networks, `[N, B, n]`, with weights of its own.
-
-    Args:
-        n: number of networks, N.
-        **kwargs: of `keras.layers.Layer`.
-
-    Example:
-        >>> LayerNorms(1)(np.array([[[1.0, 3.0]]], np.float32)).numpy().round(2)
-        array([[[-1.,  1.]]], dtype=float32)
-
-    References:
-        Ba et al., 2016, Layer Normalization, eq. 4.
-    """
-
-    def __init__(self, n: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.n = n
-
-    def build(self, input_shape: Any) -> None:
-        """Creates the weights for a shape `[..., n]`."""
-        shape = (self.n, 1, input_shape[-1])
-        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
-        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
-        super().build(input_shape)
-
-    def call(self, inputs: Any) -> Any:
-        """Normalizes `[N, B, n]`."""
-        centred = inputs - keras.ops.mean(inputs, axis=-1, keepdims=True)
-        variance = keras.ops.mean(centred * centred, axis=-1, keepdims=True)
-        return centred * keras.ops.rsqrt(variance + 1e-5) * self.scale + self.bias
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "n": self.n}
-
-
-@_SERIALIZABLE
 class Critics(networks._SpaceNetwork):
     """N networks of values, in one computation.
 
@@ -259,12 +159,12 @@ class Critics(networks._SpaceNetwork):
             for i, width in enumerate(units)
         ]
         self.norms = [
-            LayerNorms(n_critics, name=f"norm_{i}", dtype=self.dtype_policy)
+            _ensembles.LayerNorms(n_critics, name=f"norm_{i}", dtype=self.dtype_policy)
             for i, _ in enumerate(units)
             if layer_norm
         ]
         self.batch_norms = [
-            _batch_renorm.BatchRenorm(n, name=f"batch_norm_{i}")
+            _ensembles.BatchRenorm(n, name=f"batch_norm_{i}")
             for i, n in enumerate([None, *[n_critics] * len(units)])
             if batch_norm
         ]
@@ -276,10 +176,11 @@ class Critics(networks._SpaceNetwork):
 
     def _denses(
         self, units: int, gain: float, index: int, name: str, dtype: Any = None
-    ) -> Denses:
+    ) -> _ensembles.Denses:
         given = self.arguments
         seed, dtype = given["seed"] + 500 + index, dtype or self.dtype_policy
-        return Denses(given["n_critics"], units, gain, seed, name=name, dtype=dtype)
+        named = {"name": name, "dtype": dtype}
+        return _ensembles.Denses(given["n_critics"], units, gain, seed, **named)
 
     @classmethod
     def for_space(

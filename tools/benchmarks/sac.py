@@ -43,9 +43,13 @@ OURS = {
 
 
 class Task(gym.Env):
-    """Has spaces; nobody plays it."""
+    """Has spaces; nobody steps in it."""
 
     observation_space, action_space = SEEN, CHOSEN
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return np.zeros(11, np.float32), {}
 
 
 def rows():

@@ -12,7 +12,7 @@ from soft_examples import BOX, STEER
 
 from tfrl.agents import _actor_critics
 from tfrl.agents.off_policy import crossq
-from tfrl.policies import _batch_renorm
+from tfrl.policies import _ensembles
 
 K, B = 2, 4
 
@@ -70,11 +70,8 @@ def test_critics_see_both_states_in_one_batch(monkeypatch):
     assert learned.target_params == ()
 
 
-@pytest.mark.parametrize(
-    "actions",
-    [STEER, pytest.param(soft_examples.MIXED, marks=pytest.mark.slow)],
-    ids=["box", "mixed"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("actions", [STEER, soft_examples.MIXED], ids=["box", "mixed"])
 def test_two_replicas_share_moments(actions):
     agent = make_agent(actions)
     sample = soft_examples.sample_of(agent, BOX, K, B)
@@ -86,7 +83,7 @@ def test_two_replicas_share_moments(actions):
 
 
 def test_moments_stay_near_those_of_all_that_was_seen():
-    layer = _batch_renorm.BatchRenorm(momentum=0.5, warmup_steps=1)
+    layer = _ensembles.BatchRenorm(momentum=0.5, warmup_steps=1)
     x = np.array([[1.0], [3.0]], np.float32)
     np.testing.assert_allclose(layer(x, training=True), [[-1.0], [1.0]], atol=1e-3)
     mean, variance = 1.0, 1.0  # after a step from 0 and 1

@@ -1,12 +1,116 @@
-"""Batch renormalization: moments of batches, held near those of all that was seen."""
+"""Layers of several networks at once, and normalization over rows and features."""
 
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfrl.core import initializers
 
-@keras.saving.register_keras_serializable(package="tfrl")
+_SERIALIZABLE = keras.saving.register_keras_serializable(package="tfrl")
+
+
+@_SERIALIZABLE
+class Denses(keras.layers.Layer):
+    """A dense layer of each of N networks, `[N, B, n]` to `[N, B, units]`.
+
+        outputs[i] = inputs[i] W[i] + b[i]
+
+    Of inputs `[B, n]` all networks get the same.
+
+    Args:
+        n: number of networks, N.
+        units: of each.
+        gain: of the orthogonal initial weights.
+        seed: of the initial weights.
+        **kwargs: of `keras.layers.Layer`.
+
+    Example:
+        >>> Denses(2, 5)(np.zeros((2, 3, 4), np.float32)).shape
+        TensorShape([2, 3, 5])
+    """
+
+    def __init__(
+        self, n: int, units: int, gain: float = 1.0, seed: int = 0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.n, self.units, self.gain, self.seed = n, units, gain, seed
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for a shape `[..., n]`."""
+
+        def initial(shape: Any, dtype: Any = None) -> tf.Tensor:
+            return tf.stack(
+                [
+                    initializers.Orthogonal(self.gain, self.seed + 1000 * i)(
+                        shape[1:], dtype
+                    )
+                    for i in range(self.n)
+                ]
+            )
+
+        shape = (self.n, input_shape[-1], self.units)
+        self.kernel = self.add_weight(shape=shape, initializer=initial, name="kernel")
+        shape = (self.n, 1, self.units)
+        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        """Maps `[N, B, n]` or `[B, n]` to `[N, B, units]`."""
+        if len(inputs.shape) == 2:
+            shape = [self.n, *keras.ops.shape(inputs)]
+            inputs = keras.ops.broadcast_to(inputs, shape)
+        return keras.ops.matmul(inputs, self.kernel) + self.bias
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Returns `(N, B, units)`."""
+        return self.n, input_shape[-2], self.units
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        known = {"n": self.n, "units": self.units, "gain": self.gain}
+        return {**super().get_config(), **known, "seed": self.seed}
+
+
+@_SERIALIZABLE
+class LayerNorms(keras.layers.Layer):
+    """Layer normalization of each of N networks, `[N, B, n]`, with weights of its own.
+
+    Args:
+        n: number of networks, N.
+        **kwargs: of `keras.layers.Layer`.
+
+    Example:
+        >>> LayerNorms(1)(np.array([[[1.0, 3.0]]], np.float32)).numpy().round(2)
+        array([[[-1.,  1.]]], dtype=float32)
+
+    References:
+        Ba et al., 2016, Layer Normalization, eq. 4.
+    """
+
+    def __init__(self, n: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.n = n
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for a shape `[..., n]`."""
+        shape = (self.n, 1, input_shape[-1])
+        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
+        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        """Normalizes `[N, B, n]`."""
+        centred = inputs - keras.ops.mean(inputs, axis=-1, keepdims=True)
+        variance = keras.ops.mean(centred * centred, axis=-1, keepdims=True)
+        return centred * keras.ops.rsqrt(variance + 1e-5) * self.scale + self.bias
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "n": self.n}
+
+
+@_SERIALIZABLE
 class BatchRenorm(keras.layers.Layer):
     """Normalizes features over the rows of a batch, `[..., B, n]`.
 
