@@ -132,10 +132,10 @@ def check_settings(
     feedforward.check_activation(where, config.activation)
     if getattr(config, "memory", None) is not None:
         checks.check_one_of(where, "memory", config.memory, (*recurrent.CELLS, "own"))
-        units = checks.check_whole_number(
+        size = checks.check_whole_number(
             where, "memory_units", config.memory_units, low=1
         )
-        object.__setattr__(config, "memory_units", units)
+        object.__setattr__(config, "memory_units", size)
     if getattr(config, "noise_steps", None) is not None:
         checks.check_whole_number(where, "noise_steps", config.noise_steps, low=1)
 
@@ -194,8 +194,10 @@ def actor_critic_of(
     network: Any,
     seed: int,
     **options: Any,
-) -> actor_critic.ActorCriticPolicy | recurrent.RecurrentPolicy:
+) -> Any:
     """Returns the policy that the settings of an algorithm describe.
+
+    That is an `ActorCriticPolicy`, or a `RecurrentPolicy` where they ask for a memory.
 
     Args:
         config: the dataclass of settings.

@@ -10,7 +10,6 @@ from tfrl.agents import advantages, agent, replicated, train_state
 from tfrl.agents.on_policy import _settings
 from tfrl.core import pytree, random, records
 from tfrl.losses import policy as policy_losses
-from tfrl.policies import actor_critic
 from tfrl.schedules import progress as progresses
 
 
@@ -30,7 +29,7 @@ class OnPolicyAgent(pytree.PyTreeNode):
             actions; trainers ask for it.
     """
 
-    policy: actor_critic.ActorCriticPolicy
+    policy: Any
     config: Any = pytree.nonpytree_field()
 
     # Settings that may be schedules, and what the info has beside what all have.
