@@ -111,7 +111,7 @@ def contenders(name):
         runs["stable-baselines3"] = of_peer(*peers, name, lambda _: None)
     if sbx is not None:
         runs["sbx"] = of_peer(
-            sbx, sbx, name, lambda x: jax.block_until_ready(x.policy.qf_state.params)
+            sbx, sbx, name, lambda x: jax.block_until_ready(x.policy.actor_state.params)
         )
     for run in runs.values():
         run()
