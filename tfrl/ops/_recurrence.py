@@ -98,6 +98,17 @@ def length(sequence: tf.Tensor) -> int | tf.Tensor:
     return tf.shape(sequence)[0] if steps is None else steps
 
 
+def added(value: tf.Tensor, weight: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """`value + weight * other`, where the weight is 0 `value` alone.
+
+    Example:
+        >>> float(added(tf.constant(1.0), tf.constant(0.0), tf.constant(np.nan)))
+        1.0
+    """
+    # Around the sum: between its parts the choice would keep them from being fused.
+    return tf.where(tf.equal(weight, 0.0), value, value + weight * other)
+
+
 def _loop(
     coefficients: Callable[[At], tuple[tf.Tensor, tf.Tensor]],
     steps: int | tf.Tensor,
@@ -109,7 +120,7 @@ def _loop(
     ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         step = steps - 1 - count if backward else count
         decay, value = coefficients(lambda s, ahead=0: tf.gather(s, step + ahead))
-        carry = value + tf.math.multiply_no_nan(carry, decay)
+        carry = added(value, decay, carry)
         return count + 1, carry, outputs.write(step, carry)
 
     outputs = tf.TensorArray(initial.dtype, steps, element_shape=initial.shape)

@@ -367,8 +367,8 @@ def _advantages(
 ) -> tf.Tensor:
     def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
         last, decays = _is_last(at(step_types)), at(discounts, 1)
-        ahead = tf.math.multiply_no_nan(at(values, 1), decays)
-        deltas = at(rewards, 1) + ahead - at(values)
+        ahead = _recurrence.added(at(rewards, 1), decays, at(values, 1))
+        deltas = ahead - at(values)
         weights = at(td_lambda, 1) if td_lambda.shape.rank else td_lambda
         decays = tf.where(last, tf.zeros_like(decays), decays * weights)
         return decays, tf.where(last, tf.zeros_like(deltas), deltas)
@@ -384,8 +384,8 @@ def _td_lambda_return(
 ) -> tf.Tensor:
     def coefficients(at: _recurrence.At) -> tuple[tf.Tensor, tf.Tensor]:
         decays = at(discounts) * (at(lambda_) if lambda_.shape.rank else lambda_)
-        one_step = tf.math.multiply_no_nan(at(next_values), at(discounts) - decays)
-        return decays, at(rewards) + one_step
+        ends = at(discounts) - decays
+        return decays, _recurrence.added(at(rewards), ends, at(next_values))
 
     steps = _recurrence.length(next_values)
     return _recurrence.linear_recurrence(coefficients, steps, next_values[-1])
@@ -408,14 +408,14 @@ def _vtrace(
     def clipped(limit: tf.Tensor) -> tf.Tensor:
         return clip_share * tf.minimum(limit, rhos) + free
 
-    ahead = tf.math.multiply_no_nan(next_values, discounts)
-    deltas = clipped(clip_rho) * (rewards + ahead - values)
+    ahead = _recurrence.added(rewards, discounts, next_values)
+    deltas = clipped(clip_rho) * (ahead - values)
     traces = discounts * lambda_ * clipped(tf.ones_like(rhos))
     nothing = tf.zeros_like(values[:1])
     errors = _recurrence.given_recurrence(traces, deltas, nothing[0])
     next_errors = tf.concat([errors[1:], nothing], axis=0)
-    following = next_values + tf.math.multiply_no_nan(next_errors, lambda_)
-    q_estimates = rewards + tf.math.multiply_no_nan(following, discounts)
+    following = _recurrence.added(next_values, lambda_, next_errors)
+    q_estimates = _recurrence.added(rewards, discounts, following)
     advantages = clipped(clip_pg_rho) * (q_estimates - values)
     returns = VTraceReturns(values + errors, advantages, q_estimates)
     return VTraceReturns(*map(tf.stop_gradient, returns))
