@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import operator
 import os
 import pathlib
 import warnings
@@ -147,7 +148,8 @@ def write_npz(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
     """
     durable.check_output_file("write_npz", "path", path, [".npz"])
     data = io.BytesIO()
-    np.savez_compressed(data, **dict(_flat(rows)))
+    columns: dict[str, Any] = dict(_flat(rows))
+    np.savez_compressed(data, **columns)
     with durable.explain_refusals("write_npz", "path", path):
         durable.replace_file(path, data.getvalue())
 
@@ -241,7 +243,7 @@ def _episodes_of(rows: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     start = 0
     for stop in (np.flatnonzero(ended) + 1).tolist():
         part = {
-            name: gym_checks.mapped(lambda x, a=start, b=stop: x[a:b], rows[name])
+            name: gym_checks.mapped(operator.itemgetter(slice(start, stop)), rows[name])
             for name in (*_LEARNED, "next_observations")
         }
         last = gym_checks.mapped(lambda x: x[-1:], part["next_observations"])

@@ -209,7 +209,7 @@ class _SpaceNetwork(keras.Model):
         """How many numbers are remembered of each episode; None without memory."""
         return None
 
-    def _mlp(self, n_outputs: int, gain: float, seed: int, name: str) -> Any:
+    def _mlp(self, n_outputs: int | None, gain: float, seed: int, name: str) -> Any:
         return feedforward.MLP(
             self.arguments["hidden_units"],
             self.arguments["activation"],

@@ -3,6 +3,7 @@
 Also what all sources of experience have in common.
 """
 
+import functools
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -161,7 +162,7 @@ def transitions_of(
             raise ValueError(f"{_WHERE} a number a row as {name}; got {got}")
         given[name] = given[name].astype(np.float32)
     for name, nest in given.items():
-        given[name] = gym_checks.mapped(lambda x, name=name: _plain(name, x), nest)
+        given[name] = gym_checks.mapped(functools.partial(_plain, name), nest)
     discounts = given["discounts"]
     if not np.all((discounts >= 0) & (discounts <= 1)):
         got = f"some in [{discounts.min():g}, {discounts.max():g}]"
@@ -178,7 +179,9 @@ def _discounts_of(columns: Mapping[str, Any], gamma: float) -> np.ndarray:
             f"{_WHERE} `terminated`, or `discounts`, to know where episodes end; got "
             f"columns {sorted(columns)}"
         )
-    ends = {name: columns.get(name) for name in ("terminated", "truncated")}
+    ends: dict[str, Any] = {
+        name: columns.get(name) for name in ("terminated", "truncated")
+    }
     for name, flags in ends.items():
         is_flags = flags is None or (flags.ndim == 1 and flags.dtype.kind in "biu")
         if not is_flags:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.agents import _actor_critics
 from tfrl.agents.off_policy import dqn, sac
-from tfrl.core import random, records
+from tfrl.core import pytree, random, records
 from tfrl.losses import offline
 
 
@@ -111,6 +111,8 @@ class CQLAgent(sac.SACAgent):
         >>> bool(info["critic_loss"] > 0)
         True
     """
+
+    config: CQL = pytree.nonpytree_field()
 
     def _penalty_draws(self, n_rows: int, seed: tf.Tensor) -> Any:
         shape = [n_rows, self.config.n_samples, self.policy.head.n_log_stds]

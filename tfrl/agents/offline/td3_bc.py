@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents.off_policy import td3
-from tfrl.core import records
+from tfrl.core import pytree, records
 from tfrl.policies import critics
 
 
@@ -64,6 +64,8 @@ class TD3BCAgent(td3.TD3Agent):
         >>> bool(info["critic_loss"] > 0)
         True
     """
+
+    config: TD3BC = pytree.nonpytree_field()
 
     def _learned_policy(
         self, actors: Any, values: Any, rows: records.Transition
