@@ -10,7 +10,7 @@ from tfrl.policies.action_value import ActionValuePolicy
 from tfrl.policies.actor import Actor, ActorPolicy, StateNoiseActorPolicy
 from tfrl.policies.actor_critic import ActorCriticPolicy, StateNoisePolicy
 from tfrl.policies.critics import Critics, action_features
-from tfrl.policies.deterministic import DeterministicPolicy
+from tfrl.policies.deterministic import DeterministicActor, DeterministicPolicy
 from tfrl.policies.feedforward import MLP, NoisyDense, conv_encoder
 from tfrl.policies.host_policy import HostPolicy, numpy_copy
 from tfrl.policies.network_policy import NetworkPolicy
@@ -31,6 +31,7 @@ __all__ = [
     "ActorCriticPolicy",
     "ActorPolicy",
     "Critics",
+    "DeterministicActor",
     "DeterministicPolicy",
     "FunctionPolicy",
     "HostPolicy",
