@@ -21,10 +21,13 @@ import tfrl  # noqa: E402
 from tfrl.training import experience  # noqa: E402
 
 try:
-    import sb3_contrib
     import stable_baselines3
 except ImportError:
-    stable_baselines3 = sb3_contrib = None
+    stable_baselines3 = None
+try:
+    import sb3_contrib
+except ImportError:
+    sb3_contrib = None
 try:
     import jax
     import sbx
@@ -86,8 +89,7 @@ def of_tfrl(name):
     return run
 
 
-def of_peer(library, extra, name, finish):
-    found = getattr(library, name, None) or getattr(extra, name)
+def of_peer(found, finish):
     units = {"net_arch": [256, 256]}
     settings = {"policy_kwargs": units, "batch_size": BATCH, "buffer_size": N_ROWS}
     model = found("MlpPolicy", Task(), **settings)
@@ -106,12 +108,13 @@ def of_peer(library, extra, name, finish):
 
 def contenders(name):
     runs = {"tfrl": of_tfrl(name)}
-    if stable_baselines3 is not None:
-        peers = stable_baselines3, sb3_contrib
-        runs["stable-baselines3"] = of_peer(*peers, name, lambda _: None)
+    for library in (stable_baselines3, sb3_contrib):
+        if hasattr(library, name):
+            runs["stable-baselines3"] = of_peer(getattr(library, name), lambda _: None)
     if sbx is not None:
         runs["sbx"] = of_peer(
-            sbx, sbx, name, lambda x: jax.block_until_ready(x.policy.actor_state.params)
+            getattr(sbx, name),
+            lambda x: jax.block_until_ready(x.policy.actor_state.params),
         )
     for run in runs.values():
         run()
@@ -122,11 +125,9 @@ def main() -> None:
     arguments = turns.parser(__doc__, list(OURS), "NAME").parse_args()
     console = turns.console()
     console.print(turns.versions(PACKAGES), highlight=False)
-    results = {
-        name: turns.measure(contenders(name), arguments.rounds)
-        for name in arguments.sizes
-    }
-    console.print(turns.table("a gradient step", results, "tfrl"))
+    for name in arguments.sizes:
+        results = {name: turns.measure(contenders(name), arguments.rounds)}
+        console.print(turns.table("a gradient step", results, "tfrl"))
 
 
 if __name__ == "__main__":
