@@ -202,11 +202,12 @@ class Critics(networks._SpaceNetwork):
         rows, width = self.encoder.compute_output_shape(shape)
         width += n_features
         widths = [width, *(layer.units for layer in self.hidden)]
-        for layers, sizes in (
+        parts: Any = (
             ([*self.hidden, self.last], widths),
             (self.norms, widths[1:]),
             (self.batch_norms, widths),
-        ):
+        )
+        for layers, sizes in parts:
             for layer, size in zip(layers, sizes, strict=False):
                 layer.build((rows, size))
         super().build(input_shape)
@@ -229,7 +230,8 @@ class Critics(networks._SpaceNetwork):
             outputs = tf.concat(parts, axis=-1)
         else:
             outputs = self.encoder(inputs)
-        first, *others = self.batch_norms or [None]
+        norms: Any = self.batch_norms or [None]
+        first, *others = norms
         if first is not None:
             outputs = first(outputs, training=training)
         layers = itertools.zip_longest(self.hidden, masks or (), self.norms, others)

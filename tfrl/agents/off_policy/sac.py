@@ -191,7 +191,7 @@ class SACAgent(_minibatches.MinibatchAgent):
     target_params: Any
     log_temperature: train_state.TrainState
     rng: tf.Tensor
-    config: SAC = pytree.nonpytree_field()
+    config: Any = pytree.nonpytree_field()
 
     _scheduled: ClassVar[tuple[str, ...]] = _RATES
     _measured: ClassVar[tuple[str, ...]] = _MEASURED
