@@ -20,7 +20,7 @@ from tfrl.saving import checkpoints
 from tfrl.summaries.filming import panels, video
 from tfrl.training import _kept_arguments, _plan, _run_record, evaluation, trainer
 from tfrl.training.collecting import collection, recording
-from tfrl.training.fitting import _recorded
+from tfrl.training.fitting import _recipes
 
 _OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
 
@@ -307,7 +307,7 @@ class _RecordedRun:
         self.observation_space, self.action_space = spaces
         network = self._made("network") if "network" in record.arguments else None
         if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
-            network = _recorded.as_from_a_file(network)  # as `AgentModel.create` does
+            network = _recipes.as_from_a_file(network)  # as `AgentModel.create` does
         self.agent = _plan.made_agent(config, *spaces, record.numbers, network)
 
     @property

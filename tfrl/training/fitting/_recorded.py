@@ -1,223 +1,25 @@
-"""What models of `fit` and their runs are made of, as files keep it.
+"""What the `run.json` of a run of `fit` keeps, from which it is made again."""
 
-A `.keras` file of an `AgentModel` has its `Recipe`; the `run.json` of its run has what
-`recorded` returns, from which `FitTrainer` makes the run again.
-"""
-
-import copy
-import dataclasses
 import functools
 import types
-from collections.abc import Mapping
 from typing import Any
 
-import gymnasium as gym
 import keras
 import numpy as np
 import tensorflow as tf
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
-from tfrl._internal import named_arrays
-from tfrl.agents import agent as agents
 from tfrl.environments import vector
 from tfrl.policies import host_policy
 from tfrl.replay.sampling import prioritized, uniform
-from tfrl.saving import checkpoints, typed_json
 from tfrl.training import _kept_arguments, _run_record, cadence
 from tfrl.training import experience as experiences
 from tfrl.training.fitting import fit_callbacks
 
-_WHERE = "AgentModel"
-# Packages whose classes Keras finds by their module.
-_KNOWN = ("keras", "keras_hub", "keras_cv", "keras_nlp")
 _LOOPS = "sync", "async"
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
 # Of the arguments of `create`, those that a run keeps.
 _NUMBERS = ("seed", "n_envs", "n_steps")
-
-
-def described_as(parts: Mapping[str, Any], where: str = "FitModel") -> dict[str, Any]:
-    """Returns parts of a model in what JSON has.
-
-    Args:
-        parts: by the names of arguments.
-        where: name of the model's class, for messages.
-
-    Returns:
-        What `keras.saving.deserialize_keras_object` takes.
-
-    Raises:
-        ValueError: if a function or class within would not be found by it.
-
-    Example:
-        >>> described_as({"reduction": "sum"})
-        {'reduction': 'sum'}
-    """
-    for name, part in parts.items():
-        each = part.values() if isinstance(part, Mapping) else [part]
-        if any(getattr(x, "__name__", "") == "<lambda>" for x in each):
-            _refuse_part(where, name, "a lambda")
-    found: dict[str, Any] = keras.saving.serialize_keras_object(dict(parts))
-    for name, config in found.items():
-        _check_part(where, name, config)
-    return found
-
-
-def _check_part(where: str, name: str, config: Any) -> None:
-    if isinstance(config, list | tuple):
-        for part in config:
-            _check_part(where, name, part)
-    if not isinstance(config, dict):
-        return
-    kind = str(config.get("class_name"))
-    if kind == "function":
-        try:
-            keras.saving.deserialize_keras_object(config)
-        except (TypeError, ValueError):
-            _refuse_part(where, name, f"the function {config['config']!r}")
-    elif "registered_name" in config and not kind.startswith("__"):
-        registered = config["registered_name"] or kind
-        is_found = keras.saving.get_registered_object(registered) is not None
-        if not is_found and str(config["module"]).partition(".")[0] not in _KNOWN:
-            _refuse_part(where, name, f"{kind!r} of {config['module']}")
-    for part in config.values():
-        _check_part(where, name, part)
-
-
-def _refuse_part(where: str, name: str, what: str) -> None:
-    raise ValueError(
-        f"`{where}`: `{name}` expected what can be loaded again, decorated by "
-        f"keras.saving.register_keras_serializable, to be saved; got {what}, which is "
-        "not; decorate it, save within keras.saving.custom_object_scope, or save "
-        "weights alone"
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """Hyper-parameters, spaces, and the other arguments of `create`."""
-
-    config: agents.AgentConfig
-    observation_space: gym.Space
-    action_space: gym.Space
-    arguments: Mapping[str, Any]
-
-    def made(self) -> Any:
-        """Returns a new agent."""
-        arguments = dict(self.arguments)
-        spaces = self.observation_space, self.action_space
-        if isinstance(arguments.get("network"), keras.layers.Layer):
-            arguments["network"] = as_from_a_file(arguments["network"])
-        return self.config.create(*spaces, **arguments)
-
-    def check_envs(self, where: str, envs: Any) -> None:
-        """Raises a ValueError unless the agent can play in a vector environment."""
-        given = envs.single_observation_space, envs.single_action_space
-        shapes = _shapes(self.observation_space), self.action_space
-        if (_shapes(given[0]), given[1]) != shapes:
-            raise ValueError(
-                f"`{where}`: `envs` expected environments of the agent's spaces, "
-                f"{self.observation_space} and {self.action_space}; got {given[0]} and "
-                f"{given[1]}"
-            )
-
-    def described(self, agent: Any) -> dict[str, Any]:
-        """Returns it in what JSON has.
-
-        Args:
-            agent: that has to come of it.
-
-        Raises:
-            ValueError: if a class could not be found again, or another agent comes.
-        """
-        given = dict(self.arguments)
-        network = described_as({"network": given.pop("network", None)}, _WHERE)
-        parts = {
-            "config": self.config,
-            "observation_space": self.observation_space,
-            "action_space": self.action_space,
-            "arguments": given,
-        }
-        kept = {name: _kept_arguments.kept(part) for name, part in parts.items()}
-        for place, what in _kept_arguments.lost(kept, "").items():
-            _refuse(place, what)
-        for what in _marked(kept, "=name", "=partial"):
-            _refuse("config", f"the function {what}")
-        found = {"kept": typed_json.to_json(kept), **network}
-        again = understood(found).made()
-        one, other = map(named_arrays.name_arrays, (agent, again))
-        other = checkpoints.named_as_saved(other, one)
-        both = [named_arrays.describe_arrays(x) for x in (one, other)]
-        if both[0] != both[1]:
-            differences = named_arrays.array_differences(*both)
-            _refuse("network", f"what makes another agent ({differences})")
-        return found
-
-
-def _shapes(space: gym.Space) -> Any:
-    """Nest of the shapes of what a space holds: bounds and dtypes may differ."""
-    if isinstance(space, gym.spaces.Dict):
-        return {name: _shapes(part) for name, part in space.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return [*map(_shapes, space)]
-    return space.shape
-
-
-def understood(data: Mapping[str, Any], custom_objects: Any = None) -> Recipe:
-    """Returns what `described` wrote down."""
-    kept = typed_json.from_json(data["kept"])
-    for named in _marked(kept, "=call", "=name", "=partial"):
-        kind = _kept_arguments.made({"=name": named})
-        is_known = isinstance(kind, type) and (
-            dataclasses.is_dataclass(kind) or issubclass(kind, gym.Space)
-        )
-        if not is_known:
-            raise ValueError(
-                "`AgentModel`: a file expected of records and spaces alone; got "
-                f"{named!r}; load nothing that others changed"
-            )
-    parts = {name: _kept_arguments.made(part) for name, part in kept.items()}
-    arguments = parts.pop("arguments")
-    # Keras takes what it reads out of the dictionary.
-    network = keras.saving.deserialize_keras_object(
-        copy.deepcopy(data["network"]), custom_objects=custom_objects
-    )
-    if network is not None:
-        arguments["network"] = network
-    return Recipe(arguments=arguments, **parts)
-
-
-def as_from_a_file(network: keras.layers.Layer) -> keras.layers.Layer:
-    """Returns a network like one of a file, where names of weights may be others.
-
-    One that cannot be made again stays as it is; saving it is refused.
-    """
-    try:
-        config = described_as({"network": network}, _WHERE)
-        again = keras.saving.deserialize_keras_object(config["network"])
-        again.set_weights(network.get_weights())
-    except (NotImplementedError, TypeError, ValueError):
-        return network
-    return again
-
-
-def _marked(data: Any, *marks: str) -> list[str]:
-    """Returns what is named by marks of `_kept_arguments`, anywhere within."""
-    if isinstance(data, list | tuple):
-        return [x for part in data for x in _marked(part, *marks)]
-    if not isinstance(data, dict):
-        return []
-    own = [value for key, value in data.items() if key in marks]
-    return own + [x for part in data.values() for x in _marked(part, *marks)]
-
-
-def _refuse(place: str, what: str) -> None:
-    raise ValueError(
-        f"`AgentModel`: `{place.lstrip('.')}` expected what can be made again from a "
-        f"file; got {what}; define it in a module that can be imported, or save the "
-        "weights alone"
-    )
-
 
 # What does nothing to a run.
 _SILENT = (fit_callbacks.Ending, keras.callbacks.History, keras.callbacks.ProgbarLogger)

@@ -20,7 +20,7 @@ from tfrl.saving import checkpoints
 from tfrl.schedules import progress
 from tfrl.training import _plan, cadence
 from tfrl.training import experience as experiences
-from tfrl.training.fitting import _fit_data, _recorded, fit_callbacks
+from tfrl.training.fitting import _fit_data, _recipes, fit_callbacks
 
 _COUNTS = "env_steps", "iterations"
 _Source = Callable[[Any, int], Iterable[tuple[Any, int]]]
@@ -105,7 +105,7 @@ class AgentModel(_fit_data.OwnFit):
         # Agents know their dtypes; a global policy of mixed precision does not.
         super().__init__(**{"dtype": "float32", "autocast": False, **kwargs})
         self._structure: Any = None
-        self.recipe: _recorded.Recipe | None = None
+        self.recipe: _recipes.Recipe | None = None
         self._named = {
             name.replace("/", "."): self._weight(name, np.asarray(leaf))
             for name, leaf in leaves.items()
@@ -151,7 +151,7 @@ class AgentModel(_fit_data.OwnFit):
             ValueError: if spaces or arguments do not fit.
         """
         config = _plan.checked_agent(config, "AgentModel.create", "config")
-        recipe = _recorded.Recipe(config, observation_space, action_space, arguments)
+        recipe = _recipes.Recipe(config, observation_space, action_space, arguments)
         model = cls(recipe.made(), name=name)
         model.recipe = recipe
         return model
@@ -450,7 +450,7 @@ class AgentModel(_fit_data.OwnFit):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """Makes the model that `get_config` described, of a new agent."""
-        recipe = _recorded.understood(config["recipe"], custom_objects)
+        recipe = _recipes.understood(config["recipe"], custom_objects)
         return cls.create(
             recipe.config,
             recipe.observation_space,

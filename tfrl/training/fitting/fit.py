@@ -18,7 +18,7 @@ from tfrl.schedules import progress
 from tfrl.training.fitting import (
     _fit_data,
     _fit_losses,
-    _recorded,
+    _recipes,
     fit_callbacks,
 )
 
@@ -401,7 +401,7 @@ class FitModel(_fit_data.OwnFit):
             "target_updater": _updater_config(self.target_updater, self.network),
             "reduction": self.reduction,
         }
-        return super().get_config() | _recorded.described_as(given)
+        return super().get_config() | _recipes.described_as(given)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
@@ -424,7 +424,7 @@ class FitModel(_fit_data.OwnFit):
         kept = {name: config[name] for name in names}
         if "" not in self.optimizers:
             kept["optimizer"] = dict(self.optimizers)
-        return _recorded.described_as({**kept, "metrics": self._reports.given})
+        return _recipes.described_as({**kept, "metrics": self._reports.given})
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` described."""
