@@ -5,6 +5,7 @@ import copy
 import io
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any, Self
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import arguments, durable
+from tfrl.environments import action_masks
 from tfrl.exporting import export
 from tfrl.policies import host_policy, network_policy
 from tfrl.saving import checkpoints
@@ -22,7 +24,7 @@ from tfrl.training import _kept_arguments, _plan, _run_record, evaluation, train
 from tfrl.training.collecting import collection, recording
 from tfrl.training.fitting import _recipes
 
-_OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs")
+_OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
 class SavedRun:
@@ -143,7 +145,7 @@ class SavedRun:
 
     @property
     def env_spec(self) -> Any:
-        """The Gymnasium spec of one environment; None if it has none."""
+        """The Gymnasium spec of one environment, unwrapped; None if it has none."""
         spec = copy.deepcopy(self._like.eval_envs.spec)
         if spec is not None:
             for name in _OF_VECTORS:
@@ -240,6 +242,14 @@ class SavedRun:
         with durable.explain_refusals(where, "path", path):
             durable.replace_file(path, data.getvalue())
 
+    def _wrappers(self) -> list[Callable[[gym.Env], gym.Env]]:
+        """What `make_vec` puts around each environment."""
+        envs = self._like.eval_envs
+        wrappers = list(envs.spec.kwargs.get("wrappers") or ())
+        if isinstance(envs, action_masks.VectorActionMasks):
+            wrappers.append(action_masks.ActionMasks)
+        return wrappers
+
     def _drawable(self) -> gym.Env:
         """One environment like those of the run, drawing to arrays."""
         envs, where = self._like.eval_envs, "`SavedRun.record`: `path` expected"
@@ -251,6 +261,8 @@ class SavedRun:
         spec = self.env_spec
         if spec is not None:
             env = gym.make(spec, render_mode="rgb_array")
+            for wrap in self._wrappers():
+                env = wrap(env)
             if env.observation_space == self._like.observation_space:
                 return env
             env.close()
