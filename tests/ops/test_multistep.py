@@ -79,7 +79,7 @@ def test_n_steps_one_by_one(steps, n_steps):
 
 def test_all_steps_are_the_return_of_td_lambda():
     _, following, rewards, discounts, _, lambdas = draw(5, 3)
-    for n_steps in (5, 8):
+    for n_steps in (5, 8, 10**9):
         np.testing.assert_allclose(
             ops.n_step_return(rewards, discounts, following, n_steps, lambdas),
             ops.td_lambda_return(rewards, discounts, following, lambdas),

@@ -85,6 +85,9 @@ def n_step_return(
     where, leader = "n_step_return", "next_values"
     values = _sequences.leading(where, leader, next_values, time_major)
     count = checks.check_whole_number(where, "n_steps", n_steps, low=1)
+    steps = values.shape[0 if time_major else 1]
+    if steps is not None:  # one graph serves many lengths, and unrolls so many steps
+        count = min(count, 1 << (steps - 1).bit_length())
     value_transforms.check_transform(where, transform)
     named = {"rewards": rewards, "discounts": discounts}
     others = _sequences.following(where, leader, values, time_major, **named)

@@ -225,6 +225,8 @@ def test_nothing_to_draw(sampler):
         sampler([])
     with pytest.raises(TypeError, match="`kind` expected Transitions.*got 3"):
         sampler(both.store, 3)
+    with pytest.raises(TypeError, match="`kind` expected Transitions.*got <class"):
+        sampler(both.store, Sequences)
     for codes in ([1], [2]):
         assert replay.size == 0
         with pytest.raises(ValueError, match="at least 2 steps of one episode; got no"):

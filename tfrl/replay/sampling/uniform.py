@@ -34,7 +34,7 @@ class Sampler(tf.Module):
                 f"`{self._where}`: `store` expected an EpisodeStore; got "
                 f"{type(store).__name__}; make one"
             )
-        if not hasattr(kind, "reader"):
+        if not hasattr(kind, "reader") or isinstance(kind, type):
             raise TypeError(
                 f"`{self._where}`: `kind` expected Transitions(...) or Sequences(...); "
                 f"got {kind!r}; pass one of them"
