@@ -69,26 +69,11 @@ class Slide(gym.Env):
         return picture
 
 
-class Masked(Slide):
-    def reset(self, **kwargs):
-        return super().reset(**kwargs)[0], {"action_mask": np.array([0, 1])}
-
-    def step(self, action):
-        return (*super().step(action)[:-1], {"action_mask": np.array([0, 1])})
-
-
-class MaskedVector(SyncVectorEnv):
-    def __init__(self, num_envs, max_episode_steps=7, **kwargs):
-        make = functools.partial(Masked, **kwargs)
-        super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
-
-
 class Dark(Slide):
     metadata = {"render_modes": ["ansi"], "render_fps": 30}
 
 
 gym.register("Slide-v0", Slide, max_episode_steps=9)
-gym.register("Masked-v0", Masked, vector_entry_point=MaskedVector)
 gym.register("Dark-v0", Dark)
 MAKE = functools.partial(
     vector.make_vec, env_id="Slide-v0", env_kwargs={"goal": 5}, max_episode_steps=7
@@ -316,25 +301,6 @@ def test_a_film_shows_the_environment_of_the_run(folder, tmp_path):
             run.record(tmp_path / "episode.avi")
     assert {file.name for file in tmp_path.iterdir()} == {"episode.gif", "episode.mp4"}
     assert (tmp_path / "episode.mp4").read_bytes()[4:8] == b"ftyp"
-
-
-@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
-def test_a_film_has_the_wrappers_and_masks_of_make_vec(mode, tmp_path):
-    wrappers = [gym.wrappers.FlattenObservation] if mode == "sync" else []
-    make = functools.partial(
-        MAKE,
-        env_id="Masked-v0",
-        vectorization=mode,
-        wrappers=wrappers,
-        action_masks=True,
-    )
-    with build(tmp_path, make) as running:
-        running.run(quiet=True)
-    with saved_run.SavedRun(build(tmp_path, make)) as run:
-        run.record(tmp_path / "episode.gif")
-        assert run.env_spec.kwargs == {"goal": 5}
-    with Image.open(tmp_path / "episode.gif") as film:
-        assert film.n_frames == 1 + 5
 
 
 class Wider(gym.ObservationWrapper):
