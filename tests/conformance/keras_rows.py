@@ -210,6 +210,26 @@ LAYERS = (
         )
         for dueling in (False, True)
     ],
+    LayerRow(
+        "policies.Actor",
+        lambda dtype: policies.Actor(
+            policies.SpaceEncoder.describe(PLACES), 2, hidden_units=[4], dtype=dtype
+        ),
+        PLACE,
+        own_dtype=True,
+    ),
+    LayerRow(
+        "policies.DeterministicActor",
+        lambda dtype: policies.DeterministicActor(
+            policies.SpaceEncoder.describe(PLACES),
+            low=[-1.0, -2.0],
+            high=[1.0, 2.0],
+            hidden_units=[4],
+            dtype=dtype,
+        ),
+        PLACE,
+        own_dtype=True,
+    ),
     LayerRow("training.FitModel", fit_model),
 )
 # Slow ones, which the least tests take.
@@ -310,8 +330,26 @@ SCHEDULES = {
     "schedules.StepwiseLinearFunction": lambda: schedules.StepwiseLinearFunction(
         (2, 1.3), (10, 0.7), (20, 0.1)
     ),
+    "schedules.CosineScheduler": lambda: schedules.CosineScheduler(
+        "iterations", 0.7, 10
+    ),
+    "schedules.PolynomialScheduler": lambda: schedules.PolynomialScheduler(
+        "env_steps", 0.7, 0.1, 2.0, 10
+    ),
+    "schedules.OneCycleScheduler": lambda: schedules.OneCycleScheduler(
+        "iterations", 0.7, 20
+    ),
+    "schedules.JoinedScheduler": lambda: schedules.JoinedScheduler(
+        "iterations", [(0, 0.5), (10, schedules.ConstantScheduler(0.1))]
+    ),
+    "schedules.WarmUpScheduler": lambda: schedules.WarmUpScheduler(
+        "iterations", 5, 0.5
+    ),
 }
 WITHOUT_ROW = {
+    "policies.Critics": "of networks by rows: tests/policies/test_critics.py has it",
+    "policies.NoisyDense": "learns by noise it is given: test_rainbow.py has it",
+    "policies.RecurrentNetwork": "takes a memory: tests/policies/test_recurrent.py",
     "schedules.Scheduler": "an interface: what implements it has rows",
     "training.AgentModel": "of an agent alone: tests/training/fitting has it",
 }

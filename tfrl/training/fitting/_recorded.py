@@ -20,6 +20,7 @@ _LOOPS = "sync", "async"
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
 # Of the arguments of `create`, those that a run keeps.
 _NUMBERS = ("seed", "n_envs", "n_steps")
+_OF_DRAWS = ("epsilon", "replacement", "recent_steps", "recent_ratio", "stratified")
 
 # What does nothing to a run.
 _SILENT = (fit_callbacks.Ending, keras.callbacks.History, keras.callbacks.ProgbarLogger)
@@ -148,7 +149,9 @@ def _experience(model: Any, player: Any, replay: Any) -> Any:
     settings = dict(replay.settings)
     kind: Any = settings.pop("kind")
     every = player.settings["every_batches"]
-    settings.pop("epsilon", None)
+    # Of these `Replayed` has the defaults alone; others are told apart below.
+    for name in _OF_DRAWS:
+        settings.pop(name, None)
     is_uniform = isinstance(replay, uniform.UniformReplay)
     try:
         learned = experiences.Replayed(
@@ -224,10 +227,13 @@ def _maker_of(envs: Any) -> Any:
         return None
     kwargs = {name: x for name, x in spec.kwargs.items() if name not in _OWN}
     limit = kwargs.pop("max_episode_steps", None)
+    wrappers = kwargs.pop("wrappers", None)
+    wrapped = {"wrappers": wrappers} if wrappers else {}
     return functools.partial(
         vector.make_vec,
         env_id=spec.id,
         vectorization=spec.kwargs.get("vectorization_mode", "auto"),
         max_episode_steps=limit,
         env_kwargs=kwargs or None,
+        **wrapped,
     )
