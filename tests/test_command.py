@@ -375,6 +375,8 @@ def test_collect(folder, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert call("collect", folder, "--minari=try/it-v0", "--steps=8") == 2
     assert "`write_minari`: `name` expected" in capsys.readouterr().err
+    assert call("collect", folder, "--npz=rows.npz", "--steps=0") == 2
+    assert "`--steps` expected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,8 @@ def _doctor(flags: argparse.Namespace) -> int:
 
 
 def _collect(flags: argparse.Namespace) -> None:
+    if flags.steps < 1:
+        raise ValueError(f"`tfrl collect`: `--steps` expected > 0; got {flags.steps}")
     parts = flags.mix or [(flags.step, 1.0)]
     total, played = sum(share for _, share in parts), []
     spaces = env_spec = None

@@ -65,8 +65,8 @@ class MinibatchAgent(pytree.PyTreeNode):
 
         Raises:
             TypeError: if `sample` is something else.
-            ValueError: if its parts differ in K or B, or the replicas cannot share B
-                rows evenly.
+            ValueError: if its parts differ in K or B, one of these is 0, or the
+                replicas cannot share B rows evenly.
         """
         where = f"{type(self.config).__name__}.update"
         data, weights = self._given(where, sample)
@@ -160,6 +160,10 @@ def checked(where: str, sample: Any) -> tuple[records.Transition, Any]:
         raise ValueError(
             f"`{where}`: `sample` expected actions, rewards, discounts and weights "
             f"of one shape, [B] or [K, B]; got {shapes}"
+        )
+    if 0 in shapes["weights"]:
+        raise ValueError(
+            f"`{where}`: `sample` expected a row at least; got {shapes['weights']}"
         )
     weights = columns.pop("weights")
     return data._replace(**columns), weights

@@ -136,6 +136,8 @@ def check_settings(
             where, "memory_units", config.memory_units, low=1
         )
         object.__setattr__(config, "memory_units", size)
+    if hasattr(config, "log_std"):
+        checks.check_finite(where, "log_std", config.log_std)
     if getattr(config, "noise_steps", None) is not None:
         checks.check_whole_number(where, "noise_steps", config.noise_steps, low=1)
 

@@ -391,10 +391,12 @@ def parted_network(
     for i in range(n_critics):
         with _keras_models._seeded(seed + i):
             made.append(network(observation_space, action_space))
-        if not isinstance(made[0], tuple | list):
+        if made[0] is not None and not isinstance(made[0], tuple | list):
             return made[0], None
     kinds = keras.layers.Layer
-    fits = all(len(x) == 2 and all(isinstance(y, kinds) for y in x) for x in made)
+    fits = made[0] is not None and all(
+        len(x) == 2 and all(isinstance(y, kinds) for y in x) for x in made
+    )
     if not fits:
         raise TypeError(
             "`network` expected a Keras model, or a function of both spaces that "

@@ -41,9 +41,7 @@ def main() -> None:
         title = "DQN, CartPole-v1"
         trainings.compare(console, title, chosen, seeds, steps, 5_120)
     if "images" in arguments.tasks:
-        title = (
-            f"DQN, 84x84x4 pixels, {rounds} times 128 steps, 32 updates, one core"
-        )
+        title = f"DQN, 84x84x4 pixels, {rounds} times 128 steps, 32 updates, one core"
         script = "peers/dqn_images.py"
         console.print(trainings.rounds_table(title, script, rounds))
 

@@ -181,6 +181,7 @@ def test_networks_of_ones_own():
     for given, error, message in (
         (lambda *_: same, ValueError, "got one twice"),
         (lambda *_: (same[0], 3), TypeError, "got \\("),
+        (lambda *_: None, TypeError, "got None"),
         (lambda *_: (network(BOX, STEER)[0],) * 2, ValueError, "a call that fails"),
     ):
         with pytest.raises(error, match=f"`network` expected .*{message}"):
@@ -196,6 +197,7 @@ def test_networks_of_ones_own():
         ({"policy_delay": 0}, "`policy_delay` .*0"),
         ({"temperature": 0.0}, "`temperature` .*> 0; got 0"),
         ({"dropout_rate": 1.5}, "`dropout_rate` .*1.5"),
+        ({"dropout_rate": 1.0}, "`dropout_rate` expected less than 1"),
         ({"critic_learning_rate": -1.0}, "`critic_learning_rate` .*> 0; got -1"),
         ({"target_entropy": np.nan}, "`target_entropy` .*nan"),
     ],
@@ -208,6 +210,12 @@ def test_settings_out_of_range_are_refused(settings, message):
 def test_other_experience_is_refused():
     with pytest.raises(TypeError, match="`SAC.update`: `sample` expected a Sample"):
         make_agent().update(None)
+    agent = make_agent()
+    empty = tf.nest.map_structure(
+        lambda x: np.asarray(x)[:, :0], soft_examples.sample_of(agent, BOX, 1, B)
+    )
+    with pytest.raises(ValueError, match="`sample` expected a row at least"):
+        agent.update(empty)
     with pytest.raises(TypeError, match="`action_space` expected"):
         sac.SAC().create(BOX, S.Text(3))
 

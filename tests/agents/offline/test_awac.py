@@ -84,5 +84,7 @@ def test_an_update_equals_the_algorithm_written_out():
 
 @pytest.mark.parametrize("name", ["temperature", "max_weight", "tau", "n_critics"])
 def test_bad_settings(name):
+    with pytest.raises(TypeError, match="`AWAC`: `log_std` expected"):
+        awac.AWAC(log_std="a")
     with pytest.raises(ValueError, match=f"`AWAC`: `{name}` expected"):
         awac.AWAC(**{name: 0})

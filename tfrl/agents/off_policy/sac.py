@@ -123,6 +123,8 @@ class SAC:
                 )
         checks.check_one_of(where, "actor_value", self.actor_value, _ACTOR_VALUES)
         checks.check_within(where, "dropout_rate", self.dropout_rate, 0.0, 1.0)
+        if self.dropout_rate == 1.0:
+            raise ValueError(f"`{where}`: `dropout_rate` expected less than 1; got 1.0")
         checks.check_type(where, "layer_norm", self.layer_norm, bool, "a bool")
 
     def create(
