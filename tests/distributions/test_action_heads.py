@@ -439,6 +439,8 @@ def test_bounds_say_what_floats_get():
     for space in (half, tf.TensorSpec([2])):
         with pytest.raises(ValueError, match="`action_head`: `squash` expected a Box"):
             head_of(space, True)
+    with pytest.raises(ValueError, match=r"`action_space` expected .*TransformAction"):
+        head_of(half, None)
 
 
 def test_specs_and_dtypes():

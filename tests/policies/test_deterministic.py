@@ -36,6 +36,11 @@ def to_env(raw, squash):
     return 0.5 + 2.5 * np.tanh(raw) if squash else np.clip(raw, -2.0, 3.0)
 
 
+def test_it_may_be_linear_in_the_observations():
+    policy = new_policy(network=None, hidden_units=())
+    assert policy.act(observations_of(3), temperature=0.0).actions.shape == (3, 2)
+
+
 @pytest.mark.parametrize("squash", [False, True], ids=["clipped", "squashed"])
 @pytest.mark.parametrize("n_rows", [0, 1, 5])
 def test_without_noise_it_is_the_network(n_rows, squash):

@@ -131,7 +131,8 @@ def check_settings(
     object.__setattr__(config, "hidden_units", units)
     feedforward.check_activation(where, config.activation)
     if getattr(config, "memory", None) is not None:
-        checks.check_one_of(where, "memory", config.memory, (*recurrent.CELLS, "own"))
+        known = (None, *recurrent.CELLS, "own")
+        checks.check_one_of(where, "memory", config.memory, known)
         size = checks.check_whole_number(
             where, "memory_units", config.memory_units, low=1
         )

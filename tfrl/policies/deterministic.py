@@ -80,7 +80,8 @@ class DeterministicActor(networks._SpaceNetwork):
     def build(self, input_shape: Any) -> None:
         """Creates the weights for a nest of `[B, ...]` shapes."""
         self._build_parts(input_shape, self.hidden_network)
-        self.actions.build((None, self.arguments["hidden_units"][-1]))
+        shape = self.encoder.compute_output_shape(input_shape)
+        self.actions.build(self.hidden_network.compute_output_shape(shape))
         if self.scale is not None:
             self.scale.build((None, self.actions.units))
         super().build(input_shape)

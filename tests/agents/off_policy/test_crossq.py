@@ -99,7 +99,9 @@ def test_moments_stay_near_those_of_all_that_was_seen():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(TypeError, match="`CrossQ`: `action_space` expected a Box.*SAC"):
+    with pytest.raises(
+        TypeError, match="`CrossQ.create`: `action_space` expected a Box.*SAC"
+    ):
         make_agent(gym.spaces.Discrete(3))
     with pytest.raises(ValueError, match="`critic_units`"):
         crossq.CrossQ(critic_units=(0,))

@@ -250,7 +250,9 @@ def test_other_experience_is_refused():
         with pytest.raises(error, match=f"`DQN.update`: `sample` expected .*{message}"):
             make_agent().update(experience)
     for space in (BOX, S.MultiDiscrete([2, 2])):
-        with pytest.raises(TypeError, match="`action_space` expected a Discrete space"):
+        with pytest.raises(
+            TypeError, match="`DQN.create`: `action_space` expected a D"
+        ):
             dqn.DQN().create(BOX, space)
 
 

@@ -50,8 +50,8 @@ def test_observations_are_normalized_by_what_was_learned_from():
 
 
 def test_spaces_and_settings_that_do_not_fit():
-    for space in (S.Discrete(2), S.Dict(a=examples.ACTIONS)):
-        with pytest.raises(TypeError, match="`action_space` expected a Box of floats"):
+    for space in (S.Discrete(2), S.Dict(a=examples.ACTIONS), S.Box(0, 1, (2,), int)):
+        with pytest.raises(TypeError, match="`TD3.create`: `action_space` expected a "):
             td3.TD3().create(examples.BOX, space)
     for name, value, error in (
         ("target_noise", -1.0, ValueError),

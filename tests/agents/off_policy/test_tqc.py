@@ -64,7 +64,9 @@ def test_what_does_not_fit_is_refused():
         ValueError, match="`TQC`: `n_dropped` expected less .*25; got 25"
     ):
         tqc.TQC(n_dropped=25)
-    with pytest.raises(TypeError, match="`TQC`: `action_space` expected a Box.*QRDQN"):
+    with pytest.raises(
+        TypeError, match="`TQC.create`: `action_space` expected a Box.*QRDQN"
+    ):
         tqc.TQC().create(BOX, gym.spaces.Discrete(3))
 
 

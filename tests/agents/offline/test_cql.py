@@ -102,10 +102,10 @@ def test_a_choice_is_penalized_as_written_out():
 def test_spaces_and_settings_that_do_not_fit():
     for space in (S.Discrete(3), S.Box(-np.inf, np.inf, (2,)), S.Dict(a=S.Discrete(2))):
         with pytest.raises(
-            TypeError, match="`CQL.create`: `action_space` expected a B"
+            TypeError, match="`CQL.create`: `action_space` expected a B.*DiscreteCQL"
         ):
             cql.CQL(hidden_units=(2,)).create(examples.BOX, space)
-    with pytest.raises(TypeError, match="`action_space` expected a Discrete"):
+    with pytest.raises(TypeError, match="`DiscreteCQL.create`: `action_space` exp"):
         cql.DiscreteCQL().create(examples.BOX, examples.ACTIONS)
     for kind in (cql.CQL, cql.DiscreteCQL):
         name = kind.__name__

@@ -196,8 +196,11 @@ def test_what_does_not_fit_is_told():
             config.create(BOX, CHOICES, network=network)
     with pytest.raises(ValueError, match=r"`network` expected .*memory \[B, 5\]"):
         ppo.PPO(memory="own", memory_units=5).create(BOX, CHOICES, network=own)
-    for settings in ({"memory": "rnn"}, {"memory": "gru", "memory_units": 0}):
-        with pytest.raises(ValueError, match=f"`PPO`: `{[*settings][-1]}` expected"):
+    for settings, message in (
+        ({"memory": "rnn"}, r"memory` expected one of \[None, 'gru', 'lstm', 'own'\]"),
+        ({"memory": "gru", "memory_units": 0}, "memory_units` expected"),
+    ):
+        with pytest.raises(ValueError, match=f"`PPO`: `{message}"):
             ppo.PPO(**settings)
 
 

@@ -103,7 +103,9 @@ class CrossQ:
         """
         if isinstance(action_space, gym.spaces.Discrete):
             expected = "a Box, or a Dict or Tuple with one; Discrete is for SAC"
-            raise checks.wrong_type("CrossQ", "action_space", action_space, expected)
+            raise checks.wrong_type(
+                "CrossQ.create", "action_space", action_space, expected
+            )
         policy, critics = _actor_critics.made(
             self,
             observation_space,

@@ -116,6 +116,9 @@ class QLearning:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if the outputs of `network` do not fit.
         """
+        where, expected = f"{type(self).__name__}.create", "a Discrete space"
+        kind = gym.spaces.Discrete
+        checks.check_type(where, "action_space", action_space, kind, expected)
         options = {"hidden_units": self.hidden_units, "dueling": False}
         policy = action_value.ActionValuePolicy.create(
             observation_space,

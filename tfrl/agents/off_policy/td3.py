@@ -109,6 +109,12 @@ class TD3:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if the outputs of `network` do not fit.
         """
+        if not (
+            isinstance(action_space, gym.spaces.Box)
+            and np.issubdtype(action_space.dtype, np.floating)
+        ):
+            where, expected = f"{type(self).__name__}.create", "a Box of floats"
+            raise checks.wrong_type(where, "action_space", action_space, expected)
         actor, own = critics.parted_network(
             network, observation_space, action_space, self.n_critics, seed
         )

@@ -108,7 +108,9 @@ class TQC:
         """
         if isinstance(action_space, gym.spaces.Discrete):
             expected = "a Box, or a Dict or Tuple with one; Discrete is for QRDQN"
-            raise checks.wrong_type("TQC", "action_space", action_space, expected)
+            raise checks.wrong_type(
+                "TQC.create", "action_space", action_space, expected
+            )
         spaces = observation_space, action_space
         policy, critics = _actor_critics.made(
             self, *spaces, seed=seed, network=network, n_outputs=self.n_quantiles

@@ -76,7 +76,8 @@ class CQL(sac.SAC):
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if the outputs of `network` do not fit.
         """
-        kind, expected = gym.spaces.Box, "a Box of floats with bounds"
+        kind = gym.spaces.Box
+        expected = "a Box of floats with bounds; `DiscreteCQL` takes choices"
         checks.check_type("CQL.create", "action_space", action_space, kind, expected)
         policy, critics = _actor_critics.made(
             self,
@@ -89,10 +90,7 @@ class CQL(sac.SAC):
         )
         if not getattr(policy.head, "squash", False):
             raise checks.wrong_type(
-                "CQL.create",
-                "action_space",
-                action_space,
-                f"{expected}; `DiscreteCQL` takes choices",
+                "CQL.create", "action_space", action_space, expected
             )
         return sac.made(CQLAgent, self, policy, critics, seed)
 
