@@ -70,6 +70,12 @@ def test_accumulated_gradients_count_as_their_mean():
     assert_same(walk(once, grads, params)[0], walk(agents.adam(0.1), grads, params)[0])
 
 
+def test_parameters_that_are_needed_are_missed_at_once():
+    transform, grads = agents.accumulated(agents.lion(0.1), 2), [tf.constant(3.0)]
+    with pytest.raises(ValueError, match="`params` expected the parameters"):
+        transform.update(grads, transform.init(grads))
+
+
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_one_compiled_loop_equals_eager_steps(jit_compile):
     *grads, params = draw(6)

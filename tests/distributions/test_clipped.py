@@ -120,6 +120,7 @@ NORMAL = tfd.Normal([0.0, 1.0], 1.0)
         bad(ValueError, "low", NORMAL, [-1.0, -1.0, -1.0], 1.0),
         bad(TypeError, "low", NORMAL, None, 1.0),
     ),
+    (distributions.Clipped(NORMAL, -1.0, 1.0).log_prob, bad(TypeError, "value", "a")),
 )
 def test_errors(row):
     row()

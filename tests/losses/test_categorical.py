@@ -286,6 +286,7 @@ def test_half_precision_is_kept_and_computed_in_single(dtype):
         bad(TypeError, "values", [1, 2], [0.0, 1.0]),
         bad(ValueError, "support", [1.0], [0.0]),
         bad(ValueError, "support", [1.0], [1.0, 0.0]),
+        bad(ValueError, "support", [1.0], [0.0, np.nan, 1.0]),
         bad(ValueError, "support", [1.0], [[0.0, 1.0]]),
         bad(TypeError, "transform", [1.0], [0.0, 1.0], tf.exp),
     ),

@@ -93,6 +93,6 @@ def test_a_critic_that_does_not_fit_is_refused():
     ):
         critics.given_critics([wide], BOX, 2)
     assert critics.given_critics([wide], BOX, 2, n_outputs=2)((X, A)).shape == (1, 4, 2)
-    for name, value in (("n_critics", 0), ("dropout_rate", 1.5), ("n_outputs", 0)):
+    for name, value in (("n_critics", 0), ("dropout_rate", 1.0), ("n_outputs", 0)):
         with pytest.raises(ValueError, match=f"`Critics`: `{name}`"):
             made(**{name: value})

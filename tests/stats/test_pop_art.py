@@ -102,6 +102,9 @@ WIDE = stats.PopArt.create([3])
         bad(ValueError, "targets", zeros(4, 2), 0.5),
         bad(ValueError, "rate", zeros(4, 3), 1.5),
         bad(ValueError, "weights", zeros(4, 3), 0.5, zeros(3)),
+        bad(ValueError, "weights", zeros(2, 3), 0.5, [-1.0, 2.0]),
+        bad(ValueError, "weights", zeros(2, 3), 0.5, [np.nan, 1.0]),
+        bad(ValueError, "weights", zeros(2, 3), 0.5, [np.inf, 1.0]),
     ),
     (WIDE.normalize, bad(ValueError, "values", zeros(4, 2))),
     (WIDE.denormalize, bad(TypeError, "values", [1, 2, 3])),
@@ -111,6 +114,11 @@ WIDE = stats.PopArt.create([3])
         bad(ValueError, "bias", zeros(4, 3), zeros(2), WIDE),
         bad(ValueError, "before", zeros(4, 3), zeros(3), stats.PopArt.create()),
         bad(TypeError, "before", zeros(4, 3), zeros(3), None),
+        bad(ValueError, "bias", zeros(3), zeros(4, 3), WIDE),
+    ),
+    (
+        stats.PopArt.create().preserved,
+        bad(ValueError, "kernel", zeros(4, 2), zeros(3), stats.PopArt.create()),
     ),
 )
 def test_errors(row):

@@ -138,6 +138,8 @@ class _Accumulated:
             updates, following = self.transform.update(mean, inner, params)
             return updates, following, zeros
 
+        if params is None:
+            stepped()  # what needs them says so now, not in the n-th update
         done = count >= self.n_steps
         updates, inner, total = tf.cond(done, stepped, lambda: (zeros, inner, total))
         count = tf.where(done, 0, count)

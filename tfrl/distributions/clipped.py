@@ -119,6 +119,7 @@ class Clipped(tfp.distributions.AutoCompositeTensorDistribution):
         return tf.minimum(tf.maximum(value, self.low), self.high)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        value = checks.as_tensor("Clipped.log_prob", "value", value, self.dtype)
         dist, low, high = self.distribution, self.low, self.high
         result = dist.log_prob(self._clipped(value))
         for bound, mass, there in (

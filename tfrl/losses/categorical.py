@@ -364,5 +364,5 @@ def _check_targets(where: str, name: str, targets: tf.Tensor, probs: tf.Tensor) 
         )
     if not tf.is_symbolic_tensor(targets):
         known = np.asarray(targets)
-        if np.any(known[..., 1:] <= known[..., :-1]):
+        if not np.all(known[..., 1:] > known[..., :-1]):
             raise ValueError(f"`{where}`: `{name}` expected to increase; got {known}")

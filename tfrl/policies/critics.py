@@ -147,6 +147,8 @@ class Critics(networks._SpaceNetwork):
         if n_outputs is not None:
             checks.check_whole_number(where, "n_outputs", n_outputs, low=1)
         checks.check_within(where, "dropout_rate", dropout_rate, 0.0, 1.0)
+        if dropout_rate == 1.0:
+            raise ValueError(f"`{where}`: `dropout_rate` expected less than 1; got 1.0")
         arguments = {"kinds": kinds, "n_features": n_features, "n_critics": n_critics}
         arguments |= {"n_outputs": n_outputs, "activation": activation, "seed": seed}
         arguments |= {"layer_norm": layer_norm, "dropout_rate": dropout_rate}

@@ -101,7 +101,8 @@ class PopArt(pytree.PyTreeNode):
                 A batch of which nothing counts changes nothing.
 
         Raises:
-            ValueError: if the shapes do not fit, or `rate` is outside [0, 1].
+            ValueError: if the shapes do not fit, `rate` is outside [0, 1], or a weight
+                that is known is negative or not finite.
         """
         where, shape = "PopArt.update", self.mean.shape
         targets = tf.cast(checks.as_tensor(where, "targets", targets), tf.float64)
@@ -116,6 +117,8 @@ class PopArt(pytree.PyTreeNode):
                     f"`{where}`: `weights` expected the batch shape of `targets` "
                     f"{targets.shape[:outer]}; got {weights.shape}; give one each"
                 )
+            checks.check_within(where, "weights", weights, 0.0, float("inf"))
+            checks.check_finite(where, "weights", weights)
             usable *= tf.cast(weights, tf.float64)
         total, batch = moment_streams.batch_moments(targets, shape.rank, usable)
         share = tf.where(total > 0, precision.number(rate, tf.float64), 0.0)
@@ -168,6 +171,12 @@ class PopArt(pytree.PyTreeNode):
         checks.check_same_shape(where, mean=self.mean, before=before.mean)
         kernel = operands.floating(where, "kernel", kernel)
         bias = operands.floating(where, "bias", bias)
+        checks.check_rank(where, "bias", bias, exact=1)
+        if not kernel.shape[-1:].is_compatible_with(bias.shape):
+            raise ValueError(
+                f"`{where}`: `kernel` expected shape [..., K] beside `bias` "
+                f"{bias.shape.as_list()}; got {kernel.shape}"
+            )
         for name, tensor in (("kernel", kernel), ("bias", bias)):
             operands.axes_before(where, name, tensor, self.mean.shape)
         ratio = before.std / self.std
