@@ -1,5 +1,7 @@
 """Tests of `tfrl.datasets.recorded`, with Minari itself for the other side."""
 
+import zipfile
+
 import gymnasium as gym
 import minari
 import numpy as np
@@ -120,10 +122,22 @@ def test_what_is_not_there_is_told(tmp_path):
     recorded.write_minari("once-v0", rows_of([2]), SPACES)
     with pytest.raises(ValueError, match="`write_minari`: `name` expected .*once-v0"):
         recorded.write_minari("once-v0", rows_of([2]), SPACES)
-    with pytest.raises(ValueError, match="`NpzDataset`: `path` expected"):
-        recorded.NpzDataset(str(tmp_path / "absent.npz"))()
     (tmp_path / "other.npz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="`NpzDataset`: `path` expected"):
-        recorded.NpzDataset(str(tmp_path / "other.npz"))()
+    (tmp_path / "empty.npz").touch()
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    np.savez(tmp_path / "objects.npz", actions=np.array([None]))
+    with zipfile.ZipFile(tmp_path / "texts.npz", "w") as file:
+        file.writestr("actions.txt", "0 1")
+    for name, got in (
+        ("absent.npz", "no file"),
+        ("other.npz", "another file"),
+        ("empty.npz", "another file"),
+        ("one.npy", "another file"),
+        ("objects.npz", "objects or damaged arrays there"),
+        ("texts.npz", "others than arrays there"),
+    ):
+        message = f"`NpzDataset`: `path` expected .*; got {got}, '.*{name}'$"
+        with pytest.raises(ValueError, match=message):
+            recorded.NpzDataset(str(tmp_path / name))()
     with pytest.raises(ValueError, match="`write_npz`: `path` expected"):
         recorded.write_npz(tmp_path / "rows.csv", rows_of([2]))

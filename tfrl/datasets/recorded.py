@@ -6,6 +6,8 @@ import operator
 import os
 import pathlib
 import warnings
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -94,15 +96,23 @@ class NpzDataset:
         Raises:
             ValueError: if the file is no archive of arrays.
         """
+        if not zipfile.is_zipfile(self.path):
+            is_file = pathlib.Path(self.path).is_file()
+            raise self._refused("another file" if is_file else "no file")
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 flat = {name: file[name] for name in file.files}
-        except (OSError, ValueError, AttributeError) as error:
-            raise ValueError(
-                f"`NpzDataset`: `path` expected a file that `np.savez` wrote; got "
-                f"{self.path!r}: {error}"
-            ) from error
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise self._refused("objects or damaged arrays there") from error
+        if not all(isinstance(array, np.ndarray) for array in flat.values()):
+            raise self._refused("others than arrays there")
         return _nested(flat)
+
+    def _refused(self, what: str) -> ValueError:
+        return ValueError(
+            "`NpzDataset`: `path` expected a file of arrays that `np.savez` wrote; got "
+            f"{what}, {self.path!r}"
+        )
 
 
 def join_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
