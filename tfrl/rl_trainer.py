@@ -28,6 +28,7 @@ from typing import Any
 
 import gin
 import keras
+import numpy as np
 import tensorflow as tf
 from gymnasium import wrappers as gym_wrappers
 
@@ -55,6 +56,7 @@ from tfrl.exporting import export, policies
 from tfrl.policies import network_policy
 from tfrl.saving import checkpoints
 from tfrl.schedules import annealing, joined, schedulers
+from tfrl.summaries import run_log
 from tfrl.summaries.plotting import curves
 from tfrl.training import cadence, evaluation, experience, loggers, saved_run, trainer
 from tfrl.training.fitting import fit_trainer
@@ -143,7 +145,7 @@ def train_rl(
     `run.json` (the same for programs: enough to open the run), `metrics.csv`,
     TensorBoard events, `checkpoints/`, `best/` (the agent that was evaluated best), and
     at the end `policy/` (a SavedModel, of a policy of `tfrl.policies`) and
-    `learning_curve.png` (with matplotlib installed).
+    `learning_curve.png` (with matplotlib installed, of episodes that ended).
 
     Args:
         output_dir: folder of the run.
@@ -222,9 +224,11 @@ def train_rl(
                 running.action_space,
                 overwrite=True,
             )
-    if importlib.util.find_spec("matplotlib") is not None:
+    metrics = run_log.read_metrics(running.directory / "metrics.csv")
+    is_known = any(np.isfinite(metrics.get(x, np.nan)).any() for x in curves.RETURNS)
+    if is_known and importlib.util.find_spec("matplotlib") is not None:
         curves.plot_learning_curve(
-            running.directory / "metrics.csv",
+            metrics,
             running.directory / "learning_curve.png",
             title=running.directory.name,
         )

@@ -67,14 +67,14 @@ def run_replayed(
     return model.get_weights()
 
 
-def run_rollouts(folder, config, epochs=3):
+def run_rollouts(folder, config, epochs=3, n_steps=8):
     """Learns by what was just played; returns the weights."""
     envs = make_envs()
     spaces = envs.single_observation_space, envs.single_action_space
     numbers = {"n_envs": 2} if config is PPO else {}
     model = training.AgentModel.create(config, *spaces, seed=1, **numbers)
     model.compile()
-    rollouts = training.Rollouts(envs, n_steps=8, seed=5)
+    rollouts = training.Rollouts(envs, n_steps, seed=5)
     saved = training.RunCheckpoint(folder, {"rollouts": rollouts}, every_epochs=2)
     options = {"steps_per_epoch": 3, "callbacks": [saved], "verbose": 0}
     model.fit(rollouts, epochs=epochs, **options)
@@ -165,6 +165,14 @@ def test_a_signal_ends_it_after_the_epoch(tmp_path, monkeypatch, whole, capsys):
     assert resume(folder) == 0
     assert_same_agent(folder, weights)
     tiny_agents.assert_same_rows(folder, done)
+
+
+def test_it_goes_on_where_no_episode_ended(tmp_path):
+    run_rollouts(tmp_path, tiny_agents.Tiny(), epochs=1, n_steps=1)
+    rows = summaries.read_metrics(tmp_path / "metrics.csv")
+    assert not np.isfinite(rows["train/return_mean"]).any()
+    assert resume(tmp_path, "--config=train_rl.n_epochs = 2") == 0
+    assert not (tmp_path / "learning_curve.png").exists()
 
 
 def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):

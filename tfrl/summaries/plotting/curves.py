@@ -19,6 +19,8 @@ _PIXELS, _DPI = (1200, 750), 150
 _ENDINGS = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
 _BEST_PLACE: Mapping[str, Any] = types.MappingProxyType({"loc": "best"})
 _CYCLE = 10  # colours of matplotlib that repeat
+# Columns of `metrics.csv` that are drawn of a run.
+RETURNS = ("train/return_mean", "eval/return_mean")
 
 
 class CurvesPlotter:
@@ -294,7 +296,7 @@ def _curves(
         )
     steps = np.asarray(columns["env_steps"], np.float64)
     curves = []
-    for name in ("train/return_mean", "eval/return_mean"):
+    for name in RETURNS:
         returns = np.asarray(columns.get(name, np.full(len(steps), np.nan)), np.float64)
         if returns.shape != steps.shape:
             raise ValueError(
