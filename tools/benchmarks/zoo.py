@@ -53,7 +53,7 @@ def retrained(entry, options, folder):
     chosen = entry.seeds[: options.seeds]
     found = seeds.train_seeds(train, chosen, folder / "runs", jobs=options.jobs)
     if {*found.values()} != {"done"}:
-        raise SystemExit(f"{entry.path.stem}: {found}")
+        raise RuntimeError(f"seeds ended as {found}")
     runs = [folder / "runs" / f"seed_{seed}" for seed in chosen]
     return [run_log.read_metrics(run / "metrics.csv") for run in runs]
 
@@ -73,6 +73,11 @@ def judged(entry, tables, options):
     return told, mean >= entry.expected[0] and worst >= entry.expected[1]
 
 
+def tell(entry, text):
+    """Prints a line about an entry at once, for those who watch a file."""
+    print(f"{entry.path.stem}: {text}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of each")
@@ -85,16 +90,20 @@ def main():
         if not all(word.lower() in entry.words for word in options.only):
             continue
         if entry.not_measured:
-            print(f"{entry.path.stem}: not measured: {entry.not_measured}")
+            tell(entry, f"not measured: {entry.not_measured}")
             continue
         with tempfile.TemporaryDirectory() as root:
             folder = pathlib.Path(root)
             os.environ["PYTHONPATH"] = os.pathsep.join([root, *known])
-            tables = retrained(entry, options, folder)
-        told, is_right = judged(entry, tables, options)
-        print(f"{entry.path.stem}: {told}: {'as recorded' if is_right else 'WORSE'}")
+            try:
+                tables = retrained(entry, options, folder)
+            except (ValueError, RuntimeError) as error:
+                told, is_right = f"did not train: {error}", False
+            else:
+                told, is_right = judged(entry, tables, options)
+        tell(entry, f"{told}: {'as recorded' if is_right else 'WRONG'}")
         wrong += [] if is_right else [entry.path.stem]
-    sys.exit(f"worse than recorded: {', '.join(wrong)}" if wrong else 0)
+    sys.exit(f"not as recorded: {', '.join(wrong)}" if wrong else 0)
 
 
 if __name__ == "__main__":
