@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from tfrl.environments import control_suite
+from tfrl.environments import control_suite, vector
 
 
 def array(shape, **bounds):
@@ -185,6 +185,19 @@ def test_bad_arguments(suite):
         control_suite.ControlSuite("ball", "run", render_mode="human")
 
 
+def test_tasks_have_names(suite, monkeypatch):
+    name = "dmc/ball_in_cup-catch-v0"
+    assert gym.spec(name).max_episode_steps == 1000
+    with pytest.raises(ValueError, match="got 'ball_in_cup', 'catch'"):
+        vector.make_vec(name, 2)
+    suite.ALL_TASKS = [("ball_in_cup", "catch")]
+    suite.load = lambda *_, task_kwargs: Task(task_kwargs["random"], 0.0)
+    vector.make_vec(name, 2).close()
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    with pytest.raises(ValueError, match=r"`make_vec`: `env_id` 'dmc/.*tfrl\[dmc\]"):
+        vector.make_vec(name, 2)
+
+
 def test_missing_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "dm_control", None)
     with pytest.raises(ImportError, match=r"'mujoco<4' .*tfrl\[dmc\]"):
@@ -192,9 +205,13 @@ def test_missing_library(monkeypatch):
 
 
 TRUE_SUITE = """
+import gymnasium as gym
 import numpy as np
+from dm_control import suite
 from tfrl.environments import control_suite
 
+named = {name for name in gym.registry if name.startswith("dmc/")}
+assert named == {f"dmc/{domain}-{task}-v0" for domain, task in suite.ALL_TASKS}
 env = control_suite.make_dmc("cartpole", "swingup", seed=1, max_episode_steps=5)
 first = env.reset(seed=3)[0]
 assert first.shape == (5,) and env.action_space.shape == (1,)

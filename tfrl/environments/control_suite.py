@@ -1,6 +1,8 @@
 """Tasks of the DeepMind Control Suite as Gymnasium environments.
 
-Needs the extra `dmc` (`dm_control`, and a `mujoco` before 4 that it can work with).
+Each has a name for `make_vec` and `gym.make`, `"dmc/<domain>-<task>-v0"`, such as
+`"dmc/cartpole-swingup-v0"`. Needs the extra `dmc` (`dm_control`, and a `mujoco` before
+4 that it can work with).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +13,29 @@ import numpy as np
 from gymnasium import spaces
 
 from tfrl._internal import arguments
+
+# Those of dm_control 1.0, which is not asked: importing it takes a second.
+_TASKS = {
+    "acrobot": "swingup swingup_sparse",
+    "ball_in_cup": "catch",
+    "cartpole": "balance balance_sparse swingup swingup_sparse two_poles three_poles",
+    "cheetah": "run",
+    "dog": "stand walk trot run fetch",
+    "finger": "spin turn_easy turn_hard",
+    "fish": "upright swim",
+    "hopper": "stand hop",
+    "humanoid": "stand walk run run_pure_state",
+    "humanoid_CMU": "stand walk run",
+    "lqr": "lqr_2_1 lqr_6_2",
+    "manipulator": "bring_ball bring_peg insert_ball insert_peg",
+    "pendulum": "swingup",
+    "point_mass": "easy hard",
+    "quadruped": "walk run escape fetch",
+    "reacher": "easy hard",
+    "stacker": "stack_2 stack_4",
+    "swimmer": "swimmer6 swimmer15",
+    "walker": "stand walk run",
+}
 
 
 def make_dmc(
@@ -148,6 +173,22 @@ class ControlSuite(gym.Env):
     def close(self) -> None:
         """Frees the simulation."""
         self.dmc_env.close()
+
+
+def _register(domain: str, task: str) -> None:
+    name = f"dmc/{domain}-{task}-v0"
+    if name not in gym.registry:
+        gym.register(
+            name,
+            entry_point=f"{__name__}:ControlSuite",
+            max_episode_steps=1000,
+            kwargs={"domain": domain, "task": task},
+        )
+
+
+for _domain, _tasks in _TASKS.items():
+    for _task in _tasks.split():
+        _register(_domain, _task)
 
 
 def _loaded(domain: str, task: str, seed: int) -> Any:
