@@ -1,7 +1,10 @@
+"""Tests of `RecordVideo` of `tfrl.training`."""
+
 import gymnasium as gym
 import keras
 import numpy as np
 import pytest
+import tiny_agents
 from PIL import Image
 
 from tfrl import policies, training
@@ -107,6 +110,20 @@ def test_bad_arguments():
         training.RecordVideo(Row("human"), print, "films")
     with pytest.raises(ValueError, match="`ending` expected one of"):
         training.RecordVideo(Row(), print, "films", ending=".avi")
+
+
+def test_the_agent_plays_in_its_spaces_alone(tmp_path):
+    config, space = tiny_agents.Tiny(), gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    made = training.AgentModel.create(config, space, Row.action_space)
+    made.compile()
+    data = {"observations": np.ones((4, 3), np.float32), "actions": np.ones(4, int)}
+    record, seen = training.RecordVideo(Row(), None, tmp_path), []
+    learned = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(batch)
+    )
+    with pytest.raises(ValueError, match="`RecordVideo`: `env` expected to have the a"):
+        made.fit(data, callbacks=[record, learned], verbose=0)
+    assert not seen
 
 
 def test_films_as_videos(tmp_path):

@@ -64,11 +64,16 @@ def _progress_of(model: Any, env_steps: int) -> progress.Progress:
 class _Acting(keras.callbacks.Callback):
     """A callback that acts by a policy, or as the agent of the model does.
 
+    Attributes:
+        envs: a vector environment, or a single one, in which it acts.
+
     Args:
         policy: as of `Collect`.
         **counts: numbers that must be 1 at least, by name.
         seed: must be 0 at least.
     """
+
+    envs: Any
 
     def __init__(self, policy: Any, *, seed: int, **counts: int) -> None:
         super().__init__()
@@ -84,6 +89,10 @@ class _Acting(keras.callbacks.Callback):
         self.settings = {"policy": self._given, "seed": seed, **counts}
         self._host: host_policy.HostPolicy | None = None
 
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        """Looks who is to play, and where, before the first batch."""
+        self._policy()
+
     def _policy(self, probe: Any = None) -> Any:
         """Returns what acts now; the agent's copy is compared on observations."""
         if self._given is not None:
@@ -97,7 +106,7 @@ class _Acting(keras.callbacks.Callback):
             )
         if self._host is None:
             recipe = getattr(self.model, "recipe", None)
-            if recipe is not None and hasattr(self, "envs"):
+            if recipe is not None:
                 recipe.check_envs(self._where, self.envs)
             needed = getattr(agent, "needs_log_probs", False)
             self._host = host_policy.HostPolicy(agent.policy, log_probs=needed)
@@ -127,15 +136,10 @@ class Playing(_Acting):
     ) -> None:
         super().__init__(policy, seed=seed, **counts)
         gym_checks.check_vector(self._where, "envs", envs)
-        self.settings["n_steps"] = n_steps
+        self.envs, self.settings["n_steps"] = envs, n_steps
         self.collector = collection.Collector(envs, n_steps, seed)
         self._rng = np.random.default_rng(seed)
         self._told = 0
-
-    @property
-    def envs(self) -> VectorEnv:
-        """What is played in."""
-        return self.collector.envs
 
     @property
     def env_steps(self) -> int:
@@ -469,7 +473,7 @@ class RecordVideo(_Acting):
         super().__init__(policy, seed=seed, every_epochs=every_epochs)
         checks.check_one_of("RecordVideo", "ending", ending, [".gif", ".mp4"])
         gym_checks.check_renders("RecordVideo", env)
-        self._env, self._ending, self._options = env, ending, options
+        self.envs, self._ending, self._options = env, ending, options
         self._directory, self._every_epochs = pathlib.Path(directory), every_epochs
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
@@ -480,7 +484,7 @@ class RecordVideo(_Acting):
         policy, seed = collection.of_one(self._policy(), rng), self._seed
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"epoch_{epoch + 1:04d}{self._ending}"
-        video.record_episode(self._env, path, policy, seed=seed, **self._options)
+        video.record_episode(self.envs, path, policy, seed=seed, **self._options)
 
 
 class UpdateTarget(_fit_data.StepCounter):
