@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -52,3 +53,12 @@ def _example_names(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("doctest_namespace").update(
             tf=tf, np=np, keras=keras, gym=gym, tfrl=tfrl
         )
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_summary_step() -> Iterator[None]:
+    """Fails who leaves a default step of summaries, by which others would write."""
+    yield
+    step = tf.summary.experimental.get_step()
+    tf.summary.experimental.set_step(None)
+    assert step is None, f"set_step({step!r}) is left"

@@ -66,6 +66,7 @@ def run_under_record_context(
         ...     run_under_record_context(
         ...         train, directory, 2, flush_secs=10, summarize_first_interval=False)
         [0, 2, 4]
+        >>> tf.summary.experimental.set_step(None)
     """
     where = "run_under_record_context"
     check = checks.check_whole_number
