@@ -379,6 +379,13 @@ def names_say_something(root: Path) -> Iterator[str]:
             yield f"{name}: a folder of a room has no folders"
 
 
+def files_say_what_they_hold(root: Path) -> Iterator[str]:
+    """Every file begins with a docstring."""
+    for name, path in modules(root, "tfrl", "tests", "tools"):
+        if not ast.get_docstring(parse(path)):
+            yield f"{name}: does not begin with a docstring"
+
+
 def tests_mirror_the_package(root: Path) -> Iterator[str]:
     """`tfrl/room/file.py` is tested by `tests/room/test_file.py`.
 
@@ -449,6 +456,7 @@ RULES = (
     public_names_are_documented,
     files_are_small,
     names_say_something,
+    files_say_what_they_hold,
     tests_mirror_the_package,
     package_never_asserts,
     top_level_is_as_listed,

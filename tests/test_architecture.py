@@ -29,6 +29,7 @@ def twice(x: float) -> float:
     """
     return 2 * x
 '''
+TESTS = '"""Tests."""\n'
 DOOR = '"""The room."""\n\nfrom tfrl.ops.value import twice\n\n__all__ = ["twice"]\n'
 LAZY_DOOR = '''"""The room."""
 
@@ -44,6 +45,7 @@ __all__ = ["now", "twice"]
 _LAZY = ("value",)
 __getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)
 '''
+ROOMS = '_ROOMS = ("core", "losses", "ops", "replay", "rl_trainer")'
 SETUP = """[options]
 install_requires =
     gin-config>=0.5
@@ -63,7 +65,7 @@ GOOD_TREE = {
     "README.md": "tfrl\n",
     "setup.cfg": SETUP,
     "tfrl.egg-info/PKG-INFO": "built\n",
-    "tfrl/__init__.py": '_ROOMS = ("core", "losses", "ops", "replay", "rl_trainer")\n',
+    "tfrl/__init__.py": f'"""The package."""\n\n{ROOMS}\n',
     "tfrl/core/__init__.py": '"""Data."""\n\n__all__ = []\n',
     "tfrl/_internal/__init__.py": '"""Not public."""\n',
     "tfrl/_internal/checks.py": '"""Checks."""\n\n\ndef f(): ...\n',
@@ -78,12 +80,12 @@ GOOD_TREE = {
     "tfrl/replay/saving/_rows.py": '"""Rows."""\n\nfrom tfrl.core import nest\n',
     "tfrl/replay/uniform.py": with_import("from tfrl.replay.saving import _rows"),
     "tfrl/rl_trainer.py": '"""Front door."""\n\nimport gin\n',
-    "tests/core/test_nest.py": "",
-    "tests/losses/test_policy.py": "",
-    "tests/ops/test_loops.py": "",
-    "tests/ops/test_value.py": "",
-    "tests/replay/test_uniform.py": "",
-    "tests/test_rl_trainer.py": "",
+    "tests/core/test_nest.py": TESTS,
+    "tests/losses/test_policy.py": TESTS,
+    "tests/ops/test_loops.py": TESTS,
+    "tests/ops/test_value.py": TESTS,
+    "tests/replay/test_uniform.py": TESTS,
+    "tests/test_rl_trainer.py": TESTS,
 }
 IN_OPS, IN_LOSSES = "tfrl/ops/value.py", "tfrl/losses/policy.py"
 METHODS = '''class Mean{base}:
@@ -263,6 +265,12 @@ PLANTED = {
     "drawer": ("names_say_something", "tfrl/ops/math_utils.py", "", "`utils` says"),
     "drawer_folder": ("names_say_something", "tests/common/t.py", "", "`common` says"),
     "deep": ("names_say_something", "tfrl/ops/value/a/gae.py", "", "no folders"),
+    "silent": (
+        "files_say_what_they_hold",
+        "tests/ops/test_value.py",
+        "import math",
+        "test_value.py: does not begin",
+    ),
     "untested": (
         "tests_mirror_the_package",
         "tfrl/entry.py",
@@ -346,7 +354,7 @@ def test_a_door_may_be_lazy(tmp_path):
     lazy = {
         "tfrl/ops/__init__.py": LAZY_DOOR,
         "tfrl/ops/eager.py": FUNCTION.replace("twice", "now"),
-        "tests/ops/test_eager.py": "",
+        "tests/ops/test_eager.py": TESTS,
     }
     root = plant(tmp_path, {**GOOD_TREE, **lazy})
     assert [fault for rule in architecture.RULES for fault in rule(root)] == []

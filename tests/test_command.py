@@ -1,3 +1,5 @@
+"""Tests of `tfrl.command`: what can be asked of runs from a shell."""
+
 import configparser
 import pathlib
 import re

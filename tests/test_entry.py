@@ -1,3 +1,5 @@
+"""Tests of `tfrl.entry`: flags, and what is answered before TensorFlow is loaded."""
+
 import os
 import pathlib
 import re

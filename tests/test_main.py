@@ -1,3 +1,5 @@
+"""Tests of `python -m tfrl`."""
+
 import runpy
 import sys
 

@@ -1,3 +1,5 @@
+"""The README's examples run, and what it says of the package is so."""
+
 import ast
 import configparser
 import importlib.machinery

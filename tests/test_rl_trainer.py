@@ -1,3 +1,5 @@
+"""Tests of `tfrl.rl_trainer`: training what a configuration describes."""
+
 import contextlib
 import functools
 import os

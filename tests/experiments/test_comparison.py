@@ -1,3 +1,5 @@
+"""Tests of `tfrl.experiments.comparison`: means, intervals, and `tfrl compare`."""
+
 import json
 
 import numpy as np

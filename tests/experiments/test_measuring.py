@@ -1,3 +1,5 @@
+"""Tests of `tfrl.experiments.measuring`."""
+
 import json
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Tests of `tfrl.experiments.seeds`: `tfrl train --seeds` by small processes."""
+
 import json
 import os
 import pathlib

@@ -1,3 +1,5 @@
+"""Tests of `tfrl.experiments.zoo`: headers of configurations, and `tfrl zoo`."""
+
 import json
 
 import pytest

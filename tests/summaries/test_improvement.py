@@ -1,3 +1,5 @@
+"""Tests of `tfrl.summaries.improvement`."""
+
 import numpy as np
 import pytest
 import scipy.stats

@@ -1,3 +1,5 @@
+"""Tests of `tfrl.training.doctor`."""
+
 import math
 import pathlib
 import shutil
