@@ -9,7 +9,8 @@ import scipy.stats
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl.distributions import _draws, cauchy
+from tfrl._internal import draws as random_draws
+from tfrl.distributions import cauchy
 
 SEED = [3, 7]
 CLASSES = ("StableCauchy", "DiagMultivariateCauchy")
@@ -34,7 +35,7 @@ def test_golden_draws_of_given_noise(case, monkeypatch):
     def uniform(shape, seed, dtype):
         return tf.cast(tf.reshape(noise, shape), dtype)
 
-    monkeypatch.setattr(_draws, "uniform", uniform)
+    monkeypatch.setattr(random_draws, "uniform", uniform)
     loc, scale = tf.constant(given["loc"]), tf.constant(given["scale"])
     with tf.GradientTape() as tape:
         tape.watch([loc, scale])

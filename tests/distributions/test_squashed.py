@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl import distributions
-from tfrl._internal import precision
-from tfrl.distributions import _draws, squashed
+from tfrl._internal import draws, precision
+from tfrl.distributions import squashed
 
 tfd = tfp.distributions
 
@@ -135,7 +135,7 @@ def test_saturated_draws_keep_their_density(wrap):
     value, recalled, again, scored, recovered = wrap(score)()
     np.testing.assert_array_equal(value, [-1.0, 1.0])
     np.testing.assert_array_equal(again, value)
-    noise = _draws.normal([2], SEED, tf.float32)
+    noise = draws.normal([2], SEED, tf.float32)
     raw = np.array([-50.0, 50.0]) + noise
     # -log(1 - tanh(u)^2) = 2 |u| - log 4 far out.
     expected = -HALF_LOG_2_PI - 0.5 * noise**2 + 2 * np.abs(raw) - math.log(4.0)
@@ -151,7 +151,7 @@ def test_draws_are_differentiable():
     assert dist.reparameterization_type == tfd.FULLY_REPARAMETERIZED
     with tf.GradientTape() as tape:
         value = dist.sample(seed=SEED)
-    noise = _draws.normal([2], SEED, tf.float32)
+    noise = draws.normal([2], SEED, tf.float32)
     slope = np.array([1.0, 4.0]) / np.cosh([0.1, -0.4] + [0.5, 1.5] * noise) ** 2
     of_loc, of_scale = tape.gradient(value, parameters)
     np.testing.assert_allclose(of_loc, slope, rtol=1e-5)

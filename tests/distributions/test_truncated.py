@@ -14,7 +14,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfrl import distributions
-from tfrl.distributions import _draws, _truncation, inverse_transform, truncated
+from tfrl._internal import draws
+from tfrl.distributions import _truncation, inverse_transform, truncated
 
 SEED = [3, 7]
 TRUE = {
@@ -402,7 +403,7 @@ def test_golden(case, monkeypatch):
         del seed
         return tf.cast(tf.reshape(given["u"], shape), dtype)
 
-    monkeypatch.setattr(_draws, "uniform", uniform)
+    monkeypatch.setattr(draws, "uniform", uniform)
 
     @tf.function
     def run(*inputs):

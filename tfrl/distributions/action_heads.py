@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, precision
+from tfrl._internal import checks, draws, precision
 from tfrl.core import random, spaces, specs
 from tfrl.distributions import _masks
 from tfrl.host import heads
@@ -135,9 +135,12 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
     def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws raw int32 actions with an int32 `[2]` seed."""
         logits = self._table(parameters)
-        rows = tf.reshape(logits, [-1, logits.shape[-1]])
-        drawn = tf.random.stateless_categorical(rows, 1, _as_seed(seed), tf.int32)
-        return tf.reshape(drawn, tf.shape(logits)[:-1])
+        if logits.dtype != tf.float64:
+            logits = tf.cast(logits, tf.float32)
+        shares = tf.cumsum(tf.nn.softmax(logits), -1)
+        chance = draws.uniform(tf.shape(logits)[:-1], _as_seed(seed), logits.dtype)
+        passed = shares <= chance[..., None] * shares[..., -1:]
+        return tf.reduce_sum(tf.cast(passed, tf.int32), -1)
 
     def mode(self, parameters: tf.Tensor) -> tf.Tensor:
         """Returns the most probable raw action, the first of equals."""
@@ -275,10 +278,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
     def sample(self, parameters: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws raw actions with an int32 `[2]` seed, differentiably."""
         loc, free = self._split(parameters)
-        # Number by number of all actions: the order in which TFP draws them.
-        sizes = tf.concat([[len(self.low)], tf.shape(loc)[:-1]], axis=0)
-        noise = tf.random.stateless_normal(sizes, _as_seed(seed), dtype=loc.dtype)
-        noise = tf.transpose(noise, [*range(1, loc.shape.rank), 0])
+        noise = draws.normal(tf.shape(loc), _as_seed(seed), loc.dtype)
         return loc + self._deviation(free) * noise
 
     def mode(self, parameters: tf.Tensor) -> tf.Tensor:

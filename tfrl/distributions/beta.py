@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks, precision
+from tfrl._internal import checks, draws, precision
 from tfrl.core import compile
-from tfrl.distributions import _draws, _families
+from tfrl.distributions import _families
 
 tfd = tfp.distributions
 
@@ -157,7 +157,7 @@ class Beta(tfp.distributions.Beta):
         both = tf.stack([tf.broadcast_to(x, shape) for x in self._concentrations()])
         shape = tf.concat([[n], tf.shape(both)], axis=0)
         drawable = tf.maximum(both, _LEAST_CONCENTRATION)
-        log_gammas = _draws.log_gamma(drawable, shape, seed)
+        log_gammas = draws.log_gamma(drawable, shape, seed)
         return _draw(tf.broadcast_to(both, shape), log_gammas, self._margin)
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:

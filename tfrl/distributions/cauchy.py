@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks
-from tfrl.distributions import _draws, _families
+from tfrl._internal import checks, draws
+from tfrl.distributions import _families
 
 
 class DiagMultivariateCauchy(_families.Diagonal):
@@ -110,7 +110,7 @@ class StableCauchy(tfp.distributions.Cauchy):
         )
         loc, scale = tf.convert_to_tensor(self.loc), tf.convert_to_tensor(self.scale)
         shape = tf.concat([[n], self.batch_shape_tensor()], axis=0)
-        uniform = _draws.uniform(shape, seed, self.dtype)
+        uniform = draws.uniform(shape, seed, self.dtype)
         share = tf.clip_by_value(uniform - 0.5, -clipping_value, clipping_value)
         return loc + scale * tf.tan(math.pi * share)
 

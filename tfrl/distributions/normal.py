@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks, precision
+from tfrl._internal import checks, draws, precision
 from tfrl.core import compile
-from tfrl.distributions import _draws, _families
+from tfrl.distributions import _families
 
 
 class DiagMultivariateNormal(_families.Diagonal):
@@ -101,7 +101,7 @@ class Normal(tfp.distributions.Normal):
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = tf.concat([[n], self.batch_shape_tensor()], axis=0)
-        noise = _draws.normal(shape, seed, self.dtype)
+        noise = draws.normal(shape, seed, self.dtype)
         return tf.convert_to_tensor(self.loc) + self.scale * noise
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:

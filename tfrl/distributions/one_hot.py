@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks
-from tfrl.distributions import _draws, _families
+from tfrl._internal import checks, draws
+from tfrl.distributions import _families
 
 tfd = tfp.distributions
 
@@ -274,4 +274,4 @@ def _straight_through(scores: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
 def _gumbel(n: Any, like: tf.Tensor, seed: Any) -> tf.Tensor:
     # Standard Gumbel noise, n times the shape of another tensor.
     shape = tf.concat([[n], tf.shape(like)], axis=0)
-    return -tf.math.log(-tf.math.log(_draws.uniform(shape, seed, like.dtype)))
+    return -tf.math.log(-tf.math.log(draws.uniform(shape, seed, like.dtype)))

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks, precision
+from tfrl._internal import checks, draws, precision
 from tfrl.core import compile
-from tfrl.distributions import _draws, _families
+from tfrl.distributions import _families
 
 tfd = tfp.distributions
 
@@ -157,7 +157,7 @@ class SquashedNormal(_families.Bounded):
         shape = self._shape()
         static = isinstance(shape, list) and isinstance(outer, np.ndarray)
         shape = [*outer, *shape] if static else tf.concat([outer, shape], axis=0)
-        return _draws.normal(shape, seed, self.dtype)
+        return draws.normal(shape, seed, self.dtype)
 
     def _shape(self) -> Any:
         """Batch and event shape, as numbers where they are known."""

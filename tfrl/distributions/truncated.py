@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks
-from tfrl.distributions import _draws, _families, _truncation, inverse_transform
+from tfrl._internal import checks, draws
+from tfrl.distributions import _families, _truncation, inverse_transform
 
 
 class TruncatedDistribution(_families.Bounded):
@@ -102,7 +102,7 @@ class TruncatedDistribution(_families.Bounded):
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = [[n], self.batch_shape_tensor(), self.event_shape_tensor()]
-        uniform = _draws.uniform(tf.concat(shape, 0), seed, self.dtype)
+        uniform = draws.uniform(tf.concat(shape, 0), seed, self.dtype)
         return _truncation.quantiles(uniform, self._tensors(), self._its)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:

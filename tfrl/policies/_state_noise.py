@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 
 _LEAST = 1e-6  # of variances
 
@@ -214,7 +214,7 @@ class StateNoise:
 
     def sampled(self: Any, shaped: Any, state: Any, seed: Any) -> tuple[Any, Any]:
         """Returns raw actions and the state after; see `NetworkPolicy.sampled`."""
-        fresh = tf.random.stateless_normal(tf.shape(state["matrix"]), seed)
+        fresh = draws.normal(tf.shape(state["matrix"]), seed, tf.float32)
         is_due = tf.equal(state["steps"], 0)[:, None, None]
         matrix = tf.where(is_due, fresh, state["matrix"])
         sigma = tf.exp(self.state.params[self.state.model_def.log_sigma.path])

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.core import spaces
 from tfrl.policies import (
     _ensembles,
@@ -273,7 +273,7 @@ class Critics(networks._SpaceNetwork):
             return []
         seeds = tf.random.experimental.stateless_split(seed, len(self.hidden))
         drawn = [
-            tf.random.stateless_uniform([n_rows, n_critics, layer.units], seeds[i])
+            draws.uniform([n_rows, n_critics, layer.units], seeds[i], tf.float32)
             for i, layer in enumerate(self.hidden)
         ]
         return [tf.cast(x >= rate, tf.float32) / (1.0 - rate) for x in drawn]

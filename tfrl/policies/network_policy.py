@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.core import pytree, random
 from tfrl.policies import (
     _keras_models,
@@ -141,7 +141,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         if seed is None or not self.n_noise:
             return None
         seed = tf.random.experimental.stateless_fold_in(seed, 1)
-        return tf.random.stateless_normal([self.n_noise], seed)
+        return draws.normal([self.n_noise], seed, tf.float32)
 
     def outputs(
         self, observations: Any, state: Any = (), noise: Any = None

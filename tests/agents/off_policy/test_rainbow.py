@@ -6,6 +6,7 @@ import q_learning_examples
 import tensorflow as tf
 from q_learning_examples import ATOMS, projected, softmax
 
+from tfrl._internal import draws
 from tfrl.agents import _minibatches
 from tfrl.agents.off_policy import rainbow
 from tfrl.policies import host_policy
@@ -48,7 +49,7 @@ def test_an_update_equals_the_algorithm_written_out():
     each, seed = np.arange(6), _minibatches.step_seed(agent.rng, state.step)
     n_noise = agent.policy.n_noise
     assert n_noise == (3 + 8 + 8 + 20) + (3 + 8 + 8 + 5)
-    now, choosing, then = tf.random.stateless_normal([3, n_noise], seed).numpy()
+    now, choosing, then = draws.normal([3, n_noise], seed, tf.float32).numpy()
     later = rows.next_observations
     chooser = softmax(logits(state.params, later, choosing))
     best = (chooser * ATOMS).sum(-1).argmax(-1)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from tfrl._internal import draws
 from tfrl.agents.off_policy import dqn
 from tfrl.core import records
 from tfrl.losses import quantile, temporal_difference
@@ -82,7 +83,7 @@ class IQN(dqn.QLearning):
 
     def _drawn(self, seed: Any, n_rows: int) -> tf.Tensor:
         n = self.n_fractions + self.n_target_fractions
-        return tf.random.stateless_uniform([n_rows, n], seed)
+        return draws.uniform([n_rows, n], seed, tf.float32)
 
     def _compared(
         self,

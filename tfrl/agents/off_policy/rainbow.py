@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.agents import agent
 from tfrl.agents.off_policy import c51, dqn
 from tfrl.core import records
@@ -64,7 +64,7 @@ class Rainbow(c51.C51):
     ) -> dqn.Compared:
         n_noise = state.model_def.n_noise
         now, choosing, then = tf.unstack(
-            tf.random.stateless_normal([3, n_noise], chance[0])
+            draws.normal([3, n_noise], chance[0], tf.float32)
         )
         logits = state.distributions(rows.observations, now, params=params)
         logits = temporal_difference.q_taken(logits, rows.actions)

@@ -8,6 +8,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl._internal import checks
+from tfrl._internal import draws as random_draws
 from tfrl.agents import _actor_critics
 from tfrl.agents.off_policy import dqn, sac
 from tfrl.core import pytree, random, records
@@ -116,9 +117,9 @@ class CQLAgent(sac.SACAgent):
         shape = [n_rows, self.config.n_samples, self.policy.head.n_log_stds]
         uniform, now, later = random.split_seed(random.split_seed(seed, 2)[1], 3)
         return (
-            tf.random.stateless_uniform(shape, uniform, -1.0, 1.0),
-            tf.random.stateless_normal(shape, now),
-            tf.random.stateless_normal(shape, later),
+            2.0 * random_draws.uniform(shape, uniform, tf.float32) - 1.0,
+            random_draws.normal(shape, now, tf.float32),
+            random_draws.normal(shape, later, tf.float32),
         )
 
     def _penalty(

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.agents import advantages, agent, replicated, train_state
 from tfrl.agents.on_policy import _settings
 from tfrl.core import pytree, random, records
@@ -198,7 +198,7 @@ def prepare(
         n_rows = rows.weights.shape[0]  # or sequences
         size = config.minibatch_size * n_rows // rows.weights.shape.num_elements()
         if n_rows > size:
-            keys = tf.random.stateless_uniform([config.n_epochs, n_rows], seed)
+            keys = draws.uniform([config.n_epochs, n_rows], seed, tf.float32)
             order = tf.argsort(keys, axis=-1)
             order = tf.reshape(order, [-1, size])
     state = train_state.with_rate(agent.policy.state, hyper["learning_rate"])
