@@ -125,7 +125,9 @@ def test_one_run_by_its_tag(folder, tmp_path, capsys):
     assert call("plot", folder, "--tag=train/loss", f"--output={path}") == 0
     assert path.read_bytes().startswith(b"\x89PNG")
     assert call("plot", folder, "--tag=loss") == 2
-    assert "train/loss" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "`plot`: RUN expected runs with scalars 'loss'" in err
+    assert "train/loss" in err and "as `--tag`" in err
 
 
 def test_runs_of_two_environments_are_not_averaged(folder, tmp_path, capsys):
@@ -375,10 +377,20 @@ def test_collect(folder, tmp_path, monkeypatch, capsys):
         acted = run.policy.act(rows["observations"], temperature=0.0)
     np.testing.assert_array_equal(rows["actions"], acted.actions)
     capsys.readouterr()
-    assert call("collect", folder, "--minari=try/it-v0", "--steps=8") == 2
-    assert "`write_minari`: `name` expected" in capsys.readouterr().err
-    assert call("collect", folder, "--npz=rows.npz", "--steps=0") == 2
-    assert "`--steps` expected" in capsys.readouterr().err
+    assert call("collect", folder, *flags, "--overwrite") == 0
+    capsys.readouterr()
+    monkeypatch.setattr(rl_trainer, "open_run", None)  # what is refused plays nothing
+    for given, words in (
+        (
+            ["--minari=try/it-v0"],
+            "`--minari` expected the name of a new set; got 'try/",
+        ),
+        (flags, "`--npz` expected a new file; got "),
+        (["--npz=rows.csv"], "`--npz` expected to end in .npz"),
+        (["--npz=rows.npz", "--steps=0"], "`--steps` expected"),
+    ):
+        assert call("collect", folder, *given) == 2
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

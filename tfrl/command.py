@@ -151,6 +151,9 @@ def _doctor(flags: argparse.Namespace) -> int:
 def _collect(flags: argparse.Namespace) -> None:
     if flags.steps < 1:
         raise ValueError(f"`tfrl collect`: `--steps` expected > 0; got {flags.steps}")
+    entry.load("datasets.recorded").check_new(
+        flags.npz, flags.minari, overwrite=flags.overwrite
+    )
     parts = flags.mix or [(flags.step, 1.0)]
     total, played = sum(share for _, share in parts), []
     spaces = env_spec = None
@@ -278,6 +281,7 @@ def _add_collect_flags(
     where = collected.add_mutually_exclusive_group(required=True)
     where.add_argument("--minari", metavar="NAME", help="of the Minari set to write")
     where.add_argument("--npz", metavar="FILE", help="the NumPy archive to write")
+    collected.add_argument("--overwrite", action="store_true", help="replace FILE")
     collected.add_argument("--steps", type=int, default=100_000, help="how many")
     collected.add_argument(
         "--temperature",

@@ -139,6 +139,36 @@ def join_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: _joined([part[name] for part in parts]) for name in parts[0]}
 
 
+def check_new(
+    npz: str | os.PathLike[str] | None, minari: str, *, overwrite: bool = False
+) -> None:
+    """Raises unless `tfrl collect` may write a set, before it is played.
+
+    Args:
+        npz: the NumPy archive to write; None for a Minari set.
+        minari: the name of this.
+        overwrite: whether an archive that is there is to be replaced.
+
+    Raises:
+        ImportError: without the package `minari` (extra `tfrl[minari]`).
+        ValueError: if the set is there, or cannot be written.
+    """
+    if npz is not None:
+        durable.check_output_file("collect", "--npz", npz, [".npz"])
+        if not overwrite and os.path.exists(npz):
+            raise ValueError(
+                f"`collect`: `--npz` expected a new file; got {os.fspath(npz)!r}, "
+                "which is there; choose another, or give --overwrite"
+            )
+        return
+    package = arguments.imported("collect", "minari", "minari", "minari")
+    if minari in package.list_local_datasets(prefix=minari):
+        raise ValueError(
+            f"`collect`: `--minari` expected the name of a new set; got {minari!r}, "
+            "which is there; choose another, such as its next version"
+        )
+
+
 def write_npz(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
     """Writes rows as a compressed NumPy archive; replaces what is there.
 

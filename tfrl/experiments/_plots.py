@@ -75,12 +75,14 @@ def _plot_means(
     interval = "minmax" if flags.interval is None else flags.interval
     found: list[mean_curve.MeanCurve] = []
     for name, runs in groups.items():
-        reader = readers.MeanCurveReader(
-            runs,
-            name=f"{name}, {interval}",
-            interval_mode=interval,
-            tag="train/return_mean" if flags.tag is None else flags.tag,
-        )
+        tag = "train/return_mean" if flags.tag is None else flags.tag
+        named = f"{name}, {interval}"
+        try:
+            reader = readers.MeanCurveReader(runs, None, named, None, interval, tag=tag)
+        except ValueError as error:
+            # It names its own arguments, which are others than those of the command.
+            told = str(error).replace("`MeanCurveReader`: `event_file`", "`plot`: RUN")
+            raise ValueError(told.replace("as `tag`", "as `--tag`")) from error
         found.append(reader())
     plotter = curves.CurvesPlotter(
         found,
