@@ -144,7 +144,18 @@ def test_make_vec_asks_for_masks():
         seen, info = envs.reset(seed=0)
         np.testing.assert_array_equal(seen["action_mask"], info["action_mask"])
         assert envs.metadata["autoreset_mode"] == AutoresetMode.DISABLED
+        again = envs.remake(n_envs=3)
+        assert again.single_observation_space == envs.single_observation_space
+        assert again.num_envs == 3 and again.remake.keywords == envs.remake.keywords
+        again.close()
         envs.close()
+    own = functools.partial(SyncVectorEnv, autoreset_mode=AutoresetMode.DISABLED)
+    gym.register(
+        "Allowed-v0", vector_entry_point=lambda num_envs: own([Gated] * num_envs)
+    )
+    envs = vector.make_vec("Allowed-v0", 2, action_masks=True)
+    assert isinstance(envs.remake(n_envs=3), action_masks.VectorActionMasks)
+    del gym.registry["Allowed-v0"]
     with pytest.raises(TypeError, match="`action_masks`"):
         vector.make_vec("Taxi-v4", 2, action_masks=1)
     with pytest.raises(ValueError, match="CartPole|action_mask"):

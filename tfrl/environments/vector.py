@@ -1,5 +1,6 @@
 """Vectors of Gymnasium environments."""
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from tfrl._internal import arguments
 from tfrl.environments import action_masks as masks
 
+# Arguments of `gymnasium.make_vec` among those of an environment.
+_OWN = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 _VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point")
 
 
@@ -48,7 +51,8 @@ def make_vec(
         action_masks: show what the environment allows, see `ActionMasks`.
 
     Returns:
-        The vector environment, not yet reset.
+        The vector environment, not yet reset. Its `remake` is a function of `n_envs`
+        that makes such environments again, also in other processes.
 
     Raises:
         TypeError: if a count is no int, `env_id` no text or `env_kwargs` no dict.
@@ -93,7 +97,7 @@ def make_vec(
         vector_kwargs["context"] = "spawn"
     by_one = action_masks and vectorization in ("sync", "async")
     try:
-        envs = gym.make_vec(
+        envs: Any = gym.make_vec(
             env_id,
             num_envs=n_envs,
             vectorization_mode=vectorization,
@@ -106,7 +110,21 @@ def make_vec(
             f"`make_vec`: `env_id` {env_id!r} expected to be makeable with "
             f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}"
         ) from error
-    return masks.VectorActionMasks(envs) if action_masks and not by_one else envs
+    # With what the environment is registered with.
+    known = {k: x for k, x in envs.unwrapped.spec.kwargs.items() if k not in _OWN}
+    others: dict = {"wrappers": [*wrappers]} if wrappers else {}
+    if action_masks:
+        others["action_masks"] = True
+        envs = envs if by_one else masks.VectorActionMasks(envs)
+    envs.remake = functools.partial(
+        make_vec,
+        env_id=env_id,
+        vectorization=vectorization,
+        max_episode_steps=known.pop("max_episode_steps", None),
+        env_kwargs=known or None,
+        **others,
+    )
+    return envs
 
 
 def _spec(env_id: str) -> EnvSpec:

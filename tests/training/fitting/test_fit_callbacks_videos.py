@@ -121,7 +121,7 @@ def test_the_agent_plays_in_its_spaces_alone(tmp_path):
     learned = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: seen.append(batch)
     )
-    with pytest.raises(ValueError, match="`RecordVideo`: `env` expected to have the a"):
+    with pytest.raises(ValueError, match="`RecordVideo`: `env` expected an environ"):
         made.fit(data, callbacks=[record, learned], verbose=0)
     assert not seen
 

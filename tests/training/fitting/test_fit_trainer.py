@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import gymnasium as gym
 import keras
 import numpy as np
 import own_agent
@@ -21,7 +22,7 @@ import tfrl
 from tfrl import agents, command, replay, rl_trainer, saving, summaries, training
 from tfrl._internal import sealed_folder
 from tfrl.configuring import configs
-from tfrl.environments import vector
+from tfrl.environments import vector, wrappers
 from tfrl.saving import typed_json
 
 TESTS = pathlib.Path(__file__).parents[2]
@@ -67,9 +68,9 @@ def run_replayed(
     return model.get_weights()
 
 
-def run_rollouts(folder, config, epochs=3, n_steps=8):
+def run_rollouts(folder, config, epochs=3, n_steps=8, envs=None):
     """Learns by what was just played; returns the weights."""
-    envs = make_envs()
+    envs = make_envs() if envs is None else envs
     spaces = envs.single_observation_space, envs.single_action_space
     numbers = {"n_envs": 2} if config is PPO else {}
     model = training.AgentModel.create(config, *spaces, seed=1, **numbers)
@@ -173,6 +174,22 @@ def test_it_goes_on_where_no_episode_ended(tmp_path):
     assert not np.isfinite(rows["train/return_mean"]).any()
     assert resume(tmp_path, "--config=train_rl.n_epochs = 2") == 0
     assert not (tmp_path / "learning_curve.png").exists()
+
+
+def test_environments_are_made_again_with_module_and_wrappers(tmp_path, monkeypatch):
+    made = 'gymnasium.register("Far-v0", "gymnasium.envs.classic_control:CartPoleEnv")'
+    (tmp_path / "far_pole.py").write_text(f"import gymnasium\n{made}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    hidden = functools.partial(wrappers.PartialObservation, indices=[0, 2])
+    envs = vector.make_vec("far_pole:Far-v0", 2, "sync", wrappers=[hidden])
+    run_rollouts(tmp_path / "run", tiny_agents.Tiny(), epochs=1, envs=envs)
+    # As in another process.
+    del gym.registry["Far-v0"], sys.modules["far_pole"]
+    assert resume(tmp_path / "run", "--config=train_rl.n_epochs = 2") == 0
+    with rl_trainer.open_run(tmp_path / "run") as run:
+        assert run.spaces[0].shape == (2,)
+        run.evaluate(n_episodes=1)
+    del gym.registry["Far-v0"]
 
 
 def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):

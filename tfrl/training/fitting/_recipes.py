@@ -95,12 +95,16 @@ class Recipe:
     def check_envs(self, where: str, envs: Any) -> None:
         """Raises a ValueError unless the agent can play in a (vector) environment."""
         is_vector = hasattr(envs, "single_observation_space")
-        name, front = ("envs", "single_") if is_vector else ("env", "")
+        name, what, front = (
+            ("envs", "environments", "single_")
+            if is_vector
+            else ("env", "an environment", "")
+        )
         given = [getattr(envs, f"{front}{x}_space") for x in ("observation", "action")]
         shapes = _shapes(self.observation_space), self.action_space
         if (_shapes(given[0]), given[1]) != shapes:
             raise ValueError(
-                f"`{where}`: `{name}` expected to have the agent's spaces, "
+                f"`{where}`: `{name}` expected {what} of the agent's spaces, "
                 f"{self.observation_space} and {self.action_space}; got {given[0]} and "
                 f"{given[1]}"
             )

@@ -1,23 +1,18 @@
 """What the `run.json` of a run of `fit` keeps, from which it is made again."""
 
-import functools
 import types
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from gymnasium.vector import AutoresetMode, VectorWrapper
 
-from tfrl.environments import vector
 from tfrl.policies import host_policy
 from tfrl.replay.sampling import prioritized, uniform
 from tfrl.training import _kept_arguments, _run_record, cadence
 from tfrl.training import experience as experiences
 from tfrl.training.fitting import fit_callbacks
 
-_LOOPS = "sync", "async"
-_OWN = ("num_envs", "vectorization_mode", "vector_kwargs")
 # Of the arguments of `create`, those that a run keeps.
 _NUMBERS = ("seed", "n_envs", "n_steps")
 _OF_DRAWS = ("epsilon", "replacement", "recent_steps", "recent_ratio", "stratified")
@@ -40,7 +35,7 @@ def recorded(model: Any, saved: Any) -> _run_record.RunRecord:
     recipe = model.recipe
     given = {"seed": 0, **recipe.arguments}
     envs = [part.envs for part in saved.parts.values() if hasattr(part, "envs")]
-    makers = [*filter(None, map(_maker_of, envs))]
+    makers = [vars(x)["remake"] for x in envs if "remake" in vars(x)]
     arguments = {
         "agent": recipe.config,
         "make_envs": saved.make_envs or (makers[0] if makers else _Unknown()),
@@ -198,13 +193,7 @@ def _remade(envs: Any, saved: Any, make_envs: Any) -> Any:
     Raises:
         _LostError: if nothing does.
     """
-    spec = getattr(envs, "spec", None)
-    others = {} if spec is None else spec.kwargs.get("vector_kwargs") or {}
-    is_of_gym = spec is not None and spec.kwargs.get("vectorization_mode") in _LOOPS
-    resets = AutoresetMode.DISABLED if is_of_gym else None
-    maker = saved.make_envs
-    if spec is not None and others.get("autoreset_mode") is resets:
-        maker = maker if isinstance(envs, VectorWrapper) else _maker_of(envs)
+    maker = vars(envs).get("remake", saved.make_envs)
     if maker is None:
         raise _LostError(f"environments that `make_vec` did not make, {envs!r:.80}")
     kept, of_run = map(_kept_arguments.kept, (maker, make_envs))
@@ -218,22 +207,3 @@ class _Unknown:
 
     def __call__(self, n_envs: int) -> None:
         """Makes none."""
-
-
-def _maker_of(envs: Any) -> Any:
-    """Returns a function of `n_envs` that makes such environments, if it is known."""
-    spec = getattr(envs, "spec", None)
-    if spec is None:
-        return None
-    kwargs = {name: x for name, x in spec.kwargs.items() if name not in _OWN}
-    limit = kwargs.pop("max_episode_steps", None)
-    wrappers = kwargs.pop("wrappers", None)
-    wrapped = {"wrappers": wrappers} if wrappers else {}
-    return functools.partial(
-        vector.make_vec,
-        env_id=spec.id,
-        vectorization=spec.kwargs.get("vectorization_mode", "auto"),
-        max_episode_steps=limit,
-        env_kwargs=kwargs or None,
-        **wrapped,
-    )
