@@ -15,7 +15,6 @@ import gymnasium as gym
 import keras
 import numpy as np
 import plain_graphs
-import psutil
 import pytest
 import tensorflow as tf
 from tiny_agents import (
@@ -571,30 +570,3 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert runs[0][2] == runs[1][2]
     assert_same(runs[1][0], runs[0][0])
     assert_same_rows(whole, folder)
-
-
-@pytest.mark.slow
-def test_memory_stays_flat_over_200_000_steps(tmp_path):
-    with build(
-        tmp_path,
-        agent=ppo.PPO(n_epochs=2, minibatch_size=256, gamma=0.123),
-        n_epochs=800,
-        n_envs=8,
-        experience=experience.Trajectories(32),
-        intervals=cadence.Intervals(10, 50, 5, 50),
-    ) as running:
-        sizes, process = [], psutil.Process()
-        save = running._save
-
-        def measure(log):
-            save(log)
-            sizes.append(process.memory_info().rss)
-
-        running._save = measure
-        with plain_graphs.own_traces():
-            running.run(quiet=True)
-            assert _on_policy._compiled_update.trace_count() == 1
-        assert running.env_steps >= 200_000
-    settled = np.array(sizes[len(sizes) // 4 :])
-    slope, _ = np.polyfit(np.arange(len(settled)) * 50 * 8 * 32, settled, 1)
-    assert slope * 10_000 < 2**20, "more than 1 MiB per 10,000 steps"

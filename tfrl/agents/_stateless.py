@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,11 +14,14 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 
+_SEED_GENERATOR = re.compile(r"(?<![^/])seed_generator(_\d+)?(?![^/])")
+
 
 def variable_names(layer: keras.layers.Layer) -> tuple[str, ...]:
     """Returns a name for each of `layer.variables`, in their order.
 
-    It is the variable's path; a second one of the same path gets `path:1`.
+    It is the variable's path; a second one of the same path gets `path:1`. Generators
+    of seeds, which Keras counts over the whole process, are counted within the layer.
 
     Args:
         layer: a built layer.
@@ -41,11 +45,19 @@ def variable_names(layer: keras.layers.Layer) -> tuple[str, ...]:
             "`build(input_shape)` or call it on data"
         )
     counts: collections.Counter = collections.Counter()
+    generators: dict[str, str] = {}
+
+    def counted_anew(found: re.Match[str]) -> str:
+        count = len(generators)
+        name = f"seed_generator_{count}" if count else "seed_generator"
+        return generators.setdefault(found[0], name)
+
     names = []
     for variable in _variables(layer):
-        count = counts[variable.path]
-        counts[variable.path] += 1
-        names.append(f"{variable.path}:{count}" if count else variable.path)
+        path = _SEED_GENERATOR.sub(counted_anew, variable.path)
+        count = counts[path]
+        counts[path] += 1
+        names.append(f"{path}:{count}" if count else path)
     return tuple(names)
 
 
