@@ -19,7 +19,7 @@ from tfrl.environments import goals
 from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.replay.disk import saving
 from tfrl.replay.sampling import prioritized, transitions, uniform
-from tfrl.training import _recorded_rows
+from tfrl.training import _frame_stacks, _recorded_rows
 from tfrl.training.collecting import collection
 
 # Takes a `Trajectory` `[T, N, ...]` of NumPy arrays and the numbers `[N]` of its
@@ -78,6 +78,11 @@ class Replayed:
             such that were achieved, see `tfrl.replay.Hindsight`, rewarded as the
             environment's `compute_reward` says; None leaves goals as they were.
         relabel_ratio: share of the transitions whose goals are replaced.
+        frame_stack: k, where observations are stacks of the last k frames, as
+            `gymnasium.wrappers.FrameStackObservation` makes them: each frame is kept
+            once, which takes a k-th of the memory, and samples are the same stacks.
+            The k - 1 oldest steps of an environment, whose frames are partly
+            overwritten, are not drawn. None keeps observations as they are.
 
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)
@@ -102,6 +107,7 @@ class Replayed:
     beta: float = 0.4
     relabel: str | None = None
     relabel_ratio: float = 0.8
+    frame_stack: int | None = None
 
     def __post_init__(self) -> None:
         where = "Replayed"
@@ -114,6 +120,8 @@ class Replayed:
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
         if self.relabel is not None:
             checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
+        if self.frame_stack is not None:
+            checks.check_whole_number(where, "frame_stack", self.frame_stack, low=1)
         least = max(self.learning_starts, self.batch_size)
         if self.capacity < least:
             raise ValueError(
@@ -381,13 +389,16 @@ def replay_of(
         seed: of draws.
         envs: those of this worker, which say how goals are rewarded.
     """
-    store = episodes.EpisodeStore(*specs, config.capacity, n_envs)
+    seen, actions = specs
+    if config.frame_stack is not None:
+        seen = _frame_stacks.frame_specs(seen)
+    store = episodes.EpisodeStore(seen, actions, config.capacity, n_envs)
     hindsight = None
     if config.relabel is not None:
         rewards = goals.goal_rewards(envs)
         hindsight = transitions.Hindsight(rewards, config.relabel_ratio, config.relabel)
     kind = transitions.Transitions(
-        config.n_step_returns, config.gamma, relabel=hindsight
+        config.n_step_returns, config.gamma, config.frame_stack, hindsight
     )
     if config.sampler == "uniform":
         return uniform.UniformReplay(store, kind, seed)
@@ -410,7 +421,7 @@ class _Replay(Latest):
     def __init__(
         self, config: Replayed, specs: Any, n_envs: int, seed: int, envs: Any
     ) -> None:
-        self._starts = config.learning_starts
+        self._starts, self._stack = config.learning_starts, config.frame_stack
         self._count = config.n_gradient_steps(n_envs)
         draws = np.random.default_rng([seed, 7])
         self._replay: Any = replay_of(config, specs, n_envs, draws, envs)
@@ -423,10 +434,13 @@ class _Replay(Latest):
         self, collect: Callable[[], records.Trajectory], env_steps: int
     ) -> tuple[Any, int]:
         trajectory, env_steps = super().gathered(collect, env_steps)
+        if self._stack is not None:
+            trajectory = _frame_stacks.last_frames(trajectory)
         add_trajectory(self._replay.store, trajectory)
         if env_steps < self._starts or not self._replay.size:
             return None, env_steps
-        return self._minibatches.drawn(self._count), env_steps
+        drawn = self._minibatches.drawn(self._count)
+        return drawn if self._stack is None else _frame_stacks.stacked(drawn), env_steps
 
     def learned(self, priorities: Any) -> None:
         self._minibatches.learned(priorities)
@@ -492,6 +506,8 @@ def source_of(
         return _batches_of(learned, host, collector, seed, as_transitions)
     if isinstance(learned, Trajectories):
         return Latest()
+    if learned.frame_stack is not None:
+        _frame_stacks.check_reset(collector.observations, learned.frame_stack)
     return _Replay(learned, step_specs(host, collector), n_envs, seed, collector.envs)
 
 

@@ -202,7 +202,7 @@ def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):
         **{"capacity": 500, "batch_size": 8, "n_steps": 1, "learning_starts": 20},
         **{"updates_per_step": 1.5, "gamma": 0.99, "n_step_returns": 1},
         **{"sampler": "prioritized", "alpha": 0.5, "beta": 0.4},
-        **{"relabel": None, "relabel_ratio": 0.8},
+        **{"relabel": None, "relabel_ratio": 0.8, "frame_stack": None},
     }
     assert arguments["n_epochs"] == 3 and arguments["intervals"]["eval_episodes"] == 4
     assert arguments["make_envs"]["vectorization"] == "sync"
