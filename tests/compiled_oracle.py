@@ -4,13 +4,24 @@ import functools
 
 import gymnasium as gym
 import numpy as np
+import pytest
 import tensorflow as tf
+
+from tfrl.environments.compiled import wrappers
 
 MODES = {
     "eager": lambda function: function,
     "graph": tf.function,
     "xla": lambda function: tf.function(function, jit_compile=True),
 }
+# XLA takes a second or more to compile one.
+MODE = pytest.mark.parametrize(
+    "mode", ["eager", pytest.param("xla", marks=pytest.mark.slow)]
+)
+# With 8 copies: 2,000 steps, or 10,000.
+N_ROWS = pytest.mark.parametrize(
+    "n_rows", [250, pytest.param(1250, marks=pytest.mark.slow)]
+)
 
 
 def make(env_id, **options):
@@ -23,55 +34,108 @@ def make(env_id, **options):
     return env
 
 
+def random_actions(space, shape):
+    """Actions `[*shape, ...]`; of a Box also some beyond its bounds."""
+    rng = np.random.default_rng(1)
+    if isinstance(space, gym.spaces.Discrete):
+        return rng.integers(space.n, size=shape)
+    return rng.uniform(
+        1.5 * space.low, 1.5 * space.high, (*shape, *space.shape)
+    ).astype(space.dtype)
+
+
 @functools.cache
-def played(env_id, spread, n_steps=10_000, **options):
+def played(env_id, low, high, n_steps=10_000, **options):
     """What Gymnasium makes of random actions, `n_steps` in a row.
 
-    Every other episode starts from a state drawn between `-spread` and `spread`, so
-    that ends come which random actions do not find; it is the state that was set that
-    the next step starts from.
+    Every other episode starts from a state drawn between `low` and `high`, so that ends
+    come which random actions do not find.
 
     Args:
         env_id: the id.
-        spread: one number for each of a state.
+        low: one number for each of a state, a tuple.
+        high: likewise.
         n_steps: how many.
         **options: of `gym.make`; with an underscore ahead, attributes to set.
 
     Returns:
         A dict of arrays `[n_steps, ...]`: states, actions and what came of them.
     """
-    env = make(env_id, **options)
+    env = make(env_id, max_episode_steps=100, **options)
     inner, rng = env.unwrapped, np.random.default_rng(0)
-    env.action_space.seed(0)
     env.reset(seed=0)
     rows, is_wide = [], False
-    for _ in range(n_steps):
-        state, action = np.array(inner.state), env.action_space.sample()
+    for action in random_actions(env.action_space, (n_steps,)):
+        state = np.array(inner.state)
         observation, reward, terminated, truncated, _ = env.step(action)
         rows.append((state, action, np.array(observation), reward, terminated))
         if terminated or truncated:
             is_wide = not is_wide
             env.reset()
             if is_wide:
-                inner.state = rng.uniform(-1.0, 1.0, len(spread)) * spread
+                inner.state = rng.uniform(low, high)
     names = ("states", "actions", "observations", "rewards", "terminated")
     return dict(zip(names, map(np.stack, zip(*rows, strict=True)), strict=True))
 
 
-def check_steps(env, expected, mode, rtol=1e-6, atol=1e-6, ends=True):
+def check_steps(env, expected, mode, rtol=1e-6, atol=1e-6, ends=True, dtype=tf.float32):
     """Steps `env` once from each of the states, as one batch of copies."""
     assert np.any(expected["terminated"]) == ends
-    states = tf.constant(expected["states"], tf.float32)
+    states = tf.constant(expected["states"], dtype)
     noise = tf.zeros([len(states), env.n_noise])
     step = MODES[mode](env.step)(states, tf.constant(expected["actions"]), noise)
     np.testing.assert_array_equal(step.terminated, expected["terminated"])
     assert not np.any(step.truncated)
     tolerance = {"rtol": rtol, "atol": atol}
     for seen in (step.observations, step.final_observations):
-        assert seen.dtype == tf.float32
+        assert seen.dtype == dtype
         np.testing.assert_allclose(seen, expected["observations"], **tolerance)
     assert step.rewards.dtype == tf.float32
     np.testing.assert_allclose(step.rewards, expected["rewards"], **tolerance)
+
+
+def check_episodes(env, n_steps, n_rows, n_envs=8, **tolerance):
+    """Episodes of at most `n_steps` at random, ends and cuts; `n_rows` of each copy.
+
+    The copies reset by themselves; Gymnasium, with its own time limit, takes each step
+    from the state that its copy had.
+    """
+    played = wrappers.AutoReset(wrappers.TimeLimit(env, n_steps))
+    state, _ = played.reset(0, n_envs)
+    actions = random_actions(env.action_space, (n_rows, n_envs))
+    inputs = tf.constant(actions), played.draw(1, [n_rows, n_envs])
+
+    @tf.function
+    def rollout():
+        first = played.step(state, inputs[0][0], inputs[1][0])
+        first = tf.nest.map_structure(tf.zeros_like, first)._replace(state=state)
+
+        def advance(before, taken):
+            return played.step(before.state, *taken)
+
+        return tf.scan(advance, inputs, first)
+
+    steps = tf.nest.map_structure(np.asarray, rollout())
+    starts = np.concatenate([state.env[None], steps.state.env[:-1]])
+    theirs = make(env.gymnasium_id, max_episode_steps=n_steps)
+    ended = steps.terminated | steps.truncated
+    expected = []
+    for n in range(n_envs):
+        theirs.reset(seed=0)
+        for t in range(n_rows):
+            theirs.unwrapped.state = starts[t, n].astype(np.float64)
+            expected.append(theirs.step(actions[t, n])[:-1])
+            if ended[t, n]:
+                theirs.reset()
+    seen = (steps.final_observations, steps.rewards, steps.terminated, steps.truncated)
+    for ours, wanted in zip(seen, zip(*expected, strict=True), strict=True):
+        wanted = np.stack(wanted).astype(ours.dtype)
+        ours = np.swapaxes(ours, 0, 1).reshape(wanted.shape)
+        tolerance = {"rtol": 1e-6, "atol": 1e-6, **tolerance}
+        np.testing.assert_allclose(ours, wanted, **tolerance)
+    assert np.any(steps.truncated)
+    same = np.all(steps.observations == steps.final_observations, axis=-1)
+    np.testing.assert_array_equal(same, ~ended)
 
 
 def check_spaces(env):

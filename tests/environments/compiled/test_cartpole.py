@@ -8,16 +8,27 @@ import tensorflow as tf
 
 from tfrl.environments.compiled import cartpole
 
-SPREAD = (2.4, 2.0, 0.2, 2.0)
+HIGH = (2.4, 2.0, 0.2, 2.0)
+LOW = tuple(-bound for bound in HIGH)
 
 
 @pytest.mark.parametrize("mode", compiled_oracle.MODES)
-@pytest.mark.parametrize("sutton_barto_reward", [False, True])
-def test_steps(mode, sutton_barto_reward):
-    env = cartpole.CartPole(sutton_barto_reward)
-    options = {"sutton_barto_reward": sutton_barto_reward}
-    expected = compiled_oracle.played(env.gymnasium_id, SPREAD, **options)
+def test_steps(mode):
+    env = cartpole.CartPole()
+    expected = compiled_oracle.played(env.gymnasium_id, LOW, HIGH)
     compiled_oracle.check_steps(env, expected, mode)
+
+
+def test_sutton_barto_reward():
+    env, options = cartpole.CartPole(True), {"sutton_barto_reward": True}
+    expected = compiled_oracle.played(env.gymnasium_id, LOW, HIGH, 2000, **options)
+    assert set(expected["rewards"]) == {0.0, -1.0}
+    compiled_oracle.check_steps(env, expected, "eager")
+
+
+@compiled_oracle.N_ROWS
+def test_episodes(n_rows):
+    compiled_oracle.check_episodes(cartpole.CartPole(), 20, n_rows)
 
 
 def test_as_gymnasium():

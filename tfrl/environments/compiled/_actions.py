@@ -29,7 +29,9 @@ def as_actions(env: Any, actions: Any, n: int | None) -> tf.Tensor:
     """
     where, space = f"{type(env).__name__}.step", env.action_space
     is_box = isinstance(space, spaces.Box)
-    hint = tf.as_dtype(space.dtype) if is_box else None
+    own = tf.as_dtype(space.dtype)
+    # Lists of numbers take the dtype of a Box; arrays have one.
+    hint = own if is_box and not hasattr(actions, "dtype") else None
     actions = checks.as_tensor(where, "actions", actions, dtype_hint=hint)
     dtype = actions.dtype
     if not (dtype.is_floating if is_box else dtype.is_integer):
@@ -44,7 +46,7 @@ def as_actions(env: Any, actions: Any, n: int | None) -> tf.Tensor:
             f"copies; got {actions.shape}"
         )
     if is_box:
-        return tf.cast(actions, hint)
+        return tf.cast(actions, own)
     low = int(space.start)
     checks.check_within(where, "actions", actions, low, low + int(space.n) - 1)
     return actions

@@ -1,10 +1,12 @@
-"""What the environments of Gymnasium's classic control share: its pictures."""
+"""What the environments of Gymnasium's classic control share: pictures and angles."""
 
 import functools
+import math
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+import tensorflow as tf
 
 from tfrl.environments.compiled import protocol
 
@@ -17,6 +19,7 @@ class ClassicControl(protocol.CompiledEnv):
     """
 
     gymnasium_id: ClassVar[str]
+    n_step_noise = 0
 
     def frame(self, state: Any) -> np.ndarray:
         """Returns the picture that Gymnasium draws, `[height, width, 3]` uint8.
@@ -27,6 +30,12 @@ class ClassicControl(protocol.CompiledEnv):
         env = _renderer(self.gymnasium_id)
         env.unwrapped.state = np.asarray(state, np.float64)
         return np.asarray(env.render())
+
+
+def wrapped(angle: tf.Tensor) -> tf.Tensor:
+    """Returns the same angle between -pi and pi."""
+    turn = 2.0 * math.pi
+    return angle - turn * tf.round(angle / turn)
 
 
 @functools.cache

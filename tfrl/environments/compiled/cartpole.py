@@ -72,6 +72,7 @@ class CartPole(_classic.ClassicControl):
     ) -> protocol.CompiledStep:
         """Steps every copy, see `CompiledEnv.step`."""
         del noise
+        state = tf.convert_to_tensor(state)
         actions = _actions.as_actions(self, actions, state.shape[0])
         position, velocity, angle, turning = tf.unstack(state, axis=1)
         force = tf.where(tf.equal(actions, 1), _FORCE, -_FORCE)
