@@ -45,6 +45,13 @@ def test_a_run_that_plays_nothing_shows_its_evaluations(tmp_path):
     assert "# CPU time: 2 s" in lines
 
 
+def test_shares_are_of_the_steps_that_were_asked_for(tmp_path):
+    run(tmp_path, np.arange(10.0))  # of 1,000 steps
+    (tmp_path / "config.gin").write_text("Trainer.total_env_steps = 1_980\n")
+    lines = measuring.measured_header([tmp_path])
+    assert "# Steps: 1,980\n" in lines and " 25% 4.0 (4.0 to 4.0), 50% 9.0" in lines
+
+
 def test_a_share_before_the_first_return_is_left_out():
     row = {"env_steps": np.array([50.0]), "train/return_mean": np.array([1.0])}
     assert [p.share for p in measuring.curve_of([row], 100)] == [0.5, 1.0]

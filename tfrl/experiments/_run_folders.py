@@ -69,6 +69,18 @@ def write_record(folder: pathlib.Path, record: dict[str, Any]) -> None:
     durable.replace_file(folder / entry.SEEDS_RECORD, text.encode("utf-8"))
 
 
+def total_env_steps_of(run: pathlib.Path) -> int | None:
+    """Returns how many steps a run was asked for, where its `config.gin` tells.
+
+    Args:
+        run: its folder.
+    """
+    config = run / "config.gin"
+    text = config.read_text("utf-8", "replace") if config.is_file() else ""
+    found = re.search(r"^Trainer\.total_env_steps = ([\d_]+)$", text, re.MULTILINE)
+    return None if found is None else int(found[1])
+
+
 def cpu_seconds_of(folders: Sequence[pathlib.Path]) -> float | None:
     """Returns the mean of the CPU seconds of runs that are done, where it is known.
 

@@ -61,7 +61,8 @@ def measured_header(
     Args:
         folders: runs of one configuration, in the order of the seeds, or a folder of
             them, as `tfrl train --seeds` makes it.
-        total_env_steps: all steps of a run; None for the last in `metrics.csv`.
+        total_env_steps: all steps of a run; None for what it was asked for, or the last
+            in `metrics.csv` of a run without words of a gin file.
         cpu_seconds: of a run; None for what the folder of `tfrl train --seeds` says.
 
     Returns:
@@ -81,6 +82,8 @@ runs; got 'no/such/run', which is none
     runs = [run for each in folders for run in _run_folders.runs_in(where, each)]
     tables = [run_log.read_metrics(run / "metrics.csv") for run in runs]
     steps = total_env_steps
+    if steps is None:
+        steps = _run_folders.total_env_steps_of(runs[0])
     if steps is None:
         steps = int(max(table["env_steps"][-1] for table in tables))
     if cpu_seconds is None:
