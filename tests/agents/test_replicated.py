@@ -254,6 +254,10 @@ def test_pieces_are_alike_and_brief(monkeypatch):
     sizes = {n: work._replace(n_steps=n).n_piece_steps for n in (1, 7, 12, 14, 13)}
     assert sizes == {1: 1, 7: 7, 12: 6, 14: 7, 13: 1}
     assert work._replace(state=convolutional()).n_piece_steps == 1
+    known = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)])
+    state = train_state.TrainState.create(known)
+    assert work._replace(state=state)._row_work == 10 * 3 * 3
+    assert work._replace(state=state).n_piece_steps == 6
 
 
 def test_what_is_brief():

@@ -173,6 +173,21 @@ def test_what_looks_at_places_is_not_packed_into_a_vector(transform, packs):
         assert_same(packing.unpack(stepped).params, expected.params)
 
 
+@pytest.mark.parametrize("limit", [0.1, pytest.param(9.0, marks=pytest.mark.slow)])
+def test_fused_steps_are_those_of_their_parts(monkeypatch, limit):
+    *_, grads, params = draw(1)
+    transform = agents.chain(agents.clip_by_global_norm(limit), agents.adam(0.1))
+    state = train_state.TrainState.create(tf.multiply, params=params, tx=transform)
+    assert _packed.Fused.of(state) is None
+    monkeypatch.setattr(_packed, "_MOST_NUMBERS", 0)
+    fused = _packed.Fused.of(state)
+    stepped = tf.function(lambda s, x: fused.pack(s).apply_gradients(grads=x))
+    expected, found = state.apply_gradients(grads=grads), stepped(state, grads)
+    assert fused.unpack(found).tx == transform != found.tx
+    assert_same(found.params, expected.params)
+    assert_same(found.opt_state, expected.opt_state)
+
+
 @refusals.table(
     (
         agents.accumulated,

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from tfrl.agents import agent, replicated
+from tfrl.agents import agent, replicated, train_state
 from tfrl.core import pytree, records
 from tfrl.replay.sampling import transitions
 from tfrl.schedules import progress as progresses
@@ -49,7 +49,7 @@ class MinibatchAgent(pytree.PyTreeNode):
         """Takes a gradient step on each of K minibatches, in one compiled call.
 
         What takes longer than a fraction of a second is several calls alike, between
-        which Python takes notice of signals; with convolutions every step is one.
+        which Python takes notice of signals.
 
         Args:
             sample: of `tfrl.core.Transition`s, `[K, B, ...]` or `[B, ...]`; actions
@@ -167,6 +167,12 @@ def checked(where: str, sample: Any) -> tuple[records.Transition, Any]:
         )
     weights = columns.pop("weights")
     return data._replace(**columns), weights
+
+
+def begun(state: train_state.TrainState, rate: Any) -> replicated.ReplicatedState:
+    """Returns a network that learns at a rate, for the carry of the steps."""
+    state = train_state.with_rate(state, rate)
+    return replicated.ReplicatedState.create(state, fused=True)
 
 
 def step_seed(rng: tf.Tensor, step: tf.Tensor) -> tf.Tensor:

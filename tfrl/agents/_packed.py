@@ -1,7 +1,11 @@
-"""Parameters in one vector, in which gradient steps are taken.
+"""How gradient steps are taken: small networks in one vector, others in one piece.
 
 XLA makes pieces of code for every parameter of a network, Adam alone three: to compile
 them takes longer than all else of a small network. For one vector they are made once.
+
+A plain graph, as convolutions on a CPU want it, reads and writes the numbers of a large
+network a dozen times a step, op after op, which takes a fifth of it. XLA reads them
+once: of such a graph it compiles the optimizer.
 """
 
 import dataclasses
@@ -10,7 +14,9 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl.agents import _gradient_parts, train_state
+from tfrl.agents import _gradient_parts, gradient_transforms, train_state
+from tfrl.core import compile
+from tfrl.ops import gradients
 
 # Of larger networks the copies would take longer than all that is saved.
 _MOST_NUMBERS = 2**18
@@ -48,9 +54,7 @@ class Packing:
         alike = len({x.dtype for x in leaves}) == 1 and len(leaves) > 1
         parts = state.tx.parts if state.tx is not None else ()
         entrywise = all(_is_entrywise(part) for part in parts)
-        if not (known and alike and entrywise and parts):
-            return None
-        if sum(math.prod(x.shape) for x in leaves) > _MOST_NUMBERS:
+        if not (known and alike and entrywise and parts) or _is_large(state):
             return None
         like = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), state.params
@@ -89,6 +93,71 @@ class Packing:
 
     def __hash__(self) -> int:
         return hash((*tf.nest.flatten(self.like), *self.kept))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fused:
+    """How a plain graph steps a large network: by an optimizer that XLA compiles."""
+
+    @classmethod
+    def of(cls, state: train_state.TrainState) -> Self | None:
+        """Returns that of a state; None if that is small, or has no such optimizer."""
+        parts = state.tx.parts if state.tx is not None else ()
+        entrywise = parts and _is_entrywise(parts[-1])
+        return cls() if entrywise and _is_large(state) else None
+
+    def pack(self, state: train_state.TrainState) -> train_state.TrainState:
+        """Returns the state with the optimizer that XLA compiles."""
+        return state.replace(tx=_FusedTransform(state.tx.parts))
+
+    def unpack(self, state: train_state.TrainState) -> train_state.TrainState:
+        """Returns the state with its own optimizer."""
+        return state.replace(tx=gradient_transforms.GradientTransform(state.tx.parts))
+
+    def nest(self, params: Any) -> Any:
+        """Returns the parameters, which stay as they are."""
+        return params
+
+
+class _FusedTransform(gradient_transforms.GradientTransform):
+    """Has XLA compile the last parts, as many as treat each number alike.
+
+    Those in front of them, which measure norms, are faster without.
+    """
+
+    def update(self, grads: Any, state: tuple, params: Any = None) -> tuple[Any, tuple]:
+        parts = self.parts
+        n = max((i + 1 for i, x in enumerate(parts) if not _is_entrywise(x)), default=0)
+        states = []
+        for part, its_state in zip(parts[:n], state, strict=False):
+            grads, its_state = _sparing(part, grads, its_state, params)
+            states.append(its_state)
+        grads, last = _compiled_update(parts[n:], grads, state[n:], params)
+        return grads, (*states, *last)
+
+
+def _sparing(part: Any, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
+    """Updates by a part, which leaves gradients that are short enough as they are."""
+    if not isinstance(part, _gradient_parts.Clip) or part.by != "global_norm":
+        return part.update(grads, state, params)
+    clipped = tf.cond(
+        gradients.global_norm(tf.nest.flatten(grads)) > part.limit,
+        lambda: part.update(grads, state, params)[0],
+        lambda: grads,
+    )
+    return clipped, state
+
+
+def _update(parts: tuple, grads: Any, state: tuple, params: Any) -> tuple[Any, tuple]:
+    return gradient_transforms.GradientTransform(parts).update(grads, state, params)
+
+
+_compiled_update = compile.jit(_update, static_argnums=0, differentiable=False)
+
+
+def _is_large(state: train_state.TrainState) -> bool:
+    sizes = [math.prod(x.shape) for x in tf.nest.flatten(state.params)]
+    return sum(sizes) > _MOST_NUMBERS
 
 
 def _is_entrywise(part: Any) -> bool:

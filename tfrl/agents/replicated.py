@@ -40,9 +40,16 @@ _PIECE_SECONDS = 0.3
 # The fewest rows of a call that only looks; so many images take some 50 milliseconds.
 _FORWARD_ROWS = 128
 # Looking through the layers takes longer than many an update should wait.
-_known_work: weakref.WeakKeyDictionary[keras.layers.Layer, float] = (
+_known_work: weakref.WeakKeyDictionary[keras.layers.Layer, "_LayerWork"] = (
     weakref.WeakKeyDictionary()
 )
+
+
+class _LayerWork(NamedTuple):
+    """Multiplications per row, forwards, of a built layer, or infinity if unknown."""
+
+    of_a_row: float
+    convolves: bool
 
 
 def n_replicas() -> int:
@@ -158,7 +165,7 @@ class ReplicatedState(pytree.PyTreeNode):
     Attributes:
         values: the state, its leaves per-replica values; without strategy the state.
             Of a small network, parameters lie in one vector.
-        packing: how they do, or None; for `state` to find them.
+        packing: how they do, or how else steps are taken; None for as they are.
 
     Example:
         >>> state = train_state.TrainState.create(
@@ -174,12 +181,22 @@ class ReplicatedState(pytree.PyTreeNode):
     """
 
     values: train_state.TrainState
-    packing: _packed.Packing | None = pytree.nonpytree_field(default=None)
+    packing: _packed.Packing | _packed.Fused | None = pytree.nonpytree_field(
+        default=None
+    )
 
     @classmethod
-    def create(cls, state: train_state.TrainState) -> Self:
-        """Returns the state on every replica."""
-        packing = _packed.Packing.of(state)
+    def create(cls, state: train_state.TrainState, fused: bool = False) -> Self:
+        """Returns the state on every replica.
+
+        Args:
+            state: before its steps.
+            fused: whether XLA compiles the optimizer of a large network where the rest
+                is a plain graph, see `compiled_update`. Rounding differs then.
+        """
+        packing: Any = _packed.Packing.of(state)
+        if packing is None and fused and n_replicas() == 1 and not _by_xla(state):
+            packing = _packed.Fused.of(state)
         if packing is not None:
             state = packing.pack(state)
         if n_replicas() == 1:
@@ -338,7 +355,7 @@ class Work(NamedTuple):
     @property
     def n_brief_steps(self) -> int:
         """The most steps that are; 0 where there are convolutions."""
-        return int(_BRIEF_WORK / (6 * self._row_work * self.n_rows + _STEP_WORK))
+        return 0 if _convolves(self.state) else self._most_steps
 
     @property
     def n_piece_steps(self) -> int:
@@ -346,19 +363,25 @@ class Work(NamedTuple):
 
         Such calls are brief if any are.
         """
-        most = max(1, min(self.n_steps, self.n_brief_steps))
+        most = max(1, min(self.n_steps, self._most_steps))
         return next(n for n in range(most, 0, -1) if self.n_steps % n == 0)
 
     @property
     def n_forward_rows(self) -> int:
         """Rows of which the outputs are computed in much less than a second."""
+        if _convolves(self.state):
+            return _FORWARD_ROWS
         return max(_FORWARD_ROWS, int(_BRIEF_WORK / (2 * self._row_work + 1)))
+
+    @property
+    def _most_steps(self) -> int:
+        return int(_BRIEF_WORK / (6 * self._row_work * self.n_rows + _STEP_WORK))
 
     @property
     def _row_work(self) -> float:
         layers = [*_layers(self.state, within=False)]
         if layers:
-            return sum(map(_row_work, layers))
+            return sum(_work_of(layer).of_a_row for layer in layers)
         params = getattr(self.state, "params", self.state)
         return float(sum(math.prod(x.shape) for x in tf.nest.flatten(params)))
 
@@ -405,20 +428,34 @@ def _by_xla(*args: Any) -> bool:
         kinds = {tf.DeviceSpec.from_string(devices[0]).device_type}
     else:
         kinds = {device.device_type for device in tf.config.list_logical_devices()}
-    works = map(_row_work, _layers(args, within=False))
-    return kinds != {"CPU"} or not any(map(math.isinf, works))
+    return kinds != {"CPU"} or not _convolves(args)
 
 
-def _row_work(layer: keras.layers.Layer) -> float:
-    """Multiplications per row, forwards, of a built layer; of convolutions infinity."""
+def _convolves(nest: Any) -> bool:
+    """Whether there are convolutions in the networks of a nest."""
+    return any(_work_of(layer).convolves for layer in _layers(nest, within=False))
+
+
+def _work_of(layer: keras.layers.Layer) -> _LayerWork:
     known = _known_work.get(layer)
     if known is None:
         # Convolutions of every kind have one.
-        layers = _layers(layer, within=True)
-        convolutional = any(hasattr(x, "kernel_size") for x in layers)
-        known = math.inf if convolutional else float(layer.count_params())
+        inner = _layers(layer, within=True)
+        convolutions = [x for x in inner if hasattr(x, "kernel_size")]
+        more = [(_n_places(x) - 1) * x.count_params() for x in convolutions if x.built]
+        known = _LayerWork(layer.count_params() + sum(more), bool(convolutions))
         _known_work[layer] = known
     return known
+
+
+def _n_places(convolution: keras.layers.Layer) -> float:
+    """How often its kernel is applied to a row; infinity if that is not known."""
+    output = getattr(convolution, "output", None)
+    if output is None:
+        return math.inf
+    is_last = getattr(convolution, "data_format", "channels_last") == "channels_last"
+    places = output.shape[1:-1] if is_last else output.shape[2:]
+    return math.inf if None in places else math.prod(places)
 
 
 def _layers(nest: Any, within: bool) -> Iterator[keras.layers.Layer]:

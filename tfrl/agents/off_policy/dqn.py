@@ -11,7 +11,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import _minibatches, agent, replicated, train_state
+from tfrl.agents import _minibatches, agent
 from tfrl.core import pytree, random, records
 from tfrl.losses import temporal_difference
 from tfrl.policies import action_value
@@ -255,8 +255,8 @@ class DQNAgent(_minibatches.MinibatchAgent):
     _measured: ClassVar[tuple[str, ...]] = ("loss", "q_value", "td_error")
 
     def _begin(self, hyper: dict[str, tf.Tensor]) -> tuple:
-        state = train_state.with_rate(self.policy.state, hyper["learning_rate"])
-        return replicated.ReplicatedState.create(state), self.target_params
+        states = _minibatches.begun(self.policy.state, hyper["learning_rate"])
+        return states, self.target_params
 
     def _step(self, carry: Any, rows: records.Transition, weights: tf.Tensor) -> tuple:
         config, (states, target) = self.config, carry

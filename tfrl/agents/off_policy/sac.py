@@ -14,7 +14,6 @@ from tfrl.agents import (
     _minibatches,
     agent,
     gradient_transforms,
-    replicated,
     train_state,
 )
 from tfrl.core import pytree, random, records
@@ -199,13 +198,13 @@ class SACAgent(_minibatches.MinibatchAgent):
     _measured: ClassVar[tuple[str, ...]] = _MEASURED
 
     def _begin(self, hyper: dict[str, tf.Tensor]) -> tuple:
-        states = self.policy.state, self.critics, self.log_temperature
-        actor, critics, log_temperature = (
-            train_state.with_rate(state, hyper[name])
-            for state, name in zip(states, _RATES, strict=True)
+        rates = [hyper[name] for name in _RATES]
+        return (
+            _minibatches.begun(self.policy.state, rates[0]),
+            _minibatches.begun(self.critics, rates[1]),
+            self.target_params,
+            train_state.with_rate(self.log_temperature, rates[2]),
         )
-        create = replicated.ReplicatedState.create
-        return create(actor), create(critics), self.target_params, log_temperature
 
     def _step(self, carry: Any, rows: records.Transition, weights: tf.Tensor) -> tuple:
         config, (actor, critics, target, log_temperature) = self.config, carry

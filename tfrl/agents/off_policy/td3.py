@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.agents import _actor_critics, _minibatches, agent, replicated, train_state
+from tfrl.agents import _actor_critics, _minibatches, agent, train_state
 from tfrl.core import pytree, random, records
 from tfrl.policies import critics, deterministic
 
@@ -186,9 +186,7 @@ class TD3Agent(_minibatches.MinibatchAgent):
 
     def _begin(self, hyper: dict[str, tf.Tensor]) -> tuple:
         states = [
-            replicated.ReplicatedState.create(
-                train_state.with_rate(state, hyper["learning_rate"])
-            )
+            _minibatches.begun(state, hyper["learning_rate"])
             for state in (self.policy.state, self.critics)
         ]
         return (*states, self.target_policy, self.target_critics)

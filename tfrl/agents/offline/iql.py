@@ -11,7 +11,6 @@ from tfrl.agents import (
     _actor_critics,
     _minibatches,
     agent,
-    replicated,
     train_state,
 )
 from tfrl.core import pytree, records
@@ -167,9 +166,7 @@ class IQLAgent(_minibatches.MinibatchAgent):
 
     def _begin(self, hyper: dict[str, tf.Tensor]) -> tuple:
         states = [
-            replicated.ReplicatedState.create(
-                train_state.with_rate(state, hyper["learning_rate"])
-            )
+            _minibatches.begun(state, hyper["learning_rate"])
             for state in (self.policy.state, self.critics)
         ]
         return (*states, self.target_critics)
