@@ -542,8 +542,7 @@ def _normal_of(spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
     if squash is None and not (finite or np.isinf([low, high]).all()):
         raise ValueError(
             "`action_head`: `action_space` expected floats with finite bounds, low < "
-            f"high, or without any; got {spec}; change them by a wrapper of the "
-            "environment, such as gymnasium.wrappers.TransformAction"
+            f"high, or without any; got {spec}; wrap in gymnasium's TransformAction"
         )
     shape, squash = tuple(spec.shape), finite if squash is None else squash
     bounds = tuple(low.tolist()), tuple(high.tolist())
