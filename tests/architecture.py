@@ -30,8 +30,8 @@ FLOORS = {
     # Imports floor 0, and is imported by every room.
     **dict.fromkeys(["_internal"], 1),
     **dict.fromkeys(["ops", "schedules", "replay", "datasets", "distribute"], 2),
-    **dict.fromkeys(["bijectors", "stats", "environments", "saving"], 3),
-    **dict.fromkeys(["distributions"], 4),
+    **dict.fromkeys(["bijectors", "stats", "saving"], 3),
+    **dict.fromkeys(["distributions", "environments"], 4),
     **dict.fromkeys(["layers", "losses", "exploration", "policies"], 5),
     **dict.fromkeys(["agents", "summaries"], 6),
     **dict.fromkeys(["configuring", "exporting"], 7),
@@ -44,6 +44,8 @@ FLOORS = {
 TOP_LEVEL = {"README.md", "setup.cfg", "pyproject.toml", "CHANGELOG.md", "LICENSE"} | {
     *["tfrl", "tests", "colabs", "configs", "tools"]
 }
+# Folders with a door of their own, which the door of their room shows as a name.
+INNER_DOORS = {"tfrl/environments/compiled"}
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "misc"}
 GIN_FILES = {
     "tfrl/rl_trainer.py",
@@ -102,6 +104,7 @@ def _fault_of_import(
     is_file = root.joinpath("tfrl", *folders, f"{file}.py").is_file()
     if is_door:
         own = len(folders) > 1 and folders[0] == room
+        own = own or target.replace(".", "/") in INNER_DOORS
         return (
             ""
             if own or target == LATE
@@ -180,10 +183,9 @@ def doors_are_complete(root: Path) -> Iterator[str]:
     }
     for room, files in rooms(root).items():
         door = root / "tfrl" / room / "__init__.py"
+        yield from _faults_of_doors(root, room)
         if not door.is_file():
-            yield f"tfrl/{room}: no __init__.py"
             continue
-        yield from (f"{door.relative_to(root)}: {f}" for f in _faults_of_door(door))
         stems = {part.stem for path in files for part in (path, path.parent)}
         for path in files:
             module = ".".join(path.relative_to(root).with_suffix("").parts)
@@ -208,12 +210,23 @@ def doors_are_complete(root: Path) -> Iterator[str]:
                 yield f"{module}: private to its room, but has no underscore"
 
 
+def _faults_of_doors(root: Path, room: str) -> Iterator[str]:
+    door = root / "tfrl" / room / "__init__.py"
+    if not door.is_file():
+        yield f"tfrl/{room}: no __init__.py"
+    for own in [door, *(root / x / "__init__.py" for x in sorted(INNER_DOORS))]:
+        if own.is_relative_to(door.parent) and own.is_file():
+            yield from (f"{own.relative_to(root)}: {f}" for f in _faults_of_door(own))
+
+
 def shown_names(root: Path, path: Path) -> set[str]:
-    """Returns the names of a file of a room that the room's door shows."""
+    """Returns the names of a file of a room that a door of the room shows."""
     parts = path.relative_to(root).with_suffix("").parts
-    door = root / "tfrl" / parts[1] / "__init__.py"
+    room, inner = root / "tfrl" / parts[1], path.parent / "__init__.py"
+    doors = {room / "__init__.py", inner if inner.is_file() else room / "__init__.py"}
     return {
         alias.name
+        for door in doors
         for node in [*parse(door).body, *lazy_imports(door)]
         if isinstance(node, ast.ImportFrom) and node.module == ".".join(parts)
         for alias in node.names
@@ -239,12 +252,16 @@ def _serves_other_rooms(root: Path, room: str, path: Path) -> bool:
 
 
 def folders_have_no_doors(root: Path) -> Iterator[str]:
-    """The `__init__.py` of a folder of a room says what is there, and no more."""
+    """The `__init__.py` of a folder of a room says what is there, and no more.
+
+    Those of `INNER_DOORS` are doors.
+    """
     for room, files in rooms(root).items():
         for folder in sorted({path.parent for path in files}):
             inner = folder / "__init__.py"
             is_bare = inner.is_file() and len(parse(inner).body) == 1
-            if folder != root / "tfrl" / room and not is_bare:
+            is_door = folder.relative_to(root).as_posix() in INNER_DOORS
+            if folder != root / "tfrl" / room and not (is_bare or is_door):
                 yield f"{inner.relative_to(root)}: holds more than a docstring"
 
 
@@ -267,13 +284,23 @@ def _faults_of_door(door: Path) -> Iterator[str]:
     if sorted(listed) != sorted(imported):
         odd = sorted(set(listed) ^ set(imported))
         yield f"__all__ and the imports differ: {odd}"
-    files = sorted((node.module or "").rpartition(".")[2] for node in lazy)
+    files = sorted(x for node in lazy for x in _loaded_late(node))
     value = assigned_value(door, "_LAZY")
     if files != list(ast.literal_eval(value) if value else []):
         yield f"_LAZY and what is shown to type checkers differ: {files}"
     for node in tree.body[1:]:
         if not (isinstance(node, ast.ImportFrom | ast.Assign) or _is_lazy(node, lazy)):
             yield f"line {node.lineno}: a door holds imports and __all__ only"
+
+
+def _loaded_late(node: ast.ImportFrom) -> list[str]:
+    """The file that has the names of an import, or the folders that are the names."""
+    inner = [
+        x.name
+        for x in node.names
+        if f"{node.module}.{x.name}".replace(".", "/") in INNER_DOORS
+    ]
+    return inner or [(node.module or "").rpartition(".")[2]]
 
 
 def _is_lazy(node: ast.stmt, lazy: list[ast.ImportFrom]) -> bool:

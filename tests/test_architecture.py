@@ -132,6 +132,12 @@ PLANTED = {
         '"""On disk."""\n\nfrom tfrl.replay.saving import _rows\n',
         "more than a docstring",
     ),
+    "bare_inner_door": (
+        "doors_are_complete",
+        "tfrl/environments/compiled/__init__.py",
+        "",
+        "tfrl/environments/compiled/__init__.py: no docstring",
+    ),
     "folder_not_shown": (
         "doors_are_complete",
         "tfrl/replay/saving/rows.py",

@@ -13,7 +13,8 @@ def door(
     Args:
         room: the room's `__name__`.
         names: its `__all__`.
-        files: of the room, which have those names that it does not import itself.
+        files: of the room, which have those names that it does not import itself. A
+            folder with a door of its own is a name itself.
 
     Example:
         >>> get, names = door("tfrl.host", ["Stepper", "door"], ["stepping"])
@@ -22,7 +23,11 @@ def door(
     """
 
     def get(name: str) -> Any:
+        if name in files and name in names:
+            return importlib.import_module(f"{room}.{name}")
         for file in files if name in names else ():
+            if file in names:
+                continue
             module = importlib.import_module(f"{room}.{file}")
             if hasattr(module, name):
                 return getattr(module, name)

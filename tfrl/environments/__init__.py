@@ -3,6 +3,8 @@
 Here are vectors of environments, a check of what is wrong with one, snapshots of their
 inner state, elements of their spaces made up and made ready for networks, the
 current environment, wrappers that Gymnasium has not, and the DeepMind Control Suite.
+Environments of tensors, for training in one graph, have a door of their own,
+`tfrl.environments.compiled`.
 Names whose files need TensorFlow load it when first touched. Their steps as
 transitions are in `tfrl.host`, the loops around a learner in `tfrl.training`, specs of
 spaces in `tfrl.core`.
@@ -29,6 +31,7 @@ from tfrl.environments.wrappers import (
 )
 
 if TYPE_CHECKING:
+    from tfrl.environments import compiled
     from tfrl.environments.current import (
         environment_context,
         get_action_spec,
@@ -58,6 +61,7 @@ __all__ = [
     "capture",
     "check_env",
     "check_preprocessors",
+    "compiled",
     "default_preprocessor",
     "environment_context",
     "get_action_spec",
@@ -79,5 +83,5 @@ __all__ = [
     "set_global_env",
     "set_transformed_observation_spec",
 ]
-_LAZY = ("current", "preprocessing")
+_LAZY = ("compiled", "current", "preprocessing")
 __getattr__, __dir__ = lazy_doors.door(__name__, __all__, _LAZY)

@@ -54,7 +54,7 @@ class Acrobot(_classic.ClassicControl):
 
     gymnasium_id = "Acrobot-v1"
     metadata: ClassVar[dict[str, Any]] = {"render_fps": 15}
-    n_noise = 4
+    n_noise, n_step_noise = 4, 0
 
     def __init__(self, book_or_nips: str = "book") -> None:
         choices = ("book", "nips")

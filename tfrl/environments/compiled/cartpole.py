@@ -51,7 +51,7 @@ class CartPole(_classic.ClassicControl):
 
     gymnasium_id = "CartPole-v1"
     metadata: ClassVar[dict[str, Any]] = {"render_fps": 50}
-    n_noise = 4
+    n_noise, n_step_noise = 4, 0
 
     def __init__(self, sutton_barto_reward: bool = False) -> None:
         name = "sutton_barto_reward"

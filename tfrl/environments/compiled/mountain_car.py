@@ -16,7 +16,7 @@ class _Valley(_classic.ClassicControl):
     """The valley of both cars; only what pushes and what is rewarded differs."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_fps": 30}
-    n_noise = 1
+    n_noise, n_step_noise = 1, 0
     _goal: ClassVar[float]
 
     def __init__(self, goal_velocity: float = 0.0) -> None:

@@ -42,7 +42,7 @@ class Pendulum(_classic.ClassicControl):
 
     gymnasium_id = "Pendulum-v1"
     metadata: ClassVar[dict[str, Any]] = {"render_fps": 30}
-    n_noise = 2
+    n_noise, n_step_noise = 2, 0
 
     def __init__(self, g: float = 10.0) -> None:
         arguments.check_number("Pendulum", "g", g)

@@ -1,0 +1,54 @@
+"""Environments of tensors: thousands of copies step in one compiled program.
+
+Here are what such an environment is, games and control problems of that kind, and
+wrappers around them. They are pure functions: states go in and come out, and chance is
+an argument.
+"""
+
+from tfrl.environments.compiled.acrobot import Acrobot
+from tfrl.environments.compiled.acrobot import Acrobot
+from tfrl.environments.compiled.cartpole import CartPole
+from tfrl.environments.compiled.mountain_car import MountainCar, MountainCarContinuous
+from tfrl.environments.compiled.pendulum import Pendulum
+from tfrl.environments.compiled.mountain_car import (
+    MountainCar,
+    MountainCarContinuous,
+)
+from tfrl.environments.compiled.pendulum import Pendulum
+from tfrl.environments.compiled.protocol import CompiledEnv, CompiledStep
+from tfrl.environments.compiled.wrappers import (
+    AutoReset,
+    Episodes,
+    EpisodeStatistics,
+    FrameStack,
+    NormalizeObservations,
+    NormalizeRewards,
+    RewardScale,
+    TimeLimit,
+    WrappedState,
+    Wrapper,
+)
+
+__all__ = [
+    "Acrobot",
+    "Acrobot",
+    "AutoReset",
+    "CartPole",
+    "CompiledEnv",
+    "CompiledStep",
+    "EpisodeStatistics",
+    "Episodes",
+    "FrameStack",
+    "MountainCar",
+    "MountainCarContinuous",
+    "MountainCar",
+    "MountainCarContinuous",
+    "NormalizeObservations",
+    "NormalizeRewards",
+    "Pendulum",
+    "Pendulum",
+    "RewardScale",
+    "TimeLimit",
+    "WrappedState",
+    "Wrapper",
+]
