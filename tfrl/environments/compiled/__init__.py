@@ -6,14 +6,8 @@ an argument.
 """
 
 from tfrl.environments.compiled.acrobot import Acrobot
-from tfrl.environments.compiled.acrobot import Acrobot
 from tfrl.environments.compiled.cartpole import CartPole
 from tfrl.environments.compiled.mountain_car import MountainCar, MountainCarContinuous
-from tfrl.environments.compiled.pendulum import Pendulum
-from tfrl.environments.compiled.mountain_car import (
-    MountainCar,
-    MountainCarContinuous,
-)
 from tfrl.environments.compiled.pendulum import Pendulum
 from tfrl.environments.compiled.protocol import CompiledEnv, CompiledStep
 from tfrl.environments.compiled.wrappers import (
@@ -31,7 +25,6 @@ from tfrl.environments.compiled.wrappers import (
 
 __all__ = [
     "Acrobot",
-    "Acrobot",
     "AutoReset",
     "CartPole",
     "CompiledEnv",
@@ -41,11 +34,8 @@ __all__ = [
     "FrameStack",
     "MountainCar",
     "MountainCarContinuous",
-    "MountainCar",
-    "MountainCarContinuous",
     "NormalizeObservations",
     "NormalizeRewards",
-    "Pendulum",
     "Pendulum",
     "RewardScale",
     "TimeLimit",
