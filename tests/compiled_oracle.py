@@ -19,8 +19,8 @@ MODE = pytest.mark.parametrize(
     "mode", ["eager", pytest.param("xla", marks=pytest.mark.slow)]
 )
 # With 8 copies: 2,000 steps, or 10,000.
-N_ROWS = pytest.mark.parametrize(
-    "n_rows", [250, pytest.param(1250, marks=pytest.mark.slow)]
+EPISODES = pytest.mark.parametrize(
+    "mode, n_rows", [("graph", 250), pytest.param("xla", 1250, marks=pytest.mark.slow)]
 )
 
 
@@ -94,7 +94,7 @@ def check_steps(env, expected, mode, rtol=1e-6, atol=1e-6, ends=True, dtype=tf.f
     np.testing.assert_allclose(step.rewards, expected["rewards"], **tolerance)
 
 
-def check_episodes(env, n_steps, n_rows, n_envs=8, **tolerance):
+def check_episodes(env, n_steps, mode, n_rows, n_envs=8, **tolerance):
     """Episodes of at most `n_steps` at random, ends and cuts; `n_rows` of each copy.
 
     The copies reset by themselves; Gymnasium, with its own time limit, takes each step
@@ -105,7 +105,6 @@ def check_episodes(env, n_steps, n_rows, n_envs=8, **tolerance):
     actions = random_actions(env.action_space, (n_rows, n_envs))
     inputs = tf.constant(actions), played.draw(1, [n_rows, n_envs])
 
-    @tf.function
     def rollout():
         first = played.step(state, inputs[0][0], inputs[1][0])
         first = tf.nest.map_structure(tf.zeros_like, first)._replace(state=state)
@@ -115,7 +114,7 @@ def check_episodes(env, n_steps, n_rows, n_envs=8, **tolerance):
 
         return tf.scan(advance, inputs, first)
 
-    steps = tf.nest.map_structure(np.asarray, rollout())
+    steps = tf.nest.map_structure(np.asarray, MODES[mode](rollout)())
     starts = np.concatenate([state.env[None], steps.state.env[:-1]])
     theirs = make(env.gymnasium_id, max_episode_steps=n_steps)
     ended = steps.terminated | steps.truncated

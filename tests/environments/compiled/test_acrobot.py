@@ -30,9 +30,9 @@ def test_steps_at_all_speeds(mode, book_or_nips):
     check(acrobot.Acrobot(book_or_nips), mode, 2000, FAST, tf.float64)
 
 
-@compiled_oracle.N_ROWS
-def test_episodes(n_rows):
-    compiled_oracle.check_episodes(acrobot.Acrobot(), 100, n_rows, atol=1e-5)
+@compiled_oracle.EPISODES
+def test_episodes(mode, n_rows):
+    compiled_oracle.check_episodes(acrobot.Acrobot(), 100, mode, n_rows, atol=1e-5)
 
 
 def test_as_gymnasium():

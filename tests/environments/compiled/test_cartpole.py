@@ -26,9 +26,9 @@ def test_sutton_barto_reward():
     compiled_oracle.check_steps(env, expected, "eager")
 
 
-@compiled_oracle.N_ROWS
-def test_episodes(n_rows):
-    compiled_oracle.check_episodes(cartpole.CartPole(), 20, n_rows)
+@compiled_oracle.EPISODES
+def test_episodes(mode, n_rows):
+    compiled_oracle.check_episodes(cartpole.CartPole(), 20, mode, n_rows)
 
 
 def test_as_gymnasium():

@@ -32,9 +32,9 @@ def test_goal_velocity(car):
 
 
 @pytest.mark.parametrize("car", CARS)
-@compiled_oracle.N_ROWS
-def test_episodes(car, n_rows):
-    compiled_oracle.check_episodes(car(), 60, n_rows)
+@compiled_oracle.EPISODES
+def test_episodes(car, mode, n_rows):
+    compiled_oracle.check_episodes(car(), 60, mode, n_rows)
 
 
 @pytest.mark.parametrize("car", CARS)

@@ -26,9 +26,9 @@ def test_g():
     check(9.81, 2000, "eager")
 
 
-@compiled_oracle.N_ROWS
-def test_episodes(n_rows):
-    compiled_oracle.check_episodes(pendulum.Pendulum(), 60, n_rows)
+@compiled_oracle.EPISODES
+def test_episodes(mode, n_rows):
+    compiled_oracle.check_episodes(pendulum.Pendulum(), 60, mode, n_rows)
 
 
 def test_as_gymnasium():
