@@ -97,22 +97,29 @@ class Packing:
 
 @dataclasses.dataclass(frozen=True)
 class Fused:
-    """How a plain graph steps a large network: by an optimizer that XLA compiles."""
+    """How a plain graph steps a large network: by an optimizer that XLA compiles.
+
+    Attributes:
+        tx: the optimizer.
+    """
+
+    tx: gradient_transforms.GradientTransform
 
     @classmethod
     def of(cls, state: train_state.TrainState) -> Self | None:
         """Returns that of a state; None if that is small, or has no such optimizer."""
-        parts = state.tx.parts if state.tx is not None else ()
-        entrywise = parts and _is_entrywise(parts[-1])
-        return cls() if entrywise and _is_large(state) else None
+        tx = state.tx
+        if tx is None or not (tx.parts and _is_entrywise(tx.parts[-1])):
+            return None
+        return cls(tx) if _is_large(state) else None
 
     def pack(self, state: train_state.TrainState) -> train_state.TrainState:
         """Returns the state with the optimizer that XLA compiles."""
-        return state.replace(tx=_FusedTransform(state.tx.parts))
+        return state.replace(tx=_FusedTransform(self.tx.parts))
 
     def unpack(self, state: train_state.TrainState) -> train_state.TrainState:
         """Returns the state with its own optimizer."""
-        return state.replace(tx=gradient_transforms.GradientTransform(state.tx.parts))
+        return state.replace(tx=self.tx)
 
     def nest(self, params: Any) -> Any:
         """Returns the parameters, which stay as they are."""
