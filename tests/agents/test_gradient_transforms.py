@@ -102,7 +102,12 @@ def test_steps_equal_the_equations(case, rate):
     np.testing.assert_allclose(params["w"], expected, rtol=1e-5, atol=5e-6)
 
 
-def test_one_trace_of_a_compiled_loop_equals_eager_steps():
+@pytest.mark.parametrize(
+    "jit_compile",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["graph", "XLA"],
+)
+def test_one_trace_of_a_compiled_loop_equals_eager_steps(jit_compile):
     grads, start = problem()
     made = {
         case: transforms.chain(
@@ -113,7 +118,7 @@ def test_one_trace_of_a_compiled_loop_equals_eager_steps():
         if case not in ("sgd", "momentum", "adam")  # parts of others
     }
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=jit_compile)
     def loop(params, states, grads):
         def body(i, params, states):
             for case, transform in made.items():

@@ -75,14 +75,19 @@ def normalizer():
     )
 
 
-def test_training_with_batch_norm_equals_keras():
+@pytest.mark.parametrize(
+    "jit_compile",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["graph", "XLA"],
+)
+def test_training_with_batch_norm_equals_keras(jit_compile):
     rng = np.random.default_rng(0)
     x = rng.normal(2.0, 3.0, size=(3, 8, 3)).astype(np.float32)
     y = rng.normal(size=(3, 8, 2)).astype(np.float32)
     model = normalizer()
     state = train_state.TrainState.create(model, tx=keras.optimizers.Adam(1e-2))
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=jit_compile)
     def update(state, x, y):
         def loss_fn(params):
             outputs, extra = state(x, params=params, training=True, mutable=True)
@@ -108,6 +113,15 @@ def test_training_with_batch_norm_equals_keras():
             values[variable.path], variable, rtol=1e-4, atol=2e-5
         )
     np.testing.assert_allclose(state(x[0]), model(x[0]), rtol=1e-3, atol=1e-4)
+
+
+def test_generators_of_seeds_are_counted_within_the_layer():
+    for _ in range(2):
+        layers = [keras.layers.Dropout(0.5) for _ in range(2)]
+        model = keras.Sequential([keras.Input((2,)), *layers])
+        names = [*train_state.TrainState.create(model).extra_variables]
+        first, second = "seed_generator", "seed_generator_1"
+        assert names == [f"{x}/seed_generator_state" for x in (first, second)]
 
 
 def test_dropout_moves_its_seed_only_where_it_is_kept():

@@ -1,13 +1,11 @@
 """Tests of `tfrl.agents.off_policy.crossq` and of how its critics are normalized."""
 
-import agent_examples
 import gymnasium as gym
 import keras
 import numpy as np
 import pytest
 import soft_examples
 import tensorflow as tf
-from agent_examples import assert_close
 from soft_examples import BOX, STEER
 
 from tfrl.agents import _actor_critics
@@ -68,18 +66,6 @@ def test_critics_see_both_states_in_one_batch(monkeypatch):
         kept["critics/batch_norm_1/mean"], 0.01 * moments, rtol=1e-4, atol=1e-7
     )
     assert learned.target_params == ()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("actions", [STEER, soft_examples.MIXED], ids=["box", "mixed"])
-def test_two_replicas_share_moments(actions):
-    agent = make_agent(actions)
-    sample = soft_examples.sample_of(agent, BOX, K, B)
-    alone, info = agent.update(sample)
-    with agent_examples.two_replicas().scope():
-        shared, told = agent.update(sample)
-    assert_close((shared, told), (alone, info), rtol=5e-4, atol=2e-5)
-    assert_close(agent.update(sample)[0], alone)
 
 
 def test_moments_stay_near_those_of_all_that_was_seen():

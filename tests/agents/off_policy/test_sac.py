@@ -1,24 +1,16 @@
 """Tests of `tfrl.agents.off_policy.sac` against the algorithm written out."""
 
-import functools
-import gc
-
-import agent_examples
 import gymnasium as gym
 import keras
 import numpy as np
 import pytest
 import soft_examples
 import tensorflow as tf
-import tiny_agents
 from agent_examples import assert_close
 from soft_examples import BOX, MIXED, STEER
 
-from tfrl.agents import _actor_critics, _minibatches, replicated
-from tfrl.agents.off_policy import crossq, sac, tqc
-from tfrl.environments import vector
-from tfrl.policies import host_policy
-from tfrl.training import experience
+from tfrl.agents import _actor_critics, replicated
+from tfrl.agents.off_policy import sac
 
 S = gym.spaces
 K, B = 3, 4
@@ -112,9 +104,7 @@ def test_choices_are_expected_and_forbidden_ones_do_not_count():
     ],
     ids=["mixed ensemble", "ensemble", "mixed", "box", "choice", "without bounds"],
 )
-def test_k_minibatches_are_k_updates_of_one_and_those_of_two_replicas(
-    actions, settings
-):
+def test_k_minibatches_are_k_updates_of_one(actions, settings):
     agent = make_agent(actions=actions, **settings)
     sample = soft_examples.sample_of(agent, BOX, K, B)
     at_once, info = agent.update(sample)
@@ -125,9 +115,6 @@ def test_k_minibatches_are_k_updates_of_one_and_those_of_two_replicas(
         priorities.append(found["priorities"])
     assert_close(one_by_one, at_once, **CLOSE)
     np.testing.assert_allclose(info["priorities"], priorities, rtol=1e-4, atol=1e-5)
-    with agent_examples.two_replicas().scope():
-        shared, told = agent.update(sample)
-    assert_close((shared, told), (at_once, info), **CLOSE)
     assert np.isfinite(tf.nest.flatten(info)[0]).all()
     for name, value in at_once.critics.params.items():
         assert np.any(value != agent.critics.params[name]), name
@@ -247,49 +234,3 @@ def paid(actions):
     if actions.dtype.kind == "i":
         return (actions == 2).astype(np.float32)
     return -np.abs(actions - [1.0, 0.5]).sum(axis=-1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "agent",
-    [
-        sac.SAC(hidden_units=(8,)),
-        sac.SAC(hidden_units=(8,), **ENSEMBLE),
-        tqc.TQC(hidden_units=(8,), n_quantiles=3),
-        crossq.CrossQ(hidden_units=(8,), critic_units=(8,)),
-    ],
-    ids=["sac", "ensemble", "tqc", "crossq"],
-)
-def test_a_run_resumes_to_the_bit_and_leaves(tmp_path, agent):
-    replayed = experience.Replayed(200, 8, n_steps=8, learning_starts=24)
-    make = functools.partial(vector.make_vec, "Pendulum-v1", max_episode_steps=10)
-    given = {"agent": agent, "n_epochs": 8, "make_envs": make, "experience": replayed}
-    with tiny_agents.build(tmp_path / "whole", **given) as whole:
-        whole.run(quiet=True)
-    with tiny_agents.build(tmp_path / "cut", **given) as cut:
-        tiny_agents.stop_in(cut, 5)
-        assert cut.run(quiet=True) is None
-    with tiny_agents.build(tmp_path / "cut", resume=True, **given) as resumed:
-        assert resumed.run(quiet=True) is not None
-    tiny_agents.assert_same(resumed.agent, whole.agent)
-    policy, x = whole.agent.policy, np.ones((2, 3), np.float32)
-    found = policy.to_keras()(x)
-    np.testing.assert_allclose(found, policy.parameters(x), rtol=1e-5)
-    host = host_policy.HostPolicy(policy)
-    assert host.mirrored
-    host.push(policy, probe=x)
-
-
-@pytest.mark.slow
-def test_memory_and_traces_stay():
-    agent = make_agent()
-    sample = soft_examples.sample_of(agent, BOX, K, B)
-    agent, _ = agent.update(sample)
-    n_traces = _minibatches._compiled_update.trace_count()
-    gc.collect()
-    before = len(gc.get_objects())
-    for _ in range(300):
-        agent, _ = agent.update(sample)
-    gc.collect()
-    assert _minibatches._compiled_update.trace_count() == n_traces
-    assert len(gc.get_objects()) - before < 300

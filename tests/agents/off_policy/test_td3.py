@@ -20,6 +20,7 @@ def test_an_update_equals_the_algorithm_written_out():
     assert float(info["exploration_noise"]) == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 def test_k_minibatches_are_k_updates_of_one():
     at_once = one_by_one = make_agent(tau=0.2)
     sample = examples.sample_of(3, B)

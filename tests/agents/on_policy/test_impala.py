@@ -31,7 +31,9 @@ def played_by(agent, seed=0):
     return trajectory._replace(log_probs=taken)
 
 
-@pytest.mark.parametrize("clips", [(1.0, 1.0), (0.7, 1.4)])
+@pytest.mark.parametrize(
+    "clips", [pytest.param((1.0, 1.0), marks=pytest.mark.slow), (0.7, 1.4)]
+)
 def test_an_older_policy_is_corrected_for_as_the_paper_says(clips):
     names = {"clip_rho": clips[0], "clip_pg_rho": clips[1]}
     agent = make_agent(**names, lambda_=0.9, max_gradient_norm=None)

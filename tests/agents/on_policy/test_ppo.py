@@ -133,6 +133,7 @@ def test_every_kind_of_action_updates_finitely(space, squash):
             assert space.contains(taken)
 
 
+@pytest.mark.slow
 def test_xla_compiles_all_that_an_update_may_be(by_xla):
     agent = make_agent(TUPLE, n_epochs=1, **EVERYTHING)
     learned, info = agent.update(make_trajectory(TUPLE))

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from agent_examples import BOX, NEST, assert_close, params_of, trajectory_of
-from tiny_agents import assert_same, assert_same_rows, stop_in
 
 from tfrl.agents import advantages, replicated
 from tfrl.agents.on_policy import _on_policy, ppo
 from tfrl.environments import vector, wrappers
 from tfrl.exporting import export
-from tfrl.training import cadence, experience, trainer
 from tfrl.training.fitting import agent_model, fit_callbacks
 
 S = gym.spaces
@@ -204,38 +202,10 @@ def test_what_does_not_fit_is_told():
             ppo.PPO(**settings)
 
 
-def run(folder, **settings):
-    hidden = functools.partial(wrappers.PartialObservation, indices=[0, 2])
-    given = {
-        "agent": ppo.PPO(
-            memory="lstm", memory_units=UNITS, minibatch_size=16, n_epochs=2
-        ),
-        "make_envs": functools.partial(
-            vector.make_vec, "CartPole-v1", wrappers=[hidden]
-        ),
-        "n_envs": 2,
-        "experience": experience.Trajectories(8),
-        "intervals": cadence.Intervals(eval_episodes=2, checkpoint_epochs=1),
-    }
-    return trainer.Trainer(folder, 5, **given, **settings)
-
-
-@pytest.mark.slow
-def test_interrupted_and_resumed_equals_uninterrupted(tmp_path):
-    with run(tmp_path / "whole") as whole:
-        whole.run(quiet=True)
-    with run(tmp_path / "cut") as first:
-        stop_in(first, 2)
-        assert first.run(quiet=True) is None
-    with run(tmp_path / "cut", resume=True) as resumed:
-        resumed.run(quiet=True)
-    assert_same(resumed.agent, whole.agent)
-    assert_same_rows(tmp_path / "whole", tmp_path / "cut")
-
-
 @pytest.mark.slow
 def test_it_is_fitted_and_exported(tmp_path):
-    envs = run(tmp_path / "unused").eval_envs
+    hidden = functools.partial(wrappers.PartialObservation, indices=[0, 2])
+    envs = vector.make_vec("CartPole-v1", 2, wrappers=[hidden])
     spaces = envs.single_observation_space, envs.single_action_space
     config = ppo.PPO(memory="own", memory_units=UNITS, minibatch_size=8)
     model = agent_model.AgentModel.create(config, *spaces, network=own)

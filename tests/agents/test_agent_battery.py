@@ -1,0 +1,172 @@
+"""What every agent promises: to learn alike anywhere, to be saved, served and fitted.
+
+By default one agent of each family; the others, which share its update, are slow.
+"""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import agent_rows
+import numpy as np
+import pytest
+import tensorflow as tf
+from agent_examples import BOX, assert_close, two_replicas
+from agent_rows import CONFIGS, actions_of, experience_of, made, update_of
+
+import tfrl
+from tfrl.agents import replicated
+from tfrl.agents.on_policy import _on_policy
+from tfrl.exporting import export
+from tfrl.policies import host_policy
+from tfrl.saving import checkpoints
+from tfrl.training.fitting import agent_model
+
+# What runs as one compiled function on the host too: memories, and distributions.
+NO_TWIN = ("ppo_memory", "c51", "qr_dqn", "iqn", "rainbow")
+
+
+def kinds(*default):
+    """Parameters: all kinds, of which a few are tested by default."""
+    return pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(x, marks=[] if x in default else [pytest.mark.slow])
+            for x in CONFIGS
+        ],
+    )
+
+
+def test_every_agent_has_a_row():
+    public = [getattr(tfrl.agents, name) for name in tfrl.agents.__all__]
+    configs = {x for x in public if dataclasses.is_dataclass(x)}
+    configs = {x for x in configs if hasattr(x, "learns_from")}
+    assert configs == {type(config) for config in CONFIGS.values()}
+
+
+@kinds("ppo", "dqn", "sac", "iql", "bc")
+def test_an_update_repeats_leaves_the_old_agent_and_needs_one_trace(kind):
+    agents = [made(kind, seed=seed) for seed in range(2)]
+    networks = [agent.policy.state.model_def for agent in agents]
+    before = [np.array(x) for x in tf.nest.flatten(agents[0])]
+    first, _ = agents[0].update(experience_of(kind))
+    n_traces = update_of(kind).trace_count()
+    learned = [first, agents[1].update(experience_of(kind))[0]]
+    again, info = made(kind).update(experience_of(kind))
+    assert_close(again, learned[0])
+    assert_close(agents[0], before)
+    again, _ = again.update(experience_of(kind, seed=1))
+    assert 0 < n_traces == update_of(kind).trace_count()
+    rows = (3, 4) if kind not in agent_rows.ON_POLICY else ()
+    for name, value in info.items():
+        assert np.shape(value) == (rows if name == "priorities" else ())
+        assert np.isfinite(value).all()
+    # What is compiled is shared, the network that a user reaches each agent's own.
+    x = np.full((2, 3), 0.3, np.float32)
+    known = agents[0].policy.initial_state(2)
+    given = (tf.constant(x), known) if tf.is_tensor(known) else x
+    for agent, network in zip(learned, networks, strict=True):
+        assert agent.policy.state.model_def is network
+        found = tf.nest.flatten(agent.policy.to_keras()(given))[0]
+        expected = agent.policy.outputs(x, known)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    outputs = [tf.nest.flatten(network(given))[0] for network in networks]
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
+
+
+@kinds("ppo", "dqn", "sac", "iql", "bc")
+def test_the_host_twin_acts_as_the_policy(kind):
+    policy = made(kind).update(experience_of(kind))[0].policy
+    host = host_policy.HostPolicy(policy)
+    assert host.mirrored == (kind not in NO_TWIN)
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    host.push(policy, probe=x)
+    known = policy.initial_state(5)
+    rng = np.random.default_rng(0)
+    found = host.act(x, known, seed=rng, temperature=0.0)
+    expected = policy.act(tf.constant(x), known, temperature=0.0)
+    assert_close(found.actions, expected.actions, rtol=1e-4, atol=1e-5)
+    assert_close(found.state, expected.state, rtol=1e-4, atol=1e-5)
+
+
+@kinds("ppo", "dqn", "td3", "bc")
+def test_two_replicas_learn_what_one_learns(kind):
+    alone, shared, counts = made(kind), made(kind), []
+    # Critics of several layers add up roundings.
+    is_deep = kind in {**agent_rows.OFF_POLICY, **agent_rows.OFFLINE} and kind != "bc"
+    close = {"rtol": 1e-3, "atol": 2e-5} if is_deep else {"rtol": 1e-4, "atol": 2e-6}
+    for seed in range(3):
+        alone, expected = alone.update(experience_of(kind, seed))
+        with two_replicas().scope():
+            shared, info = shared.update(experience_of(kind, seed))
+        assert_close((shared, info), (alone, expected), **close)
+        counts.append(float(info.get("gradient_steps", 0)))
+    if kind == "ppo":
+        function = replicated._function(two_replicas(), _on_policy._update)
+        assert function.experimental_get_tracing_count() == 1
+        # The divergence stops both after the same steps, some before the last.
+        assert 0 < min(counts) < 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", agent_rows.FAMILIES)
+def test_eight_replicas_learn_what_one_learns(family):
+    tests = pathlib.Path(__file__).parents[1]
+    path = os.pathsep.join([str(tests), str(tests.parent)])
+    done = subprocess.run(
+        [sys.executable, "-m", "eight_replicas", *agent_rows.FAMILIES[family]],
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == [*agent_rows.FAMILIES[family]]
+
+
+@kinds("ppo", "dqn", "sac", "iql", "bc")
+def test_what_is_saved_goes_on(kind, tmp_path):
+    agent, _ = made(kind).update(experience_of(kind))
+    checkpoints.save_run(tmp_path, 7, agent, {})
+    loaded, _, step = checkpoints.load_run(tmp_path, made(kind, seed=5))
+    assert step == 7
+    assert_close(loaded, agent)
+    both = [x.update(experience_of(kind, 1))[0] for x in (loaded, agent)]
+    assert_close(*both)
+
+
+@kinds("sac")
+def test_what_is_exported_is_the_policy(kind, tmp_path):
+    export.export_policy(made(kind), tmp_path / "policy", BOX, actions_of(kind))
+    assert max(export.verify(tmp_path / "policy").values()) <= 1e-4
+
+
+@kinds("ppo", "dqn", "sac", "iql", "bc")
+def test_a_fit_is_an_update(kind):
+    given = experience_of(kind)
+    model = agent_model.AgentModel(made(kind))
+    is_whole = kind in agent_rows.ON_POLICY
+    rows = tf.data.Dataset.from_tensors if is_whole else None
+    rows = (rows or tf.data.Dataset.from_tensor_slices)(given)
+    model.compile(steps_per_execution=1 if is_whole else 3)
+    model.fit(rows, epochs=1, verbose=0)
+    assert_close(model.agent, made(kind).update(given)[0])
+
+
+@kinds("ppo", "a2c", "dqn", "sac", "iql", "bc")
+def test_rows_that_replicas_cannot_share_are_refused(kind):
+    name, agent, odd = "batch_size", made(kind), experience_of(kind)
+    if kind in ("ppo", "ppo_memory"):
+        size, name = (3, "minibatch_size") if kind == "ppo" else (6, "minibatch_size")
+        name += " / n_steps" if kind == "ppo_memory" else ""
+        agent = made(kind, minibatch_size=size)
+    elif kind in agent_rows.ON_POLICY:
+        name, odd = "trajectory", tf.nest.map_structure(lambda x: x[:3, :1], odd)
+    else:
+        name = "batch" if kind == "bc" else name
+        odd = tf.nest.map_structure(lambda x: x[:, :3], odd)
+    with two_replicas().scope():
+        match = f"`{name}` expected .* 2 replicas .*[13]"
+        with pytest.raises(ValueError, match=match):
+            agent.update(odd)

@@ -1,0 +1,34 @@
+"""Agents on eight replicas, in a process that splits its CPU in so many.
+
+`python -m eight_replicas KIND...` prints the kinds that learn as one replica does.
+"""
+
+import sys
+
+import agent_rows
+import plain_graphs
+from agent_examples import assert_close
+
+from tfrl.distribute import strategies
+
+# Minibatches that eight share; a memory goes by whole environments.
+SHARED = {"ppo": {"minibatch_size": 24}, "ppo_memory": {"minibatch_size": 48}}
+
+
+def main(kinds):
+    strategy = strategies.strategy("rehearsal:8")
+    for kind in kinds:
+        settings = SHARED.get(kind, {})
+        alone = shared = agent_rows.made(kind, n_envs=8, **settings)
+        for seed in range(2):
+            given = agent_rows.experience_of(kind, seed, n_envs=8)
+            alone, expected = alone.update(given)
+            with strategy.scope():
+                shared, info = shared.update(given)
+        assert_close((shared, info), (alone, expected), rtol=1e-3, atol=2e-5)
+        print(kind, flush=True)
+
+
+if __name__ == "__main__":
+    with plain_graphs.plain_graphs():
+        main(sys.argv[1:])
