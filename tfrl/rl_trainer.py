@@ -51,6 +51,8 @@ from tfrl.configuring import configs
 from tfrl.datasets import recorded
 from tfrl.distribute import strategies
 from tfrl.environments import vector, wrappers
+from tfrl.environments.compiled import vector_env
+from tfrl.environments.compiled import wrappers as compiled_wrappers
 from tfrl.exploration import noise, quantizer, samplers
 from tfrl.exporting import export, policies
 from tfrl.policies import network_policy
@@ -68,6 +70,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "AWAC": awac.AWAC,
     "ActionQuantizer": quantizer.ActionQuantizer,
     "AtariPreprocessing": gym_wrappers.AtariPreprocessing,
+    "AutoReset": compiled_wrappers.AutoReset,
     "BC": bc.BC,
     "C51": c51.C51,
     "CQL": cql.CQL,
@@ -80,9 +83,11 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "DQN": dqn.DQN,
     "DiscreteCQL": cql.DiscreteCQL,
     "EarlyStopping": keras.callbacks.EarlyStopping,
+    "EpisodeStatistics": compiled_wrappers.EpisodeStatistics,
     "EpsilonGreedySampler": samplers.EpsilonGreedySampler,
     "ExponentialScheduler": schedulers.ExponentialScheduler,
     "FitTrainer": fit_trainer.FitTrainer,
+    "FrameStack": compiled_wrappers.FrameStack,
     "FrameStackObservation": gym_wrappers.FrameStackObservation,
     "FromDataset": experience.FromDataset,
     "IMPALA": impala.IMPALA,
@@ -94,6 +99,8 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "MinariDataset": recorded.MinariDataset,
     "MlflowLogger": loggers.MlflowLogger,
     "MultinomialSampler": samplers.MultinomialSampler,
+    "NormalizeObservations": compiled_wrappers.NormalizeObservations,
+    "NormalizeRewards": compiled_wrappers.NormalizeRewards,
     "NpzDataset": recorded.NpzDataset,
     "OUProcess": noise.OUProcess,
     "OneCycleScheduler": annealing.OneCycleScheduler,
@@ -114,6 +121,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "Trajectories": experience.Trajectories,
     "WandbLogger": loggers.WandbLogger,
     "WarmUpScheduler": joined.WarmUpScheduler,
+    "make_compiled": vector_env.make_compiled,
     "make_vec": vector.make_vec,
 }
 configs.register(_CONFIGURABLES)

@@ -28,6 +28,7 @@ from tfrl._internal import arguments
 _ENVIRONMENTS = (gymnasium.Env, gymnasium.vector.VectorEnv)
 # Attributes of environments and wrappers that tell how they were made.
 _HOW_MADE = {"metadata", "_metadata", "_saved_kwargs", "_ezpickle_kwargs", "spec"}
+_HOW_MADE |= {"compiled"}
 # Where a space keeps its random generator: all of it that can change.
 _GENERATOR = "_np_random"
 # What never changes or is no state: it is not captured and not touched.

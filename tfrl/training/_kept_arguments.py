@@ -237,7 +237,7 @@ def importable(value: Any) -> str | None:
     module, name = (getattr(value, x, None) for x in ("__module__", "__qualname__"))
     if module in (None, "__main__") or module not in sys.modules or name is None:
         return None
-    for place in dict.fromkeys((_room(module), module)):
+    for place in dict.fromkeys((_room(module), _folder(module), module)):
         found: Any = sys.modules[place]
         for part in name.split("."):
             found = getattr(found, part, None)
@@ -249,6 +249,11 @@ def importable(value: Any) -> str | None:
 def _room(module: str) -> str:
     """Returns the room of one of our modules, any other module itself."""
     return ".".join(module.split(".")[:2]) if module.startswith("tfrl.") else module
+
+
+def _folder(module: str) -> str:
+    """Returns the folder of one of our modules, which may be a door too."""
+    return module.rpartition(".")[0] if module.startswith("tfrl.") else module
 
 
 def _described(value: Any) -> str:

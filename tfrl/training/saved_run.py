@@ -258,6 +258,8 @@ class SavedRun:
                 f"{where} an environment that draws to arrays (render mode "
                 f"'rgb_array'); got render modes {envs.metadata.get('render_modes')}"
             )
+        if hasattr(envs, "drawable"):
+            return envs.drawable()
         spec = self.env_spec
         if spec is not None:
             env = gym.make(spec, render_mode="rgb_array")

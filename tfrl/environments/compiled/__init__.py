@@ -7,9 +7,15 @@ an argument.
 
 from tfrl.environments.compiled.acrobot import Acrobot
 from tfrl.environments.compiled.cartpole import CartPole
+from tfrl.environments.compiled.compiled_check import check_compiled
 from tfrl.environments.compiled.mountain_car import MountainCar, MountainCarContinuous
 from tfrl.environments.compiled.pendulum import Pendulum
 from tfrl.environments.compiled.protocol import CompiledEnv, CompiledStep
+from tfrl.environments.compiled.vector_env import (
+    CompiledVectorEnv,
+    as_vector_env,
+    make_compiled,
+)
 from tfrl.environments.compiled.wrappers import (
     AutoReset,
     Episodes,
@@ -29,6 +35,7 @@ __all__ = [
     "CartPole",
     "CompiledEnv",
     "CompiledStep",
+    "CompiledVectorEnv",
     "EpisodeStatistics",
     "Episodes",
     "FrameStack",
@@ -41,4 +48,7 @@ __all__ = [
     "TimeLimit",
     "WrappedState",
     "Wrapper",
+    "as_vector_env",
+    "check_compiled",
+    "make_compiled",
 ]

@@ -306,11 +306,12 @@ class EpisodeStatistics(Wrapper):
         """Steps every copy, see `CompiledEnv.step`."""
         step = self.env.step(state.env, actions, noise)
         old: Episodes = state.own
-        running = (old.returns + step.rewards, old.lengths + 1)
+        running: Any = (old.returns + step.rewards, old.lengths + 1)
         ended = step.terminated | step.truncated
         last = chosen(ended, running, (old.last_returns, old.last_lengths))
         running = chosen(ended, tf.nest.map_structure(tf.zeros_like, running), running)
-        own = Episodes(*running, *last, old.n_ended + tf.cast(ended, tf.int32))
+        n_ended = old.n_ended + tf.cast(ended, tf.int32)
+        own = Episodes(*running, *last, n_ended=n_ended)
         return step._replace(state=WrappedState(step.state, own))
 
 

@@ -1,0 +1,112 @@
+"""What `check_compiled` says of environments that break the contract."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.environments.compiled import compiled_check, pendulum, protocol, wrappers
+
+HIDDEN = tf.Variable(0.0)
+
+
+class Line(protocol.CompiledEnv):
+    """Moves along a line; what a row of the table below says is broken."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,))
+    action_space = gym.spaces.Discrete(2)
+    n_noise = 1
+
+    def initial(self, noise):
+        return noise, noise
+
+    def step(self, state, actions, noise):
+        state = self.moved(state, actions)
+        ended = state[:, 0] > 3.0
+        rewards = self.rewards(state)
+        return protocol.CompiledStep(
+            state, self.seen(state), rewards, ended, tf.zeros_like(ended), state
+        )
+
+    def moved(self, state, actions):
+        return state + tf.cast(actions, tf.float32)[:, None]
+
+    def rewards(self, state):
+        return state[:, 0]
+
+    def seen(self, state):
+        return state
+
+
+def broken(**methods):
+    functions = {k: staticmethod(v) for k, v in methods.items()}
+    return type("Broken", (Line,), functions)()
+
+
+def test_what_is_sound_passes():
+    inside = wrappers.AutoReset(wrappers.TimeLimit(pendulum.Pendulum(), 3))
+    compiled_check.check_compiled(inside)
+    compiled_check.check_compiled(wrappers.NormalizeObservations(inside))
+    compiled_check.check_compiled(broken())
+
+
+ROWS = {
+    "host": (
+        {"rewards": lambda x: tf.numpy_function(np.sum, [x], tf.float32)},
+        "step` to ask nothing of the host; got the op PyFunc",
+    ),
+    "chance": (
+        {"rewards": lambda x: x[:, 0] + tf.random.uniform(x.shape[:1])},
+        "step` to draw by its noise alone; got the op RandomUniform",
+    ),
+    "variable": (
+        {"rewards": lambda x: x[:, 0] + HIDDEN},
+        "step` to keep nothing; got the variable Variable",
+    ),
+    "dynamic": (
+        {"rewards": lambda x: tf.boolean_mask(x[:, 0], x[:, 0] > 0.5)},
+        r"step` static shapes; got rewards of shape \(None,\)",
+    ),
+    "dtype": (
+        {"rewards": lambda x: tf.cast(x[:, 0], tf.float64)},
+        r"step` rewards \[N\] float32; got float64 of shape \(3,\)",
+    ),
+    "python": (
+        {"rewards": lambda x: float(x[0, 0])},
+        "step` to be a function of tensors; got TypeError: ",
+    ),
+    "space": (
+        {"seen": lambda x: tf.concat([x, x], 1)},
+        r"step` observations float32\[3, 1\], of Box.*; got float32\[3, 2\]",
+    ),
+    "state": (
+        {"moved": lambda state, _: state[:, :, None][:, 0]},
+        None,
+    ),
+    "grown": (
+        {"seen": lambda x: x[:, :1], "moved": lambda x, _: tf.concat([x, x], 1)},
+        "step` observations|step` to return states as `initial` does",
+    ),
+    "tuple": (
+        {"initial": lambda noise: noise},
+        "initial` to return the state and observations; got",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_faults(case):
+    methods, message = ROWS[case]
+    env = broken(**methods)
+    if message is None:
+        compiled_check.check_compiled(env)
+        return
+    expected = f"`check_compiled`: `env` expected `Broken.({message})"
+    with pytest.raises(ValueError, match=expected) as caught:
+        compiled_check.check_compiled(env)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_none():
+    with pytest.raises(TypeError, match="`check_compiled`: `env` expected"):
+        compiled_check.check_compiled(gym.make("CartPole-v1"))

@@ -1,0 +1,134 @@
+"""What is wrong with a compiled environment, told before it plays."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import tensorflow as tf
+
+from tfrl._internal import checks
+from tfrl.core import spaces
+from tfrl.environments.compiled import protocol
+
+_ENV = "`check_compiled`: `env` expected"
+_N = 3  # copies to look at, as many as no axis of a game is likely to have
+# What leaves the device, or draws what was not given.
+_OF_HOST = ("PyFunc", "Print", "LogMessage", "Iterator", "ReadFile", "WriteFile")
+_CHANCE = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
+
+
+def check_compiled(env: protocol.CompiledEnv) -> None:
+    """Raises unless an environment keeps to the contract of `CompiledEnv`.
+
+    Both functions are traced, not run: shapes are static and those of the spaces,
+    states have one form, nothing is asked of Python or of variables, no number is
+    drawn but as noise.
+
+    Args:
+        env: the environment.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: with the first thing that is wrong.
+
+    Example:
+        >>> check_compiled(tfrl.environments.compiled.CartPole())
+    """
+    kind = protocol.CompiledEnv
+    checks.check_type("check_compiled", "env", env, kind, "a CompiledEnv")
+    noise = tf.TensorSpec([_N, env.n_noise], tf.float32)
+    begun = _traced(env, "initial", env.initial, noise)
+    state, seen = _pair(env, begun.structured_outputs)
+    _check_static(env, "initial", {"state": state, "observations": seen})
+    _check_space(env, "initial", seen, env.observation_space)
+    given = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state)
+    actions = _batched(env.action_space)
+    stepped = _traced(env, "step", env.step, given, actions, noise)
+    step = stepped.structured_outputs
+    if not isinstance(step, protocol.CompiledStep):
+        raise _fault(env, "step", "to return a CompiledStep", type(step).__name__)
+    _check_static(env, "step", step._asdict())
+    for seen in (step.observations, step.final_observations):
+        _check_space(env, "step", seen, env.observation_space)
+    if _form(step.state) != _form(state):
+        expected = f"to return states as `initial` does, {_form(state)}"
+        raise _fault(env, "step", expected, _form(step.state))
+    columns = {"rewards": tf.float32, "terminated": tf.bool, "truncated": tf.bool}
+    for name, dtype in columns.items():
+        form, own = [_N, dtype.name], getattr(step, name)
+        if [*own.shape, own.dtype.name] != form:
+            got = f"{own.dtype.name} of shape {own.shape}"
+            raise _fault(env, "step", f"{name} [N] {dtype.name}", got)
+
+
+def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    compiled = tf.function(function, autograph=False)
+    try:
+        made = compiled.get_concrete_function(*args)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        got = f"{type(error).__name__}: {text:.200}"
+        raise _fault(env, name, "to be a function of tensors", got) from error
+    for kind in _kinds(made.graph):
+        if any(word in kind for word in _OF_HOST):
+            raise _fault(env, name, "to ask nothing of the host", f"the op {kind}")
+        if kind in _CHANCE:
+            raise _fault(env, name, "to draw by its noise alone", f"the op {kind}")
+    for held in made.graph.variables:
+        raise _fault(env, name, "to keep nothing", f"the variable {held.name}")
+    return made
+
+
+def _kinds(graph: Any) -> Iterator[str]:
+    definition = graph.as_graph_def()
+    yield from (node.op for node in definition.node)
+    for function in definition.library.function:
+        yield from (node.op for node in function.node_def)
+
+
+def _pair(env: Any, returned: Any) -> tuple[Any, Any]:
+    if not isinstance(returned, list | tuple) or len(returned) != 2:
+        expected = "to return the state and observations"
+        raise _fault(env, "initial", expected, type(returned).__name__)
+    return returned[0], returned[1]
+
+
+def _check_static(env: Any, name: str, parts: dict[str, Any]) -> None:
+    for part, nest in parts.items():
+        for leaf in tf.nest.flatten(nest):
+            if not leaf.shape.is_fully_defined():
+                got = f"{part} of shape {leaf.shape}"
+                raise _fault(env, name, "static shapes", got)
+
+
+def _check_space(env: Any, name: str, seen: Any, space: gym.Space) -> None:
+    expected, got = _form(_batched(space)), _form(_sorted(seen))
+    if expected != got:
+        raise _fault(env, name, f"observations {expected}, of {space}", got)
+
+
+def _batched(space: gym.Space) -> Any:
+    specs = spaces.spec_from_space(space)
+    return _sorted(
+        tf.nest.map_structure(lambda x: tf.TensorSpec([_N, *x.shape], x.dtype), specs)
+    )
+
+
+def _sorted(nest: Any) -> Any:
+    """A nest of dicts in the order of their keys, and of tuples."""
+    if type(nest) is tuple:
+        return tuple(map(_sorted, nest))
+    if not isinstance(nest, dict):
+        return nest
+    return {key: _sorted(nest[key]) for key in sorted(nest)}
+
+
+def _form(nest: Any) -> str:
+    """Shapes and dtypes by place."""
+    leaves = tf.nest.flatten(nest)
+    forms = [f"{leaf.dtype.name}{[*leaf.shape]}" for leaf in leaves]
+    return str(tf.nest.pack_sequence_as(nest, forms)).replace("'", "")
+
+
+def _fault(env: Any, name: str, expected: str, got: str) -> ValueError:
+    return ValueError(f"{_ENV} `{type(env).__name__}.{name}` {expected}; got {got}")
