@@ -255,10 +255,10 @@ def _at(value: Any, kind: str, done: progresses.Progress) -> tf.Tensor:
         measure = getattr(value, "progress_type", "iterations")
         return tf.cast(value(getattr(done, measure)), tf.float32)
     if kind == "constant":
-        return tf.constant(value, tf.float32)
+        return tf.convert_to_tensor(value, tf.float32)
     if tf.is_tensor(done.percent):
         left = 1.0 - tf.cast(done.percent, tf.float32)
-        return np.float32(value) * tf.maximum(left, 0.0)
+        return tf.convert_to_tensor(value, tf.float32) * tf.maximum(left, 0.0)
     # The same in NumPy: eager ops would take as long as some gradient steps.
     left = np.float32(1.0) - np.float32(done.percent)
     return tf.constant(np.float32(value) * np.maximum(left, np.float32(0.0)))

@@ -28,6 +28,7 @@ from tfrl.training.fitting.fit_callbacks import (
 )
 from tfrl.training.fitting.run_checkpoint import RunCheckpoint
 from tfrl.training.loggers import MlflowLogger, WandbLogger
+from tfrl.training.population import Population, train_population
 from tfrl.training.rehearsing.rehearsal import rehearse
 from tfrl.training.saved_run import SavedRun
 from tfrl.training.trainer import Trainer
@@ -43,6 +44,7 @@ __all__ = [
     "FromDataset",
     "Intervals",
     "MlflowLogger",
+    "Population",
     "RecordVideo",
     "Replayed",
     "Rollouts",
@@ -60,4 +62,5 @@ __all__ = [
     "predict_dataset",
     "record_transitions",
     "rehearse",
+    "train_population",
 ]

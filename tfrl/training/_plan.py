@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import keras
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import checks, gym_checks, named_arrays
 from tfrl.agents import agent as agents
 from tfrl.agents import replicated
 from tfrl.agents.on_policy import ppo
+from tfrl.policies import host_policy
 from tfrl.training import _processes, cadence
 from tfrl.training import experience as experiences
+from tfrl.training.collecting import collection, compiled_collection
 
 # The first of each is what is taken where nothing is said.
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -92,6 +95,15 @@ def planned(
         with workers.scope():  # replicas share batches evenly
             replicated.check_rows(where, name, learned.batch_size)
     is_played = not isinstance(learned, experiences.FromDataset)
+    checks.check_one_of(where, "collector", given["collector"], ("host", "compiled"))
+    if given["collector"] == "compiled":
+        with workers.scope():
+            n_replicas = replicated.n_replicas()
+        if n_replicas > 1:
+            raise ValueError(
+                f"`{where}`: `strategy` expected one replica beside the collector "
+                f"'compiled'; got {n_replicas}; take the collector 'host'"
+            )
     n_all, n_steps = given["n_envs"] * workers.count, 1
     if is_played:
         n_steps = learned.n_steps
@@ -259,6 +271,69 @@ def made_agent(
             f"saved, such as a `tfrl.core.PyTreeNode` of arrays; got {error}"
         ) from error
     return agent
+
+
+class Made(NamedTuple):
+    """What a run is made of.
+
+    Attributes:
+        eval_envs: to evaluate in.
+        spaces: of observations and actions of one environment.
+        numbers: what the agent was created with beside spaces.
+        agent: what learns.
+        host: its policy, on the host.
+        rng: by which actions are drawn there.
+        collector: who plays.
+        source: where what is learned from comes from.
+    """
+
+    eval_envs: VectorEnv
+    spaces: tuple[gym.Space, gym.Space]
+    numbers: dict[str, int]
+    agent: Any
+    host: host_policy.HostPolicy
+    rng: np.random.Generator
+    collector: collection.Collector
+    source: Any
+
+
+def made(plan: Plan, workers: _processes.Workers, undo: contextlib.ExitStack) -> Made:
+    """Makes environments and agent, and who plays.
+
+    Args:
+        plan: of the run.
+        workers: who train.
+        undo: closes the environments.
+    """
+    given, rank = plan.arguments, workers.rank
+    config, learned, seed = given["agent"], given["experience"], given["seed"]
+    n_envs = given["n_envs"]
+    # Where nothing is played, those to evaluate in show the spaces.
+    counts = [*([n_envs] if plan.is_played else []), given["intervals"].eval_episodes]
+    found = made_envs(given["make_envs"], counts, undo)
+    envs = found[0]
+    spaces = envs.single_observation_space, envs.single_action_space
+    numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
+    with workers.scope():
+        agent = made_agent(config, *spaces, numbers, given["network"])
+    needed = getattr(agent, "needs_log_probs", False)
+    host = host_policy.HostPolicy(agent.policy, log_probs=needed)
+    # The chief draws what one worker alone would.
+    streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
+    collector: collection.Collector
+    source: Any = experiences.Latest()
+    if given["collector"] == "compiled":
+        collector = compiled_collection.CompiledCollector(
+            envs, learned, agent.policy, seed
+        )
+    else:
+        collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
+        source = experiences.source_of(
+            *(learned, host, collector, plan.n_envs, seed),
+            as_transitions=takes_transitions(config),
+        )
+    rng = np.random.default_rng(streams)
+    return Made(found[-1], spaces, numbers, agent, host, rng, collector, source)
 
 
 @contextlib.contextmanager

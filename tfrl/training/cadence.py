@@ -56,6 +56,21 @@ class Intervals:
             if value is not None:
                 checks.check_whole_number("Intervals", name, value, low=1)
 
+    def until_due(self, epoch: int, n_epochs: int) -> int:
+        """Returns after how many epochs something is to be done, or the run ends.
+
+        Args:
+            epoch: how many there were.
+            n_epochs: of the run.
+
+        Example:
+            >>> Intervals(log_epochs=10, checkpoint_epochs=25).until_due(20, 100)
+            5
+        """
+        cycles = self.log_epochs, self.eval_epochs, self.checkpoint_epochs
+        due = [each - epoch % each for each in cycles if each is not None]
+        return min(n_epochs - epoch, *due)
+
 
 def mean(values: Sequence[float]) -> float:
     """Returns the mean; NaN of nothing."""

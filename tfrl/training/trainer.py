@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
-import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import checks
 from tfrl.agents import agent as agents
 from tfrl.environments import vector
-from tfrl.policies import host_policy
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress as progress_bar
@@ -27,7 +25,7 @@ from tfrl.training import (
     evaluation,
 )
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import collection
+from tfrl.training.collecting import collection, compiled_collection
 
 # An epoch that is shorter is not worth what it costs to know the way back.
 _LONG_SECONDS = 1.0
@@ -82,6 +80,9 @@ class Trainer:
             "eval/return_mean". Those that need a Keras model are refused.
         network: a Keras model, or a function of both spaces that returns one, for the
             agent to learn with.
+        collector: "host" steps environments in Python; "compiled" plays those of
+            `tfrl.environments.compiled` in the graph in which the agent learns, many
+            epochs in one call. To callbacks the epochs of a call are one.
 
     Attributes:
         env_steps: steps of experience so far, over all environments of all workers.
@@ -126,6 +127,7 @@ class Trainer:
         stop_at_return: float | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         network: Any = None,
+        collector: str = "host",
     ) -> None:
         self._workers = _processes.Workers(strategy)
         given: dict[str, Any] = {"agent": agent, "make_envs": make_envs}
@@ -133,13 +135,12 @@ class Trainer:
         given |= {"seed": seed, "n_epochs": n_epochs}
         given |= {"total_env_steps": total_env_steps, "network": network}
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
+        given |= {"collector": collector}
         plan = _plan.planned(given, self._workers, callbacks)
         self.directory = checks.as_path("Trainer", "output_dir", output_dir)
         self.seed = seed
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
-        learned, self.intervals = (
-            plan.arguments[x] for x in ("experience", "intervals")
-        )
+        self.intervals = plan.arguments["intervals"]
         self.epoch = self.env_steps = 0
         self._resume, self._override = resume, override
         self._is_open, self._open = False, contextlib.ExitStack()
@@ -147,29 +148,13 @@ class Trainer:
         self._unrecorded: str | None = None
         self.stop_training, self._stop_at = False, stop_at_return
         self._best = float("-inf")
-        # Where nothing is played, those to evaluate in show the spaces.
-        counts = [*([n_envs] if plan.is_played else []), self.intervals.eval_episodes]
-        found = _plan.made_envs(make_envs, counts, self._open)
-        envs, self.eval_envs = found[0], found[-1]
-        spaces = envs.single_observation_space, envs.single_action_space
-        self.observation_space, self.action_space = spaces
-        numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
-        with self._workers.scope():
-            config = plan.arguments["agent"]
-            self.agent = _plan.made_agent(config, *spaces, numbers, network)
-        needed = getattr(self.agent, "needs_log_probs", False)
-        self._host = host_policy.HostPolicy(self.agent.policy, log_probs=needed)
-        rank = self._workers.rank
-        # The chief draws what one worker alone would.
-        streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
-        self._rng = np.random.default_rng(streams)
-        self._collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
-        self._source = experiences.source_of(
-            *(learned, self._host, self._collector, plan.n_envs, seed),
-            as_transitions=_plan.takes_transitions(config),
-        )
+        made = _plan.made(plan, self._workers, self._open)
+        self.eval_envs, self.agent, self._host = made.eval_envs, made.agent, made.host
+        self._rng, self._collector, self._source = made.rng, made.collector, made.source
+        self.observation_space, self.action_space = made.spaces
         # Workers wait for each other, and a replay knows no way back.
         alone = self._workers.count == 1 and type(self._source) is experiences.Latest
+        alone &= collector == "host"
         self._may_break_off = self._is_long = alone
         self._checkpoints = _run_record.RunCheckpoints(
             *(self.directory, self._workers, self._source, self._rng),
@@ -178,8 +163,9 @@ class Trainer:
         params = {"epochs": plan.n_epochs}
         self._callbacks = cadence.Callbacks([*callbacks], params=params)
         self._callbacks.set_model(self)
-        kept = {**plan.arguments, "experience": experiences.recorded(learned)}
-        self.record = _run_record.of_trainer(kept, numbers, envs)
+        learned = experiences.recorded(plan.arguments["experience"])
+        kept = {**plan.arguments, "experience": learned}
+        self.record = _run_record.of_trainer(kept, made.numbers, made.collector.envs)
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
         # The row of an epoch whose evaluation has not been played to its end.
@@ -387,6 +373,8 @@ class Trainer:
         Raises:
             Interrupted: if a long epoch was broken off; it has never been then.
         """
+        if isinstance(self._collector, compiled_collection.CompiledCollector):
+            return self._epochs_in_graph(self._collector)
         start, own = time.perf_counter(), (self._rng, self._collector)
         info: dict[str, Any] = {}
         before = collection.captured(*own) if self._is_long else None
@@ -410,6 +398,19 @@ class Trainer:
             self._may_break_off and time.perf_counter() - start > _LONG_SECONDS
         )
         self.epoch += 1
+        return info
+
+    def _epochs_in_graph(
+        self, collector: compiled_collection.CompiledCollector
+    ) -> dict[str, Any]:
+        """Gathers and learns until something is due, or for a part of a second."""
+        most = self.intervals.until_due(self.epoch, self.n_epochs)
+        count, self.agent, info = collector.learn(
+            self.agent, self.epoch, most, self.n_epochs
+        )
+        self.env_steps = collector.env_steps
+        self._host.push(self.agent.policy, probe=collector.observations)
+        self.epoch += count
         return info
 
     def _done(self) -> schedule_progress.Progress:

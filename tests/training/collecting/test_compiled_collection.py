@@ -1,0 +1,211 @@
+"""Collection and learning in one graph: what is played, drawn, resumed and refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import agents
+from tfrl.core import records
+from tfrl.environments import vector
+from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
+from tfrl.training import cadence, experience, trainer
+from tfrl.training.collecting import _device_replay, compiled_collection
+
+T, N = 5, 3
+UNITS = (8,)
+RECORDED = experience.FromDataset({"observations": np.zeros([9, 4], "f")}, 4)
+LEARNERS = {
+    "ppo": (
+        agents.PPO(hidden_units=UNITS, minibatch_size=10, n_epochs=2),
+        experience.Trajectories(10),
+    ),
+    "dqn": (
+        agents.DQN(hidden_units=UNITS),
+        experience.Replayed(
+            capacity=200, batch_size=8, n_steps=4, learning_starts=16, n_step_returns=2
+        ),
+    ),
+}
+
+
+def short(n_envs, limit=7):
+    env = wrappers.AutoReset(wrappers.TimeLimit(cartpole.CartPole(), limit))
+    return vector_env.as_vector_env(env, n_envs)
+
+
+@pytest.fixture(autouse=True)
+def without_xla(monkeypatch):
+    monkeypatch.setattr(compiled_collection.replicated, "_by_xla", lambda *_: False)
+
+
+def training(folder, name="ppo", epochs=6, **options):
+    agent, learned = LEARNERS[name]
+    intervals = cadence.Intervals(log_epochs=2, eval_episodes=1, checkpoint_epochs=2)
+    given = {"agent": agent, "experience": learned, "intervals": intervals}
+    given |= {"make_envs": short, "n_envs": 2, "collector": "compiled"}
+    return trainer.Trainer(folder, epochs, **{**given, **options})
+
+
+def weights(running):
+    return [x.numpy() for x in tf.nest.flatten(running.agent) if tf.is_tensor(x)]
+
+
+def assert_same(one, other):
+    for x, y in zip(one, other, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def on_the_host(n_envs):
+    return vector.make_vec("CartPole-v1", n_envs)
+
+
+def played(n_steps=T):
+    env = short(N).compiled
+    policy = LEARNERS["ppo"][0].create(env.observation_space, env.action_space).policy
+    state, observations = env.reset(0, N)
+    begun = compiled_collection.Episodes(state, observations, ())
+    rolled = tf.function(
+        lambda: compiled_collection._rollout(
+            policy, env, begun, tf.constant([1, 2]), n_steps
+        )
+    )
+    return begun, *rolled()
+
+
+def test_rollout_is_one_history():
+    begun, after, rows = played(20)
+    seen = rows.observations.numpy()
+    np.testing.assert_array_equal(seen[0], begun.observations)
+    ended = (rows.terminated | rows.truncated).numpy()
+    assert ended.any() and rows.truncated.numpy().any()
+    shown = [*seen[1:], after.observations.numpy()]
+    for t in range(20):
+        same = (shown[t] == rows.next_observations[t].numpy()).all(-1)
+        np.testing.assert_array_equal(same, ~ended[t])
+        assert (np.abs(shown[t][ended[t]]) <= 0.05).all()
+    # What is seen next follows from what was seen and done.
+    env = cartpole.CartPole()
+    flat = [tf.reshape(x, [20 * N, *x.shape[2:]]) for x in rows[:2]]
+    step = env.step(*flat, env.draw(0, [20 * N]))
+    expected = tf.reshape(rows.next_observations, [20 * N, 4])
+    np.testing.assert_allclose(step.observations, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_replay_draws_what_was_collected():
+    rng, gamma, m, size = np.random.default_rng(0), 0.9, 3, 6
+
+    def piece(start):
+        t = np.arange(start, start + 2)[:, None] * 10.0 + np.arange(N)
+        ends = rng.random((2, 2, N)) < 0.25
+        rows = [t, t, t / 7, *ends, t + 0.5, np.ones([2, N], bool)]
+        return records.Trajectory(
+            *[tf.constant(x.astype("f") if x.dtype == float else x) for x in rows]
+        )
+
+    pieces = [piece(2 * i) for i in range(4)]
+    replay = _device_replay.DeviceReplay.of(pieces[0], size * N)
+    assert replay.pieces.rewards.shape == (3, 2, N)
+    for each in pieces:
+        replay = replay.extended(each)
+    rows = [np.concatenate(x) for x in zip(*[list(p)[:6] for p in pieces], strict=True)]
+    sample = replay.drawn(tf.constant([3, 4]), (50, 8), m, gamma)
+    data = [x.numpy().ravel() for x in sample.data]
+    assert sample.weights.shape == (50, 8)
+    begun = {*data[0]}
+    assert begun == {10.0 * t + n for t in range(2, 8) for n in range(N)}
+    for seen, action, reward, discount, after in zip(*data, strict=True):
+        t, n = divmod(int(seen), 10)
+        total, factor = 0.0, 1.0
+        for last in range(t, min(t + m, 8)):
+            total += factor * rows[2][last, n]
+            factor *= gamma * (1 - rows[3][last, n])
+            if rows[3][last, n] or rows[4][last, n]:
+                break
+        assert (action, after) == (seen, rows[5][last, n])
+        np.testing.assert_allclose([reward, discount], [total, factor], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dqn", pytest.param("ppo", marks=pytest.mark.slow)])
+def test_epochs_of_one_call_are_those_of_several(name, tmp_path):
+    found = []
+    for parts in ([4], [1, 3]):
+        with training(tmp_path / str(len(parts)), name, epochs=10) as running:
+            agent, done = running.agent, 0
+            for count in parts:
+                running._collector._n_at_once = count
+                given, agent, info = running._collector.learn(agent, done, 9, 10)
+                done += given
+            assert done == 4
+            running.agent = agent
+            assert np.isfinite(info["loss"])
+            found.append([*weights(running), running._collector.observations])
+            assert running._collector.env_steps == 4 * running._collector.n_steps * 2
+    assert_same(*found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_resumed_run_is_the_same_to_the_bit(name, tmp_path):
+    with training(tmp_path / "whole", name) as whole:
+        whole.run(quiet=True)
+    with training(tmp_path / "cut", name, epochs=4) as first:
+        first.run(quiet=True)
+    with training(tmp_path / "cut", name, resume=True) as second:
+        assert second.notice is None
+        second.run(quiet=True)
+    rows = [
+        (tmp_path / x / "metrics.csv").read_text().splitlines()
+        for x in ("whole", "cut")
+    ]
+    assert len(rows[0]) == 4 and second.env_steps == whole.env_steps
+    assert_same(weights(whole), weights(second))
+    assert second._collector.episodes() == whole._collector.episodes()
+
+
+@pytest.mark.slow
+def test_nothing_is_learned_before_learning_starts(tmp_path):
+    with training(tmp_path, "dqn", epochs=1) as running:
+        before = weights(running)
+        running.run(quiet=True)
+    assert_same(before, weights(running))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"make_envs": on_the_host}, "`make_envs` of compiled environments"),
+        (
+            {
+                "experience": experience.Replayed(sampler="prioritized"),
+                "agent": agents.DQN(),
+            },
+            "drawn uniformly",
+        ),
+        ({"collector": "gpu"}, "`collector`"),
+        ({"agent": agents.BC(), "experience": RECORDED}, "that is collected"),
+    ],
+)
+def test_what_cannot_be_collected_in_a_graph_is_refused(changes, message, tmp_path):
+    with pytest.raises((TypeError, ValueError), match=message):
+        training(tmp_path, **changes)
+
+
+@pytest.mark.slow
+def test_continuous_actions_learn_in_one_graph(tmp_path):
+    def make(n_envs):
+        env = wrappers.AutoReset(wrappers.TimeLimit(pendulum.Pendulum(), 200))
+        return vector_env.as_vector_env(env, n_envs)
+
+    learned = experience.Replayed(
+        capacity=10_000, batch_size=64, n_steps=8, updates_per_step=0.5
+    )
+    intervals = cadence.Intervals(eval_episodes=20)
+    given = {"make_envs": make, "n_envs": 4, "experience": learned}
+    given |= {"intervals": intervals, "total_env_steps": 12_000}
+    with training(
+        tmp_path,
+        agent=agents.SAC(hidden_units=(64, 64), learning_rate=1e-3),
+        epochs=10_000,
+        **given,
+    ) as running:
+        assert running.run(quiet=True).returns.mean() > -300

@@ -1,0 +1,107 @@
+"""Populations: members are what they would have been alone; settings, curves."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl import agents
+from tfrl.environments.compiled import cartpole, vector_env, wrappers
+from tfrl.training import cadence, experience, population, trainer
+from tfrl.training.collecting import compiled_collection
+
+ENV = wrappers.AutoReset(wrappers.TimeLimit(cartpole.CartPole(), 7))
+PPO = agents.PPO(hidden_units=(8,), minibatch_size=10, n_epochs=2)
+RATES = [1e-3, 3e-3, 1e-2, 3e-4]
+DQN = agents.DQN(hidden_units=(8,))
+REPLAYED = experience.Replayed(200, 8, n_steps=4, learning_starts=16)
+
+
+@pytest.fixture(autouse=True)
+def without_xla(monkeypatch):
+    monkeypatch.setattr(compiled_collection.replicated, "_by_xla", lambda *_: False)
+
+
+def grown(agent=PPO, seeds=(0, 5), **options):
+    given = {"experience": experience.Trajectories(10), "n_envs": 2}
+    given |= {"total_env_steps": 80, "log_epochs": 2}
+    return population.train_population(agent, ENV, seeds=seeds, **{**given, **options})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agent", "learned"), [(PPO, experience.Trajectories(10)), (DQN, REPLAYED)]
+)
+def test_a_member_is_what_it_would_have_been_alone(agent, learned, tmp_path):
+    steps = 4 * 2 * learned.n_steps
+    settings = {"learning_rate": [1e-3, 3e-3]}
+    found = grown(
+        agent, experience=learned, hyperparameters=settings, total_env_steps=steps
+    )
+    alone = trainer.Trainer(
+        tmp_path,
+        seed=5,
+        agent=dataclasses.replace(agent, learning_rate=3e-3),
+        make_envs=lambda n_envs: vector_env.as_vector_env(ENV, n_envs),
+        n_envs=2,
+        experience=learned,
+        total_env_steps=steps,
+        intervals=cadence.Intervals(log_epochs=2, eval_episodes=1),
+        collector="compiled",
+    )
+    with alone:
+        alone.run(quiet=True)
+    member = found.agents[1]
+    assert member.config == alone.agent.config
+    for one, other in zip(
+        tf.nest.flatten(member), tf.nest.flatten(alone.agent), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.returns[1, -1], alone.return_mean)
+    assert found.env_steps[-1] == alone.env_steps == steps
+
+
+@pytest.mark.slow
+def test_curves_are_of_all_members():
+    found = grown(seeds=range(4))
+    assert found.returns.shape == (4, 2) and found.env_steps.tolist() == [40, 80]
+    curve = found.curve()
+    assert (curve.min_y <= curve.y).all() and (curve.y <= curve.max_y).all()
+    np.testing.assert_array_equal(found.sources, np.arange(4)[:, None] * [1, 1])
+
+
+def test_the_worst_take_over_what_the_best_are():
+    found = grown(
+        seeds=range(4), hyperparameters={"learning_rate": RATES}, exploit_epochs=2
+    )
+    order = found.returns[:, 0].argsort(kind="stable")
+    worst, best = order[0], order[-1]
+    expected = np.arange(4)
+    expected[worst] = best
+    np.testing.assert_array_equal(found.sources[:, 0], expected)
+    rates = found.hyperparameters["learning_rate"]
+    ratio = rates[worst] / RATES[best]
+    assert np.isclose(ratio, 1.25) or np.isclose(ratio, 0.8)
+    np.testing.assert_array_equal(np.delete(rates, worst), np.delete(RATES, worst))
+    assert found.agents[worst].config.learning_rate == rates[worst]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": []}, "`seeds` expected one at least"),
+        ({"hyperparameters": {"n_epochs": [1, 2]}}, "`hyperparameters`.*'n_epochs'"),
+        ({"hyperparameters": {"gamma": [0.9]}}, "'gamma'.*expected a number for each"),
+        ({"hyperparameters": {"gamma": [0.9, 2.0]}}, "`gamma`"),
+        (
+            {"hyperparameters": {"max_gradient_norm": [0.5, 1.0]}},
+            "'max_gradient_norm', which says how an agent is made",
+        ),
+        ({"exploit_epochs": 3}, "`exploit_epochs` expected a multiple"),
+        ({"n_envs": 0}, "`n_envs`"),
+    ],
+)
+def test_bad_arguments(changes, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        grown(**changes)

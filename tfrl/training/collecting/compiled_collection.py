@@ -1,0 +1,416 @@
+"""Collection and learning within one graph, of environments that are compiled."""
+
+import collections
+import copy
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl._internal import gym_checks
+from tfrl.agents import replicated
+from tfrl.core import pytree, random, records
+from tfrl.environments.compiled import protocol
+from tfrl.schedules import progress as progresses
+from tfrl.training import experience as experiences
+from tfrl.training.collecting import _device_replay, collection
+
+# Rewards of so many steps are brought back by one call at most, of so many epochs.
+_STEPS_PER_CALL, _EPOCHS_PER_CALL = 2**20, 64
+# Numbers that an update informs about, at most.
+N_FACTS = 64
+# How long a call may last, during which no signal is heard.
+_CALL_SECONDS = 0.5
+_WHERE = "`Trainer`: `collector` 'compiled' expected"
+
+
+class Episodes(pytree.PyTreeNode):
+    """Running episodes of N copies, and what was collected of them.
+
+    Attributes:
+        state: of the environments.
+        observations: nest of `[N, *shape]`, what they show.
+        memory: of the policy.
+        replay: a `DeviceReplay`; `()` where trajectories are learned from.
+    """
+
+    state: Any
+    observations: Any
+    memory: Any
+    replay: Any = ()
+
+
+def _rollout(
+    policy: Any,
+    env: protocol.CompiledEnv,
+    begun: Episodes,
+    seed: tf.Tensor,
+    n_steps: int,
+) -> tuple[Episodes, records.Trajectory]:
+    """Plays `n_steps` steps of N copies of an environment, in a graph.
+
+    Args:
+        policy: a `tfrl.policies.Policy` that acts on tensors.
+        env: which begins new episodes by itself.
+        begun: the episodes that go on.
+        seed: int32 `[2]`.
+        n_steps: T.
+
+    Returns:
+        The episodes after them, and a `Trajectory` `[T, N]`.
+    """
+    n_envs = tf.nest.flatten(begun.observations)[0].shape[0]
+    acting, chance = random.split_seed(seed, 2)
+    noise = env.draw(chance, [n_steps, n_envs])
+    initial = tf.nest.map_structure(tf.convert_to_tensor, policy.initial_state(n_envs))
+
+    def played(t: Any, state: Any, observations: Any, memory: Any) -> tuple:
+        # The number of a step makes its seed: Philox knows no neighbours among keys.
+        acted = policy.act(observations, memory, seed=acting + tf.stack([t, 0]))
+        step = env.step(state, acted.actions, noise[t])
+        ended = step.terminated | step.truncated
+        later = _chosen(ended, initial, acted.state)
+        row = records.Trajectory(
+            observations=observations,
+            actions=acted.raw_actions,
+            rewards=step.rewards,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            next_observations=step.final_observations,
+            valid=tf.ones_like(ended),
+            log_probs=() if acted.log_probs is None else acted.log_probs,
+            states=memory,
+        )
+        return step.state, step.observations, later, row
+
+    def body(t: tf.Tensor, *carried: Any) -> tuple:
+        *before, columns = carried
+        *after, row = played(t, *before)
+        columns = tf.nest.map_structure(
+            lambda column, x: column.write(t, x), columns, tf.nest.flatten(row)
+        )
+        return t + 1, *after, columns
+
+    carried = begun.state, begun.observations, begun.memory
+    row = played(tf.constant(0), *carried)[-1]  # for the sake of its shapes alone
+    columns = [
+        tf.TensorArray(x.dtype, n_steps, element_shape=x.shape)
+        for x in tf.nest.flatten(row)
+    ]
+    _, *after, columns = tf.while_loop(
+        lambda t, *_: t < n_steps, body, (tf.constant(0), *carried, columns)
+    )
+    stacked = [column.stack() for column in columns]
+    state, observations, memory = after
+    begun = begun.replace(state=state, observations=observations, memory=memory)
+    return begun, tf.nest.pack_sequence_as(row, stacked)
+
+
+def _chosen(condition: tf.Tensor, first: Any, second: Any) -> Any:
+    """`first` in the rows where a condition holds, `second` in the others."""
+
+    def leaf(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        shape = [-1] + [1] * (other.shape.rank - 1)
+        return tf.where(tf.reshape(condition, shape), one, other)
+
+    return tf.nest.map_structure(leaf, first, second)
+
+
+class CompiledCollector(collection.Collector):
+    """Plays a compiled environment, and learns from it, without leaving the graph.
+
+    Many epochs of a trainer are one call of a compiled function: steps of environments,
+    draws of a replay, gradient steps. How many, changes nothing but the time.
+
+    Args:
+        envs: what `tfrl.environments.compiled.as_vector_env` makes.
+        learned: `Trajectories`, or `Replayed` without priorities and goals.
+        policy: which acts first.
+        seed: of environments and draws.
+
+    Attributes:
+        most_epochs: of one call.
+        settings_read: names of those given to `played` that updates have read.
+
+    Raises:
+        TypeError: if the environments are not compiled.
+        ValueError: if what is learned from cannot be collected in a graph.
+    """
+
+    def __init__(self, envs: Any, learned: Any, policy: Any, seed: int) -> None:
+        if not isinstance(getattr(envs, "compiled", None), protocol.CompiledEnv):
+            raise TypeError(
+                f"{_WHERE} a `make_envs` of compiled environments, such as "
+                f"`tfrl.environments.compiled.make_compiled`; got {envs}"
+            )
+        _check_experience(learned)
+        super().__init__(envs, learned.n_steps, seed)
+        self._env, self._learned = envs.compiled, learned
+        self._facts: list[str] = []
+        self._n_at_once = 1
+        self.settings_read: set[str] = set()
+        self._play = replicated.compiled_update(self.played)
+        steps = learned.n_steps * envs.num_envs
+        self.most_epochs = max(1, min(_EPOCHS_PER_CALL, _STEPS_PER_CALL // steps))
+        self._policy = policy
+        self._piece: Any = None
+        self._episodes, self._key = self.begun(seed)
+
+    def copied(self) -> "CompiledCollector":
+        """Returns one of the same program, which has counted nothing yet."""
+        other = copy.copy(self)
+        other.episode_returns = collections.deque(maxlen=100)
+        other.episode_lengths = collections.deque(maxlen=100)
+        other.env_steps = 0
+        other._count_anew()
+        return other
+
+    def learn(
+        self, agent: Any, epoch: int, n_epochs: int, total: int
+    ) -> tuple[int, Any, dict[str, tf.Tensor]]:
+        """Plays and learns for some epochs, as many as a part of a second has.
+
+        Args:
+            agent: what learns, and its policy acts.
+            epoch: how many epochs there were before.
+            n_epochs: how many there are to be at most.
+            total: of the run.
+
+        Returns:
+            How many there were, the agent after them, and the info of the last.
+
+        Raises:
+            ValueError: if a reward is NaN or infinite.
+        """
+        start = time.perf_counter()
+        n_epochs = min(n_epochs, self.most_epochs, self._n_at_once)
+        numbers = map(tf.constant, (epoch, epoch + n_epochs, float(total)))
+        agent, self._episodes, *found = self._play(
+            agent, self._episodes, self._key, *numbers
+        )
+        info = self.noted(n_epochs, *found)
+        seconds = (time.perf_counter() - start) / n_epochs
+        self._n_at_once = max(1, min(2 * n_epochs, int(_CALL_SECONDS / seconds)))
+        return n_epochs, agent, info
+
+    def noted(
+        self, n_epochs: int, rewards: tf.Tensor, ended: tf.Tensor, facts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Counts episodes and steps of some epochs; returns the last one's info.
+
+        Args:
+            n_epochs: of the call.
+            rewards: `[M, T, N]`, of which the first epochs are these.
+            ended: `[M, T, N]`, likewise.
+            facts: `[M, 64]`, what `played` returned.
+
+        Raises:
+            ValueError: if a reward is NaN or infinite.
+        """
+        shape = n_epochs * self.n_steps, self.envs.num_envs
+        rewards, ended = (
+            np.asarray(x)[:n_epochs].reshape(shape) for x in (rewards, ended)
+        )
+        gym_checks.check_numbers("Trainer", "rewards", [rewards])
+        ones, nothing = np.ones_like(ended), ()
+        self._count(
+            rewards.astype(np.float64),
+            records.Trajectory(nothing, nothing, rewards, ended, ended, nothing, ones),
+        )
+        last = facts[n_epochs - 1]
+        return {name: last[i] for i, name in enumerate(self._facts)}
+
+    def collect(self, *_: Any, **__: Any) -> records.Trajectory:
+        """Raises a RuntimeError: what is collected stays in the graph."""
+        raise RuntimeError(
+            "`Trainer.gather`: expected a trainer that collects on the host; got one "
+            "with `collector` 'compiled', whose experience stays in its graph"
+        )
+
+    def reset(self, seed: int) -> None:
+        """Starts new episodes everywhere, with nothing in the replay."""
+        super().reset(seed)
+        self._episodes, self._key = self.begun(seed)
+
+    @property
+    def observations(self) -> Any:
+        """What the environments show now, nest of `[N, *shape]`."""
+        return tf.nest.map_structure(np.asarray, self._episodes.observations)
+
+    def state(self) -> dict[str, Any]:
+        """Returns episodes and replay, as plain data."""
+        leaves = [np.array(x) for x in tf.nest.flatten(self._episodes)]
+        return {**super().state(), "key": self._key.numpy(), "episodes": leaves}
+
+    def set_state(self, state: dict[str, Any], *, same_episodes: bool) -> None:
+        """Takes up where `state` was returned."""
+        if "episodes" not in state:
+            raise ValueError(
+                "`Trainer`: `collector` expected 'host', by which this run was "
+                "collected; got 'compiled'"
+            )
+        super().set_state(state, same_episodes=same_episodes)
+        if same_episodes:
+            leaves = map(tf.constant, state["episodes"])
+            self._key = tf.constant(state["key"])
+            self._episodes = tf.nest.pack_sequence_as(self._episodes, [*leaves])
+
+    def begun(self, seed: int) -> tuple[Episodes, tf.Tensor]:
+        """Returns new episodes, with nothing in the replay, and the key of draws.
+
+        Args:
+            seed: of both.
+        """
+        start, key = random.split_seed(seed, 2)
+        n_envs = self.envs.num_envs
+        state, observations = self._env.reset(start, n_envs)
+        memory = tf.nest.map_structure(
+            tf.convert_to_tensor, self._policy.initial_state(n_envs)
+        )
+        begun = Episodes(state, observations, memory)
+        if isinstance(self._learned, experiences.Replayed):
+            if self._piece is None:
+                given = self._policy, self._env, begun, start, self.n_steps
+                self._piece = _shapes_of(lambda: _rollout(*given)[1])
+            replay = _device_replay.DeviceReplay.of(self._piece, self._learned.capacity)
+            begun = begun.replace(replay=replay)
+        return begun, key
+
+    def played(
+        self,
+        agent: Any,
+        begun: Episodes,
+        key: Any,
+        first: Any,
+        end: Any,
+        total: Any,
+        settings: dict[str, tf.Tensor] | None = None,
+    ) -> tuple:
+        """Plays and learns, in a graph.
+
+        Args:
+            agent: what learns.
+            begun: the episodes that go on.
+            key: int32 `[2]`, of all draws of the run.
+            first: number of the first epoch.
+            end: number after the last one.
+            total: of epochs of the run.
+            settings: numbers by name, in the place of those of the agent's `config`.
+
+        Returns:
+            Agent and episodes after them; of each epoch rewards `[M, T, N]`, ends
+            likewise, and scalars `[M, 64]` that updates inform about.
+        """
+        shape = self.n_steps, self.envs.num_envs
+        steps = shape[0] * shape[1]
+
+        def epoch(i: Any, agent: Any, begun: Episodes, *columns: Any) -> tuple:
+            seeds = random.split_seed(key + tf.stack([0, i]), 2)
+            done = progresses.Progress(
+                tf.cast(i, tf.float32) / total, i, *[i * steps] * 2
+            )
+            begun, trajectory = _rollout(
+                agent.policy, self._env, begun, seeds[0], self.n_steps
+            )
+
+            def update(experience: Any) -> tuple[Any, tf.Tensor]:
+                learner = self._with(agent, settings or {})
+                learned, info = learner.update(experience, progress=done)
+                if settings:
+                    learned = learned.replace(config=agent.config)
+                return learned, self._row(info)
+
+            learned, begun, facts = self._learned_from(
+                agent, begun, trajectory, seeds[1], update
+            )
+            ended = trajectory.terminated | trajectory.truncated
+            written = [
+                column.write(i - first, x)
+                for column, x in zip(
+                    columns, (trajectory.rewards, ended, facts), strict=True
+                )
+            ]
+            return i + 1, learned, begun, *written
+
+        columns = [
+            tf.TensorArray(dtype, self.most_epochs, element_shape=each)
+            for dtype, each in (
+                *((tf.float32, shape), (tf.bool, shape)),
+                (tf.float32, [N_FACTS]),
+            )
+        ]
+        _, agent, begun, *columns = tf.while_loop(
+            lambda i, *_: i < end, epoch, (first, agent, begun, *columns)
+        )
+        return agent, begun, *[column.stack() for column in columns]
+
+    def _learned_from(
+        self, agent: Any, begun: Episodes, trajectory: Any, seed: Any, update: Any
+    ) -> tuple[Any, Episodes, tf.Tensor]:
+        """One update by what was just collected, or by draws of the replay."""
+        learned = self._learned
+        if isinstance(learned, experiences.Trajectories):
+            agent, facts = update(trajectory)
+            return agent, begun, facts
+        replay = begun.replay.extended(trajectory)
+        n_envs = self.envs.num_envs
+        sizes = learned.n_gradient_steps(n_envs), learned.batch_size
+        agent, facts = tf.cond(
+            replay.count * n_envs >= learned.learning_starts,
+            lambda: update(
+                replay.drawn(seed, sizes, learned.n_step_returns, learned.gamma)
+            ),
+            lambda: (agent, tf.fill([N_FACTS], np.nan)),
+        )
+        return agent, begun.replace(replay=replay), facts
+
+    def _with(self, agent: Any, settings: dict[str, tf.Tensor]) -> Any:
+        """The agent with tensors among its settings; notes which of them are read."""
+        if not settings:
+            return agent
+        read = self.settings_read
+
+        class Settings(type(agent.config)):  # type: ignore[misc]
+            def __getattribute__(self, name: str) -> Any:
+                if name in settings:
+                    read.add(name)
+                    return settings[name]
+                return super().__getattribute__(name)
+
+        Settings.__name__ = type(agent.config).__name__
+        config = object.__new__(Settings)
+        config.__dict__.update(agent.config.__dict__)
+        return agent.replace(config=config)
+
+    def _row(self, info: dict[str, Any]) -> tf.Tensor:
+        """The scalars of an info `[64]`, of which the names are noted."""
+        scalars = {name: x for name, x in info.items() if name != "priorities"}
+        self._facts = [*scalars]
+        numbers = tf.stack([tf.cast(x, tf.float32) for x in scalars.values()])
+        return tf.pad(numbers, [[0, N_FACTS - len(scalars)]])
+
+
+def _shapes_of(function: Any) -> Any:
+    """Zeros like what a function returns, without computing it."""
+    graph = tf.function(function, autograph=False).get_concrete_function()
+    return tf.nest.map_structure(
+        lambda x: tf.zeros(x.shape, x.dtype), graph.structured_outputs
+    )
+
+
+def _check_experience(learned: Any) -> None:
+    kinds = experiences.Trajectories | experiences.Replayed
+    if not isinstance(learned, kinds):
+        raise ValueError(
+            f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
+            f"{type(learned).__name__}"
+        )
+    if isinstance(learned, experiences.Replayed) and (
+        learned.sampler != "uniform" or learned.relabel is not None
+    ):
+        raise ValueError(
+            f"{_WHERE} `experience` drawn uniformly and as it was; got sampler "
+            f"{learned.sampler!r} and relabel {learned.relabel!r}; take the collector "
+            "'host'"
+        )

@@ -1,0 +1,340 @@
+"""Many agents in one program: seeds, sweeps and population-based training."""
+
+import concurrent.futures
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl._internal import checks
+from tfrl.agents import agent as agents
+from tfrl.agents import replicated
+from tfrl.environments.compiled import protocol, vector_env
+from tfrl.summaries.plotting import mean_curve
+from tfrl.training import _plan
+from tfrl.training.collecting import compiled_collection
+
+_WHERE = "train_population"
+# Of population-based training: the share that is replaced, and how far settings move.
+_SHARE, _STEP = 4, 1.25
+
+
+class Population(NamedTuple):
+    """What `train_population` returns, of P members.
+
+    Attributes:
+        agents: as they are at the end.
+        hyperparameters: `[P]` by name, at the end.
+        env_steps: `[points]`, of each member.
+        returns: `[P, points]`, mean return of the last 100 episodes; NaN before any.
+        sources: `[P, points]`, whose copy a member is since the point before; its own
+            number where it is itself.
+
+    Example:
+        >>> Population([], {}, np.array([8]), np.ones([4, 1]), None).curve().y
+        array([1.])
+    """
+
+    agents: list[Any]
+    hyperparameters: dict[str, np.ndarray]
+    env_steps: np.ndarray
+    returns: np.ndarray
+    sources: np.ndarray
+
+    def curve(self, name: str = "population") -> mean_curve.MeanCurve:
+        """Returns interquartile means with bootstrap intervals, to be plotted.
+
+        Points at which a member has finished no episode are left out.
+
+        Args:
+            name: what the legend says.
+        """
+        known = np.isfinite(self.returns).all(0)
+        scores = self.returns[:, None, known]
+        regions = mean_curve.interquartile_mean(scores, seed=0)
+        return mean_curve.MeanCurve(self.env_steps[known], *regions, name=name)
+
+
+def train_population(
+    agent: agents.AgentConfig,
+    env: protocol.CompiledEnv,
+    *,
+    seeds: Sequence[int],
+    hyperparameters: Mapping[str, Sequence[float]] | None = None,
+    experience: Any = None,
+    n_envs: int = 8,
+    total_env_steps: int = 100_000,
+    log_epochs: int = 10,
+    exploit_epochs: int | None = None,
+) -> Population:
+    """Trains P agents, each in environments of its own, by one compiled program.
+
+    A member is what a `Trainer` with its seed, its settings and the collector
+    "compiled" would have trained alone. The program is compiled once, and the members
+    go through it one after the other, in as many threads as there are cores.
+
+    With `exploit_epochs` it is population-based training: after so many epochs each
+    time, the worst quarter by return take weights, optimizer and settings of the best
+    quarter, and multiply each setting by 1.25 or 1 / 1.25.
+
+    Args:
+        agent: hyper-parameters, such as `PPO()`, alike for all but for those below.
+        env: compiled environment that begins episodes by itself, see `AutoReset`.
+        seeds: `[P]`, one for each member: of weights, environments and draws.
+        hyperparameters: `[P]` numbers by name, in the place of those of `agent`.
+        experience: `Trajectories` or `Replayed`; None for what the agent asks for.
+        n_envs: environments of a member.
+        total_env_steps: of a member, after whose epoch it ends.
+        log_epochs: epochs between points of the curves.
+        exploit_epochs: see above; a multiple of `log_epochs`.
+
+    Returns:
+        The agents, and their curves.
+
+    Raises:
+        TypeError: if the environment is not compiled or a setting is no number.
+        ValueError: if a setting is unknown, or one that must be alike for all members
+            as it says what the program is.
+
+    Example:
+        >>> from tfrl.environments import compiled
+        >>> env = compiled.AutoReset(compiled.TimeLimit(compiled.CartPole(), 20))
+        >>> grown = train_population(
+        ...     tfrl.agents.PPO(minibatch_size=8, n_epochs=1), env, seeds=[0, 1],
+        ...     hyperparameters={"entropy_coefficient": [0.0, 0.01]},
+        ...     experience=tfrl.training.Trajectories(16), n_envs=2,
+        ...     total_env_steps=64, log_epochs=1)
+        >>> grown.returns.shape, grown.env_steps.tolist()
+        ((2, 2), [32, 64])
+
+    References:
+        Jaderberg et al., 2017, Population Based Training of Neural Networks.
+        Lu et al., 2022, Discovered Policy Optimisation, on vectorised training.
+    """
+    config = _plan.checked_agent(agent, _WHERE)
+    learned = _plan.checked_experience(config, experience)
+    values = _checked_settings(config, seeds, hyperparameters or {})
+    for name, value in {"n_envs": n_envs, "total_env_steps": total_env_steps}.items():
+        checks.check_whole_number(_WHERE, name, value, low=1)
+    checks.check_whole_number(_WHERE, "log_epochs", log_epochs, low=1)
+    if exploit_epochs is not None:
+        checks.check_whole_number(_WHERE, "exploit_epochs", exploit_epochs, low=1)
+        if exploit_epochs % log_epochs:
+            raise ValueError(
+                f"`{_WHERE}`: `exploit_epochs` expected a multiple of `log_epochs`, "
+                f"{log_epochs}; got {exploit_epochs}"
+            )
+    members = _Members(config, env, learned, n_envs, [*seeds], values)
+    total = -(-total_env_steps // (n_envs * learned.n_steps))
+    rng = np.random.default_rng([seeds[0], 13])
+    points, sources, done = [], [], 0
+    while done < total:
+        count = min(log_epochs, total - done)
+        members.learn(done, count, total)
+        done += count
+        points.append(members.returns())
+        chosen = np.arange(len(seeds))
+        if exploit_epochs and not done % exploit_epochs and done < total:
+            chosen = _chosen(points[-1], rng)
+            members.copy(chosen, rng)
+        sources.append(chosen)
+    steps = np.array([*range(log_epochs, total, log_epochs), total])
+    return Population(
+        agents=members.agents(),
+        hyperparameters=members.values,
+        env_steps=steps * n_envs * learned.n_steps,
+        returns=np.stack(points, 1),
+        sources=np.stack(sources, 1),
+    )
+
+
+class _Members:
+    """P agents side by side, their leaves stacked.
+
+    Args:
+        config: hyper-parameters that all have but for `values`.
+        env: which they play.
+        learned: from what they learn.
+        n_envs: of each.
+        seeds: `[P]`.
+        values: `[P]` numbers by name.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        env: protocol.CompiledEnv,
+        learned: Any,
+        n_envs: int,
+        seeds: list[int],
+        values: dict[str, np.ndarray],
+    ) -> None:
+        self.values = values
+        spaces = env.observation_space, env.action_space
+        numbers = {"n_envs": n_envs, "n_steps": learned.n_steps}
+        made = []
+        for i, seed in enumerate(seeds):
+            own = {name: float(x[i]) for name, x in values.items()}
+            member = dataclasses.replace(config, **own)
+            made.append(_plan.made_agent(member, *spaces, {**numbers, "seed": seed}))
+        self._like = made[0].replace(config=config)
+        envs = vector_env.as_vector_env(env, n_envs)
+        first = compiled_collection.CompiledCollector(
+            envs, learned, self._like.policy, seeds[0]
+        )
+        self._collectors = [first, *(first.copied() for _ in seeds[1:])]
+        begun = [first.begun(seed) for seed in seeds]
+        self._agents = _stacked(made, self._like)
+        self._episodes = _stacked([x for x, _ in begun], begun[0][0])
+        self._keys = tf.stack([key for _, key in begun])
+        self._play = replicated.compiled_update(self._played)
+        cores = len(os.sched_getaffinity(0))
+        # Parts alike, of which each is a call of one program.
+        count = max(n for n in range(1, cores + 1) if not len(seeds) % n)
+        self._parts = np.split(np.arange(len(seeds)), count)
+
+    def learn(self, done: int, n_epochs: int, total: int) -> None:
+        """Lets all members play and learn for some epochs."""
+        most = self._collectors[0].most_epochs
+        for start in range(done, done + n_epochs, most):
+            count = min(most, done + n_epochs - start)
+            self._learn(start, count, total)
+
+    def returns(self) -> np.ndarray:
+        """The mean return of each member's last 100 episodes, `[P]`."""
+        return np.array(
+            [
+                np.mean(x.episode_returns) if x.episode_returns else np.nan
+                for x in self._collectors
+            ]
+        )
+
+    def copy(self, chosen: np.ndarray, rng: np.random.Generator) -> None:
+        """Puts copies in the place of members, with settings that have moved.
+
+        Args:
+            chosen: `[P]`, whose copy each is to be.
+            rng: by which settings move.
+        """
+        self._agents = tf.nest.map_structure(
+            lambda x: tf.gather(x, chosen), self._agents
+        )
+        replaced = chosen != np.arange(len(chosen))
+        for name, x in self.values.items():
+            factors = _STEP ** rng.choice([-1.0, 1.0], len(chosen))
+            self.values[name] = np.where(replaced, x[chosen] * factors, x)
+
+    def agents(self) -> list[Any]:
+        """The agents, each with its own settings."""
+        found = []
+        for i in range(len(self._collectors)):
+            own = {name: float(x[i]) for name, x in self.values.items()}
+            config = dataclasses.replace(self._like.config, **own)
+            leaves = [x[i] for x in tf.nest.flatten(self._agents)]
+            member = tf.nest.pack_sequence_as(self._like, leaves)
+            found.append(member.replace(config=config))
+        return found
+
+    def _learn(self, start: int, count: int, total: int) -> None:
+        numbers = [tf.constant(x) for x in (start, start + count, float(total))]
+        settings = {k: tf.constant(x, tf.float32) for k, x in self.values.items()}
+        given = self._agents, self._episodes, self._keys, settings
+
+        def part(members: np.ndarray) -> Any:
+            own = tf.nest.map_structure(
+                lambda x: x[members[0] : members[-1] + 1], given
+            )
+            return self._play(*own, *numbers)
+
+        # The first compiles what the others run.
+        found = [part(self._parts[0])]
+        with concurrent.futures.ThreadPoolExecutor(len(self._parts)) as threads:
+            found += threads.map(part, self._parts[1:])
+        self._agents, self._episodes, *rest = tf.nest.map_structure(
+            lambda *x: tf.concat(x, 0), *found
+        )
+        for collector, *own in zip(self._collectors, *rest, strict=True):
+            collector.noted(count, *own)
+
+    def _played(
+        self,
+        members: Any,
+        episodes: Any,
+        keys: Any,
+        settings: dict[str, tf.Tensor],
+        first: tf.Tensor,
+        end: tf.Tensor,
+        total: tf.Tensor,
+    ) -> tuple:
+        """What one member does, for all members in turn."""
+        collector = self._collectors[0]
+        stacked = members, episodes, keys, settings
+
+        def one(i: Any) -> Any:
+            agent, begun, key, own = tf.nest.map_structure(lambda x: x[i], stacked)
+            given = agent, begun, key, first, end, total, own
+            return tf.nest.flatten(collector.played(*given))
+
+        rows = collector.most_epochs, collector.n_steps, collector.envs.num_envs
+        facts = tf.zeros([1, rows[0], compiled_collection.N_FACTS])
+        zeros = tf.zeros([1, *rows]), tf.zeros([1, *rows], tf.bool), facts
+        begun = members, episodes, *zeros
+        specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in tf.nest.flatten(begun)]
+        leaves = tf.map_fn(one, tf.range(keys.shape[0]), fn_output_signature=specs)
+        for name in settings.keys() - collector.settings_read:
+            raise ValueError(
+                f"`{_WHERE}`: `hyperparameters` expected settings that an update "
+                f"reads; got {name!r}, which says how an agent is made: members that "
+                "differ in it are other programs; train them apart"
+            )
+        return tf.nest.pack_sequence_as(begun, leaves)
+
+
+def _stacked(nests: list[Any], like: Any) -> Any:
+    leaves = zip(*map(tf.nest.flatten, nests), strict=True)
+    return tf.nest.pack_sequence_as(like, [tf.stack(x) for x in leaves])
+
+
+def _chosen(returns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Whose copy each member is to be: of the worst quarter, one of the best."""
+    chosen, count = np.arange(len(returns)), len(returns) // _SHARE
+    if count and np.isfinite(returns).all():
+        order = np.argsort(returns, kind="stable")
+        chosen[order[:count]] = rng.choice(order[-count:], count)
+    return chosen
+
+
+def _checked_settings(
+    config: Any, seeds: Sequence[int], hyperparameters: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Returns `[P]` numbers by name, each of which the hyper-parameters take."""
+    checks.check_type(_WHERE, "seeds", seeds, Sequence, "a list of ints")
+    checks.check_whole_numbers(_WHERE, "seeds", seeds, low=0)
+    if not len(seeds):
+        raise ValueError(f"`{_WHERE}`: `seeds` expected one at least; got none")
+    checks.check_type(
+        _WHERE, "hyperparameters", hyperparameters, Mapping, "numbers by name"
+    )
+    known = {x.name: getattr(config, x.name) for x in dataclasses.fields(config)}
+    able = sorted(name for name, x in known.items() if isinstance(x, float))
+    values = {}
+    for name, given in hyperparameters.items():
+        where = f"hyperparameters[{name!r}]"
+        if name not in able:
+            raise ValueError(
+                f"`{_WHERE}`: `hyperparameters` expected some of {able}, in which "
+                f"members of one program may differ; got {name!r}"
+            )
+        numbers = np.asarray(given)
+        if numbers.shape != (len(seeds),) or numbers.dtype.kind not in "if":
+            raise ValueError(
+                f"`{_WHERE}`: `{where}` expected a number for each of {len(seeds)} "
+                f"seeds; got {given!r:.80}"
+            )
+        values[name] = numbers.astype(np.float64)
+    for i in range(len(seeds)):
+        dataclasses.replace(config, **{k: float(x[i]) for k, x in values.items()})
+    return values
