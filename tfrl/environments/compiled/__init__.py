@@ -6,8 +6,18 @@ an argument.
 """
 
 from tfrl.environments.compiled.acrobot import Acrobot
+from tfrl.environments.compiled.arcade import (
+    Bricks,
+    BricksState,
+    Lanes,
+    LanesState,
+    Meteors,
+    MeteorsState,
+)
 from tfrl.environments.compiled.cartpole import CartPole
+from tfrl.environments.compiled.catch import Catch, CatchState
 from tfrl.environments.compiled.compiled_check import check_compiled
+from tfrl.environments.compiled.grid_world import GridWorld, GridWorldState
 from tfrl.environments.compiled.mountain_car import MountainCar, MountainCarContinuous
 from tfrl.environments.compiled.pendulum import Pendulum
 from tfrl.environments.compiled.protocol import CompiledEnv, CompiledStep
@@ -32,13 +42,23 @@ from tfrl.environments.compiled.wrappers import (
 __all__ = [
     "Acrobot",
     "AutoReset",
+    "Bricks",
+    "BricksState",
     "CartPole",
+    "Catch",
+    "CatchState",
     "CompiledEnv",
     "CompiledStep",
     "CompiledVectorEnv",
     "EpisodeStatistics",
     "Episodes",
     "FrameStack",
+    "GridWorld",
+    "GridWorldState",
+    "Lanes",
+    "LanesState",
+    "Meteors",
+    "MeteorsState",
     "MountainCar",
     "MountainCarContinuous",
     "NormalizeObservations",

@@ -15,8 +15,11 @@ from tfrl._internal import checks, gym_checks
 from tfrl.core import compile
 from tfrl.environments.compiled import (
     acrobot,
+    arcade,
     cartpole,
+    catch,
     compiled_check,
+    grid_world,
     mountain_car,
     pendulum,
     protocol,
@@ -373,7 +376,12 @@ def make_compiled(
 # Names of environments: what makes one, and its time limit.
 REGISTERED: dict[str, tuple[Callable[..., protocol.CompiledEnv], int]] = {
     "Acrobot-v1": (acrobot.Acrobot, 500),
+    "Bricks-v0": (arcade.Bricks, 1000),
     "CartPole-v1": (cartpole.CartPole, 500),
+    "Catch-v0": (catch.Catch, 1000),
+    "GridWorld-v0": (grid_world.GridWorld, 100),
+    "Lanes-v0": (arcade.Lanes, 1000),
+    "Meteors-v0": (arcade.Meteors, 1000),
     "MountainCar-v0": (mountain_car.MountainCar, 200),
     "MountainCarContinuous-v0": (mountain_car.MountainCarContinuous, 999),
     "Pendulum-v1": (pendulum.Pendulum, 200),

@@ -308,10 +308,10 @@ class EpisodeStatistics(Wrapper):
         old: Episodes = state.own
         running: Any = (old.returns + step.rewards, old.lengths + 1)
         ended = step.terminated | step.truncated
-        last = chosen(ended, running, (old.last_returns, old.last_lengths))
+        last: Any = chosen(ended, running, (old.last_returns, old.last_lengths))
         running = chosen(ended, tf.nest.map_structure(tf.zeros_like, running), running)
         n_ended = old.n_ended + tf.cast(ended, tf.int32)
-        own = Episodes(*running, *last, n_ended=n_ended)
+        own = Episodes(running[0], running[1], last[0], last[1], n_ended)
         return step._replace(state=WrappedState(step.state, own))
 
 
