@@ -26,6 +26,24 @@ def cell(row: tf.Tensor, column: tf.Tensor, shape: tuple[int, int]) -> tf.Tensor
     return rows * tf.one_hot(column, shape[1])[:, tf.newaxis, :]
 
 
+def lit(index: tf.Tensor, axis: int, n: int, others: Any = None) -> tf.Tensor:
+    """Returns boards `[N, rows, columns, channels]` float32, lit at an index of a line.
+
+    One comparison makes all of it, which XLA writes at once.
+
+    Args:
+        index: `[N, columns, channels]` of rows, or `[N, rows, channels]` of columns,
+            outside of the board where a line has nothing lit.
+        axis: which of the board's axes it counts along, 1 or 2.
+        n: length of that axis.
+        others: bool that broadcasts to the board, what is lit beside.
+    """
+    shape = [1, 1, 1, 1]
+    shape[axis] = n
+    found = tf.equal(tf.expand_dims(index, axis), tf.reshape(tf.range(n), shape))
+    return tf.cast(found if others is None else found | others, tf.float32)
+
+
 def picture(board: Any, colours: Any) -> np.ndarray:
     """Draws a board in colours, later channels over earlier ones.
 

@@ -133,13 +133,13 @@ class Bricks(_Game):
         return self._stepped(state, is_struck, at_bottom & ~caught)
 
     def _seen(self, state: BricksState) -> tf.Tensor:
-        n = state.paddle.shape[0]
-        bricks = tf.pad(tf.cast(state.bricks, tf.float32), [[0, 0], [1, 6], [0, 0]])
-        before, ball = (
-            _boards.cell(x[:, 0], x[:, 1], _SHAPE) for x in (state.before, state.ball)
-        )
-        paddle = _boards.cell(tf.fill([n], _SIZE - 1), state.paddle, _SHAPE)
-        return tf.stack([bricks, before, paddle, ball], -1)
+        places = [(x[:, :1], x[:, 1:]) for x in (state.before, state.ball)]
+        places.insert(1, (tf.constant([[_SIZE - 1]]), state.paddle[:, tf.newaxis]))
+        rows = tf.range(_SIZE)[tf.newaxis]
+        columns = [tf.where(tf.equal(rows, row), at, -1) for row, at in places]
+        columns = tf.stack([-tf.ones_like(columns[0]), *columns], -1)
+        bricks = tf.pad(state.bricks, [[0, 0], [1, 6], [0, 0]])[..., tf.newaxis]
+        return _boards.lit(columns, 2, _SIZE, bricks & [True, False, False, False])
 
 
 class LanesState(NamedTuple):
@@ -238,22 +238,19 @@ class Lanes(_Game):
         return lane & tf.equal(columns, player[:, 1:])
 
     def _seen(self, state: LanesState) -> tf.Tensor:
-        def lit(columns: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-            shown = tf.where(where & (state.columns >= 0), columns, -1)
-            return tf.pad(tf.one_hot(shown, _SIZE), [[0, 0], [1, 1], [0, 0]])
-
-        all_of_them = tf.ones_like(state.gold)
-        next_ones = tf.equal(state.clock, 0)[:, tf.newaxis] & all_of_them
-        return tf.stack(
-            [
-                lit(state.columns - state.courses, all_of_them),
-                lit(state.columns + state.courses, next_ones),
-                lit(state.columns, state.gold),
-                lit(state.columns, ~state.gold),
-                _boards.cell(state.player[:, 0], state.player[:, 1], _SHAPE),
-            ],
-            -1,
-        )
+        behind, ahead = state.columns - state.courses, state.columns + state.courses
+        goes = tf.equal(state.clock, 0)[:, tf.newaxis]
+        things = [
+            tf.where(state.columns >= 0, behind, -1),
+            tf.where(goes & (state.columns >= 0), ahead, -1),
+            tf.where(state.gold, state.columns, -1),
+            tf.where(state.gold, -1, state.columns),
+        ]
+        rows = tf.range(_SIZE)[tf.newaxis]
+        player = tf.where(tf.equal(rows, state.player[:, :1]), state.player[:, 1:], -1)
+        above = [[0, 0], [1, 1]]
+        things = [tf.pad(x, above, constant_values=-1) for x in things]
+        return _boards.lit(tf.stack([*things, player], -1), 2, _SIZE)
 
 
 class MeteorsState(NamedTuple):
@@ -338,19 +335,10 @@ class Meteors(_Game):
         return self._stepped(state, rewards, ended)
 
     def _seen(self, state: MeteorsState) -> tf.Tensor:
-        def lit(rows: tf.Tensor) -> tf.Tensor:
-            return tf.transpose(tf.one_hot(rows, _SIZE), [0, 2, 1])
-
-        lowest = tf.fill([state.ship.shape[0]], _SIZE - 1)
-        can = tf.where(tf.equal(state.reload, 0), state.ship, -1)
+        columns = tf.range(_SIZE)[tf.newaxis]
+        ship = tf.where(tf.equal(columns, state.ship[:, tf.newaxis]), _SIZE - 1, -1)
+        can = tf.equal(state.reload, 0)[:, tf.newaxis]
         falls = tf.equal(state.clock, 0)[:, tf.newaxis]
-        return tf.stack(
-            [
-                lit(state.shots),
-                lit(state.rocks),
-                lit(tf.where(falls, state.rocks, -1)),
-                _boards.cell(lowest, state.ship, _SHAPE),
-                _boards.cell(lowest, can, _SHAPE),
-            ],
-            -1,
-        )
+        rows = [state.shots, state.rocks, tf.where(falls, state.rocks, -1)]
+        rows += [ship, tf.where(can, ship, -1)]
+        return _boards.lit(tf.stack(rows, -1), 1, _SIZE)
