@@ -60,9 +60,9 @@ def returns_slowly(rewards, terminated, truncated, next_values, gamma, lambda_):
 @pytest.mark.parametrize(
     ("jit", "normalize"),
     [
-        (None, False),
-        pytest.param(None, True, marks=pytest.mark.slow),
-        (False, True),
+        pytest.param(None, False, marks=pytest.mark.slow),
+        (None, True),
+        pytest.param(False, True, marks=pytest.mark.slow),
         pytest.param(True, True, marks=pytest.mark.slow),
     ],
     ids=["eager", "eager normalized", "graph normalized", "XLA normalized"],

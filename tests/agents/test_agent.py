@@ -85,9 +85,9 @@ def test_networks_go_with_the_last_who_uses_them():
             )
             for kind in CONFIGS
         ],
-        pytest.param("ppo", IMAGE, id="ppo-images"),
+        pytest.param("ppo", IMAGE, marks=pytest.mark.slow),
         pytest.param("policy_gradient", IMAGE, marks=pytest.mark.slow),
-        pytest.param("dqn", IMAGE, marks=pytest.mark.slow),
+        pytest.param("dqn", IMAGE, id="dqn-images"),
         pytest.param("bc", IMAGE, marks=pytest.mark.slow),
     ],
 )

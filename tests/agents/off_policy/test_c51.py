@@ -8,7 +8,10 @@ from q_learning_examples import ATOMS, projected, softmax
 from tfrl.agents.off_policy import c51
 
 
-@pytest.mark.parametrize("settings", [{"double": True}, {"dueling": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"double": True}, pytest.param({"dueling": True}, marks=pytest.mark.slow)],
+)
 def test_an_update_equals_the_algorithm_written_out(settings):
     config = c51.C51(
         hidden_units=(8,), n_atoms=5, v_min=-2.0, v_max=2.0, target_period=2, **settings

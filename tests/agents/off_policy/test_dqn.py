@@ -222,6 +222,7 @@ def test_updates_in_pieces_are_those_of_one_call(monkeypatch):
     assert_close(agent.update(sample), whole, **CLOSE)
 
 
+@pytest.mark.slow
 def test_nests_with_images_are_learned_from():
     space = S.Dict(x=BOX, k=S.Discrete(3), i=S.Box(0, 255, (36, 36, 1), np.uint8))
     agent, sample = make_agent(space, dueling=True), make_sample(2, 3)

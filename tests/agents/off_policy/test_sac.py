@@ -127,6 +127,7 @@ def test_the_target_is_of_some_critics_and_not_always_of_the_same():
     assert make_agent(n_critics_in_target=2)._chosen(tf.constant([0, 0])) is None
 
 
+@pytest.mark.slow
 def test_a_fixed_temperature_stays(monkeypatch):
     agent = make_agent(learn_temperature=False, temperature=0.5)
     sample = soft_examples.sample_of(agent, BOX, K, B)

@@ -41,6 +41,7 @@ def test_it_explores_in_half_ranges_within_the_bounds():
     assert np.ptp(wild, axis=0).tolist() == [4.0, 6.0]
 
 
+@pytest.mark.slow
 def test_observations_are_normalized_by_what_was_learned_from():
     agent = make_agent(normalize_observations=True)
     sample = examples.sample_of(K, B)

@@ -74,6 +74,7 @@ def test_an_older_policy_is_corrected_for_as_the_paper_says(clips):
         np.testing.assert_allclose(value, expected, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_its_own_trajectories_are_learned_from_as_by_a2c():
     agent, other = make_agent(), make_agent(a2c.A2C)
     trajectory = played_by(agent)

@@ -47,6 +47,7 @@ def test_the_loss_is_reinforce_with_a_baseline():
     assert float(info["loss"]) == pytest.approx(total, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_learns_which_arm_pays():
     agent = make_agent(learning_rate=0.05, lambda_=0.0)
     observations = np.ones((T, N, 2), np.float32)

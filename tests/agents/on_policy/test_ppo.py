@@ -294,6 +294,7 @@ def test_a_long_update_is_that_of_one_call_however_it_is_cut(monkeypatch, target
     assert 3 * n_needed <= sum(sizes) < 3 * (n_needed + 5)
 
 
+@pytest.mark.slow
 def test_two_replicas_learn_in_pieces_what_one_learns(monkeypatch):
     agent, trajectory = make_agent(**EVERYTHING), make_trajectory()
     alone = agent.update(trajectory)
