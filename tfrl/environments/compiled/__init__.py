@@ -18,6 +18,7 @@ from tfrl.environments.compiled.cartpole import CartPole
 from tfrl.environments.compiled.catch import Catch, CatchState
 from tfrl.environments.compiled.compiled_check import check_compiled
 from tfrl.environments.compiled.grid_world import GridWorld, GridWorldState
+from tfrl.environments.compiled.jax_env import JaxEnv, from_jax_env, load_jax_env
 from tfrl.environments.compiled.mountain_car import MountainCar, MountainCarContinuous
 from tfrl.environments.compiled.pendulum import Pendulum
 from tfrl.environments.compiled.protocol import CompiledEnv, CompiledStep
@@ -55,6 +56,7 @@ __all__ = [
     "FrameStack",
     "GridWorld",
     "GridWorldState",
+    "JaxEnv",
     "Lanes",
     "LanesState",
     "Meteors",
@@ -70,5 +72,7 @@ __all__ = [
     "Wrapper",
     "as_vector_env",
     "check_compiled",
+    "from_jax_env",
+    "load_jax_env",
     "make_compiled",
 ]

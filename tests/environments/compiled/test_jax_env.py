@@ -1,0 +1,321 @@
+"""Environments of JAX as compiled ones, against JAX itself; `tfrl[jax]` installs it."""
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrl.environments import compiled
+from tfrl.environments.compiled import jax_env
+
+jax = pytest.importorskip("jax")
+# JAX says what it will change.
+pytestmark = pytest.mark.filterwarnings("ignore")
+BOX = gym.spaces.Box(-np.inf, np.inf, (2,))
+SPACES = {"observation_space": BOX, "action_space": gym.spaces.Discrete(3)}
+
+
+def keys_of(noise):
+    """Keys as the class says they are made: digits of three numbers."""
+    whole = np.floor(np.asarray(noise, np.float64)[:, :3] * 2**23).astype(np.int64)
+    high = whole[:, 0] * 512 + whole[:, 2] // 2**14
+    low = whole[:, 1] * 512 + whole[:, 2] % 512
+    return np.stack([high, low], 1).astype(np.uint32)
+
+
+def reset(key):
+    state = {"place": jax.random.normal(key, [2]), "steps": 0}
+    return state, state["place"]
+
+
+def step(key, state, action):
+    move = 0.1 * (action - 1.0) + 0.1 * jax.random.normal(key, [2])
+    place, steps = state["place"] + move, state["steps"] + 1
+    state = {"place": place, "steps": steps}
+    return state, place, -abs(place).sum(), abs(place).max() > 2.0, steps >= 50
+
+
+def played(reset, step, space, n_steps, n=4):
+    """What JAX makes of random actions: keys, states, actions and what came of them."""
+    rng = np.random.default_rng(0)
+    starts = jax.jit(jax.vmap(reset))
+    state, _ = starts(rng.integers(0, 2**32, [n, 2], np.uint32))
+    one = jax.jit(jax.vmap(step))
+    space.seed(0)
+    rows = []
+    for _ in range(n_steps):
+        noise = rng.uniform(1e-3, 0.999, [n, 3]).astype(np.float32)
+        actions = np.stack([space.sample() for _ in range(n)])
+        result = one(keys_of(noise), state, actions)
+        rows.append((noise, jax.tree.leaves(state), actions, result))
+        ended = np.asarray(result[3] | result[4])
+        state = result[0]
+        if ended.any():
+            state = merged(ended, starts(keys_of(noise))[0], state)
+    return jax.tree.map(lambda *x: np.concatenate(x), *rows)
+
+
+def merged(ended, first, later):
+    def chosen(x, y):
+        return np.where(ended.reshape([-1] + [1] * (y.ndim - 1)), x, y)
+
+    return jax.tree.map(chosen, first, later)
+
+
+def check_equal(env, reset, step, n_steps=1000, exact=False, **tolerance):
+    """Steps `env` once from each state that JAX came by."""
+    noise, state, actions, expected = played(
+        reset, step, env.action_space, n_steps // 4
+    )
+    went = env.step(tuple(state), actions, tf.constant(noise))
+    compare = np.testing.assert_array_equal if exact else np.testing.assert_allclose
+    after, seen, rewards, terminated, truncated = expected
+    for ours, theirs in zip(went.state, jax.tree.leaves(after), strict=True):
+        compare(ours, theirs, **tolerance)
+    for ours, theirs in zip(
+        tf.nest.flatten(went.observations), jax.tree.leaves(seen), strict=True
+    ):
+        compare(ours, theirs, **tolerance)
+    compare(went.rewards, np.reshape(rewards, [-1]), **tolerance)
+    np.testing.assert_array_equal(went.terminated, terminated)
+    np.testing.assert_array_equal(went.truncated, truncated)
+    state, seen = env.initial(tf.constant(noise))
+    theirs, shown = jax.jit(jax.vmap(reset))(keys_of(noise))
+    for one, other in zip(state, jax.tree.leaves(theirs), strict=True):
+        compare(one, other, **tolerance)
+    return terminated.any(), truncated.any()
+
+
+def test_steps_of_functions_are_those_of_jax():
+    env = jax_env.from_jax_env((reset, step), **SPACES)
+    assert (env.n_noise, env.n_step_noise) == (3, 3)
+    ends = check_equal(env, reset, step, rtol=1e-5, atol=1e-6)
+    assert all(ends)
+
+
+@pytest.mark.slow  # XLA
+def test_a_rollout_is_one_program_of_xla():
+    env = compiled.AutoReset(jax_env.from_jax_env((reset, step), **SPACES))
+
+    def rollout(noise):
+        state, _ = env.initial(noise[0])
+
+        def body(t, state, total):
+            went = env.step(state, tf.ones([8], tf.int32), noise[t])
+            return t + 1, went.state, total + went.rewards
+
+        start = (0, state, tf.zeros([8]))
+        return tf.while_loop(lambda t, *_: t < 20, body, start)[1:]
+
+    noise = env.draw(0, (20, 8))
+    results = [
+        tf.function(rollout, jit_compile=x, autograph=False)(noise)
+        for x in (True, None)
+    ]
+    for one, other in zip(*map(tf.nest.flatten, results), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+BLOCKED = """
+import sys
+sys.modules["jax"] = None
+import numpy as np, tensorflow as tf
+from tfrl.environments.compiled import jax_env
+env = jax_env.load_jax_env(sys.argv[1])
+assert "jax2tf" not in str(list(sys.modules))
+saved = np.load(sys.argv[2])
+state, seen = env.initial(tf.constant(saved["noise"]))
+went = env.step(state, saved["actions"], tf.constant(saved["noise"]))
+np.testing.assert_allclose(went.observations, saved["expected"], rtol=1e-5, atol=1e-6)
+print(env.observation_space, env.action_space, env.n_noise, env.n_copies)
+"""
+
+
+@pytest.mark.slow
+def test_a_saved_one_needs_no_jax(tmp_path):
+    env = jax_env.from_jax_env((reset, step), **SPACES)
+    env.save(tmp_path / "env")
+    noise, actions = env.draw(0, [5]), np.array([0, 1, 2, 0, 1])
+    went = env.step(env.initial(noise)[0], actions, noise)
+    saved = {"noise": noise, "actions": actions, "expected": went.observations}
+    np.savez(tmp_path / "expected.npz", **saved)
+    paths = [str(tmp_path / name) for name in ("env", "expected.npz")]
+    command = [sys.executable, "-c", BLOCKED, *paths]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip() == f"{BOX} Discrete(3) 3 None"
+
+
+def test_a_saved_one_is_loaded_again_for_as_many_copies(tmp_path):
+    env = jax_env.from_jax_env((reset, step), **SPACES)
+    env.save(tmp_path / "env", 4)
+    loaded = jax_env.load_jax_env(tmp_path / "env")
+    assert loaded.observation_space == BOX and loaded.n_copies == 4
+    for one, other in zip(loaded.reset(3, 4)[0], env.reset(3, 4)[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(
+        ValueError, match=r"`JaxEnv.initial`: `noise` expected 4 copies"
+    ):
+        loaded.reset(0, 5)
+    with pytest.raises(ValueError, match=r"`JaxEnv.save`"):
+        loaded.save(tmp_path / "other")
+    with pytest.raises(FileExistsError, match=r"`JaxEnv.save`: `path`"):
+        env.save(tmp_path / "env")
+    with pytest.raises(FileNotFoundError, match=r"`load_jax_env`: `path`"):
+        jax_env.load_jax_env(tmp_path / "none")
+
+
+def with_callback(key, state, action):
+    jax.debug.print("{}", action)
+    return step(key, state, action)
+
+
+def with_dynamic_shape(key, state, action):
+    far = state["place"][state["place"] > 0.0]
+    return step(key, {**state, "place": state["place"] + far.sum()}, action)
+
+
+def with_branch(key, state, action):
+    return step(key, state, action) if action > 0 else step(key, state, 0)
+
+
+def with_numpy(key, state, action):
+    return step(key, {**state, "place": np.tanh(np.asarray(state["place"]))}, action)
+
+
+def with_other_state(key, state, action):
+    after, *rest = step(key, state, action)
+    return {**after, "steps": after["steps"] * 1.0}, *rest
+
+
+def with_inverse(key, state, action):
+    after, *rest = step(key, state, action)
+    inverse = jax.numpy.linalg.inv(jax.numpy.eye(2) + after["place"])
+    return {**after, "place": inverse[0]}, *rest
+
+
+def with_two_results(key, state, action):
+    return step(key, state, action)[:2]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "env", "options"),
+    [
+        (TypeError, "calls Python", (reset, with_callback), {}),
+        (TypeError, "no value decides", (reset, with_dynamic_shape), {}),
+        (TypeError, "no value decides", (reset, with_branch), {}),
+        (TypeError, "no value decides", (reset, with_numpy), {}),
+        (TypeError, "LAPACK", (reset, with_inverse), {}),
+        (ValueError, "whose state are", (reset, with_other_state), {}),
+        (ValueError, "a step that returns", (reset, with_two_results), {}),
+        (TypeError, "of gymnax", gym.make("CartPole-v1"), {}),
+        (TypeError, "of gymnax", "CartPole-v1", {}),
+        (TypeError, "`observation_space`", (reset, step), {"observation_space": None}),
+        (TypeError, "`action_space`", (reset, step), {"action_space": None}),
+        (
+            ValueError,
+            "`observation_space`",
+            (reset, step),
+            {"observation_space": gym.spaces.Discrete(3)},
+        ),
+    ],
+)
+def test_what_is_refused(error, message, env, options):
+    with pytest.raises(error, match=r"`from_jax_env`: ") as found:
+        jax_env.from_jax_env(env, **{**SPACES, **options})
+    assert message in str(found.value) and "\n" not in str(found.value)
+
+
+def test_actions_and_states_of_others_are_refused():
+    env = jax_env.from_jax_env((reset, step), **SPACES)
+    noise, state = (
+        env.draw(0, [2]),
+        (np.zeros([2, 2], np.float32), np.zeros(2, np.int32)),
+    )
+    for error, actions in [
+        (TypeError, [0.5, 1.0]),
+        (ValueError, [0, 3]),
+        (ValueError, [[0], [1]]),
+    ]:
+        with pytest.raises(error, match=r"`JaxEnv.step`: `actions` expected"):
+            env.step(state, actions, noise)
+    with pytest.raises(
+        ValueError, match=r"`JaxEnv.step`: `state` expected a tuple of 2"
+    ):
+        env.step(state[:1], [0, 1], noise)
+    unknown = tf.function(env.initial, input_signature=[tf.TensorSpec([None, 3])])
+    with pytest.raises(
+        ValueError, match=r"`JaxEnv.initial`: `noise` expected a number"
+    ):
+        unknown.get_concrete_function()
+
+
+def of_gymnax(name):
+    gymnax = pytest.importorskip("gymnax")
+    env, params = gymnax.make(name)
+    endless = params.replace(max_steps_in_episode=10**9)
+
+    def start(key):
+        seen, state = env.reset_env(key, params)
+        return state, seen
+
+    def go(key, state, action):
+        seen, after, reward, done, _ = env.step_env(key, state, action, params)
+        ended = env.step_env(key, state, action, endless)[3]
+        return after, seen, reward, ended, done & ~ended
+
+    return jax_env.from_jax_env(env, params), start, go
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "Catch-bsuite", "Breakout-MinAtar"],
+)
+def test_steps_of_gymnax(name):
+    env, start, go = of_gymnax(name)
+    is_game = name in ("Catch-bsuite", "Breakout-MinAtar")
+    tolerance = {} if is_game else {"rtol": 1e-4, "atol": 1e-5}
+    terminated, truncated = check_equal(env, start, go, exact=is_game, **tolerance)
+    if name != "Acrobot-v1":  # It is too far up for actions at random.
+        assert truncated if name == "Pendulum-v1" else terminated
+
+
+@pytest.mark.slow
+def test_time_limits_of_gymnax_truncate():
+    gymnax = pytest.importorskip("gymnax")
+    env, params = gymnax.make("CartPole-v1")
+    env = jax_env.from_jax_env(env, params.replace(max_steps_in_episode=3))
+    state, _ = env.reset(0, 2)
+    ends = []
+    for _ in range(3):
+        went = env.step(state, [0, 1], env.draw(1, [2]))
+        state = went.state
+        ends.append(went.truncated.numpy().tolist())
+        assert not np.any(went.terminated)
+    assert ends == [[False, False], [False, False], [True, True]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["generalized", "spring"])
+def test_steps_of_brax(backend):
+    envs = pytest.importorskip("brax.envs")
+    # "generalized" asks LAPACK, of which TensorFlow has none.
+    cart = envs.create("inverted_pendulum", episode_length=20, backend=backend)
+    env = jax_env.from_jax_env(cart)
+    whole = cart.env
+
+    def start(key):
+        state = whole.reset(key)
+        return state, state.obs
+
+    def go(key, state, action):
+        del key
+        after = whole.step(state, action)
+        cut = after.info["truncation"] > 0
+        return after, after.obs, after.reward, (after.done > 0) & ~cut, cut
+
+    assert any(check_equal(env, start, go, rtol=1e-3, atol=1e-4))

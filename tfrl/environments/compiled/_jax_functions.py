@@ -1,0 +1,229 @@
+"""Functions of JAX of one copy: made of its libraries' environments, and checked."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+
+from tfrl._internal import arguments
+
+# JAX has LAPACK compute these on a CPU, of which TensorFlow's XLA has none. What JAX
+# gives to TPUs instead is XLA's own, which runs anywhere.
+_OWN_OF_XLA = {"cholesky", "triangular_solve", "geqrf", "householder_product", "eigh"}
+_NOT_OF_XLA = {"lu", "svd", "eig", "schur", "hessenberg", "tridiagonal"}
+
+
+class Pure(NamedTuple):
+    """`reset(key)` and `step(key, state, action)` of one copy, and its spaces."""
+
+    reset: Callable[..., Any]
+    step: Callable[..., Any]
+    observation_space: Any
+    action_space: Any
+
+
+def pure(env: Any, params: Any, jax: Any) -> Pure:
+    """The two functions of one copy, whatever it is given as."""
+    kind = type(env)
+    if isinstance(env, tuple | list) and len(env) == 2 and all(map(callable, env)):
+        reset, step = env
+        return Pure(reset, step, None, None)
+    if callable(getattr(kind, "step_env", None)):
+        return _of_gymnax(env, params)
+    while kind.__name__ == "AutoResetWrapper" and hasattr(env, "env"):
+        env, kind = env.env, type(env.env)
+    named = ("reset", "step", "action_size")
+    if all(hasattr(env, name) for name in named) and not isinstance(env, type):
+        return _of_brax(env, jax)
+    raise TypeError(
+        "`from_jax_env`: `env` expected an environment of gymnax (without its "
+        "wrappers), Brax or MuJoCo Playground, or a pair of functions of JAX; got "
+        f"{arguments.shown(env)}"
+    )
+
+
+def options(names: set[str], platforms: Any) -> dict[str, Any]:
+    """How it is converted, by the names of what it computes."""
+    asked = sorted(name for name in names if "callback" in name)
+    if asked:
+        raise TypeError(
+            "`from_jax_env`: `env` expected functions that run on the device alone; "
+            f"got one that calls Python ({', '.join(asked)}); take it out"
+        )
+    unknown = sorted(names & _NOT_OF_XLA)
+    if unknown:
+        raise TypeError(
+            "`from_jax_env`: `env` expected functions of what XLA computes; got one "
+            f"that asks LAPACK for {', '.join(unknown)}, which TensorFlow has not"
+        )
+    if not names & _OWN_OF_XLA:
+        return {"native_serialization_platforms": platforms}
+    check = arguments.imported("from_jax_env", "jax.export", "jax", "jax")
+    return {
+        "native_serialization_platforms": ("tpu",),
+        "native_serialization_disabled_checks": [check.DisabledSafetyCheck.platform()],
+    }
+
+
+def traced(jax: Any, function: Any, *specs: Any) -> Any:
+    try:
+        return jax.make_jaxpr(function, return_shape=True)(*specs)
+    except (TypeError, IndexError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise TypeError(
+            "`from_jax_env`: `env` expected functions that JAX can trace, with shapes "
+            f"that no value decides; got {type(error).__name__}: {reason}"
+        ) from error
+
+
+def check_spaces(jax: Any, pure: Pure, seen: Any) -> None:
+    """Refuses spaces that are missing, unknown, or of something else."""
+    where, space = "from_jax_env", pure.action_space
+    kinds = (spaces.Discrete, spaces.Box)
+    arguments.check_type(where, "action_space", space, kinds, "a Discrete or a Box")
+    kind = "a Box, a Discrete, or a Dict or Tuple of them"
+    whole = pure.observation_space
+    arguments.check_type(where, "observation_space", whole, spaces.Space, kind)
+    parts = leaves(whole)
+    for part in parts:
+        arguments.check_type(where, "observation_space", part, kinds, kind)
+    shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(seen)]
+    if shapes != [tuple(part.shape) for part in parts]:
+        raise ValueError(
+            f"`{where}`: `observation_space` expected one of the shapes {shapes} that "
+            f"are shown; got {whole}; give the right one"
+        )
+
+
+def check_result(jax: Any, state: Any, seen: Any, result: Any) -> None:
+    """Refuses a step that makes something else of a state, or of what is seen."""
+    after, observations, *scalars = result
+
+    def kinds(tree: Any) -> Any:
+        return [(tuple(x.shape), np.dtype(x.dtype).name) for x in jax.tree.leaves(tree)]
+
+    pairs = {"state": (state, after), "observations": (seen, observations)}
+    for name, (first, later) in pairs.items():
+        trees = [jax.tree.structure(x) for x in (first, later)]
+        if trees[0] != trees[1] or kinds(first) != kinds(later):
+            differ = [x for x in zip(kinds(first), kinds(later), strict=False)]
+            one, other = next((x for x in differ if x[0] != x[1]), trees)
+            raise ValueError(
+                f"`from_jax_env`: `env` expected a step whose {name} are as those of a "
+                f"reset, {one}; got {other}"
+            )
+    sizes = [int(np.prod(x.shape)) for x in scalars]
+    if sizes != [1, 1, 1]:
+        raise ValueError(
+            "`from_jax_env`: `env` expected functions of one copy, with one reward and "
+            f"one end; got {[tuple(x.shape) for x in scalars]}; take batches off"
+        )
+
+
+def primitives(jax: Any, jaxpr: Any) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for value in jax.tree.leaves(equation.params):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from primitives(jax, inner)
+
+
+def is_used(jaxpr: Any, variable: Any) -> bool:
+    users = [*(equation.invars for equation in jaxpr.eqns), jaxpr.outvars]
+    return any(variable is each for used in users for each in used)
+
+
+def as_shown(space: spaces.Space, shown: Iterator[Any]) -> spaces.Space:
+    """The space with the dtypes of what is shown."""
+    match space:
+        case spaces.Dict():
+            return spaces.Dict({k: as_shown(x, shown) for k, x in space.items()})
+        case spaces.Tuple():
+            return spaces.Tuple([as_shown(part, shown) for part in space])
+        case spaces.Box():
+            kind = np.dtype(next(shown).dtype).type
+            return spaces.Box(
+                space.low.astype(kind), space.high.astype(kind), dtype=kind
+            )
+    next(shown)
+    return space
+
+
+def leaves(space: spaces.Space) -> list[spaces.Space]:
+    """The spaces without parts, in the order of their tensors."""
+    return tf.nest.flatten(nest(space))
+
+
+def nest(space: spaces.Space) -> Any:
+    """The space as a nest of those without parts."""
+    match space:
+        case spaces.Dict():
+            return {key: nest(part) for key, part in space.items()}
+        case spaces.Tuple():
+            return tuple(map(nest, space))
+    return space
+
+
+def _of_gymnax(env: Any, params: Any) -> Pure:
+    params = env.default_params if params is None else params
+    endless = params
+    if hasattr(params, "max_steps_in_episode"):
+        endless = params.replace(max_steps_in_episode=np.iinfo(np.int32).max)
+
+    def reset(key: Any) -> Any:
+        observations, state = env.reset_env(key, params)
+        return state, observations
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        observations, after, reward, done, _ = env.step_env(key, state, action, params)
+        # Without a limit; XLA computes but once what both have in common.
+        terminated = env.step_env(key, state, action, endless)[3]
+        return after, observations, reward, terminated, done & ~terminated
+
+    found = env.observation_space(params), env.action_space(params)
+    return Pure(reset, step, *map(_of_gymnax_space, found))
+
+
+def _of_gymnax_space(space: Any) -> spaces.Space:
+    match type(space).__name__:
+        case "Discrete":
+            return spaces.Discrete(int(space.n))
+        case "Dict":
+            parts = space.spaces
+            return spaces.Dict({k: _of_gymnax_space(x) for k, x in parts.items()})
+        case "Tuple":
+            return spaces.Tuple([_of_gymnax_space(x) for x in space.spaces])
+    dtype = np.dtype(space.dtype)
+    low, high = (np.asarray(x, dtype) for x in (space.low, space.high))
+    if dtype.kind == "f":  # Its greatest number stands for no bound.
+        most = np.finfo(dtype).max
+        low = np.where(low <= -most, -np.inf, low)
+        high = np.where(high >= most, np.inf, high)
+    low, high = (np.broadcast_to(x, space.shape) for x in (low, high))
+    return spaces.Box(low, high, tuple(space.shape), dtype.type)
+
+
+def _of_brax(env: Any, jax: Any) -> Pure:
+    def reset(key: Any) -> Any:
+        state = env.reset(key)
+        return state, state.obs
+
+    def step(key: Any, state: Any, action: Any) -> Any:  # noqa: ARG001
+        after = env.step(state, action)
+        done = jax.numpy.asarray(after.done) != 0
+        cut = after.info.get("truncation", jax.numpy.zeros_like(after.done)) != 0
+        return after, after.obs, after.reward, done & ~cut, done & cut
+
+    actions = spaces.Box(-1.0, 1.0, (int(env.action_size),))
+    key = jax.ShapeDtypeStruct((2,), np.uint32)
+    _, (_, seen) = traced(jax, reset, key)
+    return Pure(reset, step, _unbounded(seen), actions)
+
+
+def _unbounded(seen: Any) -> spaces.Space:
+    if isinstance(seen, Mapping):
+        return spaces.Dict({key: _unbounded(part) for key, part in seen.items()})
+    return spaces.Box(-np.inf, np.inf, seen.shape, np.dtype(seen.dtype).type)
