@@ -262,16 +262,15 @@ def test_configurations_name_it(tmp_path):
 
 @pytest.mark.slow
 def test_ppo_learns_cartpole(tmp_path):
-    agent = ppo.PPO(
-        *(), gamma=0.98, lambda_=0.8, learning_rate=1e-3, minibatch_size=256
-    )
+    settings = {"gamma": 0.98, "lambda_": 0.8, "learning_rate": 1e-3}
+    agent = ppo.PPO(**settings, n_epochs=20, learning_rate_schedule="linear")
     make_envs = functools.partial(vector_env.make_compiled, "CartPole-v1")
     with trainer.Trainer(
-        agent,
-        make_envs,
+        tmp_path,
+        agent=agent,
+        make_envs=make_envs,
         n_envs=8,
         experience=experience.Trajectories(32),
-        output_dir=tmp_path,
         total_env_steps=50_000,
         intervals=cadence.Intervals(eval_episodes=20, eval_epochs=None),
     ) as running:
