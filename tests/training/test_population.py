@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrl import agents
 from tfrl.environments.compiled import cartpole, vector_env, wrappers
 from tfrl.training import cadence, experience, population, trainer
-from tfrl.training.collecting import compiled_collection
+from tfrl.training.collecting import _compiled_collection
 
 ENV = wrappers.AutoReset(wrappers.TimeLimit(cartpole.CartPole(), 7))
 PPO = agents.PPO(hidden_units=(8,), minibatch_size=10, n_epochs=2)
@@ -20,7 +20,7 @@ REPLAYED = experience.Replayed(200, 8, n_steps=4, learning_starts=16)
 
 @pytest.fixture(autouse=True)
 def without_xla(monkeypatch):
-    monkeypatch.setattr(compiled_collection.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
 
 
 def grown(agent=PPO, seeds=(0, 5), **options):

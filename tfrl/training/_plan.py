@@ -17,7 +17,7 @@ from tfrl.agents.on_policy import ppo
 from tfrl.policies import host_policy
 from tfrl.training import _processes, cadence
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import collection, compiled_collection
+from tfrl.training.collecting import _compiled_collection, collection
 
 # The first of each is what is taken where nothing is said.
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -323,7 +323,7 @@ def made(plan: Plan, workers: _processes.Workers, undo: contextlib.ExitStack) ->
     collector: collection.Collector
     source: Any = experiences.Latest()
     if given["collector"] == "compiled":
-        collector = compiled_collection.CompiledCollector(
+        collector = _compiled_collection.CompiledCollector(
             envs, learned, agent.policy, seed
         )
     else:

@@ -15,7 +15,7 @@ from tfrl.agents import replicated
 from tfrl.environments.compiled import protocol, vector_env
 from tfrl.summaries.plotting import mean_curve
 from tfrl.training import _plan
-from tfrl.training.collecting import compiled_collection
+from tfrl.training.collecting import _compiled_collection
 
 _WHERE = "train_population"
 # Of population-based training: the share that is replaced, and how far settings move.
@@ -182,7 +182,7 @@ class _Members:
             made.append(_plan.made_agent(member, *spaces, {**numbers, "seed": seed}))
         self._like = made[0].replace(config=config)
         envs = vector_env.as_vector_env(env, n_envs)
-        first = compiled_collection.CompiledCollector(
+        first = _compiled_collection.CompiledCollector(
             envs, learned, self._like.policy, seeds[0]
         )
         self._collectors = [first, *(first.copied() for _ in seeds[1:])]
@@ -279,7 +279,7 @@ class _Members:
             return tf.nest.flatten(collector.played(*given))
 
         rows = collector.most_epochs, collector.n_steps, collector.envs.num_envs
-        facts = tf.zeros([1, rows[0], compiled_collection.N_FACTS])
+        facts = tf.zeros([1, rows[0], _compiled_collection.N_FACTS])
         zeros = tf.zeros([1, *rows]), tf.zeros([1, *rows], tf.bool), facts
         begun = members, episodes, *zeros
         specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in tf.nest.flatten(begun)]

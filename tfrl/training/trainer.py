@@ -25,7 +25,7 @@ from tfrl.training import (
     evaluation,
 )
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import collection, compiled_collection
+from tfrl.training.collecting import _compiled_collection, collection
 
 # An epoch that is shorter is not worth what it costs to know the way back.
 _LONG_SECONDS = 1.0
@@ -373,7 +373,7 @@ class Trainer:
         Raises:
             Interrupted: if a long epoch was broken off; it has never been then.
         """
-        if isinstance(self._collector, compiled_collection.CompiledCollector):
+        if isinstance(self._collector, _compiled_collection.CompiledCollector):
             return self._epochs_in_graph(self._collector)
         start, own = time.perf_counter(), (self._rng, self._collector)
         info: dict[str, Any] = {}
@@ -401,7 +401,7 @@ class Trainer:
         return info
 
     def _epochs_in_graph(
-        self, collector: compiled_collection.CompiledCollector
+        self, collector: _compiled_collection.CompiledCollector
     ) -> dict[str, Any]:
         """Gathers and learns until something is due, or for a part of a second."""
         most = self.intervals.until_due(self.epoch, self.n_epochs)

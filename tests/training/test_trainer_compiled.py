@@ -9,7 +9,7 @@ from tfrl.core import records
 from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
 from tfrl.training import cadence, experience, trainer
-from tfrl.training.collecting import _device_replay, compiled_collection
+from tfrl.training.collecting import _compiled_collection, _device_replay
 
 T, N = 5, 3
 UNITS = (8,)
@@ -35,7 +35,7 @@ def short(n_envs, limit=7):
 
 @pytest.fixture(autouse=True)
 def without_xla(monkeypatch):
-    monkeypatch.setattr(compiled_collection.replicated, "_by_xla", lambda *_: False)
+    monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
 
 
 def training(folder, name="ppo", epochs=6, **options):
@@ -63,9 +63,9 @@ def played(n_steps=T):
     env = short(N).compiled
     policy = LEARNERS["ppo"][0].create(env.observation_space, env.action_space).policy
     state, observations = env.reset(0, N)
-    begun = compiled_collection.Episodes(state, observations, ())
+    begun = _compiled_collection.Episodes(state, observations, ())
     rolled = tf.function(
-        lambda: compiled_collection._rollout(
+        lambda: _compiled_collection._rollout(
             policy, env, begun, tf.constant([1, 2]), n_steps
         )
     )
