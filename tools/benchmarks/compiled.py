@@ -4,7 +4,10 @@ Each contender plays N copies for T steps in one call: actions at random, a new 
 where one has ended, rewards summed. CartPole is tfrl's own, that of gymnax by
 `from_jax_env` and that of gymnax in JAX by `lax.scan`; Ant is Brax's by
 `from_jax_env` and in JAX, without new episodes, as Brax begins none anew at random.
-One core and one thread; what is measured is a step of one copy.
+One core and one thread; what is measured is a call. Random numbers are drawn in it, by
+each as it does: JAX's cost more. The steps/s are of CPU time, which others on the
+machine change less than they change the clock's; the ratios of the table are the
+clock's, round by round.
 
     tools/bench compiled
     tools/bench compiled --rounds 5 --sizes cartpole ant
@@ -16,9 +19,9 @@ one_core.start_again()
 
 import functools  # noqa: E402
 import statistics  # noqa: E402
+import time  # noqa: E402
 
 import gymnasium as gym  # noqa: E402
-import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from harness import turns  # noqa: E402
 
@@ -168,13 +171,24 @@ def main():
             continue
         for run in runs.values():
             run()
-        each = {name: (run, n * n_steps) for name, run in runs.items()}
+        each = {name: (run, 1) for name, run in runs.items()}
         times = turns.measure(each, arguments.rounds)
         base = "JAX" if "JAX" in times else "tfrl"
-        console.print(turns.table(f"a step of {task}", {f"{n}x{n_steps}": times}, base))
-        for name, taken in times.items():
-            rate = 1e6 / statistics.median(taken)
-            console.print(f"{name}: {np.round(rate):,.0f} steps/s", highlight=False)
+        title = f"a rollout of {task}"
+        console.print(turns.table(title, {f"{n}x{n_steps}": times}, base))
+        for name, run in runs.items():
+            rate = n * n_steps / cpu_seconds(run, arguments.rounds)
+            console.print(f"{name}: {rate:,.0f} steps/s of CPU time", highlight=False)
+
+
+def cpu_seconds(run, rounds):
+    """The median of one call."""
+    found = []
+    for _ in range(rounds):
+        start = time.process_time()
+        run()
+        found.append(time.process_time() - start)
+    return statistics.median(found)
 
 
 if __name__ == "__main__":

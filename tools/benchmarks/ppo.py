@@ -4,9 +4,10 @@ All train with the same settings, each in a process of its own on one core and o
 thread, in turn seed by seed, and then play 20 greedy episodes. The tasks are CartPole
 by the settings of rl-zoo, in the vectorized environment where the contender knows how
 to play it, and in the same Python environments for everybody; Pendulum and HalfCheetah
-by the defaults of Stable-Baselines3 in the same Python environments. On CartPole every
-contender also trains until 20 greedy episodes, which it plays every 10,240 steps, have
-a mean return of 475: the seconds from the start of the process to its end.
+by the defaults of Stable-Baselines3 in the same Python environments. CartPole is also
+played within one program, by tfrl (configs/ppo_cartpole_compiled.gin) and by JAX. There
+every contender trains until 20 greedy episodes, which it plays every 10,240 steps, have
+a mean return of 475, too: the seconds from the start of the process to its end.
 
 `images` learns from pictures of 84x84x4, by one network of convolutions, in turns
 within one process; see peers/ppo_images.py.
@@ -22,6 +23,10 @@ def contenders(task: str) -> dict[str, trainings.Contender]:
     named, sb3 = f"--task={task}", "peers/ppo_sb3.py"
     torch = "peers/ppo_torch.py"
     bindings = ppo_tasks.TASKS[task].bindings()
+    in_graph = {
+        "tfrl, one graph": trainings.tfrl_run("ppo_cartpole_compiled"),
+        "JAX, one graph": trainings.script_run("peers/ppo_jax.py"),
+    }
     return {
         "tfrl": trainings.tfrl_run("ppo_cartpole", bindings),
         "stable-baselines3": trainings.script_run(sb3, named),
@@ -29,6 +34,7 @@ def contenders(task: str) -> dict[str, trainings.Contender]:
         "torch": trainings.script_run(torch, named),
         "torch.compile": trainings.script_run(torch, named, "--compile"),
         "torch, EnvPool": trainings.script_run(torch, named, "--envpool"),
+        **(in_graph if task == "cartpole" else {}),
     }
 
 
@@ -56,7 +62,7 @@ def main() -> None:
         trainings.compare(
             console,
             f"PPO, {task}",
-            {name: all_of_it[name] for name in arguments.only},
+            {name: all_of_it[name] for name in arguments.only if name in all_of_it},
             arguments.seeds,
             arguments.steps or about.steps,
             about.warm_up,

@@ -18,6 +18,8 @@ import optax
 
 GAMMA, LAMBDA, CLIP, RATE = 0.98, 0.8, 0.2, 1e-3
 N_EPOCHS, EPOCHS_PER_CALL, LIMIT = 20, 10, 500
+# Epochs between greedy episodes, where they may end the training.
+EPISODES_EVERY = 40
 
 
 def begun(key, n):
@@ -154,6 +156,7 @@ def main() -> None:
     parser.add_argument("--n-envs", type=int, default=8)
     parser.add_argument("--n-steps", type=int, default=32)
     parser.add_argument("--members", type=int, default=1)
+    parser.add_argument("--stop-at", type=float, default=math.inf)
     arguments = parser.parse_args()
     n_envs, n_steps, members = arguments.n_envs, arguments.n_steps, arguments.members
     total = -(-arguments.steps // (n_envs * n_steps))
@@ -163,14 +166,17 @@ def main() -> None:
     if members > 1:
         keys = jax.random.split(keys, members)
         start, train, judged = map(jax.vmap, (start, train, judged))
-    train = jax.jit(train)
-    carry, marks = start(keys), []
-    for done in range(0, total, EPOCHS_PER_CALL):
-        marks.append((done * n_envs * n_steps * members, time.process_time()))
+    train, judged = jax.jit(train), jax.jit(judged)
+    carry, done = start(keys), 0
+    marks, returns = [(0, time.process_time())], -math.inf
+    while done < total and returns < arguments.stop_at:
         carry = jax.block_until_ready(train(carry))
-    marks.append((total * n_envs * n_steps * members, time.process_time()))
-    returns = jax.jit(judged)(carry[0], keys)
-    print(json.dumps({"marks": marks, "return_mean": float(returns.mean())}))
+        done += EPOCHS_PER_CALL
+        marks.append((done * n_envs * n_steps * members, time.process_time()))
+        if arguments.stop_at < math.inf and done % EPISODES_EVERY == 0:
+            returns = float(judged(carry[0], keys).mean())
+    returns = float(judged(carry[0], keys).mean())
+    print(json.dumps({"marks": marks, "return_mean": returns}))
 
 
 if __name__ == "__main__":
