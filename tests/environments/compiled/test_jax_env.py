@@ -197,6 +197,12 @@ def with_inverse(key, state, action):
     return {**after, "place": inverse[0]}, *rest
 
 
+def with_foreign_call(key, state, action):
+    shape = jax.ShapeDtypeStruct((2,), np.float32)
+    place = jax.ffi.ffi_call("another_library", shape)(state["place"])
+    return step(key, {**state, "place": place}, action)
+
+
 def with_two_results(key, state, action):
     return step(key, state, action)[:2]
 
@@ -209,6 +215,7 @@ def with_two_results(key, state, action):
         (TypeError, "no value decides", (reset, with_branch), {}),
         (TypeError, "no value decides", (reset, with_numpy), {}),
         (TypeError, "LAPACK", (reset, with_inverse), {}),
+        (TypeError, "another library", (reset, with_foreign_call), {}),
         (ValueError, "whose state are", (reset, with_other_state), {}),
         (ValueError, "a step that returns", (reset, with_two_results), {}),
         (TypeError, "of gymnax", gym.make("CartPole-v1"), {}),

@@ -52,6 +52,12 @@ def options(names: set[str], platforms: Any) -> dict[str, Any]:
             "`from_jax_env`: `env` expected functions that run on the device alone; "
             f"got one that calls Python ({', '.join(asked)}); take it out"
         )
+    if "ffi_call" in names:
+        raise TypeError(
+            "`from_jax_env`: `env` expected functions of what XLA computes; got one "
+            "that calls another library (ffi_call); of MuJoCo Playground, load it with "
+            'config_overrides={"impl": "jax"}'
+        )
     unknown = sorted(names & _NOT_OF_XLA)
     if unknown:
         raise TypeError(
