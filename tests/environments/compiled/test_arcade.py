@@ -16,7 +16,7 @@ class PlainBricks:
     def reset(self, noise):
         self.row, self.column = 4, whole(noise[0], 10)
         self.down, self.right = 1, 1 if whole(noise[1], 2) else -1
-        self.before = self.row, self.column
+        self.before = 3, self.column - self.right
         self.paddle = 4
         self.fresh_wall()
 
@@ -50,7 +50,9 @@ class PlainBricks:
         board = np.zeros((10, 10, 4))
         for place in self.bricks:
             board[(*place, 0)] = 1
-        board[(*self.before, 1)] = board[9, self.paddle, 2] = 1
+        if 0 <= self.before[1] <= 9:
+            board[(*self.before, 1)] = 1
+        board[9, self.paddle, 2] = 1
         board[self.row, self.column, 3] = 1
         return board
 

@@ -50,7 +50,8 @@ class BricksState(NamedTuple):
 
     Attributes:
         ball: `[N, 2]`, row and column.
-        before: `[N, 2]`, where it was a step earlier.
+        before: `[N, 2]`, where it was a step earlier; at first the cell that it comes
+            from, be it beside the board.
         course: `[N, 2]`, rows and columns that it goes in a step, -1 or 1 each.
         paddle: `[N]`, column of the paddle in the lowest row.
         bricks: `[N, 3, 10]` bool, those in rows 1 to 3 that are left.
@@ -100,7 +101,7 @@ class Bricks(_Game):
             tf.stack([tf.ones_like(row), side], 1),
         )
         bricks = tf.ones([n, 3, _SIZE], tf.bool)
-        state = BricksState(ball, ball, course, row, bricks)
+        state = BricksState(ball, ball - course, course, row, bricks)
         return state, self._seen(state)
 
     def step(
