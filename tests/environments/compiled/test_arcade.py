@@ -150,7 +150,7 @@ class PlainMeteors:
 
 
 GAMES = {
-    "Bricks": (arcade.Bricks, PlainBricks, 4),
+    "Bricks": (arcade.Bricks, PlainBricks, 5),
     "Lanes": (arcade.Lanes, PlainLanes, 2),
     "Meteors": (arcade.Meteors, PlainMeteors, 2),
 }
