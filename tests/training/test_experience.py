@@ -175,10 +175,10 @@ def test_it_clones_and_resumes_to_the_bit(tmp_path, data, agent):
 
 
 def test_each_pass_takes_every_row_once(tmp_path):
-    rows = {"observations": np.zeros([10, 4], "f"), "actions": np.arange(10)}
+    rows = {"observations": np.zeros([10, 4], "f"), "number": np.arange(10)}
     learned = experience.FromDataset(rows, batch_size=3, n_batches=2)
     with build(tmp_path, experience=learned) as running:
-        seen = np.concatenate([running.gather()["actions"] for _ in range(3)])
+        seen = np.concatenate([running.gather()["number"] for _ in range(3)])
     # Passes of 3 batches of 3 rows: one row waits.
     passes = seen.reshape(2, 9)
     assert all(len(set(each)) == 9 for each in passes)
@@ -326,6 +326,21 @@ def test_transitions_that_do_not_fit(tmp_path, columns, match):
     with pytest.raises(ValueError, match=f"`FromDataset`: `data` expected .*{match}"):
         learning_from(tmp_path / "run", recorded_steps(**columns))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"observations": nan_at(5, np.zeros([60, 4], "f"))}, "nan in row 5"),
+        ({"observations": np.zeros([60, 3], "f")}, "observations of .*shape"),
+        ({"actions": np.full(60, 2)}, "actions inside of Discrete.* got 2"),
+    ],
+)
+def test_what_is_cloned_fits_the_environment(tmp_path, columns, match):
+    data = {"observations": np.zeros([60, 4], "f"), "actions": np.zeros(60, int)}
+    learned = experience.FromDataset({**data, **columns}, 4)
+    with pytest.raises(ValueError, match=f"`FromDataset`: `data` expected .*{match}"):
+        build(tmp_path / "run", agent=bc.BC(hidden_units=(4,)), experience=learned)
 
 
 def test_a_learner_of_data_sets_asks_for_one(tmp_path):

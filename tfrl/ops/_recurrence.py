@@ -99,14 +99,15 @@ def length(sequence: tf.Tensor) -> int | tf.Tensor:
 
 
 def added(value: tf.Tensor, weight: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """`value + weight * other`, where the weight is 0 `value` alone.
+    """`value + weight * other`; `value` where a weight of 0 hides what is not finite.
 
     Example:
         >>> float(added(tf.constant(1.0), tf.constant(0.0), tf.constant(np.nan)))
         1.0
     """
     # Around the sum: between its parts the choice would keep them from being fused.
-    return tf.where(tf.equal(weight, 0.0), value, value + weight * other)
+    hidden = tf.equal(weight, 0.0) & ~tf.math.is_finite(other)
+    return tf.where(hidden, value, value + weight * other)
 
 
 def _loop(

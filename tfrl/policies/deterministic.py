@@ -65,7 +65,8 @@ class DeterministicActor(networks._SpaceNetwork):
             n, function, kernel_initializer=start, name="actions", dtype=dtype
         )
         self.scale: Any = None
-        centre, half = (np.add(high, low) / 2, np.subtract(high, low) / 2)
+        ends = (high, low) if is_bounded else (0.0, 0.0)
+        centre, half = np.add(*ends) / 2, np.subtract(*ends) / 2
         if is_bounded and (np.any(centre != 0) or np.any(half != 1)):
             # A layer, so that NumPy computes it as one.
             self.scale = keras.layers.Dense(

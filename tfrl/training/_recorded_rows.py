@@ -133,6 +133,21 @@ def arrays_of(data: Any, batch_size: int) -> dict[str, Any]:
     return columns
 
 
+def check_played(
+    columns: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]
+) -> None:
+    """Raises a ValueError unless what was seen and done is finite and of the spaces.
+
+    Args:
+        columns: arrays `[rows, ...]` by name, with `observations` and `actions` or not.
+        spaces: of the observations and the actions of one environment.
+    """
+    for name, space in zip(("observations", "actions"), spaces, strict=True):
+        if name in columns:
+            gym_checks.mapped(functools.partial(_plain, name), columns[name])
+            _check_space(name, columns[name], space)
+
+
 def transitions_of(
     columns: Mapping[str, Any], gamma: float, spaces: tuple[gym.Space, gym.Space]
 ) -> records.Transition:

@@ -158,10 +158,11 @@ class FromDataset:
     only made to evaluate in. What counts as environment steps of the run are the rows
     that it learned from.
 
-    Transitions are `observations`, `actions`, `rewards`, `next_observations` (at an
-    episode's end its last observation) and either `discounts` or `terminated`, of which
-    `discounts = gamma * (1 - terminated)`; `truncated` may stand beside it. They are
-    checked when the trainer is made.
+    Of every set `observations` and `actions` must be finite, and of the environments'
+    spaces. Transitions are `observations`, `actions`, `rewards`, `next_observations`
+    (at an episode's end its last observation) and either `discounts` or `terminated`,
+    of which `discounts = gamma * (1 - terminated)`; `truncated` may stand beside it.
+    They are checked when the trainer is made.
 
     Attributes:
         data: a function without arguments that returns a mapping of arrays
@@ -467,9 +468,11 @@ def _batches_of(
 ) -> _recorded_rows.Batches:
     """A source of a data set that fits what an agent learns from."""
     data: Any = _recorded_rows.arrays_of(config.data, config.batch_size)
-    if as_transitions:
-        envs, head = collector.envs, getattr(host.policy, "head", None)
-        spaces = envs.single_observation_space, envs.single_action_space
+    envs, head = collector.envs, getattr(host.policy, "head", None)
+    spaces = envs.single_observation_space, envs.single_action_space
+    if not as_transitions:
+        _recorded_rows.check_played(data, spaces)
+    else:
         data = _recorded_rows.transitions_of(data, config.gamma, spaces)
         if head is not None:  # of actions, agents learn from the raw ones
             raw = tf.nest.map_structure(np.asarray, head.from_env(data.actions))
