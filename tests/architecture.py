@@ -179,7 +179,11 @@ def doors_are_complete(root: Path) -> Iterator[str]:
     results, is private.
     """
     texts = {
-        name: path.read_text(encoding="utf-8") for name, path in modules(root, "tfrl")
+        path: path.read_text(encoding="utf-8") for _, path in modules(root, "tfrl")
+    }
+    words = {path: set(re.findall(r"\w+", text)) for path, text in texts.items()}
+    names_after_dots = {
+        path: set(re.findall(r"\.(\w+)", text)) for path, text in texts.items()
     }
     for room, files in rooms(root).items():
         door = root / "tfrl" / room / "__init__.py"
@@ -192,10 +196,10 @@ def doors_are_complete(root: Path) -> Iterator[str]:
             private = path.stem.startswith("_")
             names = [] if private else public_definitions(path)
             shown = shown_names(root, path)
-            others = [t for n, t in texts.items() if root / n != path]
-            others = [t for t in others if re.search(rf"\b{path.stem}\b", t)]
+            others = [x for x in words if x != path and path.stem in words[x]]
+            used = set().union(*(names_after_dots[x] for x in others))
             for name in sorted({node.name for node in names} - shown - results(path)):
-                if not any(re.search(rf"\.{name}\b", t) for t in others):
+                if name not in used:
                     yield f"{module}: {name} is neither in the door nor used elsewhere"
             for name in sorted(shown & stems):
                 yield f"{module}: {name} hides the file of that name"

@@ -24,6 +24,9 @@ import tensorflow as tf  # noqa: E402
 
 import tfrl  # noqa: E402
 
+# Where examples let agents learn.
+_LEARNING = frozenset(["agents", "training", "rl_trainer.py"])
+
 
 def pytest_configure() -> None:
     """Splits the CPU in two for strategies; lets no clock or chance fail a test."""
@@ -48,11 +51,21 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _example_names(request: pytest.FixtureRequest) -> None:
-    if isinstance(request.node, pytest.DoctestItem):
-        request.getfixturevalue("doctest_namespace").update(
-            tf=tf, np=np, keras=keras, gym=gym, tfrl=tfrl
-        )
+def _examples(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Gives examples of docstrings their names, and agents in them plain graphs."""
+    if not isinstance(request.node, pytest.DoctestItem):
+        yield
+        return
+    request.getfixturevalue("doctest_namespace").update(
+        tf=tf, np=np, keras=keras, gym=gym, tfrl=tfrl
+    )
+    if not _LEARNING.intersection(request.path.parts):
+        yield
+        return
+    import plain_graphs  # noqa: PLC0415
+
+    with plain_graphs.plain_graphs():
+        yield
 
 
 @pytest.fixture(autouse=True)

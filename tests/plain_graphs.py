@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from tfrl.agents import _minibatches
+from tfrl.agents import _minibatches, replicated
 from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import _on_policy
 from tfrl.core import _traces, compile
@@ -27,6 +27,7 @@ def plain_graphs():
         for update, traces in UPDATES.items():
             patch.setattr(update, "xla", False)
             patch.setattr(update, "_cache", traces)
+        patch.setattr(replicated, "_by_xla", lambda *_: False)
         yield
 
 

@@ -72,15 +72,6 @@ def test_the_examples_run(capsys, tmp_path, monkeypatch):
     assert int(names["agent"].n_updates_done) == 21
 
 
-def test_every_room_is_on_the_floor_map():
-    text = README.read_text()
-    rooms = pathlib.Path(README.parent, "tfrl").glob("*/__init__.py")
-    missing = [
-        path.parent.name for path in rooms if f"| `{path.parent.name}` |" not in text
-    ]
-    assert not missing
-
-
 def test_install_lines_name_what_there_is():
     """And bring one TensorFlow: tf-keras alone beside wheels of other names."""
     lines = check_install().lines_of(README.read_text())

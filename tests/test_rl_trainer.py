@@ -88,12 +88,15 @@ def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
         ["dqn_cartpole", "ppo_pendulum"],
     ),
 )
+@pytest.mark.filterwarnings("ignore:scatter inputs have:FutureWarning")  # of gymnax
 def test_every_config_trains(config, tmp_path, capsys, monkeypatch):
     text = config.read_text()
     if '"dmc/' in text:
         # Beside TensorFlow the end of a library of graphics can end the process badly.
         monkeypatch.setenv("MUJOCO_GL", "disabled")
         pytest.importorskip("dm_control")
+    if '"gymnax/' in text:
+        pytest.importorskip("gymnax")
     small = [*SMALL, *(SMALL_PPO if "@PPO" in text else [])]
     if "@Replayed" in text:
         small = [each.replace("Trajectories", "Replayed") for each in small]
@@ -140,14 +143,11 @@ print("loaded:", status, [name for name in heavy if name in sys.modules])
 """
 
 
-@pytest.mark.parametrize(
-    "config",
-    default_rows.params(
-        {path.stem: (path,) for path in CONFIGS},
-        ["ppo_cartpole"],
-    ),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 def test_neither_training_nor_evaluating_loads_tfp(config, tmp_path):
+    if '"gymnax/' in config.read_text():
+        pytest.importorskip("gymnax")
     small = [*SMALL, *(SMALL_PPO if "@PPO" in config.read_text() else [])]
     if "@Replayed" in config.read_text():
         small = [each.replace("Trajectories", "Replayed") for each in small]
@@ -289,6 +289,16 @@ def test_a_rehearsal_holds_replicas_against_one(capsys):
     out = capsys.readouterr().out
     assert "PPOAgent, update of (16, 2)" in out
     assert "2 learn what 1 learns" in out and "0 failed" in out
+
+
+@pytest.mark.slow
+def test_a_rehearsal_of_one_graph_is_of_its_whole_program(capsys):
+    config = ROOT / "configs" / "ppo_cartpole_compiled.gin"
+    small = [*SMALL, *SMALL_PPO, "--config=PPO.hidden_units = (4,)"]
+    assert rl_trainer.main([f"--config_file={config}", *small, "--rehearse=2"]) == 0
+    out = capsys.readouterr().out
+    assert "collect and learn" in out and "2 learn what 1 learns" in out
+    assert "0 warned, 0 failed" in out
 
 
 PARTIAL = functools.partial(

@@ -46,6 +46,7 @@ def run_share(folder, share, *options):
     return {int(number) for number in re.findall(r"test_slow\[(\d+)\]", done.stdout)}
 
 
+@pytest.mark.slow
 def test_shares_part_the_slow_tests_and_keep_the_others(tmp_path):
     shares = [run_share(tmp_path, f"{index}/3") for index in range(3)]
     assert sorted(sum(map(list, shares), [])) == list(range(40))

@@ -209,14 +209,13 @@ def train_rl(
         raise
     if rehearsal_strategy is not None:
         with contextlib.closing(running):
-            given = running.gather()
-            while given is None:  # a replay that is too small yet
-                given = running.gather()
+            given, update = running.rehearsed()
             return rehearsal.rehearse(
                 running.agent,
                 given,
                 running.observations,
                 strategy=rehearsal_strategy,
+                update=update,
             )
     with running:
         if running.is_chief:

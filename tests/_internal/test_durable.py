@@ -287,6 +287,7 @@ refused(port.__enter__, "`get_unused_port`: expected a POSIX")
 """
 
 
+@pytest.mark.slow
 def test_every_file_can_be_imported_without_posix(tmp_path):
     """And what does not work there says so."""
     command = [sys.executable, "-c", BARE + CALLS + IMPORTS, str(tmp_path)]

@@ -153,6 +153,7 @@ def largest(place):
     return max(place.glob("*/*.pb"), key=lambda path: path.stat().st_size)
 
 
+@pytest.mark.slow
 def test_processes_share_programs_and_survive_damaged_ones(place):
     """Without the digests TensorFlow would crash at the third and the fourth."""
     found = []

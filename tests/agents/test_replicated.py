@@ -190,6 +190,7 @@ def convolutional():
     return train_state.TrainState.create(model)
 
 
+@pytest.mark.usefixtures("by_xla")
 def test_xla_is_for_all_but_convolutions_on_a_cpu(monkeypatch):
     by_xla = replicated.compiled_update(tf.square).xla
     image = convolutional()

@@ -283,3 +283,5 @@ def test_bad_updates():
     other = train_state.TrainState.create(tf.multiply, params=tf.ones(()))
     with pytest.raises(ValueError, match="`target` expected the parameter names"):
         train_state.target_update(state, other, 0.5)
+    with pytest.raises(TypeError, match="`target_update`: `target` expected"):
+        train_state.target_update(state, state.params, 0.5)

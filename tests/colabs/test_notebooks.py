@@ -1,56 +1,27 @@
 """Notebooks are shipped clean, and run from top to bottom and back again."""
 
-import base64
 import importlib.util
 import json
 import linecache
-import os
-import pathlib
 import re
 
-import jupyter_client
-import nbclient
 import nbformat
 import pytest
 import tensorflow as tf
 from IPython.core.inputtransformer2 import TransformerManager
-from jupyter_client import kernelspec
+from notebook_files import (
+    COLABS,
+    NOTEBOOKS,
+    pictures,
+    printed,
+    texts,
+    with_parameters,
+)
 
-COLABS = pathlib.Path(__file__).parents[2] / "colabs"
-NOTEBOOKS = sorted(COLABS.glob("*.ipynb"))
 COLAB = "https://colab.research.google.com"
 ABSOLUTE_PATH = re.compile(r"""(?:^|[\s"'`(=])(?:~?/[A-Za-z._]|[A-Za-z]:[\\/])""", re.M)
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-
-
-def texts(notebook, cell_type):
-    return [cell.source for cell in notebook.cells if cell.cell_type == cell_type]
-
-
-def printed(cells):
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    return "".join(output.text for output in outputs if "text" in output)
-
-
-def pictures(cells):
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    data = [output.data for output in outputs if "data" in output]
-    return [base64.b64decode(each["image/png"]) for each in data if "image/png" in each]
-
-
-def with_parameters(notebook, **values):
-    """Inserts a cell of new values after the one tagged `parameters`."""
-    (place,) = [
-        place
-        for place, cell in enumerate(notebook.cells)
-        if "parameters" in cell.metadata.get("tags", ())
-    ]
-    source = "\n".join(f"{name} = {value!r}" for name, value in values.items())
-    names = set(re.findall(r"^(\w+) =", notebook.cells[place].source, re.M))
-    assert set(values) <= names
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(source))
-    return notebook
 
 
 class Shell:
@@ -68,32 +39,6 @@ class Shell:
             lines = TransformerManager().transform_cell(source).splitlines(True)
             linecache.cache[file] = (len(lines), None, lines, file)  # for autograph
             exec(compile("".join(lines), file, "exec"), self.names)
-
-
-@pytest.fixture
-def execute(tmp_path, monkeypatch):
-    """Runs every cell in a kernel of this Python, whatever kernels are installed."""
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    environment = {
-        **os.environ,
-        "IPYTHONDIR": str(tmp_path / "ipython"),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    folder = tmp_path / "working"
-    folder.mkdir()
-
-    def run(notebook):
-        kernels = kernelspec.KernelSpecManager(kernel_dirs=[])
-        client = nbclient.NotebookClient(
-            notebook,
-            km=jupyter_client.AsyncKernelManager(kernel_spec_manager=kernels),
-            timeout=300,
-            resources={"metadata": {"path": str(folder)}},
-        )
-        client.execute(cleanup_kc=True, env=environment)
-        assert not list(folder.iterdir())
-
-    return run
 
 
 def test_there_are_notebooks():
@@ -210,6 +155,31 @@ def test_quickstart_runs_forwards_and_backwards(execute, tmp_path):
     assert len(list(runs.glob("*/ppo-cartpole/metrics.csv"))) == 2
 
 
+@pytest.mark.slow
+def test_compiled_runs_forwards_and_backwards(execute):
+    notebook = with_parameters(
+        nbformat.read(COLABS / "compiled.ipynb", as_version=4),
+        env_steps=2_048,
+        n_seeds=2,
+        population_steps=512,
+        breakout_steps=16_384,
+    )
+    forwards = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    backwards = [nbformat.v4.new_code_cell(cell.source) for cell in forwards[::-1]]
+    notebook.cells += backwards
+    execute(notebook)
+    has_gymnax = importlib.util.find_spec("gymnax") is not None
+    for cells in (forwards, backwards):
+        text = printed(cells)
+        (mean,) = re.findall(r"CartPole-v1: greedy episodes return ([\d.]+)", text)
+        assert 8 <= float(mean) <= 500
+        assert "6 agents in" in text and "learning rate 0.01: return" in text
+        assert ("left out: gymnax is missing" in text) != has_gymnax
+        drawn = pictures(cells)
+        assert len(drawn) == 2 + has_gymnax
+        assert all(len(each) > 10_000 for each in drawn)
+
+
 def check_tpu(text, updates):
     assert "500 of 500" in text or updates < 100
     accuracies = re.findall(r"accuracy ([\d.]+)", text)
@@ -255,7 +225,6 @@ def test_tpu_rehearses_forwards_and_backwards(execute):
 
 
 STAND_IN = """
-import os
 
 os.environ["COLAB_TPU_1VM"] = "1"
 import tensorflow as tf

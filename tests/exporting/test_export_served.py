@@ -312,6 +312,7 @@ def served(tmp_path_factory):
     return Served(folder, found, wanted, layers, wanted_of_layers, weights)
 
 
+@pytest.mark.slow
 def test_a_process_without_tfrl_keras_and_tfp(served):
     found, wanted = dict(served.found), served.wanted
     del found["litert"]
@@ -336,6 +337,7 @@ def test_a_process_without_tfrl_keras_and_tfp(served):
                 np.testing.assert_array_equal(value.argmax(-1), right.argmax(-1))
 
 
+@pytest.mark.slow
 def test_layers_of_keras(served):
     for name, right in served.wanted_of_layers.items():
         for key in (name, f"{name} in a model"):
@@ -348,6 +350,7 @@ def test_layers_of_keras(served):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_files_of_litert(served):
     found = served.found["litert"]
     right = served.wanted_of_layers["steered"]["actions"]
@@ -360,6 +363,7 @@ def bytes_of(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
+@pytest.mark.slow
 def test_equal_weights_are_equal_bytes_in_every_process(served):
     first = bytes_of(served.folder / "layers" / "steered")
     second = bytes_of(served.folder / "again")
@@ -367,6 +371,7 @@ def test_equal_weights_are_equal_bytes_in_every_process(served):
     assert [name for name in first if first[name] != second[name]] == []
 
 
+@pytest.mark.slow
 def test_the_first_generation_of_loaders_reads_it(served):
     """As servers do, in C++: by the graph and its signatures."""
     rows = {"bits": np.ones([2, 2], "i1"), "kind": [0, 2], "x": np.ones([2, 2], "f")}

@@ -88,6 +88,18 @@ def test_the_worst_take_over_what_the_best_are():
 
 
 @pytest.mark.parametrize(
+    ("env", "error", "message"),
+    [
+        ("CartPole-v1", TypeError, "`env` expected a compiled environment"),
+        (cartpole.CartPole(), ValueError, "wrap it in AutoReset"),
+    ],
+)
+def test_other_environments(env, error, message):
+    with pytest.raises(error, match=message):
+        population.train_population(agents.PPO(), env, seeds=[0])
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"seeds": []}, "`seeds` expected one at least"),

@@ -2,6 +2,7 @@
 
 import functools
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def build(folder, make_envs):
     )
 
 
-@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+@pytest.mark.parametrize("mode", ["sync", *default_rows.slow("vector_entry_point")])
 def test_a_film_has_the_wrappers_and_masks_of_make_vec(mode, tmp_path):
     wrappers = [gym.wrappers.FlattenObservation] if mode == "sync" else []
     make = functools.partial(

@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from compiled_learners import carts
 
 from tfrl import agents
 from tfrl.core import records
 from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
 from tfrl.training import cadence, experience, trainer
-from tfrl.training.collecting import _compiled_collection, _device_replay
+from tfrl.training.collecting import (
+    _compiled_collection,
+    _device_replay,
+    _rollouts,
+)
 
 T, N = 5, 3
 UNITS = (8,)
@@ -28,11 +33,6 @@ LEARNERS = {
 }
 
 
-def short(n_envs, limit=7):
-    env = wrappers.AutoReset(wrappers.TimeLimit(cartpole.CartPole(), limit))
-    return vector_env.as_vector_env(env, n_envs)
-
-
 @pytest.fixture(autouse=True)
 def without_xla(monkeypatch):
     monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
@@ -42,7 +42,7 @@ def training(folder, name="ppo", epochs=6, **options):
     agent, learned = LEARNERS[name]
     intervals = cadence.Intervals(log_epochs=2, eval_episodes=1, checkpoint_epochs=2)
     given = {"agent": agent, "experience": learned, "intervals": intervals}
-    given |= {"make_envs": short, "n_envs": 2, "collector": "compiled"}
+    given |= {"make_envs": carts, "n_envs": 2, "collector": "compiled"}
     return trainer.Trainer(folder, epochs, **{**given, **options})
 
 
@@ -60,14 +60,12 @@ def on_the_host(n_envs):
 
 
 def played(n_steps=T):
-    env = short(N).compiled
+    env = carts(N).compiled
     policy = LEARNERS["ppo"][0].create(env.observation_space, env.action_space).policy
     state, observations = env.reset(0, N)
-    begun = _compiled_collection.Episodes(state, observations, ())
+    begun = _rollouts.Episodes(state, observations, ())
     rolled = tf.function(
-        lambda: _compiled_collection._rollout(
-            policy, env, begun, tf.constant([1, 2]), n_steps
-        )
+        lambda: _rollouts.rollout(policy, env, begun, tf.constant([1, 2]), n_steps)
     )
     return begun, *rolled()
 
@@ -125,7 +123,8 @@ def test_replay_draws_what_was_collected():
         np.testing.assert_allclose([reward, discount], [total, factor], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["dqn", pytest.param("ppo", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dqn", "ppo"])
 def test_epochs_of_one_call_are_those_of_several(name, tmp_path):
     found = []
     for parts in ([4], [1, 3]):

@@ -6,7 +6,10 @@ is the key itself. TensorFlow derives a key from it first, and XLA does that aga
 every number: on a CPU this takes four times as long as the bits.
 """
 
+import contextlib
+import contextvars
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,37 @@ from tfrl.core import compile, random
 _STREAM = 0x5851F42D4C957F2D
 # One less than a dtype's mantissa has, so that half a unit is not rounded away.
 _DIGITS = {tf.float64: 52, tf.float32: 23, tf.float16: 10, tf.bfloat16: 7}
+# Which part of the numbers is drawn, and of how many.
+_part: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar(
+    "part of draws", default=(0, 1)
+)
+
+
+@contextlib.contextmanager
+def part(index: Any, count: int) -> Iterator[None]:
+    """Draws within it, in a graph, what is a part of a greater draw.
+
+    What is drawn of a shape `[n, ...]` are the rows `index * n` to `(index + 1) * n` of
+    what the same seed draws of `[count * n, ...]`. So replicas, each with rows of its
+    own, draw together what one draws for all rows.
+
+    Args:
+        index: of the part, an int or int32 `[]`.
+        count: of parts.
+
+    Example:
+        >>> @tf.function
+        ... def second():
+        ...     with part(1, 2):
+        ...         return uniform([2], 7, tf.float32)
+        >>> bool(tf.reduce_all(second() == uniform([4], 7, tf.float32)[2:]))
+        True
+    """
+    token = _part.set((index, count))
+    try:
+        yield
+    finally:
+        _part.reset(token)
 
 
 def normal(shape: Any, seed: Any, dtype: tf.DType) -> tf.Tensor:
@@ -137,8 +171,10 @@ def _centred(
 ) -> tf.Tensor:
     """Uniform numbers `[2, n]` between -1 and 1, as many as needed or one more.
 
-    They are those of `uniform`, doubled and less 1, in float32 or float64.
+    They are those of `uniform`, doubled and less 1, in float32 or float64, of all
+    parts.
     """
+    n_parts = _part.get()[1]
     whole, wide = tf.int32, tf.float32
     if dtype == tf.float64:
         whole, wide = tf.int64, tf.float64
@@ -146,7 +182,7 @@ def _centred(
         tf.cast(stream, tf.uint64), tf.constant(40, tf.uint64)
     )
     bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=tf.stack([2, (_size(shape) + 1) // 2]),
+        shape=tf.stack([2, (n_parts * _size(shape) + 1) // 2]),
         key=tf.reshape(tf.bitcast(seed, tf.uint64), [1]),
         counter=tf.stack([start, tf.constant(_STREAM, tf.uint64)]),
         alg=tf.random.Algorithm.PHILOX.value,
@@ -158,14 +194,15 @@ def _centred(
 
 
 def _joined(pairs: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """The two rows `[2, n]` one after the other, and that in the given shape.
+    """The two rows `[2, n]` one after the other, of them a part, in the given shape.
 
     XLA fuses no such operation along a long last axis with what comes next on a CPU.
     That is why it is here: of the generator's code it makes no vectors, and it would
     neither of anything that is fused with it.
     """
     row = tf.concat(tf.split(pairs, 2), axis=1)
-    return tf.reshape(row[:, : _size(shape)], shape)
+    size = _size(shape)
+    return tf.reshape(tf.slice(row, [0, _part.get()[0] * size], [1, size]), shape)
 
 
 def _size(shape: tf.Tensor) -> Any:

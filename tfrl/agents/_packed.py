@@ -53,7 +53,8 @@ class Packing:
         known = all(x.shape.is_fully_defined() for x in leaves)
         alike = len({x.dtype for x in leaves}) == 1 and len(leaves) > 1
         parts = state.tx.parts if state.tx is not None else ()
-        entrywise = all(_is_entrywise(part) for part in parts)
+        # Of one vector they measure what they do of all.
+        entrywise = all(_is_entrywise(x) or _measures_all(x) for x in parts)
         if not (known and alike and entrywise and parts) or _is_large(state):
             return None
         like = tf.nest.map_structure(
@@ -132,20 +133,20 @@ class _FusedTransform(gradient_transforms.GradientTransform):
     Those in front of them, which measure norms, are faster without.
     """
 
-    def update(self, grads: Any, state: tuple, params: Any = None) -> tuple[Any, tuple]:
+    def stepped(self, grads: Any, state: tuple, params: Any) -> tuple[Any, tuple]:
         parts = self.parts
         n = max((i + 1 for i, x in enumerate(parts) if not _is_entrywise(x)), default=0)
         states = []
         for part, its_state in zip(parts[:n], state, strict=False):
             grads, its_state = _sparing(part, grads, its_state, params)
             states.append(its_state)
-        grads, last = _compiled_update(parts[n:], grads, state[n:], params)
-        return grads, (*states, *last)
+        params, last = _compiled_step(parts[n:], grads, state[n:], params)
+        return params, (*states, *last)
 
 
 def _sparing(part: Any, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
     """Updates by a part, which leaves gradients that are short enough as they are."""
-    if not isinstance(part, _gradient_parts.Clip) or part.by != "global_norm":
+    if not _measures_all(part):
         return part.update(grads, state, params)
     clipped = tf.cond(
         gradients.global_norm(tf.nest.flatten(grads)) > part.limit,
@@ -155,11 +156,11 @@ def _sparing(part: Any, grads: Any, state: dict, params: Any) -> tuple[Any, dict
     return clipped, state
 
 
-def _update(parts: tuple, grads: Any, state: tuple, params: Any) -> tuple[Any, tuple]:
-    return gradient_transforms.GradientTransform(parts).update(grads, state, params)
+def _step(parts: tuple, grads: Any, state: tuple, params: Any) -> tuple[Any, tuple]:
+    return gradient_transforms.GradientTransform(parts).stepped(grads, state, params)
 
 
-_compiled_update = compile.jit(_update, static_argnums=0, differentiable=False)
+_compiled_step = compile.jit(_step, static_argnums=0, differentiable=False)
 
 
 def _is_large(state: train_state.TrainState) -> bool:
@@ -169,8 +170,12 @@ def _is_large(state: train_state.TrainState) -> bool:
 
 def _is_entrywise(part: Any) -> bool:
     if isinstance(part, _gradient_parts.Clip):
-        return part.by != "norm"
+        return part.by == "value"
     return type(part) in _ENTRYWISE
+
+
+def _measures_all(part: Any) -> bool:
+    return isinstance(part, _gradient_parts.Clip) and part.by == "global_norm"
 
 
 def _is_like(nest: Any, like: Any) -> bool:

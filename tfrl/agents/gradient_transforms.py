@@ -95,6 +95,13 @@ class GradientTransform:
             states.append(part_state)
         return updates, tuple(states)
 
+    def stepped(
+        self, grads: Any, state: tuple[Any, ...], params: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Returns `params` with the updates added, and the next state; see `update`."""
+        updates, state = self.update(grads, state, params)
+        return tf.nest.map_structure(tf.add, params, updates), state
+
 
 def chain(*transforms: GradientTransform) -> GradientTransform:
     """Returns the transform that applies `transforms` one after the other.

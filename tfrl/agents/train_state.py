@@ -282,12 +282,9 @@ class TrainState(pytree.PyTreeNode):
                 "`TrainState.apply_gradients`: `tx` expected a gradient transform; got "
                 "None; pass `tx=` to `TrainState.create`"
             )
-        updates, opt_state = self.tx.update(grads, self.opt_state, self.params)
+        params, opt_state = self.tx.stepped(grads, self.opt_state, self.params)
         return self.replace(
-            step=self.step + 1,
-            params=tf.nest.map_structure(tf.add, self.params, updates),
-            opt_state=opt_state,
-            **kwargs,
+            step=self.step + 1, params=params, opt_state=opt_state, **kwargs
         )
 
     def apply_loss_fn(
@@ -369,6 +366,7 @@ def target_update(model: TrainState, target: TrainState, tau: Any) -> TrainState
 
     Raises:
         ValueError: if `tau` is out of its range or the parameters differ in structure.
+        TypeError: if a state is none.
 
     Example:
         >>> model = TrainState.create(tf.multiply, params=tf.constant(4.0))
@@ -376,6 +374,8 @@ def target_update(model: TrainState, target: TrainState, tau: Any) -> TrainState
         >>> float(target_update(model, target, tau=0.25).params)
         1.0
     """
+    for name, state in (("model", model), ("target", target)):
+        checks.check_type("target_update", name, state, TrainState, "a TrainState")
     if not tf.is_tensor(tau) and not 0.0 <= tau <= 1.0:
         raise ValueError(
             f"`target_update`: `tau` expected a number in [0, 1]; got {tau!r}; "

@@ -84,7 +84,8 @@ class GivenNetwork(keras.Model):
         return layers if layers and all(x.use_bias for x in layers) else None
 
     def _both(self, observations: Any) -> tuple[Any, Any]:
-        outputs = self.network(_observation_kinds.cast(self.kinds, observations))
+        shown = _observation_kinds.cast(self.kinds, observations)
+        outputs = called_unchanged(self.network, shown)
         return self._told(*(outputs if self.has_values else (outputs,)))
 
     def _told(self, parameters: Any, values: Any = None) -> tuple[Any, Any]:
@@ -152,7 +153,8 @@ class GivenRecurrentNetwork(GivenNetwork):
         """Returns parameters, values if any, and memory, of observations and memory."""
         observations, memory = inputs
         shown = _observation_kinds.cast(self.kinds, observations)
-        *outputs, memory = keras.tree.flatten(self.network((shown, memory)))
+        outputs = called_unchanged(self.network, (shown, memory))
+        *outputs, memory = keras.tree.flatten(outputs)
         parameters, values = self._told(*outputs)
         memory = keras.ops.cast(memory, "float32")
         return (parameters, values, memory) if self.has_values else (parameters, memory)
@@ -173,6 +175,27 @@ class GivenRecurrentNetwork(GivenNetwork):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "memory_size": self.memory_size}
+
+
+def called_unchanged(network: keras.layers.Layer, inputs: Any) -> Any:
+    """Returns what a model says, whose variables then are what they were.
+
+    Some layers change theirs at every call, in inference too: `AsKeras` its key.
+
+    Args:
+        network: the model, built.
+        inputs: what it is called with.
+
+    Example:
+        >>> network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        >>> called_unchanged(network, np.zeros((4, 3), "f")).shape
+        TensorShape([4, 2])
+    """
+    if not network.non_trainable_variables:
+        return network(inputs)
+    values = [(variable, variable.value) for variable in network.variables]
+    with keras.StatelessScope(state_mapping=values):
+        return network(inputs)
 
 
 def unrolled(

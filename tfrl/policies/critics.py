@@ -331,7 +331,10 @@ class GivenCritics(keras.Model):
             inputs = _observation_kinds.cast(self.kinds, observations), actions
         else:
             inputs = _observation_kinds.cast(self.kinds, inputs)
-        outputs = [keras.ops.cast(x(inputs), "float32") for x in self.networks]
+        outputs = [
+            keras.ops.cast(_keras_models.called_unchanged(x, inputs), "float32")
+            for x in self.networks
+        ]
         stacked = keras.ops.stack(outputs)
         if self.n_outputs is None and len(stacked.shape) == 3:
             stacked = keras.ops.squeeze(stacked, -1)

@@ -141,7 +141,8 @@ class NetworkPolicy(pytree.PyTreeNode):
         if seed is None or not self.n_noise:
             return None
         seed = tf.random.experimental.stateless_fold_in(seed, 1)
-        return draws.normal([self.n_noise], seed, tf.float32)
+        with draws.part(0, 1):  # one network for all rows
+            return draws.normal([self.n_noise], seed, tf.float32)
 
     def outputs(
         self, observations: Any, state: Any = (), noise: Any = None

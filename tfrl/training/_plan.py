@@ -97,13 +97,7 @@ def planned(
     is_played = not isinstance(learned, experiences.FromDataset)
     checks.check_one_of(where, "collector", given["collector"], ("host", "compiled"))
     if given["collector"] == "compiled":
-        with workers.scope():
-            n_replicas = replicated.n_replicas()
-        if n_replicas > 1:
-            raise ValueError(
-                f"`{where}`: `strategy` expected one replica beside the collector "
-                f"'compiled'; got {n_replicas}; take the collector 'host'"
-            )
+        _check_replicas(given["n_envs"], workers)
     n_all, n_steps = given["n_envs"] * workers.count, 1
     if is_played:
         n_steps = learned.n_steps
@@ -117,6 +111,23 @@ def planned(
     arguments["intervals"] = intervals or cadence.Intervals()
     total = n_epochs * per_epoch
     return Plan(arguments, is_played, n_all, n_steps, n_epochs, total)
+
+
+def _check_replicas(n_envs: int, workers: _processes.Workers) -> None:
+    """Raises a ValueError unless the replicas share compiled environments evenly."""
+    if workers.count > 1:
+        raise ValueError(
+            "`Trainer`: `strategy` expected one worker beside the collector "
+            f"'compiled'; got {workers.count}; take the collector 'host'"
+        )
+    with workers.scope():
+        count = replicated.n_replicas()
+    if n_envs % count:
+        fits = [x for x in (n_envs // count * count, -(-n_envs // count) * count) if x]
+        raise ValueError(
+            f"`Trainer`: `n_envs` expected equally many for each of {count} replicas, "
+            f"which play their own; got {n_envs}; take one of {fits}"
+        )
 
 
 def _check_callbacks(callbacks: Sequence[Any]) -> None:
@@ -323,9 +334,10 @@ def made(plan: Plan, workers: _processes.Workers, undo: contextlib.ExitStack) ->
     collector: collection.Collector
     source: Any = experiences.Latest()
     if given["collector"] == "compiled":
-        collector = _compiled_collection.CompiledCollector(
-            envs, learned, agent.policy, seed
-        )
+        with workers.scope():
+            collector = _compiled_collection.CompiledCollector(
+                envs, learned, agent.policy, seed
+            )
     else:
         collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
         source = experiences.source_of(

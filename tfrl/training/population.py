@@ -114,6 +114,8 @@ def train_population(
         Jaderberg et al., 2017, Population Based Training of Neural Networks.
         Lu et al., 2022, Discovered Policy Optimisation, on vectorised training.
     """
+    kind = protocol.CompiledEnv
+    checks.check_type(_WHERE, "env", env, kind, "a compiled environment")
     config = _plan.checked_agent(agent, _WHERE)
     learned = _plan.checked_experience(config, experience)
     values = _checked_settings(config, seeds, hyperparameters or {})

@@ -127,7 +127,7 @@ class SavedRun:
         """Plays steps and returns them as rows for offline learners.
 
         Args:
-            n_steps: rows at least.
+            n_steps: steps to play, as of `tfrl.training.record_transitions`.
             policy: another than that of the run; None for uniform actions.
             **options: as of `tfrl.training.record_transitions`.
 
@@ -158,6 +158,10 @@ class SavedRun:
         self, path: str | os.PathLike[str], *, seed: int = 0, **options: Any
     ) -> None:
         """Plays one greedy episode and writes it as a video or an animated GIF.
+
+        Where no GPU draws, the renderer of Mesa that compiles by LLVM ends a process
+        that TensorFlow is in: set the environment variable `GALLIUM_DRIVER` to
+        "softpipe" before anything of OpenGL is loaded, as the command does.
 
         Args:
             path: what to write, ending in `.mp4` or `.gif`; replaced if it exists.

@@ -17,13 +17,7 @@ from tfrl.saving import checkpoints
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
-from tfrl.training import (
-    _plan,
-    _processes,
-    _run_record,
-    cadence,
-    evaluation,
-)
+from tfrl.training import _plan, _processes, _run_record, cadence, evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import _compiled_collection, collection
 
@@ -288,6 +282,20 @@ class Trainer:
         )
         return given
 
+    def rehearsed(self) -> tuple[Any, Callable[..., Any] | None]:
+        """Plays for a rehearsal, of which this trainer is no part afterwards.
+
+        Returns:
+            What an update is given, and what `rehearse` is to take for the update: None
+            for the agent's own.
+        """
+        if isinstance(self._collector, _compiled_collection.CompiledCollector):
+            return self._collector.rehearsed(self.agent, self.n_epochs)
+        given = self.gather()
+        while given is None:  # a replay that is too small yet
+            given = self.gather()
+        return given, None
+
     def _train(
         self, report: cadence.Report, interrupted: _processes.Interruption
     ) -> evaluation.Evaluation | None:
@@ -405,9 +413,10 @@ class Trainer:
     ) -> dict[str, Any]:
         """Gathers and learns until something is due, or for a part of a second."""
         most = self.intervals.until_due(self.epoch, self.n_epochs)
-        count, self.agent, info = collector.learn(
-            self.agent, self.epoch, most, self.n_epochs
-        )
+        with self._workers.scope():
+            count, self.agent, info = collector.learn(
+                self.agent, self.epoch, most, self.n_epochs
+            )
         self.env_steps = collector.env_steps
         self._host.push(self.agent.policy, probe=collector.observations)
         self.epoch += count

@@ -145,7 +145,7 @@ def replays(console, sizes, rounds, root, only):
 def networks(console, rounds, root):
     import numpy as np  # noqa: PLC0415
     import rich.table  # noqa: PLC0415
-    from harness import turns  # noqa: PLC0415
+    from harness import records, turns  # noqa: PLC0415
     from peers import networks_saved  # noqa: PLC0415
 
     for size, shapes in NETWORKS.items():
@@ -168,6 +168,12 @@ def networks(console, rounds, root):
                     flush = 0.0 if contender.lasting else turns.seconds(os.sync)
                     load = turns.seconds(contender.load)
                     times[name].append((save, save + flush, load))
+        for stage, work in enumerate(("save", "save, on the disk", "load")):
+            values = {
+                name: [each[stage] * 1e3 for each in some[1:]]
+                for name, some in times.items()
+            }
+            records.keep(f"network, {size}: {work}", "ms", values, "tfrl Checkpointer")
         for name, some in times.items():
             cells = (statistics.median(each) for each in zip(*some[1:], strict=True))
             table.add_row(name, *(f"{seconds * 1e3:,.1f}" for seconds in cells))

@@ -2,8 +2,9 @@
 
 Each contender plays N copies for T steps in one call: actions at random, a new episode
 where one has ended, rewards summed. CartPole is tfrl's own, that of gymnax by
-`from_jax_env` and that of gymnax in JAX by `lax.scan`; Ant is Brax's by
-`from_jax_env` and in JAX, without new episodes, as Brax begins none anew at random.
+`from_jax_env` and that of gymnax in JAX by `lax.scan`; Breakout is that of MinAtar in
+gymnax, likewise; Ant is Brax's by `from_jax_env` and in JAX, without new episodes, as
+Brax begins none anew at random.
 One core and one thread; what is measured is a call. Random numbers are drawn in it, by
 each as it does: JAX's cost more. The steps/s are of CPU time, which others on the
 machine change less than they change the clock's; the ratios of the table are the
@@ -43,7 +44,8 @@ except ImportError:
     brax = None
 
 # Copies and steps of a call.
-SIZES = {"cartpole": (1024, 128), "ant": (64, 16)}
+SIZES = {"cartpole": (1024, 128), "breakout": (1024, 128), "ant": (64, 16)}
+OF_GYMNAX = {"cartpole": "CartPole-v1", "breakout": "Breakout-MinAtar"}
 BACKEND = "spring"
 PACKAGES = ("tensorflow-cpu", "jax", "gymnax", "brax")
 
@@ -115,8 +117,7 @@ def rollout_of_jax(step, state, draw, n, n_steps, *, keys):
     return run
 
 
-def of_gymnax(n, n_steps):
-    env, params = gymnax.make("CartPole-v1")
+def of_gymnax(env, params, n, n_steps):
     stepped = jax.vmap(env.step, (0, 0, 0, None))
 
     def step(keys, state, actions):
@@ -125,7 +126,7 @@ def of_gymnax(n, n_steps):
 
     keys = jax.random.split(jax.random.key(0), n)
     state = jax.vmap(env.reset, (0, None))(keys, params)[1]
-    draw = functools.partial(jax.random.randint, minval=0, maxval=2)
+    draw = functools.partial(jax.random.randint, minval=0, maxval=env.num_actions)
     return rollout_of_jax(step, state, draw, n, n_steps, keys=True)
 
 
@@ -148,11 +149,12 @@ def contenders(task, n, n_steps):
     if task == "cartpole":
         own = compiled.AutoReset(compiled.TimeLimit(compiled.CartPole(), 500))
         found["tfrl"] = rollout_of_tfrl(own, n, n_steps)
-        if gymnax is not None:
-            env = compiled.AutoReset(jax_env.from_jax_env(*gymnax.make("CartPole-v1")))
-            found["of JAX in tfrl"] = rollout_of_tfrl(env, n, n_steps)
-            found["JAX"] = of_gymnax(n, n_steps)
-    elif brax is not None:
+    if task in OF_GYMNAX and gymnax is not None:
+        made = gymnax.make(OF_GYMNAX[task])
+        env = compiled.AutoReset(jax_env.from_jax_env(*made))
+        found["of JAX in tfrl"] = rollout_of_tfrl(env, n, n_steps)
+        found["JAX"] = of_gymnax(*made, n, n_steps)
+    elif task == "ant" and brax is not None:
         ant = brax.get_environment("ant", backend=BACKEND)
         found["of JAX in tfrl"] = rollout_of_tfrl(jax_env.from_jax_env(ant), n, n_steps)
         found["JAX"] = of_brax(ant, n, n_steps)

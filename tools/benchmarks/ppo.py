@@ -8,6 +8,7 @@ by the defaults of Stable-Baselines3 in the same Python environments. CartPole i
 played within one program, by tfrl (configs/ppo_cartpole_compiled.gin) and by JAX. There
 every contender trains until 20 greedy episodes, which it plays every 10,240 steps, have
 a mean return of 475, too: the seconds from the start of the process to its end.
+`cartpole-wide` is these two alone, of 1,024 environments and 128 steps an epoch.
 
 `images` learns from pictures of 84x84x4, by one network of convolutions, in turns
 within one process; see peers/ppo_images.py.
@@ -22,11 +23,15 @@ from peers import ppo_tasks
 def contenders(task: str) -> dict[str, trainings.Contender]:
     named, sb3 = f"--task={task}", "peers/ppo_sb3.py"
     torch = "peers/ppo_torch.py"
-    bindings = ppo_tasks.TASKS[task].bindings()
-    in_graph = {
-        "tfrl, one graph": trainings.tfrl_run("ppo_cartpole_compiled"),
-        "JAX, one graph": trainings.script_run("peers/ppo_jax.py"),
-    }
+    about = ppo_tasks.TASKS[task]
+    bindings, in_graph = about.bindings(), {}
+    if task in ("cartpole", "cartpole-wide"):
+        settings = [x for x in bindings if not x.startswith("make_vec")]
+        own = trainings.tfrl_run("ppo_cartpole_compiled", settings)
+        theirs = trainings.script_run("peers/ppo_jax.py", *about.options())
+        in_graph = {"tfrl, one graph": own, "JAX, one graph": theirs}
+    if task == "cartpole-wide":
+        return in_graph
     return {
         "tfrl": trainings.tfrl_run("ppo_cartpole", bindings),
         "stable-baselines3": trainings.script_run(sb3, named),
@@ -34,7 +39,7 @@ def contenders(task: str) -> dict[str, trainings.Contender]:
         "torch": trainings.script_run(torch, named),
         "torch.compile": trainings.script_run(torch, named, "--compile"),
         "torch, EnvPool": trainings.script_run(torch, named, "--envpool"),
-        **(in_graph if task == "cartpole" else {}),
+        **in_graph,
     }
 
 

@@ -21,10 +21,23 @@ import time
 from collections.abc import Callable
 
 import rich.table
-from harness import one_core, trainings, turns
+from harness import one_core, records, trainings, turns
 
 BASE = "import tensorflow, keras"
 CONFIG = "configs/ppo_cartpole.gin"
+# What stands side by side in the table of all benchmarks.
+PAIRS = {
+    "import": ("import tfrl.rl_trainer", BASE, "import stable_baselines3"),
+    "first update": (
+        *("tfrl, update, first process", "tfrl, update, another seed"),
+        *("tfrl, update, --resume", "stable_baselines3, update"),
+    ),
+    "whole process": (
+        "tfrl, first process",
+        "tfrl, later process",
+        "stable_baselines3",
+    ),
+}
 
 
 def seconds_of(
@@ -124,6 +137,10 @@ def one_goal(seed: int, target: float = 475.0) -> dict[str, float]:
 
 def table(title: str, rounds: list[dict[str, float]], base: str) -> rich.table.Table:
     found = rich.table.Table(title=f"{title}: CPU seconds, one core")
+    for work, names in PAIRS.items():
+        if names[0] in rounds[0]:
+            values = {name: [x[name] for x in rounds] for name in names}
+            records.keep(f"{title}: {work}", "CPU s", values, names[0])
     for name in ("", "median (min - max)", f"less `{base}`", f"times `{base}`"):
         found.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name in rounds[0]:

@@ -1,6 +1,7 @@
 """Compiled environments as vectors: resets, snapshots, what trainers do with them."""
 
 import functools
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -340,6 +341,14 @@ CONTINUOUS = {"env": pendulum.Pendulum()}
 )
 def test_refusals(row):
     row()
+
+
+@pytest.mark.parametrize("library", ["gymnax", "brax"])
+def test_a_library_of_jax_that_is_missing_is_named(monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    asked = rf"`make_compiled`: .*pip install {library} .*`tfrl\[{library}\]`"
+    with pytest.raises(ImportError, match=asked):
+        vector_env.make_compiled(f"{library}/ant", 2)
 
 
 def test_nothing_goes_before_a_reset():

@@ -134,6 +134,22 @@ def test_a_sound_agent_passes_with_replicas():
     assert "Not proven without a TPU" in text and "bfloat16" in text
 
 
+def test_a_program_that_collects_too_is_rehearsed():
+    def program(agent, start):
+        moved = sums_by_replica(start) if is_faulty else tf.reduce_mean(start)
+        return agent.replace(weight=agent.weight + moved), start
+
+    agent = Faulty(weight=tf.constant(0.5), fault=looks)
+    given = {"strategy": strategies.strategy("rehearsal:2"), "update": program}
+    for is_faulty in (False, True):
+        report = rehearsal.rehearse(agent, ROWS, ROWS[:2], **given)
+        assert report.passed != is_faulty
+        assert report.checks[0].step == "collect and learn"
+        assert [x[0] for x in bad_checks(report)] == ["replicas"] * is_faulty
+    text = shown(report)
+    assert "collecting and learning" in text and "stays on the cores" in text
+
+
 def test_the_number_of_updates_is_checked():
     agent = Faulty(weight=tf.constant(0.5), fault=tf.reduce_mean)
     with pytest.raises(ValueError, match="`n_updates` expected"):

@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from tfrl._internal import checks, gym_checks
 from tfrl.core import compile
 from tfrl.environments.compiled import (
+    _jax_names,
     acrobot,
     arcade,
     cartpole,
@@ -311,8 +312,9 @@ def make_compiled(
     `AutoReset` if no wrapper is.
 
     Args:
-        env_id: a name such as "CartPole-v1" (an unknown one is answered with all), or
-            what makes an environment: a class, or a function that can be imported.
+        env_id: a name such as "CartPole-v1" (an unknown one is answered with all), one
+            of a library of JAX such as "gymnax/Breakout-MinAtar" or "brax/ant", or what
+            makes an environment: a class, or a function that can be imported.
         n_envs: number of copies, at least 1.
         max_episode_steps: time limit instead of the registered one; what is given as a
             function has none else.
@@ -327,6 +329,7 @@ def make_compiled(
 
     Raises:
         TypeError: if an argument is of another kind.
+        ImportError: if the library of the name is missing.
         ValueError: if the name is unknown, or the environment cannot be made.
 
     Example:
@@ -341,8 +344,13 @@ def make_compiled(
     make: Any = env_id
     limit = max_episode_steps
     if isinstance(env_id, str):
-        checks.check_one_of(where, "env_id", env_id, REGISTERED)
-        make, registered = REGISTERED[env_id]
+        library, _, name = env_id.partition("/")
+        if library in _jax_names.LIBRARIES:
+            make, registered = _jax_names.LIBRARIES[library]
+            make = functools.partial(make, name)
+        else:
+            checks.check_one_of(where, "env_id", env_id, REGISTERED)
+            make, registered = REGISTERED[env_id]
         limit = registered if limit is None else limit
     expected = "the name of an environment, or what makes one"
     check_type(where, "env_id", make, Callable, expected)

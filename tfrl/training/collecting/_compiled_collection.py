@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import functools
 import time
 from typing import Any
 
@@ -10,11 +11,11 @@ import tensorflow as tf
 
 from tfrl._internal import gym_checks
 from tfrl.agents import replicated
-from tfrl.core import pytree, random, records
-from tfrl.environments.compiled import protocol
+from tfrl.core import random, records
+from tfrl.environments.compiled import protocol, wrappers
 from tfrl.schedules import progress as progresses
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import _device_replay, collection
+from tfrl.training.collecting import _device_replay, _rollouts, collection
 
 # Rewards of so many steps are brought back by one call at most, of so many epochs.
 _STEPS_PER_CALL, _EPOCHS_PER_CALL = 2**20, 64
@@ -25,103 +26,17 @@ _CALL_SECONDS = 0.5
 _WHERE = "`Trainer`: `collector` 'compiled' expected"
 
 
-class Episodes(pytree.PyTreeNode):
-    """Running episodes of N copies, and what was collected of them.
-
-    Attributes:
-        state: of the environments.
-        observations: nest of `[N, *shape]`, what they show.
-        memory: of the policy.
-        replay: a `DeviceReplay`; `()` where trajectories are learned from.
-    """
-
-    state: Any
-    observations: Any
-    memory: Any
-    replay: Any = ()
-
-
-def _rollout(
-    policy: Any,
-    env: protocol.CompiledEnv,
-    begun: Episodes,
-    seed: tf.Tensor,
-    n_steps: int,
-) -> tuple[Episodes, records.Trajectory]:
-    """Plays `n_steps` steps of N copies of an environment, in a graph.
-
-    Args:
-        policy: a `tfrl.policies.Policy` that acts on tensors.
-        env: which begins new episodes by itself.
-        begun: the episodes that go on.
-        seed: int32 `[2]`.
-        n_steps: T.
-
-    Returns:
-        The episodes after them, and a `Trajectory` `[T, N]`.
-    """
-    n_envs = tf.nest.flatten(begun.observations)[0].shape[0]
-    acting, chance = random.split_seed(seed, 2)
-    noise = env.draw(chance, [n_steps, n_envs])
-    initial = tf.nest.map_structure(tf.convert_to_tensor, policy.initial_state(n_envs))
-
-    def played(t: Any, state: Any, observations: Any, memory: Any) -> tuple:
-        # The number of a step makes its seed: Philox knows no neighbours among keys.
-        acted = policy.act(observations, memory, seed=acting + tf.stack([t, 0]))
-        step = env.step(state, acted.actions, noise[t])
-        ended = step.terminated | step.truncated
-        later = _chosen(ended, initial, acted.state)
-        row = records.Trajectory(
-            observations=observations,
-            actions=acted.raw_actions,
-            rewards=step.rewards,
-            terminated=step.terminated,
-            truncated=step.truncated,
-            next_observations=step.final_observations,
-            valid=tf.ones_like(ended),
-            log_probs=() if acted.log_probs is None else acted.log_probs,
-            states=memory,
-        )
-        return step.state, step.observations, later, row
-
-    def body(t: tf.Tensor, *carried: Any) -> tuple:
-        *before, columns = carried
-        *after, row = played(t, *before)
-        columns = tf.nest.map_structure(
-            lambda column, x: column.write(t, x), columns, tf.nest.flatten(row)
-        )
-        return t + 1, *after, columns
-
-    carried = begun.state, begun.observations, begun.memory
-    row = played(tf.constant(0), *carried)[-1]  # for the sake of its shapes alone
-    columns = [
-        tf.TensorArray(x.dtype, n_steps, element_shape=x.shape)
-        for x in tf.nest.flatten(row)
-    ]
-    _, *after, columns = tf.while_loop(
-        lambda t, *_: t < n_steps, body, (tf.constant(0), *carried, columns)
-    )
-    stacked = [column.stack() for column in columns]
-    state, observations, memory = after
-    begun = begun.replace(state=state, observations=observations, memory=memory)
-    return begun, tf.nest.pack_sequence_as(row, stacked)
-
-
-def _chosen(condition: tf.Tensor, first: Any, second: Any) -> Any:
-    """`first` in the rows where a condition holds, `second` in the others."""
-
-    def leaf(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        shape = [-1] + [1] * (other.shape.rank - 1)
-        return tf.where(tf.reshape(condition, shape), one, other)
-
-    return tf.nest.map_structure(leaf, first, second)
-
-
 class CompiledCollector(collection.Collector):
     """Plays a compiled environment, and learns from it, without leaving the graph.
 
     Many epochs of a trainer are one call of a compiled function: steps of environments,
     draws of a replay, gradient steps. How many, changes nothing but the time.
+
+    The replicas of a strategy in scope play equal parts of the environments, each on
+    its own device, where the episodes stay for the whole call. What they play is
+    gathered: agents share each gradient step of the global batch, and the replay is one
+    for all, on the first device. Chance is that of one replica, see
+    `_rollouts.rollout`, so that N replicas learn what one does, but for rounding.
 
     Args:
         envs: what `tfrl.environments.compiled.as_vector_env` makes.
@@ -135,7 +50,8 @@ class CompiledCollector(collection.Collector):
 
     Raises:
         TypeError: if the environments are not compiled.
-        ValueError: if what is learned from cannot be collected in a graph.
+        ValueError: if what is learned from cannot be collected in a graph, or the
+            copies of the environments share a state that replicas would have to.
     """
 
     def __init__(self, envs: Any, learned: Any, policy: Any, seed: int) -> None:
@@ -144,18 +60,29 @@ class CompiledCollector(collection.Collector):
                 f"{_WHERE} a `make_envs` of compiled environments, such as "
                 f"`tfrl.environments.compiled.make_compiled`; got {envs}"
             )
+        if not wrappers.resets_itself(envs.compiled):
+            raise ValueError(
+                f"{_WHERE} environments that begin new episodes by themselves; got "
+                f"{type(envs.compiled).__name__}; wrap it in AutoReset"
+            )
         _check_experience(learned)
         super().__init__(envs, learned.n_steps, seed)
         self._env, self._learned = envs.compiled, learned
         self._facts: list[str] = []
         self._n_at_once = 1
         self.settings_read: set[str] = set()
-        self._play = replicated.compiled_update(self.played)
+        if replicated.n_replicas() > 1:  # who cannot meet within XLA
+            self._play: Any = tf.function(self.played, autograph=False)
+        else:
+            alone = replicated.compiled_update(self.played)
+            self._play = functools.partial(replicated.run_alone, alone)
         steps = learned.n_steps * envs.num_envs
         self.most_epochs = max(1, min(_EPOCHS_PER_CALL, _STEPS_PER_CALL // steps))
         self._policy = policy
         self._piece: Any = None
         self._episodes, self._key = self.begun(seed)
+        if replicated.n_replicas() > 1:
+            _check_apart(self._episodes, envs.num_envs)
 
     def copied(self) -> "CompiledCollector":
         """Returns one of the same program, which has counted nothing yet."""
@@ -193,6 +120,29 @@ class CompiledCollector(collection.Collector):
         seconds = (time.perf_counter() - start) / n_epochs
         self._n_at_once = max(1, min(2 * n_epochs, int(_CALL_SECONDS / seconds)))
         return n_epochs, agent, info
+
+    def rehearsed(self, agent: Any, total: int) -> tuple[Any, Any]:
+        """Plays until there is something to learn from; returns one epoch of it.
+
+        Args:
+            agent: whose policy acts.
+            total: epochs of the run.
+
+        Returns:
+            From where the epoch starts, and a function of an agent and this that
+            collects and learns, and returns the agent and what was collected.
+        """
+        least = getattr(self._learned, "learning_starts", 0)
+        count, done = -(-least // (self.n_steps * self.envs.num_envs)), 0
+        while done < count:
+            done += self.learn(agent, done, count - done, total)[0]
+
+        def collected_and_learned(agent: Any, start: Any) -> tuple[Any, Any]:
+            agent, *found = self.played(agent, *start)
+            return agent, found
+
+        numbers = map(tf.constant, (done, done + 1, float(total)))
+        return (self._episodes, self._key, *numbers), collected_and_learned
 
     def noted(
         self, n_epochs: int, rewards: tf.Tensor, ended: tf.Tensor, facts: tf.Tensor
@@ -256,7 +206,7 @@ class CompiledCollector(collection.Collector):
             self._key = tf.constant(state["key"])
             self._episodes = tf.nest.pack_sequence_as(self._episodes, [*leaves])
 
-    def begun(self, seed: int) -> tuple[Episodes, tf.Tensor]:
+    def begun(self, seed: int) -> tuple[_rollouts.Episodes, tf.Tensor]:
         """Returns new episodes, with nothing in the replay, and the key of draws.
 
         Args:
@@ -268,11 +218,11 @@ class CompiledCollector(collection.Collector):
         memory = tf.nest.map_structure(
             tf.convert_to_tensor, self._policy.initial_state(n_envs)
         )
-        begun = Episodes(state, observations, memory)
+        begun = _rollouts.Episodes(state, observations, memory)
         if isinstance(self._learned, experiences.Replayed):
             if self._piece is None:
                 given = self._policy, self._env, begun, start, self.n_steps
-                self._piece = _shapes_of(lambda: _rollout(*given)[1])
+                self._piece = _shapes_of(lambda: _rollouts.rollout(*given)[1])
             replay = _device_replay.DeviceReplay.of(self._piece, self._learned.capacity)
             begun = begun.replace(replay=replay)
         return begun, key
@@ -280,7 +230,7 @@ class CompiledCollector(collection.Collector):
     def played(
         self,
         agent: Any,
-        begun: Episodes,
+        begun: _rollouts.Episodes,
         key: Any,
         first: Any,
         end: Any,
@@ -305,12 +255,14 @@ class CompiledCollector(collection.Collector):
         shape = self.n_steps, self.envs.num_envs
         steps = shape[0] * shape[1]
 
-        def epoch(i: Any, agent: Any, begun: Episodes, *columns: Any) -> tuple:
+        def epoch(
+            i: Any, agent: Any, begun: _rollouts.Episodes, *columns: Any
+        ) -> tuple:
             seeds = random.split_seed(key + tf.stack([0, i]), 2)
             done = progresses.Progress(
                 tf.cast(i, tf.float32) / total, i, *[i * steps] * 2
             )
-            begun, trajectory = _rollout(
+            begun, trajectory = _rollouts.shared_rollout(
                 agent.policy, self._env, begun, seeds[0], self.n_steps
             )
 
@@ -341,13 +293,21 @@ class CompiledCollector(collection.Collector):
             )
         ]
         _, agent, begun, *columns = tf.while_loop(
-            lambda i, *_: i < end, epoch, (first, agent, begun, *columns)
+            lambda i, *_: i < end,
+            epoch,
+            (first, agent, _rollouts.shared(begun), *columns),
         )
+        begun = _rollouts.gathered(begun)
         return agent, begun, *[column.stack() for column in columns]
 
     def _learned_from(
-        self, agent: Any, begun: Episodes, trajectory: Any, seed: Any, update: Any
-    ) -> tuple[Any, Episodes, tf.Tensor]:
+        self,
+        agent: Any,
+        begun: _rollouts.Episodes,
+        trajectory: Any,
+        seed: Any,
+        update: Any,
+    ) -> tuple[Any, _rollouts.Episodes, tf.Tensor]:
         """One update by what was just collected, or by draws of the replay."""
         learned = self._learned
         if isinstance(learned, experiences.Trajectories):
@@ -397,6 +357,18 @@ def _shapes_of(function: Any) -> Any:
     return tf.nest.map_structure(
         lambda x: tf.zeros(x.shape, x.dtype), graph.structured_outputs
     )
+
+
+def _check_apart(begun: _rollouts.Episodes, n_envs: int) -> None:
+    leaves = tf.nest.flatten(begun.replace(replay=()))
+    shapes = [x.shape for x in leaves if x.shape.rank == 0 or x.shape[0] != n_envs]
+    if shapes:
+        raise ValueError(
+            f"{_WHERE} environments with a state `[N, ...]` beside a `strategy` of "
+            f"several replicas, which play them apart; got a state {shapes[0]} that "
+            "all share; let the agent normalize, not NormalizeObservations or "
+            "NormalizeRewards"
+        )
 
 
 def _check_experience(learned: Any) -> None:

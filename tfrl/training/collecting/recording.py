@@ -32,7 +32,8 @@ def record_transitions(
         policy: a `tfrl.policies.Policy`, a function from observations `[N, *shape]` to
             actions, or None for actions uniform in their space.
         envs: vector environment of N; it is reset.
-        n_steps: rows at least; all environments play equally many.
+        n_steps: steps to play, rounded up to equally many of each environment. Those
+            in which an environment only resets are no rows.
         seed: of environments and draws.
         temperature: as of `Policy.act`: 1 acts as the policy learned, 0 greedily.
         epsilon: share of steps with an action uniform in its space.

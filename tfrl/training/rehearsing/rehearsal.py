@@ -32,8 +32,15 @@ _NOT_PROVEN = (
     "numbers: TPUs multiply matrices in bfloat16 unless told otherwise (8 bits of "
     "mantissa), and emulate float64",
     "memory: parameters, optimizer state and the batch must fit each core's own",
-    "feeding: how fast batches get from the environments on the host to the cores",
     "several hosts: start-up, their network, and a host that fails",
+)
+_OF_UPDATES = (
+    "feeding: how fast batches get from the environments on the host to the cores",
+)
+_OF_PROGRAMS = (
+    "that all stays on the cores: replicas meet in loops around their programs, so "
+    "trajectories, rows of each gradient step and new parameters may go through the "
+    "host, where a replay is",
 )
 
 
@@ -42,7 +49,7 @@ class RehearsalCheck:
     """One check of a rehearsal.
 
     Attributes:
-        step: what was checked: `update`, `act`, `replicas`.
+        step: what was checked: `update` (or `collect and learn`), `act`, `replicas`.
         name: what it was checked for.
         verdict: `"passed"`, `"warned"` or `"failed"`.
         details: why, and where in the source.
@@ -75,7 +82,7 @@ class Rehearsal:
 
     title: str
     checks: tuple[RehearsalCheck, ...]
-    not_proven: tuple[str, ...] = _NOT_PROVEN
+    not_proven: tuple[str, ...] = (*_NOT_PROVEN, *_OF_UPDATES)
 
     @property
     def passed(self) -> bool:
@@ -124,6 +131,7 @@ def rehearse(
     *,
     strategy: tf.distribute.Strategy | None = None,
     n_updates: int = 3,
+    update: Callable[..., Any] | None = None,
 ) -> Rehearsal:
     """Checks on a CPU whether an agent is fit for TPUs, as far as that can be seen.
 
@@ -146,6 +154,9 @@ def rehearse(
             `tfrl.distribute.strategy("rehearsal:8")`, to be made first thing in the
             process; None leaves that check out.
         n_updates: how many updates the replicas take.
+        update: a program that collects too, in the place of the agent's own update:
+            from the agent and `batch`, where it starts, to the new agent and whatever
+            else; `Trainer.rehearsed` returns both.
 
     Returns:
         The report; `report.show()` prints it.
@@ -172,19 +183,28 @@ def rehearse(
     batch, observations = tf.nest.map_structure(
         tf.convert_to_tensor, (batch, observations)
     )
-    update = _compiled(lambda agent, batch: agent.update(batch))
+    step, own = "collect and learn", update
+    if own is None:
+        step, own = "update", lambda agent, batch: agent.update(batch)
+    learn = _compiled(own)
     drawn = _compiled(lambda agent, *given: _acted(agent.policy, *given))
     greedy = _compiled(lambda agent, *given: _acted(agent.policy, *given, greedy=True))
     seed = tf.constant([0, 1])
     state = agent.policy.initial_state(len(tf.nest.flatten(observations)[0]))
     with tf.device("CPU:0"):
-        found = list(_checked_step("update", update, agent, batch))
+        found = list(_checked_step(step, learn, agent, batch))
         if found[-1].verdict == FAILED:
-            update = type(agent).update  # as it is, to compare the replicas with
+            learn = own  # as it is, to compare the replicas with
         found += _checked_step("act", drawn, agent, observations, state, seed)
         found += _checked_step("act, greedy", greedy, agent, observations, state, seed)
     if strategy is not None:
-        found.append(_checked_replicas(agent, update, batch, strategy, n_updates))
+        # Agents cut their updates by themselves; a program is one graph.
+        shared = own if update is None else tf.function(own, autograph=False)
+        updates = learn, shared
+        found.append(_checked_replicas(agent, updates, batch, strategy, n_updates))
+    if update is not None:
+        title = f"{type(agent).__name__}, collecting and learning"
+        return Rehearsal(title, tuple(found), (*_NOT_PROVEN, *_OF_PROGRAMS))
     shapes = {f"{np.shape(leaf)[:2]}" for leaf in tf.nest.flatten(batch)}
     title = f"{type(agent).__name__}, update of {' '.join(sorted(shapes))}"
     return Rehearsal(title, tuple(found))
@@ -229,19 +249,21 @@ def _checked_step(step: str, compiled: Any, *nests: Any) -> Iterator[RehearsalCh
 
 def _checked_replicas(
     agent: Any,
-    update: Callable[..., Any],
+    updates: tuple[Callable[..., Any], Callable[..., Any]],
     batch: Any,
     strategy: tf.distribute.Strategy,
     n_updates: int,
 ) -> RehearsalCheck:
+    """Holds what the second of two updates does on replicas against the first alone."""
+    learn, learn_together = updates
     step, name = "replicas", f"{strategy.num_replicas_in_sync} learn what 1 learns"
     alone, shared, nudged = agent, agent, _nudged(agent)
     try:
         for _ in range(n_updates):
-            alone, _ = update(alone, batch)
-            nudged, _ = update(nudged, batch)
+            alone, _ = learn(alone, batch)
+            nudged, _ = learn(nudged, batch)
             with strategy.scope():
-                shared, _ = shared.update(batch)
+                shared, _ = learn_together(shared, batch)
     except Exception as error:  # noqa: BLE001 - whatever the agent's code raises
         return RehearsalCheck(step, name, FAILED, (_brief(error),))
     distance, rounding = _distance(alone, shared), _distance(alone, nudged)

@@ -21,7 +21,7 @@ from typing import Any
 
 import rich.console
 import rich.table
-from harness import one_core
+from harness import one_core, records
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 ROOT = HERE.parents[1]
@@ -123,9 +123,14 @@ def report(
         name: {key: [run[key] for run in runs] for key in runs[0]}
         for name, runs in results.items()
     }
-    base = columns.get("tfrl", {})
+    # The first of ours, of which there may be more than one.
+    ours_first = next((name for name in columns if name.startswith("tfrl")), "")
+    base = columns.get(ours_first, {})
     shown = [key for key in measured if key in next(iter(columns.values()))]
     for key in shown:
+        values = {name: column[key] for name, column in columns.items()}
+        about, unit = measured[key].split("\n")
+        records.keep(f"{title}: {about}", unit, values, "tfrl", key == "speed")
         table.add_column(measured[key], justify="right", no_wrap=True)
         table.add_column("tfrl is\ntimes as fast", justify="right")
     table.add_column("return mean\nby seed")
@@ -135,7 +140,7 @@ def report(
             own, ours = values[key], base.get(key)
             is_speed = key == "speed"
             pair = (ours, own) if is_speed else (own, ours)
-            quotient = ratio(*pair) if ours and name != "tfrl" else "-"
+            quotient = ratio(*pair) if ours and name != ours_first else "-"
             cells += [spread(own, 0 if is_speed else 1), quotient]
         returns = values["return_mean"]
         each = " ".join(f"{value:.0f}" for value in returns)
@@ -185,6 +190,7 @@ def rounds_table(title: str, script: str, rounds: int) -> rich.table.Table:
         title=title,
         caption="CPU seconds of a round (collecting, learning): median (min - max)",
     )
+    records.keep(title, "seconds", seconds, "tfrl")
     for name in ("", "seconds", "tfrl is\ntimes as fast"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name, values in seconds.items():

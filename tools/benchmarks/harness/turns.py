@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import rich.console
 import rich.table
+from harness import records
 
 Times = Mapping[str, Sequence[float]]
 
@@ -103,8 +104,9 @@ def table(title: str, results: Mapping[str, Times], base: str) -> rich.table.Tab
         title=f"{title}: microseconds, median (times `{base}`, round by round)"
     )
     found.add_column("", no_wrap=True)
-    for size in results:
+    for size, times in results.items():
         found.add_column(size, justify="right", no_wrap=True)
+        records.keep(f"{title}, {size}", "us", times, base)
     for name in next(iter(results.values())):
         cells = []
         for times in results.values():

@@ -1,4 +1,4 @@
-"""PPO in one JAX program, environments within, for tools/benchmarks/compiled.py.
+"""PPO in one JAX program, environments within, for tools/benchmarks/ppo.py.
 
 Trains on CartPole with the settings of configs/ppo_cartpole.gin: rollouts, advantages
 and all gradient steps of an epoch are one `lax.scan`, many epochs one call. With
@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import optax
 
 GAMMA, LAMBDA, CLIP, RATE = 0.98, 0.8, 0.2, 1e-3
-N_EPOCHS, EPOCHS_PER_CALL, LIMIT = 20, 10, 500
+LIMIT = 500
+# Epochs of a call, of so many steps at most.
+EPOCHS_PER_CALL, STEPS_PER_CALL = 10, 2**20
 # Epochs between greedy episodes, where they may end the training.
 EPISODES_EVERY = 40
 
@@ -75,12 +77,33 @@ def loss_of(params, rows, clip):
     return policy + 0.5 * value
 
 
-def programs(n_envs, n_steps, total):
+def taught(tx, carry, batch, clip, keys, size):
+    """The parameters after a pass over all rows for each key, in another order each."""
+    rows = len(batch[1])
+
+    def learn(carry, part):
+        params, opt_state = carry
+        grads = jax.grad(loss_of)(params, part, clip)
+        updates, opt_state = tx.update(grads, opt_state)
+        return (optax.apply_updates(params, updates), opt_state), None
+
+    def once(carry, key):
+        if size == rows:
+            return learn(carry, batch)
+        order = jax.random.permutation(key, rows)
+        mixed = jax.tree.map(lambda x: x[order].reshape(-1, size, *x.shape[1:]), batch)
+        return jax.lax.scan(learn, carry, mixed)
+
+    return jax.lax.scan(once, carry, keys)[0]
+
+
+def programs(n_envs, n_steps, total, n_epochs, size, per_call):
     """The first carry of a key, and the function that trains for some epochs."""
     rows = n_envs * n_steps
+    steps = n_epochs * (rows // size)
 
     def rate(count):
-        return RATE * (1 - count // N_EPOCHS / total)
+        return RATE * (1 - count // steps / total)
 
     tx = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(rate, eps=1e-5))
 
@@ -91,7 +114,7 @@ def programs(n_envs, n_steps, total):
 
     def epoch(carry, _):
         params, opt_state, state, ages, key, done = carry
-        key, acting = jax.random.split(key)
+        key, acting, mixing = jax.random.split(key, 3)
 
         def play(carry, key):
             state, ages = carry
@@ -120,18 +143,12 @@ def programs(n_envs, n_steps, total):
         batch = seen, actions, old, advantages, advantages + values
         batch = jax.tree.map(lambda x: x.reshape(rows, *x.shape[2:]), batch)
         clip = CLIP * (1 - done / total)
-
-        def learn(carry, _):
-            params, opt_state = carry
-            grads = jax.grad(loss_of)(params, batch, clip)
-            updates, opt_state = tx.update(grads, opt_state)
-            return (optax.apply_updates(params, updates), opt_state), None
-
-        learned, _ = jax.lax.scan(learn, (params, opt_state), None, N_EPOCHS)
+        keys = jax.random.split(mixing, n_epochs)
+        learned = taught(tx, (params, opt_state), batch, clip, keys, size)
         return (*learned, state, ages, key, done + 1), None
 
     def train(carry):
-        return jax.lax.scan(epoch, carry, None, EPOCHS_PER_CALL)[0]
+        return jax.lax.scan(epoch, carry, None, per_call)[0]
 
     return start, train
 
@@ -155,12 +172,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--n-envs", type=int, default=8)
     parser.add_argument("--n-steps", type=int, default=32)
+    parser.add_argument("--n-epochs", type=int, default=20)
+    parser.add_argument("--minibatch-size", type=int, default=256)
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--stop-at", type=float, default=math.inf)
     arguments = parser.parse_args()
     n_envs, n_steps, members = arguments.n_envs, arguments.n_steps, arguments.members
     total = -(-arguments.steps // (n_envs * n_steps))
-    start, train = programs(n_envs, n_steps, total)
+    per_call = max(1, min(EPOCHS_PER_CALL, STEPS_PER_CALL // (n_envs * n_steps)))
+    given = arguments.n_epochs, arguments.minibatch_size, per_call
+    start, train = programs(n_envs, n_steps, total, *given)
     keys = jax.random.key(arguments.seed)
     judged = greedy
     if members > 1:
@@ -171,7 +192,7 @@ def main() -> None:
     marks, returns = [(0, time.process_time())], -math.inf
     while done < total and returns < arguments.stop_at:
         carry = jax.block_until_ready(train(carry))
-        done += EPOCHS_PER_CALL
+        done += per_call
         marks.append((done * n_envs * n_steps * members, time.process_time()))
         if arguments.stop_at < math.inf and done % EPISODES_EVERY == 0:
             returns = float(judged(carry[0], keys).mean())

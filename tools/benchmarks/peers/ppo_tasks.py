@@ -49,6 +49,12 @@ class Task(NamedTuple):
             f"Intervals.log_epochs = {self.log_epochs}",
         ]
 
+    def options(self) -> list[str]:
+        """What the program of JAX is told, of which the other settings are those."""
+        sizes = {"n-envs": self.n_envs, "n-steps": self.n_steps}
+        sizes |= {"n-epochs": self.n_epochs, "minibatch-size": self.batch_size}
+        return [f"--{name}={size}" for name, size in sizes.items()]
+
 
 # Settings of RL Baselines3 Zoo.
 _CARTPOLE = Task(
@@ -68,8 +74,21 @@ _CARTPOLE = Task(
     target=475.0,
 )
 
+# As many environments as one graph plays at once, and rows of a gradient step to match.
+_WIDE = _CARTPOLE._replace(
+    steps=4_194_304,
+    warm_up=2**20,
+    n_envs=1024,
+    n_steps=128,
+    batch_size=2048,
+    n_epochs=4,
+    log_epochs=1,
+    target=None,
+)
+
 TASKS = {
     "cartpole": _CARTPOLE,
+    "cartpole-wide": _WIDE,
     "cartpole-python": _CARTPOLE._replace(is_python=True, target=None),
     "pendulum": Task(env="Pendulum-v1", steps=40_960, warm_up=4_096),
     "halfcheetah": Task(env="HalfCheetah-v5", steps=40_960, warm_up=4_096),

@@ -1,0 +1,168 @@
+"""Episodes of compiled environments, played in a graph by one replica or several."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfrl._internal import draws
+from tfrl.agents import replicated
+from tfrl.core import pytree, random, records
+from tfrl.distribute import replicas
+from tfrl.environments.compiled import protocol, wrappers
+from tfrl.policies import network_policy
+
+
+class Episodes(pytree.PyTreeNode):
+    """Running episodes of N copies, and what was collected of them.
+
+    Attributes:
+        state: of the environments.
+        observations: nest of `[N, *shape]`, what they show.
+        memory: of the policy.
+        replay: a `DeviceReplay`; `()` where trajectories are learned from.
+    """
+
+    state: Any
+    observations: Any
+    memory: Any
+    replay: Any = ()
+
+
+def rollout(
+    policy: Any,
+    env: protocol.CompiledEnv,
+    begun: Episodes,
+    seed: tf.Tensor,
+    n_steps: int,
+    index: Any = 0,
+    count: int = 1,
+) -> tuple[Episodes, records.Trajectory]:
+    """Plays `n_steps` steps of N copies of an environment, in a graph.
+
+    The copies may be a part of more that are played elsewhere by the same seed. Their
+    chance is that of their rows among all, so that the parts are together what one
+    rollout of all copies is. Each part draws for all and takes its own. Of policies
+    outside of `tfrl.policies`, which may draw otherwise, each part has seeds of its
+    own instead.
+
+    Args:
+        policy: a `tfrl.policies.Policy` that acts on tensors.
+        env: which begins new episodes by itself.
+        begun: the episodes that go on.
+        seed: int32 `[2]`.
+        n_steps: T.
+        index: number of the part.
+        count: of parts.
+
+    Returns:
+        The episodes after them, and a `Trajectory` `[T, N]`.
+    """
+    n_envs = tf.nest.flatten(begun.observations)[0].shape[0]
+    acting, chance = random.split_seed(seed, 2)
+    noise = env.draw(chance, [n_steps, count * n_envs])
+    own = [n_steps, n_envs, noise.shape[-1]]
+    noise = tf.slice(noise, [0, index * n_envs, 0], own)
+    stream = 0 if isinstance(policy, network_policy.NetworkPolicy) else index
+    initial = tf.nest.map_structure(tf.convert_to_tensor, policy.initial_state(n_envs))
+
+    def played(t: Any, state: Any, observations: Any, memory: Any) -> tuple:
+        # The number of a step makes its seed: Philox knows no neighbours among keys.
+        with draws.part(index, count):
+            seed = acting + tf.stack([t, stream])
+            acted = policy.act(observations, memory, seed=seed)
+        step = env.step(state, acted.actions, noise[t])
+        ended = step.terminated | step.truncated
+        later = wrappers.chosen(ended, initial, acted.state)
+        row = records.Trajectory(
+            observations=observations,
+            actions=acted.raw_actions,
+            rewards=step.rewards,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            next_observations=step.final_observations,
+            valid=tf.ones_like(ended),
+            log_probs=() if acted.log_probs is None else acted.log_probs,
+            states=memory,
+        )
+        return step.state, step.observations, later, row
+
+    def body(t: tf.Tensor, *carried: Any) -> tuple:
+        *before, columns = carried
+        *after, row = played(t, *before)
+        columns = tf.nest.map_structure(
+            lambda column, x: column.write(t, x), columns, tf.nest.flatten(row)
+        )
+        return t + 1, *after, columns
+
+    carried = begun.state, begun.observations, begun.memory
+    row = played(tf.constant(0), *carried)[-1]  # for the sake of its shapes alone
+    columns = [
+        tf.TensorArray(x.dtype, n_steps, element_shape=x.shape)
+        for x in tf.nest.flatten(row)
+    ]
+    _, *after, columns = tf.while_loop(
+        lambda t, *_: t < n_steps, body, (tf.constant(0), *carried, columns)
+    )
+    stacked = [column.stack() for column in columns]
+    state, observations, memory = after
+    begun = begun.replace(state=state, observations=observations, memory=memory)
+    return begun, tf.nest.pack_sequence_as(row, stacked)
+
+
+def shared(begun: Episodes) -> Episodes:
+    """Gives each replica of the strategy in scope an equal part of the episodes."""
+    if replicated.n_replicas() == 1:
+        return begun
+    return replicas.shard_batch(begun.replace(replay=())).replace(replay=begun.replay)
+
+
+def gathered(tree: Any, axis: int = 0) -> Any:
+    """The parts of the replicas in one, along an axis; a replay is one already."""
+    strategy = tf.distribute.get_strategy()
+
+    def leaf(x: Any) -> Any:
+        is_part = isinstance(x, tf.distribute.DistributedValues)
+        return strategy.gather(x, axis=axis) if is_part else x
+
+    return tf.nest.map_structure(leaf, tree)
+
+
+def shared_rollout(
+    policy: Any,
+    env: protocol.CompiledEnv,
+    begun: Episodes,
+    seed: tf.Tensor,
+    n_steps: int,
+) -> tuple[Episodes, records.Trajectory]:
+    """Plays on all replicas of the strategy in scope, on each its own episodes.
+
+    Args:
+        policy: as of `rollout`.
+        env: as of `rollout`.
+        begun: the episodes that go on, as `shared` returned them.
+        seed: int32 `[2]`.
+        n_steps: T.
+
+    Returns:
+        The episodes after them, still shared, and a `Trajectory` `[T, N]` of all.
+    """
+    count = replicated.n_replicas()
+    if count == 1:
+        return rollout(policy, env, begun, seed, n_steps)
+    strategy, replay = tf.distribute.get_strategy(), begun.replay
+    found = []
+    if isinstance(policy, network_policy.NetworkPolicy):
+        policy = policy.without_optimizer()
+
+    @replicated.compiled_update
+    def played(policy: Any, begun: Episodes, seed: tf.Tensor, index: Any) -> Any:
+        return rollout(policy, env, begun, seed, n_steps, index, count)
+
+    def replica(*given: Any) -> list[tf.Tensor]:
+        context = tf.distribute.get_replica_context()
+        found.append(played(*given, context.replica_id_in_sync_group))
+        return tf.nest.flatten(found[-1])
+
+    leaves = strategy.run(replica, (policy, begun.replace(replay=()), seed))
+    begun, trajectory = tf.nest.pack_sequence_as(found[0], leaves)
+    return begun.replace(replay=replay), gathered(trajectory, axis=1)

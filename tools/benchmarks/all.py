@@ -1,0 +1,167 @@
+"""All benchmarks that have peers, one after the other, and one table of them.
+
+The table is the page of benchmarks of the site, and its head is that of the README:
+figures of speed stand nowhere else. Left out are those without a peer to be faster
+than: actors, curves, memory, zoo.
+"""
+
+import argparse
+import datetime
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+
+from harness import records, trainings, turns
+
+PAGE = trainings.ROOT / "tools" / "site" / "benchmarks.md"
+README = trainings.ROOT / "README.md"
+BEGIN, END = "<!-- head of tools/bench all -->", "<!-- end of the head -->"
+COMMANDS = (
+    "ppo --seeds 2",
+    "dqn --seeds 1",
+    "sac",
+    "iql",
+    "compiled",
+    "startup --rounds 3 --seeds 2",
+    "acting",
+    "collecting",
+    "replay",
+    "trees",
+    "value_ops",
+    "losses",
+    "distributions",
+    "stats",
+    "layers",
+    "calls",
+    "checkpoints --groups networks",
+)
+# Of the README: parts of the work, and the peer.
+HEAD = (
+    ("PPO, cartpole: training", "stable-baselines3"),
+    ("PPO, cartpole: training", "JAX, one graph"),
+    ("PPO, pendulum: training", "stable-baselines3"),
+    ("PPO, halfcheetah: training", "stable-baselines3"),
+    ("DQN, CartPole-v1: training", "stable-baselines3"),
+    ("a gradient step, SAC", "stable-baselines3"),
+    ("a gradient step, SAC", "sbx"),
+    ("a rollout of ant", "JAX"),
+    ("advantages, 512x1024", "rlax in XLA"),
+)
+PACKAGES = (
+    *("tensorflow-cpu", "keras", "tensorflow-probability", "numpy", "gymnasium"),
+    *("stable-baselines3", "sbx-rl", "torch", "torchrl", "jax", "rlax", "distrax"),
+    *("flax", "optax", "cpprb", "tf-agents", "gymnax", "brax", "envpool", "mujoco"),
+)
+ABOUT = """\
+# Benchmarks
+
+Here you find how fast tfrl is beside other libraries, and the command that measured it.
+Contenders take turns on one machine, round by round, with one thread each and the same
+inputs; what is compiled was compiled before. "Times as fast" is the median over rounds
+of the peer's time divided by that of tfrl, with the lowest and the highest: below 1 the
+peer is faster. Other ways of tfrl itself are among the peers.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [command.split()[0] for command in COMMANDS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument(
+        "--quick", action="store_true", help="one round; writes nothing"
+    )
+    options = parser.parse_args()
+    found = {}
+    for command in COMMANDS:
+        if command.split()[0] in options.only:
+            found[command] = measured(command, options.quick)
+    page = "\n".join(lines(found))
+    if options.quick or [*options.only] != names:
+        print(page)
+        return
+    PAGE.write_text(page + "\n", encoding="utf-8")
+    told = README.read_text(encoding="utf-8")
+    before, after = told.split(BEGIN)[0], told.split(END)[1]
+    README.write_text(
+        "\n".join([before + BEGIN, *head(found), END + after]), encoding="utf-8"
+    )
+
+
+def measured(command: str, quick: bool) -> list[records.Row]:
+    """Runs a benchmark, whose tables are shown meanwhile, and returns its rows."""
+    name, *words = command.split()
+    if quick:
+        words = ["--rounds", "1"] if "--seeds" not in words else ["--seeds", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "records")
+        path.touch()
+        done = subprocess.run(
+            [sys.executable, trainings.HERE / f"{name}.py", *words],
+            env={**os.environ, records.VARIABLE: str(path)},
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command} failed")
+        return records.rows(path.read_text(encoding="utf-8").splitlines())
+
+
+def lines(found: dict[str, list[records.Row]]) -> list[str]:
+    """The page: what measured, its head, and a table for each benchmark."""
+    commit = ["git", "rev-parse", "--short=10", "HEAD"]
+    told = subprocess.run(commit, cwd=trainings.ROOT, capture_output=True, text=True)
+    page = [
+        *ABOUT.splitlines(),
+        "",
+        f"Measured by `tools/bench all` on {datetime.date.today().isoformat()}, at "
+        f"{told.stdout.strip()}, on {machine()}: {turns.versions(PACKAGES)}.",
+        "",
+        *head(found),
+    ]
+    for command, rows in found.items():
+        page += ["", f"## `tools/bench {command}`", "", *table(rows)]
+    return page
+
+
+def machine() -> str:
+    """The processor, how many of its cores, and the system."""
+    told = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    model = told.split("model name")[1].split("\n")[0].strip("\t :")
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of {model}, {platform.system()}"
+
+
+def head(found: dict[str, list[records.Row]]) -> list[str]:
+    """The rows of the README."""
+    rows = [row for each in found.values() for row in each]
+    return table(
+        [
+            row
+            for work, peer in HEAD
+            for row in rows
+            if row.work.startswith(work) and row.peer == peer
+        ]
+    )
+
+
+def table(rows: list[records.Row]) -> list[str]:
+    """Lines of Markdown."""
+    found = [
+        "| work | tfrl | peer | its figure | tfrl is times as fast |",
+        "| --- | ---: | --- | ---: | ---: |",
+    ]
+    for row in rows:
+        digits = 1 if row.ours < 1000 else 0
+        found.append(
+            f"| {row.work} | {row.ours:,.{digits}f} {row.unit} | {row.peer} "
+            f"| {row.theirs:,.{digits}f} | **{row.faster:.2f}** "
+            f"({row.low:.2f} to {row.high:.2f}) |"
+        )
+    return found
+
+
+if __name__ == "__main__":
+    main()
