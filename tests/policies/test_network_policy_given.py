@@ -20,7 +20,7 @@ NEST = S.Dict(x=BOX, k=S.Discrete(3), image=IMAGE)
 LEARNER = train_state.TrainState.create
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="given_networks")
 class Own(keras.Model):
     """Subclassed and unbuilt; of a nest it takes all parts."""
 
@@ -277,7 +277,7 @@ def test_the_seed_is_that_of_networks_made_by_a_function():
     assert same and not other
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="given_networks")
 class Counting(L.Dense):
     """Counts its calls, in inference too."""
 

@@ -123,8 +123,10 @@ def _parameter_inputs(dist_spec: spec.DistributionSpec) -> dict[str, Any]:
 
     def batched(name: str, leaf: tf.TensorSpec) -> tf.TensorSpec:
         low, high = (0.1, 2.0) if leaf.dtype.is_floating else (1, 1)
-        if leaf.dtype.is_floating and name.endswith("probs"):
+        if leaf.dtype.is_floating and name.endswith(("probs", "low")):
             high = 0.9
+        elif leaf.dtype.is_floating and name.endswith("high"):
+            low = 1.1
         return specs.BoundedTensorSpec([None, *leaf.shape], leaf.dtype, low, high)
 
     given = dist_spec.input_params_spec
