@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, draws
+from tfrl._internal import checks
 from tfrl.agents import agent, gradient_transforms, train_state
 from tfrl.core import random, records
 from tfrl.policies import actor, critics
@@ -66,7 +66,7 @@ def noise_of(head: Any, n_rows: int, seed: tf.Tensor) -> list[tf.Tensor]:
     return [
         _gumbel([n_rows, part.n_options], each)
         if part.n_options
-        else draws.normal([n_rows, part.n_log_stds], each, tf.float32)
+        else tf.random.stateless_normal([n_rows, part.n_log_stds], each)
         for part, each in zip(parts, seeds, strict=True)
     ]
 
