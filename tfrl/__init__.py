@@ -45,7 +45,7 @@ if importlib.util.find_spec("tensorflow") is None:
     raise ImportError(
         "tfrl: expected an installed TensorFlow (2.18 to 2.21); found none; "
         "run: pip install 'tensorflow<2.22' tf-keras (the extra `tfrl[cpu]`; for GPUs "
-        "and TPUs see `tfrl[gpu]` and `tfrl[tpu]` in the README)"
+        "and TPUs see `tfrl[gpu]` and `tfrl[tpu]` in tools/site/install.md)"
     )
 
 if importlib.util.find_spec("tf_keras") is None:

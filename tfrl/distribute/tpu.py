@@ -213,10 +213,11 @@ def _absent(where: str, got: str, place: str, error: Exception) -> ValueError:
     return ValueError(
         f"`{where}`: `worker` expected a TPU; got {got}, but looked "
         f"{looked} and found none ({reason.splitlines()[0]:.200}); TPUs need the wheel "
-        "tensorflow-tpu, at most 2.20 (the extra `tfrl[tpu]`; see the README), and "
-        f"here is {_installed()}; for a TPU runtime choose Runtime > Change runtime "
-        "type > TPU in Colab, or create a TPU VM in Google Cloud and pass 'local' "
-        "there; without one, rehearse: `tfrl.distribute.strategy('rehearsal:8')`"
+        "tensorflow-tpu, at most 2.20 (the extra `tfrl[tpu]`; see "
+        f"tools/site/install.md), and here is {_installed()}; for a TPU runtime "
+        "choose Runtime > Change runtime type > TPU in Colab, or create a TPU VM in "
+        "Google Cloud and pass 'local' there; without one, rehearse: "
+        "`tfrl.distribute.strategy('rehearsal:8')`"
     )
 
 
