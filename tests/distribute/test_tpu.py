@@ -155,7 +155,7 @@ def test_the_error_says_where_which_wheel_and_how(calls, monkeypatch):
     for part in (
         "TPU_NAME, TPU_CONFIG: not set",
         "NotFoundError: TPUs not found)",
-        "tensorflow-tpu, at most 2.20 (the extra `tfrl[tpu]`; see tools/site/install.md)",
+        "tensorflow-tpu, at most 2.20 (the extra `tfrl[tpu]`; see tools/site/",
         "Change runtime type > TPU in Colab",
         "TPU VM in Google Cloud",
         "strategy('rehearsal:8')",
