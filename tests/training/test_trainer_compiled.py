@@ -196,11 +196,11 @@ def test_continuous_actions_learn_in_one_graph(tmp_path):
         return vector_env.as_vector_env(env, n_envs)
 
     learned = experience.Replayed(
-        capacity=10_000, batch_size=64, n_steps=8, updates_per_step=0.5
+        capacity=20_000, batch_size=64, n_steps=8, updates_per_step=1
     )
     intervals = cadence.Intervals(eval_episodes=20)
     given = {"make_envs": make, "n_envs": 4, "experience": learned}
-    given |= {"intervals": intervals, "total_env_steps": 12_000}
+    given |= {"intervals": intervals, "total_env_steps": 16_000}
     with training(
         tmp_path,
         agent=agents.SAC(hidden_units=(64, 64), learning_rate=1e-3),
