@@ -75,11 +75,20 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one round; writes nothing"
     )
+    parser.add_argument(
+        "--records",
+        type=pathlib.Path,
+        metavar="FOLDER",
+        help="keep what each measured here, and take what is here already",
+    )
     options = parser.parse_args()
     found = {}
-    for command in COMMANDS:
-        if command.split()[0] in options.only:
-            found[command] = measured(command, options.quick)
+    with tempfile.TemporaryDirectory() as emptied:
+        folder = options.records or pathlib.Path(emptied)
+        folder.mkdir(parents=True, exist_ok=True)
+        for command in COMMANDS:
+            if command.split()[0] in options.only:
+                found[command] = measured(command, options.quick, folder)
     page = "\n".join(lines(found))
     if options.quick or [*options.only] != names:
         print(page)
@@ -92,21 +101,23 @@ def main() -> None:
     )
 
 
-def measured(command: str, quick: bool) -> list[records.Row]:
+def measured(command: str, quick: bool, folder: pathlib.Path) -> list[records.Row]:
     """Runs a benchmark, whose tables are shown meanwhile, and returns its rows."""
     name, *words = command.split()
     if quick:
         words = ["--rounds", "1"] if "--seeds" not in words else ["--seeds", "1"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "records")
-        path.touch()
-        done = subprocess.run(
+    done = folder / f"{name}.records"
+    if not done.exists():
+        path = folder / f"{name}.part"
+        path.write_text("", encoding="utf-8")
+        ran = subprocess.run(
             [sys.executable, trainings.HERE / f"{name}.py", *words],
-            env={**os.environ, records.VARIABLE: str(path)},
+            env={**os.environ, records.VARIABLE: str(path.resolve())},
         )
-        if done.returncode:
+        if ran.returncode:
             raise RuntimeError(f"{command} failed")
-        return records.rows(path.read_text(encoding="utf-8").splitlines())
+        path.rename(done)
+    return records.rows(done.read_text(encoding="utf-8").splitlines())
 
 
 def lines(found: dict[str, list[records.Row]]) -> list[str]:
