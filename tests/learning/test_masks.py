@@ -90,9 +90,9 @@ def trained(folder, config, learned, n_steps, is_masked):
 @pytest.mark.slow
 def test_ppo_learns_faster_by_masks(tmp_path):
     learned = experience.Trajectories(n_steps=100)
-    found, n_forbidden = trained(tmp_path / "a", PPO, learned, 80_000, True)
+    found, n_forbidden = trained(tmp_path / "a", PPO, learned, 120_000, True)
     assert n_forbidden == 0 and found > 0.0
-    without, n_forbidden = trained(tmp_path / "b", PPO, learned, 80_000, False)
+    without, n_forbidden = trained(tmp_path / "b", PPO, learned, 120_000, False)
     assert n_forbidden > 1_000 and without < -100.0
 
 
