@@ -62,7 +62,8 @@ Here you find how fast tfrl is beside other libraries, and the command that meas
 Contenders take turns on one machine, round by round, with one thread each and the same
 inputs; what is compiled was compiled before. "Times as fast" is the median over rounds
 of the peer's time divided by that of tfrl, with the lowest and the highest: below 1 the
-peer is faster. Other ways of tfrl itself are among the peers.
+peer is faster. Other ways of tfrl itself are among the peers. `inf` stands for a target
+that was not reached.
 """
 
 

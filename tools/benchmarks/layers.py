@@ -91,16 +91,16 @@ def contenders():
     """Name -> layer of a width, and whether XLA compiles the step."""
     found = {
         BASE: (KerasDense, False),
-        "AsKeras": (lambda width: layers.AsKeras(Dense(width)), False),
+        "tfrl AsKeras": (lambda width: layers.AsKeras(Dense(width)), False),
         "Keras in XLA": (KerasDense, True),
-        "AsKeras in XLA": (lambda width: layers.AsKeras(Dense(width)), True),
+        "tfrl AsKeras in XLA": (lambda width: layers.AsKeras(Dense(width)), True),
     }
     if linen:
         found["keras.layers.FlaxLayer"] = (
             lambda width: keras.layers.FlaxLayer(flax_module(width)),
             False,
         )
-        found["AsKeras of from_flax"] = (
+        found["tfrl AsKeras of from_flax"] = (
             lambda width: layers.AsKeras(layers.from_flax(flax_module(width))),
             False,
         )
