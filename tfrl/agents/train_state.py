@@ -8,7 +8,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from tfrl._internal import checks, operands
+from tfrl._internal import autograph, checks, operands
 from tfrl.agents import (
     _gradient_parts,
     _stateless,
@@ -321,6 +321,7 @@ class TrainState(pytree.PyTreeNode):
             ValueError: if `loss_fn` returns something else; if `pmap_axis` is given
                 where there is no replica; if the state has no `tx`.
         """
+        loss_fn = autograph.as_the_caller(loss_fn)
         # Copies, so that a call with the state's own parameters is a constant.
         params = tf.nest.map_structure(tf.identity, self.params)
         with tf.GradientTape(watch_accessed_variables=False) as tape:

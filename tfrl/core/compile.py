@@ -13,8 +13,11 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
 
-from tfrl._internal import arguments, calls
+from tfrl._internal import arguments, autograph, calls
 from tfrl.core import _traces
+
+# Whatever of tfrl a graph may call imports this file.
+autograph.spare("tfrl")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import autograph, checks
 from tfrl.core import nest
 from tfrl.schedules import schedulers
 
@@ -209,6 +209,7 @@ def _make_count() -> tf.Variable:
 
 def _count(calls: tf.Variable, period: int, body: Callable[[], Any]) -> None:
     """Counts a call; every `period`-th one calls `body`."""
+    body = autograph.as_the_caller(body)
 
     def run() -> None:
         body()

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, operands
+from tfrl._internal import autograph, checks, operands
 from tfrl.core import nest
 from tfrl.ops import tensors
 
@@ -61,6 +61,7 @@ def conditional_update(
     mask = _mask(where, "cond", cond, tf.bool)
     for name, value in {"target": target, "args": args, "kwargs": kwargs}.items():
         _check_batch(where, name, value, "cond", mask)
+    func = autograph.as_the_caller(func)
     known = tf.get_static_value(mask)
     if known is not None and not known.any():
         return target
