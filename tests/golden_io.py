@@ -14,6 +14,7 @@ Plain JSON stands for itself. A marked value (an object with a key that starts w
 """
 
 import collections
+import functools
 import json
 import pathlib
 from typing import Any, NamedTuple
@@ -47,10 +48,7 @@ def load(stem, build=None, symbol=None):
             value. It goes before the defaults, so `{"t": tf.constant}` works too.
         symbol: last part of the symbol whose cases are wanted.
     """
-    document = json.loads((ROOT / f"{stem}.json").read_text())
-    with np.load(ROOT / f"{stem}.npz", allow_pickle=False) as archive:
-        arrays = {key: archive[key] for key in archive.files}
-    cases = document["cases"] if isinstance(document, dict) else document
+    cases, arrays = _read(stem)
     return [
         {
             field: value if field in _VERBATIM else decode(value, arrays, build or {})
@@ -59,6 +57,15 @@ def load(stem, build=None, symbol=None):
         for case in cases
         if symbol is None or case["symbol"].rsplit(".", 1)[-1] == symbol
     ]
+
+
+@functools.cache
+def _read(stem):
+    """Returns what the files hold: cases as they are written, arrays by name."""
+    document = json.loads((ROOT / f"{stem}.json").read_text())
+    with np.load(ROOT / f"{stem}.npz", allow_pickle=False) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    return document["cases"] if isinstance(document, dict) else document, arrays
 
 
 def ids(cases):
@@ -77,7 +84,7 @@ def decode(value, arrays, build):
         return {key: decode(part, arrays, build) for key, part in value.items()}
     name, content = marker[1:], value[marker]
     if name in ("t", "np", "array"):
-        content = arrays[content]
+        content = arrays[content].copy()
     elif name in ("npscalar", "error", "namedtuple"):
         rest = next(value[key] for key in ("value", "msg", "fields") if key in value)
         content = [content, decode(rest, arrays, build)]

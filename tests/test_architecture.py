@@ -402,6 +402,7 @@ def test_unknown_room_is_an_attribute_error():
     assert "AttributeError: module 'tfrl' has no attribute 'attic'" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tensorflow", "tf_keras"])
 def test_missing_tensorflow_is_explained(name):
     code = (

@@ -155,6 +155,7 @@ def test_a_plot_of_the_critic(folder, tmp_path, capsys):
         assert f"got 2 and {part}; correct" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_export_and_verify(folder, tmp_path, capsys):
     path = tmp_path / "policy"
     assert call("export", folder, path) == 0
@@ -194,6 +195,7 @@ def test_doctor(folder, tmp_path, capsys):
     assert (len(lines), lines[-1]) == (6, "and in 3 more tensors")
 
 
+@pytest.mark.slow
 def test_doctor_tells_overrides(folder, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(folder, run)
@@ -216,6 +218,7 @@ def test_doctor_tells_overrides(folder, tmp_path, capsys):
     assert first == f"{words} to {{}}"
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_without_its_environment(folder, tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise ModuleNotFoundError("no simulator here")

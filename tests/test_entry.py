@@ -141,6 +141,7 @@ def test_who_asks_for_notes_has_them(level):
     assert done.stderr == b"\n".join([*NOISE, b"said", b"the end"])
 
 
+@pytest.mark.slow
 def test_a_command_says_one_line_of_bad_input(tmp_path):
     environment = {k: v for k, v in os.environ.items() if "TF_" not in k}
     done = subprocess.run(

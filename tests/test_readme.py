@@ -13,6 +13,7 @@ import sys
 import zipfile
 
 import plain_graphs
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -45,6 +46,7 @@ def run(code):
         exec(compile(code, "README.md", "exec"), {})
 
 
+@pytest.mark.slow
 def test_the_examples_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)

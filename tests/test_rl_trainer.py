@@ -81,6 +81,7 @@ def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
 
 
 # The others are those of other tests of commands, or differ from them by numbers.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     default_rows.params(
@@ -111,6 +112,7 @@ def test_every_config_trains(config, tmp_path, capsys, monkeypatch):
     assert {"serving_default", "sample"} <= set(model.signatures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     default_rows.params({path.stem: (path,) for path in OFFLINE}, ["iql_pendulum"]),
@@ -227,6 +229,7 @@ def test_an_unwritable_folder_is_refused(tmp_path, capsys):
     assert str(tmp_path / "file") in line
 
 
+@pytest.mark.slow
 def test_a_finished_folder_is_not_overwritten(done, capsys):
     before = (done / "metrics.csv").read_bytes()
     assert run(done) == 2
@@ -311,6 +314,7 @@ PARTIAL = functools.partial(
 )
 
 
+@pytest.mark.slow
 def test_a_run_made_from_python_is_opened_and_repeated(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     rl_trainer.train_rl(first, n_epochs=2, seed=3, light_rl_trainer=PARTIAL)
@@ -341,6 +345,7 @@ def make_elsewhere(n_envs):
     return vector.make_vec("CartPole-v1", n_envs, max_episode_steps=20)
 
 
+@pytest.mark.slow
 def test_what_gin_has_no_words_for_is_opened_and_resumed(tmp_path):
     make_trainer = functools.partial(PARTIAL, make_envs=make_elsewhere)
     rl_trainer.train_rl(tmp_path, n_epochs=1, light_rl_trainer=make_trainer)
@@ -366,6 +371,7 @@ def test_what_no_other_process_can_make_is_refused(tmp_path):
 LONGER = "--config=Trainer.total_env_steps = 128"
 
 
+@pytest.mark.slow
 def test_other_hyper_parameters_are_refused_or_recorded(done, capsys):
     path = done / "config.gin"
     before = {each: each.read_bytes() for each in done.rglob("*") if each.is_file()}

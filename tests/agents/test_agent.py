@@ -74,6 +74,7 @@ def test_networks_go_with_the_last_who_uses_them():
     assert network() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "space"),
     [

@@ -46,7 +46,7 @@ def test_every_agent_has_a_row():
     assert configs == {type(config) for config in CONFIGS.values()}
 
 
-@kinds("ppo", "dqn", "sac", "iql", "bc")
+@kinds("ppo", "dqn", "bc")
 def test_an_update_repeats_leaves_the_old_agent_and_needs_one_trace(kind):
     agents = [made(kind, seed=seed) for seed in range(2)]
     networks = [agent.policy.state.model_def for agent in agents]
@@ -76,7 +76,7 @@ def test_an_update_repeats_leaves_the_old_agent_and_needs_one_trace(kind):
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
 
 
-@kinds("ppo", "dqn", "sac", "iql", "bc")
+@kinds("ppo", "dqn", "bc")
 def test_the_host_twin_acts_as_the_policy(kind):
     policy = made(kind).update(experience_of(kind))[0].policy
     host = host_policy.HostPolicy(policy)
@@ -91,6 +91,7 @@ def test_the_host_twin_acts_as_the_policy(kind):
     assert_close(found.state, expected.state, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @kinds("ppo", "dqn", "bc")
 def test_two_replicas_learn_what_one_learns(kind):
     alone, shared, counts = made(kind), made(kind), []
@@ -125,7 +126,7 @@ def test_eight_replicas_learn_what_one_learns(family):
     assert done.stdout.split() == [*agent_rows.FAMILIES[family]]
 
 
-@kinds("ppo", "dqn", "sac", "iql", "bc")
+@kinds("ppo", "dqn", "bc")
 def test_what_is_saved_goes_on(kind, tmp_path):
     agent, _ = made(kind).update(experience_of(kind))
     checkpoints.save_run(tmp_path, 7, agent, {})
@@ -136,13 +137,14 @@ def test_what_is_saved_goes_on(kind, tmp_path):
     assert_close(*both)
 
 
+@pytest.mark.slow
 @kinds("sac")
 def test_what_is_exported_is_the_policy(kind, tmp_path):
     export.export_policy(made(kind), tmp_path / "policy", BOX, actions_of(kind))
     assert max(export.verify(tmp_path / "policy").values()) <= 1e-4
 
 
-@kinds("ppo", "dqn", "sac", "iql", "bc")
+@kinds("ppo", "dqn", "bc")
 def test_a_fit_is_an_update(kind):
     given = experience_of(kind)
     model = agent_model.AgentModel(made(kind))

@@ -102,6 +102,7 @@ def test_steps_equal_the_equations(case, rate):
     np.testing.assert_allclose(params["w"], expected, rtol=1e-5, atol=5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "jit_compile",
     [False, pytest.param(True, marks=pytest.mark.slow)],

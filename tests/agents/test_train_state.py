@@ -88,7 +88,7 @@ def assert_nests_close(found, expected, **tolerance):
             pytest.param(
                 *(case, True),
                 id=f"{case['id']}-xla",
-                marks=[] if "clip_adam" in case["id"] else [pytest.mark.slow],
+                marks=pytest.mark.slow,
             )
             for case in STEPS
         ],

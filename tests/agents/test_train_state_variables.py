@@ -75,6 +75,7 @@ def normalizer():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "jit_compile",
     [False, pytest.param(True, marks=pytest.mark.slow)],

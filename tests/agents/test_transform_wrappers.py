@@ -76,6 +76,7 @@ def test_parameters_that_are_needed_are_missed_at_once():
         transform.update(grads, transform.init(grads))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_one_compiled_loop_equals_eager_steps(jit_compile):
     *grads, params = draw(6)

@@ -71,6 +71,7 @@ finite = strategies.floats(-1e6, 1e6, width=32)
 positive = strategies.floats(np.float32(1e-3), np.float32(1e4), width=32)
 
 
+@pytest.mark.slow
 @hypothesis.given(
     strategies.sampled_from(["Softclip", "SoftclipTF", "Softlower", "Softupper"]),
     strategies.sampled_from(["float32", "float64"]),

@@ -70,6 +70,7 @@ def test_actions_stored_on_the_bounds_are_safe(name, dtype="float32"):
         assert np.isnan(bijector.inverse(beyond)).all()
 
 
+@pytest.mark.slow
 def test_bounds_may_be_variables_and_learn():
     low, softness = tf.Variable(-1.0), tf.Variable(0.5)
     bijector = bijectors.Softclip(low, 2.0, softness)
@@ -274,6 +275,7 @@ def test_gradients(name, bounds):
             np.testing.assert_allclose(gradient, quotient, rtol=1e-5, atol=1e-6 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)]
 )

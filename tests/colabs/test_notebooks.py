@@ -198,6 +198,7 @@ def check_rehearsal(text):
 SMALL = {"rehearsed_replicas": 2, "expert_steps": 512, "updates": 60, "batch_size": 64}
 
 
+@pytest.mark.slow
 def test_tpu_rehearses_in_this_process(monkeypatch, capsys, caplog):
     for name in ("TPU_ACCELERATOR_TYPE", "TPU_NAME", "COLAB_TPU_1VM", "COLAB_TPU_ADDR"):
         monkeypatch.delenv(name, raising=False)

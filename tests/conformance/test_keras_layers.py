@@ -149,6 +149,7 @@ def test_another_width_is_refused(row):
         layer(*symbolic(row, wider=1))
 
 
+@pytest.mark.slow
 @over_some
 def test_a_training_step_by_the_default_compiler(row):
     """The layer is in a model that is not built before."""

@@ -9,27 +9,23 @@ ROWS = table.ROWS
 # most to lose, if its room's own tests do not run it in graphs and by XLA.
 DEFAULT = (
     # Over time.
-    "ops.discounted_return",
     "ops.generalized_advantage_estimation",
-    "ops.vtrace",
     # Over shapes that graphs do not know, choices and draws.
     "ops.BatchSquash",
     "ops.select_from_mask",
     "ops.shuffle",
     # Means and variances.
     "ops.explained_variance",
-    "stats.Normalizer-adaptive",
     # Bounds, inverses, gradients of their own.
     "ops.Sqrt1pTransform-inverse",
-    "ops.softclip",
     # Losses.
-    "losses.OrderedDiscreteRegressionLoss",
     "losses.action_importance_ratio-capping",
     "losses.categorical_td_loss",
-    "losses.multi_quantile_huber_loss",
 )
-# What the tests of the rooms take to the edges by default.
+# What the tests of the rooms take to the edges by default, and what takes a second.
 AT_THE_EDGES = {
+    *(f"ops.{name}" for name in ("q_lambda_return", "vtrace", "retrace_return")),
+    *("ops.get_magnitude_quantiles", "losses.two_hot", "losses.categorical_q_target"),
     *(f"ops.{name}" for name in ("swish", "softsign", "reverse_cumprod")),
     *(f"ops.{name}" for name in ("softlower", "softupper", "softclip", "softclip_tf")),
     *(f"ops.{name}" for name in ("Log1pTransform", "Sqrt1pTransform")),

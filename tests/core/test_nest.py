@@ -234,6 +234,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(trees)
 def test_single_to_batch_and_back(tree):

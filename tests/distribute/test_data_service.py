@@ -19,6 +19,7 @@ def counts(address, mode, **options):
     return collections.Counter(int(x) for x in data)
 
 
+@pytest.mark.slow
 def test_workers_join_a_dispatcher():
     with ports.get_unused_port(24000) as port:
         with data_service.serve_data(0, host="127.0.0.1", port=port) as address:

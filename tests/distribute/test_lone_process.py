@@ -90,6 +90,7 @@ PARENT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "number"),
     [

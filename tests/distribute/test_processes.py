@@ -349,6 +349,7 @@ ENDS = {
 QUICK = ("killed", "Ctrl-C in join")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

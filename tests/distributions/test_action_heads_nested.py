@@ -141,6 +141,7 @@ def test_plain_heads_act_alike_and_need_no_tensorflow(space, squash):
 
 
 # Each head takes seconds.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "squash"), default_rows.params(HEADS, ["pair squashed"])
 )

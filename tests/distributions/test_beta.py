@@ -19,6 +19,7 @@ CLASSES = ("Beta", "DiagMultivariateBeta")
 EPS = np.finfo(np.float32).eps
 
 
+@pytest.mark.slow
 @golden_distributions.cases(CLASSES)
 def test_golden(case, mode):
     golden_distributions.check(case, mode)
@@ -63,6 +64,7 @@ CONCENTRATIONS = {
 }
 
 
+@pytest.mark.slow
 def test_draws():
     ones, zeros = tf.unstack(tf.constant([*CONCENTRATIONS.values()]), axis=1)
     dist = beta.DiagMultivariateBeta(ones, zeros)
@@ -82,6 +84,7 @@ def test_draws():
         confidence.assert_mean(draws[:, i], true.mean(), 0.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", [tf.float32, pytest.param(tf.float64, marks=pytest.mark.slow)]
 )
@@ -123,6 +126,7 @@ def test_clipping():
 GRADIENTS = [0.003, 0.3, 1.0, 2.5, 30.0, 800.0, 1200.0, 3e4, 1e6]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 3e-5), ("float32", 1e-4)])
 def test_gradients_of_draws_are_those_of_quantiles(dtype, tolerance):
     # The draw of a gamma variable moves along a quantile: d x / d a = -(dF/da) / p(x).

@@ -82,6 +82,7 @@ def test_outside_the_bounds_there_is_nothing():
     assert np.isnan(dist.log_prob([[np.nan, 0.0]] * 3)).all()
 
 
+@pytest.mark.slow
 def test_is_copied_with_everything_and_compiles():
     dist = two_by_two(mass_floor=0.0, validate_args=True, name="Policy")
     copied = dist.copy(scale=tf.ones([2]))
@@ -253,6 +254,7 @@ def test_normal_against_the_log_distribution_function(dtype):
 FLOORS = {"normal": 1e-30, "cauchy": 1e-30, "t2": 0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mass_floor"),
     [
@@ -304,6 +306,7 @@ def test_nothing_extreme_gives_nan(name):
             assert not np.isnan(gradient).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STANDARD)
 def test_gradients_are_central_differences(name):
     point = np.array([0.3, 0.7, -1.0, 1.5, 0.9])
@@ -391,6 +394,7 @@ DEFAULT = ["TruncatedNormal/001", "TruncatedCauchy/003", "TruncatedT2/005"]
 ROWS = {case["id"]: (case,) for case in CASES if case["kind"] == "truncated"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", default_rows.params(ROWS, [f"distributions/{name}" for name in DEFAULT])
 )
@@ -473,6 +477,7 @@ def test_golden_refusals(case):
         class_of(case["symbol"])(*case["ctor"]["args"])
 
 
+@pytest.mark.slow
 @of_kind("kl")
 def test_golden_divergence(case):
     given = case["in"]

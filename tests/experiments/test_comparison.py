@@ -73,6 +73,7 @@ def test_what_cannot_be_compared_is_one_line(folders, tmp_path, capsys):
         assert line.startswith("tfrl compare: error: `compare`: ") and words in line
 
 
+@pytest.mark.slow
 def test_folders_of_runs_are_drawn_as_curves(folders, capsys):
     names = [str(folder) for folder in folders]
     assert command.main(["plot", names[0]]) == 0

@@ -88,6 +88,7 @@ def test_one_that_fails_is_named_and_done_again(standing_in, capsys):
     assert (standing_in / "seed_7" / "was").read_text().count("a.gin") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_ends_all_and_is_gone_on_with(standing_in, tmp_path, number):
     # A shell's own handler stays; the signal comes to a process of its own.

@@ -70,6 +70,7 @@ def test_golden_multinomial(case):
         np.testing.assert_allclose(frequencies, out[name], **case["tol"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("CategoricalSeedSampler"), ids=lambda c: c["id"])
 def test_golden_categorical_seed(case):
     given, out = case["in"], case["out"]
@@ -229,6 +230,7 @@ def act(sampler, rows, **kwargs):
     return sampler(rows, tf.fill(rows.shape, 0.5), **kwargs)[0].numpy()
 
 
+@pytest.mark.slow
 @EVERY_SAMPLER
 def test_streams_repeat_checkpoint_and_export(make, tmp_path):
     rows = rows_of([0.25] * 4, 500)

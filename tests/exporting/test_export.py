@@ -133,6 +133,7 @@ def litert_runner(path, name=None):
     return interpreter.get_signature_runner(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model", "model.keras", "model.tflite"])
 def test_recurrent_state_and_mask(tmp_path, name):
     """And several endpoints in a file of LiteRT."""
@@ -172,6 +173,7 @@ def subclassed():
 SUBCLASSED = {"a": tf.TensorSpec([None], tf.int64), "b": tf.TensorSpec([None, 2])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model", "model.keras"])
 def test_subclassed_models_with_specs(tmp_path, name):
     path, model = tmp_path / name, subclassed()
@@ -391,6 +393,7 @@ LITERT_LACKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "message"), LITERT_LACKS)
 def test_what_litert_lacks_is_told(tmp_path, capfd, make, message):
     content = make()
@@ -450,6 +453,7 @@ def test_not_within_graphs_and_replicas(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model", "model.keras"])
 def test_within_a_strategy(tmp_path, name):
     strategy, plain = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), dense()

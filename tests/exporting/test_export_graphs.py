@@ -187,6 +187,7 @@ def xla_marks(folder):
     return (folder / "saved_model.pb").read_bytes().count(b"_XlaMustCompile")
 
 
+@pytest.mark.slow
 def test_functions_compiled_by_xla_become_plain(tmp_path):
     """The recursion of an op of ours that eager calls compile, and one of a user."""
 
@@ -256,6 +257,7 @@ def network():
     return keras.Model(inputs, keras.layers.Dense(2, name="out")(features))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize(
     "name",
@@ -326,6 +328,7 @@ def test_variables_come_in_the_order_of_their_use():
     assert [float(variable) for variable in found] == [float(i) for i in order]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_keras_files_keep_optimizers(tmp_path):
     model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])

@@ -64,6 +64,7 @@ def rewrite(path, change):
             archive.writestr(name, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_outputs(copied, kind):
     path, endpoint = copied(kind), ENDPOINTS[kind]

@@ -73,6 +73,7 @@ def check_distribution(dist, path):
 QUICK = ["Product"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(x, marks=[] if x in QUICK else pytest.mark.slow) for x in EXAMPLES],

@@ -99,6 +99,7 @@ MASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("actions", "mask"), default_rows.params(MASKED, ["multi discrete"])
 )
@@ -205,6 +206,7 @@ def memory_policy(space=UNIT):
     return disturbed(acting)
 
 
+@pytest.mark.slow
 def test_a_recurrent_policy_takes_and_gives_its_state(tmp_path):
     acting = memory_policy()
     model = exported(tmp_path, acting, UNIT, S.Discrete(4))
@@ -240,6 +242,7 @@ COMPOSITE = S.Dict(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("squash", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_composite_actions(tmp_path, squash):
     acting = disturbed(
@@ -321,6 +324,7 @@ def test_policies_agents_and_models_are_exported_alike():
         assert policies.policy_of("f", given) is acting
 
 
+@pytest.mark.slow
 def test_an_agent_model_exports_its_policy_as_keras_models_are(tmp_path):
     def new_model():
         config = tfrl.agents.PPO(hidden_units=(4,))

@@ -36,6 +36,7 @@ def assert_same_values(one, two):
         np.testing.assert_array_equal(mine, yours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_fit_equals_that_of_the_layer_written_in_keras(jit_compile):
     foreign = model_around(foreign_layers.Affine(2))
@@ -53,6 +54,7 @@ def test_fit_equals_that_of_the_layer_written_in_keras(jit_compile):
         np.testing.assert_allclose(mine, yours, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_fit_advances_state_and_keys(jit_compile):
     model = model_around(foreign_layers.network, rng=1)
@@ -69,6 +71,7 @@ def test_fit_advances_state_and_keys(jit_compile):
     assert int(calls) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "kept", "computed"),
     [
@@ -133,6 +136,7 @@ def test_replicas_train_as_one_and_keep_one_state():
     assert layer.rng.numpy() != before
 
 
+@pytest.mark.slow
 def test_replicas_reduce_gradients_and_floating_state():
     strategy = two_replicas()
     with strategy.scope():

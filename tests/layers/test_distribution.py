@@ -108,6 +108,7 @@ def test_fit_by_likelihood():
     np.testing.assert_allclose(dist.scale[0], [0.2, 0.2], atol=0.03)
 
 
+@pytest.mark.slow
 def test_fit_of_a_nest_of_actions():
     class Imitator(keras.Model):
         def __init__(self, head):

@@ -134,6 +134,7 @@ def test_modules_see_the_weights_of_each_call():
     np.testing.assert_allclose(layer(x), by_hand(), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_modules_train_checkpoint_and_export(jit_compile, tmp_path):
     inputs = keras.Input([3])

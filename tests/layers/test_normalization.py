@@ -207,6 +207,7 @@ def test_saved_model_of_a_training_function_goes_on(tmp_path):
         np.testing.assert_allclose(loaded.learn(batch), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "normalizer"), default_rows.params(KINDS, ["adaptive"])
 )
@@ -335,6 +336,7 @@ def test_masked_steps_are_not_learned_from(options, normalizer, mode):
         np.testing.assert_array_equal(weight.numpy(), old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run_eagerly", [False, *slow(True)])
 def test_a_mask_of_keras_counts_in_fit(run_eagerly):
     layer = layers.RunningNormalization(speed=1.0)

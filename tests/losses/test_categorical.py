@@ -60,6 +60,7 @@ def test_projection_by_hand_onto_supports_of_their_own():
     np.testing.assert_allclose(projected, [[0.3, 0.2, 0.5], [0.1, 0.3, 0.6]], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", *slow("bfloat16", "float16", "float64")])
 @pytest.mark.parametrize("scale", [0.1, *slow(1e-3, 1.0, 300.0)])
 def test_projection_onto_the_same_atoms_changes_nothing(dtype, scale):
@@ -95,6 +96,7 @@ def test_projection_piles_up_at_the_ends():
     np.testing.assert_allclose(projected, [[0.3, 0.0, 0.7]], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_projection_onto_uneven_supports_of_their_own_in_graphs(jit_compile):
     table = tf.TensorSpec([None, None], tf.float64)
@@ -110,6 +112,7 @@ def test_projection_onto_uneven_supports_of_their_own_in_graphs(jit_compile):
         np.testing.assert_allclose(row[3], project_slowly(*row[:3]), atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target_support",
     [
@@ -163,6 +166,7 @@ def test_two_hot_and_back(transform, dtype):
     np.testing.assert_allclose(tf.cast(back, tf.float64), expected, rtol=rtol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [False, True], ids=["own-choice", "double"])
 @pytest.mark.parametrize("jit_compile", [True, *slow(False)], ids=["xla", "graph"])
 def test_q_target_row_by_row(double, jit_compile):
@@ -185,6 +189,7 @@ def test_q_target_row_by_row(double, jit_compile):
         np.testing.assert_allclose(target[row], expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_q_target_identities():
     rng = np.random.default_rng(0)
     support, logits = np.linspace(-40.0, 40.0, 81), 3 * rng.normal(size=(6, 3, 81))
@@ -256,6 +261,7 @@ def test_td_loss_of_atoms_that_cannot_be():
     np.testing.assert_array_equal(tape.gradient(loss, logits), np.zeros((2, 3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", *slow("float16")])
 def test_half_precision_is_kept_and_computed_in_single(dtype):
     support, logits = (

@@ -143,6 +143,7 @@ def test_expectations_by_hand():
         np.testing.assert_allclose(loss.calc_expectation(logits), [expected])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cls", [DISCRETE, pytest.param(ORDERED, marks=pytest.mark.slow)]
 )
@@ -186,6 +187,7 @@ def test_gradients_against_differences(cls):
         np.testing.assert_allclose(analytic[0], numeric[0], atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [DISCRETE, *slow(ORDERED)])
 def test_second_derivative(cls):
     logits = tf.constant([[0.3, -1.0, 0.5], [2.0, 0.1, -0.4]], tf.float64)

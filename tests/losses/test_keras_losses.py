@@ -89,6 +89,7 @@ def test_names_and_dtypes():
     assert tf.function(loss)(SCALARS, COLUMN).shape == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize(
     "name", ["td", pytest.param("discrete", marks=pytest.mark.slow)]

@@ -74,6 +74,7 @@ def test_of_equal_advantages_half_counts():
     np.testing.assert_allclose(np.sort(weights), [0, 0, 0, 1 / 3, 1 / 3, 1 / 3])
 
 
+@pytest.mark.slow
 def test_the_dual_is_least_where_weights_diverge_by_epsilon():
     _, q_values = draw(50, 20, seed=2)
     log_temperature = tf.Variable(0.0, dtype=tf.float64)

@@ -52,6 +52,7 @@ def test_multi_quantile_huber_loss_number_by_number(delta, batch, samples):
     np.testing.assert_allclose(loss, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.0, 0.3])
 def test_multi_quantile_huber_loss_at_given_fractions(delta):
     rng = np.random.default_rng(0)
@@ -122,6 +123,7 @@ def test_quantile_gradients_stay_finite_and_right(delta):
     assert np.all(np.isfinite(loss))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [False, True], ids=["eager", "graph"])
 def test_second_derivative_of_the_quantile_loss(inside):
     def second(quantiles, target):

@@ -36,6 +36,7 @@ class Siamese(keras.Model):
         return codes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_fit_through_add_loss(jit_compile):
     model = Siamese()
@@ -75,6 +76,7 @@ def test_config_round_trip(networks):
     assert len(shapes) == (4 if networks == "given" else 22)
 
 
+@pytest.mark.slow
 def test_in_a_strategy():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():

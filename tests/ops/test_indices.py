@@ -41,6 +41,7 @@ def test_seeds():
     assert (draw() != draw()).numpy().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "jit_compile",
     [

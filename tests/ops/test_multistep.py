@@ -77,6 +77,7 @@ def test_n_steps_one_by_one(steps, n_steps):
         np.testing.assert_allclose(np.transpose(got), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_all_steps_are_the_return_of_td_lambda():
     _, following, rewards, discounts, _, lambdas = draw(5, 3)
     for n_steps in (5, 8, 10**9):
@@ -166,6 +167,7 @@ def test_q_lambda_takes_the_best_action():
     np.testing.assert_array_equal(alone, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_values_in_the_image_of_a_transform(dtype):
     values, following, rewards, discounts, rhos, lambdas = (
@@ -216,6 +218,7 @@ def test_what_nobody_knows_does_not_count():
     np.testing.assert_array_equal(best, [1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, *slow(True)], ids=["graph", "xla"])
 def test_sizes_that_no_graph_knows(jit_compile):
     values, following, rewards, discounts, rhos, _ = draw(5, 2, dtype=np.float32)

@@ -170,6 +170,7 @@ def test_tapes_keep_no_intermediate_results():
     assert kept(lean_function) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_float", [True, False], ids=["floats", "integers"])
 def test_graphs_compute_again_under_xla(with_float):
     # Did XLA merge both passes, the intermediate results would be kept after all.

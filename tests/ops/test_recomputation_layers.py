@@ -27,6 +27,7 @@ def layers():
     )
 
 
+@pytest.mark.slow
 @modes
 def test_layers_with_dropout_and_moving_averages(mode):
     plain, leaned = layers(), layers()
@@ -125,6 +126,7 @@ def test_integers_alone_inside_a_stateless_call(mode):
     np.testing.assert_allclose(slope, [[10, 12], [0, 0], [18, 20]])
 
 
+@pytest.mark.slow
 def test_inside_fit():
     keras.utils.set_random_seed(0)
     losses = []

@@ -76,6 +76,7 @@ def test_gradient_of_products_is_right_at_zeros(zeros):
     np.testing.assert_allclose(tape.gradient(loss, x), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_second_gradient_of_products():
     x = tf.constant([0.0, 2.0, 0.0], tf.float64)
     with tf.GradientTape() as outer:

@@ -63,6 +63,7 @@ def test_values(name, softness, interval):
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=2e-7 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["softclip", "softclip_tf", *slow("softlower", "softupper")]
 )
@@ -85,6 +86,7 @@ def test_slopes(name):
         np.testing.assert_allclose(curvatures[index], expected, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
     [

@@ -52,6 +52,7 @@ def test_hand_worked_two_episodes():
     np.testing.assert_allclose(advantages, [11.0 - 10.0, 0.0, 2.0 - 30.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(STEP_FORM))
 def test_quantile_values_are_independent_columns(name):
     rng = np.random.default_rng(3)
@@ -66,6 +67,7 @@ def test_quantile_values_are_independent_columns(name):
         np.testing.assert_allclose(got[..., quantile], expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_transition_form_takes_quantile_values():
     rng = np.random.default_rng(4)
     v, n, r, d, p = transitions(rng, 5, 3)
@@ -81,6 +83,7 @@ def test_transition_form_takes_quantile_values():
     )
 
 
+@pytest.mark.slow
 def test_batch_major_is_the_transpose():
     rng = np.random.default_rng(5)
     tensors = step_data(rng, 6, 3)
@@ -112,6 +115,7 @@ def all_five(rewards, values, step_types, discounts):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -161,6 +165,7 @@ def test_nan_beside_a_discount_of_0_does_not_count():
     np.testing.assert_array_equal(traced, [[3.5, 1.0, 1.0, nan]] * 3)
 
 
+@pytest.mark.slow
 def test_jacobians_under_xla():
     rewards, discounts = tf.ones([3]), tf.constant([0.5, 0.5, 0.0])
 
@@ -249,6 +254,7 @@ def test_other_refusals(row):
     row()
 
 
+@pytest.mark.slow
 def test_targets_carry_no_gradient():
     arrays = step_data(np.random.default_rng(12), 5, 2)
     rewards, values, step_types, discounts = map(tf.constant, arrays)
@@ -397,6 +403,7 @@ def test_narrow_dtypes_are_summed_in_float32(dtype):
     assert float(total[0, 0]) == 4096.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_major", [True, False])
 def test_lengths_that_differ_little_share_a_shape(time_major):
     for steps in (1, 3, 18, 100, 129, 131):
@@ -443,6 +450,7 @@ def test_solves_the_recurrence(steps, backward):
     np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward", [True, False], ids=["backward", "forward"])
 def test_gradients_both_ways(backward):
     rng = np.random.default_rng(0)
@@ -458,6 +466,7 @@ def test_gradients_both_ways(backward):
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_gradients_of_scalar_lambda_and_quantiles():
     rng = np.random.default_rng(11)
     rewards, discounts = tf.constant(rng.normal(size=(2, 4, 3)))
@@ -473,6 +482,7 @@ def test_gradients_of_scalar_lambda_and_quantiles():
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_second_gradient_goes_through_the_recurrence():
     discounts = tf.constant([0.5, 0.8, 0.9], tf.float64)
     rewards = tf.constant([1.0, 2.0, 3.0], tf.float64)

@@ -128,6 +128,7 @@ def test_actors_whose_critics_are_elsewhere_explore_so_too(kind):
     assert type(policy.independent()).__name__ == "ActorPolicy"
 
 
+@pytest.mark.slow
 def test_what_is_learned_leaves_the_features_to_the_means():
     """Deviations get a gradient by sigma alone; PPO learns by the usual log-probs."""
     config = ppo.PPO(

@@ -157,6 +157,7 @@ def test_push_detects_weights_that_are_not_finite():
         host.push(broken, probe=np.ones((2, 3), np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "kwargs"),
     [

@@ -150,6 +150,7 @@ def trained_policy(space, normalize=True):
     return policy.update_moments(batch_of(space, 20), tf.ones([20]))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize(
     "kind",

@@ -194,6 +194,7 @@ def test_what_is_learned_is_the_masked_distribution(config):
     assert np.isfinite(moved).all() and moved[3] == 0.0 and np.all(moved[:3] != 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_targets_look_at_allowed_next_actions_alone(double):
     config = dqn.DQN(double=double, hidden_units=(8,), huber_delta=None)

@@ -169,6 +169,7 @@ class DataMachine(stateful.RuleBasedStateMachine):
         assert_rows(self.buffer.get_all(), list(self.model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [RingMachine, DataMachine])
 @pytest.mark.parametrize("place", DEVICES)
 def test_buffer_is_its_model(machine, place):

@@ -138,6 +138,7 @@ def test_objects_with_slots_and_variables_of_any_rank(tmp_path):
     np.testing.assert_array_equal(any_rank, [1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_a_model_goes_on_as_another_one_that_was_made_later(tmp_path):
     def made(seed):
         keras.utils.set_random_seed(seed)

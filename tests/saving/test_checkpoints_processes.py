@@ -42,6 +42,7 @@ def kill_a_busy_save(victims, directory, seconds):
     assert left[0] == ".lock" and all(name.startswith("step-") for name in left[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["3", "30"]
 )
@@ -51,6 +52,7 @@ def test_a_killed_save_loses_nothing_acknowledged(tmp_path, victims, kills):
         kill_a_busy_save(victims, tmp_path, rng.uniform(0.0, 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(30, marks=pytest.mark.slow)], ids=["3", "30"]
 )
@@ -120,6 +122,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
         checkpoints.RunLock(tmp_path).__enter__()
 
 
+@pytest.mark.slow
 def test_automatic_names_load_in_another_process(tmp_path, victims):
     """Whatever Keras and the user made before, names are the same."""
     victims.fork("save_models", tmp_path)

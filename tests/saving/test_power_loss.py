@@ -86,6 +86,7 @@ def load_file(folder):
     return serialization.load(folder / "object")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("save", "load", "n_states"),
     [
@@ -122,6 +123,7 @@ def test_nothing_acknowledged_is_lost(save, load, n_states, tmp_path, monkeypatc
         assert load(place) == STEPS[-1] + 1
 
 
+@pytest.mark.slow
 def test_a_save_that_does_not_wait_for_the_disk_is_found(tmp_path, monkeypatch):
     folder = tmp_path / "saved"
     folder.mkdir()

@@ -54,6 +54,7 @@ nests = st.recursive(
 )
 
 
+@pytest.mark.slow
 @hypothesis.given(nests)
 @hypothesis.settings(max_examples=60)
 def test_every_nest_comes_back(nest):

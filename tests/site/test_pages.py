@@ -66,6 +66,7 @@ def with_programs():
 
 
 # Keras, as it saves files, converts variables in a way that NumPy 2 warns of.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("path", list(with_programs()))
 def test_programs_run(path, tmp_path, monkeypatch):

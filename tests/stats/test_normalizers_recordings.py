@@ -75,6 +75,7 @@ def test_steps_equal_the_recording(case):
             assert_equal_nests(got, step["out"], case["tol"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -72,6 +72,7 @@ def replaying(folder, sampler="uniform", **settings):
     return build(folder, **{**given, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "agent"),
     [
@@ -149,7 +150,9 @@ def reading(folder, data=recorded, **settings):
     [
         pytest.param(recorded(), Tiny(1.0), id="arrays"),
         pytest.param(
-            recorded, bc.BC(hidden_units=(16,), learning_rate=1e-2), id="function"
+            *(recorded, bc.BC(hidden_units=(16,), learning_rate=1e-2)),
+            id="function",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -39,6 +39,7 @@ def running(folder, **settings):
     return tiny_agents.build(folder, **{**given, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "agent"),
     [

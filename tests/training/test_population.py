@@ -71,6 +71,7 @@ def test_curves_are_of_all_members():
     np.testing.assert_array_equal(found.sources, np.arange(4)[:, None] * [1, 1])
 
 
+@pytest.mark.slow
 def test_the_worst_take_over_what_the_best_are():
     found = grown(
         seeds=range(4), hyperparameters={"learning_rate": RATES}, exploit_epochs=2
@@ -99,6 +100,7 @@ def test_other_environments(env, error, message):
         population.train_population(agents.PPO(), env, seeds=[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

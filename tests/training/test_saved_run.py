@@ -105,6 +105,7 @@ def files(folder):
     return {path: path.stat().st_mtime_ns for path in pathlib.Path(folder).rglob("*")}
 
 
+@pytest.mark.slow
 def test_it_plays_as_the_trainer_did(folder):
     before = files(folder)
     with build(folder, resume=True) as resumed:
@@ -130,10 +131,8 @@ def test_other_steps(folder):
         early = run.agent
     with saved_run.SavedRun.reopen(folder) as run, pytest.raises(AssertionError):
         assert_same(early, run.agent)
-    for step, match in (
-        (3, r"one of \[8, "),
-        ("worst", "`SavedRun`: `step` expected .*got 'worst'"),
-    ):
+    expected = "`SavedRun`: `step` expected .*got 'worst'"
+    for step, match in ((3, r"one of \[8, "), ("worst", expected)):
         with pytest.raises(ValueError, match=match):
             saved_run.SavedRun(build(folder), step=step)
     with pytest.raises(ValueError, match="another agent or shape"):

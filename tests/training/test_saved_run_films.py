@@ -64,6 +64,7 @@ def build(folder, make_envs):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", *default_rows.slow("vector_entry_point")])
 def test_a_film_has_the_wrappers_and_masks_of_make_vec(mode, tmp_path):
     wrappers = [gym.wrappers.FlattenObservation] if mode == "sync" else []

@@ -142,6 +142,7 @@ def test_environments_that_cannot_be_captured_start_anew(tmp_path, capfd, replay
     assert resumed.env_steps == columns["env_steps"][-1] < 6 * 32
 
 
+@pytest.mark.slow
 def test_a_lost_environment_loses_no_finished_epoch(tmp_path):
     make_envs = functools.partial(vector.make_vec, "CartPole-v1", vectorization="async")
     settings = {"intervals": cadence.Intervals(eval_episodes=1), "n_envs": 2}

@@ -73,6 +73,7 @@ class Guesser(pytree.PyTreeNode):
         return self.replace(policy=self.policy.replace(state=state)), info
 
 
+@pytest.mark.slow
 def test_two_replicas_play_and_learn_what_one_does():
     envs = vector_env.as_vector_env(wrappers.AutoReset(Walk()), 4)
     made = agents.PolicyGradient(hidden_units=(4,)).create(

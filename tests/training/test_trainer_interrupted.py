@@ -36,6 +36,7 @@ def signal_before(monkeypatch, owner, name, number):
 
 # Of the first epoch nobody knows how long it takes. An epoch of PPO has 8 steps, here
 # one a piece: it is broken off between two of them.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "interrupted", "epoch"),
     [

@@ -34,6 +34,7 @@ def run(request, tmp_path):
     configs.clear()
 
 
+@pytest.mark.slow
 def test_an_old_run_opens_and_is_exported(run, tmp_path):
     with rl_trainer.open_run(run) as opened:
         assert opened.step == 96
@@ -46,6 +47,7 @@ def test_an_old_run_opens_and_is_exported(run, tmp_path):
         rl_trainer.open_run(run, "best")
 
 
+@pytest.mark.slow
 def test_an_old_run_is_resumed_by_its_own_words(run, tmp_path):
     old = tmp_path / "old.gin"
     shutil.copy(OLD / "config.gin", old)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any, ClassVar
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -131,8 +132,8 @@ def settings_of(kind):
 @pytest.mark.parametrize(
     "kind",
     [
-        *("recurrent", "parts", "foreign"),
-        pytest.param("deterministic", marks=pytest.mark.slow),
+        "foreign",
+        *default_rows.slow("recurrent", "parts", "deterministic"),
     ],
 )
 def test_a_run_with_a_policy(tmp_path, kind):
@@ -159,6 +160,7 @@ def test_a_run_with_a_policy(tmp_path, kind):
     assert max(tfrl.exporting.verify(tmp_path / "policy").values()) <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["recurrent", pytest.param("parts", marks=pytest.mark.slow)]
 )
@@ -187,6 +189,7 @@ def test_the_example_is_short_and_imports_what_is_public():
     assert not re.search(r"tfrl[.\w]*\._|import.* _", text)
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_ones_own(tmp_path):
     whole, _ = train(tmp_path / "whole", **SLOW_Q)
     columns = run_log.read_metrics(tmp_path / "whole" / "metrics.csv")

@@ -32,6 +32,7 @@ def arrays(agent):
     return [np.asarray(leaf) for leaf in tf.nest.flatten(agent)]
 
 
+@pytest.mark.slow
 def test_two_replicas_train_what_one_does(tmp_path):
     strategy = tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()

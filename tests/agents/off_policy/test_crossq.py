@@ -28,6 +28,7 @@ def normalized(params, layer, x):
     return outputs * params[f"{layer}/scale"] + params[f"{layer}/bias"]
 
 
+@pytest.mark.slow
 def test_critics_see_both_states_in_one_batch(monkeypatch):
     noise = np.random.default_rng(3).normal(size=(B, 2))
     drawn = [tf.constant(noise, tf.float32)]

@@ -7,6 +7,7 @@ import td3_written_out
 from tfrl.agents.off_policy import ddpg
 
 
+@pytest.mark.slow
 def test_an_update_equals_the_algorithm_written_out():
     agent = td3_written_out.make_agent(ddpg.DDPG, tau=0.1)
     sample = examples.sample_of(td3_written_out.K, td3_written_out.B)

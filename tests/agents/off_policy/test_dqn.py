@@ -157,7 +157,7 @@ SETTINGS = {
     "name",
     default_rows.params(
         {name: (name,) for name in SETTINGS},
-        ["double", "polyak by period", "squared", "small huber", "clipped"],
+        ["double", "clipped"],
     ),
 )
 def test_an_update_equals_the_algorithm_written_out(name):
@@ -174,6 +174,7 @@ def test_an_update_equals_the_algorithm_written_out(name):
     assert float(found["learning_rate"]) == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.25, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_k_minibatches_are_k_updates_of_one(tau):
     at_once = one_by_one = make_agent(dueling=True, target_period=3, tau=tau)
@@ -215,6 +216,7 @@ def test_weights_scale_losses_and_no_weight_has_no_influence():
     assert_close(learned.policy, spoiled.policy, **CLOSE)
 
 
+@pytest.mark.slow
 def test_updates_in_pieces_are_those_of_one_call(monkeypatch):
     agent, sample = make_agent(target_period=2), make_sample(K, B)
     whole = agent.update(sample)

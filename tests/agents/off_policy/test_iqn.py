@@ -1,6 +1,7 @@
 """Tests of `tfrl.agents.off_policy.iqn` against the algorithm written out in NumPy."""
 
 import numpy as np
+import pytest
 import q_learning_examples
 
 from tfrl.agents import _minibatches
@@ -32,6 +33,7 @@ def quantiles(params, x, fractions):
     return np.swapaxes(dense("output", hidden, rectified=False), 1, 2)
 
 
+@pytest.mark.slow
 def test_an_update_equals_the_algorithm_written_out():
     agent = q_learning_examples.agent_of(CONFIG)
     rows = q_learning_examples.rows_of()

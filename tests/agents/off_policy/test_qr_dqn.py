@@ -8,6 +8,7 @@ from tfrl.agents.off_policy import qr_dqn
 from tfrl.policies import host_policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"double": True}, {"huber_delta": 0.5}])
 def test_an_update_equals_the_algorithm_written_out(settings):
     config = qr_dqn.QRDQN(hidden_units=(8,), n_quantiles=4, target_period=2, **settings)

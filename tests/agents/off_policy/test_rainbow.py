@@ -42,6 +42,7 @@ def logits(params, x, noise):
     return common[:, None] + atoms - atoms.mean(1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_an_update_equals_the_algorithm_written_out():
     agent = q_learning_examples.agent_of(CONFIG)
     rows = q_learning_examples.rows_of()
@@ -83,6 +84,7 @@ def test_it_explores_by_noise_alone(kind):
         np.testing.assert_array_equal(found, quiet.argmax(-1))
 
 
+@pytest.mark.slow
 def test_the_twin_and_the_policy_have_the_same_noise():
     policy = q_learning_examples.agent_of(CONFIG).policy
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)

@@ -150,6 +150,7 @@ def test_nests_with_images_are_learned_from():
             assert np.any(value != old.params[name]), name
 
 
+@pytest.mark.slow
 def test_networks_of_ones_own():
     def network(observation_space, action_space):
         shape, n = observation_space.shape, action_space.shape[0]

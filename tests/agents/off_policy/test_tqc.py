@@ -46,6 +46,7 @@ def losses_of(values, targets):
     return total / (N * M)
 
 
+@pytest.mark.slow
 def test_an_update_equals_the_algorithm_written_out(monkeypatch):
     noise = np.random.default_rng(3).normal(size=(B, 2))
     drawn = [tf.constant(noise, tf.float32)]

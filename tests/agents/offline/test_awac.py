@@ -34,6 +34,7 @@ def noise_of(agent, k):
     ]
 
 
+@pytest.mark.slow
 def test_an_update_equals_the_algorithm_written_out():
     config = awac.AWAC(
         hidden_units=(4,),

@@ -1,5 +1,6 @@
 """Tests of `tfrl.agents.offline.bc`; what others do too is in `test_agent`."""
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -89,7 +90,7 @@ def test_one_step_equals_the_algorithm_written_out():
 
 @pytest.mark.parametrize(
     "name",
-    ["discrete", pytest.param("multi_discrete", marks=pytest.mark.slow), "box"],
+    ["discrete", *default_rows.slow("multi_discrete", "box")],
 )
 def test_every_kind_of_action_is_imitated(name):
     space = SPACES[name]

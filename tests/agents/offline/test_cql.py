@@ -61,6 +61,7 @@ def penalty_of(agent, data, draws):
     return penalty
 
 
+@pytest.mark.slow
 def test_the_critics_loss_is_that_of_sac_and_the_penalty():
     agent, plain = pair()
     sample = examples.sample_of(1, B)

@@ -73,6 +73,7 @@ def test_an_update_equals_the_algorithm_written_out():
     assert info["priorities"].shape == (K, B)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "space",
     [S.Discrete(3), S.Dict(a=S.Discrete(2), b=examples.ACTIONS)],

@@ -18,6 +18,7 @@ def make_agent(**settings):
     return config.create(BOX, gym.spaces.Discrete(2), seed=0)
 
 
+@pytest.mark.slow
 def test_the_loss_is_reinforce_with_a_baseline():
     agent = make_agent(lambda_=1.0, entropy_coefficient=0.1)
     trajectory = trajectory_of(BOX, gym.spaces.Discrete(2), T, N)

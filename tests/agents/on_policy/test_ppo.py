@@ -105,6 +105,7 @@ def test_one_step_equals_the_algorithm_written_out():
         np.testing.assert_allclose(value, expected[name], atol=2e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "squash"),
     [
@@ -146,6 +147,7 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_the_log_probabilities_of_nests_are_sums_over_the_parts():
     """Parameters are of bits, press, steer; deviations are at the end."""
     agent = make_agent(DICT, n_epochs=1, log_std=-0.3)
@@ -177,6 +179,7 @@ def test_the_log_probabilities_of_nests_are_sums_over_the_parts():
     assert float(info["entropy"]) == pytest.approx(entropy.mean(), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_every_epoch_shows_every_row_once():
     """Where nothing moves, the mean over minibatches is that over all rows."""
     still = {"learning_rate": 1e-12, "normalize_advantages": False}
@@ -225,6 +228,7 @@ def test_truncation_bootstraps_and_termination_does_not():
         assert (one == other) == terminated.all()
 
 
+@pytest.mark.slow
 def test_observations_are_normalized_by_the_moments_that_acted():
     trajectory = make_trajectory()
     updated, _ = make_agent(normalize_observations=True, **MINIBATCHES).update(
@@ -258,6 +262,7 @@ def test_linear_schedules_reach_zero_and_target_kl_stops_early():
     assert 1 < steps[0] < 50 and steps[2] == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target_kl",
     [pytest.param(None, marks=pytest.mark.slow), 2e-3],

@@ -2,6 +2,7 @@
 
 import functools
 
+import default_rows
 import gymnasium as gym
 import keras
 import numpy as np
@@ -81,9 +82,7 @@ def in_time(leaf):
     return np.swapaxes(np.reshape(leaf, [N, T, *leaf.shape[1:]]), 0, 1)
 
 
-@pytest.mark.parametrize(
-    "memory", [pytest.param("gru", marks=pytest.mark.slow), "lstm", "own"]
-)
+@pytest.mark.parametrize("memory", [*default_rows.slow("gru", "own"), "lstm"])
 def test_a_trajectory_is_told_step_by_step(memory):
     agent, trajectory = make_agent(memory), make_trajectory(memory)
     given = tf.nest.map_structure(tf.constant, trajectory)
@@ -128,6 +127,7 @@ def plain_update(agent, trajectory):
     return float(loss), tape.gradient(loss, params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "memory", ["lstm", pytest.param("own", marks=pytest.mark.slow)]
 )

@@ -30,6 +30,7 @@ def test_steps_at_all_speeds(mode, book_or_nips):
     check(acrobot.Acrobot(book_or_nips), mode, 2000, FAST, tf.float64)
 
 
+@pytest.mark.slow
 @compiled_oracle.EPISODES
 def test_episodes(mode, n_rows):
     compiled_oracle.check_episodes(acrobot.Acrobot(), 100, mode, n_rows, atol=1e-5)

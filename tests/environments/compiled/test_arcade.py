@@ -157,6 +157,7 @@ GAMES = {
 games = pytest.mark.parametrize(("make", "plain", "colours"), GAMES.values(), ids=GAMES)
 
 
+@pytest.mark.slow
 @games
 def test_steps(make, plain, colours):
     compiled_games.check(make(), plain)

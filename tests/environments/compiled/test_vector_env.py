@@ -140,6 +140,7 @@ def test_transitions_are_the_same_by_either_mode(reset):
     assert outcome.next_observations["ends"].dtype == np.int64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset", [True, False])
 def test_snapshots_go_on_to_the_bit(reset):
     def made():
@@ -175,6 +176,7 @@ def test_state_can_be_set():
         envs.state = state._replace(own=np.zeros(4, np.int32))
 
 
+@pytest.mark.slow
 def test_pictures():
     envs = make(env=Corridor(), render_mode="rgb_array")
     assert envs.metadata["render_modes"] == ["rgb_array"]
@@ -226,6 +228,7 @@ def test_make_compiled_takes_limits_arguments_and_wrappers():
     ]
 
 
+@pytest.mark.slow
 def test_a_trainer_resumes_to_the_bit_and_opens_from_its_folder(tmp_path):
     make_envs = functools.partial(vector_env.make_compiled, "CartPole-v1")
     whole, _ = tiny_agents.train(tmp_path / "whole", make_envs=make_envs)

@@ -173,6 +173,7 @@ def test_normalized_rewards_are_over_the_spread_of_returns():
         running = np.where(terminated[t] | truncated[t], 0.0, running)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["eager", "xla"])
 def test_all_of_them_are_the_same_eagerly_and_under_xla(mode):
     stacked = wrappers.FrameStack(wrappers.TimeLimit(Hops(), 4), 2)

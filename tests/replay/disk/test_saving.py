@@ -85,6 +85,7 @@ def test_rows_of_any_dtype_and_size(spec, tmp_path):
         assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_rows_of_several_segments_are_read_where_they_are(tmp_path):
     spec = {"a": tf.TensorSpec([1000], tf.int64), "b": tf.TensorSpec([], tf.int8)}
     one, other = NumpyStorage(spec, 3000), NumpyStorage(spec, 3000)

@@ -244,6 +244,7 @@ def test_buffers_write_what_they_added(make, tmp_path):
     assert max(written[1:]) < 15 * STEP  # of 30, and the positions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [
@@ -313,6 +314,7 @@ def numbered(capacity=200):
     return store, add
 
 
+@pytest.mark.slow
 def test_a_store_is_used_while_it_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(_homes, "_SEGMENT_BYTES", 50 * 18)
     store, add = numbered()

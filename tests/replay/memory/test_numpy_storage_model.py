@@ -162,6 +162,7 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "examples"),
     # Files are also closed and opened again.

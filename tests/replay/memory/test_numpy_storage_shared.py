@@ -43,6 +43,7 @@ def test_whoever_unpickles_has_the_same_rows():
         assert len(set(segments()) - before) == 1
 
 
+@pytest.mark.slow
 def test_only_the_maker_removes_the_segment():
     storage = NumpyStorage(SPEC, 4, shared=True)
     other = pickle.loads(pickle.dumps(storage))
@@ -63,6 +64,7 @@ def test_only_the_maker_removes_the_segment():
         pickle.loads(pickled)
 
 
+@pytest.mark.slow
 def test_an_object_that_is_gone_leaves_nothing():
     storage = NumpyStorage(SPEC, 4, shared=True)
     rows = storage.get([0, 1])

@@ -67,6 +67,7 @@ def build(top, make):
         patch.undo()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REDUCERS)
 def test_model_of_slices(name):
     reducer, unit, values = REDUCERS[name]
@@ -109,6 +110,7 @@ WEIGHTS = strategies.integers(0, 5) | strategies.integers(0, 2**20)
 FRACTIONS = strategies.lists(strategies.integers(0, 2**20), min_size=1, max_size=9)
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=150)
 @hypothesis.given(updates(WEIGHTS, least=1), FRACTIONS)
 def test_model_of_the_inverse_distribution(drawn, numerators):

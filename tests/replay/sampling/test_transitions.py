@@ -37,6 +37,7 @@ def streams(draw):
     return n, length, codes, looks
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=40)
 @hypothesis.given(streams())
 def test_all_and_only_what_there_is_is_drawn(stream):

@@ -502,6 +502,7 @@ def test_rules_worked_by_hand(rule, state, expected):
     np.testing.assert_allclose(values[state], expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_rules_of_one_value_hide_bugs_of_each_other():
     found = []
     for rule in _known_chain.RULES:

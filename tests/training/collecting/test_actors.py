@@ -149,6 +149,7 @@ def test_a_store_that_does_not_keep_up_loses_nothing():
         counted_rows.check(env % 3, kept.rows(env))
 
 
+@pytest.mark.slow
 def test_learner_feeds_on_prioritized_replay_and_pushes():
     store = episodes.EpisodeStore(
         tf.TensorSpec([4]), tf.TensorSpec([], tf.int32), 6_000, 6
@@ -175,6 +176,7 @@ def test_learner_feeds_on_prioritized_replay_and_pushes():
         found.wait_for(10**9)
 
 
+@pytest.mark.slow
 def test_network_acts_by_settings_in_data_buffer():
     store = data_buffer.DataBuffer(TRANSITION, 10_000)
     network = new_network(5)
@@ -257,6 +259,7 @@ def test_error_of_the_learner_ends_the_actors():
     check_nothing_left(pids, threads)
 
 
+@pytest.mark.slow
 def test_forgotten_actors_end_also_if_they_hang():
     threads = threading.active_count()
     make_env = functools.partial(actor_envs.Failing, "hang")
@@ -307,6 +310,7 @@ def test_functions_that_cannot_be_sent():
         actors.Actors(**{**GIVEN, "make_env": threading.Lock().acquire})
 
 
+@pytest.mark.slow
 def test_action_values_are_played_epsilon_greedily():
     space = gym.spaces.Box(-np.inf, np.inf, (4,))
     agent = dqn.DQN(epsilon=1.0, hidden_units=(8,)).create(

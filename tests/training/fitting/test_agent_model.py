@@ -1,5 +1,6 @@
 """Agents as Keras models: what `fit` does with them, and what files keep of them."""
 
+import default_rows
 import fit_examples as examples
 import gymnasium as gym
 import keras
@@ -80,7 +81,7 @@ def counter():
     )
 
 
-@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("k", [*default_rows.slow(1), 4])
 def test_fit_is_a_loop_of_updates(k):
     model = model_of(steps_per_execution=k, seed=3)
     agent = DQN.create(*spaces(), seed=3)
@@ -133,6 +134,7 @@ def test_it_plays_between_the_steps():
     assert np.isfinite(history["val_return_mean"]).all()
 
 
+@pytest.mark.slow
 def test_the_newest_agent_acts():
     model = model_of(agents.PPO(minibatch_size=6, learning_rate=0.1, n_epochs=2))
     seen = []
@@ -155,6 +157,7 @@ def test_the_newest_agent_acts():
     np.testing.assert_allclose(host(x), model.agent.policy.parameters(x), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dataset", "arrays", "pairs", "generator"])
 def test_data_sets(kind):
     rows = batches()
@@ -212,6 +215,7 @@ def test_all_dtypes_are_weights(tmp_path):
     assert int(other.iterations.numpy()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [DQN, agents.PPO(minibatch_size=6), agents.BC()])
 def test_keras_files(tmp_path, config):
     model = model_of(config, steps_per_execution=3, seed=5)
@@ -235,6 +239,7 @@ def network_of(kind):
     return keras.Model(inputs, outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["named", "sequential", "functional"])
 def test_files_with_a_network_of_ones_own(tmp_path, kind):
     model = model_of(network=network_of(kind))
@@ -317,6 +322,7 @@ def test_callbacks_of_keras(tmp_path):
     examples.assert_same(examples.weights_of(other), examples.weights_of(model))
 
 
+@pytest.mark.slow
 def test_schedules_follow_the_training():
     falling = schedules.LinearScheduler("percent", [(0.0, 1.0), (1.0, 0.0)])
     model = model_of(agents.DQN(hidden_units=(8,), epsilon=falling))
@@ -327,6 +333,7 @@ def test_schedules_follow_the_training():
     np.testing.assert_allclose(again["epsilon"], [0.6], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_replicas_share_the_steps():
     found = []
     for strategy in (tf.distribute.get_strategy(), examples.strategy_of_two()):

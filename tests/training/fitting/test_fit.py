@@ -1,5 +1,6 @@
 """`FitModel` computes what its loss says, and is a Keras model in all else."""
 
+import default_rows
 import fit_examples as examples
 import keras
 import numpy as np
@@ -23,11 +24,10 @@ def slow_gradients(model, rows, weights):
     "options",
     [
         {"run_eagerly": False},
-        {"jit_compile": True},
         {"run_eagerly": True},
-        {"steps_per_execution": 2},
+        *default_rows.slow({"jit_compile": True}, {"steps_per_execution": 2}),
     ],
-    ids=["graph", "xla", "eager", "two steps"],
+    ids=["graph", "eager", "xla", "two steps"],
 )
 def test_steps_are_those_of_the_mean_loss(options):
     model, right = examples.fit_model(**options), examples.fit_model()
@@ -194,6 +194,7 @@ def test_networks_by_name():
         model.predict(ROWS["x"], verbose=0)
 
 
+@pytest.mark.slow
 def test_mixed_precision_scales_the_loss():
     model = training.FitModel(
         examples.network(dtype="mixed_float16"), examples.squares, dtype="mixed_float16"
@@ -218,6 +219,7 @@ def test_gradients_accumulate():
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_schedules_follow_the_steps():
     percent = schedules.LinearScheduler("percent", [(0.0, 0.0), (1.0, 8.0)])
     iterations = schedules.LinearScheduler("iterations", [(0, 0.0), (100, 100.0)])
@@ -243,6 +245,7 @@ class Spy(replay.PrioritizedReplay):
         super().update_priorities(indices, priorities)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 2])
 def test_prioritized_replay_learns_its_priorities(steps_per_execution):
     options = {"steps_per_execution": steps_per_execution}

@@ -61,6 +61,7 @@ def test_an_agent_is_short():
     assert len([line for line in lines if line.strip()]) <= MAX_LINES
 
 
+@pytest.mark.slow
 def test_a_little_of_dqn():
     keras.utils.set_random_seed(0)
     history = train_dqn(epochs=1, steps_per_epoch=20).history

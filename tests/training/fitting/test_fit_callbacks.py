@@ -34,6 +34,7 @@ def fitted(callbacks, source=None, steps=4, epochs=1, model=None, **options):
     return model, history.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", toy_envs.MODES, ids=lambda mode: mode.name.lower())
 @pytest.mark.parametrize(
     "steps_per_execution", [1, pytest.param(3, marks=pytest.mark.slow)]
@@ -71,6 +72,7 @@ def test_collect_plays_by_the_network_as_it_is():
     examples.assert_same(after, examples.weights_of(model))
 
 
+@pytest.mark.slow
 def test_collect_follows_schedules_and_hands_out_trajectories():
     model = examples.q_model()
     source = examples.filled_store(model)
@@ -106,6 +108,7 @@ def test_collect_in_a_plain_keras_model():
     assert collect.env_steps == 15
 
 
+@pytest.mark.slow
 def test_collect_is_reproducible():
     def run():
         store, model = examples.store(), examples.q_model()
@@ -199,6 +202,7 @@ def test_callbacks_act_with_the_network_of_their_policy():
         model.fit(examples.data(8, 4), callbacks=[unnamed], verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 3])
 def test_update_target_counts_steps(steps_per_execution):
     calls = []

@@ -67,6 +67,7 @@ def greedy(network):
     return policies.FunctionPolicy(lambda q, rng: q.argmax(-1), network=network)
 
 
+@pytest.mark.slow
 def test_films_show_the_network_of_their_time(tmp_path):
     folder, made = tmp_path / "films", model()
     record = training.RecordVideo(Row(), greedy(made), folder, every_epochs=2)

@@ -93,6 +93,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_those_that_report_tell_the_same(tmp_path, capsys):
     pytest.importorskip("requests")
     seen = []
@@ -148,6 +149,7 @@ def test_those_that_report_tell_the_same(tmp_path, capsys):
     assert any("kernel" in tag for _, tag in tags)
 
 
+@pytest.mark.slow
 def test_early_stopping_by_the_return():
     stop = keras.callbacks.EarlyStopping(
         monitor="val_return_mean", mode="max", patience=2, restore_best_weights=True
@@ -166,6 +168,7 @@ def test_early_stopping_by_the_return():
     examples.assert_same(model.get_weights(), weights[1])
 
 
+@pytest.mark.slow
 def test_reduce_lr_on_plateau():
     reduce = keras.callbacks.ReduceLROnPlateau(
         monitor="val_return_mean", mode="max", patience=1, factor=0.5, min_delta=0.0
@@ -175,6 +178,7 @@ def test_reduce_lr_on_plateau():
     np.testing.assert_allclose(model.optimizer.learning_rate, 2.5e-3)
 
 
+@pytest.mark.slow
 def test_learning_rate_scheduler():
     rates = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1 / (1 + epoch))
     model, history = fit(rates)
@@ -201,6 +205,7 @@ def test_terminate_on_nan():
     assert math.isnan(history["loss"][-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights_only", [False, True], ids=["model", "weights"])
 def test_model_checkpoint(tmp_path, weights_only):
     suffix = ".weights.h5" if weights_only else ".keras"
@@ -229,6 +234,7 @@ def test_model_checkpoint(tmp_path, weights_only):
     assert int(loaded.target_updater.variables[0]) == 6
 
 
+@pytest.mark.slow
 def test_backup_and_restore(tmp_path):
     def backup():
         return keras.callbacks.BackupAndRestore(tmp_path / "backup")
@@ -258,6 +264,7 @@ def test_backup_and_restore(tmp_path):
     assert not (tmp_path / "backup").exists()
 
 
+@pytest.mark.slow
 def test_swap_ema_weights():
     model = examples.q_model()
     optimizer = keras.optimizers.Adam(1e-2, use_ema=True, ema_momentum=0.5)

@@ -32,6 +32,7 @@ def assert_same_future(one, two, store):
     examples.assert_same(one.get_weights(), two.get_weights())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_whole_model_with_its_target(tmp_path):
     model = examples.q_model(steps_per_execution=2)
@@ -47,6 +48,7 @@ def test_whole_model_with_its_target(tmp_path):
     assert_same_future(model, loaded, store)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_weights_alone(tmp_path):
     model, other = examples.q_model(), examples.q_model()

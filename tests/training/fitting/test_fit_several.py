@@ -101,6 +101,7 @@ def test_logs_tell_every_loss():
     np.testing.assert_allclose(history["val_loss"], [total], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize(
     "file",
@@ -122,6 +123,7 @@ def test_files_have_all_optimizers(tmp_path, file):
     examples.assert_same(model.get_weights(), other.get_weights())
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed(tmp_path):
     def run(folder, epochs):
         model = model_of()
@@ -154,6 +156,7 @@ def test_replicas_share_the_steps():
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     def network(n_outputs):
         return examples.network(3, n_outputs, dtype="mixed_float16")
@@ -231,6 +234,7 @@ def test_names_do_not_collide():
         model.fit(examples.data(16, 4), verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize(
     "callback",

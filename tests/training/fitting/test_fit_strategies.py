@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfrl import replay
 
 
+@pytest.mark.slow
 def test_replicas_take_the_mean_of_the_global_batch():
     alone = examples.fit_model()
     options = {"epochs": 2, "verbose": 0}
@@ -24,6 +25,7 @@ def test_replicas_take_the_mean_of_the_global_batch():
         np.testing.assert_allclose(got.history[name], values, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_replicas_share_a_target():
     with examples.strategy_of_two().scope():
         model = examples.q_model()

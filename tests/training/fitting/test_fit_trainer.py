@@ -128,6 +128,7 @@ def whole(tmp_path_factory):
     return copied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dqn", "ppo", "tiny"])
 def test_it_goes_on_as_if_it_had_never_stopped(tmp_path, monkeypatch, whole, name):
     run, done, weights = whole(name, tmp_path / "whole")
@@ -209,6 +210,7 @@ def test_it_is_recorded_in_the_words_of_a_trainer(tmp_path, whole):
     assert arguments["fit"]["steps_per_epoch"] == 10
 
 
+@pytest.mark.slow
 def test_other_hyper_parameters(tmp_path, whole, capsys):
     run, folder, _ = whole("dqn", tmp_path / "run")
     done = shutil.copytree(folder, tmp_path / "done")
@@ -226,6 +228,7 @@ def test_other_hyper_parameters(tmp_path, whole, capsys):
     assert len(training.list_overrides(folder)) == 2
 
 
+@pytest.mark.slow
 def test_what_gin_has_no_words_for(tmp_path, monkeypatch):
     """A network of one's own, and environments to be trained and evaluated in."""
     network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
@@ -242,6 +245,7 @@ def test_what_gin_has_no_words_for(tmp_path, monkeypatch):
     tiny_agents.assert_same_rows(tmp_path / "cut", tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dqn", "ppo", "tiny"])
 def test_it_opens_as_a_run(tmp_path, whole, capsys, name):
     _, folder, weights = whole(name, tmp_path / "run")
@@ -276,6 +280,7 @@ def test_rows_are_those_of_a_trainer(tmp_path, whole):
         assert run.step == int(rows["env_steps"][np.nanargmax(judged)])
 
 
+@pytest.mark.slow
 def test_the_program_goes_on_by_itself(tmp_path, monkeypatch, whole):
     run, done, weights = whole("tiny", tmp_path / "whole")
     cut(run, tmp_path / "cut", monkeypatch, 13)
@@ -320,6 +325,7 @@ def test_where_nothing_is_played_minibatches_count(tmp_path, capsys):
     assert "data of builtins.dict" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_is_compared(tmp_path):
     def run(activation, epochs):
         inputs = keras.Input([4])

@@ -65,6 +65,7 @@ def run_data(folder, epochs, broken=None):
     return model, history, None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "options"),
     [
@@ -95,6 +96,7 @@ def test_the_same_weights_as_without_interruption(tmp_path, run, options):
         assert int(model.env_steps) == int(right.env_steps)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_stays_as_it_is(tmp_path):
     first, _, _ = run_q(tmp_path, 2)
     again, history, _ = run_q(tmp_path, 2)
@@ -192,6 +194,7 @@ def test_two_runs_in_one_folder(tmp_path):
             run_q(tmp_path, 1)
 
 
+@pytest.mark.slow
 def test_damaged_parts(tmp_path):
     run_q(tmp_path, 2)
     folder = tmp_path / "replay" / "step-2"
@@ -213,6 +216,7 @@ def test_damaged_parts(tmp_path):
     assert run_q(tmp_path, 3)[1].epoch == [1, 2]
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints(tmp_path):
     run_q(tmp_path, 2)
     (tmp_path / "checkpoints" / "step-2" / "metadata.json").write_bytes(b"{}")
@@ -277,6 +281,7 @@ def test_runs_of_earlier_versions(tmp_path, name):
         run_of_many_parts(folder, 3)
 
 
+@pytest.mark.slow
 def test_a_replay_that_was_saved_among_the_other_parts(tmp_path):
     run_q(tmp_path / "run", 2)
     folder = shutil.copytree(tmp_path / "run", tmp_path / "old")
@@ -336,6 +341,7 @@ def test_all_that_is_in_a_part_comes_back(tmp_path):
     assert generators[0] == generators[1]
 
 
+@pytest.mark.slow
 def test_environments_that_cannot_be_captured_start_anew(tmp_path):
     def run(epochs):
         model, store = examples.q_model(), examples.store()

@@ -94,6 +94,7 @@ def test_it_is_short():
     assert len([line for line in lines if line.strip()]) <= MAX_LINES
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*run_functions_eagerly:UserWarning")
 def test_a_little():
     keras.utils.set_random_seed(0)
