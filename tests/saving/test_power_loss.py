@@ -86,18 +86,19 @@ def load_file(folder):
     return serialization.load(folder / "object")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("save", "load", "n_states"),
     [
-        pytest.param(save_run, load_run, 150, id="run"),
+        pytest.param(save_run, load_run, 150, id="run", marks=pytest.mark.slow),
         pytest.param(
             save_best_again, load_best, 100, id="best-again", marks=pytest.mark.slow
         ),
         pytest.param(
             save_best_earlier, load_best, 60, id="best-earlier", marks=pytest.mark.slow
         ),
-        pytest.param(save_objects, load_objects, 60, id="objects"),
+        pytest.param(
+            save_objects, load_objects, 60, id="objects", marks=pytest.mark.slow
+        ),
         pytest.param(save_rows, load_rows, 25, id="rows"),
         pytest.param(save_file, load_file, 7, id="file"),
     ],

@@ -83,6 +83,9 @@ def test_moments_stay_near_those_of_all_that_was_seen():
     np.testing.assert_allclose(kept, (4.5, 8.5), rtol=1e-5)
     expected = (x - 4.5) / np.sqrt(8.5 + 1e-3)
     np.testing.assert_allclose(layer(x), expected, rtol=1e-4)
+    layer.scale.assign([[2.0]])
+    layer.bias.assign([[0.5]])
+    np.testing.assert_allclose(layer(x), 2.0 * expected + 0.5, rtol=1e-4)
 
 
 def test_what_does_not_fit_is_refused():
