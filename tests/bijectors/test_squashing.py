@@ -1,6 +1,8 @@
 """Tests of tfrl.bijectors.squashing; laws and recordings are in test_laws."""
 
 import decimal
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -314,3 +316,24 @@ def test_numbers_do_not_retrace():
     for number in (1.0, 2, np.float64(3.0)):
         bijectors.Softclip(-number, number, number).inverse(y)
     assert squashing._inverse.trace_count() == before
+
+
+def test_a_warm_call_is_short():
+    house = str(pathlib.Path(bijectors.__file__).parents[1])
+    bijector, x = bijectors.Softclip(-1.0, 1.0), tf.zeros([4])
+    bijector.forward(x)
+    called = []
+
+    def note(frame, event, _):
+        code = frame.f_code
+        is_function = event == "call" and not code.co_name.endswith("comp>")
+        if is_function and code.co_filename.startswith(house):
+            called.append(code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        bijector.forward(x)
+    finally:
+        sys.setprofile(before)
+    assert 1 <= len(called) <= 12, called

@@ -60,7 +60,17 @@ def as_tensor(
     """
     error: Exception | None = None
     try:
-        tensor = _converted(value, dtype, dtype_hint)
+        # By a shorter way for most of what eager calls get.
+        plain = dtype is None and tf.executing_eagerly()
+        hint = dtype_hint
+        if plain and isinstance(value, tf.Tensor):
+            tensor = value
+        elif plain and hint is None and type(value) is np.ndarray:
+            tensor = tf.constant(value)
+        elif plain and hint and hint.is_floating and type(value) in (int, float):
+            tensor = tf.constant(value, hint)
+        else:
+            tensor = tf.convert_to_tensor(value, dtype, hint)
         if not (numeric and tensor.dtype in _NOT_NUMERIC):
             return tensor
     except (TypeError, ValueError, OverflowError, NotImplementedError) as failure:
@@ -317,18 +327,6 @@ def check_within(where: str, name: str, value: Any, low: float, high: float) -> 
             f"`{where}`: `{name}` expected numbers in [{low}, {high}]; got "
             f"{shown(value)}"
         )
-
-
-def _converted(value: Any, dtype: Any, hint: Any) -> tf.Tensor:
-    """`tf.convert_to_tensor`, by a shorter way for most of what eager calls get."""
-    if dtype is None and tf.executing_eagerly():
-        if isinstance(value, tf.Tensor):
-            return value
-        if hint is None and type(value) is np.ndarray:
-            return tf.constant(value)
-        if hint is not None and hint.is_floating and type(value) in (int, float):
-            return tf.constant(value, hint)
-    return tf.convert_to_tensor(value, dtype, hint)
 
 
 def _static_shape(value: Any) -> tf.TensorShape:

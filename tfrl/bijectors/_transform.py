@@ -271,6 +271,8 @@ class Elementwise(Transform):
         return -np.inf, np.inf
 
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
+        if x.dtype in (tf.float32, tf.float64):
+            return self._map(x)
         return tf.cast(self._map(precision.widened(x)), x.dtype)
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:

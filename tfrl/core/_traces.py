@@ -14,7 +14,7 @@ from tfrl.core import context
 _NUMBERS = (int, float, np.number)
 # Below that few processes are when they first compile; so many take 10 milliseconds.
 _NUMBERED = 4096
-_LEAVES = (tf.Tensor, np.ndarray, *_NUMBERS)
+LEAVES = (tf.Tensor, np.ndarray, *_NUMBERS)
 
 
 class Cache:
@@ -31,12 +31,12 @@ class Cache:
 
     def get(self, kinds: Hashable, make: Callable[[], Any]) -> Any:
         """The trace for arguments of these kinds in the current context."""
-        reads = self._reads.get(kinds, ())
-        found = self.traces.get(_in_context(kinds, reads))
+        reads = self._reads.get(kinds)
+        found = self.traces.get(_in_context(kinds, reads) if reads else kinds)
         if found is None:
             with context.recorded() as new:
                 found = make()
-            reads = self._reads[kinds] = tuple(dict.fromkeys((*reads, *new)))
+            reads = self._reads[kinds] = tuple(dict.fromkeys((*(reads or ()), *new)))
             self.traces[_in_context(kinds, reads)] = found
         return found
 
@@ -160,7 +160,7 @@ def leaves(where: str, nests: Mapping[str, Any]) -> list[Any]:
 
 def structure(value: Any) -> Any:
     """What of an argument's nest is not in its leaves, as part of a cache key."""
-    if value is None or isinstance(value, _LEAVES):
+    if value is None or isinstance(value, LEAVES):
         return None
     if isinstance(value, (list, tuple)):
         return type(value), tuple(map(structure, value))

@@ -129,7 +129,11 @@ def compiled(
             ]
         )
         fixed = tuple([given[name] for name in static])
-        key = (fixed, kinds, tuple(map(_traces.structure, nests.values())))
+        nested = [
+            None if isinstance(nest, _traces.LEAVES) else _traces.structure(nest)
+            for nest in nests.values()
+        ]
+        key = (fixed, kinds, tuple(nested))
         return cache.get(key, trace)(*tensors)
 
     call.trace_count = lambda: len(cache.traces)  # type: ignore[attr-defined]
