@@ -20,7 +20,7 @@ EVENTS = (
 )
 # Bounds on one side, which are the others' with an infinite one.
 ONE_SIDED = (bijectors.Softlower, bijectors.Softupper)
-# Of many operations, which the tests of their files take to their extremes.
+# Of many operations; the tests of their files take them to their tails.
 HEAVY = (
     *(distributions.Beta, distributions.TruncatedCauchy, distributions.TruncatedT2),
     *(bijectors.Softclip, bijectors.SoftclipTF),

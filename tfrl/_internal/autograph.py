@@ -3,8 +3,8 @@
 Autograph translates the source of whatever a `tf.function` calls, except for libraries
 that TensorFlow lists: its own, NumPy, Keras, TensorFlow Probability. tfrl branches by
 `tf.cond`, as they do, so a translation changes nothing and costs most of the time of a
-trace: 4.7 of 4.8 seconds for a policy. The list is private to TensorFlow and all that
-is used of it here; without it tfrl works as before and traces slowly.
+trace: 4.7 of 4.8 seconds for a policy. The list is private to TensorFlow: a version
+that has moved it fails where it is imported below. All tfrl needs of it is here.
 """
 
 from collections.abc import Callable
