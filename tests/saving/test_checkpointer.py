@@ -386,3 +386,19 @@ def test_an_agent_comes_back_after_other_layers_were_made(tmp_path):
     assert manager.load() == 1
     loaded = [np.asarray(x) for x in tf.nest.flatten(manager["agent"])]
     assert same(loaded, [np.asarray(x) for x in tf.nest.flatten(first)])
+
+
+def test_metadata_comes_back(tmp_path):
+    manager = checkpointer.Checkpointer(tmp_path, scale=tf.Variable(1.0))
+    facts = {"steps": 3, "rng": np.random.default_rng(0).bit_generator.state}
+    manager.save(1, metadata=facts)
+    manager.save(2)
+    other = checkpointer.Checkpointer(tmp_path, scale=tf.Variable(0.0))
+    assert other.metadata == {}
+    assert (other.load(1), other.metadata) == (1, facts)
+    assert (other.load(2), other.metadata) == (2, {})
+    with pytest.raises(TypeError, match="`Checkpointer.save`: `metadata` expected"):
+        manager.save(3, metadata=[1])
+    with pytest.raises(TypeError, match="got set"):
+        manager.save(3, metadata={"a": {1}})
+    assert not (tmp_path / "ckpt-3").exists()

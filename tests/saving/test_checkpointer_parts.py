@@ -123,10 +123,12 @@ def test_special_kinds(name, kind):
     assert _layer_paths.special_kind(name) == kind
 
 
-def test_equal_names_are_an_error():
+def test_equal_names_of_arrays_are_told_apart():
     node = {"a": {"b": tf.constant(1.0)}, "a/b": tf.constant(2.0)}
-    with pytest.raises(ValueError, match=r"two of 'x\.a\.b'"):
-        names(node)
+    assert names(node) == ["x.a.b", "x.a.b:1"]
+
+
+def test_equal_names_are_an_error():
     with pytest.raises(ValueError, match=r"two of 'x\.a\.b'"):
         names({"a": {"b": tf.Variable(1.0)}, "a.b": tf.Variable(2.0)})
     items = {"a": {"b": tf.Variable(1.0)}, "a.b": tf.Variable(2.0)}

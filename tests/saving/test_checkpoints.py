@@ -1,6 +1,7 @@
 """Tests of `tfrl.saving.checkpoints`."""
 
 import itertools
+import json
 import os
 import random
 import shutil
@@ -13,8 +14,9 @@ import refusals
 import tensorflow as tf
 from refusals import bad
 
+from tfrl import agents
 from tfrl.core import pytree
-from tfrl.saving import checkpoints
+from tfrl.saving import checkpointer, checkpoints
 
 
 class Moments(NamedTuple):
@@ -119,7 +121,7 @@ def test_the_newest_steps_stay(tmp_path):
     assert checkpoints.latest_step(tmp_path) is None
 
 
-FILES = ["state.index", "state.data-00000-of-00001", "metadata.json", "manifest.json"]
+FILES = ["arrays.index", "arrays.data-00000-of-00001", "metadata.json", "manifest.json"]
 
 
 def test_these_are_all_files(tmp_path):
@@ -205,19 +207,19 @@ def change(**replaced):
     [
         (
             change(params=[tf.zeros([2, 4]), tf.zeros([2], tf.bfloat16)]),
-            r"state/agent/params/0 is float32 \[2, 3\] on disk but float32 \[2, 4\]",
+            r"state.agent.params.0 is float32 \[2, 3\] on disk but float32 \[2, 4\]",
         ),
         (
             change(params=[tf.zeros([2, 3], tf.float64), tf.zeros([2], tf.bfloat16)]),
-            r"params/0 is float32 \[2, 3\] on disk but float64 \[2, 3\]",
+            r"params.0 is float32 \[2, 3\] on disk but float64 \[2, 3\]",
         ),
-        (change(params=[tf.zeros([2, 3])]), r"params/1 is bfloat16 \[2\] .*missing"),
-        (change(moments=None), r"moments/mean is .*missing here"),
-        ({**make_state(), "new": tf.zeros(1)}, r"state/new is missing on disk"),
+        (change(params=[tf.zeros([2, 3])]), r"params.1 is bfloat16 \[2\] .*missing"),
+        (change(moments=None), r"moments.mean is .*missing here"),
+        ({**make_state(), "new": tf.zeros(1)}, r"state.new is missing on disk"),
         ({**make_state(), "empty": None}, r"empty is int32 \[0, 4\] on disk but None"),
         (
             make_state()["agent"],
-            "state/agent/params/0 is .* but missing here.*; and 8 more",
+            "state.agent.params.0 is .* but missing here.*; and 8 more",
         ),
     ],
     ids=["shape", "dtype", "shorter", "none", "new", "none-leaf", "other"],
@@ -354,3 +356,46 @@ def test_numbers_that_keras_gave_may_differ(tmp_path):
     ):
         with pytest.raises(ValueError, match="of another agent or shape"):
             checkpoints.load_run(tmp_path, network(*names))
+
+
+def test_a_step_is_a_checkpoint_of_one_item(tmp_path):
+    state, metadata = {"w": tf.ones([2]), "b": (np.arange(3), np.int8(1))}, {"n": 3}
+    path = checkpoints.save_run(tmp_path / "run", 4, state, metadata)
+    manager = checkpointer.Checkpointer(tmp_path, state=state)
+    other = manager.save(4, metadata=metadata, state=state)
+    assert {*os.listdir(path)} - {*os.listdir(other)} == {"manifest.json"}
+    bodies = [
+        json.loads(file.read_bytes())["manifest"]
+        for file in (path / "manifest.json", other / "structure.json")
+    ]
+    assert bodies[1].pop("score") is None
+    assert bodies[0] == bodies[1]
+
+
+def test_layers_that_the_user_named_are_told_apart(tmp_path):
+    def agent(*names):
+        layers = [keras.layers.Dense(2, name=name) for name in names]
+        net = keras.Sequential([keras.Input([2]), *layers])
+        for k, layer in enumerate(layers):
+            layer.bias.assign([float(k)] * 2)
+        return agents.TrainState.create(net)
+
+    def biases(state):
+        return [x for x in tf.nest.flatten(state) if x.shape == [2]]
+
+    checkpoints.save_run(tmp_path, 1, agent("dense_1", "dense_2"), {})
+    back, _, _ = checkpoints.load_run(tmp_path, agent("dense_1", "dense_2"))
+    np.testing.assert_array_equal(biases(back), [[0.0, 0.0], [1.0, 1.0]])
+    for names in (("dense_2", "dense_3"), ("left", "right")):
+        with pytest.raises(ValueError, match="another agent or shape: "):
+            checkpoints.load_run(tmp_path, agent(*names))
+
+
+def test_words_in_keys_do_not_mix_places(tmp_path):
+    def state(*values):
+        one, two, three = map(np.float32, values)
+        return {"a": {"b": one}, "a/b": two, "a.b": three}
+
+    checkpoints.save_run(tmp_path, 1, state(1, 2, 3), {})
+    back, _, _ = checkpoints.load_run(tmp_path, state(0, 0, 0))
+    assert back == state(1, 2, 3)

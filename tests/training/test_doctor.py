@@ -56,11 +56,11 @@ def test_weights(healthy):
     kernel[0, 1] = -np.inf
     checkpoints.save_run(healthy, 128, {"net": {"kernel": kernel}}, {})
     (found,) = doctor.find_nonfinite(healthy)
-    assert found[:3] == (96, "state/net/kernel", (1, 0))
+    assert found[:3] == (96, "state.net.kernel", (1, 0))
     assert math.isnan(found.value)
     assert found[4:] == (2, 6, "checkpoints/step-96")
     assert str(found) == (
-        "step 96: state/net/kernel[1, 0] is nan (2 of 6 elements are not finite) in "
+        "step 96: state.net.kernel[1, 0] is nan (2 of 6 elements are not finite) in "
         "checkpoints/step-96"
     )
 
@@ -77,7 +77,7 @@ def test_weights(healthy):
 def test_weights_of_every_kind(leaf, tmp_path):
     checkpoints.save_run(tmp_path, 3, (leaf,), {})
     (found,) = doctor.find_nonfinite(tmp_path)
-    assert found[:3] == (3, "state/0", (1,))
+    assert found[:3] == (3, "state.0", (1,))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
@@ -143,12 +143,12 @@ def _cut(path):
     [
         ("events.out.tfevents.*", _flip),
         ("events.out.tfevents.*", lambda path: path.write_bytes(b"no records" * 9)),
-        ("checkpoints/step-64/state.data*", _flip),
-        ("checkpoints/step-64/state.data*", _cut),
-        ("checkpoints/step-64/state.data*", lambda path: path.write_bytes(b"")),
+        ("checkpoints/step-64/arrays.data*", _flip),
+        ("checkpoints/step-64/arrays.data*", _cut),
+        ("checkpoints/step-64/arrays.data*", lambda path: path.write_bytes(b"")),
         ("checkpoints/step-64/metadata.json", _cut),
-        ("checkpoints/step-64/state.index", _flip),
-        ("checkpoints/step-64/state.index", pathlib.Path.unlink),
+        ("checkpoints/step-64/arrays.index", _flip),
+        ("checkpoints/step-64/arrays.index", pathlib.Path.unlink),
         ("metrics.csv", lambda path: path.write_text("")),
         ("metrics.csv", lambda path: path.write_text("env_steps,a\n1,2,3\n")),
         ("metrics.csv", lambda path: path.write_text("a,b\n1,2\n")),

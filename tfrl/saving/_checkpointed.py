@@ -5,8 +5,7 @@ does; `tf.train.Checkpoint` would lose Keras layers in lists and in dictionaries
 """
 
 import collections
-import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -14,12 +13,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import named_arrays, sealed_folder
+from tfrl._internal import named_arrays
 from tfrl.core import pytree
 from tfrl.replay import episodes, ring_buffer
 from tfrl.replay.memory import numpy_storage, variable_storage
 from tfrl.replay.sampling import prioritized, uniform
-from tfrl.saving import _layer_paths, typed_json
+from tfrl.saving import _layer_paths
 
 # What `tfrl.replay.save` saves.
 REPLAYS = (
@@ -51,7 +50,7 @@ class Parts:
             tell the variable.
         kinds: the `special_kind` of names that have one.
         immutable: names of the leaves, by item, of items that are nests of arrays,
-            which a load replaces.
+            which a load replaces, in the order of `tf.nest`.
         keras_names: of objects of Keras and of nests their paths, what Keras calls
             their variables, and the paths to these.
 
@@ -59,6 +58,8 @@ class Parts:
         where: name of the function that asks.
         items: by name: module, layer, optimizer, buffer, generator, variable,
             `PyTreeNode`, or dictionary, list or tuple of these.
+        nests: names of items that are nests of arrays whatever is in them: variables
+            count as their values, and there may be `tf.TensorSpec`s and None.
 
     Raises:
         TypeError: if nothing can be saved of one, or something in it would be lost.
@@ -72,7 +73,9 @@ class Parts:
         ['net.critics.0.kernel', 'net.critics.0.bias']
     """
 
-    def __init__(self, where: str, items: Mapping[str, Any]) -> None:
+    def __init__(
+        self, where: str, items: Mapping[str, Any], nests: Container[str] = ()
+    ) -> None:
         self.arrays: dict[str, Any] = {}
         self.replays: dict[str, tf.Module] = {}
         self.generators: dict[str, np.random.Generator] = {}
@@ -85,7 +88,7 @@ class Parts:
             self._seen: set[int] = set()
             before = len(self.paths)
             try:
-                self._add_item(name, item)
+                self._add_item(name, item, name in nests)
             except RecursionError as error:
                 raise ValueError(
                     f"`{where}`: `{name}` expected objects nested some hundred times "
@@ -98,9 +101,9 @@ class Parts:
         self.kinds.update(dict.fromkeys(self.replays, "replay_buffer"))
         self.paths.update(_layer_paths.of_slots(self.arrays, self.paths, self._slots))
 
-    def _add_item(self, name: str, item: Any) -> None:
+    def _add_item(self, name: str, item: Any, is_nest: bool) -> None:
         path, before = (_layer_paths.Step(name),), len(self.paths)
-        if _is_nest_of_arrays(item):
+        if is_nest or _is_nest_of_arrays(item):
             self._add_nest(path, item)
             return
         self._check_no_arrays(name, item)
@@ -124,9 +127,11 @@ class Parts:
             for key in leaves
         ]
         self.keras_names.append(((), names, paths))
-        for each, leaf in zip(paths, leaves.values(), strict=True):
-            self._add(self.arrays, each, leaf)
-        self.immutable[path[0].token] = list(map(_layer_paths.joined, paths))
+        # Words in a key are joined by dots, too.
+        names = _layer_paths.told_apart([*map(_layer_paths.joined, paths)])
+        for name, each, leaf in zip(names, paths, leaves.values(), strict=True):
+            self._add(self.arrays, each, leaf, name)
+        self.immutable[path[0].token] = names
 
     def _visit(self, path: _layer_paths.Path, item: Any) -> None:
         if id(item) in self._seen or not _layer_paths.is_enabled(item):
@@ -186,8 +191,14 @@ class Parts:
                     self._slots.add(_layer_paths.joined(place))
             self._seen.add(id(variable))
 
-    def _add(self, group: dict[str, Any], path: _layer_paths.Path, item: Any) -> None:
-        name = _layer_paths.joined(path)
+    def _add(
+        self,
+        group: dict[str, Any],
+        path: _layer_paths.Path,
+        item: Any,
+        name: str | None = None,
+    ) -> None:
+        name = _layer_paths.joined(path) if name is None else name
         named_arrays.check_name(self._where, path[0].token, name)
         if name in self.paths:
             raise ValueError(
@@ -213,125 +224,6 @@ class Parts:
             f"loaded in place; got a {type(item).__name__}; pass it as an item of its "
             "own"
         )
-
-
-def match(
-    where: str,
-    folder: pathlib.Path,
-    parts: Parts,
-    body: Mapping[str, Any],
-    is_wanted: Callable[[str, str | None], bool],
-    strict: bool,
-) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
-    """Compares what is to be loaded with what is on the disk.
-
-    Args:
-        where: name of the function that asks.
-        folder: of the checkpoint.
-        parts: what is to be loaded.
-        body: its structure.
-        is_wanted: of a name and its `special_kind`.
-        strict: whether both must have the same names.
-
-    Returns:
-        Of the wanted names: those in both, with those on the disk; those not on the
-        disk; those only there.
-
-    Raises:
-        DamageError: if the structure contradicts itself.
-        ValueError: if names differ and should not, or if something has another kind,
-            dtype or shape on the disk; it names them.
-    """
-    kinds = {**body["kinds"], **parts.kinds}
-    saved = [*body["arrays"], *body["replays"], *body["generators"]]
-    here, there = (
-        dict.fromkeys(name for name in each if is_wanted(name, kinds.get(name)))
-        for each in (parts.paths, saved)
-    )
-    if "paths" in body:
-        if {*saved} - body["paths"].keys():
-            raise sealed_folder.DamageError("it lacks paths")
-        paths = {n: _layer_paths.from_json(body["paths"][n]) for n in there}
-        chosen = _layer_paths.matched({n: parts.paths[n] for n in here}, paths)
-    else:
-        old, lost = _layer_paths.of_parts(parts)
-        doubtful = sorted({lost[name] for name in here if name in lost})
-        if doubtful:
-            raise ValueError(
-                f"`{where}`: `global_step` expected a checkpoint that tells the layers "
-                f"named {doubtful} apart; got {folder}, of a version of tfrl that did "
-                "not keep the numbers in such names; if they are these layers in this "
-                "order, load it into layers made without `name`, and save again"
-            )
-        chosen = _layer_paths.matched_of_old({n: old[n] for n in here}, there)
-    missing = tuple(name for name in here if name not in chosen)
-    found = set(chosen.values())
-    unexpected = tuple(name for name in there if name not in found)
-    if strict and (missing or unexpected):
-        layers = _layer_paths.named(parts.paths[n] for n in missing)
-        more = _layer_paths.listed(unexpected)
-        raise ValueError(
-            f"`{where}`: `strict` expected the names of {folder}; got missing there: "
-            f"{_layer_paths.listed(missing)}{layers}; unexpected there: {more}"
-            "; build, and call, the objects as they were saved, or pass strict=False"
-        )
-    _compare(where, folder, parts, body, chosen)
-    return chosen, missing, unexpected
-
-
-def _compare(
-    where: str,
-    folder: pathlib.Path,
-    parts: Parts,
-    body: Mapping[str, Any],
-    chosen: Mapping[str, str],
-) -> None:
-    """Raises if something has another kind, dtype or shape on the disk."""
-    here: dict[str, Any] = {
-        **named_arrays.describe_arrays(parts.arrays),
-        **dict.fromkeys(parts.replays, ["a buffer", ""]),
-    }
-    there = {**body["arrays"], **dict.fromkeys(body["replays"], ["a buffer", ""])}
-    for name, generator in parts.generators.items():
-        here[name] = ["generator", generator.bit_generator.state["bit_generator"]]
-    for name, text in body["generators"].items():
-        there[name] = ["generator", generator_state(text)["bit_generator"]]
-    different = named_arrays.array_differences(
-        {name: there[saved] for name, saved in chosen.items()},
-        {name: here[name] for name in chosen},
-    )
-    if different:
-        raise ValueError(
-            f"`{where}`: `global_step` expected objects of the shapes in {folder}; got "
-            f"others: {different}"
-        )
-
-
-def generator_state(text: str, like: np.random.Generator | None = None) -> Any:
-    """Reads the state of a generator.
-
-    Args:
-        text: the state as JSON.
-        like: a generator that such a state has to fit; None for any.
-
-    Raises:
-        DamageError: if it is no such state.
-
-    Example:
-        >>> rng = np.random.default_rng(3)
-        >>> state = generator_state(typed_json.to_json(rng.bit_generator.state), rng)
-        >>> state["bit_generator"]
-        'PCG64'
-    """
-    try:
-        state = typed_json.from_json(text)
-        if like is not None:
-            type(like.bit_generator)().state = state
-        state["bit_generator"].encode()
-    except Exception as error:
-        # What NumPy makes of a wrong state can be any error.
-        raise sealed_folder.DamageError("a generator cannot be read") from error
-    return state
 
 
 def _is_nest_of_arrays(item: Any) -> bool:

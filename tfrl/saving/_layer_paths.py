@@ -114,18 +114,27 @@ def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, st
         for name, path in here.items()
         if name in there and is_same(path, there[name])
     }
-    left = {name: path for name, path in there.items() if name not in found}
+    # Keys such as "dense_7/kernel", which a nest without a layer has.
+    texts = [
+        [n for n, path in each.items() if _is_text(path)] for each in (here, there)
+    ]
+    if not found.keys() >= {*texts[0]}:
+        found |= matched_texts(*texts)
+    taken = {*found.values()}
+    left = {name: path for name, path in there.items() if name not in taken}
     for name in [name for name in here if name not in found]:
         for saved, path in left.items():
             if is_same(here[name], path):
                 found[name] = saved
                 del left[saved]
                 break
-    letters = {_letters(path): name for name, path in there.items()}
+    letters = collections.defaultdict[tuple[str, ...], set[str]](set)
+    for name, path in there.items():
+        letters[_letters(path)].add(name)
     doubtful = {
         name
         for name, saved in found.items()
-        if letters.get(_letters(here[name]), saved) != saved
+        if saved not in letters.get(_letters(here[name]), {saved})
     }
     pairs = [(*here[name], *there[found[name]]) for name in doubtful]
     is_certain = any(x.given and x.index is not None for pair in pairs for x in pair)
@@ -133,6 +142,29 @@ def matched(here: Mapping[str, Path], there: Mapping[str, Path]) -> dict[str, st
     if is_shifted and not is_certain and len(found) == len(here) == len(there):
         return found
     return {name: saved for name, saved in found.items() if name not in doubtful}
+
+
+def matched_texts(here: Sequence[str], there: Sequence[str]) -> dict[str, str]:
+    """Finds names among others if only numbers of Keras differ.
+
+    Keras numbers layers that were given no name, through all that a process makes.
+
+    Args:
+        here: words joined by dots.
+        there: likewise.
+
+    Returns:
+        Names here, and names there; none if others differ too.
+
+    Example:
+        >>> matched_texts(["net.dense_7.bias"], ["net.dense.bias"])
+        {'net.dense_7.bias': 'net.dense.bias'}
+    """
+    one, other = (renumbered(names, own=False) for names in (here, there))
+    known = dict(zip(other, there, strict=True))
+    if {*one} != {*other} or len(known) < len(here):
+        return {}
+    return {name: known[each] for name, each in zip(here, one, strict=True)}
 
 
 def named(paths: Iterable[Path]) -> str:
@@ -156,6 +188,10 @@ def listed(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return (", ".join(names[:_SHOWN]) or "nothing") + more
+
+
+def _is_text(path: Path) -> bool:
+    return any("." in x.token for x in path) and not any(x.layer for x in path)
 
 
 def _letters(path: Path) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 A checkpoint is a folder that appears when it is complete:
 
     <ckpt_dir>/ckpt-<N>/arrays.index, arrays.data-00000-of-00001   as TensorFlow writes
+                        metadata.json                              of `typed_json`
                         replay/                                    of `tfrl.replay.save`
                         structure.json
 
 `structure.json` names every part, its path through layers, every array with dtype and
 shape, and holds the SHA-256 of the files beside it, of the manifest of `replay` and its
 own. The bytes of `replay` that did not change since the checkpoint before are shared
-with it. For a whole training run see `checkpoints`.
+with it. The steps of a training run are such folders, too: see `checkpoints`.
 """
 
 import pathlib
@@ -23,26 +24,17 @@ import tensorflow as tf
 from tfrl._internal import checks, durable, named_arrays, sealed_folder
 from tfrl.replay.disk import saving
 from tfrl.saving import (
+    _checkpoint_files,
     _checkpointed,
     _layer_paths,
     checkpoints,
     typed_json,
 )
 
-_ARRAYS, _REPLAY = "arrays", "replay"
 # Format 1 has no paths, and names that only `_layer_paths.of_parts` knows.
-_LIKE = {
-    "step": int,
-    "score": (float, None),
-    "arrays": {str: ([str, [int]], [str, [(int, None)]], [str, None], None)},
-    "replays": [str],
-    "generators": {str: str},
-    "kinds": {str: str},
-}
-_PATH_LIKE = [(str, [str, str, bool, (int, None)])]
-_FOLDERS = sealed_folder.StepFolders(
-    "ckpt-", "structure.json", {1: _LIKE, 2: {**_LIKE, "paths": {str: _PATH_LIKE}}}
-)
+_LIKE = {**_checkpoint_files.LIKE, "score": (float, None)}
+_OF_OLD = {name: like for name, like in _LIKE.items() if name != "paths"}
+_FOLDERS = sealed_folder.StepFolders("ckpt-", "structure.json", {1: _OF_OLD, 2: _LIKE})
 
 
 class Checkpointer:
@@ -79,6 +71,7 @@ class Checkpointer:
         **kwargs: the objects by name.
 
     Attributes:
+        metadata: of the checkpoint that was loaded last.
         missing: names that the last load expected and did not find.
         unexpected: names that it found and nothing took.
 
@@ -100,7 +93,7 @@ class Checkpointer:
 
     def __init__(self, ckpt_dir: durable.Path, **kwargs: Any) -> None:
         where = "Checkpointer"
-        taken = sorted({"score", "keep", "global_step"} & set(kwargs))
+        taken = sorted({"score", "keep", "global_step", "metadata"} & set(kwargs))
         if not kwargs or taken:
             raise ValueError(
                 f"`{where}`: `kwargs` expected objects by names that `save` does not "
@@ -110,6 +103,7 @@ class Checkpointer:
         _checkpointed.Parts(where, self._items)
         self._folder = checks.as_path(where, "ckpt_dir", ckpt_dir)
         self._damaged: dict[pathlib.Path, str] = {}
+        self.metadata: dict[str, Any] = {}
         self.missing: tuple[str, ...] = ()
         self.unexpected: tuple[str, ...] = ()
         try:
@@ -142,6 +136,7 @@ class Checkpointer:
         global_step: int,
         score: float | None = None,
         keep: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> pathlib.Path:
         """Saves everything; when it returns, all is on the disk.
@@ -156,6 +151,8 @@ class Checkpointer:
             score: how good it is, more is better; for `load("best")`.
             keep: how many of the newest checkpoints stay, beside the best; None for
                 all.
+            metadata: whatever else belongs to the step, as nests of Python numbers,
+                strings, bytes and NumPy arrays; `load` leaves it at `metadata`.
             **kwargs: the present value of every immutable item.
 
         Returns:
@@ -163,7 +160,8 @@ class Checkpointer:
 
         Raises:
             OSError: if the disk refuses; the checkpoints before stay as they are.
-            TypeError: if an object has become something that cannot be saved.
+            TypeError: if an object has become something that cannot be saved, or
+                `metadata` holds what it cannot.
             ValueError: if a number is out of range, an immutable item is left out, or
                 the call is inside `tf.function`.
         """
@@ -176,6 +174,9 @@ class Checkpointer:
             checks.check_rank(where, "score", score, exact=0)
             checks.check_finite(where, "score", score)
             score = float(score)
+        facts = {} if metadata is None else metadata
+        checks.check_type(where, "metadata", facts, Mapping, "a dictionary")
+        text = typed_json.to_json(dict(facts))
         items = {**self._items, **kwargs}
         parts = _checkpointed.Parts(where, items)
         immutable = sorted(self._items.keys() & parts.immutable.keys())
@@ -189,25 +190,9 @@ class Checkpointer:
 
         def write(
             path: pathlib.Path, before: pathlib.Path | None
-        ) -> tuple[dict[str, Any], list[str]]:
-            named_arrays.write_arrays(str(path / _ARRAYS), parts.arrays)
-            if parts.replays:
-                base = None if before is None else before / _REPLAY
-                saving.save(path / _REPLAY, _without_slashes(parts.replays), base)
-            generators = {
-                name: typed_json.to_json(generator.bit_generator.state)
-                for name, generator in parts.generators.items()
-            }
-            body = {
-                "score": score,
-                "arrays": named_arrays.describe_arrays(parts.arrays),
-                "replays": list(parts.replays),
-                "generators": generators,
-                "kinds": parts.kinds,
-                "paths": {n: _layer_paths.to_json(x) for n, x in parts.paths.items()},
-            }
-            # Whose digest stands for those of the buffers' files.
-            return body, [f"{_REPLAY}/manifest.json"] if parts.replays else []
+        ) -> tuple[dict[str, Any], Sequence[str]]:
+            body, inner = _checkpoint_files.write(parts, path, before, text)
+            return {**body, "score": score}, inner
 
         with durable.explain_refusals(where, "ckpt_dir", self._folder):
             known = self._damaged
@@ -267,11 +252,26 @@ class Checkpointer:
             return included[kind] and not any(_is_part(name, x) for x in ignored)
 
         def read(path: pathlib.Path, body: dict[str, Any]) -> None:
-            chosen, *rest = _checkpointed.match(
-                where, path, parts, body, is_wanted, strict
+            chosen, missing, unexpected = _checkpoint_files.match(
+                where, path, parts, body, is_wanted
             )
+            if strict and (missing or unexpected):
+                layers = _layer_paths.named(parts.paths[n] for n in missing)
+                raise ValueError(
+                    f"`{where}`: `strict` expected the names of {path}; got missing "
+                    f"there: {_layer_paths.listed(missing)}{layers}; unexpected "
+                    f"there: {_layer_paths.listed(unexpected)}; build, and call, the "
+                    "objects as they were saved, or pass strict=False"
+                )
+            different = _checkpoint_files.differences(parts, body, chosen)
+            if different:
+                raise ValueError(
+                    f"`{where}`: `global_step` expected objects of the shapes in "
+                    f"{path}; got others: {different}"
+                )
+            metadata = _checkpoint_files.read_metadata(path)
             self._read(path, parts, body, chosen)
-            self.missing, self.unexpected = rest
+            self.missing, self.unexpected, self.metadata = missing, unexpected, metadata
 
         with durable.shared_folder(self._folder, reading=True):
             paths = self._meant(where, global_step)
@@ -324,8 +324,8 @@ class Checkpointer:
             )
         folder = self._folder / "best" if global_step == "best" else self._folder
         step = None if isinstance(global_step, str) else global_step
-        agent, _, found = checkpoints.load_run(folder, self._items[name], step)
-        self._items[name] = agent
+        loaded = checkpoints.load_run(folder, self._items[name], step)
+        self._items[name], self.metadata, found = loaded
         self.missing = self.unexpected = ()
         return found
 
@@ -342,17 +342,17 @@ class Checkpointer:
             return {saved: group[n] for n, saved in chosen.items() if n in group}
 
         arrays = those_chosen(parts.arrays)
-        read = named_arrays.read_arrays(str(path / _ARRAYS), arrays)
+        read = named_arrays.read_arrays(str(path / _checkpoint_files.ARRAYS), arrays)
         values = {name: read[saved] for name, saved in chosen.items() if saved in read}
         generators = those_chosen(parts.generators)
         states = {
-            name: _checkpointed.generator_state(body["generators"][name], generator)
+            name: _checkpoint_files.generator_state(body["generators"][name], generator)
             for name, generator in generators.items()
         }
-        replays = _without_slashes(those_chosen(parts.replays))
+        replays = _checkpoint_files.without_slashes(those_chosen(parts.replays))
         # If it raises, nothing was changed; what follows does not raise.
         if replays:
-            saving.load(path / _REPLAY, replays)
+            saving.load(path / _checkpoint_files.REPLAY, replays)
         new = {**parts.arrays, **values}
         for item, names in parts.immutable.items():
             leaves = [new[name] for name in names]
@@ -469,7 +469,9 @@ def extract_sub_state_dict_from_checkpoint(
                 f"`{where}`: `checkpoint_prefix` expected a part of {path}; got "
                 f"{checkpoint_prefix!r}; its items are {tops}"
             )
-        values.update(named_arrays.read_arrays(str(path / _ARRAYS), found))
+        values.update(
+            named_arrays.read_arrays(str(path / _checkpoint_files.ARRAYS), found)
+        )
 
     _FOLDERS.use(where, [path], read)
     prefix = checkpoint_prefix.removesuffix(".")
@@ -482,7 +484,3 @@ def extract_sub_state_dict_from_checkpoint(
 def _is_part(name: str, prefix: str) -> bool:
     """Tells whether a name begins with the words of a prefix."""
     return not prefix or f"{name}.".startswith(f"{prefix.removesuffix('.')}.")
-
-
-def _without_slashes(replays: Mapping[str, tf.Module]) -> dict[str, tf.Module]:
-    return {k.replace("~", "~0").replace("/", "~1"): x for k, x in replays.items()}

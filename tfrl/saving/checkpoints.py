@@ -2,15 +2,11 @@
 
 A run directory holds `run.lock` (who works here) and one folder per saved step:
 
-    <directory>/checkpoints/step-<N>/state.index, state.data-00000-of-00001
+    <directory>/checkpoints/step-<N>/arrays.index, arrays.data-00000-of-00001
                                      metadata.json
                                      manifest.json
 
-`state.*` is a TensorFlow checkpoint with one entry per array, named by its place in
-the nest (`named_arrays`). `metadata.json` is `typed_json` text. `manifest.json` comes
-last and holds the SHA-256 digests of the others. A folder is written under another
-name, flushed to disk and then renamed, so that a process killed at any moment leaves
-the steps that were complete before.
+It is that of a `Checkpointer` of one item, `state`, under other names.
 """
 
 import os
@@ -22,18 +18,14 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from tfrl._internal import (
-    checks,
-    durable,
-    named_arrays,
-    sealed_folder,
-)
-from tfrl.saving import _layer_paths, typed_json
+from tfrl._internal import checks, durable, named_arrays, sealed_folder
+from tfrl.saving import _checkpoint_files, _checkpointed, _layer_paths, typed_json
 
-_METADATA = "metadata.json"
-_STATE = "state"
-_LIKE = {"step": int, "arrays": {str: ([str, [(int, None)]], [str, None], None)}}
-_FOLDERS = sealed_folder.StepFolders("step-", "manifest.json", {1: _LIKE})
+# In format 1 arrays are called as `named_arrays` calls them, in files `state.*`.
+_OF_OLD, _STATE = {"step": int, "arrays": _checkpoint_files.LIKE["arrays"]}, "state"
+_FOLDERS = sealed_folder.StepFolders(
+    "step-", "manifest.json", {1: _OF_OLD, 2: _checkpoint_files.LIKE}
+)
 
 
 def save_run(
@@ -89,15 +81,13 @@ def _save(
     step = checks.check_whole_number(where, "step", step, low=0)
     checks.check_eager(where)
     checks.check_type(where, "metadata", metadata, Mapping, "a dictionary")
-    leaves = named_arrays.name_arrays(state)
+    parts = _checkpointed.Parts(where, {_STATE: state}, nests=[_STATE])
     text = typed_json.to_json(dict(metadata))
     run = checks.as_path(where, "directory", directory)
     folder = run / "checkpoints"
 
     def write(path: pathlib.Path, _: object) -> tuple[dict[str, Any], Sequence[str]]:
-        named_arrays.write_arrays(str(path / _STATE), leaves)
-        (path / _METADATA).write_bytes(text.encode("ascii"))
-        return {"arrays": named_arrays.describe_arrays(leaves)}, ()
+        return _checkpoint_files.write(parts, path, None, text)
 
     with durable.explain_refusals(where, "directory", run):
         if not folder.is_dir():
@@ -149,8 +139,8 @@ def load_run(
     Args:
         directory: folder of the run.
         template: nest of the structure that was saved; only names, shapes and dtypes
-            of its leaves are used, so `tf.TensorSpec` leaves do. Of names that Keras
-            gave to layers the numbers may differ, not the order.
+            of its leaves are used, so `tf.TensorSpec` leaves do. Layers are known as
+            `Checkpointer` knows them.
         step: the one step to read, or `None` for the newest.
 
     Returns:
@@ -172,24 +162,38 @@ def load_run(
     if step is not None:
         step = checks.check_whole_number(where, "step", step, low=0)
     checks.check_eager(where)
-    leaves = named_arrays.name_arrays(template)
+    parts = _checkpointed.Parts(where, {_STATE: template}, nests=[_STATE])
     folder = checks.as_path(where, "directory", directory) / "checkpoints"
     values: list[Any] = []
     metadata: dict[str, Any] = {}
 
     def read(path: pathlib.Path, body: Mapping[str, Any]) -> None:
-        named = named_as_saved(leaves, body["arrays"])
+        missing: Sequence[str] = ()
+        if body["format"] == 1:
+            leaves = named_arrays.name_arrays(template)
+            old = named_as_saved(leaves, body["arrays"])
+            chosen = dict(zip(parts.arrays, old, strict=True))
+        else:
+            chosen, missing, _ = _checkpoint_files.match(where, path, parts, body)
+        here = {saved: name for name, saved in chosen.items()}
         found = named_arrays.array_differences(
-            body["arrays"], named_arrays.describe_arrays(named)
+            {here.get(name, name): facts for name, facts in body["arrays"].items()},
+            named_arrays.describe_arrays(parts.arrays),
         )
+        if missing and not found:  # though all names are there
+            layers = _layer_paths.named(parts.paths[name] for name in missing)
+            found = f"other layers at {_layer_paths.listed(missing)}{layers}"
         if found:
             raise ValueError(
                 f"`{where}`: `template` expected the arrays saved in {path}; got a "
                 f"checkpoint of another agent or shape: {found}; build the agent as "
                 "it was when it was saved"
             )
-        values[:] = named_arrays.read_arrays(str(path / _STATE), named).values()
-        metadata.update(typed_json.from_json(durable.read_file(path / _METADATA)))
+        arrays = {saved: parts.arrays[name] for name, saved in chosen.items()}
+        files = path / (_STATE if body["format"] == 1 else _checkpoint_files.ARRAYS)
+        loaded = named_arrays.read_arrays(str(files), arrays)
+        values[:] = [loaded[chosen[name]] for name in parts.immutable[_STATE]]
+        metadata.update(_checkpoint_files.read_metadata(path))
 
     with durable.shared_folder(folder, reading=True):
         steps = _FOLDERS.steps(folder)
@@ -225,15 +229,13 @@ def named_as_saved(leaves: dict[str, Any], saved: Iterable[str]) -> dict[str, An
         >>> named_as_saved({"net/dense_7/bias": 1}, ["net/dense/bias"])
         {'net/dense/bias': 1}
     """
-    saved = list(saved)
-    here, there = (
-        _layer_paths.renumbered([re.sub("/|~1", ".", x) for x in names], own=False)
-        for names in (leaves, saved)
-    )
-    known = dict(zip(there, saved, strict=True))
-    if {*leaves} == {*saved} or {*here} != {*there} or len(known) < len(leaves):
+    dotted = {re.sub("/|~1", ".", name): name for name in saved}
+    words = [re.sub("/|~1", ".", name) for name in leaves]
+    found = _layer_paths.matched_texts(words, [*dotted])
+    if {*leaves} == {*saved} or not found:
         return leaves
-    return {known[name]: leaf for name, leaf in zip(here, leaves.values(), strict=True)}
+    renamed = (dotted[found[name]] for name in words)
+    return dict(zip(renamed, leaves.values(), strict=True))
 
 
 def list_steps(directory: durable.Path) -> list[int]:

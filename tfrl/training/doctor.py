@@ -94,7 +94,7 @@ def find_nonfinite(directory: str | os.PathLike[str]) -> list[NonFinite]:
         >>> _ = tfrl.saving.save_run(folder, 512, weights, {})
         >>> for found in find_nonfinite(folder):
         ...     print(found)
-        step 512: state/w[1] is nan (1 of 2 elements are not finite) in \
+        step 512: state.w[1] is nan (1 of 2 elements are not finite) in \
 checkpoints/step-512
     """
     folder = pathlib.Path(directory)
@@ -224,7 +224,8 @@ def _of_row(step: int, values: dict[str, Any], file: str) -> Iterator[NonFinite]
 def _in_checkpoint(path: pathlib.Path, folder: pathlib.Path) -> Iterator[NonFinite]:
     name, step = path.relative_to(folder).as_posix(), int(path.name.split("-")[1])
     with _damage_named(path):
-        reader = tf.train.load_checkpoint(os.fspath(path / "state"))
+        (index,) = path.glob("*.index")
+        reader = tf.train.load_checkpoint(os.fspath(index.with_suffix("")))
         for tensor in sorted(reader.get_variable_to_dtype_map()):
             yield from _of_tensor(step, tensor, reader.get_tensor(tensor), name)
 
