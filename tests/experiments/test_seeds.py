@@ -164,7 +164,12 @@ def test_the_folder_is_as_resume_says(standing_in, capsys):
 
 @pytest.mark.slow
 def test_seeds_are_the_runs_that_they_would_be_alone(tmp_path):
-    small = ["--config=Trainer.total_env_steps = 3000", "--config=Trainer.n_envs = 2"]
+    size = {
+        "Trainer.total_env_steps": 3000,
+        "Trainer.n_envs": 2,
+        "PPO.minibatch_size": 64,
+    }
+    small = [f"--config={name} = {value}" for name, value in size.items()]
     flags = [CONFIG, *small, "--seeds=0-1", f"--output_dir={tmp_path / 'both'}"]
     environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1"}
     python = [sys.executable, "-m", "tfrl", "train"]

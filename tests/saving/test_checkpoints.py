@@ -383,10 +383,10 @@ def test_layers_that_the_user_named_are_told_apart(tmp_path):
     def biases(state):
         return [x for x in tf.nest.flatten(state) if x.shape == [2]]
 
-    checkpoints.save_run(tmp_path, 1, agent("dense_1", "dense_2"), {})
-    back, _, _ = checkpoints.load_run(tmp_path, agent("dense_1", "dense_2"))
+    checkpoints.save_run(tmp_path, 1, agent("dense_7001", "dense_7002"), {})
+    back, _, _ = checkpoints.load_run(tmp_path, agent("dense_7001", "dense_7002"))
     np.testing.assert_array_equal(biases(back), [[0.0, 0.0], [1.0, 1.0]])
-    for names in (("dense_2", "dense_3"), ("left", "right")):
+    for names in (("dense_7002", "dense_7003"), ("left", "right")):
         with pytest.raises(ValueError, match="another agent or shape: "):
             checkpoints.load_run(tmp_path, agent(*names))
 
