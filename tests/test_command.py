@@ -191,7 +191,7 @@ def test_doctor(folder, tmp_path, capsys):
     assert call("doctor", tmp_path) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "first step 16: train/loss is inf in metrics.csv"
-    assert lines[1].startswith("then  step 32: state/w0[1] is nan (1 of 2 ")
+    assert lines[1].startswith("then  step 32: state.w0[1] is nan (1 of 2 ")
     assert (len(lines), lines[-1]) == (6, "and in 3 more tensors")
 
 
