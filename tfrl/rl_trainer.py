@@ -50,7 +50,7 @@ from tfrl.agents.on_policy import a2c, impala, policy_gradient, ppo
 from tfrl.configuring import configs
 from tfrl.datasets import recorded
 from tfrl.distribute import strategies
-from tfrl.environments import vector, wrappers
+from tfrl.environments import atari, vector, wrappers
 from tfrl.environments.compiled import vector_env
 from tfrl.environments.compiled import wrappers as compiled_wrappers
 from tfrl.exploration import noise, quantizer, samplers
@@ -121,6 +121,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "Trajectories": experience.Trajectories,
     "WandbLogger": loggers.WandbLogger,
     "WarmUpScheduler": joined.WarmUpScheduler,
+    "make_atari": atari.make_atari,
     "make_compiled": vector_env.make_compiled,
     "make_vec": vector.make_vec,
 }

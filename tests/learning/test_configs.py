@@ -28,6 +28,9 @@ def test_a_header_says_what_the_bindings_say(path):
     assert steps is not None and int(steps) == entry.steps
     environment = bound(path, "make_vec.env_id")
     assert environment in (None, repr(entry.environment), f'"{entry.environment}"')
+    game = bound(path, "make_atari.game")
+    assert game in (None, f'"{entry.environment[11:-3]}"')
+    assert game is None or entry.environment.startswith("ale_py:ALE/")
     assert all(len(line) <= 88 for line in path.read_text().splitlines())
 
 

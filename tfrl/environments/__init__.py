@@ -1,10 +1,10 @@
 """Gymnasium environments: vectors, checks, snapshots, wrappers, the Control Suite.
 
-Here are vectors of environments, a check of what is wrong with one, snapshots of their
-inner state, elements of their spaces made up and made ready for networks, the
-current environment, wrappers that Gymnasium has not, and the DeepMind Control Suite.
-Environments of tensors, for training in one graph, have a door of their own,
-`tfrl.environments.compiled`.
+Here are vectors of environments, of EnvPool's too, Atari games made ready, a check of
+what is wrong with an environment, snapshots of its inner state, elements of spaces made
+up and made ready for networks, the current environment, wrappers that Gymnasium has
+not, and the DeepMind Control Suite. Environments of tensors, for training in one graph,
+have a door of their own, `tfrl.environments.compiled`.
 Names whose files need TensorFlow load it when first touched. Their steps as
 transitions are in `tfrl.host`, the loops around a learner in `tfrl.training`, specs of
 spaces in `tfrl.core`.
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from tfrl._internal import lazy_doors
 from tfrl.environments.action_masks import ActionMasks, VectorActionMasks
+from tfrl.environments.atari import EndOnLifeLoss, make_atari
 from tfrl.environments.attributes import get_env_attr, has_env_attr
 from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.env_check import check_env
+from tfrl.environments.envpool_vector import EnvPoolVector
 from tfrl.environments.goals import BitFlipping, goal_rewards
 from tfrl.environments.sampling import (
     get_transition_batch,
@@ -54,6 +56,8 @@ __all__ = [
     "ActionMasks",
     "BitFlipping",
     "ControlSuite",
+    "EndOnLifeLoss",
+    "EnvPoolVector",
     "PartialObservation",
     "ScaleReward",
     "StackChannels",
@@ -76,6 +80,7 @@ __all__ = [
     "get_vocab_size",
     "goal_rewards",
     "has_env_attr",
+    "make_atari",
     "make_dmc",
     "make_vec",
     "restore",

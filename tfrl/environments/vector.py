@@ -11,10 +11,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from tfrl._internal import arguments
 from tfrl.environments import action_masks as masks
+from tfrl.environments import envpool_vector
 
 # Arguments of `gymnasium.make_vec` among those of an environment.
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-_VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point")
+_VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point", "envpool")
 
 
 def make_vec(
@@ -31,7 +32,8 @@ def make_vec(
     `"sync"` steps them one after the other in this process, `"async"` in one process
     each (worth it from about 1 ms per step), `"vector_entry_point"` uses the
     environment's own vector version, several times faster where there is one. `"auto"`
-    takes the last where it exists, else `"sync"`. Sync and async vectors do not reset
+    takes the last where it exists, else `"sync"`. `"envpool"` steps environments of
+    EnvPool in C++ threads, see `EnvPoolVector`. Sync and async vectors do not reset
     by themselves (`AutoresetMode.DISABLED`), so that the true last observation of an
     episode is always what `step` returned.
 
@@ -40,14 +42,16 @@ def make_vec(
 
     Args:
         env_id: a registered Gymnasium id such as `"CartPole-v1"`; before a colon stands
-            the module that registers it, as in `"ale_py:ALE/Pong-v5"`.
+            the module that registers it, as in `"ale_py:ALE/Pong-v5"`. For
+            `"envpool"` what EnvPool calls it.
         n_envs: number of copies, at least 1.
-        vectorization: one of `"auto"`, `"sync"`, `"async"`, `"vector_entry_point"`.
+        vectorization: one of `"auto"`, `"sync"`, `"async"`, `"vector_entry_point"`,
+            `"envpool"`.
         max_episode_steps: time limit instead of the registered one.
         env_kwargs: keyword arguments of the environment.
         wrappers: around each copy, the innermost first: functions of an environment
             such as `functools.partial(PartialObservation, indices=[0, 2])`. Vectors of
-            an environment's own, `"vector_entry_point"`, take none.
+            an environment's own, `"vector_entry_point"`, and of EnvPool take none.
         action_masks: show what the environment allows, see `ActionMasks`.
 
     Returns:
@@ -80,38 +84,26 @@ def make_vec(
         name = "max_episode_steps"
         arguments.check_whole_number("make_vec", name, max_episode_steps, low=1)
         kwargs["max_episode_steps"] = max_episode_steps
-    spec = _spec(env_id)
-    if vectorization == "auto":
-        own = spec.vector_entry_point is not None and not wrappers
-        vectorization = "vector_entry_point" if own else "sync"
-    if wrappers and vectorization == "vector_entry_point":
+    if wrappers and vectorization in ("vector_entry_point", "envpool"):
         raise ValueError(
-            "`make_vec`: `wrappers` expected none of a 'vector_entry_point', which "
-            f"has no copies to wrap; got {wrappers!r:.80}; take 'sync'"
+            f"`make_vec`: `wrappers` expected none of {vectorization!r}, which has no "
+            f"copies to wrap; got {wrappers!r:.80}; take 'sync'"
         )
-    vector_kwargs: dict = {}
-    if vectorization in ("sync", "async"):
-        vector_kwargs["autoreset_mode"] = AutoresetMode.DISABLED
-    if vectorization == "async":
-        # Forking a process in which TensorFlow runs its threads can deadlock.
-        vector_kwargs["context"] = "spawn"
-    by_one = action_masks and vectorization in ("sync", "async")
-    try:
-        envs: Any = gym.make_vec(
-            env_id,
-            num_envs=n_envs,
-            vectorization_mode=vectorization,
-            vector_kwargs=vector_kwargs,
-            wrappers=[*wrappers, *([masks.ActionMasks] if by_one else [])] or None,
-            **kwargs,
-        )
-    except (gym.error.Error, ImportError, TypeError) as error:
-        raise ValueError(
-            f"`make_vec`: `env_id` {env_id!r} expected to be makeable with "
-            f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}"
-        ) from error
-    # With what the environment is registered with.
-    known = {k: x for k, x in envs.unwrapped.spec.kwargs.items() if k not in _OWN}
+    envs: Any
+    by_one = False
+    if vectorization == "envpool":
+        envs, known = envpool_vector.EnvPoolVector(env_id, n_envs, **kwargs), kwargs
+    else:
+        spec = _spec(env_id)
+        if vectorization == "auto":
+            own = spec.vector_entry_point is not None and not wrappers
+            vectorization = "vector_entry_point" if own else "sync"
+        by_one = action_masks and vectorization != "vector_entry_point"
+        around = [*wrappers, *([masks.ActionMasks] if by_one else [])]
+        envs = _of_gymnasium(env_id, n_envs, vectorization, around, kwargs)
+        # With what the environment is registered with.
+        made_with = envs.unwrapped.spec.kwargs
+        known = {name: x for name, x in made_with.items() if name not in _OWN}
     others: dict = {"wrappers": [*wrappers]} if wrappers else {}
     if action_masks:
         others["action_masks"] = True
@@ -125,6 +117,35 @@ def make_vec(
         **others,
     )
     return envs
+
+
+def _of_gymnasium(
+    env_id: str,
+    n_envs: int,
+    vectorization: str,
+    wrappers: Sequence[Callable[[gym.Env], Any]],
+    kwargs: dict,
+) -> VectorEnv:
+    vector_kwargs: dict = {}
+    if vectorization in ("sync", "async"):
+        vector_kwargs["autoreset_mode"] = AutoresetMode.DISABLED
+    if vectorization == "async":
+        # Forking a process in which TensorFlow runs its threads can deadlock.
+        vector_kwargs["context"] = "spawn"
+    try:
+        return gym.make_vec(
+            env_id,
+            num_envs=n_envs,
+            vectorization_mode=vectorization,
+            vector_kwargs=vector_kwargs,
+            wrappers=wrappers or None,
+            **kwargs,
+        )
+    except (gym.error.Error, ImportError, TypeError) as error:
+        raise ValueError(
+            f"`make_vec`: `env_id` {env_id!r} expected to be makeable with "
+            f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}"
+        ) from error
 
 
 def _spec(env_id: str) -> EnvSpec:

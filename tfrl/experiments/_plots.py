@@ -120,7 +120,8 @@ def _environment(folder: pathlib.Path) -> str | None:
     """The name of the environment that a run was configured with, if it is told."""
     config = folder / "config.gin"
     text = config.read_text("utf-8", "replace") if config.is_file() else ""
-    found = re.search(r"^make_vec\.env_id = (.+)$", text, re.MULTILINE)
+    name = r"^(?:make_vec\.env_id|make_atari\.game) = (.+)$"
+    found = re.search(name, text, re.MULTILINE)
     return None if found is None else found[1]
 
 
