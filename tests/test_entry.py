@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -153,3 +154,20 @@ def test_a_command_says_one_line_of_bad_input(tmp_path):
     )
     (line,) = done.stderr.splitlines()
     assert line.startswith("tfrl doctor: error: ") and done.stdout == ""
+
+
+@pytest.mark.parametrize("asked", [None, "0", "1"])
+def test_onednn_is_on_unless_told_otherwise(asked):
+    program = (
+        "import os; from tfrl import entry; entry.begin();"
+        "print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
+    env |= {} if asked is None else {"TF_ENABLE_ONEDNN_OPTS": asked}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, cwd=ROOT, env=env
+    )
+    is_x86 = platform.machine() in ("x86_64", "AMD64")
+    by_itself = b"1" if is_x86 else b"None"
+    expected = by_itself if asked is None else asked.encode()
+    assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr

@@ -9,6 +9,7 @@ import importlib
 import math
 import os
 import pathlib
+import platform
 import re
 import signal
 import sys
@@ -21,6 +22,7 @@ from tfrl._internal import kept_programs
 # What a folder of runs of several seeds has of them.
 SEEDS_RECORD = "seeds.json"
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 _PREFIX = rb"(?:[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: [IWEF] )\S+:\d+\] "
 _NOISE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called are written"
@@ -263,6 +265,10 @@ def begin() -> None:
     `TF_CPP_MIN_LOG_LEVEL` asks for, if it is set below 2, is not touched. Modules in
     the working directory can be imported, as by `python -m`.
 
+    On every x86 processor TensorFlow uses oneDNN, which computes the gradients of
+    convolutions several times as fast; by itself it does so only where there are VNNI
+    instructions. What `TF_ENABLE_ONEDNN_OPTS` asks for is not touched.
+
     What XLA compiles is kept for later processes, see `kept_programs.keep`; and no
     garbage is collected until `loaded` is called.
 
@@ -275,6 +281,9 @@ def begin() -> None:
     is_asked_for = os.environ.setdefault(_LEVEL, "2") in ("0", "1")
     if sys.stderr is not None and not is_asked_for and hasattr(os, "fork"):
         _filter_stderr()
+    if platform.machine() in ("x86_64", "AMD64"):
+        os.environ.setdefault(_ONEDNN, "1")
+    # Programs are kept by their settings, of which oneDNN is one.
     kept_programs.keep()
     gc.disable()
 

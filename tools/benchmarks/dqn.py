@@ -4,7 +4,7 @@ On CartPole-v1 all three train with the settings of configs/dqn_cartpole.gin, ea
 process of its own on one core and one thread, in turn seed by seed, and then play 20
 greedy episodes.
 `images` learns from pictures of 84x84x4, by one network of convolutions, in turns
-within one process; see peers/dqn_images.py.
+within one process, with and without oneDNN; see peers/dqn_images.py.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     if "images" in arguments.tasks:
         title = f"DQN, 84x84x4 pixels, {rounds} times 128 steps, 32 updates, one core"
         script = "peers/dqn_images.py"
-        console.print(trainings.rounds_table(title, script, rounds))
+        trainings.compare_rounds(console, title, script, rounds)
 
 
 if __name__ == "__main__":

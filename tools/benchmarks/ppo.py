@@ -11,7 +11,7 @@ a mean return of 475, too: the seconds from the start of the process to its end.
 `cartpole-wide` is these two alone, of 1,024 environments and 128 steps an epoch.
 
 `images` learns from pictures of 84x84x4, by one network of convolutions, in turns
-within one process; see peers/ppo_images.py.
+within one process, with and without oneDNN; see peers/ppo_images.py.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main() -> None:
             rounds = arguments.rounds
             title = f"PPO, 84x84x4 pixels, {rounds} epochs of 1,024 steps, one core"
             script = "peers/ppo_images.py"
-            console.print(trainings.rounds_table(title, script, rounds))
+            trainings.compare_rounds(console, title, script, rounds)
             continue
         about, all_of_it = ppo_tasks.TASKS[task], contenders(task)
         trainings.compare(

@@ -34,13 +34,16 @@ PACKAGES = (
 Contender = Callable[..., dict[str, Any]]
 
 
-def run_alone(arguments: Sequence[str]) -> str:
-    """Runs Python with `arguments` on one core, one thread; returns what it printed."""
+def run_alone(arguments: Sequence[str], settings: Mapping[str, str] = {}) -> str:
+    """Runs Python with `arguments` on one core, one thread; returns what it printed.
+
+    `settings` are environment variables beside those of one thread.
+    """
     command = one_core.pinned([sys.executable, *arguments])
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **one_core.ONE_THREAD},
+        env={**os.environ, **one_core.ONE_THREAD, **settings},
         capture_output=True,
         text=True,
     )
@@ -182,15 +185,30 @@ def compare(
     console.print(report(title, results, caption))
 
 
-def rounds_table(title: str, script: str, rounds: int) -> rich.table.Table:
-    """Runs a script whose contenders take turns in one process."""
-    printed = run_alone([str(HERE / script), f"--rounds={rounds}"])
-    seconds = json.loads(printed.splitlines()[-1])
+def compare_rounds(
+    console: rich.console.Console, title: str, script: str, rounds: int
+) -> None:
+    """Runs a script whose contenders take turns in one process; prints the tables.
+
+    It runs with oneDNN, as the commands of tfrl do on x86, and without, as TensorFlow
+    does by itself on processors without VNNI instructions.
+    """
+    for onednn in ("1", "0"):
+        settings = {"TF_ENABLE_ONEDNN_OPTS": onednn}
+        printed = run_alone([str(HERE / script), f"--rounds={rounds}"], settings)
+        seconds = json.loads(printed.splitlines()[-1])
+        named = f"{title}, TF_ENABLE_ONEDNN_OPTS={onednn}"
+        records.keep(named, "seconds", seconds, "tfrl")
+        console.print(_rounds_table(named, seconds))
+
+
+def _rounds_table(
+    title: str, seconds: Mapping[str, Sequence[float]]
+) -> rich.table.Table:
     table = rich.table.Table(
         title=title,
         caption="CPU seconds of a round (collecting, learning): median (min - max)",
     )
-    records.keep(title, "seconds", seconds, "tfrl")
     for name in ("", "seconds", "tfrl is\ntimes as fast"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name, values in seconds.items():

@@ -5,6 +5,11 @@ JSON: `marks`, environment steps and CPU seconds of the process at the begin of 
 epoch, and the return_mean of the last evaluation.
 """
 
+from tfrl import entry
+
+if __name__ == "__main__":
+    entry.begin()  # before TensorFlow is loaded, as there
+
 import csv
 import json
 import math
@@ -15,7 +20,7 @@ import time
 import gin
 import keras
 
-from tfrl import entry, rl_trainer
+from tfrl import rl_trainer
 
 MARKS: list[tuple[int, float]] = []
 
@@ -31,7 +36,6 @@ class Clock(keras.callbacks.Callback):
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     flags = [f"--output_dir={folder}", "--config=Trainer.callbacks = [@Clock()]"]
-    entry.begin()
     rl_trainer.main([*flags, *sys.argv[2:]])
     with (folder / "metrics.csv").open(newline="") as file:
         returns = [float(x["eval/return_mean"] or "nan") for x in csv.DictReader(file)]
