@@ -136,6 +136,17 @@ def test_pictures():
     assert EnvPoolVector("CartPole-v1", 2).render() is None
 
 
+def test_one_is_drawn():
+    env = EnvPoolVector("CartPole-v1", 5, max_episode_steps=3).drawable()
+    first, _ = env.reset(seed=2)
+    again, _ = EnvPoolVector("CartPole-v1", 1).reset(seed=2)
+    np.testing.assert_array_equal(first, again[0])
+    assert env.render().ndim == 3
+    ends = [env.step(1)[2:4] for _ in range(3)]
+    assert ends == [(False, False)] * 2 + [(False, True)]
+    env.close()
+
+
 def test_a_snapshot_says_that_it_has_none():
     envs = EnvPoolVector("CartPole-v1", 2)
     envs.reset(seed=0)

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tfrl._internal import arguments
+from tfrl.environments import _drawn_env
 
 _WHERE = "EnvPoolVector"
 # Which environment a row belongs to, and its players: not of interest to who plays one.
@@ -198,6 +199,11 @@ class EnvPoolVector(VectorEnv):
         if self.render_mode is None:
             return None
         return tuple(self._pool.render(env_ids=list(range(self.num_envs))))
+
+    def drawable(self) -> gym.Env:
+        """Returns one such environment that draws to arrays."""
+        task = {**self._task, "render_mode": "rgb_array"}
+        return _drawn_env.DrawnEnv(EnvPoolVector(n_envs=1, **task))
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Ends the threads."""

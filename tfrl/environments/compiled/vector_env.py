@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from tfrl._internal import checks, gym_checks
 from tfrl.core import compile
+from tfrl.environments import _drawn_env
 from tfrl.environments.compiled import (
     _jax_names,
     acrobot,
@@ -207,7 +208,7 @@ class CompiledVectorEnv(VectorEnv):
 
     def drawable(self) -> gym.Env:
         """Returns one such environment that draws to arrays."""
-        return _DrawnEnv(CompiledVectorEnv(self.compiled, 1, 0, "rgb_array"))
+        return _drawn_env.DrawnEnv(CompiledVectorEnv(self.compiled, 1, 0, "rgb_array"))
 
     def _shown(self) -> Any:
         return self._pack_seen(self._seen)
@@ -232,36 +233,6 @@ class CompiledVectorEnv(VectorEnv):
                 f"{fault.expected}; got {fault.got}"
             )
         return given
-
-
-class _DrawnEnv(gym.Env):
-    """One copy as an environment of Gymnasium that draws to arrays."""
-
-    render_mode = "rgb_array"
-
-    def __init__(self, envs: CompiledVectorEnv) -> None:
-        self._envs, self.metadata = envs, envs.metadata
-        self.observation_space = envs.single_observation_space
-        self.action_space = envs.single_action_space
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        del options
-        seen, _ = self._envs.reset(seed=seed)
-        return gym_checks.mapped(lambda x: x[0], seen), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        batch = gym_checks.mapped(lambda x: np.asarray(x)[None], action)
-        seen, rewards, terminated, truncated, info = self._envs.step(batch)
-        seen = gym_checks.mapped(lambda x: x[0], seen)
-        last = info["final_obs"][0] if "final_obs" in info else seen
-        return last, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
-
-    def render(self) -> Any:
-        pictures = self._envs.render()
-        return None if pictures is None else pictures[0]
 
 
 def as_vector_env(
