@@ -311,8 +311,8 @@ def given(
     what = _task(widths, has_values, memory_size)
     if not isinstance(network, keras.layers.Layer):
         raise TypeError(
-            "`network` expected a Keras model, or a function of both spaces that "
-            f"returns one, {what}; got {network!r:.80}"
+            "`create`: `network` expected a Keras model, or a function of both spaces "
+            f"that returns one, {what}; got {network!r:.80}"
         )
     kinds = _observation_kinds.description(
         observation_space, images=False, place="`observation_space`"
@@ -327,13 +327,13 @@ def given(
             )
     except Exception as error:
         raise ValueError(
-            f"`network` expected {what}, of {observation_space}; got a call that fails "
-            f"on two rows of zeros: {_line(error):.300}"
+            f"`create`: `network` expected {what}, of {observation_space}; got a call "
+            f"that fails on two rows of zeros: {_line(error):.300}"
         ) from error
     if network.losses:
         raise ValueError(
-            "`network` expected a model without regularizers, which are no part of an "
-            "agent's loss; got some; leave them out"
+            "`create`: `network` expected a model without regularizers, which are no "
+            "part of an agent's loss; got some; leave them out"
         )
     if memory_size is not None:
         *parts, last = keras.tree.flatten(outputs)
@@ -346,7 +346,8 @@ def given(
     if not (fits and is_kept) or found[1:] not in ([], [(2,)], [(2, 1)]):
         got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
         raise ValueError(
-            f"`network` expected {what}; got shapes {got} of two rows of observations"
+            f"`create`: `network` expected {what}; got shapes {got} of two rows of "
+            "observations"
         )
     n_beside = 0 if log_std is None else head.n_outputs - int(found[0][1])
     beside: Any = has_values, n_beside, log_std or 0.0

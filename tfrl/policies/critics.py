@@ -404,15 +404,16 @@ def parted_network(
     )
     if not fits:
         raise TypeError(
-            "`network` expected a Keras model, or a function of both spaces that "
-            "returns one or a pair of models, the actor and a critic of (observations, "
+            "`create`: `network` expected a Keras model, or a function of both spaces "
+            "that returns one or a pair of models, the actor and a critic of "
+            "(observations, "
             f"features of actions); got {made[0]!r:.80}"
         )
     critics = [critic for _, critic in made]
     if len({*map(id, critics)}) < n_critics:
         raise ValueError(
-            f"`network` expected a new critic of each of {n_critics} calls; got one "
-            "twice; make it inside of the function"
+            f"`create`: `network` expected a new critic of each of {n_critics} calls; "
+            "got one twice; make it inside of the function"
         )
     return made[0][0], critics
 
@@ -454,14 +455,16 @@ def given_critics(
             outputs = network(shown)
         except Exception as error:
             raise ValueError(
-                f"`network` expected a critic of {what}, of {space}; got a call that "
-                f"fails on two rows of zeros: {_keras_models._line(error):.300}"
+                f"`create`: `network` expected a critic of {what}, of {space}; got a "
+                "call that fails on two rows of zeros: "
+                f"{_keras_models._line(error):.300}"
             ) from error
         if tuple(getattr(outputs, "shape", ())) not in wanted or network.losses:
             got = tf.nest.map_structure(lambda x: list(np.shape(x)), outputs)
             raise ValueError(
-                f"`network` expected a critic that maps {what} to values {values}, "
-                f"without regularizers; got shape {got} of two rows of observations"
+                f"`create`: `network` expected a critic that maps {what} to values "
+                f"{values}, without regularizers; got shape {got} of two rows of "
+                "observations"
             )
     built = GivenCritics(networks, kinds, n_features, n_outputs)
     built.build(_shapes(space, n_features))
