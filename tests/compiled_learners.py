@@ -32,6 +32,10 @@ def pendulums(n_envs):
     return vector_env.as_vector_env(env, n_envs)
 
 
+def bits(n_envs):
+    return vector_env.make_compiled("BitFlipping-v0", n_envs, env_kwargs={"n_bits": 3})
+
+
 def replayed(**options):
     given = {"capacity": 400, "batch_size": 16, "n_steps": 4, "learning_starts": 64}
     return experience.Replayed(**{**given, **options})
@@ -50,6 +54,11 @@ LEARNERS = {
     ),
     "dqn": (agents.DQN(hidden_units=UNITS), replayed(n_step_returns=2), carts),
     "rainbow": (agents.Rainbow(hidden_units=UNITS), replayed(), carts),
+    "goals": (
+        agents.DQN(hidden_units=UNITS),
+        replayed(sampler="prioritized", relabel="future"),
+        bits,
+    ),
     "sac": (agents.SAC(hidden_units=UNITS), replayed(), pendulums),
 }
 

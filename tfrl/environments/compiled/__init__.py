@@ -14,6 +14,7 @@ from tfrl.environments.compiled.arcade import (
     Meteors,
     MeteorsState,
 )
+from tfrl.environments.compiled.bit_flipping import BitFlipping, BitFlippingState
 from tfrl.environments.compiled.cartpole import CartPole
 from tfrl.environments.compiled.catch import Catch, CatchState
 from tfrl.environments.compiled.compiled_check import check_compiled
@@ -43,6 +44,8 @@ from tfrl.environments.compiled.wrappers import (
 __all__ = [
     "Acrobot",
     "AutoReset",
+    "BitFlipping",
+    "BitFlippingState",
     "Bricks",
     "BricksState",
     "CartPole",

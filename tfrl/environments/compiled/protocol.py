@@ -122,6 +122,24 @@ class CompiledEnv(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} draws no pictures")
 
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any) -> tf.Tensor:
+        """Returns what it pays to have achieved one goal where another was desired.
+
+        That is what `Replayed(relabel=...)` asks for, of an environment whose
+        observations are Dicts with "achieved_goal" and "desired_goal".
+
+        Args:
+            achieved_goal: `[n, *goal_shape]`.
+            desired_goal: `[n, *goal_shape]`.
+
+        Returns:
+            Rewards `[n]`.
+
+        Raises:
+            NotImplementedError: by default.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not reward goals")
+
     def draw(self, seed: Any, shape: Any) -> tf.Tensor:
         """Returns noise for `step`, `[*shape, n_noise]`.
 

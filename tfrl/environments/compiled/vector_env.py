@@ -18,6 +18,7 @@ from tfrl.environments.compiled import (
     _jax_names,
     acrobot,
     arcade,
+    bit_flipping,
     cartpole,
     catch,
     compiled_check,
@@ -206,6 +207,18 @@ class CompiledVectorEnv(VectorEnv):
             for i in range(self.num_envs)
         )
 
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """Returns what goals pay, `[n]`; see `CompiledEnv.compute_reward`.
+
+        Args:
+            achieved_goal: `[n, *goal_shape]`.
+            desired_goal: `[n, *goal_shape]`.
+            info: not looked at.
+        """
+        del info
+        given = map(tf.convert_to_tensor, (achieved_goal, desired_goal))
+        return np.asarray(self.compiled.compute_reward(*given))
+
     def drawable(self) -> gym.Env:
         """Returns one such environment that draws to arrays."""
         return _drawn_env.DrawnEnv(CompiledVectorEnv(self.compiled, 1, 0, "rgb_array"))
@@ -352,9 +365,10 @@ def make_compiled(
     return envs
 
 
-# Names of environments: what makes one, and its time limit.
-REGISTERED: dict[str, tuple[Callable[..., protocol.CompiledEnv], int]] = {
+# Names of environments: what makes one, and its time limit, None for its own.
+REGISTERED: dict[str, tuple[Callable[..., protocol.CompiledEnv], int | None]] = {
     "Acrobot-v1": (acrobot.Acrobot, 500),
+    "BitFlipping-v0": (bit_flipping.BitFlipping, None),
     "Bricks-v0": (arcade.Bricks, 1000),
     "CartPole-v1": (cartpole.CartPole, 500),
     "Catch-v0": (catch.Catch, 1000),

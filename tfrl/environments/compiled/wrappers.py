@@ -74,6 +74,10 @@ class Wrapper(protocol.CompiledEnv):
         """Returns the picture of the environment inside, see `CompiledEnv.frame`."""
         return self.env.frame(state.env)
 
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any) -> tf.Tensor:
+        """Returns that of the environment inside, see `CompiledEnv.compute_reward`."""
+        return self.env.compute_reward(achieved_goal, desired_goal)
+
 
 class TimeLimit(Wrapper):
     """Cuts episodes off after `n_steps` steps: they are `truncated`, not `terminated`.
@@ -452,6 +456,10 @@ class NormalizeRewards(Wrapper):
         return step._replace(
             state=WrappedState(step.state, own), rewards=tf.cast(scaled, tf.float32)
         )
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any) -> tf.Tensor:
+        """Raises a NotImplementedError: the scale is known within a step alone."""
+        raise NotImplementedError("NormalizeRewards does not reward goals")
 
 
 def layers(env: protocol.CompiledEnv) -> list[protocol.CompiledEnv]:

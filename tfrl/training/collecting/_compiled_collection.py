@@ -12,10 +12,16 @@ import tensorflow as tf
 from tfrl._internal import gym_checks
 from tfrl.agents import replicated
 from tfrl.core import random, records
+from tfrl.environments import goals
 from tfrl.environments.compiled import protocol, wrappers
 from tfrl.schedules import progress as progresses
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import _device_replay, _rollouts, collection
+from tfrl.training.collecting import (
+    _device_goals,
+    _device_replay,
+    _rollouts,
+    collection,
+)
 
 # Rewards of so many steps are brought back by one call at most, of so many epochs.
 _STEPS_PER_CALL, _EPOCHS_PER_CALL = 2**20, 64
@@ -40,7 +46,7 @@ class CompiledCollector(collection.Collector):
 
     Args:
         envs: what `tfrl.environments.compiled.as_vector_env` makes.
-        learned: `Trajectories`, or `Replayed` without priorities and goals.
+        learned: `Trajectories` or `Replayed`.
         policy: which acts first.
         seed: of environments and draws.
 
@@ -68,6 +74,12 @@ class CompiledCollector(collection.Collector):
         _check_experience(learned)
         super().__init__(envs, learned.n_steps, seed)
         self._env, self._learned = envs.compiled, learned
+        self._relabelling: Any = None
+        if getattr(learned, "relabel", None) is not None:
+            goals.goal_rewards(envs)  # which refuses what has none
+            self._relabelling = _device_goals.Relabelling(
+                self._env.compute_reward, learned.relabel_ratio, learned.relabel
+            )
         self._facts: list[str] = []
         self._n_at_once = 1
         self.settings_read: set[str] = set()
@@ -117,6 +129,8 @@ class CompiledCollector(collection.Collector):
             agent, self._episodes, self._key, *numbers
         )
         info = self.noted(n_epochs, *found)
+        if self._episodes.replay and self._episodes.replay.priorities:
+            self._episodes.replay.priorities.check()
         seconds = (time.perf_counter() - start) / n_epochs
         self._n_at_once = max(1, min(2 * n_epochs, int(_CALL_SECONDS / seconds)))
         return n_epochs, agent, info
@@ -223,7 +237,7 @@ class CompiledCollector(collection.Collector):
             if self._piece is None:
                 given = self._policy, self._env, begun, start, self.n_steps
                 self._piece = _shapes_of(lambda: _rollouts.rollout(*given)[1])
-            replay = _device_replay.DeviceReplay.of(self._piece, self._learned.capacity)
+            replay = _device_replay.DeviceReplay.of(self._piece, self._learned)
             begun = begun.replace(replay=replay)
         return begun, key
 
@@ -266,12 +280,12 @@ class CompiledCollector(collection.Collector):
                 agent.policy, self._env, begun, seeds[0], self.n_steps
             )
 
-            def update(experience: Any) -> tuple[Any, tf.Tensor]:
+            def update(experience: Any) -> tuple[Any, dict[str, Any]]:
                 learner = self._with(agent, settings or {})
                 learned, info = learner.update(experience, progress=done)
                 if settings:
                     learned = learned.replace(config=agent.config)
-                return learned, self._row(info)
+                return learned, info
 
             learned, begun, facts = self._learned_from(
                 agent, begun, trajectory, seeds[1], update
@@ -311,19 +325,36 @@ class CompiledCollector(collection.Collector):
         """One update by what was just collected, or by draws of the replay."""
         learned = self._learned
         if isinstance(learned, experiences.Trajectories):
-            agent, facts = update(trajectory)
-            return agent, begun, facts
-        replay = begun.replay.extended(trajectory)
+            agent, info = update(trajectory)
+            return agent, begun, self._row(info)
+        replay = begun.replay.extended(trajectory, learned.alpha)
         n_envs = self.envs.num_envs
-        sizes = learned.n_gradient_steps(n_envs), learned.batch_size
-        agent, facts = tf.cond(
+
+        def learn() -> tuple[Any, tf.Tensor, Any]:
+            count = learned.n_gradient_steps(n_envs)
+            drawn = replay.drawn(seed, count, learned, self._relabelling)
+            agent, info = update(drawn)
+            return agent, self._row(info), self._prioritized(replay, drawn, info)
+
+        agent, facts, priorities = tf.cond(
             replay.count * n_envs >= learned.learning_starts,
-            lambda: update(
-                replay.drawn(seed, sizes, learned.n_step_returns, learned.gamma)
-            ),
-            lambda: (agent, tf.fill([N_FACTS], np.nan)),
+            learn,
+            lambda: (agent, tf.fill([N_FACTS], np.nan), replay.priorities),
         )
+        replay = replay._replace(priorities=priorities)
         return agent, begun.replace(replay=replay), facts
+
+    def _prioritized(self, replay: Any, drawn: Any, info: dict[str, Any]) -> Any:
+        """The priorities after an update, as the agent says; `()` if there are none."""
+        if not replay.priorities:
+            return ()
+        if "priorities" not in info:
+            raise ValueError(
+                "`Trainer`: `experience` expected an agent whose info has `priorities` "
+                "[K, B] beside sampler 'prioritized'; got none; take 'uniform'"
+            )
+        rows, found = (tf.reshape(x, [-1]) for x in (drawn.indices, info["priorities"]))
+        return replay.priorities.updated(rows, found, self._learned.alpha)
 
     def _with(self, agent: Any, settings: dict[str, tf.Tensor]) -> Any:
         """The agent with tensors among its settings; notes which of them are read."""
@@ -377,12 +408,4 @@ def _check_experience(learned: Any) -> None:
         raise ValueError(
             f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
             f"{type(learned).__name__}"
-        )
-    if isinstance(learned, experiences.Replayed) and (
-        learned.sampler != "uniform" or learned.relabel is not None
-    ):
-        raise ValueError(
-            f"{_WHERE} `experience` drawn uniformly and as it was; got sampler "
-            f"{learned.sampler!r} and relabel {learned.relabel!r}; take the collector "
-            "'host'"
         )
