@@ -8,9 +8,10 @@ from compiled_learners import carts
 from tfrl import agents
 from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, pendulum, vector_env, wrappers
-from tfrl.training import cadence, experience, trainer
+from tfrl.training import cadence, evaluation, experience, trainer
 from tfrl.training.collecting import (
     _compiled_collection,
+    _compiled_evaluation,
     _rollouts,
 )
 
@@ -101,6 +102,32 @@ def test_rollout_is_one_history():
     step = env.step(*flat, env.draw(0, [20 * N]))
     expected = tf.reshape(rows.next_observations, [20 * N, 4])
     np.testing.assert_allclose(step.observations, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_episodes", [1, 3, 7])
+def test_evaluation_in_a_graph_is_that_of_evaluate(n_episodes):
+    envs = carts(N, limit=60)
+    config = agents.PPO(hidden_units=UNITS, memory="gru", memory_units=3)
+    spaces = envs.single_observation_space, envs.single_action_space
+    policy, asked = config.create(*spaces).policy, []
+    expected = evaluation.evaluate(policy, envs, n_episodes, seed=5)
+    judging = _compiled_evaluation.CompiledEvaluation(envs)
+    found = judging.evaluated(policy, n_episodes, 5, lambda: asked.append(1))
+    assert_same(expected, found)
+    assert asked
+
+
+def test_an_evaluation_in_a_graph_can_be_broken_off():
+    envs = carts(N)
+    config = agents.PPO(hidden_units=UNITS)
+    spaces = envs.single_observation_space, envs.single_action_space
+    judging = _compiled_evaluation.CompiledEvaluation(envs)
+
+    def ask():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judging.evaluated(config.create(*spaces).policy, 1, 5, ask)
 
 
 @pytest.mark.slow

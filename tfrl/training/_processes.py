@@ -94,9 +94,13 @@ class Until:
 
     def act(self, observations: Any, state: Any = (), **options: Any) -> Any:
         """Acts as the policy does."""
+        self.check()
+        return self._policy.act(observations, state, **options)
+
+    def check(self) -> None:
+        """Raises Interrupted once it is asked to end."""
         if self._asked_to_end():
             raise Interrupted
-        return self._policy.act(observations, state, **options)
 
 
 @contextlib.contextmanager

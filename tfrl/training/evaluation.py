@@ -71,38 +71,71 @@ def evaluate(
     gym_checks.check_vector(where, "envs", envs)
     arguments.check_whole_number(where, "n_episodes", n_episodes, low=1)
     n_envs = envs.num_envs
-    quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
-    returns: list[list[float]] = [[] for _ in range(n_envs)]
-    lengths: list[list[int]] = [[] for _ in range(n_envs)]
-    running, steps = np.zeros(n_envs), np.zeros(n_envs, np.int64)
+    tally = Tally(n_envs, n_episodes)
     stepper = stepping.Stepper(envs, seed)
     initial = memory = acting.initial_state(n_envs)
     rng = np.random.default_rng(seed)
-    while any(len(done) < wanted for done, wanted in zip(returns, quota, strict=True)):
+    while not tally.is_full():
         acted = acting.act(
             stepper.observations, memory, seed=rng, temperature=temperature
         )
         collection.check_actions(where, acted.actions, envs)
         outcome = stepper.step(acted.actions)
-        running += np.where(outcome.valid, outcome.rewards, 0.0)
-        steps += outcome.valid
-        if np.isnan(outcome.rewards).any():
-            raise ValueError(
-                f"`{where}`: `envs` expected rewards, not NaN; got {outcome.rewards}"
-            )
-        ended = outcome.terminated | outcome.truncated
+        tally.add(
+            outcome.rewards, outcome.terminated | outcome.truncated, outcome.valid
+        )
         memory = collection.remembered(acted.state, initial, outcome)
-        if not ended.any():
-            continue
+    return tally.evaluation()
+
+
+class Tally:
+    """Counts episodes of a vector while they are played, as `evaluate` does.
+
+    Args:
+        n_envs: environments of the vector, N.
+        n_episodes: how many are wanted.
+    """
+
+    def __init__(self, n_envs: int, n_episodes: int) -> None:
+        self._quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
+        self._returns: list[list[float]] = [[] for _ in range(n_envs)]
+        self._lengths: list[list[int]] = [[] for _ in range(n_envs)]
+        self._running, self._steps = np.zeros(n_envs), np.zeros(n_envs, np.int64)
+
+    def is_full(self) -> bool:
+        """Whether all that are wanted were played."""
+        pairs = zip(self._returns, self._quota, strict=True)
+        return all(len(done) >= wanted for done, wanted in pairs)
+
+    def add(self, rewards: np.ndarray, ended: np.ndarray, valid: Any) -> None:
+        """Counts a step.
+
+        Args:
+            rewards: `[N]`.
+            ended: `[N]` bool, whether it ended an episode.
+            valid: `[N]` bool, whether it was one; of a reset it was none.
+
+        Raises:
+            ValueError: if a reward is NaN.
+        """
+        if np.isnan(rewards).any():
+            raise ValueError(
+                "`evaluate`: `envs` expected rewards, not NaN; got " + str(rewards)
+            )
+        self._running += np.where(valid, rewards, 0.0)
+        self._steps += valid
         for index in np.flatnonzero(ended):
-            if len(returns[index]) < quota[index]:
-                returns[index].append(float(running[index]))
-                lengths[index].append(int(steps[index]))
-        running[ended], steps[ended] = 0.0, 0
-    return Evaluation(
-        np.array([value for done in returns for value in done]),
-        np.array([value for done in lengths for value in done], np.int64),
-    )
+            if len(self._returns[index]) < self._quota[index]:
+                self._returns[index].append(float(self._running[index]))
+                self._lengths[index].append(int(self._steps[index]))
+            self._running[index], self._steps[index] = 0.0, 0
+
+    def evaluation(self) -> Evaluation:
+        """What was counted, environment by environment."""
+        return Evaluation(
+            np.array([value for done in self._returns for value in done]),
+            np.array([value for done in self._lengths for value in done], np.int64),
+        )
 
 
 def predict_dataset(model: Callable[[Any], Any], testset: Iterable[Any]) -> tf.Tensor:

@@ -370,9 +370,14 @@ class Trainer:
         return self._workers.unless_broken_off(lambda: self._evaluated(interrupted))
 
     def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
-        acting = _processes.Until(asked_to_end, self._host)
         seed = self.seed + 1_000_003 * (self.epoch + 1)
         count = self.intervals.eval_episodes
+        own = self._collector
+        if isinstance(own, _compiled_collection.CompiledCollector):
+            asked = _processes.Until(asked_to_end, self.agent.policy).check
+            given = self.agent.policy, self.eval_envs, count, seed, asked
+            return own.evaluated(*given)
+        acting = _processes.Until(asked_to_end, self._host)
         return evaluation.evaluate(acting, self.eval_envs, count, seed=seed)
 
     def _epoch(self, interrupted: _processes.Interruption) -> dict[str, Any]:

@@ -8,16 +8,22 @@ by the defaults of Stable-Baselines3 in the same Python environments. CartPole i
 played within one program, by tfrl (configs/ppo_cartpole_compiled.gin) and by JAX. There
 every contender trains until 20 greedy episodes, which it plays every 10,240 steps, have
 a mean return of 475, too: the seconds from the start of the process to its end.
-`cartpole-wide` is these two alone, of 1,024 environments and 128 steps an epoch.
+`cartpole-wide` is these two alone, of 1,024 environments and 128 steps an epoch,
+`cartpole-population` 64 seeds at once, by `train_population` and by `vmap` of JAX, and
+beside them one of the runs that the 64 would be one after another.
 
 `images` learns from pictures of 84x84x4, by one network of convolutions, in turns
 within one process, with and without oneDNN; see peers/ppo_images.py.
 """
 
 import argparse
+import statistics
 
 from harness import trainings, turns
 from peers import ppo_tasks
+
+# Seeds of a population.
+MEMBERS = 64
 
 
 def contenders(task: str) -> dict[str, trainings.Contender]:
@@ -25,13 +31,20 @@ def contenders(task: str) -> dict[str, trainings.Contender]:
     torch = "peers/ppo_torch.py"
     about = ppo_tasks.TASKS[task]
     bindings, in_graph = about.bindings(), {}
-    if task in ("cartpole", "cartpole-wide"):
+    if task in ("cartpole", "cartpole-wide", "cartpole-population"):
         settings = [x for x in bindings if not x.startswith("make_vec")]
         own = trainings.tfrl_run("ppo_cartpole_compiled", settings)
         theirs = trainings.script_run("peers/ppo_jax.py", *about.options())
         in_graph = {"tfrl, one graph": own, "JAX, one graph": theirs}
     if task == "cartpole-wide":
         return in_graph
+    if task == "cartpole-population":
+        size, jax = f"--members={MEMBERS}", "peers/ppo_jax.py"
+        return {
+            "tfrl, population": trainings.script_run("peers/ppo_population.py", size),
+            "JAX, vmap": trainings.script_run(jax, *about.options(), size),
+            "tfrl, one run": in_graph["tfrl, one graph"],
+        }
     return {
         "tfrl": trainings.tfrl_run("ppo_cartpole", bindings),
         "stable-baselines3": trainings.script_run(sb3, named),
@@ -47,7 +60,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    tasks, names = [*ppo_tasks.TASKS, "images"], list(contenders("cartpole"))
+    tasks = [*ppo_tasks.TASKS, "images"]
+    names = list(dict.fromkeys(x for task in ppo_tasks.TASKS for x in contenders(task)))
     parser.add_argument("--tasks", nargs="+", choices=tasks, default=tasks)
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--seeds", type=turns.positive, default=3, help="from 0 on")
@@ -64,7 +78,7 @@ def main() -> None:
             trainings.compare_rounds(console, title, script, rounds)
             continue
         about, all_of_it = ppo_tasks.TASKS[task], contenders(task)
-        trainings.compare(
+        results = trainings.compare(
             console,
             f"PPO, {task}",
             {name: all_of_it[name] for name in arguments.only if name in all_of_it},
@@ -73,6 +87,15 @@ def main() -> None:
             about.warm_up,
             about.target,
         )
+        grown, one = (results.get(f"tfrl, {x}") for x in ("population", "one run"))
+        if grown and one:
+            whole = statistics.median(x["process_seconds"] for x in grown)
+            each = MEMBERS * statistics.median(x["process_seconds"] for x in one)
+            console.print(
+                f"{MEMBERS} runs one after another take {MEMBERS} times the one, "
+                f"{each:,.0f} s; the population takes {whole:,.0f} s, "
+                f"{whole / each:.2f} of that"
+            )
 
 
 if __name__ == "__main__":

@@ -100,13 +100,12 @@ class CompiledVectorEnv(VectorEnv):
 
     def _seed_anew(self, seed: Any) -> None:
         try:
-            words = np.random.SeedSequence(seed).generate_state(1)
+            self._seed = seed_before_reset(seed)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 "`CompiledVectorEnv.reset`: `seed` expected an int from 0 on, or a "
                 f"list of them; got {checks.shown(seed)}"
             ) from error
-        self._seed = np.array([words.view(np.int32)[0], 0], np.int32)
 
     def _next_seed(self) -> np.ndarray:
         self._seed[1] += 1
@@ -246,6 +245,16 @@ class CompiledVectorEnv(VectorEnv):
                 f"{fault.expected}; got {fault.got}"
             )
         return given
+
+
+def seed_before_reset(seed: Any) -> np.ndarray:
+    """Returns int32 `[2]`, from which a vector counts up: 1 resets, steps go on from 2.
+
+    Args:
+        seed: as `CompiledVectorEnv.reset` takes it.
+    """
+    words = np.random.SeedSequence(seed).generate_state(1)
+    return np.array([words.view(np.int32)[0], 0], np.int32)
 
 
 def as_vector_env(

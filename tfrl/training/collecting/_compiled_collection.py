@@ -4,6 +4,7 @@ import collections
 import copy
 import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from tfrl.core import random, records
 from tfrl.environments import goals
 from tfrl.environments.compiled import protocol, wrappers
 from tfrl.schedules import progress as progresses
+from tfrl.training import evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
+    _compiled_evaluation,
     _device_goals,
     _device_replay,
     _rollouts,
@@ -91,6 +94,7 @@ class CompiledCollector(collection.Collector):
         steps = learned.n_steps * envs.num_envs
         self.most_epochs = max(1, min(_EPOCHS_PER_CALL, _STEPS_PER_CALL // steps))
         self._policy = policy
+        self._judging: _compiled_evaluation.CompiledEvaluation | None = None
         self._piece: Any = None
         self._episodes, self._key = self.begun(seed)
         if replicated.n_replicas() > 1:
@@ -184,6 +188,27 @@ class CompiledCollector(collection.Collector):
         )
         last = facts[n_epochs - 1]
         return {name: last[i] for i, name in enumerate(self._facts)}
+
+    def evaluated(
+        self,
+        policy: Any,
+        envs: Any,
+        n_episodes: int,
+        seed: int,
+        before: Callable[[], None],
+    ) -> evaluation.Evaluation:
+        """Returns what `tfrl.training.evaluate` would, played in a graph.
+
+        Args:
+            policy: which acts.
+            envs: compiled ones, always the same.
+            n_episodes: at least 1.
+            seed: of the environments.
+            before: called now and again; it may raise.
+        """
+        if self._judging is None:
+            self._judging = _compiled_evaluation.CompiledEvaluation(envs)
+        return self._judging.evaluated(policy, n_episodes, seed, before)
 
     def collect(self, *_: Any, **__: Any) -> records.Trajectory:
         """Raises a RuntimeError: what is collected stays in the graph."""

@@ -159,8 +159,8 @@ def compare(
     steps: int,
     warm_up: int,
     target: float | None = None,
-) -> None:
-    """Runs all contenders in turn, seed by seed, and prints the table."""
+) -> dict[str, list[dict[str, Any]]]:
+    """Runs all contenders in turn, seed by seed; prints the table and returns it."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for seed in range(seeds):
         for name, contender in contenders.items():
@@ -183,6 +183,7 @@ def compare(
         f"process takes {empty:.2f} s"
     )
     console.print(report(title, results, caption))
+    return results
 
 
 def compare_rounds(

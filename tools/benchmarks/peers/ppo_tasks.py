@@ -89,6 +89,8 @@ _WIDE = _CARTPOLE._replace(
 TASKS = {
     "cartpole": _CARTPOLE,
     "cartpole-wide": _WIDE,
+    # Compiled once for all, which counts.
+    "cartpole-population": _CARTPOLE._replace(warm_up=0, target=None),
     "cartpole-python": _CARTPOLE._replace(is_python=True, target=None),
     "pendulum": Task(env="Pendulum-v1", steps=40_960, warm_up=4_096),
     "halfcheetah": Task(env="HalfCheetah-v5", steps=40_960, warm_up=4_096),
