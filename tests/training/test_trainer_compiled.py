@@ -187,6 +187,10 @@ def test_nothing_is_learned_before_learning_starts(tmp_path):
             },
             "achieved_goal",
         ),
+        (
+            {"experience": experience.Replayed(frame_stack=2), "agent": agents.DQN()},
+            "frame_stack=2; leave it out",
+        ),
         ({"collector": "gpu"}, "`collector`"),
         ({"agent": agents.BC(), "experience": RECORDED}, "that is collected"),
     ],

@@ -86,16 +86,19 @@ class Until:
     Args:
         asked_to_end: says whether it is.
         policy: what acts.
+
+    Attributes:
+        policy: the same.
     """
 
     def __init__(self, asked_to_end: Callable[[], bool], policy: Any) -> None:
-        self._asked_to_end, self._policy = asked_to_end, policy
+        self._asked_to_end, self.policy = asked_to_end, policy
         self.initial_state = policy.initial_state
 
     def act(self, observations: Any, state: Any = (), **options: Any) -> Any:
         """Acts as the policy does."""
         self.check()
-        return self._policy.act(observations, state, **options)
+        return self.policy.act(observations, state, **options)
 
     def check(self) -> None:
         """Raises Interrupted once it is asked to end."""

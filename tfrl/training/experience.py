@@ -82,7 +82,8 @@ class Replayed:
             `gymnasium.wrappers.FrameStackObservation` makes them: each frame is kept
             once, which takes a k-th of the memory, and samples are the same stacks.
             The k - 1 oldest steps of an environment, whose frames are partly
-            overwritten, are not drawn. None keeps observations as they are.
+            overwritten, are not drawn. None keeps observations as they are; the
+            collector "compiled" knows nothing else.
 
     Example:
         >>> replayed = Replayed(capacity=10_000, n_steps=4, updates_per_step=0.5)

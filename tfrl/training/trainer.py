@@ -370,15 +370,10 @@ class Trainer:
         return self._workers.unless_broken_off(lambda: self._evaluated(interrupted))
 
     def _evaluated(self, asked_to_end: Callable[[], bool]) -> evaluation.Evaluation:
-        seed = self.seed + 1_000_003 * (self.epoch + 1)
-        count = self.intervals.eval_episodes
-        own = self._collector
-        if isinstance(own, _compiled_collection.CompiledCollector):
-            asked = _processes.Until(asked_to_end, self.agent.policy).check
-            given = self.agent.policy, self.eval_envs, count, seed, asked
-            return own.evaluated(*given)
         acting = _processes.Until(asked_to_end, self._host)
-        return evaluation.evaluate(acting, self.eval_envs, count, seed=seed)
+        judge = getattr(self._collector, "evaluated", evaluation.evaluate)
+        seed = self.seed + 1_000_003 * (self.epoch + 1)
+        return judge(acting, self.eval_envs, self.intervals.eval_episodes, seed=seed)
 
     def _epoch(self, interrupted: _processes.Interruption) -> dict[str, Any]:
         """Gathers and learns; returns what the update informs about.

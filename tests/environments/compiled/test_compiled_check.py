@@ -55,6 +55,10 @@ ROWS = {
         {"rewards": lambda x: tf.numpy_function(np.sum, [x], tf.float32)},
         "step` to ask nothing of the host; got the op PyFunc",
     ),
+    "text": (
+        {"rewards": lambda x: tf.strings.to_number(tf.strings.as_string(x[:, 0]))},
+        "step` to ask nothing of the host; got the op AsString",
+    ),
     "chance": (
         {"rewards": lambda x: x[:, 0] + tf.random.uniform(x.shape[:1])},
         "step` to draw by its noise alone; got the op RandomUniform",

@@ -13,7 +13,10 @@ from tfrl.environments.compiled import protocol
 _ENV = "`check_compiled`: `env` expected"
 _N = 3  # copies to look at, as many as no axis of a game is likely to have
 # What leaves the device, or draws what was not given.
-_OF_HOST = ("PyFunc", "Print", "LogMessage", "Iterator", "ReadFile", "WriteFile")
+_OF_HOST = (
+    *("PyFunc", "Print", "LogMessage", "Iterator", "ReadFile", "WriteFile"),
+    "String",
+)
 _CHANCE = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
 
 

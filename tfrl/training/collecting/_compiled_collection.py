@@ -4,7 +4,6 @@ import collections
 import copy
 import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -190,25 +189,20 @@ class CompiledCollector(collection.Collector):
         return {name: last[i] for i, name in enumerate(self._facts)}
 
     def evaluated(
-        self,
-        policy: Any,
-        envs: Any,
-        n_episodes: int,
-        seed: int,
-        before: Callable[[], None],
+        self, acting: Any, envs: Any, n_episodes: int, *, seed: int
     ) -> evaluation.Evaluation:
         """Returns what `tfrl.training.evaluate` would, played in a graph.
 
         Args:
-            policy: which acts.
+            acting: an `Until` around what acts on the host, and knows the policy.
             envs: compiled ones, always the same.
             n_episodes: at least 1.
             seed: of the environments.
-            before: called now and again; it may raise.
         """
         if self._judging is None:
             self._judging = _compiled_evaluation.CompiledEvaluation(envs)
-        return self._judging.evaluated(policy, n_episodes, seed, before)
+        given = acting.policy.policy, n_episodes, seed, acting.check
+        return self._judging.evaluated(*given)
 
     def collect(self, *_: Any, **__: Any) -> records.Trajectory:
         """Raises a RuntimeError: what is collected stays in the graph."""
@@ -433,4 +427,9 @@ def _check_experience(learned: Any) -> None:
         raise ValueError(
             f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
             f"{type(learned).__name__}"
+        )
+    if getattr(learned, "frame_stack", None) is not None:
+        raise ValueError(
+            f"{_WHERE} `experience` that keeps stacks of frames as they are; got "
+            f"frame_stack={learned.frame_stack}; leave it out"
         )
