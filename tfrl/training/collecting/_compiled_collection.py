@@ -428,8 +428,9 @@ def _check_experience(learned: Any) -> None:
             f"{_WHERE} `experience` that is collected, Trajectories or Replayed; got "
             f"{type(learned).__name__}"
         )
-    if getattr(learned, "frame_stack", None) is not None:
+    stack = getattr(learned, "frame_stack", None)
+    if stack is not None:
         raise ValueError(
             f"{_WHERE} `experience` that keeps stacks of frames as they are; got "
-            f"frame_stack={learned.frame_stack}; leave it out"
+            f"frame_stack={stack}; leave it out"
         )

@@ -40,10 +40,13 @@ def run_alone(arguments: Sequence[str], settings: Mapping[str, str] = {}) -> str
     `settings` are environment variables beside those of one thread.
     """
     command = one_core.pinned([sys.executable, *arguments])
+    env = {**os.environ, **one_core.ONE_THREAD, **settings}
+    # As everybody's packages are, tfrl is read as bytecode from the second run on.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **one_core.ONE_THREAD, **settings},
+        env=env,
         capture_output=True,
         text=True,
     )
