@@ -105,7 +105,7 @@ class BitFlipping(protocol.CompiledEnv):
             desired_goal: `[n, n_bits]`.
         """
         unlike = tf.reduce_any(tf.not_equal(achieved_goal, desired_goal), -1)
-        return -tf.cast(unlike, tf.float32)
+        return tf.where(unlike, -1.0, 0.0)
 
 
 def _seen(state: BitFlippingState) -> dict[str, Any]:
