@@ -55,6 +55,7 @@ html_title = "tfrl"
 html_static_path = ["static", str(pathlib.Path(ziamath.__file__).parent / "fonts")]
 html_css_files = ["tfrl.css"]
 html_math_renderer = "mathml"
+html_search_scorer = str(HERE / "static" / "search_scorer.js")
 # Pages with nothing below them need no column for it.
 html_sidebars = {
     page: []
