@@ -7,6 +7,7 @@ import gin
 import keras
 import pytest
 
+import tfrl.rl_trainer  # noqa: F401 - registers what configurations name
 from tfrl.configuring import _gin_text, configs
 from tfrl.core import pytree
 
