@@ -121,3 +121,12 @@ def test_standard_output_by_default_and_bad_counts(capsys):
     for total, start in ((0, 0), (10, -1), (10, 11)):
         with pytest.raises(ValueError, match=f"`Progress`: .*got {start} and {total}"):
             progress.Progress(total, description="x", start_env_steps=start)
+
+
+def test_a_notebook_gets_plain_lines(monkeypatch, capsys):
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    with progress.Progress(1000, description="ppo", clock=Clock()) as shown:
+        shown.update(1000, 1.0)
+    assert capsys.readouterr().out == (
+        "ppo  100%  1,000/1,000 steps  return 1.0  - steps/s  ETA -\n"
+    )

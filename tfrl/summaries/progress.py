@@ -18,8 +18,8 @@ class Progress:
 
     On a terminal this is a bar under the description, redrawn at most four times a
     second and only by `update`, without a thread of its own. Elsewhere (a file, a
-    pipe) it is plain lines: the first update, the last one, and in between one when
-    both 5 seconds and 10 % of the run have passed since the line before.
+    pipe, a notebook) it is plain lines: the first update, the last one, and in between
+    one when both 5 seconds and 10 % of the run have passed since the line before.
 
         steps_per_second = (env_steps - first_env_steps) / (now - first_time)
         remaining        = (total_env_steps - env_steps) / steps_per_second
@@ -66,7 +66,8 @@ class Progress:
         self._total = total_env_steps
         self._description = description
         self._clock = clock
-        self._console = rich.console.Console() if console is None else console
+        # In a notebook, Rich would frame each line by empty ones.
+        self._console = console or rich.console.Console(force_jupyter=False)
         self._start = (clock(), start_env_steps)
         self._first: tuple[float, int] | None = None
         self._line = ""
