@@ -71,10 +71,13 @@ def _expand_names(_app, _page, source):
 def _table(names) -> str:
     """A table of names with the first lines of their docstrings."""
     public, rows = doors.public_names(), []
-    for name in names:
-        told = doors.first_lines(public[name])[name.rpartition(".")[2]]
-        told = told.replace("|", "\\|")
-        rows.append(f"| {{py:obj}}`~{name}` | {told} |")
+    shorts = [name.rpartition(".")[2] for name in names]
+    for name, short in zip(names, shorts, strict=True):
+        told = doors.first_lines(public[name])[short].replace("|", "\\|")
+        # Two of one name, such as `main`, are told apart by their rooms.
+        longer = f"{name.removeprefix('tfrl.')} <{name}>"
+        shown = longer if shorts.count(short) > 1 else f"~{name}"
+        rows.append(f"| {{py:obj}}`{shown}` | {told} |")
     return "\n".join(["| name | what it is |", "| --- | --- |", *rows])
 
 
