@@ -65,6 +65,25 @@ def test_the_examples_run(capsys, tmp_path, monkeypatch):
     assert (tmp_path / "runs/dqn/replay").is_dir()
 
 
+@pytest.mark.slow
+def test_the_run_with_a_setting_goes_on_by_the_line_below(tmp_path):
+    blocks = re.findall(r"```bash\n(.*?)```", README.read_text(), re.DOTALL)
+    (block,) = [text for text in blocks if "--output_dir" in text]
+    trained, resumed = map(shlex.split, block.splitlines())
+    assert trained[0] == "tools/train" and resumed[0] == ".venv/bin/tfrl"
+    trained[:2] = ["tfrl.rl_trainer", f"--config_file={ROOT / trained[1]}"]
+    trained.append("--config=Trainer.total_env_steps = 2_000")
+    for arguments in (trained, ["tfrl", *resumed[1:]]):
+        told = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert told.returncode == 0, told.stderr
+        assert "final evaluation" in told.stdout
+
+
 def test_install_lines_name_what_there_is():
     """And bring one TensorFlow: tf-keras alone beside wheels of other names."""
     tool = check_install()
