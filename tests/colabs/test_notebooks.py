@@ -226,6 +226,7 @@ def test_tpu_rehearses_forwards_and_backwards(execute):
 
 
 STAND_IN = """
+import os
 
 os.environ["COLAB_TPU_1VM"] = "1"
 import tensorflow as tf
