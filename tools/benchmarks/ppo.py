@@ -8,6 +8,8 @@ by the defaults of Stable-Baselines3 in the same Python environments. CartPole i
 played within one program, by tfrl (configs/ppo_cartpole_compiled.gin) and by JAX. There
 every contender trains until 20 greedy episodes, which it plays every 10,240 steps, have
 a mean return of 475, too: the seconds from the start of the process to its end.
+That is a second process: tfrl has kept what XLA compiled in the run before it, as it
+does for users, while JAX, left as it is, compiles again.
 `cartpole-wide` is these two alone, of 1,024 environments and 128 steps an epoch,
 `cartpole-population` 64 seeds at once, by `train_population` and by `vmap` of JAX, and
 beside them one of the runs that the 64 would be one after another.
