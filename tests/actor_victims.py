@@ -50,6 +50,8 @@ def serve(folder):
         if not learner:
             os.setsid()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # Who was started in the background ignores it.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ[mark] = "1"
             output = os.open(folder / mark, os.O_CREAT | os.O_WRONLY)
             os.dup2(output, 1)

@@ -80,6 +80,12 @@ def run(folder, *flags, config=CARTPOLE, small=(*SMALL, *SMALL_PPO)):
     )
 
 
+def needs_libraries_of_jax(text):
+    for library in ("gymnax", "brax"):
+        if f'"{library}/' in text:
+            pytest.importorskip(library)
+
+
 # The others are those of other tests of commands, or differ from them by numbers.
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -96,8 +102,7 @@ def test_every_config_trains(config, tmp_path, capsys, monkeypatch):
         # Beside TensorFlow the end of a library of graphics can end the process badly.
         monkeypatch.setenv("MUJOCO_GL", "disabled")
         pytest.importorskip("dm_control")
-    if '"gymnax/' in text:
-        pytest.importorskip("gymnax")
+    needs_libraries_of_jax(text)
     small = [*SMALL, *(SMALL_PPO if "@PPO" in text else [])]
     if "@Replayed" in text:
         small = [each.replace("Trajectories", "Replayed") for each in small]
@@ -148,8 +153,7 @@ print("loaded:", status, [name for name in heavy if name in sys.modules])
 @pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 def test_neither_training_nor_evaluating_loads_tfp(config, tmp_path):
-    if '"gymnax/' in config.read_text():
-        pytest.importorskip("gymnax")
+    needs_libraries_of_jax(config.read_text())
     small = [*SMALL, *(SMALL_PPO if "@PPO" in config.read_text() else [])]
     if "@Replayed" in config.read_text():
         small = [each.replace("Trajectories", "Replayed") for each in small]
