@@ -153,6 +153,12 @@ def test_a_snapshot_says_that_it_has_none():
     assert environments.capture(envs) is None
 
 
+def test_an_unknown_name_is_told_with_those_like_it():
+    with pytest.raises(ValueError, match="`task_id` .*CartPole-v1") as told:
+        EnvPoolVector("Cartpole-v1", 1)
+    assert len(str(told.value)) < 200
+
+
 def begun():
     envs = EnvPoolVector("CartPole-v1", 2)
     envs.reset(seed=0)

@@ -1,4 +1,4 @@
-"""Atari games as agents are measured on them: few, small, grey pictures."""
+"""Atari games preprocessed as usual: skipped frames, stacks of 84x84 grey pixels."""
 
 import functools
 from typing import Any

@@ -1,5 +1,6 @@
 """Vectors of environments that EnvPool steps in C++ threads."""
 
+import difflib
 import warnings
 from typing import Any
 
@@ -21,9 +22,8 @@ class EnvPoolVector(VectorEnv):
     """N copies of an environment of EnvPool, as a vector of Gymnasium.
 
     EnvPool (Weng et al., 2022, "EnvPool: A Highly Parallel Reinforcement Learning
-    Environment Execution Engine") steps all copies in C++ threads: Atari and MuJoCo
-    several times faster than in Python, hardly CartPole, which NumPy has at once.
-    Which environments there are says `envpool.list_all_envs()`.
+    Environment Execution Engine") steps all copies in C++ threads, as many as there are
+    cores by default. `envpool.list_all_envs()` lists its environments.
 
     Nothing resets by itself (`AutoresetMode.DISABLED`): what `step` returns at the end
     of an episode is its true last observation, and `reset(options={"reset_mask":
@@ -68,10 +68,15 @@ class EnvPoolVector(VectorEnv):
         self._envpool = arguments.imported(_WHERE, "envpool", "EnvPool", "envpool")
         known = self._envpool.list_all_envs()
         if task_id not in known:
-            arguments.check_one_of(_WHERE, "task_id", task_id, sorted(known))
+            near = difflib.get_close_matches(task_id, known)
+            raise ValueError(
+                f"`{_WHERE}`: `task_id` expected one of `envpool.list_all_envs()`; got "
+                f"{task_id!r}"
+                + (f"; did you mean {' or '.join(near)}?" if near else "")
+            )
         self._task = {**options, "task_id": task_id, "render_mode": render_mode}
         try:
-            # Which seeds it has can only be told when it is made.
+            # With any seeds: `reset` is told them later, and makes it anew.
             self._pool = self._made(None)
         except (TypeError, ValueError, AssertionError) as error:
             raise ValueError(
@@ -129,7 +134,7 @@ class EnvPoolVector(VectorEnv):
         if seed is not None or self._seen is None or not fits:
             raise ValueError(
                 f"`{_WHERE}.reset`: `options` expected a reset_mask of {self.num_envs} "
-                "bools, of which one is set, after a reset of all, and no seed; got "
+                "bools, at least one True, after a reset of all, and no seed; got "
                 f"{arguments.shown(mask)}, seed={seed}"
             )
         begun, info = self._pool.reset(np.flatnonzero(mask).astype(np.int32))

@@ -1,4 +1,4 @@
-"""How the folder of a checkpoint holds what `_checkpointed` found in objects."""
+"""The files of a checkpoint: written, read, and matched with the parts of objects."""
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -149,7 +149,7 @@ def write(
 
 
 def read_metadata(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the metadata of a checkpoint; those of formats 1 and 2 have none.
+    """Returns the metadata of a checkpoint; `{}` of one that was saved without.
 
     Args:
         folder: of the checkpoint, of which every file is as it was written.

@@ -120,7 +120,7 @@ class Tally:
         """
         if np.isnan(rewards).any():
             raise ValueError(
-                "`evaluate`: `envs` expected rewards, not NaN; got " + str(rewards)
+                f"`evaluate`: `envs` expected rewards, not NaN; got {rewards}"
             )
         self._running += np.where(valid, rewards, 0.0)
         self._steps += valid

@@ -1,4 +1,4 @@
-"""Bits to flip until they are those desired: a small environment with goals."""
+"""Bit flipping: a small compiled environment with goals."""
 
 from typing import Any, ClassVar, NamedTuple
 

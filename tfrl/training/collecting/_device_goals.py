@@ -1,4 +1,4 @@
-"""Where episodes of a replay of tensors begin and end, and goals reached in them."""
+"""Hindsight relabelling of goals (HER) in a replay of tensors."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
