@@ -61,6 +61,7 @@ from tfrl.schedules import annealing, joined, schedulers
 from tfrl.summaries import run_log
 from tfrl.summaries.plotting import curves
 from tfrl.training import cadence, evaluation, experience, loggers, saved_run, trainer
+from tfrl.training.collecting import actor_collection
 from tfrl.training.fitting import fit_trainer
 from tfrl.training.rehearsing import rehearsal
 
@@ -69,6 +70,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "A2C": a2c.A2C,
     "AWAC": awac.AWAC,
     "ActionQuantizer": quantizer.ActionQuantizer,
+    "ActorPool": actor_collection.ActorPool,
     "AtariPreprocessing": gym_wrappers.AtariPreprocessing,
     "AutoReset": compiled_wrappers.AutoReset,
     "BC": bc.BC,

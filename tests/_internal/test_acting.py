@@ -23,16 +23,12 @@ def new_network(seed=0, width=4):
 
 def new_actor(make_env=actor_envs.vector, act=HEAD.host_sample, seed=0, **settings):
     network = new_network()
-    values = np.array([*settings.values()], np.float64)
-    weights = shared_rows.SharedArrays([*network.arrays(), values])
     to_env = HEAD.host_to_env if act == HEAD.host_sample else None
+    played = acting.NetworkActing(network, act, to_env, settings)
+    weights = shared_rows.SharedArrays(played.begin().arrays())
     stream = np.random.SeedSequence(seed)
     memory = shared_rows.new_memory()
-    actor = acting.Actor(
-        acting.Job(
-            make_env, network, act, to_env, (*settings,), weights.fd, memory, stream
-        )
-    )
+    actor = acting.Actor(acting.Job(make_env, played, stream, weights.fd, memory))
     return actor, weights
 
 
@@ -43,7 +39,7 @@ def play(actor, n_steps):
         assert actor.step(ring)
     first, count = ring.waiting()
     assert (first, count) == (0, n_steps)
-    return acting.Columns(*[array[:count].copy() for array in ring.arrays])
+    return columns_of(actor, ring, slice(count))
 
 
 @pytest.mark.parametrize("mode", ["disabled", "same", "next"])
@@ -77,7 +73,7 @@ def test_actions_are_those_of_the_network():
     again = play_on(actor, 30, 30)
     expected = [HEAD.host_sample(newer(seen), rng) for seen in again.observations]
     np.testing.assert_array_equal(again.actions, expected)
-    assert (columns.versions == 0).all() and (again.versions == 1).all()
+    assert (columns.version == 0).all() and (again.version == 1).all()
 
 
 def play_on(actor, played, n_steps):
@@ -85,7 +81,13 @@ def play_on(actor, played, n_steps):
     for _ in range(n_steps):
         assert actor.step(ring)
     rows = slice(played, played + n_steps)
-    return acting.Columns(*[array[rows].copy() for array in ring.arrays])
+    return columns_of(actor, ring, rows)
+
+
+def columns_of(actor, ring, rows):
+    """Pieces of one step each as columns `[n_steps, N, ...]`."""
+    *steps, versions, seconds = [array[rows].copy() for array in ring.arrays]
+    return actor.layout.unpacked([*(x[:, 0] for x in steps), versions, seconds])
 
 
 def test_settings_reach_act():
@@ -101,7 +103,7 @@ def test_streams_are_reproducible_and_differ():
     runs = [
         play(new_actor(cart_pole, actor_envs.either, seed)[0], 20) for seed in (0, 0, 1)
     ]
-    for one, two in zip(runs[0], runs[1], strict=True):
+    for one, two in zip(runs[0][:-1], runs[1][:-1], strict=True):
         np.testing.assert_array_equal(one, two)
     assert not np.array_equal(runs[0].actions, runs[2].actions)
     assert not np.array_equal(runs[0].observations[0], runs[2].observations[0])
@@ -122,12 +124,86 @@ def test_closed_ring_ends_it():
     actor.close()
 
 
+def layout(observations, n_steps=1):
+    actions = np.zeros(len(observations), np.int32)
+    return acting.Layout(observations, actions, (), (), n_steps)
+
+
 def test_slots_fit_into_a_budget():
-    small = acting.Layout(((1, 4), np.dtype("f")), ((1,), np.dtype("i")))
-    image = ((1, 210, 160, 3), np.dtype(np.uint8))
-    large = acting.Layout(image, ((1,), np.dtype("i")))
-    assert (small.slots, large.slots) == (1024, 10)
-    assert acting.Layout(((8, 999, 999), np.dtype("f")), small.actions).slots == 8
+    small, image = np.zeros((1, 4), "f"), np.zeros((1, 210, 160, 3), np.uint8)
+    assert layout(small).slots == 1024
+    assert layout(small, n_steps=1024).slots == 22
+    assert layout(image).slots == 10
+    assert layout(np.zeros((8, 999, 999), "f")).slots == 8
+
+
+def test_nests_are_packed_into_columns_and_back():
+    kinds = {"b": np.zeros((3, 2), "f"), "a": (np.zeros(3, np.int8), np.zeros((3, 0)))}
+    shape, dtype = acting._packed(kinds)
+    column = np.zeros((2, *shape), dtype)
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(2, 3, 2)), rng.integers(0, 9, (2, 3))
+    for t in range(2):
+        row = {"a": (second[t], np.zeros((3, 0))), "b": first[t]}
+        acting._put(column, t, row)
+    found = acting._unpacked(column, kinds)
+    assert [*found] == ["b", "a"]
+    np.testing.assert_array_equal(found["b"], first.astype("f"))
+    np.testing.assert_array_equal(found["a"][0], second)
+    assert found["a"][1].shape == (2, 3, 0)
+
+
+class Remembering:
+    """Acts by how many steps it remembers of the episode; see `NetworkActing`."""
+
+    def begin(self):
+        self.weights = [np.zeros(1)]
+        return self
+
+    def arrays(self):
+        return self.weights
+
+    def renew(self):
+        pass
+
+    def check(self, observations):
+        pass
+
+    def initial_state(self, n_envs):
+        return {"steps": np.zeros(n_envs, np.int64)}
+
+    def act(self, observations, state, rng):
+        actions = state["steps"] % 3
+        later = {"steps": state["steps"] + 1}
+        return acting.Choice(actions, {"one": actions}, -actions.astype("f"), later)
+
+
+@pytest.mark.parametrize("mode", ["disabled", "same", "next"])
+def test_pieces_go_on_where_the_last_ended(mode):
+    envs = functools.partial(actor_envs.vector, 3, mode)
+    player = acting.Player(envs, Remembering(), np.random.SeedSequence(0), n_steps=7)
+    pieces = [player.played() for _ in range(9)]
+    player.close()
+    names = [
+        name for name in acting.Piece._fields if name not in ("version", "seconds")
+    ]
+    whole = {name: [getattr(x, name) for x in pieces] for name in names}
+    steps = np.concatenate([x["steps"] for x in whole.pop("states")])
+    chosen = np.concatenate([x["one"] for x in whole.pop("actions")])
+    whole = {name: np.concatenate(columns) for name, columns in whole.items()}
+    np.testing.assert_array_equal(chosen, steps % 3)
+    np.testing.assert_array_equal(whole["log_probs"], -(steps % 3))
+    known = [name for name in whole if name in records.Trajectory._fields[:7]]
+    for n in range(3):
+        valid = whole["valid"][:, n]
+        columns = {name: whole[name][:, n][valid] for name in known}
+        rows = records.Trajectory(actions=chosen[:, n][valid], **columns)
+        counted_rows.check(n, rows)
+        # What is remembered begins anew with each episode.
+        begins = np.r_[True, (rows.terminated | rows.truncated)[:-1]]
+        assert begins.sum() > 1
+        assert (steps[:, n][valid][begins] == 0).all()
+        assert (np.diff(steps[:, n][valid])[~begins[1:]] == 1).all()
 
 
 @pytest.mark.parametrize(

@@ -1,190 +1,399 @@
-"""What an actor does: it plays environments without TensorFlow and sends what happened.
+"""What an actor does: it plays environments, in pieces, and sends what happened.
 
-The learner's side is `tfrl.training.Actors`.
+No TensorFlow is needed for a network that has a copy in NumPy. The learner's side is
+`tfrl.training.Actors` and the trainer's collector "actors".
 """
 
 import copy
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from tfrl._internal import gym_checks
-from tfrl.host import heads, networks, shared_rows, stepping
+from tfrl.host import networks, shared_rows, stepping
 
 # Enough to wait out a pause of the learner, little beside the actor itself.
 _QUEUE_BYTES = 2 << 20
 _QUEUE_STEPS = 8, 1024
 
 
-def explore(
-    head: heads.NumpyCategorical,
-    values: np.ndarray,
-    rng: np.random.Generator,
-    epsilon: float,
-) -> np.ndarray:
-    """Draws choices epsilon-greedily.
-
-    Args:
-        head: of the choices.
-        values: `[N, n]`, of all options; -inf of those that are not allowed.
-        rng: what draws.
-        epsilon: share of random choices.
-
-    Returns:
-        Raw actions `[N]`.
-
-    Example:
-        >>> head = heads.NumpyCategorical((2,), (0,), scalar=True, dtype="int64")
-        >>> explore(head, np.array([[0.0, 1.0]]), np.random.default_rng(0), 0.0)
-        array([1], dtype=int32)
-    """
-    allowed = values != -np.inf
-    return head.host_sample(heads.epsilon_greedy_logits(values, epsilon, allowed), rng)
-
-
-class Layout(NamedTuple):
-    """What one step of all environments of an actor looks like.
+class Choice(NamedTuple):
+    """What is done in N environments, as `tfrl.policies.Acted` has it.
 
     Attributes:
-        observations: shape `[N, *shape]` and dtype; with a mask, `[N]` and a dtype of
-            named parts.
-        actions: shape `[N, ...]` and dtype.
+        actions: nest of `[N, ...]`, what the environments take.
+        raw_actions: nest of `[N, ...]`, what is learned from.
+        log_probs: `[N]`, or None.
+        state: nest of `[N, ...]`, for the next step.
 
     Example:
-        >>> layout = Layout(((2, 3), np.dtype("float32")), ((2,), np.dtype("int64")))
-        >>> layout.n_envs, layout.slots
-        (2, 1024)
+        >>> Choice([1], [1], None, ()).log_probs
     """
 
-    observations: tuple[tuple[int, ...], np.dtype]
-    actions: tuple[tuple[int, ...], np.dtype]
-
-    @property
-    def n_envs(self) -> int:
-        """Number of environments, N."""
-        return self.observations[0][0]
-
-    @property
-    def columns(self) -> list[tuple[tuple[int, ...], np.dtype]]:
-        """Shapes and dtypes of the columns of a `RowRing`, as `Columns` names them."""
-        n = (self.n_envs,)
-        return [
-            self.observations,
-            self.actions,
-            (n, np.dtype(np.float32)),
-            *[(n, np.dtype(bool))] * 3,
-            self.observations,
-            (n, np.dtype(np.float64)),
-            (n, np.dtype(np.int64)),
-            ((), np.dtype(np.int64)),
-        ]
-
-    @property
-    def slots(self) -> int:
-        """How many steps wait for the learner at most."""
-        size = sum(math.prod(s) * dtype.itemsize for s, dtype in self.columns)
-        low, high = _QUEUE_STEPS
-        return min(max(_QUEUE_BYTES // size, low), high)
+    actions: Any
+    raw_actions: Any
+    log_probs: Any
+    state: Any
 
 
-class Columns(NamedTuple):
-    """The columns of a `RowRing` between an actor and its learner, `[slots, N, ...]`.
+@dataclasses.dataclass
+class NetworkActing:
+    """Acts by a NumPy network, without TensorFlow.
+
+        raw_actions = draw(outputs(observations), rng, **settings)
+
+    An actor asks what acts to `begin`, for `arrays` that it overwrites with newer
+    weights, and to `act`; see `Choice`.
 
     Attributes:
-        observations: what was seen before the action.
-        actions: in the form the policy produced them.
+        network: what acts, with any weights.
+        draw: from the outputs `[N, n]`, a generator and the settings to raw actions.
+        to_env: from these to what the environments take, None where they are that.
+        settings: numbers by name.
+        masked: from the outputs and the mask in the observations to what `draw` gets;
+            None where there is no mask.
+        log_prob: from the outputs and raw actions to log-probabilities; None for none.
+
+    Example:
+        >>> network = networks.NumpyNetwork(
+        ...     [np.ones((4, 2), "f")], [np.zeros(2, "f")], ["linear"])
+        >>> greedy = NetworkActing(network, lambda outputs, rng: outputs.argmax(-1))
+        >>> zeros, rng = np.zeros((3, 4), np.float32), np.random.default_rng(0)
+        >>> greedy.begin().act(zeros, (), rng).actions.tolist()
+        [0, 0, 0]
+    """
+
+    network: networks.NumpyNetwork
+    draw: Callable[..., Any]
+    to_env: Callable[[Any], Any] | None = None
+    settings: dict[str, float] = dataclasses.field(default_factory=dict)
+    masked: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    log_prob: Callable[[np.ndarray, Any], np.ndarray] | None = None
+
+    def begin(self) -> Self:
+        """Returns one with arrays of its own."""
+        own = dataclasses.replace(self, network=self.network.copy())
+        own._values = np.array([*self.settings.values()], np.float64)
+        return own
+
+    def arrays(self) -> list[np.ndarray]:
+        """Returns the numbers that it acts by, to be overwritten."""
+        return [*self.network.arrays(), self._values]
+
+    def renew(self) -> None:
+        """Takes notice of arrays that were overwritten: nothing is to be done."""
+
+    def initial_state(self, n_envs: int) -> Any:  # noqa: ARG002
+        """Returns `()`: nothing is remembered."""
+        return ()
+
+    def check(self, observations: Any) -> None:
+        """Raises unless the network takes these observations.
+
+        Raises:
+            TypeError: if they are a nest other than of a mask and one array.
+            ValueError: if they are of another width.
+        """
+        seen = self._parted(observations)[0]
+        if not isinstance(seen, np.ndarray):
+            raise TypeError(
+                "`Actors`: `make_env` expected observations that are one array; got a "
+                f"{type(seen).__name__}; wrap it in "
+                "gymnasium.wrappers.FlattenObservation"
+            )
+        width = math.prod(seen.shape[1:])
+        expected = self.network.kernels[0].shape[0]
+        if width != expected:
+            raise ValueError(
+                f"`Actors`: `make_env` expected observations of {expected} numbers, as "
+                f"`policy` takes; got {width}, of shape {list(seen.shape[1:])}; make "
+                "the environment that the policy is for"
+            )
+
+    def act(self, observations: Any, state: Any, rng: np.random.Generator) -> Choice:
+        """Chooses actions."""
+        seen, mask = self._parted(observations)
+        outputs = self.network(seen)
+        if self.masked is not None:
+            outputs = self.masked(outputs, mask != 0)
+        settings = dict(zip(self.settings, self._values.tolist(), strict=True))
+        raw = gym_checks.mapped(np.asarray, self.draw(outputs, rng, **settings))
+        actions = raw if self.to_env is None else self.to_env(raw)
+        known = None if self.log_prob is None else self.log_prob(outputs, raw)
+        return Choice(actions, raw, known, state)
+
+    def _parted(self, seen: Any) -> tuple[Any, Any]:
+        """What the network sees, and the mask if there is one."""
+        name = gym_checks.MASK
+        if self.masked is None or not isinstance(seen, dict) or name not in seen:
+            return seen, None
+        rest = [part for key, part in seen.items() if key != name]
+        return rest[0] if len(rest) == 1 else seen, seen[name]
+
+
+class Piece(NamedTuple):
+    """What an actor played in N environments: columns `[T, N, ...]`.
+
+    Attributes:
+        observations: nest, what was seen before the action.
+        actions: nest, the raw ones.
         rewards: float32.
         terminated: bool, the episode truly ended.
         truncated: bool, the episode was cut off.
         valid: bool, False where an environment only reset itself.
-        next_observations: the true successor.
+        next_observations: nest, the true successor.
+        log_probs: float32, of the actions; `()` where they are not asked for.
+        states: nest, what was remembered before the action.
         returns: float64, return of the episode so far.
         lengths: steps of the episode so far.
-        versions: `[slots]`, of the weights that acted.
+        version: of the weights that acted, `[]`.
+        seconds: `[2]`, how long was waited for room, and played.
 
     Example:
-        >>> layout = Layout(((2, 3), np.dtype("float32")), ((2,), np.dtype("int64")))
-        >>> ring = shared_rows.RowRing(layout.columns, slots=4)
-        >>> Columns(*ring.arrays).next_observations.shape
-        (4, 2, 3)
+        >>> Piece._fields[:3]
+        ('observations', 'actions', 'rewards')
     """
 
-    observations: np.ndarray
-    actions: np.ndarray
+    observations: Any
+    actions: Any
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
     valid: np.ndarray
-    next_observations: np.ndarray
+    next_observations: Any
+    log_probs: Any
+    states: Any
     returns: np.ndarray
     lengths: np.ndarray
-    versions: np.ndarray
+    version: np.ndarray
+    seconds: np.ndarray
+
+
+class Layout(NamedTuple):
+    """What a piece looks like.
+
+    Attributes:
+        observations: nest of arrays `[N, *shape]`, as those that come.
+        actions: likewise.
+        log_probs: likewise.
+        states: likewise.
+        n_steps: T.
+
+    Example:
+        >>> layout = Layout(np.zeros((2, 3), "f"), np.zeros(2, int), (), (), 1)
+        >>> layout.n_envs, layout.slots
+        (2, 1024)
+    """
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    states: Any
+    n_steps: int
+
+    @property
+    def n_envs(self) -> int:
+        """Number of environments, N."""
+        return len(gym_checks.leaves_of(self.observations)[0])
+
+    @property
+    def columns(self) -> list[tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of each column of a `Piece`, nests as dtypes of parts."""
+        n = (self.n_envs,)
+        flags = (n, np.dtype(bool))
+        steps = [
+            _packed(self.observations),
+            _packed(self.actions),
+            (n, np.dtype(np.float32)),
+            *[flags] * 3,
+            _packed(self.observations),
+            _packed(self.log_probs),
+            _packed(self.states),
+            (n, np.dtype(np.float64)),
+            (n, np.dtype(np.int64)),
+        ]
+        each = [((self.n_steps, *shape), dtype) for shape, dtype in steps]
+        return [*each, ((), np.dtype(np.int64)), ((2,), np.dtype(np.float64))]
+
+    @property
+    def slots(self) -> int:
+        """How many pieces wait for the learner at most."""
+        size = sum(math.prod(s) * dtype.itemsize for s, dtype in self.columns)
+        low, high = _QUEUE_STEPS
+        return min(max(_QUEUE_BYTES // size, low), high)
+
+    def unpacked(self, columns: Sequence[np.ndarray]) -> Piece:
+        """Returns columns, each of any axes in front, as the nests that they are."""
+        piece, likes = Piece(*columns), self._asdict()
+        likes["next_observations"] = likes["observations"]
+        del likes["n_steps"]
+        nests = {k: _unpacked(getattr(piece, k), like) for k, like in likes.items()}
+        return piece._replace(**nests)
+
+
+class Player:
+    """Plays a vector of environments, T steps at a time.
+
+    Args:
+        make_env: a registered Gymnasium id, or a function that makes an environment or
+            a vector of them.
+        acting: what acts, such as a `NetworkActing`.
+        seed: of the environments and the generator.
+        n_steps: of a piece, T.
+
+    Attributes:
+        layout: of a piece.
+
+    Raises:
+        TypeError: if the environment is none, or its observations are a nest that is
+            not acted upon.
+        ValueError: if they are others than are acted upon.
+
+    Example:
+        >>> network = networks.NumpyNetwork(
+        ...     [np.ones((4, 2), "f")], [np.zeros(2, "f")], ["linear"])
+        >>> greedy = NetworkActing(network, lambda outputs, rng: outputs.argmax(-1))
+        >>> player = Player("CartPole-v1", greedy, np.random.SeedSequence(0), 5)
+        >>> player.played().rewards.shape
+        (5, 1)
+    """
+
+    def __init__(
+        self,
+        make_env: str | Callable[[], Any],
+        acting: Any,
+        seed: np.random.SeedSequence,
+        n_steps: int = 1,
+    ) -> None:
+        seeds = seed.spawn(2)
+        self._envs = _made(make_env)
+        self._rng = np.random.default_rng(seeds[1])
+        self._acting = acting.begin()
+        self._version = 0
+        self._stepper = stepping.Stepper(self._envs, int(seeds[0].generate_state(1)[0]))
+        seen, n_envs = self._stepper.observations, self._envs.num_envs
+        self._acting.check(seen)
+        self._memory = self._initial = self._acting.initial_state(n_envs)
+        first = self._acting.act(seen, self._initial, copy.deepcopy(self._rng))
+        known = () if first.log_probs is None else np.asarray(first.log_probs)
+        self.layout = Layout(
+            gym_checks.mapped(np.array, seen),
+            gym_checks.mapped(np.array, first.raw_actions),
+            known,
+            gym_checks.mapped(np.array, self._initial),
+            n_steps,
+        )
+        self._returns, self._lengths = np.zeros(n_envs), np.zeros(n_envs, np.int64)
+
+    def arrays(self) -> list[np.ndarray]:
+        """Returns the numbers that are acted by, to be overwritten before `renew`."""
+        return list(self._acting.arrays())
+
+    def renew(self, version: int) -> None:
+        """Acts from now on by what was written to `arrays`."""
+        self._version = version
+        self._acting.renew()
+
+    def play(self, piece: Piece, waited: float = 0.0) -> None:
+        """Plays T steps in every environment.
+
+        Args:
+            piece: of the `columns` of the layout, overwritten.
+            waited: seconds until there was room for it.
+        """
+        start = time.perf_counter()
+        piece.version[...] = self._version
+        for t in range(self.layout.n_steps):
+            self._step(piece, t)
+        piece.seconds[:] = waited, time.perf_counter() - start
+
+    def played(self) -> Piece:
+        """Returns a new piece."""
+        arrays = [np.empty(shape, dtype) for shape, dtype in self.layout.columns]
+        self.play(Piece(*arrays))
+        return self.layout.unpacked(arrays)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._envs.close()
+
+    def _step(self, piece: Piece, t: int) -> None:
+        seen, memory = self._stepper.observations, self._memory
+        choice = self._acting.act(seen, memory, self._rng)
+        # Before the step, which may overwrite what an environment has shown.
+        _put(piece.observations, t, seen)
+        _put(piece.actions, t, choice.raw_actions)
+        _put(piece.states, t, memory)
+        if choice.log_probs is not None:
+            piece.log_probs[t] = choice.log_probs
+        outcome = self._stepper.step(choice.actions)
+        for name, values in outcome._asdict().items():
+            _put(getattr(piece, name), t, values)
+        pairs = zip(
+            gym_checks.leaves_of(choice.state),
+            gym_checks.leaves_of(self._initial),
+            strict=True,
+        )
+        kept = (stepping.kept(last, first, outcome) for last, first in pairs)
+        self._memory = _packed_as(self._initial, kept)
+        self._returns += np.where(outcome.valid, outcome.rewards, 0.0)
+        self._lengths += outcome.valid
+        piece.returns[t] = self._returns
+        piece.lengths[t] = self._lengths
+        ended = outcome.terminated | outcome.truncated
+        self._returns[ended] = self._lengths[ended] = 0
 
 
 @dataclasses.dataclass
 class Job:
-    """What an actor is told.
+    """What an actor in a process of its own is told.
 
     Attributes:
-        make_env: a registered Gymnasium id, or a function that makes an environment or
-            a vector of them.
-        network: what acts, with any weights.
-        act: function of the outputs `[N, n]`, a generator and the settings, that
-            returns actions `[N, ...]`.
-        to_env: from these to what the environments take, None where they are that.
-        settings: names of the settings.
-        weights: file descriptor of `SharedArrays`: the network's and the settings'.
-        rows: file descriptor for a `RowRing`.
-        seed: of the environments and the generator.
-        masked: from the outputs and the mask in the observations to what `act` gets;
-            None where there is no mask.
+        make_env: as of `Player`.
+        acting: as of `Player`.
+        seed: as of `Player`.
+        weights: file descriptor of `SharedArrays`: what `acting` acts by.
+        rows: file descriptor for a `RowRing` of pieces.
+        n_steps: of a piece, T.
+        slots: pieces that wait for the learner at most; None for what is little memory.
 
     Example:
-        >>> network = networks.NumpyNetwork([], [], [])
-        >>> job = Job("CartPole-v1", network, lambda outputs, rng: outputs.argmax(-1),
-        ...           None, (), 3, 4, np.random.SeedSequence(0))
-        >>> job.settings
-        ()
+        >>> Job("CartPole-v1", None, np.random.SeedSequence(0), 3, 4).n_steps
+        1
     """
 
     make_env: str | Callable[[], Any]
-    network: networks.NumpyNetwork
-    act: Callable[..., Any]
-    to_env: Callable[[Any], Any] | None
-    settings: tuple[str, ...]
+    acting: Any
+    seed: np.random.SeedSequence
     weights: int
     rows: int
-    seed: np.random.SeedSequence
-    masked: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    n_steps: int = 1
+    slots: int | None = None
 
 
 class Actor:
-    """Plays the environments of a job, one step after the other.
+    """Plays into memory that is shared with the learner, by weights from there.
 
     Args:
         job: what to do.
 
     Attributes:
-        layout: of one step.
-
-    Raises:
-        TypeError: if the environment is none, or its observations are a nest other than
-            of a mask and one array.
-        ValueError: if the network takes other observations.
+        layout: of a piece.
+        slots: pieces that wait for the learner at most.
 
     Example:
         >>> network = networks.NumpyNetwork(
         ...     [np.ones((4, 2), "f")], [np.zeros(2, "f")], ["linear"])
-        >>> weights = shared_rows.SharedArrays([*network.arrays(), np.zeros(0)])
-        >>> memory = shared_rows.new_memory()
-        >>> actor = Actor(Job(
-        ...     "CartPole-v1", network, lambda outputs, rng: outputs.argmax(-1),
-        ...     None, (), weights.fd, memory, np.random.SeedSequence(0)))
+        >>> greedy = NetworkActing(network, lambda outputs, rng: outputs.argmax(-1))
+        >>> weights = shared_rows.SharedArrays(greedy.begin().arrays())
+        >>> actor = Actor(Job("CartPole-v1", greedy, np.random.SeedSequence(0),
+        ...                   weights.fd, shared_rows.new_memory()))
         >>> ring = actor.ring()
         >>> actor.step(ring), actor.step(ring), ring.waiting()
         (True, True, (0, 2))
@@ -192,29 +401,20 @@ class Actor:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        seeds = job.seed.spawn(2)
-        self._envs = _made(job.make_env)
-        self._rng = np.random.default_rng(seeds[1])
-        self._network = job.network.copy()
-        self._settings = np.zeros(len(job.settings))
-        self._mine = [*self._network.arrays(), self._settings]
+        self._player = Player(job.make_env, job.acting, job.seed, job.n_steps)
+        self._mine, self._known = self._player.arrays(), -1
         self._weights = shared_rows.SharedArrays(self._mine, fd=job.weights)
-        self._version = self._weights.read(self._mine, known=-1)
-        self._stepper = stepping.Stepper(self._envs, int(seeds[0].generate_state(1)[0]))
-        _check_observations(self._seen()[0], self._network)
-        seen = _packed(self._stepper.observations)
-        actions = self._act(copy.deepcopy(self._rng))
-        self.layout = Layout((seen.shape, seen.dtype), (actions.shape, actions.dtype))
-        self._returns = np.zeros(len(seen))
-        self._lengths = np.zeros(len(seen), np.int64)
+        self._look()
+        self.layout = self._player.layout
+        self.slots = self.layout.slots if job.slots is None else job.slots
+        self.close = self._player.close
 
     def ring(self) -> shared_rows.RowRing:
         """Returns the queue to the learner."""
-        layout = self.layout
-        return shared_rows.RowRing(layout.columns, layout.slots, fd=self._job.rows)
+        return shared_rows.RowRing(self.layout.columns, self.slots, fd=self._job.rows)
 
     def step(self, ring: shared_rows.RowRing) -> bool:
-        """Plays one step in every environment, as soon as there is a free slot.
+        """Plays a piece, as soon as there is a free slot.
 
         Args:
             ring: where it is written.
@@ -222,102 +422,90 @@ class Actor:
         Returns:
             False if the ring is closed and nothing was played.
         """
+        start = time.perf_counter()
         slot = ring.begin()
         if slot is None:
             return False
-        row = Columns(*ring.arrays)
-        self._version = self._weights.read(self._mine, self._version)
-        actions = self._act(self._rng)
-        row.versions[slot] = self._version
-        # Before the step, which may overwrite what an environment has shown.
-        row.observations[slot] = _packed(self._stepper.observations)
-        row.actions[slot] = actions
-        to_env = self._job.to_env
-        outcome = self._stepper.step(actions if to_env is None else to_env(actions))
-        for name, values in outcome._asdict().items():
-            getattr(row, name)[slot] = _packed(values)
-        self._returns += np.where(outcome.valid, outcome.rewards, 0.0)
-        self._lengths += outcome.valid
-        row.returns[slot] = self._returns
-        row.lengths[slot] = self._lengths
-        ended = outcome.terminated | outcome.truncated
-        self._returns[ended] = self._lengths[ended] = 0
+        self._look()
+        waited = time.perf_counter() - start
+        self._player.play(Piece(*(x[slot, ...] for x in ring.arrays)), waited)
         ring.commit()
         return True
 
-    def close(self) -> None:
-        """Closes the environments."""
-        self._envs.close()
-
-    def _act(self, rng: np.random.Generator) -> np.ndarray:
-        settings = dict(zip(self._job.settings, self._settings.tolist(), strict=True))
-        seen, mask = self._seen()
-        outputs = self._network(seen)
-        if self._job.masked is not None:
-            outputs = self._job.masked(outputs, mask != 0)
-        return np.asarray(self._job.act(outputs, rng, **settings))
-
-    def _seen(self) -> tuple[Any, Any]:
-        """What the network sees, and the mask if there is one."""
-        seen, name = self._stepper.observations, gym_checks.MASK
-        if self._job.masked is None or not isinstance(seen, dict) or name not in seen:
-            return seen, None
-        rest = [part for key, part in seen.items() if key != name]
-        return rest[0] if len(rest) == 1 else seen, seen[name]
-
-
-def unpacked(rows: np.ndarray) -> Any:
-    """Returns the parts of observations by name, or the one array they are.
-
-    Args:
-        rows: of a layout.
-
-    Example:
-        >>> unpacked(np.zeros(2, [("action_mask", "i1", (3,))]))["action_mask"].shape
-        (2, 3)
-    """
-    names = rows.dtype.names
-    return {name: rows[name] for name in names} if names else rows
-
-
-def _packed(seen: Any) -> np.ndarray:
-    """Observations as one array, parts of a dict as a dtype of names."""
-    if not isinstance(seen, dict):
-        return seen
-    parts = [(key, part.dtype, part.shape[1:]) for key, part in sorted(seen.items())]
-    rows = np.empty(len(next(iter(seen.values()))), parts)
-    for key, part in seen.items():
-        rows[key] = part
-    return rows
+    def _look(self) -> None:
+        """Takes over the newest weights."""
+        version = self._weights.read(self._mine, self._known)
+        if version != self._known:
+            self._player.renew(version)
+            self._known = version
 
 
 def play(send: Callable[[Any], None], job: Job) -> None:
     """Does a job until the learner closes the queue.
 
     Args:
-        send: gets the `Layout` first.
+        send: gets the `Layout` and the slots of the ring first.
         job: what to do.
 
     Raises:
-        ImportError: if something in the job wants TensorFlow.
+        ImportError: if something in the job wants a module that is not there.
 
     Example:
         >>> network = networks.NumpyNetwork(
         ...     [np.ones((4, 2), "f")], [np.zeros(2, "f")], ["linear"])
-        >>> weights = shared_rows.SharedArrays([*network.arrays(), np.zeros(0)])
+        >>> greedy = NetworkActing(network, lambda outputs, rng: outputs.argmax(-1))
+        >>> weights = shared_rows.SharedArrays(greedy.begin().arrays())
         >>> memory = shared_rows.new_memory()
-        >>> def send(layout):
-        ...     shared_rows.RowRing(layout.columns, layout.slots, memory).close()
-        >>> play(send, Job(
-        ...     "CartPole-v1", network, lambda outputs, rng: outputs.argmax(-1),
-        ...     None, (), weights.fd, memory, np.random.SeedSequence(0)))
+        >>> def send(told):
+        ...     layout, slots = told
+        ...     shared_rows.RowRing(layout.columns, slots, memory).close()
+        >>> play(send, Job("CartPole-v1", greedy, np.random.SeedSequence(0),
+        ...                weights.fd, memory))
     """
     actor = Actor(job)
     ring = actor.ring()
-    send(actor.layout)
+    send((actor.layout, actor.slots))
     while actor.step(ring):
         pass
     actor.close()
+
+
+def _packed(nest: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of the column of a step: of a nest parts by number."""
+    if isinstance(nest, np.ndarray):
+        return nest.shape, nest.dtype
+    leaves = gym_checks.leaves_of(nest)
+    if not leaves:
+        return (0,), np.dtype(bool)
+    parts = [(str(i), x.dtype, x.shape[1:]) for i, x in enumerate(leaves)]
+    return (len(leaves[0]),), np.dtype(parts, align=True)
+
+
+def _put(column: np.ndarray, t: int, nest: Any) -> None:
+    """Writes a step into its column."""
+    if isinstance(nest, np.ndarray):
+        column[t] = nest
+        return
+    for index, leaf in enumerate(gym_checks.leaves_of(nest)):
+        column[str(index)][t] = leaf
+
+
+def _unpacked(column: np.ndarray, like: Any) -> Any:
+    if isinstance(like, np.ndarray):
+        return column
+    parts = iter(column.dtype.names or ())
+    return _packed_as(like, (column[name] for name in parts))
+
+
+def _packed_as(like: Any, leaves: Iterator[np.ndarray]) -> Any:
+    """A nest of leaves, which come in the order of `gym_checks.leaves_of`."""
+    if isinstance(like, dict):
+        found = {key: _packed_as(like[key], leaves) for key in sorted(like)}
+        return {key: found[key] for key in like}
+    if isinstance(like, tuple):
+        parts = [_packed_as(part, leaves) for part in like]
+        return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    return next(leaves)
 
 
 def _made(make_env: str | Callable[[], Any]) -> VectorEnv:
@@ -330,18 +518,3 @@ def _made(make_env: str | Callable[[], Any]) -> VectorEnv:
             f"of them; got {type(env).__name__}; return one"
         )
     return SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.DISABLED)
-
-
-def _check_observations(seen: Any, network: networks.NumpyNetwork) -> None:
-    if not isinstance(seen, np.ndarray):
-        raise TypeError(
-            "`Actors`: `make_env` expected observations that are one array; got a "
-            f"{type(seen).__name__}; wrap it in gymnasium.wrappers.FlattenObservation"
-        )
-    width, expected = math.prod(seen.shape[1:]), network.kernels[0].shape[0]
-    if width != expected:
-        raise ValueError(
-            f"`Actors`: `make_env` expected observations of {expected} numbers, as "
-            f"`policy` takes; got {width}, of shape {list(seen.shape[1:])}; make the "
-            "environment that the policy is for"
-        )

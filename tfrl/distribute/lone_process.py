@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import connection
 from typing import Any
@@ -51,6 +51,11 @@ class LoneProcess:
         fds: file descriptors that are open there under the same numbers.
         without: modules that cannot be imported there.
         name: of the process, for messages.
+        environ: variables of its environment beside those of this process.
+
+    Attributes:
+        raised: whether `receive` told of an error in the function, rather than of the
+            end of the process.
 
     Raises:
         TypeError: if function or arguments cannot be pickled.
@@ -70,6 +75,7 @@ class LoneProcess:
         fds: Sequence[int] = (),
         without: Sequence[str] = (),
         name: str = "process",
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         arguments.check_posix("LoneProcess")
         try:
@@ -82,6 +88,7 @@ class LoneProcess:
         self.name = name
         self._here, there = multiprocessing.Pipe()
         self._failure: str | None = None
+        self.raised = False
         numbers = there.fileno(), os.getpid()
         # The path as it is here, before anything of ours can be found.
         code = (
@@ -93,7 +100,7 @@ class LoneProcess:
             [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,
             pass_fds=[there.fileno(), *fds],
-            env={**dict.fromkeys(_THREADS, "1"), **os.environ},
+            env={**dict.fromkeys(_THREADS, "1"), **os.environ, **(environ or {})},
             process_group=0,
         )
         there.close()
@@ -135,7 +142,7 @@ class LoneProcess:
                     kind, value = self._here.recv()
                     if kind == "sent":
                         return value
-                    self._failure = value
+                    self._failure, self.raised = value, True
                 elif not running:
                     self._failure = self._end()
                 elif timeout is not None:

@@ -95,6 +95,29 @@ class Outcome(NamedTuple):
     valid: Any
 
 
+def kept(last: Any, first: Any, outcome: Any) -> np.ndarray:
+    """Returns a part of what a policy remembers: nothing of episodes that ended.
+
+    Args:
+        last: `[N, ...]`, that the policy returned.
+        first: at the beginning of episodes, likewise.
+        outcome: of the step; `terminated`, `truncated` and `valid` are read, as what
+            is seen where an environment only resets is of the episode before.
+
+    Returns:
+        `[N, ...]`.
+
+    Example:
+        >>> false, true = np.zeros(2, bool), np.ones(2, bool)
+        >>> outcome = Outcome(0, np.array([True, False]), false, 0, true)
+        >>> kept(np.array([3, 4]), np.zeros(2, int), outcome).tolist()
+        [0, 4]
+    """
+    ended = outcome.terminated | outcome.truncated | ~outcome.valid
+    shape = (len(ended), *[1] * (np.ndim(last) - 1))
+    return np.where(ended.reshape(shape), np.asarray(first), np.asarray(last))
+
+
 # What a step returns beside observations, and the kinds of dtypes it may have.
 _COLUMNS = ("rewards", "biuf"), ("terminated", "b"), ("truncated", "b")
 

@@ -1,5 +1,6 @@
 """A policy that takes the action of highest value, and explores now and then."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.distributions import action_heads, epsilon_greedy
-from tfrl.host import heads
+from tfrl.host import exploring, heads
 from tfrl.policies import _keras_models, network_policy, networks
 
 
@@ -149,6 +150,11 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
         if self.is_masked:
             mask = parameters != -np.inf
         return heads.epsilon_greedy_logits(parameters, epsilon, mask)
+
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+        """Returns what draws without TensorFlow; see `NetworkPolicy`."""
+        draw = functools.partial(exploring.epsilon_greedily, self.head.plain())
+        return draw, {"epsilon": float(self.epsilon)}
 
     def _outputs(
         self, observations: Any, state: Any, noise: Any = None

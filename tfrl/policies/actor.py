@@ -1,5 +1,6 @@
 """A policy that learns beside critics of their own: the actor of SAC and its kin."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from tfrl.core import pytree
 from tfrl.distributions import action_heads
+from tfrl.host import exploring
 from tfrl.policies import _state_noise, feedforward, network_policy, networks
 
 # Bounds of log standard deviations that depend on the observation.
@@ -188,6 +190,13 @@ class ActorPolicy(network_policy.NetworkPolicy):
             log_std = np.clip(parameters[..., n:], *LOG_STD_BOUNDS)
             parameters = np.concatenate([parameters[..., :n], log_std], axis=-1)
         return super().host_distributed(parameters, temperature, mask)
+
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+        """Returns what draws without TensorFlow; see `NetworkPolicy`."""
+        if not self.head.n_log_stds:
+            return super().host_draw()
+        given = self.head.plain(), LOG_STD_BOUNDS
+        return functools.partial(exploring.within_deviations, *given), {}
 
 
 class StateNoiseActorPolicy(_state_noise.StateNoise, ActorPolicy):

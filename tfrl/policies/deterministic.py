@@ -1,5 +1,6 @@
 """A policy that gives actions themselves, with noise around them to explore."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tfrl._internal import checks
 from tfrl.core import initializers
 from tfrl.distributions import action_heads
+from tfrl.host import exploring
 from tfrl.policies import feedforward, network_policy, networks
 
 
@@ -215,6 +217,11 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
             log_std = np.log(np.asarray(self.noise) * np.float32(temperature))
         log_std = np.broadcast_to(log_std, parameters.shape)
         return np.concatenate([parameters, log_std], axis=-1)
+
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+        """Returns what draws without TensorFlow; see `NetworkPolicy`."""
+        draw = functools.partial(exploring.disturbed, self.head.plain())
+        return draw, {"noise": float(self.noise)}
 
     def _check_no_mask(self, mask: Any) -> None:
         if mask is not None:

@@ -270,6 +270,14 @@ class NetworkPolicy(pytree.PyTreeNode):
         """Returns what `sampled` does, in NumPy."""
         return self.head.host_sample(shaped, rng), state
 
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+        """Returns what draws raw actions without TensorFlow, and its settings.
+
+        That is a function of the outputs `[N, n]`, a `np.random.Generator` and the
+        settings by name, for a policy whose network `dense_layers` knows.
+        """
+        return self.head.plain().host_sample, {}
+
     def independent(self) -> "NetworkPolicy":
         """Returns the policy with draws that do not depend on those before."""
         return self

@@ -6,6 +6,7 @@ Agents and their losses live in `tfrl.agents` and `tfrl.losses`, pictures and lo
 
 from tfrl.training.cadence import Intervals
 from tfrl.training.checking.learner_check import check_learner
+from tfrl.training.collecting.actor_collection import ActorPool
 from tfrl.training.collecting.actors import Actors
 from tfrl.training.collecting.collection import Collector
 from tfrl.training.collecting.recording import record_transitions
@@ -34,6 +35,7 @@ from tfrl.training.saved_run import SavedRun
 from tfrl.training.trainer import Trainer
 
 __all__ = [
+    "ActorPool",
     "Actors",
     "AgentModel",
     "Collect",

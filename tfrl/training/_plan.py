@@ -1,8 +1,9 @@
 """What a trainer is asked for, checked; with the agent and environments made of it."""
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -17,7 +18,12 @@ from tfrl.agents.on_policy import ppo
 from tfrl.policies import host_policy
 from tfrl.training import _processes, cadence
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import _compiled_collection, collection
+from tfrl.training.collecting import (
+    _actor_policies,
+    _compiled_collection,
+    actor_collection,
+    collection,
+)
 
 # The first of each is what is taken where nothing is said.
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -95,8 +101,8 @@ def planned(
         with workers.scope():  # replicas share batches evenly
             replicated.check_rows(where, name, learned.batch_size)
     is_played = not isinstance(learned, experiences.FromDataset)
-    checks.check_one_of(where, "collector", given["collector"], ("host", "compiled"))
-    if given["collector"] == "compiled":
+    collector = _checked_collector(given["collector"], given["n_envs"], is_played)
+    if collector == "compiled":
         _check_replicas(given["n_envs"], workers)
     n_all, n_steps = given["n_envs"] * workers.count, 1
     if is_played:
@@ -109,8 +115,51 @@ def planned(
         n_epochs = min(n_epochs, -(-limit // per_epoch))
     arguments = {**given, "agent": config, "experience": learned, "n_epochs": n_epochs}
     arguments["intervals"] = intervals or cadence.Intervals()
+    arguments["collector"] = collector
     total = n_epochs * per_epoch
     return Plan(arguments, is_played, n_all, n_steps, n_epochs, total)
+
+
+def _checked_collector(collector: Any, n_envs: int, is_played: bool) -> Any:
+    """Returns "host", "compiled" or an `ActorPool`.
+
+    Raises:
+        TypeError: if it is something else.
+        ValueError: if actors have nothing to play, or not equally much.
+    """
+    where, names = "Trainer", ("host", "compiled", "actors")
+    if isinstance(collector, str):
+        checks.check_one_of(where, "collector", collector, names)
+        if collector != "actors":
+            return collector
+        collector = actor_collection.ActorPool()
+    expected = f"one of {list(names)} or an ActorPool"
+    checks.check_type(
+        where, "collector", collector, actor_collection.ActorPool, expected
+    )
+    if not is_played:
+        raise ValueError(
+            f"`{where}`: `collector` expected 'host' beside a `FromDataset`, of which "
+            f"nothing is played; got {collector}"
+        )
+    if n_envs % collector.n_actors:
+        raise ValueError(
+            f"`{where}`: `n_envs` expected equally many for each of "
+            f"{collector.n_actors} actors; got {n_envs}; give a multiple, or change "
+            "`ActorPool.n_actors`"
+        )
+    return collector
+
+
+def _check_corrects(agent: Any, is_on_policy: bool) -> None:
+    """Raises a TypeError if an agent takes what actors played as its own policy's."""
+    if is_on_policy and not getattr(agent, "needs_log_probs", False):
+        raise TypeError(
+            "`Trainer`: `agent` expected one that corrects for older policies beside "
+            "the collector 'actors', such as IMPALA() or PPO(vtrace=True), or one that "
+            f"learns from a replay; got {type(agent).__name__}, which does not ask for "
+            "log-probabilities (`needs_log_probs`)"
+        )
 
 
 def _check_replicas(n_envs: int, workers: _processes.Workers) -> None:
@@ -319,8 +368,11 @@ def made(plan: Plan, workers: _processes.Workers, undo: contextlib.ExitStack) ->
     given, rank = plan.arguments, workers.rank
     config, learned, seed = given["agent"], given["experience"], given["seed"]
     n_envs = given["n_envs"]
-    # Where nothing is played, those to evaluate in show the spaces.
-    counts = [*([n_envs] if plan.is_played else []), given["intervals"].eval_episodes]
+    pool, eval_episodes = given["collector"], given["intervals"].eval_episodes
+    has_pool = isinstance(pool, actor_collection.ActorPool)
+    # Where nothing is played here, those to evaluate in show the spaces.
+    is_here = plan.is_played and not has_pool
+    counts = [*([n_envs] if is_here else []), eval_episodes]
     found = made_envs(given["make_envs"], counts, undo)
     envs = found[0]
     spaces = envs.single_observation_space, envs.single_action_space
@@ -333,19 +385,67 @@ def made(plan: Plan, workers: _processes.Workers, undo: contextlib.ExitStack) ->
     streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
     collector: collection.Collector
     source: Any = experiences.Latest()
+    first = seed + rank * n_envs
     if given["collector"] == "compiled":
         with workers.scope():
             collector = _compiled_collection.CompiledCollector(
                 envs, learned, agent.policy, seed
             )
     else:
-        collector = collection.Collector(envs, plan.n_steps, seed + rank * n_envs)
+        if has_pool:
+            make_policy = functools.partial(
+                _made_policy, config, spaces, numbers, given["network"]
+            )
+            collector = _of_actors(given, agent, make_policy, (envs, first, workers))
+            undo.callback(collector.close)
+        else:
+            collector = collection.Collector(envs, plan.n_steps, first)
         source = experiences.source_of(
             *(learned, host, collector, plan.n_envs, seed),
             as_transitions=takes_transitions(config),
         )
     rng = np.random.default_rng(streams)
     return Made(found[-1], spaces, numbers, agent, host, rng, collector, source)
+
+
+def _of_actors(
+    given: Mapping[str, Any],
+    agent: Any,
+    make_policy: Callable[[], Any],
+    place: tuple[VectorEnv, int, _processes.Workers],
+) -> actor_collection.ActorCollector:
+    """Returns what collects what actors play.
+
+    Args:
+        given: the arguments of the trainer.
+        agent: what learns.
+        make_policy: makes a policy as that of the agent.
+        place: environments of the same spaces, a seed, and who train.
+    """
+    learned, needed = given["experience"], getattr(agent, "needs_log_probs", False)
+    is_on_policy = isinstance(learned, experiences.Trajectories)
+    _check_corrects(agent, is_on_policy)
+    envs, seed, workers = place
+    return actor_collection.ActorCollector(
+        envs,
+        learned.n_steps,
+        seed,
+        pool=given["collector"],
+        n_envs=given["n_envs"],
+        make_envs=given["make_envs"],
+        workers=workers,
+        make_acting=functools.partial(
+            _actor_policies.acting_of, agent.policy, make_policy, needed
+        ),
+        is_on_policy=is_on_policy,
+    )
+
+
+def _made_policy(
+    config: Any, spaces: tuple[gym.Space, gym.Space], numbers: Any, network: Any
+) -> Any:
+    """Makes a policy as the learner's is, for who acts elsewhere."""
+    return made_agent(config, *spaces, numbers, network).policy
 
 
 @contextlib.contextmanager

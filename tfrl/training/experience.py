@@ -417,16 +417,22 @@ class _Replay(Latest):
         specs: as of `step_specs`.
         n_envs: environments of all workers.
         seed: of draws.
-        envs: those of this worker.
+        collector: who plays.
     """
 
     def __init__(
-        self, config: Replayed, specs: Any, n_envs: int, seed: int, envs: Any
+        self,
+        config: Replayed,
+        specs: Any,
+        n_envs: int,
+        seed: int,
+        collector: collection.Collector,
     ) -> None:
         self._starts, self._stack = config.learning_starts, config.frame_stack
         self._count = config.n_gradient_steps(n_envs)
         draws = np.random.default_rng([seed, 7])
-        self._replay: Any = replay_of(config, specs, n_envs, draws, envs)
+        self._replay: Any = replay_of(config, specs, n_envs, draws, collector.envs)
+        self._parts = collector.parts
         self._minibatches = Minibatches(
             "`Trainer`: `experience`", self._replay, config.batch_size
         )
@@ -438,7 +444,10 @@ class _Replay(Latest):
         trajectory, env_steps = super().gathered(collect, env_steps)
         if self._stack is not None:
             trajectory = _frame_stacks.last_frames(trajectory)
-        add_trajectory(self._replay.store, trajectory)
+        for part, env_ids, is_new in self._parts(trajectory):
+            if is_new:
+                self._replay.store.cut(env_ids)
+            add_trajectory(self._replay.store, part, env_ids)
         if env_steps < self._starts or not self._replay.size:
             return None, env_steps
         drawn = self._minibatches.drawn(self._count)
@@ -512,7 +521,7 @@ def source_of(
         return Latest()
     if learned.frame_stack is not None:
         _frame_stacks.check_reset(collector.observations, learned.frame_stack)
-    return _Replay(learned, step_specs(host, collector), n_envs, seed, collector.envs)
+    return _Replay(learned, step_specs(host, collector), n_envs, seed, collector)
 
 
 class _InMemory:

@@ -19,7 +19,11 @@ from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
 from tfrl.training import _plan, _processes, _run_record, cadence, evaluation
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import _compiled_collection, collection
+from tfrl.training.collecting import (
+    _compiled_collection,
+    actor_collection,
+    collection,
+)
 
 # An epoch that is shorter is not worth what it costs to know the way back.
 _LONG_SECONDS = 1.0
@@ -76,7 +80,9 @@ class Trainer:
             agent to learn with.
         collector: "host" steps environments in Python; "compiled" plays those of
             `tfrl.environments.compiled` in the graph in which the agent learns, many
-            epochs in one call. To callbacks the epochs of a call are one.
+            epochs in one call, which to callbacks are one; "actors" or an `ActorPool`
+            plays them in processes of their own, also while the agent learns. Such a
+            run is not repeated to the bit, and begins new episodes when resumed.
 
     Attributes:
         env_steps: steps of experience so far, over all environments of all workers.
@@ -121,7 +127,7 @@ class Trainer:
         stop_at_return: float | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         network: Any = None,
-        collector: str = "host",
+        collector: str | actor_collection.ActorPool = "host",
     ) -> None:
         self._workers = _processes.Workers(strategy)
         given: dict[str, Any] = {"agent": agent, "make_envs": make_envs}
@@ -434,6 +440,7 @@ class Trainer:
         steps, seconds = self.env_steps - since[0], self._seconds - since[1]
         speed, own = steps / max(seconds, 1e-9), self._collector.episodes()
         episodes = self._workers.gather_values(own)
+        info = {**info, **self._collector.facts()}
         return cadence.row(self.epoch, self._seconds, speed, episodes, info)
 
     def _save(self, report: cadence.Report) -> None:

@@ -29,7 +29,7 @@ from tfrl.policies import actor_critic, host_policy
 from tfrl.replay import data_buffer, episodes, ring_buffer
 from tfrl.replay.sampling import prioritized, transitions, uniform
 from tfrl.training import experience
-from tfrl.training.collecting import actors
+from tfrl.training.collecting import _actor_policies, actors
 
 TRANSITION = records.Transition(
     tf.TensorSpec([4]),
@@ -78,7 +78,7 @@ class Kept:
 
 
 def processes_of(found):
-    return [source.process for source in found._intake._sources]
+    return [source.actor.process for source in found._intake._sources]
 
 
 def check_nothing_left(pids, threads):
@@ -142,7 +142,7 @@ def test_a_store_that_does_not_keep_up_loses_nothing():
     kept = Slow()
     with actors.Actors(actor_envs.vector, new_policy(), kept, 2) as found:
         time.sleep(3.0)
-        waiting = [source.ring.waiting()[1] for source in found._intake._sources]
+        waiting = [source.actor.ring.waiting()[1] for source in found._intake._sources]
         assert max(waiting) > 100, "queues fill"
         assert found.wait_for(10_000, timeout=60)
     for env in range(6):
@@ -338,15 +338,19 @@ def test_action_values_are_played_epsilon_greedily():
     np.testing.assert_array_equal(last.actions[:, 0], wanted)
 
 
-class StillProcess:
-    """Stands for the process of an actor that plays here."""
+class StillActor:
+    """Stands for an actor in a process, that plays here."""
 
-    def __init__(self):
+    def __init__(self, actor):
+        self.layout, self.ring = actor.layout, actor.ring()
         self.failure, self.stops = None, 0
 
-    def receive(self, timeout):
+    def check(self):
         if self.failure:
             raise RuntimeError(self.failure)
+
+    def close(self):
+        self.ring.close()
 
     def stop(self, patience):
         self.stops += 1
@@ -357,22 +361,20 @@ def new_actors(count=2, n_envs=3, mode="next", make_env=None):
     network = networks.NumpyNetwork(
         [np.zeros((4, 3), "f")], [np.zeros(3, "f")], ["linear"]
     )
-    weights = shared_rows.SharedArrays([*network.arrays(), np.zeros(0)])
+    played = acting.NetworkActing(network, actor_envs.drawn)
+    weights = shared_rows.SharedArrays(played.begin().arrays())
     playing, sources = [], []
     for number, seed in enumerate(np.random.SeedSequence(0).spawn(count)):
         job = acting.Job(
             make_env or (lambda: actor_envs.vector(n_envs, mode)),
-            network,
-            actor_envs.drawn,
-            None,
-            (),
+            played,
+            seed,
             weights.fd,
             shared_rows.new_memory(),
-            seed,
         )
         actor = acting.Actor(job)
         ids = number * n_envs + np.arange(n_envs)
-        sources.append(actors._Source(StillProcess(), actor.ring(), ids))
+        sources.append(actors._Source(StillActor(actor), ids))
         playing.append(actor)
     return playing, sources
 
@@ -380,7 +382,7 @@ def new_actors(count=2, n_envs=3, mode="next", make_env=None):
 def play(playing, sources, n_steps):
     for _ in range(n_steps):
         for actor, source in zip(playing, sources, strict=True):
-            assert actor.step(source.ring)
+            assert actor.step(source.actor.ring)
 
 
 def taken(store, n_steps=200, **kwargs):
@@ -525,10 +527,10 @@ def test_numbers_that_are_none_are_told():
     playing, sources = new_actors(make_env=actor_envs.nan, n_envs=1)
     intake = actors._Intake(sources, lambda rows, ids: None)
     end = time.monotonic() + 20
-    while not any(source.ring.closed for source in sources):
+    while not any(source.actor.ring.closed for source in sources):
         assert time.monotonic() < end
         for actor, source in zip(playing, sources, strict=True):
-            actor.step(source.ring)
+            actor.step(source.actor.ring)
     assert ended(intake)
     with pytest.raises(RuntimeError, match="actor [01].*next_observations.* got nan"):
         intake.check()
@@ -543,28 +545,19 @@ def masked_agent(config):
 @pytest.mark.parametrize("config", [ppo.PPO(), dqn.DQN(epsilon=0.7)])
 def test_actors_do_what_is_allowed(config):
     agent = masked_agent(config)
-    draw, to_env = actors._drawing(agent.policy)
     network = host_policy.numpy_copy(agent.policy)
-    settings = np.full(1 if isinstance(config, dqn.DQN) else 0, 0.7)
-    weights = shared_rows.SharedArrays([*network.arrays(), settings])
-    rows, seeds = shared_rows.new_memory(), np.random.SeedSequence(0)
-    names = ("epsilon",) * len(settings)
-    masked = agent.policy.head.plain().host_masked
-    given = actor_envs.Masked, network, draw, to_env, names, weights.fd, rows, seeds
-    actor = acting.Actor(acting.Job(*given, masked))
-    ring = actor.ring()
-    for _ in range(40):
-        assert actor.step(ring)
-    first, count = ring.waiting()
-    found = acting.Columns(*(x[first : first + count] for x in ring.arrays))
-    seen = acting.unpacked(found.observations)
-    assert np.take_along_axis(seen["action_mask"], found.actions[..., None], -1).all()
-    steps = seen["observation"][:, 0, 0]
+    played = _actor_policies.numpy_acting(agent.policy, network)
+    expected = {"epsilon": pytest.approx(0.7)} if isinstance(config, dqn.DQN) else {}
+    assert played.settings == expected
+    player = acting.Player(actor_envs.Masked, played, np.random.SeedSequence(0), 40)
+    found = player.played()
+    mask, chosen = found.observations["action_mask"], found.actions[..., None]
+    assert np.take_along_axis(mask, chosen, -1).all()
+    steps = found.observations["observation"][:, 0, 0]
     np.testing.assert_array_equal(steps, np.arange(40))
-    after = acting.unpacked(found.next_observations)["observation"][:, 0, 0]
+    after = found.next_observations["observation"][:, 0, 0]
     np.testing.assert_array_equal(after, steps + 1)
     assert len({*found.actions.ravel().tolist()}) == 3
-    os.close(rows)
 
 
 @pytest.mark.slow

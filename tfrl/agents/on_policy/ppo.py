@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl.agents import advantages, agent
 from tfrl.agents.on_policy import _on_policy, _settings
-from tfrl.core import pytree, random
+from tfrl.core import pytree, random, records
 from tfrl.losses import policy as policy_losses
 from tfrl.stats import moments
 
@@ -48,6 +48,9 @@ class PPO:
         noise_steps: for how many steps continuous exploration is one function of the
             state (gSDE), see `tfrl.policies.StateNoisePolicy`; `log_std` is then that
             where features are of size 1. None draws anew in each step.
+        vtrace: correct for who acted some updates ago: advantages and values by
+            V-trace, as of `IMPALA`, whose trace `lambda_` is here too. The ratio that
+            is clipped stays that to the policy before the update.
 
     Example:
         >>> agent = PPO(minibatch_size=4).create(
@@ -57,6 +60,7 @@ class PPO:
 
     References:
         Schulman et al., 2017, Proximal Policy Optimization Algorithms, algorithm 1.
+        Espeholt et al., 2018, IMPALA, section 4, for `vtrace`.
     """
 
     learns_from: ClassVar[str] = "trajectories"
@@ -84,6 +88,7 @@ class PPO:
     memory: str | None = None
     memory_units: int = 64
     noise_steps: int | None = None
+    vtrace: bool = False
 
     def __post_init__(self) -> None:
         agent.check_settings(
@@ -176,6 +181,28 @@ class PPOAgent(_on_policy.OnPolicyAgent):
 
     _scheduled = ("learning_rate", "clip")
     _measured = ("approx_kl", "clip_fraction")
+
+    @property
+    def needs_log_probs(self) -> bool:
+        """Whether trajectories are to have log-probabilities: with `vtrace`."""
+        return self.config.vtrace
+
+    def _advantages(
+        self,
+        trajectory: records.Trajectory,
+        rewards: tf.Tensor,
+        outputs: advantages.Outputs | None,
+    ) -> advantages.Experience:
+        if not self.config.vtrace:
+            return super()._advantages(trajectory, rewards, outputs)
+        return advantages.estimate_corrected_advantages(
+            self.policy,
+            trajectory,
+            rewards,
+            gamma=self.config.gamma,
+            lambda_=self.config.lambda_,
+            outputs=outputs,
+        )
 
     def _policy_losses(
         self, log_probs: tf.Tensor, rows: advantages.Experience, hyper: dict

@@ -1,6 +1,5 @@
 """Processes that play environments without TensorFlow, and feed a replay buffer."""
 
-import functools
 import os
 import threading
 import time
@@ -14,30 +13,26 @@ import numpy as np
 
 from tfrl._internal import acting, checks, gym_checks
 from tfrl.core import records
-from tfrl.distribute import lone_process
 from tfrl.host import networks, shared_rows
-from tfrl.policies import action_value, actor_critic, host_policy
+from tfrl.policies import host_policy, network_policy
 from tfrl.replay import episodes, ring_buffer
 from tfrl.training import experience
+from tfrl.training.collecting import _actor_policies, _actor_processes
 
 # Few large pieces cost less than many small ones; half a queue is soon enough.
 _PAUSES = 5e-4, 1e-2
 _BETWEEN_CHECKS = 0.05
-_PATIENCE = 2.0
-_WITHOUT = "this process runs without tensorflow"
 
 
 class _Source(NamedTuple):
     """One actor, as the learner sees it.
 
     Attributes:
-        process: where it runs.
-        ring: what it writes.
+        actor: an `ActorProcess` that plays.
         env_ids: `[N]`, the numbers of its environments among all.
     """
 
-    process: lone_process.LoneProcess
-    ring: shared_rows.RowRing
+    actor: Any
     env_ids: np.ndarray
 
 
@@ -82,7 +77,7 @@ class _Intake:
         self._stopping.set()
         if threading.current_thread() is not self._thread:  # as a finalizer may be
             self._thread.join()
-        _stop_all(self._sources)
+        self._end_all()
         try:
             while self._failure is None and self._take_all():
                 pass
@@ -101,19 +96,22 @@ class _Intake:
                     checked = time.monotonic()
         except BaseException as error:
             self._failure = error
-            _stop_all(self._sources, patience=0.0)
+            self._end_all(patience=0.0)
         with self.changed:
             self.changed.notify_all()
+
+    def _end_all(self, patience: float = _actor_processes.PATIENCE_SECONDS) -> None:
+        _actor_processes.stop_all([source.actor for source in self._sources], patience)
 
     def _check_processes(self) -> None:
         for number, source in enumerate(self._sources):
             try:
-                source.process.receive(timeout=0.0)
-            except RuntimeError as error:
+                source.actor.check()
+            except RuntimeError:
                 # What it wrote before is as good as ever.
                 while self._take(number):
                     pass
-                raise RuntimeError(_failure_text(number, error)) from error
+                raise
 
     def _take_all(self) -> int:
         self._fill = 0.0
@@ -121,12 +119,17 @@ class _Intake:
 
     def _take(self, number: int) -> int:
         source = self._sources[number]
-        first, count = source.ring.waiting()
+        ring = source.actor.ring
+        first, count = ring.waiting()
         if not count:
             return 0
-        self._fill = max(self._fill, count / source.ring.slots)
-        given = [x[first : first + count] for x in source.ring.arrays]
-        rows: Any = acting.Columns(*map(acting.unpacked, given))
+        self._fill = max(self._fill, count / ring.slots)
+        # Pieces of one step each.
+        given = [x[first : first + count] for x in ring.arrays]
+        *steps, versions, seconds = given
+        rows = source.actor.layout.unpacked(
+            [*(x[:, 0] for x in steps), versions, seconds]
+        )
         where = f"Actors`: actor {number}: `make_env"
         for name in ("next_observations", "observations", "rewards"):
             leaves = gym_checks.leaves_of(getattr(rows, name))
@@ -137,32 +140,12 @@ class _Intake:
         ended = (rows.terminated | rows.truncated) & rows.valid
         with self.changed:
             self.env_steps[number] += int(rows.valid.sum())
-            self.versions[number] = rows.versions[-1]
+            self.versions[number] = rows.version[-1]
             self.episode_returns.extend(rows.returns[ended].tolist())
             self.episode_lengths.extend(rows.lengths[ended].tolist())
             self.changed.notify_all()
-        source.ring.release(count)
+        ring.release(count)
         return count
-
-
-def _failure_text(number: int, error: Exception) -> str:
-    """Returns what to tell about an actor that failed."""
-    text = f"`Actors`: actor {number} expected to play on; got:\n{error}"
-    if _WITHOUT in text:
-        text += (
-            "\nactors run without TensorFlow: define `make_env` and `act` in the main "
-            "script or in a file that does not import it"
-        )
-    return text
-
-
-def _stop_all(sources: list[_Source], patience: float = _PATIENCE) -> None:
-    """Ends actors; those that do not come to an end in time are killed."""
-    for source in sources:
-        source.ring.close()
-    deadline = time.monotonic() + patience
-    for source in sources:
-        source.process.stop(max(0.0, deadline - time.monotonic()))
 
 
 class Actors:
@@ -189,9 +172,9 @@ class Actors:
         make_env: a registered Gymnasium id, or a function without arguments that makes
             an environment or a vector environment, in any autoreset mode. Observations
             are one array, or a dict of one and an `"action_mask"`.
-        policy: an `ActorCriticPolicy` or `ActionValuePolicy` over flat observations,
-            beside an `"action_mask"` or without one; or a built `keras.Sequential` of
-            dense layers. Activations are tanh, relu or linear.
+        policy: a policy of `tfrl.policies` over flat observations, beside an
+            `"action_mask"` or without one; or a built `keras.Sequential` of dense
+            layers. Activations are tanh, relu or linear.
         store: where rows go. An `EpisodeStore`, from which `UniformReplay` and
             `PrioritizedReplay` draw, or a `RingBuffer`, with one environment for each
             of the `n_actors * N`; a `DataBuffer`; or a function of a `Trajectory`
@@ -203,8 +186,8 @@ class Actors:
             the settings by name, that returns the actions `[N, ...]` for the
             environments. Needed for a Keras network; a policy draws from its head, of
             action values epsilon-greedily.
-        settings: numbers for `act` that `push` can change. The epsilon of a policy is
-            one, by that name.
+        settings: numbers for `act` that `push` can change. The `epsilon` or `noise`
+            by which a policy explores is one, by that name.
         gamma: of `discounts`, `gamma * (1 - terminated)`.
         seed: of environments and generators; each actor has its own streams.
 
@@ -247,9 +230,7 @@ class Actors:
     def __init__(
         self,
         make_env: str | Callable[[], Any],
-        policy: actor_critic.ActorCriticPolicy
-        | action_value.ActionValuePolicy
-        | keras.Sequential,
+        policy: network_policy.NetworkPolicy | keras.Sequential,
         store: Any,
         n_actors: int = 4,
         act: Callable[..., Any] | None = None,
@@ -264,36 +245,31 @@ class Actors:
         checks.check_within(where, "gamma", gamma, 0, 1)
         network = _network(where, policy)
         self._is_own = act is None
-        self._settings = {} if settings is None else dict(settings)
-        self._settings |= self._settings_of(policy)
-        checks.check_finite(where, "settings", [*self._settings.values()])
-        act, to_env = _drawing(policy) if act is None else (act, None)
-        masked = None
-        if getattr(policy, "is_masked", False):
-            masked = policy.head.plain().host_masked
+        if act is None:
+            _check_is_policy(policy)
+            played = _actor_policies.numpy_acting(policy, network)
+        else:
+            played = acting.NetworkActing(network, act)
+        played.settings = {**({} if settings is None else settings), **played.settings}
+        checks.check_finite(where, "settings", [*played.settings.values()])
+        self._settings = played.settings
         self._pushing = threading.Lock()
         self._weights = shared_rows.SharedArrays(self._numbers(network))
-        jobs = [
-            acting.Job(
-                make_env,
-                network,
-                act,
-                to_env,
-                tuple(self._settings),
-                self._weights.fd,
-                shared_rows.new_memory(),
-                stream,
-                masked,
-            )
-            for stream in np.random.SeedSequence(seed).spawn(n_actors)
-        ]
-        sources = _started(jobs)
+        streams = np.random.SeedSequence(seed).spawn(n_actors)
+        sources = _started(
+            [
+                acting.Job(
+                    make_env, played, x, self._weights.fd, shared_rows.new_memory()
+                )
+                for x in streams
+            ]
+        )
         try:
             n_envs = sum(len(source.env_ids) for source in sources)
             deliver = experience.deliver_to(store, n_envs, float(gamma))
             self._intake = _Intake(sources, deliver)
         except BaseException:
-            _stop_all(sources)
+            _actor_processes.stop_all([source.actor for source in sources])
             raise
         # Also when this object is forgotten, and at the end of the process.
         self._stop = weakref.finalize(self, _stop, self._intake, os.getpid())
@@ -366,8 +342,9 @@ class Actors:
                     f"`{where}`: `policy` expected finite weights; got NaN or "
                     "infinity; lower the learning rate"
                 )
+        own = policy.host_draw()[1] if self._is_own else {}
         with self._pushing:
-            self._settings.update({**self._settings_of(policy), **settings})
+            self._settings.update({**own, **settings})
             return self._weights.write(self._numbers(network))
 
     def wait_for(self, env_steps: int, timeout: float | None = None) -> bool:
@@ -402,10 +379,6 @@ class Actors:
         """
         self._stop()
         self._intake.check()
-
-    def _settings_of(self, policy: Any) -> dict[str, float]:
-        is_value = isinstance(policy, action_value.ActionValuePolicy)
-        return {"epsilon": float(policy.epsilon)} if is_value and self._is_own else {}
 
     def _check(self) -> None:
         self._intake.check()
@@ -450,47 +423,30 @@ def _network(where: str, policy: Any) -> networks.NumpyNetwork:
     return network
 
 
-def _drawing(policy: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
-    """From outputs to raw actions, and from these to the environments'."""
-    is_value = isinstance(policy, action_value.ActionValuePolicy)
-    if not (is_value or isinstance(policy, actor_critic.ActorCriticPolicy)):
+def _check_is_policy(policy: Any) -> None:
+    """Raises a TypeError unless it knows how actions are drawn."""
+    if not hasattr(policy, "host_draw"):
         raise TypeError(
             "`Actors`: `act` expected a function, which a network needs; got None"
         )
-    head = policy.head.plain()
-    sample = functools.partial(acting.explore, head) if is_value else head.host_sample
-    return sample, head.host_to_env
 
 
 def _started(jobs: list[acting.Job]) -> list[_Source]:
     """Starts a process for each job and returns when all play."""
-    processes: list[lone_process.LoneProcess] = []
-    sources: list[_Source] = []
+    actors: list[_actor_processes.ActorProcess] = []
     try:
         for number, job in enumerate(jobs):
-            process = lone_process.LoneProcess(
-                acting.play,
-                job,
-                fds=[job.weights, job.rows],
-                without=["tensorflow"],
-                name=f"actor {number}",
+            actors.append(
+                _actor_processes.ActorProcess(number, job, without=["tensorflow"])
             )
-            processes.append(process)
-        first = 0
-        for number, (process, job) in enumerate(zip(processes, jobs, strict=True)):
-            try:
-                layout = process.receive()
-            except RuntimeError as error:
-                text = _failure_text(number, error)
-                raise RuntimeError(text) from error
-            ring = shared_rows.RowRing(layout.columns, layout.slots, fd=job.rows)
-            env_ids = np.arange(first, first := first + layout.n_envs)
-            sources.append(_Source(process, ring, env_ids))
+        for actor in actors:
+            actor.begun(timeout=None)
     except BaseException:
-        for process in processes:
-            process.stop()
-        raise
-    finally:
-        for job in jobs:
+        for actor in actors:
+            actor.stop(0.0)
+        for job in jobs[len(actors) + 1 :]:
             os.close(job.rows)
-    return sources
+        raise
+    counts = [actor.layout.n_envs for actor in actors]
+    ids = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+    return [_Source(actor, own) for actor, own in zip(actors, ids, strict=True)]

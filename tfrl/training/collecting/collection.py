@@ -1,7 +1,7 @@
 """Environment steps become trajectories; what all that play policies share."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -69,6 +69,34 @@ class Collector:
     def observations(self) -> Any:
         """What the environments show now, nest of `[N, *shape]`."""
         return self._stepper.observations
+
+    def facts(self) -> dict[str, float]:
+        """Returns numbers about who played, by name; by itself there are none."""
+        return {}
+
+    def parts(
+        self, trajectory: records.Trajectory
+    ) -> Iterator[tuple[records.Trajectory, np.ndarray | None, bool]]:
+        """Yields what was collected as a replay is to add it.
+
+        Args:
+            trajectory: of all workers, that `collect` returned last.
+
+        Yields:
+            A trajectory, the numbers of its environments in the replay (None for all
+            in order), and whether these begin anew whatever they played before.
+        """
+        yield trajectory, None, False
+
+    def snapshot(self) -> Any:
+        """Returns the state of the environments; None if it cannot be captured."""
+        return snapshots.capture(self.envs)
+
+    def uncapturable(self) -> str | None:
+        """Tells why the state of the environments cannot be captured, if it cannot."""
+        reason = snapshots.uncapturable(self.envs)
+        what = "the state of these environments cannot be captured"
+        return reason and f"{what} ({reason})"
 
     def episodes(self) -> tuple[list[float], list[int]]:
         """Returns the returns and lengths of the last finished episodes."""
@@ -266,13 +294,9 @@ def remembered(state: Any, initial: Any, outcome: Any) -> Any:
     """
     if type(state) is tuple and not state:
         return state
-    ended = outcome.terminated | outcome.truncated | ~outcome.valid
-
-    def leaf(first: Any, last: Any) -> np.ndarray:
-        shape = (len(ended), *[1] * (np.ndim(last) - 1))
-        return np.where(ended.reshape(shape), np.asarray(first), np.asarray(last))
-
-    return tf.nest.map_structure(leaf, initial, state)
+    return tf.nest.map_structure(
+        lambda last, first: stepping.kept(last, first, outcome), state, initial
+    )
 
 
 def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) -> None:
@@ -326,7 +350,7 @@ def captured(rng: np.random.Generator, collector: Collector) -> dict:
     return {
         "rng": rng.bit_generator.state,
         "collector": collector.state(),
-        "environments": snapshots.capture(collector.envs),
+        "environments": collector.snapshot(),
     }
 
 
@@ -351,7 +375,7 @@ def restore(
     snapshot = state["environments"]
     if snapshot is None:
         collector.reset(seed)
-        notice = f"resumed with new episodes: {_lacking(collector)}"
+        notice = f"resumed with new episodes: {collector.uncapturable()}"
     else:
         snapshots.restore(collector.envs, snapshot)
         notice = None
@@ -361,11 +385,5 @@ def restore(
 
 def forewarning(collector: Collector) -> str | None:
     """Tells what resuming will bring, where not all can be captured."""
-    reason = _lacking(collector)
+    reason = collector.uncapturable()
     return reason and f"a resumed run will begin new episodes: {reason}"
-
-
-def _lacking(collector: Collector) -> str | None:
-    """Tells what `captured` cannot capture, if there is anything."""
-    reason = snapshots.uncapturable(collector.envs)
-    return reason and f"the state of these environments cannot be captured ({reason})"

@@ -1,0 +1,283 @@
+"""Collection by actors that play on while the agent learns."""
+
+import collections
+import dataclasses
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gymnasium.vector import VectorEnv
+
+from tfrl._internal import acting, checks, gym_checks
+from tfrl.core import records
+from tfrl.training import _processes
+from tfrl.training.collecting import _actor_processes, collection
+
+# Epochs over which lag and idle time are averaged.
+_EPOCHS_OF_FACTS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorPool:
+    """Actors that play for a `Trainer` in processes of their own.
+
+    Each plays `n_envs / n_actors` environments, and begins its next trajectory while
+    the agent learns from the last ones. A small network over flat observations is
+    played by a NumPy copy, without TensorFlow; any other policy is made anew in each
+    actor. New weights reach an actor before its next trajectory, and nobody waits for
+    that.
+
+    An agent that learns from trajectories gets them with a lag, which it must correct
+    for, as `IMPALA` and `PPO(vtrace=True)` do by the log-probabilities of who acted.
+    The lag is bounded: of an actor `max_lag` trajectories wait or are being played,
+    and those that `max_lag` updates have overtaken nevertheless are discarded. A replay
+    takes all.
+
+    An actor that is killed is replaced by another, which begins new episodes; of what
+    it played whole trajectories count, and of the others nothing. What an environment
+    raises ends the run.
+
+    Attributes:
+        n_actors: number of processes; divides `n_envs`.
+        max_lag: of what is learned from, in updates.
+
+    Example:
+        >>> ActorPool(n_actors=2).max_lag
+        2
+
+    References:
+        Espeholt et al., 2018, IMPALA: Scalable Distributed Deep-RL with Importance
+        Weighted Actor-Learner Architectures.
+    """
+
+    n_actors: int = 4
+    max_lag: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("n_actors", "max_lag"):
+            checks.check_whole_number("ActorPool", name, getattr(self, name), low=1)
+
+
+class ActorCollector(collection.Collector):
+    """Collects what actors play.
+
+    Args:
+        envs: of the same spaces; they are not played.
+        n_steps: rows per trajectory, T.
+        seed: of environments and draws.
+        pool: the actors.
+        n_envs: environments of this worker, of all its actors together.
+        make_envs: maps `n_envs=` to a vector environment.
+        workers: who train.
+        make_acting: returns what acts and what makes its numbers of a policy.
+        is_on_policy: whether what is older than the greatest lag is discarded.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv,
+        n_steps: int,
+        seed: int,
+        *,
+        pool: ActorPool,
+        n_envs: int,
+        make_envs: Callable[..., Any],
+        workers: _processes.Workers,
+        make_acting: Callable[[], tuple[Any, Callable[[Any], list[np.ndarray]]]],
+        is_on_policy: bool,
+    ) -> None:
+        super().__init__(envs, n_steps, seed)
+        self._pool, self._workers = pool, workers
+        self._n_envs, self._width = n_envs, n_envs // pool.n_actors
+        self._seed, self._make_envs = seed, make_envs
+        self._make_acting, self._is_on_policy = make_acting, is_on_policy
+        self._engine: Any = None
+        self._published: Any = None
+        self._version = 0
+        # Of each part of the last trajectory: its actor, and whether that began anew.
+        self._origins: list[tuple[int, bool]] = []
+        self._facts: collections.deque[tuple[float, ...]] = collections.deque(
+            maxlen=_EPOCHS_OF_FACTS
+        )
+        self._n_discarded, self._left = 0, time.perf_counter()
+
+    def close(self) -> None:
+        """Ends the actors."""
+        if self._engine is not None:
+            self._finalizer()
+
+    def snapshot(self) -> None:
+        """Returns None: actors are nowhere in particular when a run is saved."""
+
+    def uncapturable(self) -> str | None:
+        """Tells that actors play on by themselves."""
+        return "actors play on while a run is saved"
+
+    def collect(
+        self,
+        policy: Any,
+        seed: np.random.Generator | None = None,
+        temperature: float = 1.0,
+    ) -> records.Trajectory:
+        """Waits for `n_steps` steps in as many environments as all actors have.
+
+        Args:
+            policy: a `HostPolicy`, of which actors get what is new.
+            seed: not looked at: actors have their own.
+            temperature: 1.
+
+        Returns:
+            A `Trajectory` of NumPy arrays `[T, N]`, of any of the actors.
+
+        Raises:
+            RuntimeError: if an environment raises, or an actor ends again and again.
+            ValueError: as of `Collector.collect`.
+        """
+        del seed, temperature
+        began = time.perf_counter()
+        self._publish(policy.policy)
+        found = _Pieces(self._pool.n_actors, self._width)
+        while not found.is_full:
+            self._engine.take(lambda *taken: self._place(found, *taken))
+        self._origins = found.origins
+        trajectory = found.trajectory()
+        where = "Collector.collect"
+        for name in ("next_observations", "observations", "rewards"):
+            leaves = tf.nest.flatten(getattr(trajectory, name))
+            gym_checks.check_numbers(where, name, leaves)
+        space = self.envs.single_observation_space
+        for name in ("next_observations", "observations"):
+            nest = getattr(trajectory, name)
+            gym_checks.check_choices(where, name, space, nest)
+        self.episode_returns.extend(found.returns)
+        self.episode_lengths.extend(found.lengths)
+        self.env_steps += int(trajectory.valid.sum())
+        now = time.perf_counter()
+        lags = np.mean(found.lags), np.max(found.lags)
+        times = now - began, now - self._left, *np.sum(found.seconds, axis=0)
+        self._facts.append((*lags, *times))
+        self._left = now
+        return trajectory
+
+    def facts(self) -> dict[str, float]:
+        """Returns lag and idle time of the last epochs, by name."""
+        if not self._facts:
+            return {}
+        lags, most, waited, all_time, stalled, played = zip(*self._facts, strict=True)
+        return {
+            "actor_lag": float(np.mean(lags)),
+            "actor_lag_max": float(np.max(most)),
+            "learner_idle": float(sum(waited) / max(sum(all_time), 1e-9)),
+            "actors_idle": float(sum(stalled) / max(sum((*stalled, *played)), 1e-9)),
+            "actors_replaced": float(self._engine.n_replaced),
+            "trajectories_discarded": float(self._n_discarded),
+        }
+
+    def parts(
+        self, trajectory: records.Trajectory
+    ) -> Iterator[tuple[records.Trajectory, np.ndarray | None, bool]]:
+        """Yields the parts that actors played; see `Collector.parts`."""
+        origins = self._workers.gather_values([list(x) for x in self._origins])
+        own, first = np.arange(self._width), 0
+        for rank, parts in enumerate(origins):
+            for actor, is_new in parts:
+                rows = slice(first, first := first + self._width)
+                part = tf.nest.map_structure(
+                    lambda x, rows=rows: x[:, rows], trajectory
+                )
+                yield part, rank * self._n_envs + actor * self._width + own, is_new
+
+    def _publish(self, policy: Any) -> None:
+        """Gives the actors a policy, unless they have it; starts them at first."""
+        if self._engine is None:
+            played, self._numbers_of = self._make_acting()
+            task = _actor_processes.Task(
+                _of(self._make_envs, self._width),
+                played,
+                self._seed,
+                self.n_steps,
+                self._pool.max_lag,
+            )
+            numbers = self._numbers_of(policy)
+            self._engine = _actor_processes.Processes(
+                task, self._pool.n_actors, numbers
+            )
+            self._finalizer = weakref.finalize(self, self._engine.close)
+        elif policy is not self._published:
+            self._version = self._engine.publish(self._numbers_of(policy))
+        self._published = policy
+
+    def _place(
+        self, found: "_Pieces", piece: acting.Piece, actor: int, is_new: bool
+    ) -> None:
+        lag = self._version - int(piece.version)
+        if self._is_on_policy and lag > self._pool.max_lag:
+            self._n_discarded += 1
+        else:
+            found.add(piece, actor, is_new, lag)
+
+
+def _of(make_envs: Callable[..., Any], n_envs: int) -> Callable[[], Any]:
+    """Returns what makes the environments of one actor."""
+    return lambda: make_envs(n_envs=n_envs)
+
+
+class _Pieces:
+    """What actors played for one epoch, side by side.
+
+    Args:
+        count: how many pieces it takes.
+        width: environments of each.
+
+    Attributes:
+        origins: of each piece its actor, and whether that began anew before it.
+        lags: of each piece, in updates.
+        seconds: of each piece, waited and played.
+        returns: of the episodes that ended.
+        lengths: of the same.
+    """
+
+    def __init__(self, count: int, width: int) -> None:
+        self._count, self._width = count, width
+        self._columns: Any = None
+        self.origins: list[tuple[int, bool]] = []
+        self.lags: list[int] = []
+        self.seconds: list[np.ndarray] = []
+        self.returns: list[float] = []
+        self.lengths: list[int] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self.origins) == self._count
+
+    def add(self, piece: acting.Piece, actor: int, is_new: bool, lag: int) -> None:
+        """Copies a piece."""
+        names = set(records.Trajectory._fields)
+        given = records.Trajectory(
+            **{k: x for k, x in piece._asdict().items() if k in names}
+        )
+        if self._columns is None:
+            self._columns = tf.nest.map_structure(self._empty, given)
+        first = len(self.origins) * self._width
+        for column, values in zip(
+            tf.nest.flatten(self._columns), tf.nest.flatten(given), strict=True
+        ):
+            column[:, first : first + self._width] = values
+        ended = (piece.terminated | piece.truncated) & piece.valid
+        self.returns += piece.returns[ended].tolist()
+        self.lengths += piece.lengths[ended].tolist()
+        self.origins.append((actor, is_new))
+        self.lags.append(lag)
+        self.seconds.append(np.array(piece.seconds))
+
+    def trajectory(self) -> records.Trajectory:
+        """Returns all pieces."""
+        return self._columns
+
+    def _empty(self, values: np.ndarray) -> np.ndarray:
+        n_steps, _, *shape = values.shape
+        return np.empty((n_steps, self._count * self._width, *shape), values.dtype)
