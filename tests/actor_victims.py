@@ -33,7 +33,7 @@ def learn(what):
     if what == "killed-actor":
         found.wait_for(10)
         source = found._intake._sources[np.random.default_rng().integers(2)]
-        os.kill(source.process.pid, signal.SIGKILL)
+        os.kill(source.actor.process.pid, signal.SIGKILL)
     if what == "error-in-learner":
         found.wait_for(10)
         raise ZeroDivisionError

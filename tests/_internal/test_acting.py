@@ -132,7 +132,7 @@ def layout(observations, n_steps=1):
 def test_slots_fit_into_a_budget():
     small, image = np.zeros((1, 4), "f"), np.zeros((1, 210, 160, 3), np.uint8)
     assert layout(small).slots == 1024
-    assert layout(small, n_steps=1024).slots == 22
+    assert layout(small, n_steps=1024).slots == 34
     assert layout(image).slots == 10
     assert layout(np.zeros((8, 999, 999), "f")).slots == 8
 
