@@ -128,6 +128,9 @@ def _doctor(flags: argparse.Namespace) -> int:
     found = entry.load("training").find_nonfinite(flags.run_dir)
     for line in entry.load("training").list_overrides(flags.run_dir):
         print(line)
+    told = entry.load("training").describe_actors(flags.run_dir)
+    if told is not None:
+        print(told)
     if not found:
         # A run that broke off early may have left nothing to find.
         rows = pathlib.Path(flags.run_dir) / "metrics.csv"

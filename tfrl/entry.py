@@ -40,6 +40,9 @@ _NOISE = re.compile(
     # Of kept programs: they are no text, and were compiled on this very machine.
     rb"|Error parsing text-format tensorflow\.XlaSerializedCacheEntry"
     rb"|Loading XLA:CPU AOT result. Target machine feature \+prefer-no-)"
+    # Of Ray, where the part that collects its metrics is not installed.
+    rb"|\[[^\]]+\] core_worker_process\.cc:\d+: Failed to establish connection to the "
+    rb"metrics exporter agent"
 )
 
 
@@ -104,13 +107,31 @@ def train_flags(argv: Sequence[str] | None, prog: str) -> argparse.Namespace:
         parser.error("CONFIG expected a gin file; got none")
     if flags.output_dir == "":
         parser.error("--output_dir expected a folder; got ''")
+    _check_seeds(parser, flags, prog)
+    if flags.address is not None and flags.actors != "ray":
+        parser.error("--address is that of a Ray cluster: add --actors=ray")
+    flags.binding = [*_actor_bindings(flags), *flags.binding]
+    return flags
+
+
+def _check_seeds(parser: OneLineParser, flags: argparse.Namespace, prog: str) -> None:
+    """Ends the process where what is said of several seeds does not fit."""
     if flags.seeds is not None and flags.rehearse is not None:
         parser.error("--rehearse trains nothing: leave out --seeds")
     if flags.seeds is not None and short(prog) != "tfrl train":
         parser.error("--seeds trains in several processes: use `tfrl train`")
     if flags.jobs is not None and (flags.jobs < 1 or flags.seeds is None):
         parser.error("--jobs expected a number of processes >= 1, beside --seeds")
-    return flags
+
+
+def _actor_bindings(flags: argparse.Namespace) -> list[str]:
+    """What the flags of actors say, as gin has it."""
+    if flags.actors is None:
+        return []
+    found = ["Trainer.collector = @ActorPool()", f"ActorPool.engine = {flags.actors!r}"]
+    if flags.address is not None:
+        found.append(f"ActorPool.address = {flags.address!r}")
+    return found
 
 
 def seeds(text: str) -> tuple[int, ...]:
@@ -234,6 +255,15 @@ def _train_parser(prog: str) -> OneLineParser:
         "--strategy",
         help="devices to train on: auto, tpu, multi_worker (see TF_CONFIG), mirrored, "
         "gpu, cpu, or rehearsal:N for N replicas on this CPU; without it none is used",
+    )
+    parser.add_argument(
+        "--actors",
+        choices=["processes", "ray"],
+        help="who plays while the agent learns: processes of this machine, or those "
+        "of a Ray cluster; without it this process plays",
+    )
+    parser.add_argument(
+        "--address", help="with --actors=ray: of the cluster; auto finds that here"
     )
     _add_seeds(parser)
     parser.add_argument(

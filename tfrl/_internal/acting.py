@@ -6,6 +6,7 @@ No TensorFlow is needed for a network that has a copy in NumPy. The learner's si
 
 import copy
 import dataclasses
+import importlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -438,6 +439,22 @@ class Actor:
         if version != self._known:
             self._player.renew(version)
             self._known = version
+
+
+def made_after(imports: Sequence[str], make_env: Callable[[], Any]) -> Any:
+    """Returns what a function makes, once modules are imported.
+
+    Args:
+        imports: names of modules, such as register environments.
+        make_env: of the environments.
+
+    Example:
+        >>> made_after(["math"], lambda: 3)
+        3
+    """
+    for name in imports:
+        importlib.import_module(name)
+    return make_env()
 
 
 def play(send: Callable[[Any], None], job: Job) -> None:

@@ -10,7 +10,7 @@ from tfrl.training.collecting.actor_collection import ActorPool
 from tfrl.training.collecting.actors import Actors
 from tfrl.training.collecting.collection import Collector
 from tfrl.training.collecting.recording import record_transitions
-from tfrl.training.doctor import find_nonfinite, list_overrides
+from tfrl.training.doctor import describe_actors, find_nonfinite, list_overrides
 from tfrl.training.evaluation import (
     auc_score,
     evaluate,
@@ -58,6 +58,7 @@ __all__ = [
     "WandbLogger",
     "auc_score",
     "check_learner",
+    "describe_actors",
     "evaluate",
     "find_nonfinite",
     "list_overrides",

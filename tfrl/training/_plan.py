@@ -11,12 +11,12 @@ import keras
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import checks, gym_checks, named_arrays
+from tfrl._internal import acting, checks, gym_checks, named_arrays
 from tfrl.agents import agent as agents
 from tfrl.agents import replicated
 from tfrl.agents.on_policy import ppo
 from tfrl.policies import host_policy
-from tfrl.training import _processes, cadence
+from tfrl.training import _kept_arguments, _processes, _run_record, cadence
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     _actor_policies,
@@ -394,7 +394,8 @@ def made(plan: Plan, workers: _processes.Workers, undo: contextlib.ExitStack) ->
     else:
         if has_pool:
             make_policy = functools.partial(
-                _made_policy, config, spaces, numbers, given["network"]
+                *(_made_policy, config, spaces, numbers),
+                _kept_arguments.sendable(given["network"]),
             )
             collector = _of_actors(given, agent, make_policy, (envs, first, workers))
             undo.callback(collector.close)
@@ -426,13 +427,23 @@ def _of_actors(
     is_on_policy = isinstance(learned, experiences.Trajectories)
     _check_corrects(agent, is_on_policy)
     envs, seed, workers = place
+    pool, make_envs = given["collector"], _kept_arguments.sendable(given["make_envs"])
+    width = given["n_envs"] // pool.n_actors
+    registering = [
+        (x if isinstance(x, str) else [*x.values()][0]).partition(":")[0]
+        for x in _run_record.registered_by(envs)
+    ]
     return actor_collection.ActorCollector(
         envs,
         learned.n_steps,
         seed,
-        pool=given["collector"],
+        pool=pool,
         n_envs=given["n_envs"],
-        make_envs=given["make_envs"],
+        make_env=functools.partial(
+            acting.made_after,
+            registering,
+            functools.partial(make_envs, n_envs=width),
+        ),
         workers=workers,
         make_acting=functools.partial(
             _actor_policies.acting_of, agent.policy, make_policy, needed

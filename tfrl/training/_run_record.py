@@ -28,6 +28,7 @@ from tfrl.training.collecting import collection
 _FREE = (
     *("n_epochs", "total_env_steps", "stop_at_return", "intervals", "evaluation"),
     *("make_envs.vectorization", "fit.make_envs.vectorization"),
+    *("collector.n_actors", "collector.engine", "collector.address"),
 )
 _OF_LEARNING = "experience", "fit"
 _NO_HYPERPARAMETERS = ("seed", "n_epochs", "intervals", "evaluation")
@@ -157,10 +158,10 @@ def of_trainer(
     observations = _kept_arguments.kept(envs.single_observation_space)
     spaces = observations, _kept_arguments.kept(envs.single_action_space)
     counts = {name: int(number) for name, number in numbers.items()}
-    return RunRecord(data, counts, spaces, _registered_by(envs))
+    return RunRecord(data, counts, spaces, registered_by(envs))
 
 
-def _registered_by(envs: VectorEnv) -> list[Any]:
+def registered_by(envs: VectorEnv) -> list[Any]:
     """The modules that make the name of an environment known to Gymnasium."""
     spec = gym.registry.get(getattr(getattr(envs, "spec", None), "id", ""))
     found = [*gin_calls.imported_modules()]

@@ -150,6 +150,43 @@ def list_overrides(directory: str | os.PathLike[str]) -> list[str]:
     return [] if record is None else [*map(_run_record.told, record.overrides)]
 
 
+def describe_actors(directory: str | os.PathLike[str]) -> str | None:
+    """Tells how a run with actors kept its learner and them busy.
+
+    The lag is how many updates what was learned from was behind; idle is the share of
+    its time that the learner waited for actors, or these for it. All of it is of the
+    last epochs before the last row of `metrics.csv`.
+
+    Args:
+        directory: folder of the run.
+
+    Returns:
+        One line; None of a run without actors, or without rows.
+
+    Raises:
+        ValueError: if `metrics.csv` is damaged.
+
+    Example:
+        >>> print(describe_actors("runs/by/one/process"))
+        None
+    """
+    path = pathlib.Path(directory) / "metrics.csv"
+    if not path.is_file():
+        return None
+    table = run_log.read_metrics(path)
+    names = "actor_lag", "actor_lag_max", "learner_idle", "actors_idle"
+    names += "actors_replaced", "trajectories_discarded"
+    columns = [table.get(f"train/{name}", ()) for name in names]
+    if not all(len(column) for column in columns):
+        return None
+    lag, most, learner, actors, replaced, discarded = (x[-1] for x in columns)
+    return (
+        f"actors: lag {lag:.1f} updates (at most {most:.0f}), learner idle "
+        f"{100 * learner:.0f} %, actors idle {100 * actors:.0f} %, {replaced:.0f} "
+        f"replaced, {discarded:.0f} trajectories discarded"
+    )
+
+
 def _check_digests(
     folder: pathlib.Path, saved: list[pathlib.Path], steps: list[int]
 ) -> None:

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import acting, checks, gym_checks
 from tfrl.core import records
 from tfrl.training import _processes
-from tfrl.training.collecting import _actor_processes, collection
+from tfrl.training.collecting import _actor_processes, _ray_actors, collection
 
 # Epochs over which lag and idle time are averaged.
 _EPOCHS_OF_FACTS = 100
@@ -40,9 +40,17 @@ class ActorPool:
     it played whole trajectories count, and of the others nothing. What an environment
     raises ends the run.
 
+    With Ray (extra `[ray]`) the actors run on the machines of its cluster, on a
+    processor each, and trajectories come through its object store. A lost node is made
+    up for by the others, and actors for which there is no room wait for nodes that
+    join. On each machine tfrl must be installed.
+
     Attributes:
-        n_actors: number of processes; divides `n_envs`.
+        n_actors: number of actors; divides `n_envs`.
         max_lag: of what is learned from, in updates.
+        engine: "processes" of this machine, or "ray".
+        address: of the Ray cluster, such as "auto" or "10.0.0.1:6379"; None for that
+            which `RAY_ADDRESS` names, else for a new one on this machine.
 
     Example:
         >>> ActorPool(n_actors=2).max_lag
@@ -55,10 +63,20 @@ class ActorPool:
 
     n_actors: int = 4
     max_lag: int = 2
+    engine: str = "processes"
+    address: str | None = None
 
     def __post_init__(self) -> None:
+        where = "ActorPool"
         for name in ("n_actors", "max_lag"):
-            checks.check_whole_number("ActorPool", name, getattr(self, name), low=1)
+            checks.check_whole_number(where, name, getattr(self, name), low=1)
+        checks.check_one_of(where, "engine", self.engine, ("processes", "ray"))
+        checks.check_type(where, "address", self.address, str | None, "a str or None")
+        if self.address is not None and self.engine != "ray":
+            raise ValueError(
+                f"`{where}`: `address` expected None but with the engine 'ray'; got "
+                f"{self.address!r}"
+            )
 
 
 class ActorCollector(collection.Collector):
@@ -70,7 +88,7 @@ class ActorCollector(collection.Collector):
         seed: of environments and draws.
         pool: the actors.
         n_envs: environments of this worker, of all its actors together.
-        make_envs: maps `n_envs=` to a vector environment.
+        make_env: makes the vector environment of one actor.
         workers: who train.
         make_acting: returns what acts and what makes its numbers of a policy.
         is_on_policy: whether what is older than the greatest lag is discarded.
@@ -84,15 +102,17 @@ class ActorCollector(collection.Collector):
         *,
         pool: ActorPool,
         n_envs: int,
-        make_envs: Callable[..., Any],
+        make_env: Callable[[], Any],
         workers: _processes.Workers,
         make_acting: Callable[[], tuple[Any, Callable[[Any], list[np.ndarray]]]],
         is_on_policy: bool,
     ) -> None:
         super().__init__(envs, n_steps, seed)
+        if pool.engine == "ray":
+            _ray_actors.check_installed()
         self._pool, self._workers = pool, workers
         self._n_envs, self._width = n_envs, n_envs // pool.n_actors
-        self._seed, self._make_envs = seed, make_envs
+        self._seed, self._make_env = seed, make_env
         self._make_acting, self._is_on_policy = make_acting, is_on_policy
         self._engine: Any = None
         self._published: Any = None
@@ -195,16 +215,18 @@ class ActorCollector(collection.Collector):
         if self._engine is None:
             played, self._numbers_of = self._make_acting()
             task = _actor_processes.Task(
-                _of(self._make_envs, self._width),
+                self._make_env,
                 played,
                 self._seed,
                 self.n_steps,
                 self._pool.max_lag,
             )
             numbers = self._numbers_of(policy)
-            self._engine = _actor_processes.Processes(
-                task, self._pool.n_actors, numbers
-            )
+            given = task, self._pool.n_actors, numbers
+            if self._pool.engine == "ray":
+                self._engine = _ray_actors.RayActors(*given, self._pool.address)
+            else:
+                self._engine = _actor_processes.Processes(*given)
             self._finalizer = weakref.finalize(self, self._engine.close)
         elif policy is not self._published:
             self._version = self._engine.publish(self._numbers_of(policy))
@@ -218,11 +240,6 @@ class ActorCollector(collection.Collector):
             self._n_discarded += 1
         else:
             found.add(piece, actor, is_new, lag)
-
-
-def _of(make_envs: Callable[..., Any], n_envs: int) -> Callable[[], Any]:
-    """Returns what makes the environments of one actor."""
-    return lambda: make_envs(n_envs=n_envs)
 
 
 class _Pieces:
