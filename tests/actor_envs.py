@@ -99,14 +99,14 @@ FAILURES = {
 }
 
 
-def vector(n_envs=3, mode="disabled"):
+def vector(n_envs=3, mode="disabled", kind=Counting):
     """A vector of counting environments."""
     modes = {
         "disabled": gym.vector.AutoresetMode.DISABLED,
         "same": gym.vector.AutoresetMode.SAME_STEP,
         "next": gym.vector.AutoresetMode.NEXT_STEP,
     }
-    makers = [functools.partial(Counting, number) for number in range(n_envs)]
+    makers = [functools.partial(kind, number) for number in range(n_envs)]
     return gym.vector.SyncVectorEnv(makers, autoreset_mode=modes[mode])
 
 

@@ -14,6 +14,11 @@ import pytest
 
 # Settings, how many pictures there are, and what is printed.
 RUNS = {
+    "actors": (
+        {"env_steps": 2_560, "milliseconds": 0.1, "n_actors": 2},
+        *(0, r"host: [\d,]+ steps/s, greedy return \d+", "actors: lag [01]"),
+        r"killed: [\d,]+ steps/s",
+    ),
     "as_keras": (
         {"epochs": 20, "env_steps": 1_500},
         *(0, r"\(8, 64\)", r"largest difference: (0\.0|\S+e-0[6-9])\n"),

@@ -10,6 +10,8 @@ import collections
 import contextlib
 import importlib
 import importlib.util
+import os
+import sys
 import time
 import warnings
 from typing import Any
@@ -112,8 +114,10 @@ class RayActors:
                     address=address, log_to_driver=False, logging_level="ERROR"
                 )
         self._version, self._weights = 0, self._ray.put((0, numbers))
+        # Where this process finds modules, for actors that see the same files.
+        environ = {**_ENVIRON, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         remote = self._ray.remote(
-            num_cpus=1, max_restarts=-1, runtime_env={"env_vars": _ENVIRON}
+            num_cpus=1, max_restarts=-1, runtime_env={"env_vars": environ}
         )(_Playing)
         self._tasks = [self._ray.put(task)]
         self._actors = [remote.remote(number) for number in range(count)]

@@ -54,7 +54,7 @@ class ActorPool:
 
     Example:
         >>> ActorPool(n_actors=2).max_lag
-        2
+        1
 
     References:
         Espeholt et al., 2018, IMPALA: Scalable Distributed Deep-RL with Importance
@@ -62,7 +62,7 @@ class ActorPool:
     """
 
     n_actors: int = 4
-    max_lag: int = 2
+    max_lag: int = 1
     engine: str = "processes"
     address: str | None = None
 

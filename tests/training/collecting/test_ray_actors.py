@@ -1,0 +1,286 @@
+"""Actors of a Ray cluster: on a stand-in for Ray, and (slow) on nodes that are lost."""
+
+import collections
+import functools
+import importlib
+import random
+import sys
+import threading
+import time
+import types
+
+import actor_envs
+import counted_rows
+import numpy as np
+import pytest
+
+from tfrl._internal import acting
+from tfrl.core import records
+from tfrl.host import networks
+from tfrl.training.collecting import (
+    _actor_processes,
+    _ray_actors,
+    actor_collection,
+)
+
+N_ENVS, N_STEPS = 2, 5
+
+
+def task(make_env=None, slots=2):
+    network = networks.NumpyNetwork(
+        [np.zeros((4, 3), "f")], [np.zeros(3, "f")], ["linear"]
+    )
+    played = acting.NetworkActing(network, actor_envs.drawn)
+    make_env = make_env or functools.partial(actor_envs.vector, N_ENVS)
+    numbers = [x.copy() for x in played.begin().arrays()]
+    return _actor_processes.Task(make_env, played, 3, N_STEPS, slots), numbers
+
+
+class Rows:
+    """Keeps pieces by actor and start; `check` compares all with what they must be."""
+
+    def __init__(self):
+        self.starts = collections.defaultdict(list)
+
+    def __call__(self, piece, number, is_new):
+        if is_new:
+            self.starts[number].append([])
+        fields = [np.array(getattr(piece, x)) for x in records.Trajectory._fields[:7]]
+        self.starts[number][-1].append(fields)
+
+    @property
+    def count(self):
+        return sum(len(pieces) for starts in self.starts.values() for pieces in starts)
+
+    def check(self):
+        for starts in self.starts.values():
+            for pieces in starts:
+                whole = map(np.concatenate, zip(*pieces, strict=True))
+                rows = records.Trajectory(*whole)
+                for n in range(N_ENVS):
+                    valid = rows.valid[:, n]
+                    counted_rows.check(
+                        n, records.Trajectory(*(x[:, n][valid] for x in rows[:7]))
+                    )
+
+
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    pass
+
+
+class Call:
+    def __init__(self, function):
+        self.function = function
+
+
+class StandIn(types.ModuleType):
+    """Runs calls when their results are asked for; loses those of killed actors."""
+
+    def __init__(self):
+        super().__init__("ray")
+        self.exceptions = types.SimpleNamespace(
+            RayError=RayError, RayTaskError=RayTaskError
+        )
+        self.alive = self.on = False
+        self.actors, self.in_flight, self.most = [], 0, 0
+
+    def is_initialized(self):
+        return self.on
+
+    def init(self, address, **options):
+        self.on, self.address = True, address
+
+    def shutdown(self):
+        self.on = False
+
+    def put(self, value):
+        return Call(lambda: value)
+
+    def remote(self, **options):
+        assert options["max_restarts"] == -1
+        return lambda kind: types.SimpleNamespace(
+            remote=lambda *args: self.made(kind, args)
+        )
+
+    def made(self, kind, args):
+        actor = types.SimpleNamespace(make=lambda: kind(*args), lost=0)
+        actor.body = actor.make()
+        actor.play = types.SimpleNamespace(remote=lambda *a: self.called(actor, a))
+        self.actors.append(actor)
+        return actor
+
+    def called(self, actor, args):
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        call = Call(lambda: self.played(actor, args))
+        actor.waiting = [*getattr(actor, "waiting", []), call]
+        return call
+
+    def played(self, actor, args):
+        weights, tasks = args
+        return actor.body.play(self.get(weights), tasks)
+
+    def lose(self, actor):
+        """Kills an actor with all calls that wait for it, and starts it anew."""
+        for call in actor.waiting:
+            call.function = self.lost
+        actor.waiting, actor.body = [], actor.make()
+
+    def lost(self):
+        raise RayError("actor died")
+
+    def wait(self, calls, timeout):
+        return calls[:1], calls[1:]
+
+    def get(self, call):
+        is_play = call.function.__closure__ and any(
+            call in getattr(x, "waiting", []) for x in self.actors
+        )
+        self.in_flight -= bool(is_play) or call.function == self.lost
+        try:
+            return call.function()
+        except RayError:
+            raise
+        except Exception as error:
+            raise RayTaskError(repr(error)) from error
+
+    def kill(self, actor):
+        actor.body = None
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    found = StandIn()
+    monkeypatch.setitem(sys.modules, "ray", found)
+    monkeypatch.setattr(_ray_actors, "_PAUSE_SECONDS", 0.0)
+    return found
+
+
+def test_pieces_go_on_and_lost_calls_begin_anew(ray):
+    given, numbers = task()
+    engine = _ray_actors.RayActors(given, 3, numbers, "10.0.0.1:6379")
+    rows, chance = Rows(), random.Random(0)
+    assert ray.address == "10.0.0.1:6379"
+    for index in range(90):
+        engine.take(rows)
+        if index % 10 == 9:
+            ray.lose(chance.choice(ray.actors))
+    rows.check()
+    assert rows.count == 90
+    assert engine.n_replaced == sum(len(starts) - 1 for starts in rows.starts.values())
+    assert 5 <= engine.n_replaced <= 9
+    assert ray.most <= 3 * given.slots, "so many pieces wait at most"
+    engine.close()
+    assert not ray.on
+
+
+def test_weights_reach_calls_that_are_made_afterwards(ray):
+    given, numbers = task(slots=1)
+    engine = _ray_actors.RayActors(given, 1, numbers, None)
+    versions = []
+    for version in (1, 2, 3):
+        assert engine.publish([x + version for x in numbers]) == version
+        engine.take(lambda piece, *_: versions.append(int(piece.version)))
+    assert versions == [0, 1, 2]
+
+
+def test_what_an_environment_raises_is_told(ray):
+    given, numbers = task(functools.partial(actor_envs.Failing, "error"))
+    engine = _ray_actors.RayActors(given, 1, numbers, None)
+    engine.take(lambda *_: None)
+    with pytest.raises(RuntimeError, match=r"actor 0 expected to play on.*\n.*wheel"):
+        engine.take(lambda *_: None)
+
+
+def test_a_cluster_that_is_there_is_left_alone(ray):
+    ray.on = True
+    given, numbers = task()
+    _ray_actors.RayActors(given, 1, numbers, None).close()
+    assert ray.on and not hasattr(ray, "address")
+
+
+def test_bad_settings(monkeypatch):
+    for settings, error, match in (
+        ({"engine": "mpi"}, ValueError, "`engine` expected"),
+        ({"address": "auto"}, ValueError, "`address` expected None"),
+        ({"engine": "ray", "address": 3}, TypeError, "`address` expected"),
+    ):
+        with pytest.raises(error, match=f"`ActorPool`: {match}"):
+            actor_collection.ActorPool(**settings)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        ImportError, match=r"not installed; .* pip install 'tfrl\[ray\]"
+    ):
+        _ray_actors.check_installed()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Ray cluster of a head without room and three nodes, on this machine."""
+    ray = pytest.importorskip("ray")
+    from ray import cluster_utils  # noqa: PLC0415
+
+    memory = {"object_store_memory": 80_000_000}
+    found = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, **memory}
+    )
+    nodes = [found.add_node(num_cpus=2, **memory) for _ in range(3)]
+    ray.init(address=found.address, log_to_driver=False)
+    yield found, nodes, functools.partial(found.add_node, num_cpus=2, **memory)
+    ray.shutdown()
+    found.shutdown()
+
+
+@pytest.mark.slow
+def test_nodes_that_are_lost_and_join(cluster):
+    found, nodes, join = cluster
+    given, numbers = task(
+        functools.partial(actor_envs.vector, N_ENVS, kind=actor_envs.Sleeping)
+    )
+    engine = _ray_actors.RayActors(given, 4, numbers, None)
+    rows, chance = Rows(), random.Random(0)
+    for _ in range(4):
+        until = rows.count + 200
+        while rows.count < until:
+            engine.take(rows)
+        found.remove_node(nodes.pop(chance.randrange(len(nodes))))
+        until = rows.count + 50
+        while rows.count < until:  # the others go on
+            engine.take(rows)
+        nodes.append(join())
+    end = time.monotonic() + 120
+    while engine.n_replaced < 4 and time.monotonic() < end:
+        engine.take(rows)
+    rows.check()
+    assert engine.n_replaced >= 4
+    assert len(rows.starts) == 4
+    engine.close()
+
+
+@pytest.mark.slow
+def test_actors_that_are_killed_at_random(cluster):
+    ray = importlib.import_module("ray")
+    given, numbers = task()
+    engine = _ray_actors.RayActors(given, 3, numbers, None)
+    rows, chance, over = Rows(), random.Random(1), threading.Event()
+
+    def kill():
+        while not over.wait(chance.uniform(0.1, 0.5)):
+            ray.kill(chance.choice(engine._actors), no_restart=False)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    end = time.monotonic() + 60
+    while engine.n_replaced < 50 and time.monotonic() < end:
+        engine.take(rows)
+    over.set()
+    killer.join()
+    for _ in range(50):
+        engine.take(rows)
+    engine.close()
+    rows.check()
+    assert engine.n_replaced >= 20
