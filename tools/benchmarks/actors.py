@@ -1,37 +1,42 @@
-"""Actor processes: environment steps a second, memory, and the time to the first step.
+"""Actor processes: environment steps a second under a policy, beside the peers' ways.
 
-An environment's step takes a millisecond: it sleeps (as behind a network or a
-simulator of its own), or it computes. Played are one actor and `--actors` of them, by
-turns, for `--seconds` each, and as a peer Gymnasium's `AsyncVectorEnv` of as many
-environments, whose steps wait for each other, under the same network in this process.
-Ratios are taken round by round. On a machine shared with others they say little of
-environments that compute; the processor time does:
+A step takes a millisecond, in which it sleeps (as behind a network or a simulator of
+its own) or computes, or it is one of HalfCheetah. A network of 2 x 64 units plays.
+`--actors` processes of one environment each play in turns, `--seconds` each:
 
-    steps/s     that arrived in the learner's process
-    CPU         ms of processor time a step, of the actors + of the learner
-    start       seconds until the first step of every actor arrived
-    RSS, PSS    MB of the largest actor; PSS counts shared pages in part
+    ActorPool, Ray     what a `Trainer` collects from, trajectories of 20 steps
+    Actors             into a function
+    SubprocVecEnv      of Stable-Baselines3, its policy in this process
+    AsyncVectorEnv     of Gymnasium, our policy in this process
+    EnvPool            as many threads, our policy in this process; it has no such steps
+    TorchRL            MultiSyncDataCollector and MultiaSyncDataCollector
+
+    ideal       what so many environments would play if nothing but their steps took
+                time; of those that compute, by the processors that there are
+    memory      MB of the largest process beside this one
 
     tools/bench actors
-    tools/bench actors --rounds 9 --actors 2 4 8
+    tools/bench actors --kinds sleeping --actors 8 --rounds 9
 """
 
 import argparse
+import functools
+import importlib
+import importlib.util
 import os
 import statistics
 import time
+import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import gymnasium as gym  # noqa: E402
-import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import rich.table  # noqa: E402
 from harness import turns  # noqa: E402
 
-import tfrl  # noqa: E402
-
 STEP_SECONDS = 1e-3
+N_STEPS = 20
 
 
 class Sleeping(gym.Env):
@@ -68,99 +73,257 @@ class Computing(Sleeping):
 KINDS = {"sleeping": Sleeping, "computing": Computing}
 
 
-def draw(outputs, rng):
-    return (outputs + rng.gumbel(size=outputs.shape)).argmax(-1)
+def made(kind):
+    """One environment."""
+    return KINDS[kind]() if kind in KINDS else gym.make(kind)
 
 
-def new_network():
-    layers = [keras.layers.Dense(64, "tanh") for _ in range(2)]
-    return keras.Sequential([keras.Input([4]), *layers, keras.layers.Dense(3)])
+def vector(kind, n_envs):
+    """What an actor plays, or a vector of processes."""
+    return gym.vector.SyncVectorEnv([functools.partial(made, kind)] * n_envs)
 
 
-def megabytes(pid):
-    """Resident and proportional memory of a process."""
-    found = {}
-    with open(f"/proc/{pid}/smaps_rollup") as file:
-        for line in file:
-            name, value, *_ = line.split()
-            if name in ("Rss:", "Pss:"):
-                found[name] = int(value) / 1024
-    return found["Rss:"], found["Pss:"]
+def agent_of(kind):
+    """An agent whose policy plays, which asks for log-probabilities."""
+    agents = importlib.import_module("tfrl.agents")
+    env = made(kind)
+    return agents.IMPALA().create(env.observation_space, env.action_space, seed=0)
 
 
-def children():
-    me = os.getpid()
-    with open(f"/proc/{me}/task/{me}/children") as file:
-        return set(map(int, file.read().split()))
+class Pool:
+    """The collector of a trainer."""
+
+    def __init__(self, kind, count, engine="processes"):
+        training = importlib.import_module("tfrl.training")
+        agents = importlib.import_module("tfrl.agents")
+        folder = importlib.import_module("tempfile").mkdtemp()
+        self.trainer = training.Trainer(
+            folder,
+            agent=agents.IMPALA(),
+            make_envs=functools.partial(vector, kind),
+            n_envs=count,
+            experience=training.Trajectories(N_STEPS),
+            collector=training.ActorPool(count, engine=engine),
+            intervals=training.Intervals(eval_episodes=1),
+        )
+        self.play(0.0)
+
+    def play(self, seconds):
+        end, before = time.perf_counter() + seconds, self.trainer.env_steps
+        while True:
+            self.trainer.gather()
+            if time.perf_counter() >= end:
+                return self.trainer.env_steps - before
+
+    def close(self):
+        self.trainer.close()
 
 
-def processor_seconds(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+class Free:
+    """`Actors`, into a function."""
+
+    def __init__(self, kind, count):
+        training = importlib.import_module("tfrl.training")
+        self.actors = training.Actors(
+            functools.partial(made, kind), agent_of(kind).policy, ignore, count
+        )
+        self.actors.wait_for(count)
+
+    def play(self, seconds):
+        before = self.actors.env_steps
+        time.sleep(seconds)
+        return self.actors.env_steps - before
+
+    def close(self):
+        self.actors.close()
 
 
 def ignore(trajectory, env_ids):
     pass
 
 
-def measured(seconds, pids, steps, play):
-    """What is reported, of steps that `play` plays or waits for."""
-    sizes = [megabytes(pid) for pid in pids]
-    me = [os.getpid()]
-    before = [sum(map(processor_seconds, each)) for each in (pids, me)]
-    first, start = steps(), time.perf_counter()
-    play(seconds)
-    taken, count = time.perf_counter() - start, steps() - first
-    after = [sum(map(processor_seconds, each)) for each in (pids, me)]
-    spent = [1e3 * (y - x) / count for x, y in zip(before, after, strict=True)]
-    return count / taken, *spent, *map(max, zip(*sizes, strict=True))
-
-
-def play_actors(kind, count, seconds):
-    before, start = children(), time.perf_counter()
-    with tfrl.training.Actors(KINDS[kind], new_network(), ignore, count, draw) as found:
-        while not found.env_steps_by_actor.all():
-            time.sleep(1e-3)
-        started = time.perf_counter() - start
-        pids = children() - before
-        return started, *measured(seconds, pids, lambda: found.env_steps, time.sleep)
-
-
 class Together:
-    """A vector whose environments step together, made once: that takes long."""
+    """A vector whose environments step together, under our policy in this process."""
 
-    def __init__(self):
-        self.envs = None
-
-    def __call__(self, kind, count, seconds):
-        if self.envs is None:
-            self.begin(kind, count)
-        return self.started, *measured(
-            seconds, self.pids, lambda: self.steps, self.play
-        )
-
-    def begin(self, kind, count):
-        before, start = children(), time.perf_counter()
-        make = gym.vector.AsyncVectorEnv
-        self.envs = make([KINDS[kind]] * count, context="spawn")
-        self.network = tfrl.policies.numpy_copy(new_network())
-        self.rng, self.steps = np.random.default_rng(0), 0
+    def __init__(self, kind, count, make):
+        policies = importlib.import_module("tfrl.policies")
+        self.envs, self.count = make(kind, count), count
+        self.policy = policies.HostPolicy(agent_of(kind).policy, log_probs=True)
+        self.rng = np.random.default_rng(0)
         self.seen, _ = self.envs.reset(seed=0)
         self.play(0.0)
-        self.started = time.perf_counter() - start
-        self.pids = children() - before
 
     def play(self, seconds):
-        end = time.perf_counter() + seconds
+        end, steps = time.perf_counter() + seconds, 0
         while True:
-            self.seen = self.envs.step(draw(self.network(self.seen), self.rng))[0]
-            self.steps += self.envs.num_envs
+            actions = self.policy.act(self.seen.astype("f"), seed=self.rng).actions
+            self.seen = self.envs.step(actions)[0]
+            steps += self.count
             if time.perf_counter() >= end:
-                return
+                return steps
 
     def close(self):
         self.envs.close()
+
+
+def asynchronous(kind, count):
+    makers = [functools.partial(made, kind)] * count
+    return gym.vector.AsyncVectorEnv(makers, context="spawn")
+
+
+def envpool(kind, count):
+    environments = importlib.import_module("tfrl.environments")
+    return environments.make_vec(kind, count, vectorization="envpool")
+
+
+class Subproc:
+    """Stable-Baselines3's vector of processes, under its own policy."""
+
+    def __init__(self, kind, count):
+        vec_env = importlib.import_module("stable_baselines3.common.vec_env")
+        sb3 = importlib.import_module("stable_baselines3")
+        make = functools.partial(made, kind)
+        self.envs = vec_env.SubprocVecEnv([make] * count, start_method="spawn")
+        self.policy = sb3.PPO("MlpPolicy", self.envs, device="cpu").policy
+        self.seen, self.count = self.envs.reset(), count
+        self.play(0.0)
+
+    def play(self, seconds):
+        end, steps = time.perf_counter() + seconds, 0
+        while True:
+            actions, _ = self.policy.predict(self.seen)
+            self.seen = self.envs.step(actions)[0]
+            steps += self.count
+            if time.perf_counter() >= end:
+                return steps
+
+    def close(self):
+        self.envs.close()
+
+
+class OfTorchRL:
+    """A collector of TorchRL, of processes."""
+
+    def __init__(self, kind, count, name):
+        collectors = importlib.import_module("torchrl.collectors")
+        make = functools.partial(wrapped, kind)
+        self.collector = getattr(collectors, name)(
+            [make] * count,
+            torch_policy(kind),
+            frames_per_batch=N_STEPS * (count if name.startswith("MultiSync") else 1),
+            total_frames=-1,
+            device="cpu",
+        )
+        self.batches = iter(self.collector)
+        self.play(0.0)
+
+    def play(self, seconds):
+        end, steps = time.perf_counter() + seconds, 0
+        while True:
+            steps += next(self.batches).numel()
+            if time.perf_counter() >= end:
+                return steps
+
+    def close(self):
+        self.collector.shutdown()
+
+
+def wrapped(kind):
+    return importlib.import_module("torchrl.envs").GymWrapper(made(kind))
+
+
+def torch_policy(kind):
+    """Two layers of 64, and draws."""
+    nn, torch = importlib.import_module("torch.nn"), importlib.import_module("torch")
+    modules = importlib.import_module("torchrl.modules")
+    tensordict = importlib.import_module("tensordict.nn")
+    env = made(kind)
+    is_discrete = isinstance(env.action_space, gym.spaces.Discrete)
+    n_seen = env.observation_space.shape[0]
+    n_actions = env.action_space.n if is_discrete else env.action_space.shape[0]
+    layers = [nn.Linear(n_seen, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()]
+    width = n_actions if is_discrete else 2 * n_actions
+    net = nn.Sequential(*layers, nn.Linear(64, width)).to(torch.float32)
+    if is_discrete:
+        names, kind_of = ["logits"], modules.OneHotCategorical
+    else:
+        net = nn.Sequential(net, modules.NormalParamExtractor())
+        names, kind_of = ["loc", "scale"], modules.TanhNormal
+    module = tensordict.TensorDictModule(net, ["observation"], names)
+    return modules.ProbabilisticActor(
+        module, in_keys=names, out_keys=["action"], distribution_class=kind_of
+    )
+
+
+def contenders(kind):
+    """Name -> function of a kind and a count that makes it."""
+    found = {"ActorPool": Pool, "Actors": Free}
+    if importlib.util.find_spec("ray") is not None:
+        found["ActorPool, Ray"] = functools.partial(Pool, engine="ray")
+    found["AsyncVectorEnv"] = functools.partial(Together, make=asynchronous)
+    if kind not in KINDS:
+        found["EnvPool"] = functools.partial(Together, make=envpool)
+    if importlib.util.find_spec("stable_baselines3") is not None:
+        found["SB3, SubprocVecEnv"] = Subproc
+    if importlib.util.find_spec("torchrl") is not None:
+        for name in ("MultiSyncDataCollector", "MultiaSyncDataCollector"):
+            found[f"TorchRL, {name}"] = functools.partial(OfTorchRL, name=name)
+    return found
+
+
+def megabytes(pids):
+    """Resident memory of the largest of some processes."""
+    sizes = [0.0]
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/statm") as file:
+                sizes.append(int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE"))
+        except OSError:
+            continue
+    return max(sizes) / 2**20
+
+
+def children():
+    """Processes that any thread of this one started."""
+    me, found = os.getpid(), set()
+    for task in os.listdir(f"/proc/{me}/task"):
+        with open(f"/proc/{me}/task/{task}/children") as file:
+            found |= set(map(int, file.read().split()))
+    return found
+
+
+def measured(kind, count, rounds, seconds):
+    """Name -> steps a second in each round, and MB of the largest process."""
+    rates, sizes = {}, {}
+    for name, make in contenders(kind).items():
+        before = children()
+        playing = make(kind, count)
+        try:
+            sizes[name] = megabytes(children() - before)
+            found = []
+            for _ in range(rounds):
+                start = time.perf_counter()
+                steps = playing.play(seconds)
+                found.append(steps / (time.perf_counter() - start))
+            rates[name] = found
+        finally:
+            playing.close()
+    return rates, sizes
+
+
+def table(kind, count, rates, sizes):
+    found = rich.table.Table(title=f"{kind}, {count} environments: medians")
+    found.add_column("", no_wrap=True)
+    for head in ("steps/s", "least to most", "of the ideal", "memory"):
+        found.add_column(head, justify="right", no_wrap=True)
+    cores = len(os.sched_getaffinity(0))
+    ideal = {"sleeping": count, "computing": min(count, cores)}.get(kind)
+    for name, rounds in rates.items():
+        middle = statistics.median(rounds)
+        share = f"{middle * STEP_SECONDS / ideal:.2f}" if ideal else ""
+        spread = f"{min(rounds):,.0f} to {max(rounds):,.0f}"
+        found.add_row(name, f"{middle:,.0f}", spread, share, f"{sizes[name]:.0f}")
+    return found
 
 
 def main():
@@ -168,49 +331,20 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=turns.positive, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--actors", type=turns.positive, nargs="+", default=[4])
+    kinds = [*KINDS, "HalfCheetah-v5"]
+    parser.add_argument("--kinds", nargs="+", default=kinds, metavar="KIND")
     arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
     console = turns.console()
-    console.print(turns.versions(("numpy", "gymnasium", "tensorflow")), highlight=False)
-    for kind in KINDS:
-        runs = {"1 actor": (play_actors, 1)}
+    packages = "gymnasium", "envpool", "ray", "stable-baselines3", "torchrl"
+    known = [x for x in packages if importlib.util.find_spec(x.replace("-", "_"))]
+    console.print(turns.versions(known), highlight=False)
+    for kind in arguments.kinds:
         for count in arguments.actors:
-            runs[f"{count} actors"] = play_actors, count
-            runs[f"AsyncVectorEnv of {count}"] = Together(), count
-        figures = {name: [] for name in runs}
-        for _ in range(arguments.rounds):
-            for name, (play, count) in runs.items():
-                figures[name].append(play(kind, count, arguments.seconds))
-        console.print(table(kind, figures))
-        for play, _ in runs.values():
-            if isinstance(play, Together):
-                play.close()
-
-
-def table(kind, figures):
-    found = rich.table.Table(
-        title=f"{kind}, a step of {1e3 * STEP_SECONDS:g} ms: medians"
-    )
-    found.add_column("", no_wrap=True)
-    heads = "steps/s", "times 1 actor (least to most)", "CPU", "start", "RSS", "PSS"
-    for head in heads:
-        found.add_column(head, justify="right", no_wrap=True)
-    base = [rate for _, rate, *_ in figures["1 actor"]]
-    for name, rounds in figures.items():
-        starts, rates, theirs, mine, residents, shares = zip(*rounds, strict=True)
-        ratios = [rate / one for rate, one in zip(rates, base, strict=True)]
-        middle = statistics.median
-        found.add_row(
-            name,
-            f"{middle(rates):,.0f}",
-            f"{middle(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-            f"{middle(theirs):.2f} + {middle(mine):.2f}",
-            f"{middle(starts):.2f}",
-            f"{max(residents):.0f}",
-            f"{max(shares):.0f}",
-        )
-    return found
+            given = kind, count, arguments.rounds, arguments.seconds
+            console.print(table(kind, count, *measured(*given)))
 
 
 if __name__ == "__main__":
