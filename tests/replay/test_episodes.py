@@ -330,8 +330,8 @@ def test_whoever_is_killed_while_adding_leaves_whole_steps(rounds, codes, monkey
         with monkeypatch.context() as patch:
             patch.setattr(
                 numpy_storage.NumpyStorage,
-                "arrays",
-                property(lambda s: [a.view(Mortal) for a in s._rows.arrays()]),
+                "whole_rows",
+                property(lambda s: [a.view(Mortal) for a in s._rows.whole()]),
             )
             Mortal.left = writes
             try:

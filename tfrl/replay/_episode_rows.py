@@ -11,6 +11,7 @@ last step of a running episode follows its head, which holds the observation tha
 next step begins with, and becomes that step.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -18,11 +19,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.replay import _indices
-from tfrl.replay.memory import numpy_storage
+from tfrl.replay.memory import _row_layout, numpy_storage
 
 # The end of an episode that still goes on.
 _OPEN = 1 << 62
 _NONE, _ONE = np.array(0), np.array(1)
+# For how many numbers of environments constants are kept.
+_REMEMBERED = 64
 # How many numbers of a large observation are compared with those that are there. All
 # of them would take as long as the rest of adding a step.
 _LOOKED_AT = 128
@@ -108,16 +111,24 @@ class EpisodeRows:
         seen = rows.layout.leaves[: self._actions]
         self._steps = [max(math.prod(x.shape) // _LOOKED_AT, 1) for x in seen]
         self._numbers = self._actions + counts[1]
+        self._flags = slice(self._numbers + 1, self._numbers + 3)
         self._after = sum(counts)
         self.stride = np.array(num_environments)
         self.modulus = np.array(self.capacity)
-        kinds = [*enumerate(map(_kind, rows.layout.leaves))]
-        self._seen, self._others = kinds[: self._actions], kinds[self._actions :]
+        leaves = rows.layout.leaves
+        kinds = [_row_layout.kind_of_row(x.shape, x.dtype) for x in leaves]
+        numbered = [*enumerate(kinds)]
+        self._seen, self._others = numbered[: self._actions], numbered[self._actions :]
+        # Observations that are compared as they are: whole, and bit by bit.
+        self._is_small = max(self._steps, default=1) == 1
         self._written = rows.changes.all_flags()
         # NumPy writes an array to rows in half the time that a number takes.
-        self._yes = np.ones(num_environments, bool)
-        self._open = np.full(num_environments, _OPEN)
-        self._never = bytes(2 * num_environments)
+        yes, is_open = np.ones(num_environments, bool), np.full(num_environments, _OPEN)
+        self._alike = functools.lru_cache(_REMEMBERED)(
+            lambda count: (yes[:count], is_open[:count], bytes(count))
+        )
+        # The last heads, as bytes of their indices, and their rows: mostly the next.
+        self._last_heads = b"", self.everyone
         # Lists that stay, whatever arrays a checkpoint puts into them.
         self._marks, self._environments = marks.arrays, environments.arrays
         # Of these somebody has views, so that a save compares them; they are small.
@@ -191,46 +202,69 @@ class EpisodeRows:
             Which of `ids` go on, but from another observation than given, and nothing
             is written; None if there are none.
         """
-        arrays, (indices, firsts, ends) = self.rows.arrays, self._marks
+        stored, (indices, firsts, ends) = self.rows.whole_rows, self._marks
         (upcoming,), modulus, count = self._environments, self.modulus, len(ids)
         index = upcoming[ids]
-        head = index + self.stride
-        rows, heads = index % modulus, head % modulus
         # Bytes are compared in no time, and mostly this is all.
-        there, new = indices[rows], None
-        if there.tobytes() != index.tobytes():
-            new = (there != index).nonzero()[0]
-        strangers = self._strangers(ids, rows, new, leaves)
-        if strangers is not None:
-            return strangers
-        self._written[rows] = self._written[heads] = self._yes[:count]
-        first = firsts[rows]
+        key, new = index.tobytes(), None
+        known, rows = self._last_heads
+        if known != key:
+            rows = index % modulus
+        there = indices[rows]
+        if there.tobytes() != key:
+            (new,) = (there != index).nonzero()
+        if not self._go_on(stored, rows, new, leaves):
+            strangers = self._strangers(ids, rows, new, leaves)
+            if strangers is not None:
+                return strangers
+        head = index + self.stride
+        heads = head % modulus
+        self._last_heads = head.tobytes(), heads
+        written, first = self._written, firsts[rows]
+        yes, is_open, never = self._alike(count)
+        written[rows] = written[heads] = yes
         # The marks of what is overwritten go first, and the next index comes last: who
         # is killed in between leaves nothing that is torn and counts.
         indices[heads] = head
         if new is not None:
-            begin, first[new] = rows[new], index[new]
-            indices[begin], firsts[begin] = -1, index[new]
+            begin, begun = rows[new], index[new]
+            first[new] = begun
+            indices[begin], firsts[begin] = -1, begun
             for k, kind in self._seen:
-                _put(arrays[k], begin, leaves[k][new], kind)
+                stored[k][begin] = _as_rows(leaves[k], kind)[new]
         for k, kind in self._seen:
-            _put(arrays[k], heads, leaves[self._after + k], kind)
+            stored[k][heads] = _as_rows(leaves[self._after + k], kind)
         for k, kind in self._others:
-            if kind is None:
-                arrays[k][rows] = leaves[k]
-            else:
-                _put(arrays[k], rows, leaves[k], kind)
+            stored[k][rows] = leaves[k] if kind is None else _as_rows(leaves[k], kind)
         firsts[heads] = first
-        ends[rows], ends[heads] = self._open[:count], head
-        if new is not None:
-            indices[rows] = index
-        terminated, truncated = leaves[self._numbers + 1], leaves[self._numbers + 2]
-        if terminated.tobytes() + truncated.tobytes() != self._never[: 2 * count]:
-            ended = (terminated | truncated).nonzero()[0]
-            self._mark_ends(first[ended], head[ended])
-            head[ended] += self.stride
+        ends[rows], ends[heads] = is_open, head
+        indices[rows] = index  # where it is not there already
+        terminated, truncated = leaves[self._flags]
+        if terminated.tobytes() != never or truncated.tobytes() != never:
+            self._end(terminated | truncated, first, head)
         upcoming[ids] = head
         return None
+
+    def _go_on(
+        self,
+        stored: list[np.ndarray],
+        rows: np.ndarray,
+        new: np.ndarray | None,
+        leaves: list[np.ndarray],
+    ) -> bool:
+        """Returns whether rows hold the observations given, but `new` ones, bit by bit.
+
+        If not, or if they are large, `_strangers` has to look closer.
+        """
+        if not self._is_small:
+            return False
+        for k, kind in self._seen:
+            found, given = stored[k][rows], leaves[k]
+            if new is not None:
+                found[new] = _as_rows(given, kind)[new]
+            if found.tobytes() != given.tobytes():
+                return False
+        return True
 
     def _strangers(
         self,
@@ -269,6 +303,13 @@ class EpisodeRows:
             found = differs if found is None else found | differs
         return None if found is None or not found.any() else ids[found]
 
+    def _end(self, ended: np.ndarray, first: np.ndarray, head: np.ndarray) -> None:
+        """Ends episodes of some environments at their heads, which go on to others."""
+        (ended,) = ended.nonzero()
+        after = head[ended]
+        self._mark_ends(first[ended], after)
+        head[ended] = after + self.stride
+
     def cut(self, ids: np.ndarray) -> None:
         """Ends what goes on in environments after its last step, as truncated."""
         columns = self.columns()
@@ -288,7 +329,7 @@ class EpisodeRows:
     def _mark_ends(self, firsts: np.ndarray, ends: np.ndarray) -> None:
         stride, capacity = self.num_environments, self.capacity
         marks = self.marks.arrays[2]
-        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+        for first, end in zip(firsts.tolist(), ends.tolist()):  # noqa: B905, as many
             length = min(end - first, capacity - stride)
             start = (end - length) % capacity
             marks[start : start + length : stride] = end
@@ -296,25 +337,13 @@ class EpisodeRows:
                 marks[start % stride : start + length - capacity : stride] = end
 
 
-def _kind(leaf: Any) -> np.dtype | None:
-    """Returns the dtype of rows of a leaf as bytes, None for those that are numbers.
-
-    Rows of bytes are written ten times faster than those of several numbers.
-    """
-    size = math.prod(leaf.shape) * leaf.dtype.itemsize
-    return np.dtype(f"V{size}") if leaf.shape and size else None
-
-
-def _put(
-    array: np.ndarray, rows: np.ndarray, leaf: np.ndarray, kind: np.dtype | None
-) -> None:
-    """Writes rows of an array."""
+def _as_rows(leaf: np.ndarray, kind: np.dtype | None) -> np.ndarray:
+    """Returns a leaf `[N, *shape]` as `NumpyStorage.whole_rows` has rows, `[N]`."""
     if kind is None:
-        array[rows] = leaf
-        return
+        return leaf
     if not leaf.flags.c_contiguous:
         leaf = np.ascontiguousarray(leaf)
-    np.ndarray(len(array), kind, array)[rows] = np.ndarray(len(leaf), kind, leaf)
+    return np.ndarray(len(leaf), kind, leaf)
 
 
 def spans(starts: np.ndarray, stops: np.ndarray, step: int | np.ndarray) -> np.ndarray:

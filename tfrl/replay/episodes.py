@@ -213,7 +213,8 @@ class EpisodeStore(tf.Module):
             ValueError: if a nest, a shape or the ids do not fit, or an episode goes on
                 from another observation; the store is unchanged.
         """
-        _indices.check_eager("EpisodeStore.add", "use tf.numpy_function")
+        if not tf.executing_eagerly():
+            _indices.check_eager("EpisodeStore.add", "use tf.numpy_function")
         steps = self._steps
         ids = steps.everyone
         if env_ids is not None:
