@@ -1,6 +1,7 @@
 """A policy where the environments are: on the host, in NumPy if it is small."""
 
 import random as python_random
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -20,11 +21,20 @@ _NUMPY_WORK = 5_000_000
 _HALF = 0xFFFFFFFF
 
 
-def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
+def numpy_rows(network: host_networks.NumpyNetwork) -> int:
+    """Returns up to how many rows NumPy takes no longer than a compiled call."""
+    return _NUMPY_WORK // max(sum(kernel.size for kernel in network.kernels), 1)
+
+
+def numpy_copy(
+    policy: Any, weights: Mapping[str, Any] | None = None
+) -> host_networks.NumpyNetwork | None:
     """Copies the network of a policy into NumPy, with normalizer and deviation.
 
     Args:
         policy: a policy of this room, or a built `keras.Sequential`.
+        weights: of the `keras.Sequential`, by the paths of its variables, such as the
+            `params` of a `TrainState`; None for those that it has.
 
     Returns:
         The copy; it shares no memory that the policy could change. None if the network
@@ -42,10 +52,11 @@ def numpy_copy(policy: Any) -> host_networks.NumpyNetwork | None:
     kept: tuple = ()
     log_std = None
     if isinstance(policy, keras.Sequential):
+        own = {x.path: x for x in policy.variables} if weights is None else weights
         layers = [
             (
-                x.kernel.numpy(),
-                x.bias.numpy() if x.use_bias else np.zeros(x.units, "f"),
+                np.array(own[x.kernel.path]),
+                np.array(own[x.bias.path]) if x.use_bias else np.zeros(x.units, "f"),
                 x.activation.__name__,
             )
             for x in feedforward.layers_of(policy) or []
@@ -110,8 +121,7 @@ class HostPolicy:
         self.mirrored, self._numpy_rows = copy is not None, 0
         self._is_masked = getattr(policy, "is_masked", False)
         if copy is not None:
-            n_weights = sum(kernel.size for kernel in copy.kernels)
-            self._numpy_rows = _NUMPY_WORK // max(n_weights, 1)
+            self._numpy_rows = numpy_rows(copy)
         flat = self.mirrored and policy.kinds[0] == "flat"
         self._row_shape = tuple(policy.kinds[1]) if flat else None
         self._traced: dict[Any, Any] = {}
@@ -200,7 +210,7 @@ class HostPolicy:
     ) -> policies.Acted:
         """Returns what `act` of a network does, of observations that are checked."""
         policy, head = self.policy, self.policy.head
-        chance = _generator(seed) if temperature else None
+        chance = generator("act", seed) if temperature else None
         noise = None
         if chance is not None and policy.n_noise:
             noise = chance.standard_normal(policy.n_noise, np.float32)
@@ -310,7 +320,8 @@ class HostPolicy:
         return self._outputs(self._batch(observations), ())[0]
 
 
-def _generator(seed: Any) -> np.random.Generator:
+def generator(where: str, seed: Any) -> np.random.Generator:
+    """Returns what draws by a seed, as `act` takes it, for a function `where`."""
     if isinstance(seed, np.random.Generator):
         return seed
     if seed is None:
@@ -319,7 +330,7 @@ def _generator(seed: Any) -> np.random.Generator:
     if type(seed) is int and -(2**63) <= seed < 2**64:  # as below, without a tensor
         halves = np.array([seed & _HALF, (seed >> 32) & _HALF], np.uint32)
         return np.random.default_rng(halves)
-    halves = np.asarray(random.checked_seed("act", seed)).view(np.uint32)
+    halves = np.asarray(random.checked_seed(where, seed)).view(np.uint32)
     return np.random.default_rng(halves)
 
 

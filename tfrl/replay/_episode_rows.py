@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl.replay import _indices
-from tfrl.replay.memory import _row_layout, numpy_storage
+from tfrl.replay.memory import numpy_storage
 
 # The end of an episode that still goes on.
 _OPEN = 1 << 62
@@ -115,9 +115,7 @@ class EpisodeRows:
         self._after = sum(counts)
         self.stride = np.array(num_environments)
         self.modulus = np.array(self.capacity)
-        leaves = rows.layout.leaves
-        kinds = [_row_layout.kind_of_row(x.shape, x.dtype) for x in leaves]
-        numbered = [*enumerate(kinds)]
+        numbered = [*enumerate(map(numpy_storage.kind_of_row, rows.layout.leaves))]
         self._seen, self._others = numbered[: self._actions], numbered[self._actions :]
         # Observations that are compared as they are: whole, and bit by bit.
         self._is_small = max(self._steps, default=1) == 1

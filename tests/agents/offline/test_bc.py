@@ -11,6 +11,7 @@ from tfrl.agents import gradient_transforms, train_state
 from tfrl.agents.offline import bc
 from tfrl.agents.on_policy import ppo
 from tfrl.core import records
+from tfrl.distributions import action_heads
 from tfrl.environments import vector
 from tfrl.training import evaluation
 
@@ -126,6 +127,37 @@ def test_a_plain_model_of_logits_is_enough():
     assert float(info["accuracy"]) == np.mean(chosen == batch["actions"])
     with pytest.raises(ValueError, match="`BCAgent.policy`: `model` expected"):
         _ = agent.policy
+
+
+@pytest.mark.parametrize("head", [None, S.Box(-2.0, 2.0, (2,))], ids=str)
+def test_a_sequential_of_dense_layers_acts_in_numpy_as_in_tensorflow(head):
+    layers = [keras.layers.Dense(8, "tanh"), keras.layers.Dense(4, use_bias=False)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    tx = gradient_transforms.adam(0.1)
+    kind = head and action_heads.action_head(head)
+    agent = bc.BCAgent(train_state.TrainState.create(model, tx=tx), head=kind)
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    batch = make_batch(head or S.Discrete(4))
+    for _ in range(2):  # the newer weights count
+        rows = np.repeat(x[:1], 4000, axis=0)
+        drawn = [agent.sample_actions(y, seed=1) for y in (rows, tf.constant(rows))]
+        for chosen in (agent.sample_actions(x, argmax=True), drawn[0]):
+            assert tf.is_tensor(chosen) and chosen.dtype == drawn[1].dtype
+        assert drawn[0].shape == drawn[1].shape
+        same, other = (np.mean(y, axis=0) for y in drawn)
+        np.testing.assert_allclose(same, other, atol=0.1)
+        for given in (x, x.astype(np.float64)):
+            np.testing.assert_allclose(
+                agent.sample_actions(given, temperature=0.0),
+                agent.sample_actions(tf.constant(x), temperature=0.0),
+                rtol=1e-4,
+                atol=1e-5,
+            )
+        agent, _ = agent.update(batch)
+    again = agent.sample_actions(x, seed=1), agent.sample_actions(x, seed=1)
+    np.testing.assert_array_equal(*again)
+    drawn = tf.function(lambda: agent.sample_actions(x, seed=1))()
+    assert drawn.dtype == again[0].dtype
 
 
 def test_temperature_divides_logits_and_multiplies_deviations():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,7 +15,8 @@ from tfrl.agents import agent as agents
 from tfrl.agents import replicated, train_state
 from tfrl.core import compile, pytree, random
 from tfrl.distributions import action_heads
-from tfrl.policies import actor_critic
+from tfrl.host import networks as host_networks
+from tfrl.policies import actor_critic, host_policy
 from tfrl.schedules import progress as progresses
 
 
@@ -155,6 +157,19 @@ class BCAgent(pytree.PyTreeNode):
             state=self.model, observation_moments=(), head=self.head
         )
 
+    @functools.cached_property
+    def _twin(self) -> "_Twin | None":
+        """What acts on a few NumPy observations without TensorFlow, if anything can."""
+        model, state = self.model.model_def, self.model
+        if self.method is not None or type(model) is not keras.Sequential:
+            return None
+        known = {**state.extra_variables, **state.params}
+        network = host_policy.numpy_copy(model, known)
+        if network is None:
+            return None
+        head = _head_of(self, model.output_shape)
+        return _Twin(network, head, model.input_shape[1:])
+
     def update(
         self, batch: Any, *, progress: progresses.Progress | None = None
     ) -> tuple[Self, dict]:
@@ -206,11 +221,14 @@ class BCAgent(pytree.PyTreeNode):
     ) -> Any:
         """Draws actions for the environment, in one compiled call.
 
-        Of an agent made by `BC.create` the policy acts, see `NetworkPolicy.act`.
+        Of an agent made by `BC.create` the policy acts, see `NetworkPolicy.act`. Of a
+        `keras.Sequential` of dense layers alone a copy in NumPy acts on a few rows of
+        NumPy observations.
 
         Args:
             observations: nest of `[B, *shape]`.
-            seed: int or int32 `[2]`; None draws one from TensorFlow's generator.
+            seed: int or int32 `[2]`; None draws one from TensorFlow's generator, where
+                NumPy acts from Python's. Both draw differently by one seed.
             temperature: divides logits, multiplies standard deviations; 0 is greedy.
             argmax: take the most probable action.
 
@@ -236,6 +254,10 @@ class BCAgent(pytree.PyTreeNode):
         greedy = argmax or (
             not tf.is_symbolic_tensor(temperature) and float(temperature) == 0.0
         )
+        twin = self._twin
+        if twin is not None and twin.takes(observations, temperature):
+            rng = None if greedy else host_policy.generator(where, seed)
+            return tf.constant(twin.actions(observations, temperature, rng))
         model = self.model.replace(opt_state=())
         return _compiled_actions(
             self.replace(model=model.lent(), learning_rate=None),
@@ -244,6 +266,47 @@ class BCAgent(pytree.PyTreeNode):
             tf.cast(temperature, tf.float32),
             greedy,
         )
+
+
+class _Twin:
+    """A model in NumPy, and the head behind it.
+
+    Args:
+        network: the copy of the model.
+        head: from its outputs to actions.
+        shape: of an observation, as the model takes it.
+    """
+
+    def __init__(
+        self, network: host_networks.NumpyNetwork, head: Any, shape: tuple
+    ) -> None:
+        self._network, self._head, self._shape = network, head, shape
+        self._rows = host_policy.numpy_rows(network)
+
+    def takes(self, observations: Any, temperature: Any) -> bool:
+        """Whether these are arrays of floats for which it is made."""
+        return (
+            type(observations) is np.ndarray
+            and observations.dtype.kind == "f"
+            and observations.shape[1:] == self._shape
+            and 0 < len(observations) <= self._rows
+            and isinstance(temperature, int | float)
+            and not tf.inside_function()
+        )
+
+    def actions(
+        self,
+        observations: np.ndarray,
+        temperature: float,
+        rng: np.random.Generator | None,
+    ) -> np.ndarray:
+        """Returns actions, the most probable ones without a generator."""
+        head, parameters = self._head, self._network(observations)
+        if rng is None:
+            return head.host_to_env(head.host_mode(parameters))
+        if temperature != 1.0:
+            parameters = head.host_tempered(parameters, temperature)
+        return head.host_to_env(head.host_sample(parameters, rng))
 
 
 def _checked(agent: BCAgent, batch: Any) -> tuple[Any, Any]:
@@ -347,15 +410,16 @@ def _bounds(head: Any) -> tuple[Any, Any]:
     return starts, starts + sizes - 1
 
 
-def _head_of(agent: BCAgent, parameters: tf.Tensor) -> Any:
+def _head_of(agent: BCAgent, shape: Any) -> Any:
+    """Returns the head behind parameters of a shape."""
     if agent.head is not None:
         return agent.head
-    n_choices = parameters.shape[-1]
-    if parameters.shape.rank != 2 or n_choices is None:
+    if len(shape) != 2 or shape[-1] is None:
         raise ValueError(
             "`BCAgent`: `model` expected to return logits [B, n_actions] where there "
-            f"is no `head`; got shape {parameters.shape}; pass a `head`"
+            f"is no `head`; got shape {shape}; pass a `head`"
         )
+    n_choices = shape[-1]
     return action_heads.CategoricalHead((n_choices,), (0,), scalar=True, dtype="int32")
 
 
@@ -366,7 +430,7 @@ def _update(
         model: train_state.TrainState, params: Any, rows: tuple[Any, tf.Tensor]
     ) -> tuple[tf.Tensor, dict]:
         parameters = model(rows[0], params=params, method=agent.method)
-        return _loss(_head_of(agent, parameters), parameters, rows[1])
+        return _loss(_head_of(agent, parameters.shape), parameters, rows[1])
 
     model, info = replicated.take_steps(agent.model, loss_fn, (observations, actions))
     return agent.replace(model=model), info
@@ -399,7 +463,7 @@ def _actions(
     greedy: bool,
 ) -> tf.Tensor:
     parameters = agent.model(observations, method=agent.method)
-    head = _head_of(agent, parameters)
+    head = _head_of(agent, parameters.shape)
     if greedy:
         return head.to_env(head.mode(parameters))
     return head.to_env(head.sample(head.tempered(parameters, temperature), seed))

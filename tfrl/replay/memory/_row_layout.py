@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -230,15 +229,6 @@ class RowLayout:
 
     def _place(self, k: int) -> str:
         return f"leaf {k} of {self._spec}"
-
-
-def kind_of_row(shape: tuple[int, ...], dtype: np.dtype) -> np.dtype | None:
-    """Returns the dtype of a row as bytes, None for a row that is one number or none.
-
-    Rows of bytes are written ten times faster than those of several numbers.
-    """
-    size = math.prod(shape) * dtype.itemsize
-    return np.dtype(f"V{size}") if shape and size else None
 
 
 def _leaf(spec: Any) -> shapes.ShapeDtype:
