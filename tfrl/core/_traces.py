@@ -136,7 +136,10 @@ def host_has_xla() -> bool:
 
 def leaves(where: str, nests: Mapping[str, Any]) -> list[Any]:
     """The leaves of the arguments as tensors; `None` stays."""
-    leaves = tf.nest.flatten(list(nests.values()))
+    leaves = list(nests.values())
+    if all([isinstance(leaf, tf.Tensor) for leaf in leaves]):
+        return leaves  # as they are: mostly this is all
+    leaves = tf.nest.flatten(leaves)
     dtype = None
     for index, leaf in enumerate(leaves):
         if leaf is None or isinstance(leaf, _NUMBERS):

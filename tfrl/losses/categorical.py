@@ -352,9 +352,12 @@ def _gathered_up(
 
 
 def _check_targets(where: str, name: str, targets: tf.Tensor, probs: tf.Tensor) -> None:
-    fits = targets.shape.rank in (1, probs.shape.rank) and targets.shape[
-        :-1
-    ].is_compatible_with(probs.shape[:-1][: targets.shape.rank - 1])
+    # Shapes of one axis leave nothing to compare, which takes as long as the rest.
+    rank = targets.shape.rank
+    fits = rank == 1 or (
+        rank == probs.shape.rank
+        and targets.shape[:-1].is_compatible_with(probs.shape[:-1])
+    )
     atoms = targets.shape[-1] if fits else None
     if not fits or (atoms is not None and atoms < 2):
         raise ValueError(
@@ -364,5 +367,5 @@ def _check_targets(where: str, name: str, targets: tf.Tensor, probs: tf.Tensor) 
         )
     if not tf.is_symbolic_tensor(targets):
         known = np.asarray(targets)
-        if not np.all(known[..., 1:] > known[..., :-1]):
+        if not (known[..., 1:] > known[..., :-1]).all():
             raise ValueError(f"`{where}`: `{name}` expected to increase; got {known}")
