@@ -52,7 +52,7 @@ def numpy_copy(
     kept: tuple = ()
     log_std = None
     if isinstance(policy, keras.Sequential):
-        own = {x.path: x for x in policy.variables} if weights is None else weights
+        own = weights or {x.path: x.numpy() for x in policy.variables}
         layers = [
             (
                 np.array(own[x.kernel.path]),
