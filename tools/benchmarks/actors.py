@@ -9,7 +9,7 @@ its own) or computes, or it is one of HalfCheetah. A network of 2 x 64 units pla
     SubprocVecEnv      of Stable-Baselines3, its policy in this process
     AsyncVectorEnv     of Gymnasium, our policy in this process
     EnvPool            as many threads, our policy in this process; it has no such steps
-    TorchRL            MultiSyncDataCollector and MultiaSyncDataCollector
+    TorchRL            MultiSyncCollector and MultiAsyncCollector
 
     ideal       what so many environments would play if nothing but their steps took
                 time; of those that compute, by the processors that there are
@@ -210,7 +210,7 @@ class OfTorchRL:
         self.collector = getattr(collectors, name)(
             [make] * count,
             torch_policy(kind),
-            frames_per_batch=N_STEPS * (count if name.startswith("MultiSync") else 1),
+            frames_per_batch=N_STEPS * (count if "Sync" in name else 1),
             total_frames=-1,
             device="cpu",
         )
@@ -266,7 +266,7 @@ def contenders(kind):
     if importlib.util.find_spec("stable_baselines3") is not None:
         found["SB3, SubprocVecEnv"] = Subproc
     if importlib.util.find_spec("torchrl") is not None:
-        for name in ("MultiSyncDataCollector", "MultiaSyncDataCollector"):
+        for name in ("MultiSyncCollector", "MultiAsyncCollector"):
             found[f"TorchRL, {name}"] = functools.partial(OfTorchRL, name=name)
     return found
 
