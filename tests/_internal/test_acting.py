@@ -69,7 +69,7 @@ def test_actions_are_those_of_the_network():
     np.testing.assert_array_equal(columns.actions, expected)
     assert columns.actions.dtype == np.int32
     newer = new_network(seed=9)
-    assert weights.write([*newer.arrays(), np.zeros(0)]) == 1
+    assert weights.write(newer.arrays()) == 1
     again = play_on(actor, 30, 30)
     expected = [HEAD.host_sample(newer(seen), rng) for seen in again.observations]
     np.testing.assert_array_equal(again.actions, expected)
@@ -94,7 +94,7 @@ def test_settings_reach_act():
     network = new_network()
     actor, weights = new_actor(act=actor_envs.constant, action=2.0)
     assert (play(actor, 3).actions == 2).all()
-    weights.write([*network.arrays(), np.array([1.0])])
+    weights.write([*network.arrays(), np.array(1.0)])
     assert (play_on(actor, 3, 3).actions == 1).all()
 
 

@@ -56,7 +56,7 @@ class NetworkActing:
         network: what acts, with any weights.
         draw: from the outputs `[N, n]`, a generator and the settings to raw actions.
         to_env: from these to what the environments take, None where they are that.
-        settings: numbers by name.
+        settings: numbers, or arrays of them, by name.
         masked: from the outputs and the mask in the observations to what `draw` gets;
             None where there is no mask.
         log_prob: from the outputs and raw actions to log-probabilities; None for none.
@@ -73,19 +73,19 @@ class NetworkActing:
     network: networks.NumpyNetwork
     draw: Callable[..., Any]
     to_env: Callable[[Any], Any] | None = None
-    settings: dict[str, float] = dataclasses.field(default_factory=dict)
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     masked: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     log_prob: Callable[[np.ndarray, Any], np.ndarray] | None = None
 
     def begin(self) -> Self:
         """Returns one with arrays of its own."""
         own = dataclasses.replace(self, network=self.network.copy())
-        own._values = np.array([*self.settings.values()], np.float64)
+        own._values = [np.array(x, np.float64) for x in self.settings.values()]
         return own
 
     def arrays(self) -> list[np.ndarray]:
         """Returns the numbers that it acts by, to be overwritten."""
-        return [*self.network.arrays(), self._values]
+        return [*self.network.arrays(), *self._values]
 
     def renew(self) -> None:
         """Takes notice of arrays that were overwritten: nothing is to be done."""
@@ -123,7 +123,8 @@ class NetworkActing:
         outputs = self.network(seen)
         if self.masked is not None:
             outputs = self.masked(outputs, mask != 0)
-        settings = dict(zip(self.settings, self._values.tolist(), strict=True))
+        values = (x if x.ndim else x.item() for x in self._values)
+        settings = dict(zip(self.settings, values, strict=True))
         raw = gym_checks.mapped(np.asarray, self.draw(outputs, rng, **settings))
         actions = raw if self.to_env is None else self.to_env(raw)
         known = None if self.log_prob is None else self.log_prob(outputs, raw)

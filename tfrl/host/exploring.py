@@ -70,7 +70,7 @@ def disturbed(
     head: heads.NumpyNormal,
     means: np.ndarray,
     rng: np.random.Generator,
-    noise: float,
+    noise: float | np.ndarray,
 ) -> np.ndarray:
     """Draws actions around those of a deterministic network.
 
@@ -78,7 +78,7 @@ def disturbed(
         head: of the actions.
         means: `[N, D]`.
         rng: what draws.
-        noise: standard deviation.
+        noise: standard deviation, `[]` or `[D]`.
 
     Returns:
         Raw actions `[N, D]`.
@@ -89,6 +89,6 @@ def disturbed(
         array([[0.]], dtype=float32)
     """
     with np.errstate(divide="ignore"):
-        log_std = np.log(np.float32(noise))
+        log_std = np.log(np.asarray(noise, np.float32))
     log_std = np.broadcast_to(log_std, means.shape)
     return head.host_sample(np.concatenate([means, log_std], axis=-1), rng)

@@ -151,7 +151,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             mask = parameters != -np.inf
         return heads.epsilon_greedy_logits(parameters, epsilon, mask)
 
-    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Returns what draws without TensorFlow; see `NetworkPolicy`."""
         draw = functools.partial(exploring.epsilon_greedily, self.head.plain())
         return draw, {"epsilon": float(self.epsilon)}

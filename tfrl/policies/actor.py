@@ -191,7 +191,7 @@ class ActorPolicy(network_policy.NetworkPolicy):
             parameters = np.concatenate([parameters[..., :n], log_std], axis=-1)
         return super().host_distributed(parameters, temperature, mask)
 
-    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Returns what draws without TensorFlow; see `NetworkPolicy`."""
         if not self.head.n_log_stds:
             return super().host_draw()

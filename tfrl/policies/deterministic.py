@@ -218,10 +218,10 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
         log_std = np.broadcast_to(log_std, parameters.shape)
         return np.concatenate([parameters, log_std], axis=-1)
 
-    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Returns what draws without TensorFlow; see `NetworkPolicy`."""
         draw = functools.partial(exploring.disturbed, self.head.plain())
-        return draw, {"noise": float(self.noise)}
+        return draw, {"noise": np.asarray(self.noise, np.float64)}
 
     def _check_no_mask(self, mask: Any) -> None:
         if mask is not None:

@@ -270,7 +270,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         """Returns what `sampled` does, in NumPy."""
         return self.head.host_sample(shaped, rng), state
 
-    def host_draw(self) -> tuple[Callable[..., Any], dict[str, float]]:
+    def host_draw(self) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Returns what draws raw actions without TensorFlow, and its settings.
 
         That is a function of the outputs `[N, n]`, a `np.random.Generator` and the

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl._internal import acting
 from tfrl.host import networks
-from tfrl.policies import host_policy
+from tfrl.policies import host_policy, network_policy
 
 
 class TensorFlowActing:
@@ -92,11 +92,14 @@ def acting_of(
         TypeError: if the policy is no nest of arrays.
     """
     copied = _copied(policy)
+    if log_probs and copied is not None and _is_reshaped(policy):
+        copied = None
     if copied is not None:
 
         def numbers(policy: Any) -> list[np.ndarray]:
             network, (_, settings) = _copied(policy), policy.host_draw()
-            return [*network.arrays(), np.array([*settings.values()], np.float64)]
+            values = (np.asarray(x, np.float64) for x in settings.values())
+            return [*network.arrays(), *values]
 
         return numpy_acting(policy, copied, log_probs), numbers
     leaves = tf.nest.flatten(without_optimizer(policy))
@@ -111,6 +114,12 @@ def acting_of(
         return [np.asarray(x) for x in tf.nest.flatten(without_optimizer(policy))]
 
     return TensorFlowActing(make_policy, log_probs), arrays
+
+
+def _is_reshaped(policy: Any) -> bool:
+    """Whether actions are drawn by something else than what the network makes."""
+    plain = network_policy.NetworkPolicy.host_distributed
+    return type(policy).host_distributed is not plain
 
 
 def _copied(policy: Any) -> Any:

@@ -251,7 +251,8 @@ class Actors:
         else:
             played = acting.NetworkActing(network, act)
         played.settings = {**({} if settings is None else settings), **played.settings}
-        checks.check_finite(where, "settings", [*played.settings.values()])
+        for value in played.settings.values():
+            checks.check_finite(where, "settings", value)
         self._settings = played.settings
         self._pushing = threading.Lock()
         self._weights = shared_rows.SharedArrays(self._numbers(network))
@@ -310,7 +311,7 @@ class Actors:
         """Their lengths in steps."""
         return self._read(lambda intake: [*intake.episode_lengths])
 
-    def push(self, policy: Any, **settings: float) -> int:
+    def push(self, policy: Any, **settings: Any) -> int:
         """Gives the actors new weights, for their next steps.
 
         Args:
@@ -335,7 +336,10 @@ class Actors:
                 f"`{where}`: `settings` expected among {sorted(self._settings)}; got "
                 f"{unknown}; give them a value when the actors are made"
             )
-        checks.check_finite(where, "settings", [*settings.values()])
+        for name, value in settings.items():
+            checks.check_finite(where, "settings", value)
+            # Of what is one for each dimension, a number is all of them.
+            settings[name] = np.broadcast_to(value, np.shape(self._settings[name]))
         for array in network.arrays():
             if not np.isfinite(array).all():
                 raise ValueError(
@@ -391,7 +395,8 @@ class Actors:
             return reader(self._intake)
 
     def _numbers(self, network: networks.NumpyNetwork) -> list[np.ndarray]:
-        return [*network.arrays(), np.array([*self._settings.values()], np.float64)]
+        values = (np.array(x, np.float64) for x in self._settings.values())
+        return [*network.arrays(), *values]
 
 
 def _stop(intake: _Intake, owner: int) -> None:
