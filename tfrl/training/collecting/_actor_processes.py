@@ -198,14 +198,18 @@ class Processes:
         """Waits for a piece, and hands it on.
 
         Raises:
-            RuntimeError: if an environment raises, or an actor ends again and again.
+            ConnectionError: if an actor ends again and again before it has played.
+            RuntimeError: if an environment raises.
         """
         pause = _PAUSE_SECONDS[0]
-        while not self._taken(place):
+        while True:
+            # Also while others play enough for who learns slowly.
             if time.monotonic() - self._checked > _BETWEEN_CHECKS_SECONDS:
                 for number in range(len(self._seats)):
                     self._look_after(number)
                 self._checked = time.monotonic()
+            if self._taken(place):
+                return
             time.sleep(pause)
             pause = min(1.5 * pause, _PAUSE_SECONDS[1])
 
@@ -245,7 +249,7 @@ class Processes:
                 return  # whole pieces first
             fruitless = seat.fruitless + seat.is_new
             if fruitless >= _MOST_FRUITLESS:
-                raise RuntimeError(
+                raise ConnectionError(
                     f"{error}\nit ended {fruitless} times before it played anything"
                 ) from error
             seat.actor.stop(0.0)
