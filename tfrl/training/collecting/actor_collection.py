@@ -129,8 +129,17 @@ class ActorCollector(collection.Collector):
         if self._engine is not None:
             self._finalizer()
 
+    def reset(self, seed: int) -> None:
+        """Lets actors that are not started yet begin by another seed."""
+        super().reset(seed)
+        self._seed = seed
+
     def snapshot(self) -> None:
         """Returns None: actors are nowhere in particular when a run is saved."""
+
+    def restored(self, snapshot: Any) -> bool:  # noqa: ARG002
+        """Returns False: actors begin new episodes, whoever played before."""
+        return False
 
     def uncapturable(self) -> str | None:
         """Tells that actors play on by themselves."""
@@ -153,7 +162,8 @@ class ActorCollector(collection.Collector):
             A `Trajectory` of NumPy arrays `[T, N]`, of any of the actors.
 
         Raises:
-            RuntimeError: if an environment raises, or an actor ends again and again.
+            ConnectionError: if an actor ends again and again before it has played.
+            RuntimeError: if an environment raises.
             ValueError: as of `Collector.collect`.
         """
         del seed, temperature

@@ -92,6 +92,12 @@ class Collector:
         """Returns the state of the environments; None if it cannot be captured."""
         return snapshots.capture(self.envs)
 
+    def restored(self, snapshot: Any) -> bool:
+        """Takes back what `snapshot` returned; whether that was any state."""
+        if snapshot is not None:
+            snapshots.restore(self.envs, snapshot)
+        return snapshot is not None
+
     def uncapturable(self) -> str | None:
         """Tells why the state of the environments cannot be captured, if it cannot."""
         reason = snapshots.uncapturable(self.envs)
@@ -372,13 +378,11 @@ def restore(
         What the user should know.
     """
     rng.bit_generator.state = state["rng"]
-    snapshot = state["environments"]
-    if snapshot is None:
+    notice = None
+    if not collector.restored(state["environments"]):
         collector.reset(seed)
-        notice = f"resumed with new episodes: {collector.uncapturable()}"
-    else:
-        snapshots.restore(collector.envs, snapshot)
-        notice = None
+        reason = collector.uncapturable() or "actors played when the run was saved"
+        notice = f"resumed with new episodes: {reason}"
     collector.set_state(state["collector"], same_episodes=notice is None)
     return notice
 
