@@ -76,6 +76,7 @@ class NetworkActing:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     masked: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     log_prob: Callable[[np.ndarray, Any], np.ndarray] | None = None
+    _values: list[np.ndarray] = dataclasses.field(default_factory=list, init=False)
 
     def begin(self) -> Self:
         """Returns one with arrays of its own."""

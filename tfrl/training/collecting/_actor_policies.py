@@ -1,14 +1,19 @@
 """How a policy is played by actors: by a NumPy copy, or else by TensorFlow there."""
 
-from collections.abc import Callable
+import copy
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import acting
+from tfrl._internal import acting, named_arrays
 from tfrl.host import networks
 from tfrl.policies import host_policy, network_policy
+
+_COUNTED = re.compile(r"(.*?)(?:_(\d+))?", re.DOTALL)
 
 
 class TensorFlowActing:
@@ -17,16 +22,34 @@ class TensorFlowActing:
     Args:
         make_policy: makes a policy of the same architecture.
         log_probs: whether to tell log-probabilities.
+        kinds: shape and dtype of each array of the learner's policy, as `_ordered`.
     """
 
-    def __init__(self, make_policy: Callable[[], Any], log_probs: bool) -> None:
+    def __init__(
+        self, make_policy: Callable[[], Any], log_probs: bool, kinds: list[Any]
+    ) -> None:
         self._make_policy, self._log_probs = make_policy, log_probs
+        self._kinds = kinds
+        self._dtype_policy = keras.config.dtype_policy().name
 
     def begin(self) -> Self:
-        """Makes the policy."""
+        """Makes the policy.
+
+        Raises:
+            TypeError: if it is another than the learner's.
+        """
+        keras.config.set_dtype_policy(self._dtype_policy)
         self._policy = without_optimizer(self._make_policy())
         self._host = host_policy.HostPolicy(self._policy, self._log_probs)
-        self._arrays = [np.array(x) for x in tf.nest.flatten(self._policy)]
+        self._order = _order(self._policy)
+        self._arrays = [np.array(x) for x in _ordered(self._policy)]
+        found = _kinds(self._arrays)
+        if found != self._kinds:
+            raise TypeError(
+                "`Trainer`: `agent` expected one that makes the same policy in each "
+                f"process; got arrays {found!s:.200} in an actor, and here "
+                f"{self._kinds!s:.200}"
+            )
         return self
 
     def arrays(self) -> list[np.ndarray]:
@@ -35,7 +58,9 @@ class TensorFlowActing:
 
     def renew(self) -> None:
         """Takes over what they are now."""
-        leaves = [tf.constant(x) for x in self._arrays]
+        leaves: list[Any] = [None] * len(self._arrays)
+        for place, array in zip(self._order, self._arrays, strict=True):
+            leaves[place] = tf.constant(array)
         self._host.push(tf.nest.pack_sequence_as(self._policy, leaves))
 
     def initial_state(self, n_envs: int) -> Any:
@@ -48,6 +73,46 @@ class TensorFlowActing:
     def act(self, observations: Any, state: Any, rng: np.random.Generator) -> Any:
         """Chooses actions."""
         return self._host.act(observations, state, seed=rng)
+
+
+class SentNetwork:
+    """A Keras model of a user's own, to be made again in actors.
+
+    Args:
+        network: the model.
+
+    Raises:
+        TypeError: if its configuration does not say how it is made.
+    """
+
+    def __init__(self, network: keras.Model) -> None:
+        kinds = map(type, _layers_of(network))
+        own = [x for x in kinds if x.__module__.partition(".")[0] != "keras"]
+        self._own = {x.__name__: x for x in own}
+        try:
+            self._config = keras.saving.serialize_keras_object(network)
+            self(None, None)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise TypeError(
+                "`Trainer`: `network` expected a model that its configuration makes "
+                f"again, as actors do; got {str(error)[:300]}; give a function of both "
+                "spaces that makes it"
+            ) from error
+
+    def __call__(self, observation_space: Any, action_space: Any) -> keras.Model:
+        """Makes it, whatever the spaces."""
+        del observation_space, action_space
+        with keras.saving.custom_object_scope(self._own):
+            config = copy.deepcopy(self._config)  # which Keras empties
+            return keras.saving.deserialize_keras_object(config, safe_mode=False)
+
+
+def _layers_of(layer: Any) -> Iterator[Any]:
+    """A layer and all in it that its configuration names."""
+    yield layer
+    for inner in (*getattr(layer, "layers", ()), getattr(layer, "layer", None)):
+        if inner is not None:
+            yield from _layers_of(inner)
 
 
 def without_optimizer(policy: Any) -> Any:
@@ -111,9 +176,33 @@ def acting_of(
         )
 
     def arrays(policy: Any) -> list[np.ndarray]:
-        return [np.asarray(x) for x in tf.nest.flatten(without_optimizer(policy))]
+        return [np.asarray(x) for x in _ordered(without_optimizer(policy))]
 
-    return TensorFlowActing(make_policy, log_probs), arrays
+    return TensorFlowActing(make_policy, log_probs, _kinds(arrays(policy))), arrays
+
+
+def _order(policy: Any) -> list[int]:
+    """The leaves of a policy by place, in an order that is the same in each process.
+
+    Keras counts names over all that a process ever made: what is `dense_9` and
+    `dense_10` here is `dense` and `dense_1` there, and sorted the other way round.
+    """
+
+    def counted(name: str) -> list[tuple[str, int]]:
+        parts = (_COUNTED.fullmatch(part) for part in re.split("/|~1", name))
+        return [(part[1], int(part[2] or 0)) for part in parts if part]
+
+    names = [*named_arrays.name_arrays(policy, "policy")]
+    return sorted(range(len(names)), key=lambda place: counted(names[place]))
+
+
+def _ordered(policy: Any) -> list[Any]:
+    leaves = tf.nest.flatten(policy)
+    return [leaves[place] for place in _order(policy)]
+
+
+def _kinds(arrays: list[np.ndarray]) -> list[Any]:
+    return [(x.shape, x.dtype) for x in arrays]
 
 
 def _is_reshaped(policy: Any) -> bool:
