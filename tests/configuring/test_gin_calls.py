@@ -1,7 +1,9 @@
 """What `gin_calls` needs of gin; a failure says in words what gin has changed."""
 
+import functools
 import re
 
+import cloudpickle
 import gin
 import pytest
 from gin import config_parser
@@ -44,6 +46,20 @@ def test_what_is_bound():
     assert gin_calls.bound_call(wrapped) == (Plain, {"size": 7})
     for other in (Plain, object, plain, len, 3, [], None, "calls_plain"):
         assert gin_calls.bound_call(other) is None, other
+
+
+def test_what_is_configured_is_sent_without_gin():
+    found = configs.register({"calls_plain": plain, "calls_class": Plain})
+    configs.parse(
+        bindings=["calls_plain.other = @calls_class()", "calls_class.size = 7"]
+    )
+    wrapped, made = found["calls_plain"], found["calls_class"]()
+    given = [wrapped, functools.partial(wrapped, 5), {"a": (made, len)}]
+    sent = cloudpickle.loads(cloudpickle.dumps(gin_calls.without_gin(given)))
+    assert sent[0].func is plain and sent[1]()[0] == 5
+    assert type(sent[0]()[1]) is Plain and sent[0]()[1].size == 7
+    assert type(sent[2]["a"][0]) is Plain and sent[2]["a"][0].size == 7
+    assert sent[2]["a"][1] is len
 
 
 NAMES = {"here:A": "A", "here:f": "f"}

@@ -3,6 +3,7 @@
 Another version of gin may change these. `test_gin_calls.py` says in words which did.
 """
 
+import functools
 import inspect
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -171,6 +172,39 @@ def bound_call(target: Any) -> tuple[Any, dict[str, Any]] | None:
     if configured is not target:
         return None
     return inspect.unwrap(known), gin.get_bindings(known)
+
+
+def without_gin(value: Any) -> Any:
+    """Returns what other processes can be sent, where gin knows nothing.
+
+    Args:
+        value: nest of plain values, functions, partials and objects.
+
+    Returns:
+        The same with the functions and classes themselves in place of those that gin
+        configures, with what is bound to them now.
+
+    Example:
+        >>> without_gin([len, 3])
+        [<built-in function len>, 3]
+    """
+    if type(value) in (list, tuple):
+        return type(value)(map(without_gin, value))
+    if type(value) is dict:
+        return {key: without_gin(item) for key, item in value.items()}
+    if isinstance(value, functools.partial):
+        function, *given = map(without_gin, (value.func, value.args, value.keywords))
+        return functools.partial(function, *given[0], **given[1])
+    found = bound_call(value)
+    if found is not None:
+        function, bindings = found
+        return functools.partial(function, **without_gin(bindings))
+    of_class = bound_call(type(value))
+    if of_class is None or not hasattr(value, "__dict__"):
+        return value
+    made = object.__new__(of_class[0])
+    made.__dict__.update(without_gin(value.__dict__))
+    return made
 
 
 def imported_modules() -> list[str]:

@@ -81,16 +81,6 @@ def kept(value: Any) -> Any:
     return {_LOST: _described(value)} if named is None else {_NAME: named}
 
 
-def sendable(value: Any) -> Any:
-    """Returns a value as another process can be sent it: without what gin made of it.
-
-    Args:
-        value: as of `kept`; what cannot be kept is returned as it is.
-    """
-    data = kept(value)
-    return value if lost(data, "") else made(data)
-
-
 def _kept_instance(value: Any) -> Any:
     named = importable(type(value))
     mark = {_LOST: _described(value)} if named is None else {_CALL: named}

@@ -15,8 +15,9 @@ from tfrl._internal import acting, checks, gym_checks, named_arrays
 from tfrl.agents import agent as agents
 from tfrl.agents import replicated
 from tfrl.agents.on_policy import ppo
+from tfrl.configuring import gin_calls
 from tfrl.policies import host_policy
-from tfrl.training import _kept_arguments, _processes, _run_record, cadence
+from tfrl.training import _processes, _run_record, cadence
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     _actor_policies,
@@ -393,9 +394,12 @@ def made(plan: Plan, workers: _processes.Workers, undo: contextlib.ExitStack) ->
             )
     else:
         if has_pool:
+            network = given["network"]
+            if isinstance(network, keras.Model):
+                network = _actor_policies.SentNetwork(network)
+            parts = gin_calls.without_gin((config, network))
             make_policy = functools.partial(
-                *(_made_policy, config, spaces, numbers),
-                _kept_arguments.sendable(given["network"]),
+                _made_policy, parts[0], spaces, numbers, parts[1]
             )
             collector = _of_actors(given, agent, make_policy, (envs, first, workers))
             undo.callback(collector.close)
@@ -427,7 +431,7 @@ def _of_actors(
     is_on_policy = isinstance(learned, experiences.Trajectories)
     _check_corrects(agent, is_on_policy)
     envs, seed, workers = place
-    pool, make_envs = given["collector"], _kept_arguments.sendable(given["make_envs"])
+    pool, make_envs = given["collector"], gin_calls.without_gin(given["make_envs"])
     width = given["n_envs"] // pool.n_actors
     registering = [
         (x if isinstance(x, str) else [*x.values()][0]).partition(":")[0]
