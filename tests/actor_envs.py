@@ -1,7 +1,9 @@
 """Environments for actor processes; nothing here imports TensorFlow."""
 
+import contextlib
 import functools
 import os
+import random
 import signal
 import sys
 import time
@@ -56,6 +58,27 @@ class Spinning(Counting):
         return super().step(action)
 
 
+class Lived(Counting):
+    """Has a number that no other has, and takes a random time for a step."""
+
+    def __init__(self, seconds=0.0):
+        super().__init__(int.from_bytes(os.urandom(3)))
+        self.seconds = seconds
+
+    def step(self, action):
+        if self.seconds:
+            time.sleep(self.seconds * random.random())
+        return super().step(action)
+
+
+def lived(n_envs, seconds=0.0):
+    """A vector of these."""
+    return gym.vector.SyncVectorEnv(
+        [functools.partial(Lived, seconds)] * n_envs,
+        autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+    )
+
+
 class Failing(Counting):
     """Fails in its tenth step, in the way it is told."""
 
@@ -108,6 +131,33 @@ def vector(n_envs=3, mode="disabled", kind=Counting):
     }
     makers = [functools.partial(kind, number) for number in range(n_envs)]
     return gym.vector.SyncVectorEnv(makers, autoreset_mode=modes[mode])
+
+
+def uneven(n_envs, mark, learner):
+    """Environments that are slow in the first of the actors that makes some."""
+    seconds = 0.0
+    if os.getpid() != learner:
+        with contextlib.suppress(FileExistsError):
+            mark.touch(exist_ok=False)
+            seconds = 4e-3
+    return lived(n_envs, seconds)
+
+
+def failing(n_envs, how, learner):
+    """Environments that fail after a while, in actors alone."""
+    if os.getpid() == learner:
+        return vector(n_envs)
+    return gym.vector.SyncVectorEnv(
+        [functools.partial(Failing, how)] * n_envs,
+        autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+    )
+
+
+def dying(n_envs, mark, learner):
+    """Environments that kill the actor that makes them, once there is a file."""
+    if mark.exists() and os.getpid() != learner:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return lived(n_envs)
 
 
 def asynchronous():
@@ -168,3 +218,40 @@ class Masked(Counting):
     def seen(self):
         mask = (np.arange(3) != self.t % 3).astype(np.int8)
         return {"action_mask": mask, "observation": super().seen()}
+
+
+class Pictured(Counting):
+    """Shows an image."""
+
+    observation_space = gym.spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+    def seen(self):
+        return np.full((36, 36, 1), 7 * self.t, np.uint8)
+
+
+class Many(Counting):
+    """Shows a nest, and takes one."""
+
+    observation_space = gym.spaces.Dict(
+        x=Counting.observation_space, parts=gym.spaces.Tuple([gym.spaces.Discrete(9)])
+    )
+    action_space = gym.spaces.Dict(
+        press=gym.spaces.Discrete(3), steer=gym.spaces.Box(-1.0, 1.0, (2,))
+    )
+
+    def step(self, action):
+        return super().step(action["press"])
+
+    def seen(self):
+        return {"x": super().seen(), "parts": (np.int64(self.t),)}
+
+
+def _vector_of(kind, n_envs):
+    return gym.vector.SyncVectorEnv(
+        [kind] * n_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED
+    )
+
+
+masks = functools.partial(_vector_of, Masked)
+images = functools.partial(_vector_of, Pictured)
+nests = functools.partial(_vector_of, Many)

@@ -43,6 +43,10 @@ def test_surroundings(monkeypatch):
     assert (path, folder) == (sys.path, os.getcwd())
     assert group == process.pid != os.getpgrp()
     assert variables == ["1", "here"]
+    environ = {"TFRL_TEST": "there", "OPENBLAS_NUM_THREADS": "2"}
+    with lone_process.LoneProcess(actor_jobs.surroundings, environ=environ) as process:
+        *_, variables = process.receive()
+    assert variables == ["2", "there"] and os.environ["TFRL_TEST"] == "here"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,17 @@ def test_failures_are_told(how, match):
             with pytest.raises(RuntimeError, match=match):
                 process.receive()
     assert gone(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("how", "raised"), [("error", True), ("exit", True), ("kill", False)]
+)
+def test_errors_are_told_from_ends(how, raised):
+    with lone_process.LoneProcess(actor_jobs.fail, how) as process:
+        assert not process.raised
+        with pytest.raises(RuntimeError):
+            process.receive()
+        assert process.raised == raised
 
 
 def test_stop_kills_what_hangs_and_what_it_started(monkeypatch):

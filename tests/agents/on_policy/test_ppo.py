@@ -15,7 +15,7 @@ from agent_examples import (
 )
 
 from tfrl.agents import replicated
-from tfrl.agents.on_policy import _on_policy, ppo
+from tfrl.agents.on_policy import _on_policy, impala, ppo
 from tfrl.core import records
 from tfrl.schedules import progress
 
@@ -356,4 +356,65 @@ def test_an_agent_without_an_optimizer_says_so():
     state = type(agent.policy.state).create(agent.policy.state.model_def)
     agent = agent.replace(policy=agent.policy.replace(state=state))
     with pytest.raises(ValueError, match="`tx` expected an optimizer"):
+        agent.update(make_trajectory())
+
+
+def played_by(agent, seed=0):
+    """A trajectory with the log-probabilities that its actions had for an agent."""
+    trajectory = make_trajectory(seed=seed)
+    logits = agent.policy.parameters(trajectory.observations.reshape(-1, 3))
+    known = tf.math.log_softmax(logits).numpy().reshape(T, N, 3)
+    taken = np.take_along_axis(known, trajectory.actions[..., None], -1)[..., 0]
+    return trajectory._replace(log_probs=taken)
+
+
+def spread(agent):
+    """The agent with a last layer that is not as small as it starts."""
+    params = dict(agent.policy.state.params)
+    params["actor_critic/actor/output/kernel"] *= 60.0
+    state = agent.policy.state.replace(params=params)
+    return agent.replace(policy=agent.policy.replace(state=state))
+
+
+def test_own_trajectories_are_corrected_by_nothing():
+    # All ratios are 1: V-trace is the lambda return.
+    plain, corrected = (spread(make_agent(vtrace=x, **ONE_STEP)) for x in (False, True))
+    trajectory = played_by(plain)
+    (one, info), (other, known) = (x.update(trajectory) for x in (plain, corrected))
+    for name, value in params_of(one).items():
+        np.testing.assert_allclose(params_of(other)[name], value, atol=1e-5)
+    for name, value in info.items():
+        assert float(value) == pytest.approx(float(known[name]), abs=1e-5), name
+
+
+def test_an_older_policy_is_corrected_for_as_by_impala():
+    settings = {"hidden_units": (8,), "lambda_": 0.9}
+    agent = spread(make_agent(vtrace=True, **settings, gamma=0.9))
+    other = impala.IMPALA(**settings, gamma=0.9)
+    other = spread(other.create(BOX, CHOICES, n_envs=N, n_steps=T, seed=0))
+    trajectory = played_by(spread(make_agent(seed=5)))
+    found, expected = (
+        x._advantages(trajectory, trajectory.rewards, None) for x in (agent, other)
+    )
+    assert_close(found, expected, atol=1e-6)
+    ratios = np.exp(found.log_probs - trajectory.log_probs.reshape(-1))
+    assert ratios.min() < 0.8 and ratios.max() > 1.2
+    # The clipped ratio starts at 1, whoever acted: nothing is clipped in a first step.
+    _, info = spread(make_agent(vtrace=True, **ONE_STEP)).update(trajectory)
+    assert float(info["clip_fraction"]) == 0.0
+    assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
+    plain, _ = spread(make_agent(**ONE_STEP)).update(trajectory)
+    corrected, _ = spread(make_agent(vtrace=True, **ONE_STEP)).update(trajectory)
+    apart = [
+        np.abs(value - params_of(corrected)[name]).max()
+        for name, value in params_of(plain).items()
+    ]
+    assert max(apart) > 1e-4
+
+
+def test_a_correction_asks_for_log_probabilities():
+    assert not make_agent().needs_log_probs
+    agent = make_agent(vtrace=True)
+    assert agent.needs_log_probs
+    with pytest.raises(ValueError, match="`PPO.update`: .*`log_probs` of shape"):
         agent.update(make_trajectory())

@@ -1,0 +1,369 @@
+"""Tests of `tfrl.training.collecting.actor_collection`: what comes, and what happens.
+
+How each policy is played is in `test_actor_collection_policies`.
+"""
+
+import functools
+import gc
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import actor_envs
+import counted_rows
+import gymnasium as gym
+import numpy as np
+import pytest
+from actor_trainers import (
+    Idle,
+    Killer,
+    StoreWatch,
+    T,
+    Watch,
+    build,
+    has_all,
+    pids_of,
+    seats_of,
+    until,
+)
+from running_processes import gone
+
+from tfrl import rl_trainer
+from tfrl.agents.on_policy import a2c, impala, ppo
+from tfrl.core import records
+from tfrl.environments import vector
+from tfrl.saving import checkpoints
+from tfrl.summaries import run_log
+from tfrl.training import experience
+from tfrl.training.collecting import _actor_processes, actor_collection
+
+CARTS = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")
+RECORDED = experience.FromDataset({"observations": np.zeros([9, 4], "f")}, 4)
+REPLAYED = experience.Replayed(
+    capacity=10_000, batch_size=8, n_steps=T, updates_per_step=0.01, n_step_returns=3
+)
+
+
+def metrics_of(folder):
+    return run_log.read_metrics(folder / "metrics.csv")
+
+
+def descriptors():
+    """How many files are open, without what nobody needs any more."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_every_row_comes_once_and_whole(tmp_path):
+    before = descriptors()
+    with build(tmp_path, 10**6) as running:
+        then = until(running, lambda x: x.epoch > 9 and has_all(x))
+        watch = Watch(running, then)
+        running.run(quiet=True)
+        pids = pids_of(running)
+        maps = [pathlib.Path(f"/proc/{pid}/maps").read_text() for pid in pids]
+    assert gone(*pids)
+    assert watch.check()[0] == 8
+    assert running.env_steps == running.epoch * 8 * T
+    # Small networks are played without TensorFlow, in memory without a name.
+    assert all("memfd:tfrl" in text for text in maps)
+    assert not any("libtensorflow" in text or "/dev/shm" in text for text in maps)
+    found = metrics_of(tmp_path)
+    assert found["train/actor_lag_max"][0] == 0, "first pieces are by first weights"
+    assert 0 < max(found["train/actor_lag_max"]) <= 2
+    assert found["train/actor_lag"][-1] <= found["train/actor_lag_max"][-1]
+    for name in ("learner_idle", "actors_idle"):
+        assert all(0 < share <= 1 for share in found[f"train/{name}"])
+    assert set(found["train/actors_replaced"]) == {0}
+    del running, watch, then
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("max_lag", [1, 3])
+def test_a_slow_learner_gets_what_is_not_older_than_the_lag(tmp_path, max_lag):
+    settings = {"agent": Idle(0.05), "n_actors": 2, "max_lag": max_lag}
+    with build(tmp_path, 500, **settings) as running:
+        lags = running._collector._facts
+        watch = Watch(running, until(running, lambda _: lags[-1][1] == max_lag))
+        running.run(quiet=True)
+    assert watch.check()[1] == 0
+    found = metrics_of(tmp_path)
+    assert found["train/trajectories_discarded"][-1] == 0
+    # Actors play all that may wait while it learns.
+    assert found["train/actor_lag_max"][0] == 0
+    assert found["train/actor_lag_max"][-1] == max_lag
+
+
+def test_what_is_older_is_discarded_and_counted(tmp_path):
+    # One of the actors takes far longer than the other for a piece.
+    make = functools.partial(
+        actor_envs.uneven, mark=tmp_path / "slow", learner=os.getpid()
+    )
+    settings = {"make_envs": make, "n_actors": 2, "max_lag": 1}
+    with build(tmp_path / "run", 10**6, **settings) as running:
+        played = running._collector
+        watch = Watch(running, until(running, lambda _: played._n_discarded > 1))
+        running.run(quiet=True)
+        facts = running._collector.facts()
+    _, missing = watch.check()
+    assert missing <= 2 * facts["trajectories_discarded"]
+    assert facts["trajectories_discarded"] > 1
+    assert facts["actor_lag_max"] <= 1
+    counted = metrics_of(tmp_path / "run")["train/trajectories_discarded"]
+    assert counted[-1] == facts["trajectories_discarded"]
+
+
+def killing(running, count):
+    """Returns what begins to kill, and ends the run when all have been replaced."""
+    killers = []
+
+    def is_done(running):
+        if not killers:
+            killers.append(Killer(running, count, most=0.3))
+        replaced = running._collector._engine.n_replaced
+        return killers[0].done and replaced == count and has_all(running)
+
+    return until(running, is_done, limit=10.0 + 4.0 * count)
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_actors_are_replaced_and_leave_whole_pieces(tmp_path, count):
+    with build(tmp_path, 10**6, seconds=1e-3) as running:
+        watch = Watch(running, killing(running, count))
+        running.run(quiet=True)
+        pids = pids_of(running)
+        facts = running._collector.facts()
+    assert gone(*pids)
+    assert facts["actors_replaced"] == count
+    assert metrics_of(tmp_path)["train/actors_replaced"][-1] == count
+    lives, missing = watch.check()
+    assert 8 < lives <= 2 * (4 + count)
+    assert missing <= 2 * facts["trajectories_discarded"]
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_replay_has_each_row_once_in_its_episode(tmp_path, count):
+    with build(tmp_path, 10**6, seconds=1e-3, experience=REPLAYED) as running:
+        watch, played = StoreWatch(running), Watch(running, killing(running, count))
+        running.run(quiet=True)
+    # Nothing is discarded, and what is played is added in the order of each actor.
+    assert played.check()[1] == 0
+    assert running._collector.facts()["trajectories_discarded"] == 0
+    assert watch.check() == len(played.lives()) > 8
+    assert watch.check_drawn(3).max() == 3
+
+
+def test_a_resumed_run_goes_on_by_other_draws(tmp_path, capfd):
+    settings = {"experience": REPLAYED, "n_actors": 2}
+    steps, epochs, actions = 0, 0, []
+    for resume in (False, True):
+        running = build(tmp_path, 10**6, resume=resume, **settings)
+        added = StoreWatch(running)
+        with running:
+            watch = Watch(running, until(running, has_all))
+            assert (running.epoch, running.env_steps) == (epochs, steps)
+            running.run()
+        assert watch.check() == (4, 0) and added.check() == 4
+        assert added.check_drawn(3).max() == 3
+        epochs += len(watch.given)
+        steps = epochs * 4 * T
+        assert running.env_steps == steps
+        rows = watch.lives().values()
+        actions.append({tuple(x.actions[:T].tolist()) for x in rows})
+    assert not actions[0] & actions[1]
+    found = metrics_of(tmp_path)
+    assert found["epoch"].tolist() == [*range(1, epochs + 1)]
+    assert found["env_steps"].tolist() == [4 * T * x for x in found["epoch"]]
+    told = capfd.readouterr()
+    told = told.out + told.err
+    assert told.count("a resumed run will begin new episodes: actors play on") == 1
+    assert told.count("resumed with new episodes: actors play on") == 1
+
+
+def test_more_actors_may_go_on(tmp_path):
+    settings = {"experience": REPLAYED, "n_envs": 4}
+    with build(tmp_path, 2, n_actors=1, **settings) as running:
+        running.run(quiet=True)
+    running = build(tmp_path, 10**6, n_actors=4, resume=True, **settings)
+    watch = StoreWatch(running)
+    Watch(running, until(running, has_all))
+    with running:
+        running.run(quiet=True)
+    assert watch.check() == 4 and running.record.overrides == ()
+    with pytest.raises(ValueError, match="collector.max_lag = 3 \\(was 2\\)"):
+        build(tmp_path, 4, n_actors=4, max_lag=3, resume=True, **settings).__enter__()
+
+
+@pytest.mark.parametrize("first", ["host", "actors"])
+def test_host_and_actors_take_turns_by_an_override(tmp_path, first):
+    order = ["host", "actors"] if first == "host" else ["actors", "host"]
+    pool = actor_collection.ActorPool(2)
+    pools = [pool if name == "actors" else name for name in order]
+    settings = {"n_actors": 2, "make_envs": CARTS}
+    with build(tmp_path, 2, collector=pools[0], **settings) as running:
+        running.run(quiet=True)
+    settings |= {"collector": pools[1], "resume": True}
+    with pytest.raises(ValueError, match="`resume` expected .* got collector"):
+        build(tmp_path, 4, **settings).__enter__()
+    with build(tmp_path, 4, override=True, **settings) as running:
+        assert running.notice.startswith("resumed with new episodes: actors play")
+        assert running.epoch == 2
+        running.run(quiet=True)
+    assert running.env_steps == 4 * 4 * T
+    found = metrics_of(tmp_path)
+    assert found["epoch"].tolist() == [1, 2, 3, 4]
+    assert np.isfinite(found["train/actor_lag"]).tolist() == [
+        name == "actors" for name in order for _ in range(2)
+    ]
+
+
+def test_who_is_lost_is_replaced_while_others_play_enough(tmp_path):
+    # Pieces wait whenever this learner asks for some.
+    with build(tmp_path, 100, agent=Idle(0.2), n_actors=3, seconds=1e-4) as running:
+
+        def then():
+            if running.epoch == 2:
+                os.kill(pids_of(running)[0], signal.SIGKILL)
+            running.stop_training = any(seat.start for seat in seats_of(running))
+
+        Watch(running, then)
+        running.run(quiet=True)
+    assert 2 < running.epoch < 10
+
+
+def test_what_an_environment_raises_ends_the_run(tmp_path):
+    make = functools.partial(actor_envs.failing, how="error", learner=os.getpid())
+    with build(tmp_path, make_envs=make) as running:
+        with pytest.raises(RuntimeError, match="(?s)actor [0-3].*wheel came off"):
+            running.run(quiet=True)
+        pids = pids_of(running)
+        # As of the collector "host", what was not saved is lost.
+        assert checkpoints.list_steps(tmp_path) == []
+    assert gone(*pids)
+
+
+def test_an_actor_that_ends_before_it_plays_is_tried_three_times(tmp_path):
+    mark = tmp_path / "enough"
+    make = functools.partial(actor_envs.dying, mark=mark, learner=os.getpid())
+    with build(tmp_path / "run", 10**6, make_envs=make, n_actors=2) as running:
+
+        def then():
+            if running.epoch == 2:
+                mark.touch()
+                for pid in pids_of(running):
+                    os.kill(pid, signal.SIGKILL)
+
+        Watch(running, then)
+        with pytest.raises(ConnectionError, match="SIGKILL.*\nit ended 3 times before"):
+            running.run(quiet=True)
+        # All finished epochs are kept.
+        assert checkpoints.list_steps(tmp_path / "run")[-1] == running.env_steps > 0
+        assert running._collector.facts()["actors_replaced"] >= 4
+    mark.unlink()
+    settings = {"make_envs": make, "n_actors": 2, "resume": True}
+    with build(tmp_path / "run", running.epoch + 1, **settings) as again:
+        again.run(quiet=True)
+
+
+def test_closing_kills_who_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(_actor_processes, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(_actor_processes.stop_all, "__defaults__", (0.2,))
+    make = functools.partial(actor_envs.failing, how="hang", learner=os.getpid())
+    running = build(tmp_path, make_envs=make, n_actors=2)
+    with running:
+        running._collector._publish(running.agent.policy)
+        pids = pids_of(running)
+        time.sleep(1.0)
+        start = time.monotonic()
+    assert gone(*pids) and time.monotonic() - start < 4
+    running.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "settings"),
+    [
+        (ValueError, "`n_envs` expected equally many .* 4 actors", {"n_envs": 6}),
+        (TypeError, "`agent` expected .* got PPOAgent", {"agent": ppo.PPO()}),
+        (TypeError, "`agent` expected .* got A2CAgent", {"agent": a2c.A2C()}),
+        (TypeError, "`collector` expected .* got {}", {"collector": {}}),
+        (ValueError, "`collector` expected .* got 'actor'", {"collector": "actor"}),
+        (
+            ValueError,
+            "`collector` expected 'host' beside a `FromDataset`",
+            {"experience": RECORDED},
+        ),
+    ],
+)
+def test_bad_input(tmp_path, error, match, settings):
+    with pytest.raises(error, match="`Trainer`: " + match):
+        build(tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["n_actors", "max_lag"])
+def test_bad_pools(name):
+    with pytest.raises(ValueError, match=f"`ActorPool`: `{name}` expected .* got 0"):
+        actor_collection.ActorPool(**{name: 0})
+    with pytest.raises(TypeError, match=f"`ActorPool`: `{name}` expected .* got 2.0"):
+        actor_collection.ActorPool(**{name: 2.0})
+
+
+def test_what_cannot_be_sent_is_refused(tmp_path):
+    lock = threading.Lock()
+
+    def make_envs(n_envs):
+        with lock:
+            return actor_envs.lived(n_envs)
+
+    before = descriptors()
+    with build(tmp_path, make_envs=make_envs) as running:
+        with pytest.raises(TypeError, match="actor 0 expected to be picklable"):
+            running.run(quiet=True)
+    del running
+    assert descriptors() == before
+
+
+def test_numbers_that_are_none_are_told(tmp_path):
+    def make_envs(n_envs):
+        return gym.vector.SyncVectorEnv(
+            [actor_envs.nan] * n_envs,
+            autoreset_mode=gym.vector.AutoresetMode.DISABLED,
+        )
+
+    with build(tmp_path, make_envs=make_envs) as running:
+        with pytest.raises(ValueError, match="next_observations.* got nan"):
+            running.run(quiet=True)
+        pids = pids_of(running)
+    assert gone(*pids)
+
+
+@pytest.mark.parametrize("mode", ["same", "next"])
+def test_environments_that_reset_themselves(tmp_path, mode):
+    # The same numbers in each actor: told apart by nothing, but all are counted.
+    make = functools.partial(actor_envs.vector, mode=mode)
+    with build(tmp_path, 5, n_actors=1, make_envs=make) as running:
+        given = Watch(running).given
+        running.run(quiet=True)
+    whole = {
+        name: np.concatenate([getattr(x, name) for x in given])
+        for name in records.Trajectory._fields
+        if name != "states"
+    }
+    assert running.env_steps == whole["valid"].sum() <= 5 * 2 * T
+    for number in range(2):
+        valid = whole["valid"][:, number]
+        assert valid.all() == (mode == "same")
+        columns = {name: column[:, number][valid] for name, column in whole.items()}
+        counted_rows.check(number, records.Trajectory(**columns))
+
+
+def test_by_name_it_is_a_pool_of_four(tmp_path):
+    config = impala.IMPALA(hidden_units=(4,))
+    settings = {"collector": "actors", "make_envs": CARTS, "n_envs": 4}
+    with build(tmp_path, 3, agent=config, **settings) as running:
+        running.run(quiet=True)
+        assert len(seats_of(running)) == 4
+    with rl_trainer.open_run(tmp_path) as run:
+        assert run.policy is not None
