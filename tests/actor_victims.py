@@ -5,24 +5,41 @@ the learner that it forked. Its processes have the variable MARK, its output goe
 FOLDER/MARK.
 """
 
+import contextlib
 import functools
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 import actor_envs
+import actor_trainers
 import keras
 import numpy as np
 
+from tfrl.saving import checkpoints
 from tfrl.training.collecting import actors
+
+EPOCHS = 120
 
 
 def ignore(trajectory, env_ids):
     pass
 
 
-def learn(what):
+def train(folder):
+    """Trains by actors, or goes on where the last one was killed."""
+    resume = folder.exists() and checkpoints.latest_step(folder) is not None
+    with actor_trainers.build(folder, EPOCHS, seconds=1e-3, resume=resume) as running:
+        played = running.run(quiet=True)
+    print("interrupted" if played is None else "ended", running.epoch, flush=True)
+
+
+def learn(what, folder):
+    if what == "trainer":
+        train(folder / "run")
+        os._exit(0)
     network = keras.Sequential([keras.Input([4]), keras.layers.Dense(3)])
     make_env = actor_envs.Sleeping
     if what == "asynchronous":
@@ -42,6 +59,26 @@ def learn(what):
         found.wait_for(found.env_steps + 1)
 
 
+@contextlib.contextmanager
+def served(folder):
+    """A function that forks learners, of what they do and their mark."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    with subprocess.Popen(
+        [sys.executable, "-m", "actor_victims", str(folder)],
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+
+        def start(what, mark):
+            print(what, mark, file=server.stdin, flush=True)
+            return int(server.stdout.readline()), folder / mark
+
+        yield start
+        server.stdin.close()
+
+
 def serve(folder):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
@@ -57,7 +94,7 @@ def serve(folder):
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            learn(what)
+            learn(what, folder)
         print(learner, flush=True)
 
 

@@ -4,6 +4,7 @@ Each is `python -m tests.training_workers` with its settings as JSON.
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -21,6 +22,7 @@ from tfrl.agents.on_policy import ppo
 from tfrl.distribute import ports, strategies
 from tfrl.environments import vector
 from tfrl.training import cadence, experience, trainer
+from tfrl.training.collecting import actor_collection
 
 PPO = ppo.PPO(
     n_epochs=2,
@@ -100,6 +102,10 @@ def _train(strategy, told):
         settings["experience"] = experience.Replayed(
             *(200, 8), n_steps=8, learning_starts=40, sampler="prioritized"
         )
+    if told.get("actors"):
+        settings["collector"] = actor_collection.ActorPool(2)
+        if not told.get("replayed"):
+            settings["agent"] = dataclasses.replace(PPO, vtrace=True)
     with make_trainer(
         told["folder"], told["n_epochs"], resume=told["resume"], **settings
     ) as running:

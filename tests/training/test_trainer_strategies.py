@@ -10,6 +10,7 @@ from training_workers import make_trainer
 from tfrl.agents.on_policy import policy_gradient
 from tfrl.core import records
 from tfrl.saving import checkpoints
+from tfrl.summaries import run_log
 from tfrl.training import _processes, cadence, experience, trainer
 
 SMALL = policy_gradient.PolicyGradient(hidden_units=(8,))
@@ -238,3 +239,19 @@ def test_a_lost_worker_is_put_in_words():
         raise other
     with pytest.raises(tf.errors.UnavailableError), _processes.Workers().guarded():
         raise lost
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replayed", [False, True], ids=["trajectories", "replay"])
+def test_workers_have_actors_of_their_own(tmp_path, replayed):
+    settings = {"replayed": replayed, "actors": True, "n_epochs": 6}
+    stopped = {"victim": 1, "signal": "SIGINT", "at_epoch": 3}
+    folder = tmp_path / "run"
+    for more in ({"resume": False, **stopped}, {"resume": True}):
+        codes, texts = training_workers.together(folder, **settings, **more)
+        assert codes == [0, 0], texts
+    # All learn from what all have played.
+    assert_same(*(training_workers.weights(folder, rank) for rank in range(2)))
+    found = run_log.read_metrics(folder / "metrics.csv")
+    assert found["epoch"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert (found["train/actor_lag_max"] <= 2).all() or replayed

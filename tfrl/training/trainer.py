@@ -42,7 +42,8 @@ class Trainer:
     environments' own state can be captured (see `environments.snapshots`); elsewhere
     it starts new episodes and says so. It takes the arguments that it was made with;
     free are `output_dir`, `n_epochs`, `total_env_steps`, `intervals`, `strategy`,
-    `stop_at_return`, `callbacks` and the `vectorization` of `make_vec`.
+    `stop_at_return`, `callbacks`, the `vectorization` of `make_vec` and the `n_actors`
+    of an `ActorPool`.
 
     `run.json` keeps them for `tfrl.rl_trainer.open_run`: of functions the module they
     are imported from. What other functions make is played through `SavedRun` alone.
@@ -210,10 +211,10 @@ class Trainer:
             The final evaluation; None if the run was interrupted.
 
         Raises:
-            ConnectionError: if a worker process of the environments, or another worker
-                of the strategy, is lost; all finished epochs of a single worker are
-                saved.
-            RuntimeError: outside of a context.
+            ConnectionError: if a worker process of the environments, an actor again
+                and again, or another worker of the strategy is lost; all finished
+                epochs of a single worker are saved.
+            RuntimeError: outside of a context, or if an environment raises in an actor.
             ValueError: if an environment returns what it should not.
         """
         if not self._is_open:

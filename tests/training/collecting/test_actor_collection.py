@@ -81,7 +81,7 @@ def test_every_row_comes_once_and_whole(tmp_path):
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("max_lag", [1, 3])
+@pytest.mark.parametrize("max_lag", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_slow_learner_gets_what_is_not_older_than_the_lag(tmp_path, max_lag):
     settings = {"agent": Idle(0.05), "n_actors": 2, "max_lag": max_lag}
     with build(tmp_path, 500, **settings) as running:
@@ -96,6 +96,7 @@ def test_a_slow_learner_gets_what_is_not_older_than_the_lag(tmp_path, max_lag):
     assert found["train/actor_lag_max"][-1] == max_lag
 
 
+@pytest.mark.slow
 def test_what_is_older_is_discarded_and_counted(tmp_path):
     # One of the actors takes far longer than the other for a piece.
     make = functools.partial(
@@ -143,7 +144,7 @@ def test_killed_actors_are_replaced_and_leave_whole_pieces(tmp_path, count):
     assert missing <= 2 * facts["trajectories_discarded"]
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_replay_has_each_row_once_in_its_episode(tmp_path, count):
     with build(tmp_path, 10**6, seconds=1e-3, experience=REPLAYED) as running:
         watch, played = StoreWatch(running), Watch(running, killing(running, count))
@@ -182,6 +183,7 @@ def test_a_resumed_run_goes_on_by_other_draws(tmp_path, capfd):
     assert told.count("resumed with new episodes: actors play on") == 1
 
 
+@pytest.mark.slow
 def test_more_actors_may_go_on(tmp_path):
     settings = {"experience": REPLAYED, "n_envs": 4}
     with build(tmp_path, 2, n_actors=1, **settings) as running:
@@ -196,7 +198,9 @@ def test_more_actors_may_go_on(tmp_path):
         build(tmp_path, 4, n_actors=4, max_lag=3, resume=True, **settings).__enter__()
 
 
-@pytest.mark.parametrize("first", ["host", "actors"])
+@pytest.mark.parametrize(
+    "first", ["host", pytest.param("actors", marks=pytest.mark.slow)]
+)
 def test_host_and_actors_take_turns_by_an_override(tmp_path, first):
     order = ["host", "actors"] if first == "host" else ["actors", "host"]
     pool = actor_collection.ActorPool(2)
@@ -221,7 +225,7 @@ def test_host_and_actors_take_turns_by_an_override(tmp_path, first):
 
 def test_who_is_lost_is_replaced_while_others_play_enough(tmp_path):
     # Pieces wait whenever this learner asks for some.
-    with build(tmp_path, 100, agent=Idle(0.2), n_actors=3, seconds=1e-4) as running:
+    with build(tmp_path, 100, agent=Idle(0.1), n_actors=2, seconds=1e-4) as running:
 
         def then():
             if running.epoch == 2:
@@ -244,6 +248,7 @@ def test_what_an_environment_raises_ends_the_run(tmp_path):
     assert gone(*pids)
 
 
+@pytest.mark.slow
 def test_an_actor_that_ends_before_it_plays_is_tried_three_times(tmp_path):
     mark = tmp_path / "enough"
     make = functools.partial(actor_envs.dying, mark=mark, learner=os.getpid())
@@ -267,6 +272,7 @@ def test_an_actor_that_ends_before_it_plays_is_tried_three_times(tmp_path):
         again.run(quiet=True)
 
 
+@pytest.mark.slow
 def test_closing_kills_who_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(_actor_processes, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(_actor_processes.stop_all, "__defaults__", (0.2,))
@@ -325,6 +331,7 @@ def test_what_cannot_be_sent_is_refused(tmp_path):
     assert descriptors() == before
 
 
+@pytest.mark.slow
 def test_numbers_that_are_none_are_told(tmp_path):
     def make_envs(n_envs):
         return gym.vector.SyncVectorEnv(
@@ -339,7 +346,7 @@ def test_numbers_that_are_none_are_told(tmp_path):
     assert gone(*pids)
 
 
-@pytest.mark.parametrize("mode", ["same", "next"])
+@pytest.mark.parametrize("mode", [pytest.param("same", marks=pytest.mark.slow), "next"])
 def test_environments_that_reset_themselves(tmp_path, mode):
     # The same numbers in each actor: told apart by nothing, but all are counted.
     make = functools.partial(actor_envs.vector, mode=mode)
@@ -359,6 +366,7 @@ def test_environments_that_reset_themselves(tmp_path, mode):
         counted_rows.check(number, records.Trajectory(**columns))
 
 
+@pytest.mark.slow
 def test_by_name_it_is_a_pool_of_four(tmp_path):
     config = impala.IMPALA(hidden_units=(4,))
     settings = {"collector": "actors", "make_envs": CARTS, "n_envs": 4}

@@ -187,12 +187,7 @@ LEARNERS = {
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(
-            x, marks=() if x in ("flat", "steer", "mask") else pytest.mark.slow
-        )
-        for x in LEARNERS
-    ],
+    [pytest.param(x, marks=() if x == "flat" else pytest.mark.slow) for x in LEARNERS],
 )
 def test_trajectories_are_of_the_policy_that_is_told(tmp_path, kind):
     agent, settings = LEARNERS[kind]
@@ -251,9 +246,11 @@ REPLAYED = experience.Replayed(
 @pytest.mark.parametrize(
     ("agent", "make_envs"),
     [
-        (dqn.DQN(hidden_units=(8,)), CARTS),
-        (dqn.DQN(hidden_units=(8,)), actor_envs.masks),
-        (sac.SAC(hidden_units=(8,)), SWINGS),
+        pytest.param(dqn.DQN(hidden_units=(8,)), CARTS, marks=pytest.mark.slow),
+        pytest.param(
+            dqn.DQN(hidden_units=(8,)), actor_envs.masks, marks=pytest.mark.slow
+        ),
+        pytest.param(sac.SAC(hidden_units=(8,)), SWINGS, marks=pytest.mark.slow),
         (td3.TD3(hidden_units=(8,)), SWINGS),
         pytest.param(c51.C51(hidden_units=(8,)), CARTS, marks=pytest.mark.slow),
         pytest.param(tiny_agents.Tiny(), CARTS, marks=pytest.mark.slow),
@@ -324,3 +321,21 @@ def test_networks_are_made_again_of_their_configuration():
     given = keras.Input((4,))
     with pytest.raises(TypeError, match="`network` expected .* give a function"):
         _actor_policies.SentNetwork(keras.Model(given, Unsaid()(given)))
+
+
+def test_actors_compute_in_the_dtypes_of_the_learner():
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        config = ppo.PPO(hidden_units=(8,))
+
+        def made():
+            return config.create(agent_rows.BOX, S.Discrete(3)).policy
+
+        played, _ = _actor_policies.acting_of(made(), made, True)
+        # As in a process that knows nothing of it.
+        keras.config.set_dtype_policy("float32")
+        played.begin()
+        assert keras.config.dtype_policy().name == "mixed_bfloat16"
+    finally:
+        keras.config.set_dtype_policy(before)

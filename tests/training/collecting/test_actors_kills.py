@@ -3,10 +3,9 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
+import actor_victims
 import pytest
 from running_processes import gone, marked
 
@@ -18,22 +17,8 @@ REPETITIONS = 30
 @pytest.fixture(scope="module")
 def victims(tmp_path_factory):
     """Starts learners: a function of what they do and their mark."""
-    folder = tmp_path_factory.mktemp("victims")
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    with subprocess.Popen(
-        [sys.executable, "-m", "actor_victims", str(folder)],
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-
-        def start(what, mark):
-            print(what, mark, file=server.stdin, flush=True)
-            return int(server.stdout.readline()), folder / mark
-
+    with actor_victims.served(tmp_path_factory.mktemp("victims")) as start:
         yield start
-        server.stdin.close()
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class SentNetwork:
         except (NotImplementedError, TypeError, ValueError) as error:
             raise TypeError(
                 "`Trainer`: `network` expected a model that its configuration makes "
-                f"again, as actors do; got {str(error)[:300]}; give a function of both "
+                f"again, as actors do; got {str(error).splitlines()[0]:.200}; give a function of both "
                 "spaces that makes it"
             ) from error
 
