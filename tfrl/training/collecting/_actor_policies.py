@@ -93,9 +93,10 @@ class SentNetwork:
             self._config = keras.saving.serialize_keras_object(network)
             self(None, None)
         except (NotImplementedError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
             raise TypeError(
                 "`Trainer`: `network` expected a model that its configuration makes "
-                f"again, as actors do; got {str(error).splitlines()[0]:.200}; give a function of both "
+                f"again, as actors do; got {reason:.200}; give a function of both "
                 "spaces that makes it"
             ) from error
 
