@@ -48,8 +48,7 @@ def mpo_policy_loss(
         (array([2.5], dtype=float32), array([[0.25, 0.75]], dtype=float32))
 
     References:
-        Abdolmaleki et al., 2018, Maximum a Posteriori Policy Optimisation, eq. 9 and
-        section 3.2.2.
+        Abdolmaleki et al., 2018, Maximum a Posteriori Policy Optimisation.
     """
     where = "mpo_policy_loss"
     log_probs = operands.leading(where, "log_probs", log_probs, axes=1)
@@ -87,7 +86,7 @@ def mpo_temperature_loss(
         array([0.1], dtype=float32)
 
     References:
-        Abdolmaleki et al., 2018, Maximum a Posteriori Policy Optimisation, eq. 8.
+        Abdolmaleki et al., 2018, Maximum a Posteriori Policy Optimisation.
     """
     where = "mpo_temperature_loss"
     q_values = operands.leading(where, "q_values", q_values, axes=1)

@@ -129,9 +129,9 @@ def trust_region_loss(
         (array([0.25, 0.25], dtype=float32), array([ 0.25 , -0.125], dtype=float32))
 
     References:
-        Abdolmaleki et al., 2018, Maximum a Posteriori Policy Optimisation, eq. 12, as
-        in Song et al., 2020, V-MPO: On-Policy Maximum a Posteriori Policy Optimization
-        for Discrete and Continuous Control, eq. 6.
+        Abdolmaleki et al., 2018, Maximum a Posteriori Policy Optimisation, as in Song
+        et al., 2020, V-MPO: On-Policy Maximum a Posteriori Policy Optimization for
+        Discrete and Continuous Control, eq. 5.
     """
     where = "trust_region_loss"
     divergences = operands.leading(where, "divergences", divergences)

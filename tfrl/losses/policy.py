@@ -36,7 +36,7 @@ def policy_gradient_loss(
 
     References:
         Williams, 1992, Simple Statistical Gradient-Following Algorithms for
-        Connectionist Reinforcement Learning, eq. 11.
+        Connectionist Reinforcement Learning.
     """
     where = "policy_gradient_loss"
     log_probs = operands.floating(where, "log_probs", log_probs)
@@ -246,7 +246,7 @@ def q_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
 
     References:
         Srinivasan et al., 2018, Actor-Critic Policy Optimization in Partially
-        Observable Multiagent Environments, eq. 4 (QPG).
+        Observable Multiagent Environments (QPG).
     """
     return _of_all_actions("q_policy_gradient_loss", logits, q_values, "value")
 
@@ -275,7 +275,7 @@ def regret_matching_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
 
     References:
         Srinivasan et al., 2018, Actor-Critic Policy Optimization in Partially
-        Observable Multiagent Environments, eq. 6 (RMPG).
+        Observable Multiagent Environments (RMPG).
     """
     return _of_all_actions("regret_matching_loss", logits, q_values, "matching")
 
@@ -304,7 +304,7 @@ def regret_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Te
 
     References:
         Srinivasan et al., 2018, Actor-Critic Policy Optimization in Partially
-        Observable Multiagent Environments, eq. 5 (RPG).
+        Observable Multiagent Environments (RPG).
     """
     return _of_all_actions("regret_policy_gradient_loss", logits, q_values, "regret")
 

@@ -39,7 +39,7 @@ def huber_function(x: TensorLike, delta: TensorLike = 1.0) -> tf.Tensor:
         array([0.125, 0.   , 4.   ], dtype=float32)
 
     References:
-        Huber (1964), "Robust Estimation of a Location Parameter", equation 2.4.
+        Huber (1964), "Robust Estimation of a Location Parameter".
     """
     where = "huber_function"
     x = operands.leading(where, "x", x)

@@ -173,8 +173,7 @@ def expected_sarsa_target(
         array([3.5], dtype=float32)
 
     References:
-        Van Seijen et al., 2009, A Theoretical and Empirical Analysis of Expected Sarsa,
-        eq. 5.
+        Van Seijen et al., 2009, A Theoretical and Empirical Analysis of Expected Sarsa.
     """
     where, leader = "expected_sarsa_target", "next_q_values"
     next_q_values = operands.leading(where, leader, next_q_values, axes=1)

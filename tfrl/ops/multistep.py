@@ -158,7 +158,7 @@ def off_policy_return(
 
     References:
         Munos, Stepleton, Harutyunyan, Bellemare (2016), "Safe and Efficient Off-Policy
-        Reinforcement Learning", equation 3.
+        Reinforcement Learning".
     """
     where, others = "off_policy_return", (next_values, rewards, discounts)
     given = _transitions(
@@ -222,7 +222,7 @@ def retrace(
 
     References:
         Munos, Stepleton, Harutyunyan, Bellemare (2016), "Safe and Efficient Off-Policy
-        Reinforcement Learning", equations 3 and 4.
+        Reinforcement Learning".
     """
     where, others = "retrace", (next_values, rewards, discounts)
     *given, rhos, lambdas = _transitions(
@@ -346,7 +346,7 @@ def importance_corrected_td_errors(
     References:
         Precup, Sutton, Singh (2000), "Eligibility Traces for Off-Policy Policy
         Evaluation", section 4; Jiang, Li (2016), "Doubly Robust Off-policy Value
-        Evaluation for Reinforcement Learning", equation 10.
+        Evaluation for Reinforcement Learning".
     """
     where, others = "importance_corrected_td_errors", (next_values, rewards, discounts)
     given = _transitions(

@@ -311,7 +311,7 @@ def vtrace(
     References:
         Espeholt et al. (2018), "IMPALA: Scalable Distributed Deep-RL with Importance
         Weighted Actor-Learner Architectures", equation 1 and section 4.2; the share is
-        alpha of Zahavy et al. (2020), "A Self-Tuning Actor-Critic Algorithm", eq. 5.
+        alpha of Zahavy et al. (2020), "A Self-Tuning Actor-Critic Algorithm".
     """
     where = "vtrace"
     values = _sequences.leading(where, "values", values, time_major)

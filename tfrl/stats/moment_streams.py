@@ -68,8 +68,8 @@ def batch_moments(
         is 0.
 
     References:
-        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
-        eq. 1.5 and section 3, "shifted data".
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance:
+        Analysis and Recommendations.
     """
     shape = tf.shape(values)[values.shape.rank - event_rank :]
     rows = tf.cast(values, _wide(values))
@@ -117,8 +117,8 @@ def merge_moments(old: Moments, new: Moments, share: Any) -> Moments:
         The moments of both; without a variance where `old` has none.
 
     References:
-        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
-        eq. 2.1.
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance:
+        Analysis and Recommendations.
     """
     delta = new.mean - old.mean
     step = share * delta

@@ -40,8 +40,8 @@ class RunningMoments(pytree.PyTreeNode):
         [[1.0]]
 
     References:
-        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance,
-        eq. 2.1.
+        Chan, Golub and LeVeque, 1983, Algorithms for Computing the Sample Variance:
+        Analysis and Recommendations.
     """
 
     count: tf.Tensor

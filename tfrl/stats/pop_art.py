@@ -52,9 +52,9 @@ class PopArt(pytree.PyTreeNode):
         array([[7.]], dtype=float32)
 
     References:
-        Van Hasselt et al., 2016, Learning values across many orders of magnitude,
-        equations 6 and 7; Hessel et al., 2019, Multi-task Deep Reinforcement Learning
-        with PopArt, one scale for each of several outputs.
+        Van Hasselt et al., 2016, Learning values across many orders of magnitude;
+        Hessel et al., 2019, Multi-task Deep Reinforcement Learning with PopArt, one
+        scale for each of several outputs.
     """
 
     mean: tf.Tensor

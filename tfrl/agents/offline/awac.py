@@ -58,7 +58,7 @@ class AWAC:
 
     References:
         Nair et al., 2020, AWAC: Accelerating Online Reinforcement Learning with Offline
-        Datasets, algorithm 1 and eq. 13.
+        Datasets, algorithm 1.
     """
 
     learns_from: ClassVar[str] = "recorded"
