@@ -1,6 +1,7 @@
 """Tests of `tfrl._internal.checks` and `arguments`."""
 
 import pathlib
+import re
 
 import golden_io
 import keras
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.core import arrays
+from tfrl.core import arrays, records
 
 
 @pytest.mark.parametrize(
@@ -24,9 +25,19 @@ def test_check_numerics_golden(case):
 
 
 def test_check_numerics_names_the_leaf():
-    nest = {"a": tf.ones([2]), "b": [tf.constant([[1.0, np.nan, -np.inf]]), None]}
-    with pytest.raises(ValueError, match=r"2 of 3 not finite in leaf 1 .*\[1, 3\]"):
+    bad = tf.constant([[1.0, np.nan, -np.inf]])
+    nest = {"a": tf.ones([2]), "b": [bad, None]}
+    told = re.escape("2 of 3 not finite in nested['b'][0] (shape [1, 3], float32)")
+    with pytest.raises(ValueError, match=told):
         arrays.check_numerics(nest)
+    rows = records.Transition({"image": bad}, tf.zeros([1]), (), (), ())
+    told = re.escape("not finite in nested.observations['image'] ")
+    with pytest.raises(ValueError, match=told):
+        arrays.check_numerics(rows)
+    with pytest.raises(ValueError, match=r"not finite in nested \("):
+        arrays.check_numerics(tf.RaggedTensor.from_row_lengths([1.0, np.inf], [2]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`check_numerics`: neste"):
+        tf.function(lambda x: arrays.check_numerics({"x": x}))(bad)
 
 
 @pytest.mark.parametrize(

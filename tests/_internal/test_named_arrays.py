@@ -56,6 +56,17 @@ def test_slashes_and_tildes_in_keys_make_no_twins():
     ]
 
 
+def test_places_are_spelled_as_python_reaches_them():
+    nest = {"b": Net(3, Pair(1, [2, None])), 7: ()}
+    with pytest.raises(TypeError, match="`nest` expected keys that can be sorted"):
+        list(named_arrays.spelled("nest", nest))
+    del nest[7]
+    found = dict(named_arrays.spelled("nest", nest))
+    assert found == {place: eval(place, {"nest": nest}) for place in found}
+    assert [*found][:2] == ["nest['b'].weights.first", "nest['b'].weights.second[0]"]
+    assert list(named_arrays.spelled("nest", 5)) == [("nest", 5)]
+
+
 def test_a_lone_array_is_a_nest():
     assert list(named_arrays.name_arrays(tf.zeros(1))) == ["state"]
 

@@ -66,14 +66,17 @@ def test_reset_begins_anew():
 
 def test_numbers_are_checked():
     rows = np.zeros((3, 2))
-    gym_checks.check_numbers("play", "rewards", [rows, np.zeros((3, 2), int)])
+    gym_checks.check_numbers("play", "rewards", (rows, np.zeros((3, 2), int)))
     rows[1, 1] = -np.inf
     with pytest.raises(
         ValueError, match="`play`: `rewards` .* got -inf at step 2 in environment 1"
     ):
-        gym_checks.check_numbers("play", "rewards", [np.ones((3, 2)), rows])
+        gym_checks.check_numbers("play", "rewards", rows)
+    shown = {"place": np.ones((3, 2)), "camera": ((), rows)}
+    with pytest.raises(ValueError, match=r"`play`: `rewards\['camera'\]\[1\]` expec"):
+        gym_checks.check_numbers("play", "rewards", shown)
     # Large numbers whose sum alone is infinite are finite.
-    gym_checks.check_numbers("play", "rewards", [np.full((3, 2), 1e308)])
+    gym_checks.check_numbers("play", "rewards", np.full((3, 2), 1e308))
 
 
 def test_choices_are_checked():
@@ -83,7 +86,9 @@ def test_choices_are_checked():
     nest = {"a": (np.full((4, 2), 3),), "b": np.full((4, 2, 1), 7.0)}
     gym_checks.check_choices("play", "observations", space, nest)
     nest["a"][0][2, 1] = 5
-    message = r"`observations` expected .*Discrete\(2, start=3\); got 5 at step 2"
+    message = (
+        r"`observations\['a'\]\[0\]` expected .*Discrete\(2, start=3\); got 5 at step 2"
+    )
     with pytest.raises(ValueError, match=f"`play`: {message} in environment 1"):
         gym_checks.check_choices("play", "observations", space, nest)
 

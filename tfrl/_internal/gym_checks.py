@@ -3,7 +3,7 @@
 Nests are dicts and tuples, as Gymnasium makes them, in the order of `tf.nest`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,21 @@ def leaves_of(nest: Any) -> list[Any]:
     if isinstance(nest, tuple):
         return [leaf for part in nest for leaf in leaves_of(part)]
     return [nest]
+
+
+def named_leaves(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what a nest holds, as `leaves_of`, with names such as `rows['image'][0]`.
+
+    Args:
+        name: of the nest.
+        nest: of anything.
+    """
+    if isinstance(nest, dict | tuple):
+        keys = sorted(nest) if isinstance(nest, dict) else range(len(nest))
+        for key in keys:
+            yield from named_leaves(f"{name}[{key!r}]", nest[key])
+    else:
+        yield name, nest
 
 
 def mapped(function: Callable[[Any], Any], nest: Any) -> Any:
@@ -79,19 +94,20 @@ def check_renders(where: str, env: Any) -> None:
         )
 
 
-def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
+def check_numbers(where: str, name: str, nest: Any) -> None:
     """Raises unless all numbers are finite.
 
     Args:
         where: name of the function that asks.
         name: name of what is checked.
-        leaves: arrays `[T, N, ...]`; those that hold no floats pass.
+        nest: arrays `[T, N, ...]`; those that hold no floats pass.
 
     Raises:
-        ValueError: with the first that is not, its step and environment. Steps count
-            from 1, as `check_env` counts them; step 0 are the "observations" before.
+        ValueError: with the first that is not, its part, step and environment. Steps
+            count from 1, as `check_env` counts them; step 0 are the "observations"
+            before.
     """
-    for leaf in leaves:
+    for part, leaf in named_leaves(name, nest):
         if leaf.dtype.kind != "f":
             continue
         with np.errstate(all="ignore"):
@@ -99,12 +115,14 @@ def check_numbers(where: str, name: str, leaves: list[np.ndarray]) -> None:
             suspicious = not np.isfinite(leaf.sum())
         for place in np.argwhere(~np.isfinite(leaf)) if suspicious else ():
             raise ValueError(
-                f"`{where}`: `{name}` expected finite numbers; got "
+                f"`{where}`: `{part}` expected finite numbers; got "
                 f"{leaf[tuple(place)]} {_step_and_environment(name, place)}"
             )
 
 
-def check_choices(where: str, name: str, space: spaces.Space, nest: Any) -> None:
+def check_choices(
+    where: str, name: str, space: spaces.Space, nest: Any, part: str = ""
+) -> None:
     """Raises unless the integers of Discrete, MultiDiscrete and MultiBinary are inside.
 
     Others would become one-hots of zeros. Numbers of a Box are not looked at.
@@ -114,6 +132,7 @@ def check_choices(where: str, name: str, space: spaces.Space, nest: Any) -> None
         name: name of what is checked.
         space: that of a single element.
         nest: arrays `[T, N, *shape]`.
+        part: which of that it is, such as `['camera'][0]`.
 
     Raises:
         ValueError: with the first that is outside, its step and environment; see
@@ -122,13 +141,14 @@ def check_choices(where: str, name: str, space: spaces.Space, nest: Any) -> None
     if isinstance(space, spaces.Dict | spaces.Tuple):
         keyed = isinstance(space, spaces.Dict)
         for key in space.spaces if keyed else range(len(space.spaces)):
-            check_choices(where, name, space[key], nest[key])
+            inner = f"{part}[{key!r}]"
+            check_choices(where, name, space[key], nest[key], inner)
         return
     wrong = outside(space, nest)
     if wrong is not None and wrong.any():
         place = np.argwhere(wrong)[0][:2]
         raise ValueError(
-            f"`{where}`: `{name}` expected elements of {space}; got "
+            f"`{where}`: `{name}{part}` expected elements of {space}; got "
             f"{nest[tuple(place)]} {_step_and_environment(name, place)}"
         )
 

@@ -279,6 +279,26 @@ def children(name: str, nest: Any) -> list[tuple[Any, Any]] | None:
     return list(zip(keys, parts, strict=True))
 
 
+def spelled(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of a nest with the expressions that reach them.
+
+    Args:
+        name: of the nest.
+        nest: as for `children`.
+
+    Example:
+        >>> [text for text, _ in spelled("x", {"b": [1, 2], "a": 3})]
+        ["x['a']", "x['b'][0]", "x['b'][1]"]
+    """
+    parts = children(name, nest)
+    if parts is None:
+        yield name, nest
+        return
+    plain = isinstance(nest, Mapping | list | tuple) and not hasattr(nest, "_fields")
+    for key, child in parts:
+        yield from spelled(f"{name}[{key!r}]" if plain else f"{name}.{key}", child)
+
+
 def _walk(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
     parts = children(name, nest)
     if parts is None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, named_arrays
 
 _SHAPES = (tuple, tf.TensorShape, type(None))
 
@@ -118,25 +118,28 @@ def check_numerics(nested: Any) -> None:
         Traceback (most recent call last):
         ...
         ValueError: `check_numerics`: `nested` expected finite values; got 1 of 2 not
-        finite in leaf 0 (shape [2], float64)
+        finite in nested[0] (shape [2], float64)
     """
-    for index, leaf in enumerate(tf.nest.flatten(nested, expand_composites=True)):
-        if leaf is None:
-            continue
-        tensor = tf.convert_to_tensor(leaf)
-        if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
-            continue
-        if tf.is_symbolic_tensor(tensor):
-            real = tf.abs(tensor) if tensor.dtype.is_complex else tensor
-            tf.debugging.assert_all_finite(real, f"`check_numerics`: leaf {index}")
-            continue
-        bad = int(np.sum(~np.isfinite(tensor.numpy())))
-        if bad:
-            raise ValueError(
-                f"`check_numerics`: `nested` expected finite values; got {bad} of "
-                f"{tf.size(tensor)} not finite in leaf {index} (shape "
-                f"{tensor.shape.as_list()}, {tensor.dtype.name})"
-            )
+    for place, part in named_arrays.spelled("nested", nested):
+        for leaf in tf.nest.flatten(part, expand_composites=True):
+            if leaf is not None:
+                _check_numerics(place, tf.convert_to_tensor(leaf))
+
+
+def _check_numerics(place: str, tensor: tf.Tensor) -> None:
+    if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return
+    if tf.is_symbolic_tensor(tensor):
+        real = tf.abs(tensor) if tensor.dtype.is_complex else tensor
+        tf.debugging.assert_all_finite(real, f"`check_numerics`: {place}")
+        return
+    bad = int(np.sum(~np.isfinite(tensor.numpy())))
+    if bad:
+        raise ValueError(
+            f"`check_numerics`: `nested` expected finite values; got {bad} of "
+            f"{tf.size(tensor)} not finite in {place} (shape "
+            f"{tensor.shape.as_list()}, {tensor.dtype.name})"
+        )
 
 
 def _admitted(choice: Any) -> Collection[Any]:

@@ -141,8 +141,13 @@ def test_to_env_gets_the_raw_actions_and_rows_keep_them():
 @pytest.mark.parametrize(
     ("what", "name"), [("reward", "rewards"), ("observation", "next_observations")]
 )
-@pytest.mark.parametrize("layout", ["box", "dict"])
-def test_numbers_that_are_none_name_step_and_environment(what, name, layout, value):
+@pytest.mark.parametrize(
+    ("layout", "part"),
+    [("box", ""), ("dict", r"\['z'\]"), ("tuple", r"\[1\]\['b'\]")],
+)
+def test_numbers_that_are_none_name_step_and_environment(
+    what, name, layout, part, value
+):
     envs = vector(
         AutoresetMode.DISABLED, layout=layout, bad=[None, (what, 13, value), None]
     )
@@ -150,10 +155,11 @@ def test_numbers_that_are_none_name_step_and_environment(what, name, layout, val
     # Fixed actions: one made of a NaN would be another error.
     still = np.ones(3, np.int32)
     collector.collect(lambda _: still, to_env)
+    part = part if what == "observation" else ""
     with pytest.raises(
         ValueError,
-        match=f"`Collector.collect`: `{name}` expected finite numbers; got {value} at "
-        "step 3 in environment 1;",
+        match=f"`Collector.collect`: `{name}{part}` expected finite numbers; got "
+        f"{value} at step 3 in environment 1;",
     ):
         collector.collect(lambda _: still, to_env)
 

@@ -179,7 +179,7 @@ class CompiledCollector(collection.Collector):
         rewards, ended = (
             np.asarray(x)[:n_epochs].reshape(shape) for x in (rewards, ended)
         )
-        gym_checks.check_numbers("Trainer", "rewards", [rewards])
+        gym_checks.check_numbers("Trainer", "rewards", rewards)
         ones, nothing = np.ones_like(ended), ()
         self._count(
             rewards.astype(np.float64),

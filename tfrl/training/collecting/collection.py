@@ -191,8 +191,8 @@ class Collector:
         trajectory = rows.trajectory()
         # Rewards last: they are often the consequence.
         for name in ("next_observations", "observations", "rewards"):
-            leaves = tf.nest.flatten(getattr(trajectory, name))
-            gym_checks.check_numbers("Collector.collect", name, leaves)
+            nest = getattr(trajectory, name)
+            gym_checks.check_numbers("Collector.collect", name, nest)
         space = self.envs.single_observation_space
         for name in ("next_observations", "observations"):
             nest = getattr(trajectory, name)
