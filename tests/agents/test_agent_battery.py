@@ -28,6 +28,10 @@ from tfrl.training.fitting import agent_model
 NO_TWIN = ("ppo_memory", "c51", "qr_dqn", "iqn", "rainbow")
 
 
+# Of which `create` asks for nothing besides.
+FEW = {"ppo": {"normalize_rewards": False}}
+
+
 def kinds(*default):
     """Parameters: all kinds, of which a few are tested by default."""
     return pytest.mark.parametrize(
@@ -154,6 +158,19 @@ def test_a_fit_is_an_update(kind):
     model.compile(steps_per_execution=1 if is_whole else 3)
     model.fit(rows, epochs=1, verbose=0)
     assert_close(model.agent, made(kind).update(given)[0])
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_what_is_no_space_is_told_in_the_name_of_the_agent(kind):
+    config = dataclasses.replace(CONFIGS[kind], **FEW.get(kind, {}))
+    where = f"`{type(config).__name__}.create`"
+    for seen in (3, None, [BOX]):
+        match = f"{where}: `observation_space` expected a Gymnasium space; got "
+        with pytest.raises(TypeError, match=match):
+            config.create(seen, actions_of(kind))
+    for acts in (3, None, "Discrete(2)"):
+        with pytest.raises(TypeError, match=f"{where}: `action_space` expected a"):
+            config.create(BOX, acts)
 
 
 @kinds("ppo", "a2c", "dqn", "sac", "iql", "bc")

@@ -190,6 +190,7 @@ def made(
         **of_critics: further arguments of `Critics`.
     """
     spaces = observation_space, action_space
+    agent.check_spaces(config, *spaces)
     own, own_critics = critics.parted_network(network, *spaces, config.n_critics, seed)
     policy = actor.ActorPolicy.create(
         *spaces,

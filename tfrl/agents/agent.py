@@ -143,6 +143,26 @@ def check_settings(
         checks.check_whole_number(where, "noise_steps", config.noise_steps, low=1)
 
 
+def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:
+    """Raises unless an agent is made for spaces; of which kinds is for its networks.
+
+    Args:
+        config: the dataclass of settings, of whose `create` these are arguments.
+        observation_space: of one environment.
+        action_space: of one environment, or a nest of specs, see `action_head`.
+
+    Raises:
+        TypeError: if one is something else.
+    """
+    where, kind = f"{type(config).__name__}.create", "a Gymnasium space"
+    name = "observation_space"
+    checks.check_type(where, name, observation_space, gym.Space, kind)
+    if not isinstance(action_space, gym.Space):
+        for leaf in tf.nest.flatten(action_space):
+            if not isinstance(leaf, tf.TensorSpec):
+                raise checks.wrong_type(where, "action_space", action_space, kind)
+
+
 def settings_at(
     config: Any, progress: progresses.Progress | None, names: Collection[str]
 ) -> dict[str, tf.Tensor]:
@@ -212,9 +232,11 @@ def actor_critic_of(
         **options: of `learner`.
 
     Raises:
+        TypeError: if a space is none.
         ValueError: if `memory` is the network's own and there is none, or another and
             there is one; if it meets `noise_steps`.
     """
+    check_spaces(config, observation_space, action_space)
     names = ("squash", "log_std", "normalize_observations", "noise_steps")
     given = {name: getattr(config, name) for name in names if hasattr(config, name)}
     create: Callable[..., Any] = actor_critic.ActorCriticPolicy.create

@@ -116,6 +116,7 @@ class QLearning:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if the outputs of `network` do not fit.
         """
+        agent.check_spaces(self, observation_space, action_space)
         where, expected = f"{type(self).__name__}.create", "a Discrete space"
         kind = gym.spaces.Discrete
         checks.check_type(where, "action_space", action_space, kind, expected)

@@ -109,6 +109,7 @@ class TD3:
             TypeError: if a space is of an unsupported kind, or `network` no model.
             ValueError: if the outputs of `network` do not fit.
         """
+        agent.check_spaces(self, observation_space, action_space)
         if not (
             isinstance(action_space, gym.spaces.Box)
             and np.issubdtype(action_space.dtype, np.floating)
