@@ -367,12 +367,12 @@ def test_check_env(tmp_path, monkeypatch, capsys):
 
 def test_collect(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    mixed = ["--mix", "random:1", "best:3", "--steps=40", "--epsilon=0.5"]
+    mixed = ["--mix", "random:1", "best:3", "best:2", "--steps=41", "--epsilon=0.5"]
     assert call("collect", folder, "--minari=try/it-v0", *mixed) == 0
     told = capsys.readouterr().out
-    assert "40 steps of " in told and str(tmp_path / "try" / "it-v0") in told
+    assert "41 steps of " in told and str(tmp_path / "try" / "it-v0") in told
     found = recorded.MinariDataset("try/it-v0")()
-    assert found["observations"].shape == (40, 4)
+    assert found["observations"].shape == (41, 4)
     flags = ["--npz", tmp_path / "rows.npz", "--steps=20", "--temperature=0"]
     assert call("collect", folder, *flags) == 0
     rows = recorded.NpzDataset(str(tmp_path / "rows.npz"))()
@@ -402,7 +402,7 @@ def test_collect(folder, tmp_path, monkeypatch, capsys):
         (["collect", "run"], "one of the arguments --minari --npz"),
         (["collect", "run", "--npz=a.npz", "--mix", "best"], "--mix"),
         (["collect", "run", "--npz=a.npz", "--mix", "best:0"], "share > 0"),
-        (["collect", "run", "--npz=a.npz", "--mix", "last:1"], "or 'best'"),
+        (["collect", "run", "--npz=a.npz", "--mix", "rnd:0.5"], "'best' or 'random'"),
     ],
 )
 def test_wrong_mixtures_are_one_line(argv, words, capsys):

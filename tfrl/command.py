@@ -27,6 +27,7 @@ of `Trainer` or one of `AgentModel.fit` with a `RunCheckpoint`; `--config=BINDIN
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import sys
@@ -160,13 +161,17 @@ def _collect(flags: argparse.Namespace) -> None:
     parts = flags.mix or [(flags.step, 1.0)]
     total, played = sum(share for _, share in parts), []
     spaces = env_spec = None
-    for i, (step, share) in enumerate(parts):
+    shares = itertools.accumulate((share for _, share in parts), initial=0.0)
+    ends = [round(flags.steps * share / total) for share in shares]
+    for i, (step, _) in enumerate(parts):
+        if ends[i + 1] == ends[i]:
+            continue
         options: dict[str, Any] = {} if step != "random" else {"policy": None}
         known = None if step == "random" else step
         with entry.load("rl_trainer").open_run(flags.run_dir, known) as run:
             played.append(
                 run.collect(
-                    max(1, round(flags.steps * share / total)),
+                    ends[i + 1] - ends[i],
                     seed=flags.seed + i,
                     temperature=flags.temperature,
                     epsilon=flags.epsilon,
@@ -305,8 +310,13 @@ def _add_collect_flags(
 
 
 def _share(text: str) -> tuple[int | str, float]:
-    step, _, share = text.rpartition(":")
-    known = step if step == "random" else _step(step)
+    step, colon, share = text.rpartition(":")
+    if not colon or not (step in ("best", "random") or step.isdecimal()):
+        raise argparse.ArgumentTypeError(
+            "expected environment steps, 'best' or 'random', a colon and a share, such "
+            f"as random:0.5; got {text!r}"
+        )
+    known = int(step) if step.isdecimal() else step
     number = entry.finite(share)
     if number <= 0:
         raise argparse.ArgumentTypeError(f"expected a share > 0; got {text!r}")

@@ -127,12 +127,12 @@ class SavedRun:
         """Plays steps and returns them as rows for offline learners.
 
         Args:
-            n_steps: steps to play, as of `tfrl.training.record_transitions`.
+            n_steps: how many transitions.
             policy: another than that of the run; None for uniform actions.
             **options: as of `tfrl.training.record_transitions`.
 
         Returns:
-            Nests of arrays `[rows, ...]` by name.
+            Nests of arrays `[n_steps, ...]` by name.
         """
         acting = host_policy.HostPolicy(self.policy) if policy == () else policy
         envs = self._like.eval_envs

@@ -25,7 +25,7 @@ def recorded(acting, n_steps=60, n_envs=2, **options):
 
 def test_rows_follow_each_other_in_episodes():
     rows = recorded(LEFT, 61, n_envs=3)
-    assert {len(x) for x in rows.values()} == {63}
+    assert {len(x) for x in rows.values()} == {61}
     assert not rows["actions"].any() and np.all(rows["rewards"] == 1.0)
     ended = rows["terminated"] | rows["truncated"]
     goes_on = ~ended[:-1]
@@ -33,7 +33,7 @@ def test_rows_follow_each_other_in_episodes():
     assert np.all(follows.all(-1) == goes_on)
     # Left alone it falls soon; what was cut off at the end is told.
     assert rows["terminated"].sum() >= 3
-    assert ended[20] and ended[41] and ended[62]
+    assert ended[20] and ended[40] and ended[60]
     assert not (rows["terminated"] & rows["truncated"]).any()
 
 
@@ -44,6 +44,28 @@ def test_who_vectors_reset_by_themselves_lose_no_row():
     ended = rows["terminated"] | rows["truncated"]
     follows = (rows["observations"][1:] == rows["next_observations"][:-1]).all(-1)
     assert np.all(follows == ~ended[:-1])
+
+
+@pytest.mark.parametrize("mode", ["sync", "next_step"])
+@pytest.mark.parametrize("n_steps", [1, 3, 5, 500])
+def test_there_are_as_many_rows_as_were_asked_for(mode, n_steps):
+    envs = MAKE(n_envs=4)
+    if mode == "next_step":
+        envs = gym.make_vec("CartPole-v1", 4, vectorization_mode="sync")
+    rows = recording.record_transitions(LEFT, envs, n_steps)
+    envs.close()
+    assert {len(x) for x in rows.values()} == {n_steps}
+    ended = rows["terminated"] | rows["truncated"]
+    follows = rows["observations"][1:] == rows["next_observations"][:-1]
+    assert np.all(follows.all(-1) == ~ended[:-1]) and ended[-1]
+    # Cut off are at most the last episodes of the environments.
+    assert rows["truncated"].sum() <= 4 and (n_steps < 500 or rows["terminated"].any())
+
+
+def test_more_steps_begin_as_fewer():
+    few, many = (recorded(None, n, n_envs=1) for n in (30, 50))
+    assert np.array_equal(few["actions"], many["actions"][:30])
+    assert np.array_equal(few["observations"], many["observations"][:30])
 
 
 def test_draws_repeat_by_the_seed():

@@ -32,14 +32,14 @@ def record_transitions(
         policy: a `tfrl.policies.Policy`, a function from observations `[N, *shape]` to
             actions, or None for actions uniform in their space.
         envs: vector environment of N; it is reset.
-        n_steps: steps to play, rounded up to equally many of each environment. Those
-            in which an environment only resets are no rows.
+        n_steps: how many transitions. Environments play on until there are so many;
+            steps in which one only resets do not count.
         seed: of environments and draws.
         temperature: as of `Policy.act`: 1 acts as the policy learned, 0 greedily.
         epsilon: share of steps with an action uniform in its space.
 
     Returns:
-        Nests of arrays `[rows, ...]`: `observations`, `actions` as environments take
+        Nests of arrays `[n_steps, ...]`: `observations`, `actions` as environments take
         them, `rewards`, `terminated`, `truncated` and `next_observations`, at an
         episode's end its last observation. What still goes on at the end counts as
         truncated.
@@ -53,7 +53,7 @@ def record_transitions(
         >>> envs = tfrl.environments.make_vec("CartPole-v1", 2)
         >>> rows = record_transitions(None, envs, n_steps=9)
         >>> rows["observations"].shape, bool(rows["truncated"][-1])
-        ((10, 4), True)
+        ((9, 4), True)
     """
     where = "record_transitions"
     checks.check_whole_number(where, "n_steps", n_steps, low=1)
@@ -62,18 +62,25 @@ def record_transitions(
     if policy is not None:
         policy = policies.as_policy(where, "policy", policy)
     acting = _Explored(policy, envs, epsilon if policy is not None else 1.0, seed)
-    length = -(-n_steps // envs.num_envs)
-    collector = collection.Collector(envs, length, seed)
-    chance = np.random.default_rng([seed, 1])
-    played = collector.collect(acting, chance, temperature)
-    played.truncated[-1] |= ~played.terminated[-1]
-    kept = played.valid.swapaxes(0, 1)
-    return {
+    collector = collection.Collector(envs, n_steps, seed)
+    chance, parts = np.random.default_rng([seed, 1]), []
+    while collector.env_steps < n_steps:
+        collector.n_steps = -(-(n_steps - collector.env_steps) // envs.num_envs)
+        parts.append(collector.collect(acting, chance, temperature))
+    # The first ones in time; what each environment did follows itself.
+    valid = np.concatenate([part.valid for part in parts]).swapaxes(0, 1)
+    number = valid.T.cumsum().reshape(valid.T.shape).T
+    kept = valid & (number <= n_steps)
+    rows: dict[str, Any] = {
         name: tf.nest.map_structure(
-            lambda x: x.swapaxes(0, 1)[kept], getattr(played, name)
+            lambda *x: np.concatenate(x).swapaxes(0, 1)[kept],
+            *(getattr(part, name) for part in parts),
         )
         for name in _COLUMNS
     }
+    last = kept.sum(1).cumsum()[kept.any(1)] - 1
+    rows["truncated"][last] |= ~rows["terminated"][last]
+    return rows
 
 
 class _Explored:
