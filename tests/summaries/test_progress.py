@@ -82,7 +82,7 @@ def test_last_line_of_an_interrupted_run_is_shown_once():
 def test_no_update_prints_nothing_and_no_time_is_no_speed():
     assert run(Clock(), console(False), []) == []
     (line,) = run(Clock(), console(False), [(0, 10, float("nan"))])
-    assert line.endswith("return nan  - steps/s  ETA -")
+    assert line.endswith("10/1,000 steps  - steps/s  ETA -")  # nor a return
 
 
 def test_say_prints_as_is():

@@ -1,6 +1,7 @@
 """The progress of a run on the terminal."""
 
 import datetime
+import math
 import time
 from collections.abc import Callable
 from typing import Self
@@ -90,7 +91,8 @@ class Progress:
 
         Args:
             env_steps: environment steps of the whole run so far.
-            return_mean: mean return of the last episodes; nan before there is one.
+            return_mean: mean return of the last episodes; nan where there is none,
+                which is not shown.
         """
         now = self._clock()
         report = self._report(now, env_steps, return_mean)
@@ -145,7 +147,8 @@ class Progress:
             left = max(self._total - env_steps, 0) / rate
             speed = f"{rate:,.0f}"
             remaining = str(datetime.timedelta(seconds=round(left)))
+        known = "" if math.isnan(return_mean) else f"return {return_mean:.1f}  "
         return (
             f"{env_steps / self._total:4.0%}  {env_steps:,}/{self._total:,} steps  "
-            f"return {return_mean:.1f}  {speed} steps/s  ETA {remaining}"
+            f"{known}{speed} steps/s  ETA {remaining}"
         )
