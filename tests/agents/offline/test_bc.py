@@ -1,5 +1,6 @@
 """Tests of `tfrl.agents.offline.bc`; what others do too is in `test_agent`."""
 
+import agent_examples
 import default_rows
 import gymnasium as gym
 import keras
@@ -255,6 +256,26 @@ def test_bad_numbers_are_refused():
         own.update(make_batch())
     with pytest.raises(ValueError, match="`model` expected to return logits"):
         bc.BCAgent(model).update(make_batch())
+
+
+@pytest.mark.parametrize("name", ["discrete", "box"])
+def test_another_agent_goes_on_with_the_network_and_an_optimizer_of_its_own(name):
+    space = SPACES[name]
+    agent, _ = make_agent(space).update(make_batch(space))
+    began = ppo.PPO(max_gradient_norm=0.1, minibatch_size=2, n_epochs=1).create(
+        BOX, space, network=agent.policy.to_keras()
+    )
+    new, plain = began.policy, ppo.PPO(max_gradient_norm=0.1).create(BOX, space).policy
+    x = np.random.default_rng(2).normal(size=(9, 3)).astype(np.float32)
+    drawn = [policy.act(x, seed=4).raw_actions for policy in (agent.policy, new)]
+    np.testing.assert_allclose(*drawn, atol=1e-6)
+    np.testing.assert_allclose(agent.policy.values(x), new.values(x), atol=1e-6)
+    assert new.state.tx == plain.state.tx != agent.policy.state.tx
+    assert int(new.state.step) == 1
+    unused = new.state.tx.init(new.state.params)
+    tf.nest.map_structure(np.testing.assert_array_equal, new.state.opt_state, unused)
+    learned, _ = began.update(agent_examples.trajectory_of(BOX, space, 2, 2))
+    assert np.any(learned.policy.values(x) != new.values(x))
 
 
 @pytest.mark.slow

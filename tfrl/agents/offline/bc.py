@@ -70,7 +70,8 @@ class BC:
         """Returns an agent for the spaces of one environment.
 
         Its network has a critic too, which cloning leaves as it was: an agent that
-        learns on, such as PPO's of the same sizes, can take over the policy whole.
+        learns on, such as PPO's, can begin with it, by an optimizer of its own:
+        `PPO().create(..., network=agent.policy.to_keras())`.
 
         Args:
             observation_space: of one environment.
