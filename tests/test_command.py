@@ -1,6 +1,7 @@
 """Tests of `tfrl.command`: what can be asked of runs from a shell."""
 
 import configparser
+import functools
 import pathlib
 import re
 import shutil
@@ -12,10 +13,13 @@ import pytest
 import tensorflow as tf
 
 from tfrl import command, rl_trainer
+from tfrl.agents.on_policy import ppo
 from tfrl.configuring import configs
 from tfrl.datasets import recorded
+from tfrl.environments import vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
+from tfrl.training import cadence, experience, trainer
 
 ROOT = pathlib.Path(__file__).parents[1]
 CARTPOLE = str(ROOT / "configs" / "policy_gradient_cartpole.gin")
@@ -111,6 +115,25 @@ def test_plots_of_several_runs(folder, tmp_path, capsys):
     assert call("plot", folder, folder, f"--output={path}", "--tag=loss") == 2
     assert "train/loss" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_a_run_made_in_python_gets_what_train_leaves(tmp_path):
+    folder = tmp_path / "run"
+    with trainer.Trainer(
+        folder,
+        n_epochs=2,
+        agent=ppo.PPO(minibatch_size=8, hidden_units=(4,)),
+        make_envs=functools.partial(vector.make_vec, "CartPole-v1"),
+        n_envs=2,
+        experience=experience.Trajectories(n_steps=32),
+        intervals=cadence.Intervals(eval_episodes=1),
+    ) as running:
+        running.run(quiet=True)
+    assert not (folder / "learning_curve.png").exists()
+    assert call("plot", folder) == 0
+    assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert call("export", folder, folder / "policy") == 0
+    assert (folder / "policy" / "saved_model.pb").is_file()
 
 
 def test_several_runs_leave_the_curve_of_the_first(folder, capsys):

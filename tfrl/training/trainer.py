@@ -36,7 +36,8 @@ class Trainer:
     once, from the `experience` that they became: the trajectory itself, or a replay; or
     it collects none and learns from a data set. The constructor makes environments and
     agent and touches no file; entering the trainer as a context locks `output_dir`;
-    `run` writes there `run.json`, `metrics.csv`, TensorBoard events and `checkpoints/`.
+    `run` writes there `run.json`, `metrics.csv`, TensorBoard events, `checkpoints/` and
+    `best/`. It draws and exports nothing: `tfrl plot` and `tfrl export` do.
 
     A resumed run continues as if it had never stopped, bit for bit, where the
     environments' own state can be captured (see `environments.snapshots`); elsewhere
