@@ -73,7 +73,8 @@ class Trajectory(NamedTuple):
         next_observations: nest of `[T, N, *shape]`, the true successor: at an
             episode's end its last observation, never the reset one.
         valid: `[T, N]` bool, False for rows in which an environment only reset
-            itself; they carry no experience and must get no weight.
+            itself, or an agent waited for others; they carry no experience and must
+            get no weight.
         log_probs: `[T, N]`, of the actions when they were taken; `()` where nobody
             asked for them.
         states: nest of `[T, N, ...]`, what the policy remembered before each step; `()`

@@ -1,9 +1,10 @@
 """Gymnasium environments: vectors, checks, snapshots, wrappers, the Control Suite.
 
-Here are vectors of environments, of EnvPool's too, Atari games made ready, a check of
-what is wrong with an environment, snapshots of its inner state, elements of spaces made
-up and made ready for networks, the current environment, wrappers that Gymnasium has
-not, and the DeepMind Control Suite. Environments of tensors, for training in one graph,
+Here are vectors of environments, of EnvPool's and PettingZoo's too, two small games
+whose equilibrium is known, Atari games made ready, a check of what is wrong with an
+environment, snapshots of its inner state, elements of spaces made up and made ready for
+networks, the current environment, wrappers that Gymnasium has not, and the DeepMind
+Control Suite. Environments of tensors, for training in one graph,
 have a door of their own, `tfrl.environments.compiled`.
 Names whose files need TensorFlow load it when first touched. Their steps as
 transitions are in `tfrl.host`, the loops around a learner in `tfrl.training`, specs of
@@ -20,6 +21,9 @@ from tfrl.environments.control_suite import ControlSuite, make_dmc
 from tfrl.environments.env_check import check_env
 from tfrl.environments.envpool_vector import EnvPoolVector
 from tfrl.environments.goals import BitFlipping, goal_rewards
+from tfrl.environments.kuhn_poker import KuhnPoker
+from tfrl.environments.matrix_game import MatrixGame
+from tfrl.environments.parallel_vector import ParallelEnvVector
 from tfrl.environments.sampling import (
     get_transition_batch,
     safe_sample,
@@ -58,6 +62,9 @@ __all__ = [
     "ControlSuite",
     "EndOnLifeLoss",
     "EnvPoolVector",
+    "KuhnPoker",
+    "MatrixGame",
+    "ParallelEnvVector",
     "PartialObservation",
     "ScaleReward",
     "StackChannels",

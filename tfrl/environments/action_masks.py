@@ -104,6 +104,13 @@ class VectorActionMasks(VectorWrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the environments."""
         seen, info = self.env.reset(seed=seed, options=options)
+        begun = (options or {}).get("reset_mask")
+        waiting = getattr(self.unwrapped, "waiting", None)
+        if begun is not None and waiting is not None and waiting[begun].all():
+            # Of those that ended none began anew, and none was told anything.
+            return _joined(
+                "VectorActionMasks", seen, self._masks, self._masks.shape
+            ), info
         return self._shown(seen, info), info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

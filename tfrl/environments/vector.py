@@ -11,11 +11,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from tfrl._internal import arguments
 from tfrl.environments import action_masks as masks
-from tfrl.environments import envpool_vector
+from tfrl.environments import envpool_vector, parallel_vector
 
 # Arguments of `gymnasium.make_vec` among those of an environment.
 _OWN = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-_VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point", "envpool")
+_OTHERS = {
+    "envpool": envpool_vector.EnvPoolVector,
+    "pettingzoo": parallel_vector.ParallelEnvVector,
+}
+_VECTORIZATIONS = ("auto", "sync", "async", "vector_entry_point", *_OTHERS)
 
 
 def make_vec(
@@ -33,9 +37,10 @@ def make_vec(
     each (worth it from about 1 ms per step), `"vector_entry_point"` uses the
     environment's own vector version, several times faster where there is one. `"auto"`
     takes the last where it exists, else `"sync"`. `"envpool"` steps environments of
-    EnvPool in C++ threads, see `EnvPoolVector`. Sync and async vectors do not reset
-    by themselves (`AutoresetMode.DISABLED`), so that the true last observation of an
-    episode is always what `step` returned.
+    EnvPool in C++ threads, see `EnvPoolVector`; `"pettingzoo"` steps environments of
+    several agents, which are a row each, see `ParallelEnvVector`. All but
+    `"vector_entry_point"` do not reset by themselves (`AutoresetMode.DISABLED`), so
+    that the true last observation of an episode is always what `step` returned.
 
     The processes of `"async"` are spawned: they import the main script anew, which
     must therefore do its work under `if __name__ == "__main__":`.
@@ -43,15 +48,20 @@ def make_vec(
     Args:
         env_id: a registered Gymnasium id such as `"CartPole-v1"`; before a colon stands
             the module that registers it, as in `"ale_py:ALE/Pong-v5"`. For
-            `"envpool"` what EnvPool calls it.
-        n_envs: number of copies, at least 1.
+            `"envpool"` what EnvPool calls it; for `"pettingzoo"` what it has
+            registered, such as `"classic/rps-v2"`, or a module with a function
+            `parallel_env`, such as `"mpe2.simple_spread_v3"`.
+        n_envs: number of copies, at least 1; for `"pettingzoo"` of agents in all
+            copies together.
         vectorization: one of `"auto"`, `"sync"`, `"async"`, `"vector_entry_point"`,
-            `"envpool"`.
+            `"envpool"`, `"pettingzoo"`.
         max_episode_steps: time limit instead of the registered one.
-        env_kwargs: keyword arguments of the environment.
+        env_kwargs: keyword arguments of the environment; for the last two those of
+            their vectors.
         wrappers: around each copy, the innermost first: functions of an environment
-            such as `functools.partial(PartialObservation, indices=[0, 2])`. Vectors of
-            an environment's own, `"vector_entry_point"`, and of EnvPool take none.
+            such as `functools.partial(PartialObservation, indices=[0, 2])`; around one
+            of several agents such as SuperSuit's. Vectors of an environment's own,
+            `"vector_entry_point"`, and of EnvPool take none.
         action_masks: show what the environment allows, see `ActionMasks`.
 
     Returns:
@@ -83,6 +93,12 @@ def make_vec(
     if max_episode_steps is not None:
         name = "max_episode_steps"
         arguments.check_whole_number("make_vec", name, max_episode_steps, low=1)
+        if vectorization == "pettingzoo":
+            raise ValueError(
+                f"`make_vec`: `{name}` expected None for 'pettingzoo', whose "
+                "environments have names of their own for it, such as `max_cycles`; "
+                f"got {max_episode_steps}; give that in `env_kwargs`"
+            )
         kwargs["max_episode_steps"] = max_episode_steps
     if wrappers and vectorization in ("vector_entry_point", "envpool"):
         raise ValueError(
@@ -91,16 +107,18 @@ def make_vec(
         )
     envs: Any
     by_one = False
-    if vectorization == "envpool":
-        envs, known = envpool_vector.EnvPoolVector(env_id, n_envs, **kwargs), kwargs
+    if vectorization in _OTHERS:
+        around = {"wrappers": wrappers} if wrappers else {}
+        envs = _OTHERS[vectorization](env_id, n_envs, **around, **kwargs)
+        known = kwargs
     else:
         spec = _spec(env_id)
         if vectorization == "auto":
             own = spec.vector_entry_point is not None and not wrappers
             vectorization = "vector_entry_point" if own else "sync"
         by_one = action_masks and vectorization != "vector_entry_point"
-        around = [*wrappers, *([masks.ActionMasks] if by_one else [])]
-        envs = _of_gymnasium(env_id, n_envs, vectorization, around, kwargs)
+        wrapped_by = [*wrappers, *([masks.ActionMasks] if by_one else [])]
+        envs = _of_gymnasium(env_id, n_envs, vectorization, wrapped_by, kwargs)
         # With what the environment is registered with.
         made_with = envs.unwrapped.spec.kwargs
         known = {name: x for name, x in made_with.items() if name not in _OWN}

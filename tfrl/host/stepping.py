@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
         truncated: `[N]` bool, the episode was cut off.
         next_observations: nest of `[N, *shape]`, the true successor: at an episode's
             end its last observation, never the reset one.
-        valid: `[N]` bool, False where an environment only reset itself.
+        valid: `[N]` bool, False where an environment only reset itself, or waited.
 
     Example:
         >>> Outcome([1.0], [True], [False], [0.5], [True]).valid
@@ -125,6 +125,10 @@ _COLUMNS = ("rewards", "biuf"), ("terminated", "b"), ("truncated", "b")
 class Stepper:
     """Plays a vector environment; all three autoreset modes give the same transitions.
 
+    A vector that does not reset by itself may have an attribute `waiting`, `[N]` bool:
+    rows in which nothing is played until it says otherwise, as those of agents that
+    ended while others play on. They are not `valid`.
+
     Args:
         envs: vector environment of N.
         seed: of the environments.
@@ -132,7 +136,7 @@ class Stepper:
     Attributes:
         envs: the environments.
         observations: what they show now, nest of `[N, *shape]`.
-        resetting: `[N]` bool, which of them only reset in the next step.
+        resetting: `[N]` bool, which of them only reset, or wait, in the next step.
 
     Raises:
         TypeError: if `envs` is no vector environment.
@@ -162,8 +166,8 @@ class Stepper:
             seed: of the environments.
         """
         self._n_steps = 0
-        self.resetting = np.zeros(self.envs.num_envs, bool)
         seen = self._reset(seed=seed)
+        self.resetting = self._waiting()
         _check_observations(self.envs, seen)
         self._shapes = _shapes(seen)
         self._choices = gym_checks.masked_choices(
@@ -201,10 +205,16 @@ class Stepper:
                 )
             else:
                 _put(last, np.flatnonzero(ended), info["final_obs"])
-        if self._mode == AutoresetMode.NEXT_STEP:
-            self.resetting = ended
+        is_next = self._mode == AutoresetMode.NEXT_STEP
+        self.resetting = ended if is_next else self._waiting()
         self.observations = self._allowing(after)
         return Outcome(rewards, terminated, truncated, last, valid)
+
+    def _waiting(self) -> np.ndarray:
+        """Which rows only wait now."""
+        waiting = getattr(self.envs.unwrapped, "waiting", None)
+        nobody = np.zeros(self.envs.num_envs, bool)
+        return nobody if waiting is None else np.array(waiting, bool)
 
     def _reset(self, **kwargs: Any) -> Any:
         try:
@@ -217,7 +227,7 @@ class Stepper:
     def _allowing(self, observations: Any) -> Any:
         """Observations to act upon, whose masks allow something.
 
-        Where an environment only resets, what is done does not count, so that all may.
+        Where one only resets or waits, what is done does not count, so that all may.
         """
         if not self._choices:
             return observations
