@@ -31,6 +31,13 @@ from tfrl.agents.kinds import (
     is_transition_model,
     is_vfunction,
 )
+from tfrl.agents.multi_agent.independent import (
+    Independent,
+    IndependentAgent,
+    IndependentPolicy,
+)
+from tfrl.agents.multi_agent.league_policy import LeaguePolicy
+from tfrl.agents.multi_agent.self_play import SelfPlay, SelfPlayAgent
 from tfrl.agents.off_policy.c51 import C51
 from tfrl.agents.off_policy.crossq import CrossQ, CrossQAgent
 from tfrl.agents.off_policy.ddpg import DDPG
@@ -84,6 +91,10 @@ __all__ = [
     "IQL",
     "IQLAgent",
     "IQN",
+    "Independent",
+    "IndependentAgent",
+    "IndependentPolicy",
+    "LeaguePolicy",
     "PPO",
     "PPOAgent",
     "PolicyGradient",
@@ -93,6 +104,8 @@ __all__ = [
     "ReplicatedState",
     "SAC",
     "SACAgent",
+    "SelfPlay",
+    "SelfPlayAgent",
     "TD3",
     "TD3Agent",
     "TD3BC",

@@ -163,16 +163,17 @@ class ParallelEnvVector(VectorEnv):
             where = f"{_WHERE}.reset"
             seed = arguments.check_whole_number(where, "seed", seed, low=0)
         infos: dict[str, Any] = {}
-        for i, game in enumerate(self._games):
+        self._forget()
+        shape = -1, len(self.agents)
+        asked, plays = chosen.reshape(shape), self._plays.reshape(shape)
+        begins = asked.any(1) & ~(plays & ~asked).any(1)
+        for i in np.flatnonzero(begins).tolist():
             rows = self._rows(i)
-            self._forget(i)
-            plays_on = (self._plays[rows] & ~chosen[rows]).any()
-            if chosen[rows].any() and not plays_on:
-                self._plays[rows] = self._has_ended[rows] = False
-                seen, told = game.reset(
-                    seed=None if seed is None else seed + i, options=rest or None
-                )
-                self._join(i, seen, told, infos)
+            self._plays[rows] = self._has_ended[rows] = False
+            seen, told = self._games[i].reset(
+                seed=None if seed is None else seed + i, options=rest or None
+            )
+            self._join(i, seen, told, infos)
         self._has_begun = True
         return self._seen(), infos
 
@@ -193,6 +194,8 @@ class ParallelEnvVector(VectorEnv):
         rewards = np.zeros(self.num_envs)
         ends = np.zeros((2, self.num_envs), bool)
         infos: dict[str, Any] = {}
+        self._forget()
+        outcomes = []
         for i, game in enumerate(self._games):
             acting = [row for row in self._rows(i) if self._plays[row]]
             if not acting and (not self._has_begun or not game.env.agents):
@@ -200,24 +203,27 @@ class ParallelEnvVector(VectorEnv):
                     f"`{_WHERE}.step`: `actions` expected copies that were begun by "
                     f"`reset`, with agents that play; got none in copy {i}"
                 )
-            self._forget(i)
             names = {row: self._name(row) for row in acting}
             chosen = {names[row]: self._action(row, given[row]) for row in acting}
-            seen, rewarded, *ended, told = game.step(chosen)
+            seen, rewarded, terminated, truncated, told = game.step(chosen)
+            outcomes.append((seen, told))
             for row, name in names.items():
                 self._shown[row] = self._around(row, seen[name])
                 rewards[row] = rewarded[name]
-                ends[:, row] = [each[name] for each in ended]
+                ends[0, row], ends[1, row] = terminated[name], truncated[name]
                 self._add_info(infos, told.get(name, {}), row)
-                if not ends[:, row].any() and name not in game.env.agents:
+                is_over = terminated[name] or truncated[name]
+                if not is_over and name not in game.env.agents:
                     raise ValueError(
                         f"`{_WHERE}`: `env` expected agents to be terminated or "
                         f"truncated where they leave; got {name!r} of copy {i} gone "
                         "without"
                     )
-            self._has_ended |= ends.any(0)
-            self._plays &= ~self._has_ended
-            self._join(i, seen, told, infos)
+        self._has_ended |= ends.any(0)
+        self._plays &= ~self._has_ended
+        absent = (~self._plays & ~self._has_ended).reshape(-1, len(self.agents))
+        for i in np.flatnonzero(absent.any(1)).tolist():
+            self._join(i, *outcomes[i], infos)
         return self._seen(), rewards, ends[0], ends[1], infos
 
     def render(self) -> tuple[Any, ...] | None:
@@ -246,11 +252,10 @@ class ParallelEnvVector(VectorEnv):
             return seen
         return {**self._absent, self.agents[row % len(self.agents)]: seen}
 
-    def _forget(self, i: int) -> None:
-        """Lets rows of a copy show nothing of agents that do not play."""
-        for row in self._rows(i):
-            if not self._plays[row]:
-                self._shown[row] = self._absent
+    def _forget(self) -> None:
+        """Lets rows show nothing of agents that do not play."""
+        for row in np.flatnonzero(~self._plays).tolist():
+            self._shown[row] = self._absent
 
     def _join(self, i: int, seen: Any, told: Any, infos: dict[str, Any]) -> None:
         """Lets agents play that are there and have not ended yet."""

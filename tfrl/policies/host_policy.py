@@ -1,5 +1,6 @@
 """A policy where the environments are: on the host, in NumPy if it is small."""
 
+import copy
 import random as python_random
 from collections.abc import Mapping
 from typing import Any
@@ -94,7 +95,8 @@ class HostPolicy:
     each push. So many rows of a wide one that computing outweighs the call, and other
     networks (images, nests, memory, mixed precision,
     activations that are not copied) run as one compiled TensorFlow function, and a
-    policy that is no network is asked to `act`.
+    policy that is no network is asked to `act`. The `parts` of a policy that is made of
+    several, as that of `tfrl.agents.SelfPlay`, have such a host each.
 
     Args:
         policy: a policy of this room, or any `Policy`.
@@ -117,15 +119,28 @@ class HostPolicy:
         policy = policies.as_policy("HostPolicy", "policy", policy)
         self._log_probs = log_probs
         self._is_network = hasattr(policy, "dense_layers")
-        copy = numpy_copy(policy) if self._is_network else None
-        self.mirrored, self._numpy_rows = copy is not None, 0
+        mirror = numpy_copy(policy) if self._is_network else None
+        self.mirrored, self._numpy_rows = mirror is not None, 0
         self._is_masked = getattr(policy, "is_masked", False)
         if copy is not None:
             self._numpy_rows = numpy_rows(copy)
+        if mirror is not None:
+            n_weights = sum(kernel.size for kernel in mirror.kernels)
+            self._numpy_rows = _NUMPY_WORK // max(n_weights, 1)
         flat = self.mirrored and policy.kinds[0] == "flat"
         self._row_shape = tuple(policy.kinds[1]) if flat else None
         self._traced: dict[Any, Any] = {}
+        self._hosts = self._hosts_of(policy)
         self.push(policy)
+
+    def _hosts_of(self, policy: Any) -> "list[HostPolicy]":
+        """Returns what acts for each part of a policy that is made of several."""
+        parts: Any = getattr(policy, "parts", ()) if hasattr(policy, "act_by") else ()
+        if not getattr(policy, "parts_are_alike", False):
+            return [HostPolicy(part, self._log_probs) for part in parts]
+        first = HostPolicy(parts[0], self._log_probs)
+        # Copies share the functions that are compiled.
+        return [first, *(copy.copy(first) for _ in parts[1:])]
 
     def push(self, policy: Any, probe: Any | None = None) -> None:
         """Takes over the weights and normalizers of a newer version of the policy.
@@ -140,6 +155,8 @@ class HostPolicy:
         """
         self.policy = policy
         self._leaves: list[tf.Tensor] | None = None
+        if self._hosts:
+            self._push_parts(policy, probe)
         if not self.mirrored:
             return
         self._copy: Any = numpy_copy(policy)
@@ -156,6 +173,15 @@ class HostPolicy:
                 f"1e-4; got a difference of {error}; if the weights are no longer "
                 "finite, lower the learning rate"
             )
+
+    def _push_parts(self, policy: Any, probe: Any) -> None:
+        parts = policy.parts
+        shown = [None] * len(parts)
+        if probe is not None:
+            shown = policy.seen_by_parts(probe)
+        for host, part, seen in zip(self._hosts, parts, shown, strict=True):
+            if host.policy is not part:
+                host.push(part, probe=seen)
 
     def act(
         self,
@@ -187,6 +213,9 @@ class HostPolicy:
         policy = self.policy
         if not isinstance(temperature, int | float):
             arguments.check_number("act", "temperature", temperature, 0, np.inf)
+        if self._hosts:
+            actors = [host.act for host in self._hosts]
+            return policy.act_by(actors, observations, state, seed, temperature, mask)
         if not self._is_network:
             if isinstance(seed, np.random.Generator):
                 seed = seed.integers(0, 2**31 - 1, size=2, dtype=np.int32)

@@ -1,0 +1,143 @@
+"""Tests of `tfrl.agents.multi_agent.league_policy`."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from agent_examples import BOX
+from parallel_games import Relay
+
+from tfrl import training
+from tfrl.agents import PPO, LeaguePolicy
+from tfrl.environments import KuhnPoker, ParallelEnvVector
+from tfrl.policies import HostPolicy
+
+S = gym.spaces
+
+
+def policy_of(seed, observation_space=BOX, **settings):
+    config = PPO(hidden_units=(8,), **settings)
+    return config.create(observation_space, S.Discrete(3), seed=seed).policy
+
+
+def league_of(n_members, chances, n_agents=None, seed=0, **settings):
+    current, *members = (policy_of(i, **settings) for i in range(1 + n_members))
+    chances, seed = np.array(chances, float), np.array([seed], np.uint32)
+    return LeaguePolicy(current, tuple(members), chances, seed, n_agents)
+
+
+def test_who_plays_follows_the_chances_and_the_seed():
+    league = league_of(3, [0.1, 0.2, 0.7, 0.0])
+    drawn = league.initial_state(20_000)["played_by"]
+    found = np.bincount(drawn, minlength=4) / 20_000
+    np.testing.assert_allclose(found, [0.1, 0.2, 0.7, 0.0], atol=0.01)
+    np.testing.assert_array_equal(drawn, league.initial_state(20_000)["played_by"])
+    other = league.replace(seed=np.array([1], np.uint32)).initial_state(20_000)
+    assert (other["played_by"] != drawn).any()
+
+
+@pytest.mark.parametrize("n_agents", [2, 3])
+def test_the_current_one_plays_each_player_in_turn(n_agents):
+    league = league_of(2, [0.0, 0.5, 0.5], n_agents)
+    drawn = league.initial_state(n_agents * 6)["played_by"].reshape(6, n_agents)
+    np.testing.assert_array_equal(
+        drawn == 0, np.arange(n_agents) == np.arange(6)[:, None] % n_agents
+    )
+    assert league.initial_state(1)["played_by"].tolist() == [0]
+
+
+@pytest.mark.parametrize("memory", [None, "gru"])
+@pytest.mark.parametrize("on_host", [False, True])
+def test_each_row_acts_as_who_plays_it_would_alone(memory, on_host):
+    league = league_of(3, [0.25] * 4, memory=memory, memory_units=3)
+    seen = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    state = league.initial_state(12)
+    acting = HostPolicy(league, log_probs=True) if on_host else league
+    given = {"temperature": 0.0, "seed": 0}
+    acted = acting.act(seen, state, **given)
+    np.testing.assert_array_equal(acted.state["played_by"], state["played_by"])
+    acted = acting.act(seen[::-1], acted.state, **given)
+    assert len({*state["played_by"].tolist()}) == 4
+    for row, player in enumerate(state["played_by"]):
+        alone = league.parts[player]
+        first = alone.act(seen[row : row + 1], alone.initial_state(1), **given)
+        then = alone.act(seen[11 - row : 12 - row], first.state, **given)
+        assert then.actions[0] == acted.actions[row]
+        np.testing.assert_allclose(then.log_probs[0], acted.log_probs[row], rtol=1e-4)
+        if memory:
+            kept = acted.state["memory"][row]
+            np.testing.assert_allclose(then.state[0], kept, atol=1e-5)
+
+
+def test_draws_are_of_who_plays():
+    """Each row's actions have the frequencies of its policy."""
+    league = league_of(1, [0.5, 0.5])
+    seen = np.ones((2, 3), np.float32)
+    state = {"memory": (), "played_by": np.array([0, 1], np.int32)}
+    host, rng = HostPolicy(league), np.random.default_rng(0)
+    drawn = [host.act(seen, state, seed=rng).actions for _ in range(4_000)]
+    for row in range(2):
+        parameters = np.asarray(league.parts[row].parameters(seen[:1]))[0]
+        expected = np.exp(parameters) / np.exp(parameters).sum()
+        found = np.bincount(np.array(drawn)[:, row], minlength=3) / 4_000
+        np.testing.assert_allclose(found, expected, atol=0.03)
+    one, two = (league.act(seen, state, seed=5).actions for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert league.act(seen).actions.shape == (2,)
+
+
+def test_a_host_takes_over_what_is_new_and_looks_at_it():
+    league = league_of(2, [0.0, 0.0, 1.0])
+    host, seen = HostPolicy(league), np.ones((4, 3), np.float32)
+    newer = league.replace(members=(league.members[0], policy_of(9)))
+    host.push(newer, probe=seen)
+    given = {"temperature": 0.0, "state": league.initial_state(4)}
+    expected = newer.members[1].act(seen, temperature=0.0).actions
+    np.testing.assert_array_equal(host.act(seen, **given).actions, expected)
+    broken = tf.nest.map_structure(lambda x: x * np.nan, policy_of(9).state.params)
+    state = policy_of(9).state.replace(params=broken)
+    worse = newer.replace(current=newer.current.replace(state=state))
+    with pytest.raises(ValueError, match="lower the learning rate"):
+        host.push(worse, probe=seen)
+
+
+def test_masks_forbid_what_they_forbid():
+    envs = ParallelEnvVector(KuhnPoker, 8)
+    current, member = (
+        PPO().create(envs.single_observation_space, S.Discrete(2), seed=i).policy
+        for i in range(2)
+    )
+    chances, seed = np.array([0.0, 1.0]), np.array([0], np.uint32)
+    league = LeaguePolicy(current, (member,), chances, seed, 2)
+    seen, _ = envs.reset(seed=0)
+    for _ in range(10):
+        actions = league.act(seen, league.initial_state(8)).actions
+        assert not actions[1::2].any()
+    seen = np.ones((4, 3), np.float32)
+    mask = np.array([[0, 0, 1]] * 4, bool)
+    assert (league_of(1, [0.5, 0.5]).act(seen, mask=mask).actions == 2).all()
+
+
+class Begun(Relay):
+    """All begin and end with the game, of 1 to 5 steps."""
+
+    def reset(self, seed=None, options=None):
+        seen, infos = super().reset(seed, options)
+        self.lengths = dict.fromkeys("abc", self.lengths["a"])
+        return seen, infos
+
+
+def test_an_episode_is_played_to_its_end_by_who_began_it():
+    envs = ParallelEnvVector(Begun, 12, joins=False)
+    league = league_of(3, [0.25] * 4, n_agents=3)
+    host, rng = HostPolicy(league), np.random.default_rng(0)
+    collector = training.Collector(envs, 3, seed=0)
+    columns = []
+    for epoch in range(30):
+        columns.append(collector.collect(host, rng))
+        league = league.replace(seed=np.array([epoch + 1], np.uint32))
+        host.push(league)
+    played_by = np.concatenate([x.states["played_by"] for x in columns])
+    ended = np.concatenate([x.terminated | x.truncated for x in columns])
+    changes = played_by[1:] != played_by[:-1]
+    assert changes.any() and not (changes & ~ended[:-1]).any()

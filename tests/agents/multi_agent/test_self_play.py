@@ -1,0 +1,296 @@
+"""Tests of `tfrl.agents.multi_agent.self_play`."""
+
+import collections
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import refusals
+import tensorflow as tf
+from agent_examples import BOX
+from refusals import bad
+
+from tfrl import rl_trainer, training
+from tfrl.agents import A2C, DQN, IMPALA, PPO, SelfPlay
+from tfrl.core import PyTreeNode, Trajectory
+from tfrl.environments import KuhnPoker, MatrixGame, ParallelEnvVector
+from tfrl.policies import Acted, HostPolicy
+
+S = gym.spaces
+SMALL = {"hidden_units": (8,)}
+
+
+class Number(PyTreeNode):
+    """A policy that is a number, which it does."""
+
+    number: np.ndarray
+
+    def initial_state(self, batch_size):
+        return ()
+
+    def act(self, observations, state=(), **_):
+        done = np.full(len(observations), int(self.number))
+        return Acted(done, done, None, state)
+
+
+class CountAgent(PyTreeNode):
+    """Counts its updates; its policy is the count."""
+
+    count: np.ndarray
+
+    @property
+    def policy(self):
+        return Number(self.count)
+
+    def update(self, trajectory):
+        return self.replace(count=self.count + 1), {"rows": trajectory.rewards.size}
+
+
+class Count:
+    """Makes one."""
+
+    def create(self, observation_space, action_space, *, seed=0):
+        return CountAgent(np.int64(0))
+
+
+def trajectory_of(n_steps, n_rows, played_by, seed=0):
+    """Rewards of -1, 0 and 1, ends and waits as they come."""
+    rng = np.random.default_rng(seed)
+    shape = n_steps, n_rows
+    ended = rng.random(shape) < 0.3
+    cut = rng.random(shape) < 0.5
+    zeros = np.zeros((*shape, 1), np.float32)
+    return Trajectory(
+        zeros,
+        np.zeros(shape, int),
+        rng.integers(-1, 2, shape).astype(np.float32),
+        ended & cut,
+        ended & ~cut,
+        zeros,
+        rng.random(shape) < 0.8,
+        states={"memory": (), "played_by": np.broadcast_to(played_by, shape)},
+    )
+
+
+def results_by_hand(trajectories, n_agents):
+    """(update, member, score) of each game that ended, one copy after the other."""
+    whole = {
+        name: np.concatenate([getattr(x, name) for x in trajectories])
+        for name in ("rewards", "terminated", "truncated", "valid")
+    }
+    played_by = np.concatenate([x.states["played_by"] for x in trajectories])
+    length, found = len(trajectories[0].rewards), []
+    for copy in range(whole["rewards"].shape[1] // n_agents):
+        mine, sums = copy % n_agents, [0.0] * n_agents
+        for t, rewards in enumerate(whole["rewards"]):
+            rows = [copy * n_agents + k for k in range(n_agents)]
+            if not whole["valid"][t, rows[mine]]:
+                sums = [0.0] * n_agents
+                continue
+            for k, row in enumerate(rows):
+                sums[k] += rewards[row] if whole["valid"][t, row] else 0.0
+            if whole["terminated"][t, rows[mine]] or whole["truncated"][t, rows[mine]]:
+                rest = [x for k, x in enumerate(sums) if k != mine]
+                other = sum(rest) / len(rest)
+                score = 1.0 if sums[mine] > other else 0.5 * (sums[mine] == other)
+                for k, row in enumerate(rows):
+                    if k != mine and played_by[t, row]:
+                        found.append((t // length, played_by[t, row] - 1, score))
+                sums = [0.0] * n_agents
+    return found
+
+
+@pytest.mark.parametrize("n_agents", [2, 3])
+def test_win_rates_are_those_of_the_games_that_ended(n_agents):
+    n_rows = 6 * n_agents
+    config = SelfPlay(Count(), n_agents, snapshot_updates=1, capacity=9)
+    agent = config.create(BOX, BOX, n_envs=n_rows)
+    rng = np.random.default_rng(5)
+    trajectories = []
+    for seed in range(6):
+        league = agent.n_members
+        # Rows of a learner are played by it; the others by any member, or it too.
+        played_by = rng.integers(0, league + 1, n_rows)
+        copies = np.arange(6)
+        played_by[copies * n_agents + copies % n_agents] = 0
+        trajectories.append(trajectory_of(7, n_rows, played_by, seed))
+        agent, info = agent.update(trajectories[-1])
+        assert info["rows"] == 7 * 6
+    games, points = np.zeros((2, 9))
+    for update, member, score in results_by_hand(trajectories, n_agents):
+        games[member] += 0.98 ** (5 - update)
+        points[member] += score * 0.98 ** (5 - update)
+    assert games.sum() > 20
+    np.testing.assert_allclose(agent.games, games, rtol=1e-5)
+    np.testing.assert_allclose(agent.points, points, rtol=1e-5)
+    rates = (points + 0.5) / (games + 1.0)
+    np.testing.assert_allclose(agent.win_rates(), rates[:7], rtol=1e-5)
+    assert info["league_size"] == 7
+    assert info["league_win_rate"] == pytest.approx(rates[:7].mean())
+    assert info["league_win_rate_min"] == pytest.approx(rates[:7].min())
+
+
+@pytest.mark.parametrize("priority", [0.0, 1.0, 3.0])
+def test_opponents_are_drawn_by_how_often_they_are_beaten(priority):
+    config = SelfPlay(Count(), capacity=4, current_share=0.3, priority=priority)
+    agent = config.create(BOX, BOX, n_envs=4)
+    agent = agent.replace(
+        games=np.array([9.0, 9.0, 0.0, 0.0], np.float32),
+        points=np.array([0.5, 8.5, 0.0, 0.0], np.float32),
+        counts=np.array([0, 3]),
+    )
+    np.testing.assert_allclose(agent.win_rates(), [0.1, 0.9, 0.5])
+    weights = np.array([0.9, 0.1, 0.5]) ** priority
+    expected = [0.3, *(0.7 * weights / weights.sum()), 0.0]
+    np.testing.assert_allclose(agent.policy.chances, expected, rtol=1e-5)
+    average = agent.average_policy
+    np.testing.assert_allclose(average.chances, [0.0, 1 / 3, 1 / 3, 1 / 3])
+    assert average.n_agents is None and len(average.members) == 3
+
+
+def test_every_snapshot_is_in_a_full_league_with_the_same_probability():
+    trajectory = trajectory_of(1, 2, 0)
+    config = SelfPlay(Count(), snapshot_updates=2, capacity=4)
+    found = collections.Counter()
+    for seed in range(400):
+        agent = config.create(BOX, BOX, n_envs=2, seed=seed)
+        for _ in range(18):
+            agent, _ = agent.update(trajectory)
+        members = [int(x.number) for x in agent.members]
+        assert len({*members}) == agent.n_members == 4
+        found.update(members)
+    # Of the untrained one and nine snapshots, after 2, 4, ... updates.
+    assert sorted(found) == [*range(0, 20, 2)]
+    for count in found.values():
+        assert count == pytest.approx(160, abs=4 * np.sqrt(400 * 0.4 * 0.6))
+
+
+def test_only_rows_of_the_learner_are_learned_from():
+    envs = ParallelEnvVector(KuhnPoker, 8)
+    config = SelfPlay(
+        PPO(minibatch_size=8, n_epochs=2, memory="gru", **SMALL), snapshot_updates=1
+    )
+    spaces = envs.single_observation_space, envs.single_action_space
+    agent = config.create(*spaces, n_envs=8, n_steps=8)
+    collector = training.Collector(envs, 8, seed=3)
+    trajectory = collector.collect(HostPolicy(agent.policy), np.random.default_rng(0))
+    rows = [0, 3, 4, 7]
+    own = tf.nest.map_structure(
+        lambda x: x[:, rows], trajectory._replace(states=trajectory.states["memory"])
+    )
+    alone, told = agent.learner.update(own)
+    learned, info = agent.update(trajectory)
+    for x, y in zip(*map(tf.nest.flatten, (alone, learned.learner)), strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert {x: float(info[x]) for x in told} == {x: float(y) for x, y in told.items()}
+    newest = learned.members[1]
+    for x, y in zip(
+        tf.nest.flatten(newest),
+        tf.nest.flatten(alone.policy.without_optimizer()),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(x, y)
+    assert learned.n_members == 2 and agent.n_members == 1
+
+
+def trainer_of(folder, n_epochs, **given):
+    return training.Trainer(
+        folder,
+        n_epochs=n_epochs,
+        agent=SelfPlay(IMPALA(**SMALL), snapshot_updates=2, capacity=3, priority=1.0),
+        make_envs=functools.partial(ParallelEnvVector, KuhnPoker),
+        n_envs=8,
+        experience=training.Trajectories(n_steps=5),
+        intervals=training.Intervals(eval_episodes=4, checkpoint_epochs=1),
+        **given,
+    )
+
+
+def test_a_resumed_run_is_the_same_with_its_league(tmp_path):
+    with trainer_of(tmp_path / "whole", 12) as whole:
+        played = whole.run(quiet=True)
+    with trainer_of(tmp_path / "parts", 7) as first:
+        first.run(quiet=True)
+    with trainer_of(tmp_path / "parts", 12, resume=True) as second:
+        again = second.run(quiet=True)
+    assert whole.agent.counts.tolist() == [12, 7] and whole.agent.games.sum() > 0
+    for x, y in zip(*map(tf.nest.flatten, (whole.agent, second.agent)), strict=True):
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(played.returns, again.returns)
+    with rl_trainer.open_run(tmp_path / "whole") as run:
+        one, two = run.policy, whole.agent.policy
+        for x, y in zip(*map(tf.nest.flatten, (one, two)), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_games_against_an_opponent_of_ones_own():
+    """A learner that does always 1 beats 0 and loses against 2, as each player."""
+    agent = SelfPlay(Count()).create(BOX, BOX, n_envs=4)
+    agent = agent.replace(learner=CountAgent(np.int64(1)))
+    envs = ParallelEnvVector(MatrixGame, 8)
+    for choice, won in enumerate((1.0, 0.0, -1.0)):
+        policy = agent.against(lambda seen, x=choice: np.full(len(seen), x))
+        played = training.evaluate(policy, envs, 24, seed=0)
+        mine = policy.rows_of_current(8)
+        assert mine.tolist() == [0, 3, 4, 7]
+        assert (played.returns.reshape(8, 3)[mine] == won).all()
+    with pytest.raises(TypeError, match="`opponent` expected"):
+        agent.against(3)
+
+
+def create(config=None, **given):
+    config = SelfPlay(A2C()) if config is None else config
+    return config.create(BOX, S.Discrete(2), **given)
+
+
+@refusals.table(
+    (
+        SelfPlay,
+        bad(TypeError, "agent", PPO),
+        bad(TypeError, "agent", DQN()),
+        bad(ValueError, "n_agents", A2C(), 1),
+        bad(TypeError, "n_agents", A2C(), 2.5),
+        bad(ValueError, "snapshot_updates", A2C(), snapshot_updates=0),
+        bad(ValueError, "capacity", A2C(), capacity=0),
+        bad(ValueError, "current_share", A2C(), current_share=1.5),
+        bad(ValueError, "priority", A2C(), priority=-1.0),
+    ),
+    (
+        create,
+        bad(ValueError, "n_envs"),
+        bad(ValueError, "n_envs", n_envs=3),
+        bad(TypeError, "n_envs", n_envs="4"),
+    ),
+)
+def test_refusals(row):
+    row()
+
+
+def test_trajectories_of_others_are_refused():
+    agent = SelfPlay(Count()).create(BOX, BOX, n_envs=4)
+    given = trajectory_of(2, 4, 0)
+    with pytest.raises(ValueError, match="`trajectory` expected a multiple of 2"):
+        agent.update(trajectory_of(2, 3, 0))
+    with pytest.raises(ValueError, match="`trajectory` expected 4 rows"):
+        agent.update(trajectory_of(2, 6, 0))
+    with pytest.raises(ValueError, match="`trajectory` expected 4 rows, with the"):
+        agent.update(given._replace(states=()))
+    with pytest.raises(TypeError, match="`trajectory` expected a Trajectory"):
+        agent.update([given])
+
+
+def test_matrix_games_are_played_from_a_configuration(tmp_path):
+    """As gin or the command would make it."""
+    make_envs = functools.partial(ParallelEnvVector, MatrixGame)
+    with training.Trainer(
+        tmp_path,
+        n_epochs=1,
+        agent=SelfPlay(A2C(**SMALL)),
+        make_envs=make_envs,
+        n_envs=4,
+        experience=training.Trajectories(n_steps=2),
+    ) as trainer:
+        played = trainer.run(quiet=True)
+    assert played.lengths.max() == 1
+    assert not trainer.record.lost

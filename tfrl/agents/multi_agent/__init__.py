@@ -1,0 +1,1 @@
+"""Agents that are made of others: one for each player, or one against its past."""

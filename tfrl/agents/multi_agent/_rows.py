@@ -1,0 +1,164 @@
+"""Rows of a vector by who plays them: picked, acted upon, put together."""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from tfrl._internal import checks, gym_checks
+from tfrl.core import random, records
+from tfrl.policies import policy as policies
+
+
+def picked(nest: Any, rows: np.ndarray) -> Any:
+    """Returns rows of a nest of arrays."""
+    if type(nest) in (np.ndarray, dict):  # what environments show: `tf.nest` is slow
+        return gym_checks.mapped(lambda x: np.asarray(x)[rows], nest)
+    return tf.nest.map_structure(lambda x: np.asarray(x)[rows], nest)
+
+
+def put(whole: Any, rows: np.ndarray, part: Any, n_rows: int) -> Any:
+    """Returns a nest `[n_rows, ...]` in which a part has its rows.
+
+    Args:
+        whole: nest that is written to; None makes one of zeros.
+        rows: where, `[R]`.
+        part: nest of `[R, ...]`.
+        n_rows: of the whole.
+    """
+    if type(part) is np.ndarray:
+        if whole is None:
+            whole = np.zeros((n_rows, *part.shape[1:]), part.dtype)
+        whole[rows] = part
+        return whole
+    if type(part) is tuple and not part:
+        return part
+    flat = tf.nest.flatten(part)
+    wholes = [None] * len(flat) if whole is None else tf.nest.flatten(whole)
+    filled = [
+        put(to, rows, np.asarray(x), n_rows) for to, x in zip(wholes, flat, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(part, filled)
+
+
+def acted(
+    actors: Iterable[tuple[Callable[..., policies.Acted], np.ndarray, Any, Any]],
+    seed: Any,
+    temperature: float,
+    mask: Any,
+) -> list[policies.Acted]:
+    """Lets several policies act, each on its rows.
+
+    Args:
+        actors: of each its `act`, its rows, what these show and what it remembers.
+        seed: of all, as of `Policy.act`.
+        temperature: likewise.
+        mask: likewise, of all rows.
+
+    Returns:
+        What they do.
+    """
+    chance = seed
+    if seed is None:
+        chance = np.random.default_rng()
+    elif not isinstance(seed, np.random.Generator):
+        words = np.asarray(random.checked_seed("act", seed)).view(np.uint32)
+        chance = np.random.default_rng(words)
+    return [
+        act(
+            seen,
+            state,
+            seed=chance,
+            temperature=temperature,
+            mask=None if mask is None else picked(mask, rows),
+        )
+        for act, rows, seen, state in actors
+    ]
+
+
+def columns(
+    trajectory: records.Trajectory, rows: np.ndarray, name: str | None = None
+) -> records.Trajectory:
+    """Returns what some environments' rows went through.
+
+    Args:
+        trajectory: `[T, N]`.
+        rows: of the N.
+        name: of the part of observations, actions and states that counts; None for all.
+    """
+    if name is not None:
+        found = {x: getattr(trajectory, x) for x in ("observations", "actions")}
+        found["next_observations"] = trajectory.next_observations
+        found["states"] = trajectory.states or {name: ()}
+        trajectory = trajectory._replace(**{x: y[name] for x, y in found.items()})
+    return tf.nest.map_structure(lambda x: np.asarray(x)[:, rows], trajectory)
+
+
+def check_trajectory(where: str, given: Any, n_agents: int) -> None:
+    """Raises unless something is a trajectory of whole copies of an environment.
+
+    Args:
+        where: the asking function, for the message.
+        given: what should be one.
+        n_agents: rows of a copy.
+    """
+    expected = "a Trajectory [T, N]"
+    checks.check_type(where, "trajectory", given, records.Trajectory, expected)
+    n_rows = given.rewards.shape[1]
+    if n_rows % n_agents:
+        raise ValueError(
+            f"`{where}`: `trajectory` expected a multiple of {n_agents} rows, one for "
+            f"each agent of each copy; got {n_rows}"
+        )
+
+
+def check_config(where: str, name: str, config: Any) -> None:
+    """Raises a TypeError unless something makes an agent that learns from trajectories.
+
+    Args:
+        where: the asking class, for the message.
+        name: of its argument.
+        config: what should be hyper-parameters.
+    """
+    asked = getattr(config, "learns_from", None) or "trajectories"
+    is_config = callable(getattr(config, "create", None)) and not isinstance(
+        config, type
+    )
+    if not is_config or "trajectories" not in (
+        (asked,) if asked is str(asked) else asked
+    ):
+        raise TypeError(
+            f"`{where}`: `{name}` expected hyper-parameters of agents that learn from "
+            f"trajectories, such as PPO(); got {config!r:.80}"
+        )
+
+
+def created(
+    config: Any,
+    spaces: Sequence[gym.Space],
+    seed: int,
+    n_rows: int | None,
+    n_steps: int | None,
+    network: Any = None,
+) -> Any:
+    """Creates an agent, told of its rows and steps where it asks for them.
+
+    Args:
+        config: its hyper-parameters.
+        spaces: of observations and actions.
+        seed: of weights and draws.
+        n_rows: that it learns from.
+        n_steps: of a trajectory.
+        network: for a `create` that takes it; None for the agent's own.
+    """
+    asked = inspect.signature(config.create).parameters
+    numbers = {"n_envs": n_rows, "n_steps": n_steps}
+    given: dict[str, Any] = {
+        key: x for key, x in numbers.items() if key in asked and x is not None
+    }
+    if network is not None:
+        given["network"] = network
+    return config.create(*spaces, seed=seed, **given)

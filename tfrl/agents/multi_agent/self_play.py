@@ -1,0 +1,324 @@
+"""Self-play: an agent that learns against policies of its own past."""
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import gymnasium as gym
+import numpy as np
+
+from tfrl._internal import checks
+from tfrl.agents.multi_agent import _rows, league_policy
+from tfrl.agents.on_policy import ppo
+from tfrl.core import pytree, records
+from tfrl.policies import policy as policies
+
+# Share of what was known of win rates that is left after an update.
+_LEFT = 0.98
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfPlay:
+    """Hyper-parameters of self-play against a league of past policies.
+
+    Of the players of each copy of an environment one learns, each in turn over the
+    copies; the others are played by policies of the league, drawn anew for the episodes
+    of each trajectory, or by the learner's own of now. Environments are those of
+    `tfrl.environments.ParallelEnvVector`, whose agents have equal spaces.
+
+    Every `snapshot_updates` updates the policy joins the league, which begins with the
+    untrained one. A full league keeps each policy that ever joined with the same
+    probability. Against member m, which the learner beats with probability `w[m]`, are
+    played
+
+        (1 - current_share) * f[m] / sum(f),    f[m] = (1 - w[m]) ** priority
+
+    of all games: with a priority of 0 all members are alike, which is fictitious
+    self-play, whose `average_policy` nears an equilibrium of zero-sum games of two
+    players. A greater one prefers those that still win (prioritized fictitious
+    self-play).
+
+    The league is a part of the agent: it is saved and resumed with the run.
+
+    Attributes:
+        agent: hyper-parameters of what learns from trajectories; None for `PPO()`. Its
+            trajectories are of `n_envs / n_agents` rows, which `minibatch_size` is to
+            divide times the steps.
+        n_agents: players of the environment, 2 or more.
+        snapshot_updates: updates from one snapshot to the next.
+        capacity: most members of the league. Each takes the memory of the policy's
+            weights, in every checkpoint too.
+        current_share: of the games that are played against the policy of now.
+        priority: exponent of the above.
+
+    Example:
+        >>> config = SelfPlay(tfrl.agents.A2C(), snapshot_updates=5)
+        >>> box = gym.spaces.Box(-1.0, 1.0, (3,))
+        >>> agent = config.create(box, gym.spaces.Discrete(2), n_envs=4, seed=0)
+        >>> agent.n_members, agent.win_rates().tolist()
+        (1, [0.5])
+
+    References:
+        Heinrich, Lanctot, Silver, 2015, Fictitious Self-Play in Extensive-Form Games.
+        Vinyals et al., 2019, Grandmaster level in StarCraft II using multi-agent
+        reinforcement learning, methods.
+    """
+
+    learns_from: ClassVar[str] = "trajectories"
+
+    agent: Any = None
+    n_agents: int = 2
+    snapshot_updates: int = 10
+    capacity: int = 20
+    current_share: float = 0.2
+    priority: float = 0.0
+
+    def __post_init__(self) -> None:
+        where = "SelfPlay"
+        if self.agent is None:
+            object.__setattr__(self, "agent", ppo.PPO())
+        _rows.check_config(where, "agent", self.agent)
+        checks.check_whole_number(where, "n_agents", self.n_agents, low=2)
+        for name in ("snapshot_updates", "capacity"):
+            checks.check_whole_number(where, name, getattr(self, name), low=1)
+        checks.check_within(where, "current_share", self.current_share, 0.0, 1.0)
+        checks.check_within(where, "priority", self.priority, 0.0, 100.0)
+
+    def create(
+        self,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        *,
+        seed: int = 0,
+        network: Any = None,
+        n_envs: int | None = None,
+        n_steps: int | None = None,
+    ) -> "SelfPlayAgent":
+        """Returns an agent for the spaces of a row.
+
+        Args:
+            observation_space: of one player.
+            action_space: of one player.
+            seed: of weights and draws.
+            network: as of the `create` of `agent`.
+            n_envs: rows of a trajectory, N.
+            n_steps: steps of a trajectory, T.
+
+        Returns:
+            A `SelfPlayAgent` that learned nothing yet.
+
+        Raises:
+            TypeError: if a space is of a kind that the agent does not support.
+            ValueError: if `n_envs` is not given or no multiple of `n_agents`, or
+                hyper-parameters do not fit.
+        """
+        where = "SelfPlay.create"
+        if n_envs is None:
+            raise ValueError(
+                f"`{where}`: `n_envs` expected the number of rows of trajectories, as "
+                "the returns of games are followed; got None"
+            )
+        n_rows = checks.check_whole_number(where, "n_envs", n_envs, low=1)
+        if n_rows % self.n_agents:
+            raise ValueError(
+                f"`{where}`: `n_envs` expected a multiple of `n_agents`, "
+                f"{self.n_agents}; got {n_rows}"
+            )
+        spaces = observation_space, action_space
+        count = n_rows // self.n_agents
+        learner = _rows.created(self.agent, spaces, seed, count, n_steps, network)
+        member = _light(learner.policy)
+        return SelfPlayAgent(
+            learner=learner,
+            members=(member,) * self.capacity,
+            games=np.zeros(self.capacity, np.float32),
+            points=np.zeros(self.capacity, np.float32),
+            returns=np.zeros(n_rows),
+            counts=np.array([0, 1]),
+            seed=np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32),
+            config=self,
+        )
+
+
+class SelfPlayAgent(pytree.PyTreeNode):
+    """A learner and its league. Make one with `SelfPlay.create`.
+
+    Attributes:
+        learner: the agent that learns; `learner.policy` is what to play and to export.
+        members: tuple of `capacity` policies, of which the first `n_members` count.
+        games: `[capacity]`, games against each member, older ones counting less.
+        points: `[capacity]`, of them: 1 for a game won, 1/2 for a draw.
+        returns: `[N]`, of the games that are being played.
+        counts: `[2]`, updates done and snapshots taken.
+        seed: `[2]` uint32, of the draws.
+        config: the hyper-parameters.
+
+    Example:
+        >>> box, config = gym.spaces.Box(-1.0, 1.0, (3,)), SelfPlay(tfrl.agents.A2C())
+        >>> agent = config.create(box, box, n_envs=2)
+        >>> agent.policy.current is agent.learner.policy
+        True
+    """
+
+    learner: Any
+    members: tuple[Any, ...]
+    games: np.ndarray
+    points: np.ndarray
+    returns: np.ndarray
+    counts: np.ndarray
+    seed: np.ndarray
+    config: SelfPlay = pytree.nonpytree_field()
+
+    @property
+    def n_members(self) -> int:
+        """How many policies the league has."""
+        return int(min(self.counts[1], self.config.capacity))
+
+    def win_rates(self) -> np.ndarray:
+        """Returns how often the learner beats each member, `[n_members]`.
+
+        A game is won where the learner's return is above the mean of the others' when
+        its own episode ends, and half won where it is equal. Results count less by 2
+        percent with each update; half a game won stands for what is not known yet.
+        """
+        found = (self.points + 0.5) / (self.games + 1.0)
+        return np.asarray(found[: self.n_members])
+
+    @property
+    def policy(self) -> league_policy.LeaguePolicy:
+        """What plays all rows: the learner's, and those of the league."""
+        config = self.config
+        weights = (1.0 - self.win_rates()) ** config.priority
+        chances = np.zeros(1 + config.capacity)
+        chances[0] = config.current_share
+        chances[1 : 1 + self.n_members] = (1.0 - config.current_share) * (
+            weights / weights.sum()
+        )
+        seed = np.append(self.seed, np.uint32(self.counts[0]))
+        return league_policy.LeaguePolicy(
+            self.learner.policy, self.members, chances, seed, config.n_agents
+        )
+
+    @property
+    def average_policy(self) -> league_policy.LeaguePolicy:
+        """The league as one policy: a member, drawn uniformly, plays each episode."""
+        count = self.n_members
+        chances = np.append(0.0, np.full(count, 1.0 / count))
+        return league_policy.LeaguePolicy(
+            self.learner.policy, self.members[:count], chances, self.seed
+        )
+
+    def against(self, opponent: Any) -> league_policy.LeaguePolicy:
+        """Returns the learner's policy in games against another, to be evaluated.
+
+        Args:
+            opponent: a `Policy`, or a function from observations to actions.
+
+        Returns:
+            What plays all rows; those of the learner are its `rows_of_current`.
+
+        Raises:
+            TypeError: if `opponent` is neither.
+        """
+        other = policies.as_policy("SelfPlayAgent.against", "opponent", opponent)
+        chances = np.array([0.0, 1.0])
+        return league_policy.LeaguePolicy(
+            *(self.learner.policy, (other,), chances, self.seed, self.config.n_agents)
+        )
+
+    @property
+    def needs_log_probs(self) -> bool:
+        """Whether a trajectory is to have log-probabilities."""
+        return getattr(self.learner, "needs_log_probs", False)
+
+    def update(self, trajectory: records.Trajectory) -> tuple[Self, dict]:
+        """Learns from the rows of the learner, and from all who won.
+
+        Args:
+            trajectory: `[T, N]`, with the states of `policy`.
+
+        Returns:
+            The new agent, and what the learner informs about, with `league_size`, and
+            `league_win_rate` and `league_win_rate_min` over its members.
+
+        Raises:
+            TypeError: if `trajectory` is none.
+            ValueError: if it has other rows than the agent was made for, or the learner
+                raises it.
+        """
+        where, count = "SelfPlay.update", self.config.n_agents
+        _rows.check_trajectory(where, trajectory, count)
+        n_rows = trajectory.rewards.shape[1]
+        if n_rows != len(self.returns) or not isinstance(trajectory.states, dict):
+            raise ValueError(
+                f"`{where}`: `trajectory` expected {len(self.returns)} rows, with the "
+                f"states of `policy`; got {n_rows} rows and states "
+                f"{trajectory.states!r:.80}"
+            )
+        rows = self.policy.rows_of_current(n_rows)
+        own = trajectory._replace(states=trajectory.states["memory"])
+        learner, info = self.learner.update(_rows.columns(own, rows))
+        agent = self._judged(trajectory, rows).replace(learner=learner)
+        updates = int(self.counts[0]) + 1
+        agent = agent.replace(counts=np.array([updates, int(self.counts[1])]))
+        if updates % self.config.snapshot_updates == 0:
+            agent = agent._joined()
+        known = agent.win_rates()
+        found = {"size": agent.n_members, "win_rate": known.mean()}
+        found["win_rate_min"] = known.min()
+        return agent, {**info, **{f"league_{key}": x for key, x in found.items()}}
+
+    def _judged(self, trajectory: records.Trajectory, rows: np.ndarray) -> Self:
+        """Counts the games that ended."""
+        count = self.config.n_agents
+        games, points = self.games * np.float32(_LEFT), self.points * np.float32(_LEFT)
+        returns = np.array(self.returns)
+        rewards, valid = (np.asarray(x) for x in (trajectory.rewards, trajectory.valid))
+        ended = np.asarray(trajectory.terminated) | np.asarray(trajectory.truncated)
+        played_by = np.asarray(trajectory.states["played_by"])
+        others = np.ones(len(returns), bool)
+        others[rows] = False
+        for t in range(len(rewards)):
+            plays = np.repeat(valid[t, rows], count)
+            returns = np.where(plays, returns + rewards[t] * valid[t], 0.0)
+            over = (ended & valid)[t, rows]
+            if not over.any():
+                continue
+            sums = returns.reshape(-1, count).sum(1)
+            mine = returns[rows]
+            theirs = (sums - mine) / (count - 1)
+            scores = np.repeat(
+                np.where(mine > theirs, 1.0, 0.5 * (mine == theirs)), count
+            )
+            counted = np.repeat(over, count) & others & (played_by[t] > 0)
+            against = played_by[t, counted] - 1
+            np.add.at(games, against, 1.0)
+            np.add.at(points, against, scores[counted])
+            returns = np.where(np.repeat(over, count), 0.0, returns)
+        return self.replace(games=games, points=points, returns=returns)
+
+    def _joined(self) -> Self:
+        """Lets the learner's policy join the league, if chance does not refuse it."""
+        taken, capacity = int(self.counts[1]), self.config.capacity
+        place = taken
+        if taken >= capacity:
+            chance = np.random.default_rng([*self.seed.tolist(), taken, 1])
+            place = int(chance.integers(taken + 1))
+        counts = np.array([int(self.counts[0]), taken + 1])
+        if place >= capacity:
+            return self.replace(counts=counts)
+        members, games, points = (
+            list(self.members),
+            self.games.copy(),
+            self.points.copy(),
+        )
+        members[place] = _light(self.learner.policy)
+        games[place] = points[place] = 0.0
+        return self.replace(
+            members=tuple(members), games=games, points=points, counts=counts
+        )
+
+
+def _light(policy: Any) -> Any:
+    """Returns a policy without what only learners need."""
+    light = getattr(policy, "without_optimizer", None)
+    return policy if light is None else light()
