@@ -62,6 +62,12 @@ RUNS = {
         {"env_steps": 2_048},
         *(0, "'serving_default': 0.0", r"bytes; actions \[[01], [01], [01]\]"),
     ),
+    "self_play": (
+        {"updates": 10, "poker_updates": 5, "n_envs": 16},
+        *(1, r"rock: \[ 2\. -2\.  1\. -1\.\]", r"l: 0\.33\nequilibrium: 0\.00"),
+        *(r"its past: a league of 3", r"its past: average 0\.\d\d, last policy"),
+        *(r"never bets: [+-]\d\.\d\d a game", r"bets card 0, 1, 2: \["),
+    ),
     "your_own_algorithm": (
         {"env_steps": 1_500},
         *(1, r"greedy return \d+ of 500", r"2 replicas and one differ by \S+e-0[5-9]"),
