@@ -65,8 +65,8 @@ class ParallelEnvVector(VectorEnv):
     Example:
         >>> envs = ParallelEnvVector(tfrl.environments.MatrixGame, 4)
         >>> seen, _ = envs.reset(seed=0)
-        >>> envs.step(np.array([0, 1, 2, 2]))[1].tolist()
-        [-1.0, 1.0, 0.0, 0.0]
+        >>> envs.step(np.array([0, 1, 0, 2]))[1].tolist()
+        [-1.0, 1.0, 1.0, -1.0]
     """
 
     def __init__(

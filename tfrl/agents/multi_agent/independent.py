@@ -32,10 +32,8 @@ class Independent:
     Example:
         >>> config = Independent({"player_0": tfrl.agents.PPO(minibatch_size=4),
         ...                       "player_1": tfrl.agents.A2C()})
-        >>> make_envs = functools.partial(
-        ...     tfrl.environments.ParallelEnvVector, tfrl.environments.MatrixGame,
-        ...     own_spaces=True)
-        >>> envs = make_envs(n_envs=4)
+        >>> envs = tfrl.environments.ParallelEnvVector(
+        ...     tfrl.environments.MatrixGame, n_envs=4, own_spaces=True)
         >>> agent = config.create(
         ...     envs.single_observation_space, envs.single_action_space, seed=0)
         >>> agent.policy.act(envs.reset(seed=0)[0], seed=0).log_probs.shape
