@@ -190,6 +190,8 @@ def value_endpoint(agent: Any, observation_space: gym.Space) -> endpoints.Endpoi
 def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
     """Returns the policy of an agent or `AgentModel`, or the policy that was given.
 
+    Of a league, as that of `tfrl.agents.SelfPlay`, it is the current one.
+
     Args:
         where: name of the function, for messages.
         agent: which of them it is.
@@ -204,6 +206,7 @@ def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
         TypeError: `export`: `agent` expected a policy of `tfrl.policies`, or ...
     """
     policy = getattr(getattr(agent, "agent", agent), "policy", agent)
+    policy = getattr(policy, "current", policy)
     if not isinstance(policy, network_policy.NetworkPolicy):
         got = f"{agent!r:.80}"
         if policy is not agent:

@@ -88,6 +88,7 @@ def test_rows_act_by_the_policy_of_their_player():
             np.testing.assert_allclose(alone.state, acted.state[name][part], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_players_of_a_matrix_game_find_what_dominates():
     """Of the prisoners' dilemma, where 1 is better whatever the other does."""
     make_envs = functools.partial(ParallelEnvVector, Dilemma, own_spaces=True)
@@ -170,7 +171,9 @@ def update(n_rows):
     ),
     (
         create,
-        bad(ValueError, "observation_space", {"a": PPO()}, BOX, BOX),
+        bad(ValueError, "action_space", {"a": PPO()}, BOX, BOX),
+        bad(ValueError, "action_space", None, BOTH, BOX),
+        bad(ValueError, "observation_space", {"a": PPO(), "b": PPO()}, BOX, BOTH),
         bad(ValueError, "action_space", {"a": PPO(), "b": PPO()}, BOTH, BOX),
     ),
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import refusals
 import tensorflow as tf
-from agent_examples import BOX
+from agent_examples import BOX, assert_close, two_replicas
 from refusals import bad
 
 from tfrl import rl_trainer, training
@@ -194,6 +194,16 @@ def test_only_rows_of_the_learner_are_learned_from():
     assert learned.n_members == 2 and agent.n_members == 1
 
 
+@pytest.mark.slow
+def test_two_replicas_learn_what_one_learns(tmp_path):
+    alone = trainer_of(tmp_path / "alone", 1)
+    shared = trainer_of(tmp_path / "shared", 1, strategy=two_replicas())
+    for trainer in (alone, shared):
+        with trainer:
+            trainer.run(quiet=True)
+    assert_close(shared.agent, alone.agent, rtol=1e-4, atol=2e-6)
+
+
 def trainer_of(folder, n_epochs, **given):
     return training.Trainer(
         folder,
@@ -294,3 +304,11 @@ def test_matrix_games_are_played_from_a_configuration(tmp_path):
         played = trainer.run(quiet=True)
     assert played.lengths.max() == 1
     assert not trainer.record.lost
+    with rl_trainer.open_run(tmp_path) as run:
+        run.export(tmp_path / "served")
+    seen = np.eye(2, dtype=np.float32)
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    np.testing.assert_array_equal(
+        served(observations=tf.constant(seen))["actions"],
+        trainer.agent.learner.policy.act(seen, temperature=0.0).actions,
+    )

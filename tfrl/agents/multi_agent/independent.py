@@ -83,17 +83,16 @@ class Independent:
         """
         where = "Independent.create"
         configs = dict(self.agents or {})
-        if self.agents is None and isinstance(observation_space, gym.spaces.Dict):
-            configs = dict.fromkeys(observation_space.spaces, ppo.PPO())
+        if self.agents is None and isinstance(action_space, gym.spaces.Dict):
+            configs = dict.fromkeys(action_space.spaces, ppo.PPO())
         for name, space in (
-            ("observation_space", observation_space),
             ("action_space", action_space),
+            ("observation_space", observation_space),
         ):
             if not isinstance(space, gym.spaces.Dict):
                 raise ValueError(
-                    f"`{where}`: `{name}` expected a Dict with a part for each of "
-                    f"{[*configs] or 'the players'}; got {space}; make a "
-                    "`ParallelEnvVector` with `own_spaces=True`"
+                    f"`{where}`: `{name}` expected a Dict with a part for each player; "
+                    f"got {space}; make a `ParallelEnvVector` with `own_spaces=True`"
                 )
             players = [*space.spaces]
             if {*players} != {*configs}:
