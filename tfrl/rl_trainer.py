@@ -33,6 +33,7 @@ import tensorflow as tf
 from gymnasium import wrappers as gym_wrappers
 
 from tfrl._internal import checks
+from tfrl.agents.multi_agent import independent, self_play
 from tfrl.agents.off_policy import (
     c51,
     crossq,
@@ -95,6 +96,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "IMPALA": impala.IMPALA,
     "IQL": iql.IQL,
     "IQN": iqn.IQN,
+    "Independent": independent.Independent,
     "Intervals": cadence.Intervals,
     "JoinedScheduler": joined.JoinedScheduler,
     "LinearScheduler": schedulers.LinearScheduler,
@@ -115,6 +117,7 @@ _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "Rainbow": rainbow.Rainbow,
     "Replayed": experience.Replayed,
     "SAC": sac.SAC,
+    "SelfPlay": self_play.SelfPlay,
     "StepScheduler": schedulers.StepScheduler,
     "TD3": td3.TD3,
     "TD3BC": td3_bc.TD3BC,

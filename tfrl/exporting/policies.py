@@ -213,8 +213,12 @@ def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
             got = f"a {type(agent).__name__} with a {type(policy).__name__}"
         raise TypeError(
             f"`{where}`: `agent` expected a policy of `tfrl.policies`, or an agent "
-            f"with one, such as a PPOAgent; got {got}; for other components there is "
-            "`export_model`"
+            f"with one, such as a PPOAgent; got {got}; "
+            + (
+                "export the agents of its players one by one"
+                if hasattr(policy, "players")
+                else "for other components there is `export_model`"
+            )
         )
     return policy.independent()
 

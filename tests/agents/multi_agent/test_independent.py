@@ -143,6 +143,8 @@ def test_a_resumed_run_is_the_same(tmp_path):
     np.testing.assert_array_equal(played.returns, again.returns)
     with rl_trainer.open_run(tmp_path / "whole") as run:
         assert run.evaluate().lengths.max() <= 5
+        with pytest.raises(TypeError, match="agents of its players one by one"):
+            run.export(tmp_path / "served")
 
 
 BOTH = S.Dict(a=BOX, b=BOX)
