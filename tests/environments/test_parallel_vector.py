@@ -114,6 +114,31 @@ def test_waiting_rows_show_zeros_and_their_actions_are_not_looked_at():
         envs.step(np.zeros(3, int))
 
 
+class Shy(Relay):
+    """Two agents end at once; the third is there from the start, seen from step 3."""
+
+    def reset(self, seed=None, options=None):
+        seen, infos = super().reset(seed, options)
+        self.lengths, self.begin = {"a": 1, "b": 1, "c": 2}, 3
+        self.agents = ["a", "b", "c"]
+        return {x: seen[x] for x in "ab"}, infos
+
+    def step(self, actions):
+        self.agents = [x for x in self.agents if x in actions]
+        *outcome, infos = super().step(actions)
+        if self.steps < 3:
+            self.agents = ["c"]
+        return *outcome, infos
+
+
+def test_a_copy_waits_for_an_agent_that_is_not_shown_yet():
+    trajectory = collected(ParallelEnvVector(Shy, 3), 10, seed=0)[1]
+    ended = trajectory.terminated | trajectory.truncated
+    played = np.array([[1, 1, 0], [0] * 3, [0] * 3, [0, 0, 1], [0, 0, 1]], bool)
+    np.testing.assert_array_equal(trajectory.valid, np.tile(played, (2, 1)))
+    np.testing.assert_array_equal(ended.sum(0), [2, 2, 2])
+
+
 def test_a_copy_begins_anew_when_all_of_its_agents_are_chosen():
     envs = ParallelEnvVector(Relay, 6, joins=False)
     first, _ = envs.reset(seed=0)

@@ -169,6 +169,8 @@ class ParallelEnvVector(VectorEnv):
         begins = asked.any(1) & ~(plays & ~asked).any(1)
         for i in np.flatnonzero(begins).tolist():
             rows = self._rows(i)
+            if self._is_awaited(i) and not asked[i].all():
+                continue
             self._plays[rows] = self._has_ended[rows] = False
             seen, told = self._games[i].reset(
                 seed=None if seed is None else seed + i, options=rest or None
@@ -256,6 +258,15 @@ class ParallelEnvVector(VectorEnv):
         """Lets rows show nothing of agents that do not play."""
         for row in np.flatnonzero(~self._plays).tolist():
             self._shown[row] = self._absent
+
+    def _is_awaited(self, i: int) -> bool:
+        """Whether an agent of a copy is there that has not been shown anything yet."""
+        there = self._games[i].env.agents if self._has_begun else ()
+        return any(
+            self._name(row) in there
+            for row in self._rows(i)
+            if not self._plays[row] and not self._has_ended[row]
+        )
 
     def _join(self, i: int, seen: Any, told: Any, infos: dict[str, Any]) -> None:
         """Lets agents play that are there and have not ended yet."""
