@@ -122,11 +122,8 @@ class HostPolicy:
         mirror = numpy_copy(policy) if self._is_network else None
         self.mirrored, self._numpy_rows = mirror is not None, 0
         self._is_masked = getattr(policy, "is_masked", False)
-        if copy is not None:
-            self._numpy_rows = numpy_rows(copy)
         if mirror is not None:
-            n_weights = sum(kernel.size for kernel in mirror.kernels)
-            self._numpy_rows = _NUMPY_WORK // max(n_weights, 1)
+            self._numpy_rows = numpy_rows(mirror)
         flat = self.mirrored and policy.kinds[0] == "flat"
         self._row_shape = tuple(policy.kinds[1]) if flat else None
         self._traced: dict[Any, Any] = {}
