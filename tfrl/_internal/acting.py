@@ -32,6 +32,8 @@ class Choice(NamedTuple):
         raw_actions: nest of `[N, ...]`, what is learned from.
         log_probs: `[N]`, or None.
         state: nest of `[N, ...]`, for the next step.
+        outputs: `[N, n]`, of which log-probabilities are told for all steps of a piece
+            at once; None where there are none.
 
     Example:
         >>> Choice([1], [1], None, ()).log_probs
@@ -41,6 +43,7 @@ class Choice(NamedTuple):
     raw_actions: Any
     log_probs: Any
     state: Any
+    outputs: Any = None
 
 
 @dataclasses.dataclass
@@ -128,8 +131,9 @@ class NetworkActing:
         settings = dict(zip(self.settings, values, strict=True))
         raw = gym_checks.mapped(np.asarray, self.draw(outputs, rng, **settings))
         actions = raw if self.to_env is None else self.to_env(raw)
-        known = None if self.log_prob is None else self.log_prob(outputs, raw)
-        return Choice(actions, raw, known, state)
+        return Choice(
+            actions, raw, None, state, None if self.log_prob is None else outputs
+        )
 
     def _parted(self, seen: Any) -> tuple[Any, Any]:
         """What the network sees, and the mask if there is one."""
@@ -284,7 +288,9 @@ class Player:
         self._acting.check(seen)
         self._memory = self._initial = self._acting.initial_state(n_envs)
         first = self._acting.act(seen, self._initial, copy.deepcopy(self._rng))
-        known = () if first.log_probs is None else np.asarray(first.log_probs)
+        is_known = first.log_probs is not None or first.outputs is not None
+        known: Any = np.zeros(n_envs, np.float32) if is_known else ()
+        self._outputs: list[np.ndarray] = []
         self.layout = Layout(
             gym_checks.mapped(np.array, seen),
             gym_checks.mapped(np.array, first.raw_actions),
@@ -314,6 +320,8 @@ class Player:
         piece.version[...] = self._version
         for t in range(self.layout.n_steps):
             self._step(piece, t)
+        if self._outputs:
+            self._tell_log_probs(piece)
         piece.seconds[:] = waited, time.perf_counter() - start
 
     def played(self) -> Piece:
@@ -326,6 +334,16 @@ class Player:
         """Closes the environments."""
         self._envs.close()
 
+    def _tell_log_probs(self, piece: Piece) -> None:
+        """Writes the log-probabilities of all steps, which one by one take long."""
+        outputs, self._outputs = np.concatenate(self._outputs), []
+        actions = gym_checks.mapped(
+            lambda x: x.reshape(-1, *x.shape[2:]),
+            _unpacked(piece.actions, self.layout.actions),
+        )
+        known = self._acting.log_prob(outputs, actions)
+        piece.log_probs[...] = known.reshape(piece.log_probs.shape)
+
     def _step(self, piece: Piece, t: int) -> None:
         seen, memory = self._stepper.observations, self._memory
         choice = self._acting.act(seen, memory, self._rng)
@@ -333,7 +351,9 @@ class Player:
         _put(piece.observations, t, seen)
         _put(piece.actions, t, choice.raw_actions)
         _put(piece.states, t, memory)
-        if choice.log_probs is not None:
+        if choice.outputs is not None:
+            self._outputs.append(choice.outputs)
+        elif choice.log_probs is not None:
             piece.log_probs[t] = choice.log_probs
         outcome = self._stepper.step(choice.actions)
         for name, values in outcome._asdict().items():

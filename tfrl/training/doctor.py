@@ -174,9 +174,11 @@ def describe_actors(directory: str | os.PathLike[str]) -> str | None:
     if not path.is_file():
         return None
     table = run_log.read_metrics(path)
-    names = "actor_lag", "actor_lag_max", "learner_idle", "actors_idle"
-    names += "actors_replaced", "trajectories_discarded"
-    columns = [table.get(f"train/{name}", ()) for name in names]
+    names = (
+        *("actor_lag", "actor_lag_max", "learner_idle", "actors_idle"),
+        *("actors_replaced", "trajectories_discarded"),
+    )
+    columns: list[Any] = [table.get(f"train/{name}", ()) for name in names]
     if not all(len(column) for column in columns):
         return None
     lag, most, learner, actors, replaced, discarded = (x[-1] for x in columns)

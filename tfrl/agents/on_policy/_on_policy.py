@@ -25,8 +25,6 @@ class OnPolicyAgent(pytree.PyTreeNode):
     Attributes:
         policy: the `ActorCriticPolicy`, or `RecurrentPolicy`.
         config: the hyper-parameters.
-        needs_log_probs: whether a trajectory is to have the log-probabilities of its
-            actions; trainers ask for it.
     """
 
     policy: Any
@@ -35,7 +33,11 @@ class OnPolicyAgent(pytree.PyTreeNode):
     # Settings that may be schedules, and what the info has beside what all have.
     _scheduled: ClassVar[tuple[str, ...]] = ("learning_rate",)
     _measured: ClassVar[tuple[str, ...]] = ()
-    needs_log_probs: ClassVar[bool] = False
+
+    @property
+    def needs_log_probs(self) -> bool:
+        """Whether a trajectory is to have log-probabilities; trainers ask for it."""
+        return False
 
     def update(
         self,

@@ -1,7 +1,7 @@
 """Actor-critic learning from trajectories of older policies: IMPALA."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
@@ -117,7 +117,10 @@ class IMPALAAgent(_on_policy.OnPolicyAgent):
 
     config: IMPALA = pytree.nonpytree_field()
 
-    needs_log_probs: ClassVar[bool] = True
+    @property
+    def needs_log_probs(self) -> bool:
+        """Whether a trajectory is to have log-probabilities: yes."""
+        return True
 
     def _advantages(
         self,

@@ -72,7 +72,7 @@ class TensorFlowActing:
 
     def act(self, observations: Any, state: Any, rng: np.random.Generator) -> Any:
         """Chooses actions."""
-        return self._host.act(observations, state, seed=rng)
+        return acting.Choice(*self._host.act(observations, state, seed=rng))
 
 
 class SentNetwork:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import acting, checks, gym_checks
+from tfrl._internal import acting, checks
 from tfrl.core import records
 from tfrl.training import _processes
 from tfrl.training.collecting import _actor_processes, _ray_actors, collection
@@ -174,21 +174,14 @@ class ActorCollector(collection.Collector):
             self._engine.take(lambda *taken: self._place(found, *taken))
         self._origins = found.origins
         trajectory = found.trajectory()
-        where = "Collector.collect"
-        for name in ("next_observations", "observations", "rewards"):
-            leaves = tf.nest.flatten(getattr(trajectory, name))
-            gym_checks.check_numbers(where, name, leaves)
-        space = self.envs.single_observation_space
-        for name in ("next_observations", "observations"):
-            nest = getattr(trajectory, name)
-            gym_checks.check_choices(where, name, space, nest)
+        self._check(trajectory)
         self.episode_returns.extend(found.returns)
         self.episode_lengths.extend(found.lengths)
         self.env_steps += int(trajectory.valid.sum())
         now = time.perf_counter()
-        lags = np.mean(found.lags), np.max(found.lags)
-        times = now - began, now - self._left, *np.sum(found.seconds, axis=0)
-        self._facts.append((*lags, *times))
+        idle, busy = map(float, np.sum(found.seconds, axis=0))
+        lags = float(np.mean(found.lags)), float(np.max(found.lags))
+        self._facts.append((*lags, now - began, now - self._left, idle, busy))
         self._left = now
         return trajectory
 

@@ -189,6 +189,12 @@ class Collector:
             memory = remembered(acted.state, initial, outcome)
         self._memory = memory
         trajectory = rows.trajectory()
+        self._check(trajectory)
+        self._count(rows.rewards, trajectory)
+        return trajectory
+
+    def _check(self, trajectory: records.Trajectory) -> None:
+        """Raises a ValueError unless numbers are finite, and choices are such."""
         # Rewards last: they are often the consequence.
         for name in ("next_observations", "observations", "rewards"):
             nest = getattr(trajectory, name)
@@ -197,8 +203,6 @@ class Collector:
         for name in ("next_observations", "observations"):
             nest = getattr(trajectory, name)
             gym_checks.check_choices("Collector.collect", name, space, nest)
-        self._count(rows.rewards, trajectory)
-        return trajectory
 
     def _count(self, rewards: np.ndarray, trajectory: records.Trajectory) -> None:
         """Adds `[T, N]` rewards to the running episodes and closes those that ended."""
