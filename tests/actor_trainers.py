@@ -97,12 +97,14 @@ class Watch:
     """
 
     def __init__(self, running, then=lambda: None):
-        self.given, gather = [], running._collector.collect
+        self.given, self._order = [], []
+        collector, gather = running._collector, running._collector.collect
         running._collector.episode_returns = self.returns = collections.deque()
         running._collector.episode_lengths = self.lengths = collections.deque()
 
         def watched(*args, **kwargs):
             self.given.append(gather(*args, **kwargs))
+            self._order.append([place for *_, place in collector._origins])
             then()
             return self.given[-1]
 
@@ -111,10 +113,13 @@ class Watch:
     def lives(self):
         """All rows `[n, ...]` of each environment that ever was, by its number."""
         found = {}
-        for trajectory in self.given:
+        for trajectory, places in zip(self.given, self._order, strict=True):
             numbers = trajectory.observations[..., 3].astype(int)
             np.testing.assert_array_equal(numbers, numbers[:1].repeat(T, 0))
-            for column, number in enumerate(numbers[0].tolist()):
+            # As they came: an actor may have played two of them.
+            columns = np.arange(numbers.shape[1]).reshape(len(places), -1)
+            for column in columns[places].reshape(-1):
+                number = int(numbers[0, column])
                 names = [x for x in records.Trajectory._fields if x != "states"]
                 rows = {x: getattr(trajectory, x)[:, column] for x in names}
                 found.setdefault(number, []).append(rows)

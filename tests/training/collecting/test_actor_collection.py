@@ -31,6 +31,7 @@ from actor_trainers import (
 from running_processes import gone
 
 from tfrl import rl_trainer
+from tfrl._internal import acting
 from tfrl.agents.on_policy import a2c, impala, ppo
 from tfrl.core import records
 from tfrl.environments import vector
@@ -375,3 +376,22 @@ def test_by_name_it_is_a_pool_of_four(tmp_path):
         assert len(seats_of(running)) == 4
     with rl_trainer.open_run(tmp_path) as run:
         assert run.policy is not None
+
+
+def test_each_actor_has_a_place_among_the_environments():
+    layout = acting.Layout(np.zeros((2, 1), "f"), np.zeros(2, int), (), (), 3)
+    columns = [np.zeros(shape, dtype) for shape, dtype in layout.columns]
+    found = actor_collection._Pieces(4, 2)
+    for number, actor in enumerate([2, 0, 2, 3]):
+        piece = layout.unpacked(columns)
+        piece.rewards[:] = number
+        found.add(piece, actor, number == 0, lag=0)
+    # The second of actor 2 takes the place of actor 1, of whom there is none.
+    assert found.is_full and found.trajectory().rewards.shape == (3, 8)
+    assert found.trajectory().rewards[0].tolist() == [1, 1, 2, 2, 0, 0, 3, 3]
+    assert found.origins == [
+        (2, True, 2),
+        (0, False, 0),
+        (2, False, 1),
+        (3, False, 3),
+    ]

@@ -117,8 +117,9 @@ class ActorCollector(collection.Collector):
         self._engine: Any = None
         self._published: Any = None
         self._version = 0
-        # Of each part of the last trajectory: its actor, and whether that began anew.
-        self._origins: list[tuple[int, bool]] = []
+        # Of each part of the last trajectory, as they came: its actor, whether that
+        # began anew, and which part it is.
+        self._origins: list[tuple[int, bool, int]] = []
         self._facts: collections.deque[tuple[float, ...]] = collections.deque(
             maxlen=_EPOCHS_OF_FACTS
         )
@@ -204,10 +205,11 @@ class ActorCollector(collection.Collector):
     ) -> Iterator[tuple[records.Trajectory, np.ndarray | None, bool]]:
         """Yields the parts that actors played; see `Collector.parts`."""
         origins = self._workers.gather_values([list(x) for x in self._origins])
-        own, first = np.arange(self._width), 0
+        own = np.arange(self._width)
         for rank, parts in enumerate(origins):
-            for actor, is_new in parts:
-                rows = slice(first, first := first + self._width)
+            for actor, is_new, place in parts:
+                first = rank * self._n_envs + place * self._width
+                rows = slice(first, first + self._width)
                 part = tf.nest.map_structure(
                     lambda x, rows=rows: x[:, rows], trajectory
                 )
@@ -248,12 +250,16 @@ class ActorCollector(collection.Collector):
 class _Pieces:
     """What actors played for one epoch, side by side.
 
+    Each is in the place of its actor, unless another has played more: what follows
+    returns from epoch to epoch, `ReturnScale`, finds the same environment there.
+
     Args:
-        count: how many pieces it takes.
+        count: how many pieces it takes, one for each actor.
         width: environments of each.
 
     Attributes:
-        origins: of each piece its actor, and whether that began anew before it.
+        origins: of each piece, as they came, its actor, whether that began anew before
+            it, and its place.
         lags: of each piece, in updates.
         seconds: of each piece, waited and played.
         returns: of the episodes that ended.
@@ -263,7 +269,8 @@ class _Pieces:
     def __init__(self, count: int, width: int) -> None:
         self._count, self._width = count, width
         self._columns: Any = None
-        self.origins: list[tuple[int, bool]] = []
+        self._free = list(range(count))
+        self.origins: list[tuple[int, bool, int]] = []
         self.lags: list[int] = []
         self.seconds: list[np.ndarray] = []
         self.returns: list[float] = []
@@ -282,7 +289,9 @@ class _Pieces:
         )
         if self._columns is None:
             self._columns = tf.nest.map_structure(self._empty, given)
-        first = len(self.origins) * self._width
+        place = actor if actor in self._free else self._free[0]
+        self._free.remove(place)
+        first = place * self._width
         for column, values in zip(
             tf.nest.flatten(self._columns), tf.nest.flatten(given), strict=True
         ):
@@ -290,7 +299,7 @@ class _Pieces:
         ended = (piece.terminated | piece.truncated) & piece.valid
         self.returns += piece.returns[ended].tolist()
         self.lengths += piece.lengths[ended].tolist()
-        self.origins.append((actor, is_new))
+        self.origins.append((actor, is_new, place))
         self.lags.append(lag)
         self.seconds.append(np.array(piece.seconds))
 
