@@ -186,7 +186,10 @@ class Killer:
             # One that is killed thrice before it has played ends the run.
             if seat.fruitless < 2 and seat.actor not in self._killed:
                 self._killed.append(seat.actor)
-                os.kill(seat.actor.process.pid, signal.SIGKILL)
+                try:
+                    os.kill(seat.actor.process.pid, signal.SIGKILL)
+                except ProcessLookupError:  # the run has ended meanwhile
+                    return
                 self.left, self.count = self.left - 1, self.count + 1
 
 
