@@ -137,8 +137,7 @@ def _configurable(function: Callable[..., Any]) -> Callable[..., Any]:
     denylist = ["output_dir", "resume", "strategy", "rehearsal_strategy", "override"]
     # A configuration may have been parsed before this module is imported.
     with gin.unlock_config():
-        decorate = gin.configurable("train_rl", module="tfrl", denylist=denylist)
-        return decorate(function)
+        return gin.configurable("train_rl", module="tfrl", denylist=denylist)(function)
 
 
 @_configurable
