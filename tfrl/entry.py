@@ -256,6 +256,18 @@ def _train_parser(prog: str) -> OneLineParser:
         help="devices to train on: auto, tpu, multi_worker (see TF_CONFIG), mirrored, "
         "gpu, cpu, or rehearsal:N for N replicas on this CPU; without it none is used",
     )
+    _add_actors(parser)
+    _add_seeds(parser)
+    parser.add_argument(
+        "--log_level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="of Python's logging; debug also shows where an error came from",
+    )
+    return parser
+
+
+def _add_actors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--actors",
         choices=["processes", "ray"],
@@ -265,14 +277,6 @@ def _train_parser(prog: str) -> OneLineParser:
     parser.add_argument(
         "--address", help="with --actors=ray: of the cluster; auto finds that here"
     )
-    _add_seeds(parser)
-    parser.add_argument(
-        "--log_level",
-        default="warning",
-        choices=["debug", "info", "warning", "error"],
-        help="of Python's logging; debug also shows where an error came from",
-    )
-    return parser
 
 
 def _add_seeds(parser: argparse.ArgumentParser) -> None:

@@ -420,10 +420,8 @@ def _as_recorded(directory: str, bindings: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: if the folder does not say enough.
     """
-    record, config = (
-        saved_run.record_of(directory),
-        pathlib.Path(directory, "config.gin"),
-    )
+    record = saved_run.record_of(directory)
+    config = pathlib.Path(directory, "config.gin")
     is_told = config.is_file() and _UNSAID not in config.read_text("utf-8")
     if record is None or (is_told and record.made_by == "Trainer"):
         configs.parse([_config_in("`train_rl`: `output_dir`", directory)], bindings)

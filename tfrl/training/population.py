@@ -14,7 +14,7 @@ from tfrl.agents import agent as agents
 from tfrl.agents import replicated
 from tfrl.environments.compiled import protocol, vector_env
 from tfrl.summaries.plotting import mean_curve
-from tfrl.training import _plan
+from tfrl.training import _parts, _plan
 from tfrl.training.collecting import _compiled_collection
 
 _WHERE = "train_population"
@@ -181,7 +181,7 @@ class _Members:
         for i, seed in enumerate(seeds):
             own = {name: float(x[i]) for name, x in values.items()}
             member = dataclasses.replace(config, **own)
-            made.append(_plan.made_agent(member, *spaces, {**numbers, "seed": seed}))
+            made.append(_parts.made_agent(member, *spaces, {**numbers, "seed": seed}))
         self._like = made[0].replace(config=config)
         envs = vector_env.as_vector_env(env, n_envs)
         first = _compiled_collection.CompiledCollector(

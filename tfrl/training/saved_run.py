@@ -20,7 +20,14 @@ from tfrl.exporting import export
 from tfrl.policies import host_policy, network_policy
 from tfrl.saving import checkpoints
 from tfrl.summaries.filming import panels, video
-from tfrl.training import _kept_arguments, _plan, _run_record, evaluation, trainer
+from tfrl.training import (
+    _kept_arguments,
+    _parts,
+    _plan,
+    _run_record,
+    evaluation,
+    trainer,
+)
 from tfrl.training.collecting import collection, recording
 from tfrl.training.fitting import _recipes
 
@@ -326,7 +333,7 @@ class _RecordedRun:
         network = self._made("network") if "network" in record.arguments else None
         if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
             network = _recipes.as_from_a_file(network)  # as `AgentModel.create` does
-        self.agent = _plan.made_agent(config, *spaces, record.numbers, network)
+        self.agent = _parts.made_agent(config, *spaces, record.numbers, network)
 
     @property
     def seed(self) -> int:

@@ -17,13 +17,9 @@ from tfrl.saving import checkpoints
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
-from tfrl.training import _plan, _processes, _run_record, cadence, evaluation
+from tfrl.training import _parts, _plan, _processes, _run_record, cadence, evaluation
 from tfrl.training import experience as experiences
-from tfrl.training.collecting import (
-    _compiled_collection,
-    actor_collection,
-    collection,
-)
+from tfrl.training.collecting import _compiled_collection, actor_collection, collection
 
 # An epoch that is shorter is not worth what it costs to know the way back.
 _LONG_SECONDS = 1.0
@@ -134,10 +130,9 @@ class Trainer:
         self._workers = _processes.Workers(strategy)
         given: dict[str, Any] = {"agent": agent, "make_envs": make_envs}
         given |= {"n_envs": n_envs, "experience": experience}
-        given |= {"seed": seed, "n_epochs": n_epochs}
+        given |= {"seed": seed, "n_epochs": n_epochs, "collector": collector}
         given |= {"total_env_steps": total_env_steps, "network": network}
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
-        given |= {"collector": collector}
         plan = _plan.planned(given, self._workers, callbacks)
         self.directory = checks.as_path("Trainer", "output_dir", output_dir)
         self.seed = seed
@@ -150,7 +145,7 @@ class Trainer:
         self._unrecorded: str | None = None
         self.stop_training, self._stop_at = False, stop_at_return
         self._best = float("-inf")
-        made = _plan.made(plan, self._workers, self._open)
+        made = _parts.made(plan, self._workers, self._open)
         self.eval_envs, self.agent, self._host = made.eval_envs, made.agent, made.host
         self._rng, self._collector, self._source = made.rng, made.collector, made.source
         self.observation_space, self.action_space = made.spaces
@@ -270,7 +265,10 @@ class Trainer:
 
     @property
     def observations(self) -> Any:
-        """What this worker's environments show now, nest of `[N, *shape]`."""
+        """What this worker's environments show, nest of `[N, *shape]`.
+
+        Beside actors it is what those to evaluate in show.
+        """
         return self._collector.observations
 
     def evaluate(self) -> evaluation.Evaluation:
@@ -468,7 +466,7 @@ class Trainer:
         """Loads the newest checkpoint; returns what the user should know."""
         self._unrecorded = _run_record.lacking(self.directory, self.record)
         self.record = _run_record.continued(self.record, self.directory, self._override)
-        with _plan.blaming_n_envs(self.record.overrides):
+        with _parts.blaming_n_envs(self.record.overrides):
             loaded = self._checkpoints.load(self.agent)
         self.agent, facts, self.env_steps, notice = loaded
         self._saved, self.epoch = self.env_steps, facts["epoch"]

@@ -72,11 +72,8 @@ class OnPolicyAgent(pytree.PyTreeNode):
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
         hyper = agent.settings_at(config, progress, self._scheduled)
         learner = self.replace(policy=self.policy.lent())
-        work = replicated.Work(
-            learner.policy.state,
-            n_gradient_steps(config, n_rows),
-            config.minibatch_size or n_rows,
-        )
+        counts = n_gradient_steps(config, n_rows), config.minibatch_size or n_rows
+        work = replicated.Work(learner.policy.state, *counts)
         if work.is_brief or not tf.executing_eagerly():
             learned, info = replicated.run_update(
                 _compiled_update, learner, trajectory, hyper

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from tfrl.policies import host_policy
 from tfrl.saving import checkpoints
-from tfrl.training import _plan, _processes, _run_record, evaluation
+from tfrl.training import _parts, _plan, _processes, _run_record, evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import collection
 from tfrl.training.fitting import (
@@ -106,7 +106,7 @@ class FitTrainer:
     def _opened(self, undo: contextlib.ExitStack, told: Any, n_envs: int) -> VectorEnv:
         """Makes environments; `undo` closes them."""
         maker = told["make_envs"] or self._given["make_envs"]
-        (envs,) = _plan.made_envs(maker, [n_envs], undo)
+        (envs,) = _parts.made_envs(maker, [n_envs], undo)
         return envs
 
     def _players(self, envs: VectorEnv, learned: Any, seed: int) -> tuple[Any, Any]:

@@ -1,0 +1,269 @@
+"""The parts of a run, made: environments, the agent, and who plays."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import keras
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from tfrl._internal import acting, gym_checks, named_arrays
+from tfrl.agents import agent as agents
+from tfrl.configuring import gin_calls
+from tfrl.policies import host_policy
+from tfrl.training import _plan, _processes, _run_record
+from tfrl.training import experience as experiences
+from tfrl.training.collecting import (
+    _actor_policies,
+    _compiled_collection,
+    actor_collection,
+    collection,
+)
+
+
+def made_agent(
+    config: agents.AgentConfig,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    numbers: Mapping[str, int],
+    network: Any = None,
+) -> Any:
+    """Creates an agent.
+
+    Args:
+        config: that was checked.
+        observation_space: of one environment.
+        action_space: likewise.
+        numbers: seed, and n_envs and n_steps for a `create` that takes them.
+        network: for a `create` that takes it; None for the agent's own.
+
+    Raises:
+        TypeError: if it is no agent, or takes no network and one is given.
+        ValueError: if hyper-parameters or spaces fit no agent.
+    """
+    known = inspect.signature(config.create).parameters
+    # Old runs have kept numbers that no agent asks for any more.
+    asked = {"seed", *known} - {"n_updates"}
+    given: dict[str, Any] = {k: x for k, x in numbers.items() if k in asked}
+    if network is not None:
+        if "network" not in known:
+            raise TypeError(
+                "`Trainer`: `network` expected None, as `create` of "
+                f"{type(config).__name__} takes none; got {network!r:.80}"
+            )
+        given["network"] = network
+    agent = config.create(observation_space, action_space, **given)
+    policy = getattr(agent, "policy", None)
+    if not (callable(getattr(policy, "act", None)) and hasattr(agent, "update")):
+        raise TypeError(
+            "`Trainer`: `agent` expected hyper-parameters of an agent with `policy`, "
+            f"which has `act`, and `update`; got {type(config).__name__}, of which "
+            f"`policy` is of type {type(policy).__name__}"
+        )
+    try:
+        named_arrays.name_arrays(agent, "agent")
+    except TypeError as error:
+        raise TypeError(
+            "`Trainer`: `agent` expected hyper-parameters of an agent that can be "
+            f"saved, such as a `tfrl.core.PyTreeNode` of arrays; got {error}"
+        ) from error
+    return agent
+
+
+class Made(NamedTuple):
+    """What a run is made of.
+
+    Attributes:
+        eval_envs: to evaluate in.
+        spaces: of observations and actions of one environment.
+        numbers: what the agent was created with beside spaces.
+        agent: what learns.
+        host: its policy, on the host.
+        rng: by which actions are drawn there.
+        collector: who plays.
+        source: where what is learned from comes from.
+    """
+
+    eval_envs: VectorEnv
+    spaces: tuple[gym.Space, gym.Space]
+    numbers: dict[str, int]
+    agent: Any
+    host: host_policy.HostPolicy
+    rng: np.random.Generator
+    collector: collection.Collector
+    source: Any
+
+
+def made(
+    plan: _plan.Plan, workers: _processes.Workers, undo: contextlib.ExitStack
+) -> Made:
+    """Makes environments and agent, and who plays.
+
+    Args:
+        plan: of the run.
+        workers: who train.
+        undo: closes the environments.
+    """
+    given, rank = plan.arguments, workers.rank
+    config, learned, seed = given["agent"], given["experience"], given["seed"]
+    n_envs = given["n_envs"]
+    pool, eval_episodes = given["collector"], given["intervals"].eval_episodes
+    has_pool = isinstance(pool, actor_collection.ActorPool)
+    # Where nothing is played here, those to evaluate in show the spaces.
+    is_here = plan.is_played and not has_pool
+    counts = [*([n_envs] if is_here else []), eval_episodes]
+    found = made_envs(given["make_envs"], counts, undo)
+    envs = found[0]
+    spaces = envs.single_observation_space, envs.single_action_space
+    numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
+    with workers.scope():
+        agent = made_agent(config, *spaces, numbers, given["network"])
+    needed = getattr(agent, "needs_log_probs", False)
+    host = host_policy.HostPolicy(agent.policy, log_probs=needed)
+    # The chief draws what one worker alone would.
+    streams = np.random.SeedSequence(seed, spawn_key=(rank,) if rank else ())
+    collector: collection.Collector
+    source: Any = experiences.Latest()
+    first = seed + rank * n_envs
+    if given["collector"] == "compiled":
+        with workers.scope():
+            collector = _compiled_collection.CompiledCollector(
+                envs, learned, agent.policy, seed
+            )
+    else:
+        if has_pool:
+            network = given["network"]
+            if isinstance(network, keras.Model):
+                network = _actor_policies.SentNetwork(network)
+            parts = gin_calls.without_gin((config, network))
+            make_policy = functools.partial(
+                _made_policy, parts[0], spaces, numbers, parts[1]
+            )
+            collector = _of_actors(given, agent, make_policy, (envs, first, workers))
+            undo.callback(collector.close)
+        else:
+            collector = collection.Collector(envs, plan.n_steps, first)
+        source = experiences.source_of(
+            *(learned, host, collector, plan.n_envs, seed),
+            as_transitions=_plan.takes_transitions(config),
+        )
+    rng = np.random.default_rng(streams)
+    return Made(found[-1], spaces, numbers, agent, host, rng, collector, source)
+
+
+def _check_corrects(agent: Any, is_on_policy: bool) -> None:
+    """Raises a TypeError if an agent takes what actors played as its own policy's."""
+    if is_on_policy and not getattr(agent, "needs_log_probs", False):
+        raise TypeError(
+            "`Trainer`: `agent` expected one that corrects for older policies beside "
+            "the collector 'actors', such as IMPALA() or PPO(vtrace=True), or one that "
+            f"learns from a replay; got {type(agent).__name__}, which does not ask for "
+            "log-probabilities (`needs_log_probs`)"
+        )
+
+
+def _of_actors(
+    given: Mapping[str, Any],
+    agent: Any,
+    make_policy: Callable[[], Any],
+    place: tuple[VectorEnv, int, _processes.Workers],
+) -> actor_collection.ActorCollector:
+    """Returns what collects what actors play.
+
+    Args:
+        given: the arguments of the trainer.
+        agent: what learns.
+        make_policy: makes a policy as that of the agent.
+        place: environments of the same spaces, a seed, and who train.
+    """
+    learned, needed = given["experience"], getattr(agent, "needs_log_probs", False)
+    is_on_policy = isinstance(learned, experiences.Trajectories)
+    _check_corrects(agent, is_on_policy)
+    envs, seed, workers = place
+    pool, make_envs = given["collector"], gin_calls.without_gin(given["make_envs"])
+    width = given["n_envs"] // pool.n_actors
+    registering = [
+        (x if isinstance(x, str) else [*x.values()][0]).partition(":")[0]
+        for x in _run_record.registered_by(envs)
+    ]
+    return actor_collection.ActorCollector(
+        envs,
+        learned.n_steps,
+        seed,
+        pool=pool,
+        n_envs=given["n_envs"],
+        make_env=functools.partial(
+            acting.made_after,
+            registering,
+            functools.partial(make_envs, n_envs=width),
+        ),
+        workers=workers,
+        make_acting=functools.partial(
+            _actor_policies.acting_of, agent.policy, make_policy, needed
+        ),
+        is_on_policy=is_on_policy,
+    )
+
+
+def _made_policy(
+    config: Any, spaces: tuple[gym.Space, gym.Space], numbers: Any, network: Any
+) -> Any:
+    """Makes a policy as the learner's is, for who acts elsewhere."""
+    return made_agent(config, *spaces, numbers, network).policy
+
+
+@contextlib.contextmanager
+def blaming_n_envs(overrides: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Names `n_envs` where what was saved does not load as it was overridden."""
+    try:
+        yield
+    except ValueError as error:
+        changes = overrides[-1]["changes"] if overrides else {}
+        if "n_envs" not in changes:
+            raise
+        before, after = changes["n_envs"]
+        raise ValueError(
+            f"`Trainer`: `n_envs` expected {before}, as the run goes on with its "
+            f"environments; got {after} ({error!s:.200}); give the old value, or train "
+            "anew in another `output_dir`"
+        ) from error
+
+
+def made_envs(
+    make_envs: Any, counts: Sequence[int], undo: contextlib.ExitStack
+) -> list[VectorEnv]:
+    """Makes vector environments, of so many each; `undo` closes them."""
+    _check_maker(make_envs)
+    found = []
+    for count in counts:
+        found.append(make_envs(n_envs=count))
+        gym_checks.check_vector("Trainer", "make_envs", found[-1], count)
+        undo.callback(found[-1].close)
+    return found
+
+
+def _check_maker(make_envs: Any) -> None:
+    """Raises a TypeError unless it is a function that can be given `n_envs=`."""
+    got = None
+    if not callable(make_envs) or isinstance(make_envs, gym.Env | VectorEnv):
+        got = repr(make_envs)
+    elif isinstance(make_envs, type) and issubclass(make_envs, gym.Env):
+        got = f"the environment class {make_envs.__name__}"
+    else:
+        with contextlib.suppress(ValueError):  # some know no signature
+            signature = inspect.signature(make_envs)
+            try:
+                signature.bind_partial(n_envs=1)
+            except TypeError:
+                got = f"a function of {signature}"
+    if got is not None:
+        raise TypeError(
+            "`Trainer`: `make_envs` expected a function that makes a vector "
+            f"environment when called with `n_envs=`; got {got}; pass a function of "
+            "`n_envs`, such as functools.partial(tfrl.environments.make_vec, "
+            "'CartPole-v1')"
+        )
