@@ -36,7 +36,7 @@ def check_installed() -> None:
     if importlib.util.find_spec("ray") is None:
         raise ImportError(
             "`ActorPool`: `engine` expected 'processes', as Ray is not installed; got "
-            "'ray'; run: pip install 'tfrl[ray]'"
+            "'ray'; run: pip install ray"
         )
 
 
