@@ -218,6 +218,7 @@ def test_masks_in_infos():
             assert mask in ([[1, 1, 1]] if waits else [[0, 1, 1], [1, 0, 1]])
 
 
+@pytest.mark.slow
 def test_trainer_needs_no_more_than_the_vector(tmp_path):
     make_envs = functools.partial(
         make_vec, "parallel_games:Relay", vectorization="pettingzoo"

@@ -229,7 +229,9 @@ class OfTorchRL:
 
 
 def wrapped(kind):
-    return importlib.import_module("torchrl.envs").GymWrapper(made(kind))
+    envs = importlib.import_module("torchrl.envs")
+    env = envs.GymWrapper(made(kind))
+    return env if kind in KINDS else envs.TransformedEnv(env, envs.DoubleToFloat())
 
 
 def torch_policy(kind):

@@ -132,6 +132,7 @@ def trainer_of(folder, n_epochs, **given):
     )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same(tmp_path):
     with trainer_of(tmp_path / "whole", 4) as whole:
         played = whole.run(quiet=True)

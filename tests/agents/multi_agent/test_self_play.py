@@ -149,6 +149,7 @@ def test_opponents_are_drawn_by_how_often_they_are_beaten(priority):
     assert average.n_agents is None and len(average.members) == 3
 
 
+@pytest.mark.slow
 def test_every_snapshot_is_in_a_full_league_with_the_same_probability():
     trajectory = trajectory_of(1, 2, 0)
     config = SelfPlay(Count(), snapshot_updates=2, capacity=4)
@@ -290,6 +291,7 @@ def test_trajectories_of_others_are_refused():
         agent.update([given])
 
 
+@pytest.mark.slow
 def test_matrix_games_are_played_from_a_configuration(tmp_path):
     """As gin or the command would make it."""
     make_envs = functools.partial(ParallelEnvVector, MatrixGame)

@@ -91,7 +91,7 @@ class StandIn(types.ModuleType):
         return self.on
 
     def init(self, address, **options):
-        self.on, self.address = True, address
+        self.on, self.address, self.options = True, address, options
 
     def shutdown(self):
         self.on = False
@@ -175,6 +175,15 @@ def test_pieces_go_on_and_lost_calls_begin_anew(ray):
     assert ray.most <= 3 * given.slots, "so many pieces wait at most"
     engine.close()
     assert not ray.on
+
+
+def test_a_new_cluster_has_room_for_all(ray, monkeypatch):
+    given, numbers = task()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    _ray_actors.RayActors(given, 300, numbers, None).close()
+    assert ray.options["num_cpus"] == 300
+    _ray_actors.RayActors(given, 300, numbers, "auto").close()
+    assert "num_cpus" not in ray.options
 
 
 def test_weights_reach_calls_that_are_made_afterwards(ray):

@@ -108,11 +108,13 @@ class RayActors:
         self._ray: Any = importlib.import_module("ray")
         self._is_ours = not self._ray.is_initialized()
         if self._is_ours:
+            options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+            if address is None and "RAY_ADDRESS" not in os.environ:
+                # A new one has room for all, however few processors there are.
+                options["num_cpus"] = max(count, os.cpu_count() or 1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)
-                self._ray.init(
-                    address=address, log_to_driver=False, logging_level="ERROR"
-                )
+                self._ray.init(address=address, **options)
         self._version, self._weights = 0, self._ray.put((0, numbers))
         # Where this process finds modules, for actors that see the same files.
         environ = {**_ENVIRON, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
