@@ -117,6 +117,7 @@ def test_plots_of_several_runs(folder, tmp_path, capsys):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_run_made_in_python_gets_what_train_leaves(tmp_path):
     folder = tmp_path / "run"
     with trainer.Trainer(

@@ -17,7 +17,7 @@ SMALL = {"frame_skip": 2, "stack": 2, "size": 42}
     ("game", "options"),
     [
         ("Breakout", {}),
-        ("Pong", {"max_episode_steps": 100}),
+        pytest.param("Pong", {"max_episode_steps": 100}, marks=pytest.mark.slow),
         ("SpaceInvaders", {**SMALL, "clip_rewards": True, "max_episode_steps": 400}),
     ],
 )

@@ -15,8 +15,13 @@ its own) or computes, or it is one of HalfCheetah. A network of 2 x 64 units pla
                 time; of those that compute, by the processors that there are
     memory      MB of the largest process beside this one
 
+With `--intake` environments take no time, and what is told is what the learner's
+process spends on a trajectory of 20 steps, of 4 numbers or of images: its processor
+time bounds how many actors one learner can have.
+
     tools/bench actors
     tools/bench actors --kinds sleeping --actors 8 --rounds 9
+    tools/bench actors --intake
 """
 
 import argparse
@@ -33,7 +38,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import gymnasium as gym  # noqa: E402
 import numpy as np  # noqa: E402
 import rich.table  # noqa: E402
-from harness import turns  # noqa: E402
+from harness import records, turns  # noqa: E402
 
 STEP_SECONDS = 1e-3
 N_STEPS = 20
@@ -313,6 +318,66 @@ def measured(kind, count, rounds, seconds):
     return rates, sizes
 
 
+class Still(gym.Env):
+    """Steps that do nothing."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, shape, dtype):
+        self.observation_space = gym.spaces.Box(0, 255, shape, dtype)
+        self.seen = np.zeros(shape, dtype)
+
+    def reset(self, *, seed=None, options=None):  # noqa: ARG002
+        return self.seen, {}
+
+    def step(self, action):  # noqa: ARG002
+        return self.seen, 1.0, False, False, {}
+
+
+def stills(n_envs, shape, dtype):
+    make = functools.partial(Still, shape, dtype)
+    return gym.vector.SyncVectorEnv([make] * n_envs, autoreset_mode="Disabled")
+
+
+def intake(console, rounds):
+    """Prints what the learner spends on what two actors play."""
+    training = importlib.import_module("tfrl.training")
+    agents = importlib.import_module("tfrl.agents")
+    tempfile = importlib.import_module("tempfile")
+    found = rich.table.Table(title=f"a trajectory of {N_STEPS} steps in the learner")
+    for head in ("engine", "observations", "processor ms", "steps a second of it"):
+        found.add_column(head, justify="right", no_wrap=True)
+    kinds = ((4,), "float32"), ((84, 84, 4), "uint8")
+    engines = ["processes"]
+    engines += ["ray"] * (importlib.util.find_spec("ray") is not None)
+    for engine in engines:
+        for shape, dtype in kinds:
+            trainer = training.Trainer(
+                tempfile.mkdtemp(),
+                agent=agents.IMPALA(),
+                make_envs=functools.partial(stills, shape=shape, dtype=dtype),
+                n_envs=2,
+                experience=training.Trajectories(N_STEPS),
+                collector=training.ActorPool(2, engine=engine),
+                intervals=training.Intervals(eval_episodes=1),
+            )
+            count = 100
+            for _ in range(count):
+                trainer.gather()
+            spent = []
+            for _ in range(rounds):
+                start = time.process_time()
+                for _ in range(count):
+                    trainer.gather()
+                spent.append((time.process_time() - start) / (2 * count))
+            trainer.close()
+            middle = statistics.median(spent)
+            what = "x".join(map(str, shape))
+            rate = f"{N_STEPS / middle:,.0f}"
+            found.add_row(engine, what, f"{1e3 * middle:.2f}", rate)
+    console.print(found)
+
+
 def table(kind, count, rates, sizes):
     found = rich.table.Table(title=f"{kind}, {count} environments: medians")
     found.add_column("", no_wrap=True)
@@ -320,6 +385,9 @@ def table(kind, count, rates, sizes):
         found.add_column(head, justify="right", no_wrap=True)
     cores = len(os.sched_getaffinity(0))
     ideal = {"sleeping": count, "computing": min(count, cores)}.get(kind)
+    times = {name: [1e9 / rate for rate in rounds] for name, rounds in rates.items()}
+    title = f"1,000 steps by {count} actors, {kind}"
+    records.keep(title, "us", times, "ActorPool")
     for name, rounds in rates.items():
         middle = statistics.median(rounds)
         share = f"{middle * STEP_SECONDS / ideal:.2f}" if ideal else ""
@@ -337,12 +405,16 @@ def main():
     parser.add_argument("--actors", type=turns.positive, nargs="+", default=[4])
     kinds = [*KINDS, "HalfCheetah-v5"]
     parser.add_argument("--kinds", nargs="+", default=kinds, metavar="KIND")
+    parser.add_argument("--intake", action="store_true")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     console = turns.console()
     packages = "gymnasium", "envpool", "ray", "stable-baselines3", "torchrl"
     known = [x for x in packages if importlib.util.find_spec(x.replace("-", "_"))]
     console.print(turns.versions(known), highlight=False)
+    if arguments.intake:
+        intake(console, arguments.rounds)
+        return
     for kind in arguments.kinds:
         for count in arguments.actors:
             given = kind, count, arguments.rounds, arguments.seconds

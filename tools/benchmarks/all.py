@@ -2,7 +2,7 @@
 
 The table is the page of benchmarks of the site, and its head is that of the README:
 figures of speed stand nowhere else. Left out are those without a peer to be faster
-than: actors, curves, memory, zoo.
+than: curves, memory, zoo.
 """
 
 import argparse
@@ -28,6 +28,8 @@ COMMANDS = (
     "startup --rounds 3 --seeds 2",
     "acting",
     "collecting",
+    "environments",
+    "actors",
     "replay",
     "trees",
     "value_ops",

@@ -258,7 +258,9 @@ def test_bad_numbers_are_refused():
         bc.BCAgent(model).update(make_batch())
 
 
-@pytest.mark.parametrize("name", ["discrete", "box"])
+@pytest.mark.parametrize(
+    "name", ["discrete", pytest.param("box", marks=pytest.mark.slow)]
+)
 def test_another_agent_goes_on_with_the_network_and_an_optimizer_of_its_own(name):
     space = SPACES[name]
     agent, _ = make_agent(space).update(make_batch(space))

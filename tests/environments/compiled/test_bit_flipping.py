@@ -12,8 +12,12 @@ import tensorflow as tf
 from tfrl.environments import goals
 from tfrl.environments.compiled import bit_flipping, vector_env, wrappers
 
+SLOW = pytest.mark.slow
 
-@pytest.mark.parametrize("n_bits", [1, 3, 8])
+
+@pytest.mark.parametrize(
+    "n_bits", [1, pytest.param(3, marks=SLOW), pytest.param(8, marks=SLOW)]
+)
 def test_steps_are_those_of_gymnasium(n_bits):
     n, n_steps = 8, 1250
     env = wrappers.AutoReset(bit_flipping.BitFlipping(n_bits))

@@ -111,7 +111,7 @@ class RayActors:
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
             if address is None and "RAY_ADDRESS" not in os.environ:
                 # A new one has room for all, however few processors there are.
-                options["num_cpus"] = max(count, os.cpu_count() or 1)
+                address, options["num_cpus"] = "local", max(count, os.cpu_count() or 1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)
                 self._ray.init(address=address, **options)
