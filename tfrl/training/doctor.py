@@ -1,4 +1,4 @@
-"""Where a run went wrong: its first NaN or infinity, and files that are damaged."""
+"""What is wrong with a run: NaN, infinities, damaged files, idle actors."""
 
 import contextlib
 import itertools

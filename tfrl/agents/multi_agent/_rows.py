@@ -13,6 +13,26 @@ from tfrl.core import random, records
 from tfrl.policies import policy as policies
 
 
+class ActsByParts:
+    """A mixin of policies made of several: `act` is `act_by` the parts' own."""
+
+    def act(
+        self: Any,
+        observations: Any,
+        state: Any = (),
+        *,
+        seed: Any = None,
+        temperature: float = 1.0,
+        mask: Any = None,
+    ) -> policies.Acted:
+        """Chooses actions; see `Policy.act`. Without a state an episode begins."""
+        actors = [part.act for part in self.parts]
+        acted: policies.Acted = self.act_by(
+            actors, observations, state, seed, temperature, mask
+        )
+        return acted
+
+
 def picked(nest: Any, rows: np.ndarray) -> Any:
     """Returns rows of a nest of arrays."""
     if type(nest) in (np.ndarray, dict):  # what environments show: `tf.nest` is slow

@@ -117,7 +117,7 @@ class Independent:
         return IndependentAgent(agents, tuple(players))
 
 
-class IndependentPolicy(pytree.PyTreeNode):
+class IndependentPolicy(_rows.ActsByParts, pytree.PyTreeNode):
     """Policies of several players, each of which plays its rows.
 
     Row n is that of player `n % K`; see `Independent`.
@@ -161,19 +161,6 @@ class IndependentPolicy(pytree.PyTreeNode):
             name: part.initial_state(batch_size)
             for name, part in zip(self.players, self.parts, strict=True)
         }
-
-    def act(
-        self,
-        observations: Any,
-        state: Any = (),
-        *,
-        seed: Any = None,
-        temperature: float = 1.0,
-        mask: Any = None,
-    ) -> policies.Acted:
-        """Chooses actions; see `Policy.act`."""
-        actors = [part.act for part in self.parts]
-        return self.act_by(actors, observations, state, seed, temperature, mask)
 
     def act_by(
         self,

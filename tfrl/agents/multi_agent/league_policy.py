@@ -10,7 +10,7 @@ from tfrl.core import pytree
 from tfrl.policies import policy as policies
 
 
-class LeaguePolicy(pytree.PyTreeNode):
+class LeaguePolicy(_rows.ActsByParts, pytree.PyTreeNode):
     """A current policy and those of its past; one of them plays each episode of a row.
 
     What `initial_state` returns says who plays the episodes that begin with it, drawn
@@ -74,19 +74,6 @@ class LeaguePolicy(pytree.PyTreeNode):
             drawn[self.rows_of_current(batch_size)] = 0
         memory = self.current.initial_state(batch_size)
         return {"memory": memory, "played_by": drawn.astype(np.int32)}
-
-    def act(
-        self,
-        observations: Any,
-        state: Any = (),
-        *,
-        seed: Any = None,
-        temperature: float = 1.0,
-        mask: Any = None,
-    ) -> policies.Acted:
-        """Chooses actions; see `Policy.act`. Without a state an episode begins."""
-        actors = [part.act for part in self.parts]
-        return self.act_by(actors, observations, state, seed, temperature, mask)
 
     def act_by(
         self,
