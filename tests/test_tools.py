@@ -59,3 +59,15 @@ def test_shares_part_the_slow_tests_and_keep_the_others(tmp_path):
 def test_what_is_no_share_is_refused(wrong):
     with pytest.raises(argparse.ArgumentTypeError, match=f"got '{wrong}'"):
         slow_shares.share(wrong)
+
+
+def pins(name):
+    """Versions by package of one of the lists that `tools/setup` installs."""
+    text = (TESTS.parent / "tools" / name).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, flags=re.MULTILINE))
+
+
+def test_peers_pin_nothing_that_is_pinned_already():
+    ours, peers = pins("constraints.txt"), pins("constraints-bench.txt")
+    assert len(ours) > 50 and len(peers) > 20
+    assert not ours.keys() & peers.keys()  # both are installed into one environment
