@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import acting, gym_checks, named_arrays
 from tfrl.agents import agent as agents
 from tfrl.configuring import gin_calls
+from tfrl.environments import attributes
 from tfrl.policies import host_policy
 from tfrl.training import _plan, _processes, _run_record
 from tfrl.training import experience as experiences
@@ -38,7 +39,8 @@ def made_agent(
         config: that was checked.
         observation_space: of one environment.
         action_space: likewise.
-        numbers: seed, and n_envs and n_steps for a `create` that takes them.
+        numbers: seed, and n_envs, n_steps and, of environments of several agents,
+            n_agents for a `create` that takes them.
         network: for a `create` that takes it; None for the agent's own.
 
     Raises:
@@ -120,6 +122,9 @@ def made(
     envs = found[0]
     spaces = envs.single_observation_space, envs.single_action_space
     numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
+    players = attributes.get_env_attr(envs, "agents", None)
+    if isinstance(players, tuple) and players:
+        numbers["n_agents"] = len(players)
     with workers.scope():
         agent = made_agent(config, *spaces, numbers, given["network"])
     needed = getattr(agent, "needs_log_probs", False)

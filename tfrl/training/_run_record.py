@@ -151,7 +151,7 @@ def of_trainer(
 
     Args:
         arguments: of the trainer, by name.
-        numbers: n_envs, n_steps and seed, of all workers.
+        numbers: n_envs, n_steps and seed, of all workers, and n_agents if known.
         envs: that it made.
     """
     data = {name: _own(_kept_arguments.kept(x)) for name, x in arguments.items()}

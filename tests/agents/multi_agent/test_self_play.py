@@ -235,6 +235,18 @@ def test_a_resumed_run_is_the_same_with_its_league(tmp_path):
             np.testing.assert_array_equal(x, y)
 
 
+def test_an_environment_of_other_players_is_refused(tmp_path):
+    for name, folder in ((MatrixGame, "matrix"), (KuhnPoker, "kuhn")):
+        with pytest.raises(ValueError, match="expected 4, .* an environment of 2"):
+            training.Trainer(
+                tmp_path / folder,
+                agent=SelfPlay(IMPALA(**SMALL), n_agents=4),
+                make_envs=functools.partial(ParallelEnvVector, name),
+                n_envs=8,
+            )
+        assert not (tmp_path / folder).exists()
+
+
 def test_games_against_an_opponent_of_ones_own():
     """A learner that does always 1 beats 0 and loses against 2, as each player."""
     agent = SelfPlay(Count()).create(BOX, BOX, n_envs=4)
@@ -272,6 +284,7 @@ def create(config=None, **given):
         bad(ValueError, "n_envs"),
         bad(ValueError, "n_envs", n_envs=3),
         bad(TypeError, "n_envs", n_envs="4"),
+        bad(ValueError, "n_agents", n_envs=6, n_agents=3),
     ),
 )
 def test_refusals(row):

@@ -92,6 +92,7 @@ class SelfPlay:
         network: Any = None,
         n_envs: int | None = None,
         n_steps: int | None = None,
+        n_agents: int | None = None,
     ) -> "SelfPlayAgent":
         """Returns an agent for the spaces of a row.
 
@@ -102,14 +103,16 @@ class SelfPlay:
             network: as of the `create` of `agent`.
             n_envs: rows of a trajectory, N.
             n_steps: steps of a trajectory, T.
+            n_agents: of the environment; None if that is not known.
 
         Returns:
             A `SelfPlayAgent` that learned nothing yet.
 
         Raises:
             TypeError: if a space is of a kind that the agent does not support.
-            ValueError: if `n_envs` is not given or no multiple of `n_agents`, or
-                hyper-parameters do not fit.
+            ValueError: if `n_envs` is not given or no multiple of `n_agents`, the
+                environment has another number of agents, or hyper-parameters do not
+                fit.
         """
         where = "SelfPlay.create"
         if n_envs is None:
@@ -118,6 +121,11 @@ class SelfPlay:
                 "the returns of games are followed; got None"
             )
         n_rows = checks.check_whole_number(where, "n_envs", n_envs, low=1)
+        if n_agents not in (None, self.n_agents):
+            raise ValueError(
+                f"`{where}`: `n_agents` expected {self.n_agents}, the players of "
+                f"`SelfPlay.n_agents`; got an environment of {n_agents}"
+            )
         if n_rows % self.n_agents:
             raise ValueError(
                 f"`{where}`: `n_envs` expected a multiple of `n_agents`, "
