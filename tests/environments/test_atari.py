@@ -16,7 +16,7 @@ SMALL = {"frame_skip": 2, "stack": 2, "size": 42}
 @pytest.mark.parametrize(
     ("game", "options"),
     [
-        ("Breakout", {}),
+        pytest.param("Breakout", {}, marks=pytest.mark.slow),
         pytest.param("Pong", {"max_episode_steps": 100}, marks=pytest.mark.slow),
         ("SpaceInvaders", {**SMALL, "clip_rewards": True, "max_episode_steps": 400}),
     ],

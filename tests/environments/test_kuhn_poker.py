@@ -63,6 +63,7 @@ def test_cards_are_dealt_evenly_by_the_seed():
     assert min(dealt.values()) > 420
 
 
+@pytest.mark.slow
 def test_equilibrium_is_worth_what_kuhn_found():
     for a in (0.0, 0.2, 1 / 3):
         pair = kuhn_oracle.equilibrium(a)

@@ -70,6 +70,7 @@ def test_each_agent_goes_through_what_it_would_alone(joins):
     assert len(returns) == min(100, n_episodes) and max(lengths) <= 5
 
 
+@pytest.mark.slow
 def test_rows_without_agent_change_no_gradient_and_no_advantage():
     """What is shown and rewarded where nobody plays may be anything."""
     envs = ParallelEnvVector(Relay, 6)

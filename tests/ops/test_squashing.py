@@ -116,7 +116,9 @@ def test_far_out(name, dtype):
     np.testing.assert_allclose(slope[far], np.where(x < 0, left, right)[far])
 
 
-@pytest.mark.parametrize("name", ["softclip", "softclip_tf"])
+@pytest.mark.parametrize(
+    "name", ["softclip", pytest.param("softclip_tf", marks=pytest.mark.slow)]
+)
 def test_slopes_keep_their_digits_in_the_tails(name):
     x, ones = np.float32([-61.0, -41.0, 42.0, 62.0]), np.ones(4, np.float32)
     _, slopes, curvatures = derivatives(name, x, -ones, 2 * ones, ones)

@@ -43,6 +43,7 @@ def same(one, two):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
 def test_each_learns_what_it_would_alone():
     envs = UNEQUAL(6)
     agent = AGENTS.create(*spaces_of(envs), seed=5, n_envs=6, n_steps=8)

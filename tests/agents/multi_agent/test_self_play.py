@@ -167,6 +167,7 @@ def test_every_snapshot_is_in_a_full_league_with_the_same_probability():
         assert count == pytest.approx(160, abs=4 * np.sqrt(400 * 0.4 * 0.6))
 
 
+@pytest.mark.slow
 def test_only_rows_of_the_learner_are_learned_from():
     envs = ParallelEnvVector(KuhnPoker, 8)
     config = SelfPlay(

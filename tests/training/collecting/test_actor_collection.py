@@ -57,6 +57,7 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.slow
 def test_every_row_comes_once_and_whole(tmp_path):
     before = descriptors()
     with build(tmp_path, 10**6) as running:
