@@ -6,6 +6,7 @@
 import csv
 import functools
 import importlib
+import inspect
 import pathlib
 import re
 
@@ -49,5 +50,7 @@ def test_it_exists_is_documented_and_tested(row):
     assert name in getattr(module, "__all__", [name])
     assert (found.__doc__ or "").strip()
     assert name in words_of_tests()
+    source = inspect.getsourcefile(inspect.unwrap(found))
+    assert pathlib.Path(source).relative_to(TESTS.parent).as_posix() == row["file"]
     for member in set(row["members"].split()) - WITHOUT:
         assert hasattr(found, RENAMED.get(member, member)), member
