@@ -1,6 +1,7 @@
 """What `tools/test` and `.ci/run` count on: options of pytest that are our own."""
 
 import argparse
+import importlib
 import os
 import re
 import subprocess
@@ -59,6 +60,21 @@ def test_shares_part_the_slow_tests_and_keep_the_others(tmp_path):
 def test_what_is_no_share_is_refused(wrong):
     with pytest.raises(argparse.ArgumentTypeError, match=f"got '{wrong}'"):
         slow_shares.share(wrong)
+
+
+def test_a_benchmark_alone_takes_its_place_in_the_page(monkeypatch):
+    monkeypatch.syspath_prepend(TESTS.parent / "tools" / "benchmarks")
+    table, records = map(importlib.import_module, ("all", "harness.records"))
+    before = table.sections(table.PAGE.read_text(encoding="utf-8"))
+    assert [*before] == [x for x in table.COMMANDS if x in before]
+    row = records.Row("advantages, 512x1024", "us", 1.0, "rlax in XLA", 2.0, 2.0, 1, 3)
+    after = before | {"value_ops": table.section([row])}
+    text = "\n".join(table.page(after))
+    assert table.sections(text) == after
+    told = "| advantages, 512x1024 | 1.0 us | rlax in XLA | 2.0 | **2.00** (1.00 to"
+    lines = [x for x in table.head(after) if x.startswith(told)]
+    assert len(lines) == 1 and text.count(lines[0]) == 2
+    assert len(table.head(before)) == len(table.head(after)) == 2 + len(table.HEAD)
 
 
 def pins(name):

@@ -1,8 +1,8 @@
 """All benchmarks that have peers, one after the other, and one table of them.
 
 The table is the page of benchmarks of the site, and its head is that of the README:
-figures of speed stand nowhere else. Left out are those without a peer to be faster
-than: curves, memory, zoo.
+figures of speed stand nowhere else. With --only these parts of it are measured anew.
+Left out are those without a peer to be faster than: curves, memory, zoo.
 """
 
 import argparse
@@ -40,7 +40,7 @@ COMMANDS = (
     "calls",
     "checkpoints --groups networks",
 )
-# Of the README: parts of the work, and the peer.
+# Of the README: how the work begins, and the peer.
 HEAD = (
     ("PPO, cartpole: training", "stable-baselines3"),
     ("PPO, cartpole: training", "JAX, one graph"),
@@ -51,6 +51,10 @@ HEAD = (
     ("a gradient step, SAC", "sbx"),
     ("a rollout of ant", "JAX"),
     ("advantages, 512x1024", "rlax in XLA"),
+)
+HEADS = (
+    "| work | tfrl | peer | its figure | tfrl is times as fast |",
+    "| --- | ---: | --- | ---: | ---: |",
 )
 PACKAGES = (
     *("tensorflow-cpu", "keras", "tensorflow-probability", "numpy", "gymnasium"),
@@ -67,6 +71,7 @@ of the peer's time divided by that of tfrl, with the lowest and the highest: bel
 peer is faster. Other ways of tfrl itself are among the peers. `inf` stands for a target
 that was not reached.
 """
+SECTION = "## `tools/bench "
 
 
 def main() -> None:
@@ -91,16 +96,16 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for command in COMMANDS:
             if command.split()[0] in options.only:
-                found[command] = measured(command, options.quick, folder)
-    page = "\n".join(lines(found))
-    if options.quick or [*options.only] != names:
-        print(page)
+                found[command] = section(measured(command, options.quick, folder))
+    if options.quick:
+        print("\n".join(page(found)))
         return
-    PAGE.write_text(page + "\n", encoding="utf-8")
+    kept = sections(PAGE.read_text(encoding="utf-8")) | found
+    PAGE.write_text("\n".join(page(kept)) + "\n", encoding="utf-8")
     told = README.read_text(encoding="utf-8")
     before, after = told.split(BEGIN)[0], told.split(END)[1]
     README.write_text(
-        "\n".join([before + BEGIN, *head(found), END + after]), encoding="utf-8"
+        "\n".join([before + BEGIN, *head(kept), END + after]), encoding="utf-8"
     )
 
 
@@ -123,21 +128,34 @@ def measured(command: str, quick: bool, folder: pathlib.Path) -> list[records.Ro
     return records.rows(done.read_text(encoding="utf-8").splitlines())
 
 
-def lines(found: dict[str, list[records.Row]]) -> list[str]:
-    """The page: what measured, its head, and a table for each benchmark."""
+def sections(text: str) -> dict[str, list[str]]:
+    """Command -> lines, of a page."""
+    parts = text.split(SECTION)[1:]
+    commands = (part.split("`", 1) for part in parts)
+    return {command: lines.strip().splitlines() for command, lines in commands}
+
+
+def section(rows: list[records.Row]) -> list[str]:
+    """Lines about a benchmark that was measured now."""
     commit = ["git", "rev-parse", "--short=10", "HEAD"]
     told = subprocess.run(commit, cwd=trainings.ROOT, capture_output=True, text=True)
-    page = [
+    when = f"Measured on {datetime.date.today().isoformat()}, at {told.stdout.strip()}."
+    return [when, "", *HEADS, *map(line, rows)]
+
+
+def page(found: dict[str, list[str]]) -> list[str]:
+    """Its lines: what measured the newest part, the head, and all parts."""
+    lines = [
         *ABOUT.splitlines(),
         "",
-        f"Measured by `tools/bench all` on {datetime.date.today().isoformat()}, at "
-        f"{told.stdout.strip()}, on {machine()}: {turns.versions(PACKAGES)}.",
+        f"Its newest part was measured on {machine()}: {turns.versions(PACKAGES)}.",
         "",
         *head(found),
     ]
-    for command, rows in found.items():
-        page += ["", f"## `tools/bench {command}`", "", *table(rows)]
-    return page
+    for command in COMMANDS:
+        if command in found:
+            lines += ["", f"{SECTION}{command}`", "", *found[command]]
+    return lines
 
 
 def machine() -> str:
@@ -148,33 +166,26 @@ def machine() -> str:
     return f"{cores} cores of {model}, {platform.system()}"
 
 
-def head(found: dict[str, list[records.Row]]) -> list[str]:
+def head(found: dict[str, list[str]]) -> list[str]:
     """The rows of the README."""
-    rows = [row for each in found.values() for row in each]
-    return table(
-        [
-            row
-            for work, peer in HEAD
-            for row in rows
-            if row.work.startswith(work) and row.peer == peer
-        ]
-    )
-
-
-def table(rows: list[records.Row]) -> list[str]:
-    """Lines of Markdown."""
-    found = [
-        "| work | tfrl | peer | its figure | tfrl is times as fast |",
-        "| --- | ---: | --- | ---: | ---: |",
+    rows = [row for lines in found.values() for row in lines if row.startswith("| ")]
+    chosen = [
+        row
+        for work, peer in HEAD
+        for row in rows
+        if row.startswith(f"| {work}") and row.split(" | ")[2] == peer
     ]
-    for row in rows:
-        digits = 1 if row.ours < 1000 else 0
-        found.append(
-            f"| {row.work} | {row.ours:,.{digits}f} {row.unit} | {row.peer} "
-            f"| {row.theirs:,.{digits}f} | **{row.faster:.2f}** "
-            f"({row.low:.2f} to {row.high:.2f}) |"
-        )
-    return found
+    return [*HEADS, *chosen]
+
+
+def line(row: records.Row) -> str:
+    """A row in Markdown."""
+    digits = 1 if row.ours < 1000 else 0
+    return (
+        f"| {row.work} | {row.ours:,.{digits}f} {row.unit} | {row.peer} "
+        f"| {row.theirs:,.{digits}f} | **{row.faster:.2f}** "
+        f"({row.low:.2f} to {row.high:.2f}) |"
+    )
 
 
 if __name__ == "__main__":
