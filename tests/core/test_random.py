@@ -112,12 +112,16 @@ def test_errors_name_who_was_given_the_seed(seed):
         assert "new_seed" not in str(raised.value)
 
 
-def test_split_seed_is_the_same_eagerly_and_under_xla():
-    expected = np.stack(random.split_seed(tf.constant([3, 4]), 5))
-    split = tf.function(lambda seed: random.split_seed(seed, 5), jit_compile=True)
-    np.testing.assert_array_equal(np.stack(split(tf.constant([3, 4]))), expected)
-    assert len({tuple(row) for row in expected}) == 5
-    assert expected.dtype == np.int32
+@pytest.mark.parametrize("xla", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_split_seed_is_the_same_eagerly_in_graphs_and_under_xla(n, xla):
+    split = tf.function(lambda seed: random.split_seed(seed, n), jit_compile=xla)
+    for seed in ([3, 4], [-1, -(2**31)], [2**31 - 1, 0]):
+        expected = tf.random.split(tf.constant(seed), n, alg="philox").numpy()
+        for found in (random.split_seed(seed, n), split(tf.constant(seed))):
+            np.testing.assert_array_equal(np.stack(found), expected)
+        assert len({tuple(row) for row in expected}) == n
+        assert expected.dtype == np.int32
 
 
 def test_split_seed_streams_differ_from_each_other_and_from_the_parent():
