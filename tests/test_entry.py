@@ -130,6 +130,19 @@ def test_a_process_without_stderr_begins_too():
     assert (done.returncode, done.stdout) == (0, b"here\n")
 
 
+def test_a_process_ends_without_a_search_for_garbage():
+    program = (
+        "from tfrl import entry; entry.begin(); entry.loaded()\n"
+        "class Kept:\n    def __del__(self): print('searched')\n"
+        "for _ in range(2): kept = Kept(); kept.itself = kept\n"
+        "del kept; print('here', flush=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout) == (0, b"here\n"), done.stderr
+
+
 @pytest.mark.parametrize("level", ["0", "1"])
 def test_who_asks_for_notes_has_them(level):
     program = _CRASH.format(lines=NOISE, ending="")

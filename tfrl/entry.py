@@ -304,7 +304,8 @@ def begin() -> None:
     instructions. What `TF_ENABLE_ONEDNN_OPTS` asks for is not touched.
 
     What XLA compiles is kept for later processes, see `kept_programs.keep`; and no
-    garbage is collected until `loaded` is called.
+    garbage is collected until `loaded` is called, nor when the process ends: Python
+    would look through all traces of functions for a second, to free what ends with it.
 
     Example:
         >>> begin()  # doctest: +SKIP
@@ -320,6 +321,7 @@ def begin() -> None:
     # Programs are kept by their settings, of which oneDNN is one.
     kept_programs.keep()
     gc.disable()
+    atexit.register(gc.freeze)
 
 
 def loaded() -> None:
