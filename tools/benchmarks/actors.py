@@ -5,6 +5,7 @@ its own) or computes, or it is one of HalfCheetah. A network of 2 x 64 units pla
 `--actors` processes of one environment each play in turns, `--seconds` each:
 
     ActorPool, Ray     what a `Trainer` collects from, trajectories of 20 steps
+    one actor          the first of these with one actor, alone on the machine
     Actors             into a function
     SubprocVecEnv      of Stable-Baselines3, its policy in this process
     AsyncVectorEnv     of Gymnasium, our policy in this process
@@ -13,6 +14,7 @@ its own) or computes, or it is one of HalfCheetah. A network of 2 x 64 units pla
 
     ideal       what so many environments would play if nothing but their steps took
                 time; of those that compute, by the processors that there are
+    of one actor    what so many would play if each played as one does alone; likewise
     memory      MB of the largest process beside this one
 
 With `--intake` environments take no time, and what is told is what the learner's
@@ -75,6 +77,7 @@ class Computing(Sleeping):
             pass
 
 
+ALONE = "ActorPool, one actor"
 KINDS = {"sleeping": Sleeping, "computing": Computing}
 
 
@@ -264,7 +267,7 @@ def torch_policy(kind):
 
 def contenders(kind):
     """Name -> function of a kind and a count that makes it."""
-    found = {"ActorPool": Pool, "Actors": Free}
+    found = {ALONE: lambda kind, _: Pool(kind, 1), "ActorPool": Pool, "Actors": Free}
     if importlib.util.find_spec("ray") is not None:
         found["ActorPool, Ray"] = functools.partial(Pool, engine="ray")
     found["AsyncVectorEnv"] = functools.partial(Together, make=asynchronous)
@@ -381,18 +384,23 @@ def intake(console, rounds):
 def table(kind, count, rates, sizes):
     found = rich.table.Table(title=f"{kind}, {count} environments: medians")
     found.add_column("", no_wrap=True)
-    for head in ("steps/s", "least to most", "of the ideal", "memory"):
+    heads = "steps/s", "least to most", "of the ideal", "of one actor", "memory"
+    for head in heads:
         found.add_column(head, justify="right", no_wrap=True)
-    cores = len(os.sched_getaffinity(0))
-    ideal = {"sleeping": count, "computing": min(count, cores)}.get(kind)
-    times = {name: [1e9 / rate for rate in rounds] for name, rounds in rates.items()}
+    at_once = count if kind == "sleeping" else min(count, len(os.sched_getaffinity(0)))
+    alone = statistics.median(rates[ALONE])
+    played = {name: rounds for name, rounds in rates.items() if name != ALONE}
+    times = {name: [1e9 / rate for rate in rounds] for name, rounds in played.items()}
     title = f"1,000 steps by {count} actors, {kind}"
     records.keep(title, "us", times, "ActorPool")
     for name, rounds in rates.items():
         middle = statistics.median(rounds)
-        share = f"{middle * STEP_SECONDS / ideal:.2f}" if ideal else ""
+        n_envs = 1 if name == ALONE else at_once
+        ideal = f"{middle * STEP_SECONDS / n_envs:.2f}" if kind in KINDS else ""
+        share = f"{middle / (n_envs * alone):.2f}"
         spread = f"{min(rounds):,.0f} to {max(rounds):,.0f}"
-        found.add_row(name, f"{middle:,.0f}", spread, share, f"{sizes[name]:.0f}")
+        memory = f"{sizes[name]:.0f}"
+        found.add_row(name, f"{middle:,.0f}", spread, ideal, share, memory)
     return found
 
 
