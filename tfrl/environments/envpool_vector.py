@@ -227,6 +227,7 @@ def _with_rows(batch: Any, rows: np.ndarray, new: Any) -> Any:
 def _told(info: dict[str, Any], mask: np.ndarray | None) -> dict[str, Any]:
     """Returns an info as Gymnasium's vectors give it, of the copies of a mask."""
     found: dict[str, Any] = {}
+    told = np.ones(len(info["env_id"]), bool) if mask is None else mask
     for name, value in info.items():
         if name in _BOOKKEEPING or not isinstance(value, np.ndarray):
             continue
@@ -235,5 +236,5 @@ def _told(info: dict[str, Any], mask: np.ndarray | None) -> dict[str, Any]:
             whole[info["env_id"]] = value
             value = whole
         found[name] = value
-        found[f"_{name}"] = np.ones(len(value), bool) if mask is None else mask
+        found[f"_{name}"] = told
     return found
