@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tfrl._internal import acting
+from tfrl._internal import acting, packed_nests
 from tfrl.core import records
 from tfrl.host import heads, networks, shared_rows
 
@@ -109,6 +109,24 @@ def test_streams_are_reproducible_and_differ():
     assert not np.array_equal(runs[0].observations[0], runs[2].observations[0])
 
 
+@pytest.mark.parametrize("mode", ["disabled", "same", "next"])
+def test_returns_go_on_from_piece_to_piece(mode):
+    played = acting.NetworkActing(new_network(), HEAD.host_sample, HEAD.host_to_env)
+    make = functools.partial(actor_envs.vector, 3, mode)
+    player = acting.Player(make, played, np.random.SeedSequence(0), 25)
+    returns, lengths, n_ended = np.zeros(3), np.zeros(3, int), 0
+    for piece in (player.played() for _ in range(6)):
+        ended = piece.terminated | piece.truncated
+        n_ended += ended.sum()
+        for t in range(25):
+            returns += np.where(piece.valid[t], piece.rewards[t], 0.0)
+            lengths += piece.valid[t]
+            np.testing.assert_array_equal(piece.returns[t], returns)
+            np.testing.assert_array_equal(piece.lengths[t], lengths)
+            returns[ended[t]] = lengths[ended[t]] = 0
+    assert n_ended > 6
+
+
 def test_single_environments_and_ids():
     columns = play(new_actor(actor_envs.Counting)[0], 10)
     assert columns.observations.shape == (10, 1, 4)
@@ -139,14 +157,14 @@ def test_slots_fit_into_a_budget():
 
 def test_nests_are_packed_into_columns_and_back():
     kinds = {"b": np.zeros((3, 2), "f"), "a": (np.zeros(3, np.int8), np.zeros((3, 0)))}
-    shape, dtype = acting._packed(kinds)
+    shape, dtype = packed_nests.column_of(kinds)
     column = np.zeros((2, *shape), dtype)
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(2, 3, 2)), rng.integers(0, 9, (2, 3))
     for t in range(2):
         row = {"a": (second[t], np.zeros((3, 0))), "b": first[t]}
-        acting._put(column, t, row)
-    found = acting._unpacked(column, kinds)
+        packed_nests.put(column, t, row)
+    found = packed_nests.unpacked(column, kinds)
     assert [*found] == ["b", "a"]
     np.testing.assert_array_equal(found["b"], first.astype("f"))
     np.testing.assert_array_equal(found["a"][0], second)

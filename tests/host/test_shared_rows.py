@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from actor_jobs import read_versions, write_rows
 
+from tfrl._internal import process_events
 from tfrl.distribute import lone_process
 from tfrl.host import shared_rows
 
@@ -66,6 +67,25 @@ def test_writer_waits_for_space_and_ends_when_closed():
     assert found == [0, 0] or found == [0, None]
     assert ring.begin() is None
     assert ring.waiting() == (0, 1), "what waits can be read"
+
+
+def test_writer_is_woken_by_the_reader(monkeypatch):
+    monkeypatch.setattr(shared_rows, "_PATIENCE_SECONDS", 60.0)
+    event = process_events.ProcessEvent()
+    writer = shared_rows.RowRing(COLUMNS, 1, released=event)
+    there = process_events.ProcessEvent(event.fds)
+    reader = shared_rows.RowRing(COLUMNS, 1, writer.fd, there)
+    for ask, expected in ((lambda: reader.release(1), 0), (reader.close, None)):
+        assert writer.begin() == 0
+        writer.commit()
+        found = []
+        thread = threading.Thread(target=lambda to=found: to.append(writer.begin()))
+        thread.start()
+        time.sleep(0.02)
+        assert found == []
+        ask()
+        thread.join(30.0)
+        assert found == [expected]
 
 
 def test_rows_of_another_process_are_whole():

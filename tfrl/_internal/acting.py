@@ -9,14 +9,14 @@ import dataclasses
 import importlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from tfrl._internal import gym_checks
+from tfrl._internal import gym_checks, packed_nests, process_events
 from tfrl.host import networks, shared_rows, stepping
 
 # Enough to wait out a pause of the learner, little beside the actor itself.
@@ -80,11 +80,13 @@ class NetworkActing:
     masked: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     log_prob: Callable[[np.ndarray, Any], np.ndarray] | None = None
     _values: list[np.ndarray] = dataclasses.field(default_factory=list, init=False)
+    _given: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
 
     def begin(self) -> Self:
         """Returns one with arrays of its own."""
         own = dataclasses.replace(self, network=self.network.copy())
         own._values = [np.array(x, np.float64) for x in self.settings.values()]
+        own.renew()
         return own
 
     def arrays(self) -> list[np.ndarray]:
@@ -92,7 +94,9 @@ class NetworkActing:
         return [*self.network.arrays(), *self._values]
 
     def renew(self) -> None:
-        """Takes notice of arrays that were overwritten: nothing is to be done."""
+        """Takes notice of arrays that were overwritten."""
+        values = (x if x.ndim else x.item() for x in self._values)
+        self._given = dict(zip(self.settings, values, strict=True))
 
     def initial_state(self, n_envs: int) -> Any:  # noqa: ARG002
         """Returns `()`: nothing is remembered."""
@@ -127,9 +131,7 @@ class NetworkActing:
         outputs = self.network(seen)
         if self.masked is not None:
             outputs = self.masked(outputs, mask != 0)
-        values = (x if x.ndim else x.item() for x in self._values)
-        settings = dict(zip(self.settings, values, strict=True))
-        raw = gym_checks.mapped(np.asarray, self.draw(outputs, rng, **settings))
+        raw = gym_checks.mapped(np.asarray, self.draw(outputs, rng, **self._given))
         actions = raw if self.to_env is None else self.to_env(raw)
         return Choice(
             actions, raw, None, state, None if self.log_prob is None else outputs
@@ -215,13 +217,13 @@ class Layout(NamedTuple):
         n = (self.n_envs,)
         flags = (n, np.dtype(bool))
         steps = [
-            _packed(self.observations),
-            _packed(self.actions),
+            packed_nests.column_of(self.observations),
+            packed_nests.column_of(self.actions),
             (n, np.dtype(np.float32)),
             *[flags] * 3,
-            _packed(self.observations),
-            _packed(self.log_probs),
-            _packed(self.states),
+            packed_nests.column_of(self.observations),
+            packed_nests.column_of(self.log_probs),
+            packed_nests.column_of(self.states),
             (n, np.dtype(np.float64)),
             (n, np.dtype(np.int64)),
         ]
@@ -240,7 +242,10 @@ class Layout(NamedTuple):
         piece, likes = Piece(*columns), self._asdict()
         likes["next_observations"] = likes["observations"]
         del likes["n_steps"]
-        nests = {k: _unpacked(getattr(piece, k), like) for k, like in likes.items()}
+        nests = {
+            k: packed_nests.unpacked(getattr(piece, k), like)
+            for k, like in likes.items()
+        }
         return piece._replace(**nests)
 
 
@@ -287,6 +292,7 @@ class Player:
         seen, n_envs = self._stepper.observations, self._envs.num_envs
         self._acting.check(seen)
         self._memory = self._initial = self._acting.initial_state(n_envs)
+        self._remembers = bool(gym_checks.leaves_of(self._initial))
         first = self._acting.act(seen, self._initial, copy.deepcopy(self._rng))
         is_known = first.log_probs is not None or first.outputs is not None
         known: Any = np.zeros(n_envs, np.float32) if is_known else ()
@@ -322,6 +328,7 @@ class Player:
             self._step(piece, t)
         if self._outputs:
             self._tell_log_probs(piece)
+        self._tell_episodes(piece)
         piece.seconds[:] = waited, time.perf_counter() - start
 
     def played(self) -> Piece:
@@ -339,38 +346,51 @@ class Player:
         outputs, self._outputs = np.concatenate(self._outputs), []
         actions = gym_checks.mapped(
             lambda x: x.reshape(-1, *x.shape[2:]),
-            _unpacked(piece.actions, self.layout.actions),
+            packed_nests.unpacked(piece.actions, self.layout.actions),
         )
         known = self._acting.log_prob(outputs, actions)
         piece.log_probs[...] = known.reshape(piece.log_probs.shape)
 
+    def _tell_episodes(self, piece: Piece) -> None:
+        """Writes rewards, and how far each episode is, of all steps."""
+        # `_step` leaves the rewards there, in float64.
+        piece.rewards[...] = piece.returns
+        piece.lengths[...] = piece.valid
+        piece.returns[~piece.valid] = 0.0
+        ended = piece.terminated | piece.truncated
+        self._returns = _summed(piece.returns, ended, self._returns)
+        self._lengths = _summed(piece.lengths, ended, self._lengths)
+
     def _step(self, piece: Piece, t: int) -> None:
+        """Plays a step, and writes what is known of it before all are played."""
         seen, memory = self._stepper.observations, self._memory
         choice = self._acting.act(seen, memory, self._rng)
         # Before the step, which may overwrite what an environment has shown.
-        _put(piece.observations, t, seen)
-        _put(piece.actions, t, choice.raw_actions)
-        _put(piece.states, t, memory)
+        packed_nests.put(piece.observations, t, seen)
+        packed_nests.put(piece.actions, t, choice.raw_actions)
         if choice.outputs is not None:
             self._outputs.append(choice.outputs)
         elif choice.log_probs is not None:
             piece.log_probs[t] = choice.log_probs
         outcome = self._stepper.step(choice.actions)
-        for name, values in outcome._asdict().items():
-            _put(getattr(piece, name), t, values)
+        piece.returns[t] = outcome.rewards
+        piece.terminated[t] = outcome.terminated
+        piece.truncated[t] = outcome.truncated
+        piece.valid[t] = outcome.valid
+        packed_nests.put(piece.next_observations, t, outcome.next_observations)
+        if self._remembers:
+            packed_nests.put(piece.states, t, memory)
+            self._memory = self._kept(choice.state, outcome)
+
+    def _kept(self, state: Any, outcome: stepping.Outcome) -> Any:
+        """What is remembered in the next step."""
         pairs = zip(
-            gym_checks.leaves_of(choice.state),
+            gym_checks.leaves_of(state),
             gym_checks.leaves_of(self._initial),
             strict=True,
         )
         kept = (stepping.kept(last, first, outcome) for last, first in pairs)
-        self._memory = _packed_as(self._initial, kept)
-        self._returns += np.where(outcome.valid, outcome.rewards, 0.0)
-        self._lengths += outcome.valid
-        piece.returns[t] = self._returns
-        piece.lengths[t] = self._lengths
-        ended = outcome.terminated | outcome.truncated
-        self._returns[ended] = self._lengths[ended] = 0
+        return packed_nests.packed_as(self._initial, kept)
 
 
 @dataclasses.dataclass
@@ -385,6 +405,10 @@ class Job:
         rows: file descriptor for a `RowRing` of pieces.
         n_steps: of a piece, T.
         slots: pieces that wait for the learner at most; None for what is little memory.
+        written: file descriptors of a `ProcessEvent` that is set when a piece is
+            complete; `()` for none.
+        released: likewise, of one that the learner sets when there is room for another;
+            `()` where it does not.
 
     Example:
         >>> Job("CartPole-v1", None, np.random.SeedSequence(0), 3, 4).n_steps
@@ -398,6 +422,8 @@ class Job:
     rows: int
     n_steps: int = 1
     slots: int | None = None
+    written: tuple[int, ...] = ()
+    released: tuple[int, ...] = ()
 
 
 class Actor:
@@ -428,13 +454,16 @@ class Actor:
         self._mine, self._known = self._player.arrays(), -1
         self._weights = shared_rows.SharedArrays(self._mine, fd=job.weights)
         self._look()
+        self._written = _event(job.written)
         self.layout = self._player.layout
         self.slots = self.layout.slots if job.slots is None else job.slots
         self.close = self._player.close
 
     def ring(self) -> shared_rows.RowRing:
         """Returns the queue to the learner."""
-        return shared_rows.RowRing(self.layout.columns, self.slots, fd=self._job.rows)
+        return shared_rows.RowRing(
+            self.layout.columns, self.slots, self._job.rows, _event(self._job.released)
+        )
 
     def step(self, ring: shared_rows.RowRing) -> bool:
         """Plays a piece, as soon as there is a free slot.
@@ -453,6 +482,8 @@ class Actor:
         waited = time.perf_counter() - start
         self._player.play(Piece(*(x[slot, ...] for x in ring.arrays)), waited)
         ring.commit()
+        if self._written is not None:
+            self._written.set()
         return True
 
     def _look(self) -> None:
@@ -461,6 +492,10 @@ class Actor:
         if version != self._known:
             self._player.renew(version)
             self._known = version
+
+
+def _event(fds: tuple[int, ...]) -> process_events.ProcessEvent | None:
+    return process_events.ProcessEvent(fds) if fds else None
 
 
 def made_after(imports: Sequence[str], make_env: Callable[[], Any]) -> Any:
@@ -509,42 +544,20 @@ def play(send: Callable[[Any], None], job: Job) -> None:
     actor.close()
 
 
-def _packed(nest: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of the column of a step: of a nest parts by number."""
-    if isinstance(nest, np.ndarray):
-        return nest.shape, nest.dtype
-    leaves = gym_checks.leaves_of(nest)
-    if not leaves:
-        return (0,), np.dtype(bool)
-    parts = [(str(i), x.dtype, x.shape[1:]) for i, x in enumerate(leaves)]
-    return (len(leaves[0]),), np.dtype(parts, align=True)
+def _summed(steps: np.ndarray, ended: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Sums steps `[T, N]` in place, anew after each end.
 
-
-def _put(column: np.ndarray, t: int, nest: Any) -> None:
-    """Writes a step into its column."""
-    if isinstance(nest, np.ndarray):
-        column[t] = nest
-        return
-    for index, leaf in enumerate(gym_checks.leaves_of(nest)):
-        column[str(index)][t] = leaf
-
-
-def _unpacked(column: np.ndarray, like: Any) -> Any:
-    if isinstance(like, np.ndarray):
-        return column
-    parts = iter(column.dtype.names or ())
-    return _packed_as(like, (column[name] for name in parts))
-
-
-def _packed_as(like: Any, leaves: Iterator[np.ndarray]) -> Any:
-    """A nest of leaves, which come in the order of `gym_checks.leaves_of`."""
-    if isinstance(like, dict):
-        found = {key: _packed_as(like[key], leaves) for key in sorted(like)}
-        return {key: found[key] for key in like}
-    if isinstance(like, tuple):
-        parts = [_packed_as(part, leaves) for part in like]
-        return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
-    return next(leaves)
+    Returns what is summed so far of the episodes that go on, which is `before` of the
+    next steps.
+    """
+    first = 0
+    for last in (*(np.flatnonzero(ended[:-1].any(-1)) + 1).tolist(), len(steps)):
+        part = steps[first:last]
+        part[0] += before
+        np.cumsum(part, axis=0, out=part)
+        before = np.where(ended[last - 1], 0, part[-1])
+        first = last
+    return before
 
 
 def _made(make_env: str | Callable[[], Any]) -> VectorEnv:

@@ -15,7 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfrl._internal import process_events
+
 _ALIGNMENT = 64  # a cache line
+# Between looks at whether a queue is closed, for one who waits for an event.
+_PATIENCE_SECONDS = 0.05
 _order = threading.Lock()
 
 
@@ -78,6 +82,8 @@ class RowRing:
         columns: shape and dtype of each array of a row.
         slots: how many rows fit, at least 1.
         fd: file descriptor of the memory; None makes new memory.
+        released: set where the reader gives slots back, so that who waits for one has
+            it at once; the same event on both sides. None to look again and again.
 
     Attributes:
         arrays: all slots `[slots, *shape]` of each column.
@@ -105,6 +111,7 @@ class RowRing:
         columns: Sequence[tuple[tuple[int, ...], np.dtype]],
         slots: int,
         fd: int | None = None,
+        released: process_events.ProcessEvent | None = None,
     ) -> None:
         if slots < 1:
             raise ValueError(
@@ -115,7 +122,7 @@ class RowRing:
         layout = [words, *(((slots, *shape), dtype) for shape, dtype in columns)]
         self.fd, (counts, *self.arrays) = _mapped(self, layout, fd)
         self._written, self._read, self._closed = counts
-        self.slots = slots
+        self.slots, self._released = slots, released
 
     @property
     def closed(self) -> bool:
@@ -133,6 +140,9 @@ class RowRing:
             if written - int(self._read[0]) < self.slots:
                 _fence()
                 return written % self.slots
+            if self._released is not None:
+                self._released.wait(_PATIENCE_SECONDS)
+                continue
             time.sleep(pause)
             pause = min(2 * pause, 2e-3)
         return None
@@ -160,10 +170,17 @@ class RowRing:
         """
         _fence()
         self._read[0] += count
+        self._wake()
 
     def close(self) -> None:
         """Lets the writer wait no more and write no more; what waits can be read."""
         self._closed[0] = 1
+        self._wake()
+
+    def _wake(self) -> None:
+        """Lets the writer look again."""
+        if self._released is not None:
+            self._released.set()
 
 
 class SharedArrays:

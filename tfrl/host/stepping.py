@@ -157,6 +157,8 @@ class Stepper:
         gym_checks.check_vector("Stepper", "envs", envs)
         self.envs = envs
         self._mode = autoreset_mode(envs)
+        self._vector = envs.unwrapped
+        self._nobody = np.zeros(envs.num_envs, bool)
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
@@ -212,9 +214,8 @@ class Stepper:
 
     def _waiting(self) -> np.ndarray:
         """Which rows only wait now."""
-        waiting = getattr(self.envs.unwrapped, "waiting", None)
-        nobody = np.zeros(self.envs.num_envs, bool)
-        return nobody if waiting is None else np.array(waiting, bool)
+        waiting = getattr(self._vector, "waiting", None)
+        return self._nobody if waiting is None else np.array(waiting, bool)
 
     def _reset(self, **kwargs: Any) -> Any:
         try:

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfrl._internal import acting
+from tfrl._internal import acting, process_events
 from tfrl.distribute import lone_process
 from tfrl.host import shared_rows
 
 PATIENCE_SECONDS = 2.0
 _WITHOUT = "this process runs without tensorflow"
 _BETWEEN_CHECKS_SECONDS = 0.05
-_PAUSE_SECONDS = 1e-4, 2e-3
 # An actor that ends so often in a row before it has played is not tried again.
 _MOST_FRUITLESS = 3
 # One of many processes beside a learner, whose devices are the learner's.
@@ -59,6 +58,7 @@ class ActorProcess:
         number: of the actor.
         job: what it does; the file descriptor of its rows is closed here.
         without: modules that it cannot import.
+        released: the event of which the job has the file descriptors, if it has.
 
     Attributes:
         process: where it runs.
@@ -66,15 +66,21 @@ class ActorProcess:
         ring: where that is written; likewise.
     """
 
-    def __init__(self, number: int, job: acting.Job, without: Sequence[str]) -> None:
-        self._rows, self.number = job.rows, number
+    def __init__(
+        self,
+        number: int,
+        job: acting.Job,
+        without: Sequence[str],
+        released: process_events.ProcessEvent | None = None,
+    ) -> None:
+        self._rows, self.number, self._released = job.rows, number, released
         self.layout: Any = None
         self.ring: Any = None
         try:
             self.process = lone_process.LoneProcess(
                 acting.play,
                 job,
-                fds=[job.weights, job.rows],
+                fds=[job.weights, job.rows, *job.written, *job.released],
                 without=without,
                 name=f"actor {number}",
                 environ=_ENVIRON,
@@ -97,7 +103,9 @@ class ActorProcess:
             if told is None:
                 return False
             self.layout, slots = told
-            self.ring = shared_rows.RowRing(self.layout.columns, slots, fd=self._rows)
+            self.ring = shared_rows.RowRing(
+                self.layout.columns, slots, self._rows, self._released
+            )
         return True
 
     def check(self) -> None:
@@ -177,6 +185,7 @@ class Processes:
     def __init__(self, task: Task, count: int, numbers: list[np.ndarray]) -> None:
         self._task, self.n_replaced = task, 0
         self._weights = shared_rows.SharedArrays(numbers)
+        self._written = process_events.ProcessEvent()
         self._next, self._checked = 0, time.monotonic()
         self._seats: list[_Seat] = []
         try:
@@ -201,7 +210,6 @@ class Processes:
             ConnectionError: if an actor ends again and again before it has played.
             RuntimeError: if an environment raises.
         """
-        pause = _PAUSE_SECONDS[0]
         while True:
             # Also while others play enough for who learns slowly.
             if time.monotonic() - self._checked > _BETWEEN_CHECKS_SECONDS:
@@ -210,8 +218,7 @@ class Processes:
                 self._checked = time.monotonic()
             if self._taken(place):
                 return
-            time.sleep(pause)
-            pause = min(1.5 * pause, _PAUSE_SECONDS[1])
+            self._written.wait(_BETWEEN_CHECKS_SECONDS)
 
     def close(self) -> None:
         """Ends all actors."""
@@ -258,7 +265,7 @@ class Processes:
             self._seats[number] = _Seat(actor, seat.start + 1, fruitless, True)
 
     def _start(self, number: int, start: int) -> ActorProcess:
-        task = self._task
+        task, released = self._task, process_events.ProcessEvent()
         job = acting.Job(
             task.make_env,
             task.acting,
@@ -267,5 +274,7 @@ class Processes:
             shared_rows.new_memory(),
             task.n_steps,
             task.slots,
+            self._written.fds,
+            released.fds,
         )
-        return ActorProcess(number, job, without=())
+        return ActorProcess(number, job, without=(), released=released)
