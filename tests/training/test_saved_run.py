@@ -2,11 +2,9 @@
 
 import dataclasses
 import functools
-import importlib
 import json
 import pathlib
 import re
-import sys
 import types
 from typing import Any
 
@@ -17,7 +15,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_agents
-from gymnasium.envs.classic_control import cartpole
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from PIL import Image
 from tiny_agents import MAKE as MAKE_POLE
@@ -31,7 +28,6 @@ from tfrl.saving import typed_json
 from tfrl.summaries.filming import panels
 from tfrl.training import (
     _kept_arguments,
-    _run_record,
     cadence,
     experience,
     saved_run,
@@ -168,55 +164,6 @@ def test_a_run_opens_by_its_folder_alone(folder, tmp_path, monkeypatch):
         assert run.policy.act(np.zeros([2, 2], np.float32)).actions.shape == (2,)
         with pytest.raises(TypeError):
             run.evaluate(1)
-
-
-MODULE = """
-import gymnasium as gym
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Pole
-gym.register("Pole-v0", "kept_pole:Pole", max_episode_steps=20)
-"""
-
-
-def forget():
-    sys.modules.pop("kept_pole", None)
-    gym.registry.pop("Pole-v0", None)
-
-
-def test_what_registers_an_environment_is_imported_again(tmp_path, monkeypatch):
-    (tmp_path / "kept_pole.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("kept_pole")
-    make_envs = functools.partial(vector.make_vec, "Pole-v0", vectorization="sync")
-    train(tmp_path / "run", n_epochs=1, make_envs=make_envs)
-    record = _run_record.read("test", tmp_path / "run")
-    assert record.environment == ["kept_pole"] and not record.lost
-    named = {"Trainer": trainer.Trainer, "make_vec": vector.make_vec, "Tiny": Tiny}
-    named["Trajectories"] = experience.Trajectories
-    text = record.as_gin({**named, "Intervals": cadence.Intervals})
-    assert text.startswith("import kept_pole\ntrain_rl.light_rl_trainer = @Trainer\n")
-    assert record.as_gin(named) is None
-    forget()
-    with saved_run.SavedRun.reopen(tmp_path / "run") as run:
-        assert len(run.evaluate(1).returns) == 1
-    forget()
-    sys.path.remove(str(tmp_path))
-    # Who has no such environment can still look into the run.
-    with saved_run.SavedRun.reopen(tmp_path / "run") as run:
-        assert run.policy.act(np.zeros([2, 4], np.float32)).actions.shape == (2,)
-        with pytest.raises(ValueError, match=r"needs `kept_pole` \(No module.*PYTHONP"):
-            run.evaluate(1)
-
-
-def test_an_environment_of_the_program_itself_is_named(tmp_path, monkeypatch):
-    class Mine(cartpole.CartPoleEnv):
-        pass
-
-    Mine.__module__, Mine.__qualname__ = "__main__", "Mine"
-    spec = gym.envs.registration.EnvSpec("Mine-v0", entry_point=Mine)
-    monkeypatch.setitem(gym.registry, "Mine-v0", spec)
-    make_envs = functools.partial(vector.make_vec, "Mine-v0", vectorization="sync")
-    with tiny_agents.build(tmp_path, make_envs=make_envs) as running:
-        assert running.record.lost == {"make_envs.env_id": "class Mine of __main__"}
 
 
 def test_other_environments_are_refused(folder, monkeypatch):

@@ -6,7 +6,6 @@ No TensorFlow is needed for a network that has a copy in NumPy. The learner's si
 
 import copy
 import dataclasses
-import importlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -496,22 +495,6 @@ class Actor:
 
 def _event(fds: tuple[int, ...]) -> process_events.ProcessEvent | None:
     return process_events.ProcessEvent(fds) if fds else None
-
-
-def made_after(imports: Sequence[str], make_env: Callable[[], Any]) -> Any:
-    """Returns what a function makes, once modules are imported.
-
-    Args:
-        imports: names of modules, such as register environments.
-        make_env: of the environments.
-
-    Example:
-        >>> made_after(["math"], lambda: 3)
-        3
-    """
-    for name in imports:
-        importlib.import_module(name)
-    return make_env()
 
 
 def play(send: Callable[[Any], None], job: Job) -> None:

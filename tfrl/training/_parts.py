@@ -11,12 +11,12 @@ import keras
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import acting, gym_checks, named_arrays
+from tfrl._internal import gym_checks, named_arrays, registered_envs
 from tfrl.agents import agent as agents
 from tfrl.configuring import gin_calls
 from tfrl.environments import attributes
 from tfrl.policies import host_policy
-from tfrl.training import _plan, _processes, _run_record
+from tfrl.training import _kept_names, _plan, _processes
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     _actor_policies,
@@ -191,10 +191,10 @@ def _of_actors(
     envs, seed, workers = place
     pool, make_envs = given["collector"], gin_calls.without_gin(given["make_envs"])
     width = given["n_envs"] // pool.n_actors
-    registering = [
-        (x if isinstance(x, str) else [*x.values()][0]).partition(":")[0]
-        for x in _run_record.registered_by(envs)
-    ]
+    imports = [x for x in _kept_names.kept_name(envs) if isinstance(x, str)]
+    known = registered_envs.registrations(
+        getattr(getattr(envs, "spec", None), "id", "")
+    )
     return actor_collection.ActorCollector(
         envs,
         learned.n_steps,
@@ -202,8 +202,9 @@ def _of_actors(
         pool=pool,
         n_envs=given["n_envs"],
         make_env=functools.partial(
-            acting.made_after,
-            registering,
+            registered_envs.made_after,
+            imports,
+            known,
             functools.partial(make_envs, n_envs=width),
         ),
         workers=workers,

@@ -14,14 +14,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import durable, sealed_folder
 from tfrl.configuring import gin_calls
 from tfrl.saving import checkpoints, typed_json
-from tfrl.training import _kept_arguments, _processes, experience
+from tfrl.training import _kept_arguments, _kept_names, _processes, experience
 from tfrl.training.collecting import collection
 
 # What a run may go on with as it likes: how long, how often, in which processes.
@@ -45,7 +44,7 @@ class RunRecord(NamedTuple):
         arguments: of the trainer by name, as `_kept_arguments.kept` returns them.
         numbers: what the agent was created with beside spaces.
         spaces: of observations and actions of one environment, likewise kept.
-        environment: what must be imported before environments are made, likewise kept.
+        environment: what makes its name known, as `kept_name` returns it.
         overrides: one for each time that the run went on with other arguments:
             `env_steps`, and `changes`, texts of old and new values by place.
     """
@@ -64,10 +63,12 @@ class RunRecord(NamedTuple):
         run needs it.
         """
         needed = {k: v for k, v in self.arguments.items() if k not in _OF_LEARNING}
-        found = _kept_arguments.lost(needed, "")
-        for what in _kept_arguments.lost(self.environment, "").values():
-            found["make_envs.env_id"] = what
-        return found
+        return _kept_arguments.lost(needed, "") | self._lost_name()
+
+    def _lost_name(self) -> dict[str, str]:
+        """What the name of an environment stands for, if that could not be kept."""
+        lost = _kept_arguments.lost(self.environment, "").values()
+        return {"make_envs.env_id": ", ".join(lost)} if lost else {}
 
     def is_of_gin(self, directory: durable.Path) -> bool:
         """Whether `config.gin` alone tells how to make all arguments."""
@@ -108,7 +109,7 @@ class RunRecord(NamedTuple):
         Raises:
             ValueError: if one could not be kept, or what it names is not here.
         """
-        lost = _kept_arguments.lost(self.arguments, "")
+        lost = _kept_arguments.lost(self.arguments, "") | self._lost_name()
         if self.arguments.get("fit") is True:
             lost["fit"] = "nothing, as of earlier versions"
         lost = {name: lost[name] for name in sorted(lost, key=lambda x: x != "fit")}
@@ -117,7 +118,7 @@ class RunRecord(NamedTuple):
                 "`train_rl`: `output_dir` expected a run that keeps all that it is "
                 f"made of; got {place} = {what}; go on with the program that made it"
             )
-        import_all(self.environment)
+        _kept_names.make_known(self.environment)
         return {name: _kept_arguments.made(x) for name, x in self.arguments.items()}
 
     def as_gin(self, configurables: Mapping[str, Any]) -> str | None:
@@ -131,11 +132,10 @@ class RunRecord(NamedTuple):
         names = {full: name for name, full in known.items() if full is not None}
         front = {name: given.pop(name) for name in ("n_epochs", "seed")}
         lines = gin_calls.written_call(kind, given, names)
-        if lines is None:
+        if lines is None or self._lost_name():
             return None
-        named = (
-            x if isinstance(x, str) else [*x.values()][0] for x in self.environment
-        )
+        registered = [x for x in self.environment if not _kept_names.is_registration(x)]
+        named = (x if isinstance(x, str) else [*x.values()][0] for x in registered)
         head = [f"import {full.partition(':')[0]}" for full in named]
         head += [f"train_rl.light_rl_trainer = @{kind}"]
         head += [f"train_rl.{name} = {value}" for name, value in front.items()]
@@ -158,26 +158,7 @@ def of_trainer(
     observations = _kept_arguments.kept(envs.single_observation_space)
     spaces = observations, _kept_arguments.kept(envs.single_action_space)
     counts = {name: int(number) for name, number in numbers.items()}
-    return RunRecord(data, counts, spaces, registered_by(envs))
-
-
-def registered_by(envs: VectorEnv) -> list[Any]:
-    """The modules that make the name of an environment known to Gymnasium."""
-    spec = gym.registry.get(getattr(getattr(envs, "spec", None), "id", ""))
-    found = [*gin_calls.imported_modules()]
-    for entry in (spec.entry_point, spec.vector_entry_point) if spec else ():
-        if isinstance(entry, str):
-            found.append(entry.partition(":")[0])
-        elif entry is not None:
-            found.append(_kept_arguments.kept(entry))
-    own = [x for x in found if not str(x).startswith("gymnasium.")]
-    return [x for index, x in enumerate(own) if x not in own[:index]]
-
-
-def import_all(environment: list[Any]) -> None:
-    """Imports what makes the name of an environment known to Gymnasium."""
-    for needed in environment:
-        _kept_arguments.made({"=name": needed} if isinstance(needed, str) else needed)
+    return RunRecord(data, counts, spaces, _kept_names.kept_name(envs))
 
 
 def _own(data: Any) -> Any:

@@ -22,6 +22,7 @@ from tfrl.saving import checkpoints
 from tfrl.summaries.filming import panels, video
 from tfrl.training import (
     _kept_arguments,
+    _kept_names,
     _parts,
     _plan,
     _run_record,
@@ -363,7 +364,7 @@ class _RecordedRun:
         """Makes the environments, and returns their spaces."""
         make_envs = self._made("make_envs")
         n_episodes = self._made("intervals").eval_episodes
-        _run_record.import_all(self._record.environment)
+        _kept_names.make_known(self._record.environment)
         envs = self._envs = make_envs(n_envs=n_episodes)
         return envs.single_observation_space, envs.single_action_space
 

@@ -318,6 +318,18 @@ def test_bad_pools(name):
         actor_collection.ActorPool(**{name: 2.0})
 
 
+@pytest.mark.slow
+def test_environments_that_only_the_learner_registers_are_played(tmp_path, monkeypatch):
+    spec = gym.envs.registration.EnvSpec(
+        "Short-v0", entry_point=lambda: gym.make("CartPole-v1"), max_episode_steps=7
+    )
+    monkeypatch.setitem(gym.registry, "Short-v0", spec)
+    make_envs = functools.partial(vector.make_vec, "Short-v0", vectorization="sync")
+    with build(tmp_path, 3, make_envs=make_envs) as running:
+        running.run(quiet=True)
+        assert max(running._collector.episode_lengths) == 7
+
+
 def test_what_cannot_be_sent_is_refused(tmp_path):
     lock = threading.Lock()
 

@@ -1,5 +1,6 @@
 """Processes that play environments without TensorFlow, and feed a replay buffer."""
 
+import functools
 import os
 import threading
 import time
@@ -8,10 +9,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
+import gymnasium as gym
 import keras
 import numpy as np
 
-from tfrl._internal import acting, checks, gym_checks
+from tfrl._internal import acting, checks, gym_checks, registered_envs
 from tfrl.core import records
 from tfrl.host import networks, shared_rows
 from tfrl.policies import host_policy, network_policy
@@ -256,6 +258,10 @@ class Actors:
         self._pushing = threading.Lock()
         self._weights = shared_rows.SharedArrays(self._numbers(network))
         streams = np.random.SeedSequence(seed).spawn(n_actors)
+        if isinstance(make_env, str):
+            known = registered_envs.registrations(make_env)
+            made = functools.partial(gym.make, make_env)
+            make_env = functools.partial(registered_envs.made_after, [], known, made)
         sources = _started(
             [
                 acting.Job(
