@@ -8,15 +8,17 @@ import shutil
 
 import gymnasium as gym
 import numpy as np
+import parallel_games
 import plain_graphs
 import pytest
 import tensorflow as tf
+import tiny_agents
 
 from tfrl import command, rl_trainer
 from tfrl.agents.on_policy import ppo
 from tfrl.configuring import configs
 from tfrl.datasets import recorded
-from tfrl.environments import vector
+from tfrl.environments import parallel_vector, vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import cadence, experience, trainer
@@ -79,6 +81,28 @@ def test_evaluate(folder, capsys):
     first = checkpoints.list_steps(folder)[0]
     assert call("evaluate", folder, f"--step={first}", "--episodes=2") == 0
     assert f"after {first} environment steps" in capsys.readouterr().out
+
+
+def test_evaluate_tells_of_each_of_several_agents(tmp_path, capsys):
+    make_envs = functools.partial(
+        parallel_vector.ParallelEnvVector, parallel_games.Relay
+    )
+    intervals = cadence.Intervals(log_epochs=1, eval_episodes=3)
+    settings = {"n_epochs": 1, "n_envs": 6, "intervals": intervals}
+    _, played = tiny_agents.train(tmp_path, make_envs=make_envs, **settings)
+    rows = run_log.read_metrics(tmp_path / "metrics.csv")
+    for name, mean in zip("abc", played.returns, strict=True):
+        assert rows[f"eval/return_mean/{name}"].tolist() == [mean]
+    assert call("evaluate", tmp_path) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert "21 episodes" in first  # 20, or the next multiple of 3
+    with rl_trainer.open_run(tmp_path) as run:
+        found = run.evaluate(21).returns_by_agent()
+    assert others == [
+        f"{name}: return {found[name].mean():.1f} (7 episodes)" for name in "abc"
+    ]
+    assert call("evaluate", tmp_path, "--episodes=4") == 2
+    assert "`n_episodes` expected a multiple of 3" in capsys.readouterr().err
 
 
 def test_a_run_is_opened_as_it_was_trained(folder):

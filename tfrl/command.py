@@ -95,6 +95,8 @@ def _evaluate(flags: argparse.Namespace) -> None:
             f"{played.returns.min():.1f}, largest {played.returns.max():.1f}, "
             f"{len(played.returns)} episodes)"
         )
+        for name, returns in played.returns_by_agent().items():
+            print(f"{name}: return {returns.mean():.1f} ({len(returns)} episodes)")
 
 
 def _record(flags: argparse.Namespace) -> None:
@@ -244,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = add("evaluate", _evaluate, "play greedy episodes and print the returns")
     add_run(evaluate)
     add_step(evaluate)
-    evaluate.add_argument("--episodes", type=int, default=20, help="how many")
+    evaluate.add_argument("--episodes", type=int, help="how many; about 20 by default")
     evaluate.add_argument("--seed", **seeded)
     record = add("record", _record, "play an episode and write it as a video")
     add_run(record)

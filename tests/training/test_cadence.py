@@ -42,6 +42,9 @@ def test_a_row_says_what_all_workers_met():
         "train/loss": 0.5,
     }
     row = cadence.row(1, 0.0, 0.0, [([], [])], {})
+    several = played._replace(agents=("a", "b"))
+    added = cadence.judged(several).items() - cadence.judged(played).items()
+    assert dict(added) == {"eval/return_mean/a": 1.0, "eval/return_mean/b": 3.0}
     assert math.isnan(row["train/return_mean"]) and "eval/return_mean" not in row
 
 

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from refusals import bad
 from toy_envs import MODES, Walk, act, vector
 
+from tfrl.environments import parallel_vector
 from tfrl.training import evaluation
 
 ROWS, WALKS = np.ones([2, 3]), vector(AutoresetMode.DISABLED)
@@ -91,6 +92,52 @@ def test_nested_observations(layout):
         play(AutoresetMode.SAME_STEP, 2, 6, kind) for kind in (layout, "box")
     )
     np.testing.assert_array_equal(played.returns, flat.returns)
+
+
+class Worth:
+    """Three agents whose only step is worth 3, 10 and 8."""
+
+    possible_agents = ("a", "b", "c")
+
+    def observation_space(self, agent):
+        return gym.spaces.Box(0.0, 1.0, (1,))
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        return {x: np.zeros(1, np.float32) for x in "abc"}, {x: {} for x in "abc"}
+
+    def step(self, actions):
+        self.agents = []
+        seen = {x: np.zeros(1, np.float32) for x in "abc"}
+        rewards = {"a": 3.0, "b": 10.0, "c": 8.0}
+        ends, no = dict.fromkeys("abc", True), dict.fromkeys("abc", False)
+        return seen, rewards, ends, no, {x: {} for x in "abc"}
+
+
+@pytest.mark.parametrize("n_envs", [3, 6])
+def test_agents_count_as_many_episodes_each(n_envs):
+    envs = parallel_vector.ParallelEnvVector(Worth, n_envs)
+
+    def policy(seen):
+        return np.zeros(len(seen), np.int64)
+
+    for n_episodes in (3, 6, 9):
+        played = evaluation.evaluate(policy, envs, n_episodes, seed=0)
+        assert played.returns.mean() == 7.0
+        by_agent = {x: y.tolist() for x, y in played.returns_by_agent().items()}
+        n = n_episodes // 3
+        assert by_agent == {"a": [3.0] * n, "b": [10.0] * n, "c": [8.0] * n}
+    wrapped = gym.vector.VectorWrapper(envs)
+    for n_episodes, near in ((1, 3), (4, 6)):
+        message = (
+            f"`n_episodes` expected a multiple of 3.*got {n_episodes}; take {near}"
+        )
+        with pytest.raises(ValueError, match=message):
+            evaluation.evaluate(policy, wrapped, n_episodes, seed=0)
+    assert play(AutoresetMode.DISABLED, 2, 3).returns_by_agent() == {}
 
 
 PARTS = gym.spaces.Dict(

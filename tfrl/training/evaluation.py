@@ -8,6 +8,7 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import arguments, checks, gym_checks
+from tfrl.environments import attributes
 from tfrl.host import stepping
 from tfrl.policies import policy as policies
 from tfrl.training.collecting import collection
@@ -19,6 +20,8 @@ class Evaluation(NamedTuple):
     Attributes:
         returns: `[n_episodes]` float64, undiscounted sums of rewards.
         lengths: `[n_episodes]` int64, in steps.
+        agents: whose each episode was, `n_episodes` names, where environments have
+            several agents; else empty.
 
     Example:
         >>> Evaluation(np.array([1.0, 3.0]), np.array([5, 7])).returns.mean().item()
@@ -27,6 +30,19 @@ class Evaluation(NamedTuple):
 
     returns: np.ndarray
     lengths: np.ndarray
+    agents: tuple[str, ...] = ()
+
+    def returns_by_agent(self) -> dict[str, np.ndarray]:
+        """The returns of each agent by its name; empty where there is one agent.
+
+        Example:
+            >>> played = Evaluation(np.array([1.0, 3.0]), np.array([5, 7]), ("a", "b"))
+            >>> played.returns_by_agent()["b"].tolist()
+            [3.0]
+        """
+        names = np.array(self.agents)
+        distinct = dict.fromkeys(self.agents)
+        return {name: self.returns[names == name] for name in distinct}
 
 
 def evaluate(
@@ -40,13 +56,14 @@ def evaluate(
     """Plays `n_episodes` episodes, the same number in each environment.
 
     Each environment counts its first episodes only, `n_episodes / N` of them rounded up
-    for the first ones: long episodes are as likely to be counted as short ones.
+    for the first ones: long episodes are as likely to be counted as short ones. Of a
+    `ParallelEnvVector` each row is an environment; all agents count as many episodes.
 
     Args:
         policy: a `tfrl.policies.Policy`, or a function from a nest of observations
             `[N, *shape]` to the environment's actions.
         envs: vector environment of N; reset here and left where it ends.
-        n_episodes: at least 1.
+        n_episodes: at least 1; of several agents together, a multiple of their number.
         seed: of the environments, and of draws.
         temperature: as of `Policy.act`; 0 takes the best actions.
 
@@ -56,8 +73,8 @@ def evaluate(
     Raises:
         TypeError: if `policy` is none and no function, `envs` no vector, or
             `n_episodes` no int.
-        ValueError: if `n_episodes` is not positive, or an environment returns what it
-            should not.
+        ValueError: if `n_episodes` is not positive or no multiple of the agents, or an
+            environment returns what it should not.
         ConnectionError: if a worker process of the environments is gone.
 
     Example:
@@ -70,8 +87,14 @@ def evaluate(
     acting = policies.as_policy(where, "policy", policy)
     gym_checks.check_vector(where, "envs", envs)
     arguments.check_whole_number(where, "n_episodes", n_episodes, low=1)
-    n_envs = envs.num_envs
-    tally = Tally(n_envs, n_episodes)
+    n_envs, agents = envs.num_envs, agents_of(envs)
+    wanted = rounded_up(n_episodes, agents)
+    if n_episodes != wanted:
+        raise ValueError(
+            f"`{where}`: `n_episodes` expected a multiple of {len(agents)}, as many "
+            f"for each of {agents}; got {n_episodes}; take {wanted}"
+        )
+    tally = Tally(n_envs, n_episodes, agents)
     stepper = stepping.Stepper(envs, seed)
     initial = memory = acting.initial_state(n_envs)
     rng = np.random.default_rng(seed)
@@ -88,15 +111,30 @@ def evaluate(
     return tally.evaluation()
 
 
+def agents_of(envs: VectorEnv) -> tuple[str, ...]:
+    """Names of the agents that the rows of a vector are of in turn; else empty."""
+    found = attributes.get_env_attr(envs, "agents", None)
+    return found if isinstance(found, tuple) else ()
+
+
+def rounded_up(n_episodes: int, agents: tuple[str, ...]) -> int:
+    """The least number of episodes, as many for each agent, that is not below one."""
+    return n_episodes + -n_episodes % max(len(agents), 1)
+
+
 class Tally:
     """Counts episodes of a vector while they are played, as `evaluate` does.
 
     Args:
         n_envs: environments of the vector, N.
         n_episodes: how many are wanted.
+        agents: whose the rows are in turn; empty where environments have one agent.
     """
 
-    def __init__(self, n_envs: int, n_episodes: int) -> None:
+    def __init__(
+        self, n_envs: int, n_episodes: int, agents: tuple[str, ...] = ()
+    ) -> None:
+        self._agents = agents
         self._quota = (n_episodes + n_envs - 1 - np.arange(n_envs)) // n_envs
         self._returns: list[list[float]] = [[] for _ in range(n_envs)]
         self._lengths: list[list[int]] = [[] for _ in range(n_envs)]
@@ -132,9 +170,12 @@ class Tally:
 
     def evaluation(self) -> Evaluation:
         """What was counted, environment by environment."""
+        copies = len(self._returns) // max(len(self._agents), 1)
+        names = zip(self._agents * copies, self._returns, strict=bool(self._agents))
         return Evaluation(
             np.array([value for done in self._returns for value in done]),
             np.array([value for done in self._lengths for value in done], np.int64),
+            tuple(name for name, done in names for _ in done),
         )
 
 

@@ -126,10 +126,26 @@ class SavedRun:
             )
         return policy
 
-    def evaluate(self, n_episodes: int = 20, *, seed: int = 0) -> evaluation.Evaluation:
-        """Plays greedy episodes; see `tfrl.training.evaluate`."""
-        acting = host_policy.HostPolicy(self.policy)
-        return evaluation.evaluate(acting, self._like.eval_envs, n_episodes, seed=seed)
+    def evaluate(
+        self, n_episodes: int | None = None, *, seed: int = 0
+    ) -> evaluation.Evaluation:
+        """Plays greedy episodes; see `tfrl.training.evaluate`.
+
+        Args:
+            n_episodes: how many; None for 20, or the next multiple of the agents where
+                environments have several.
+            seed: of the environments.
+
+        Returns:
+            What they brought.
+
+        Raises:
+            ValueError: if `n_episodes` is not positive or no multiple of the agents.
+        """
+        acting, envs = host_policy.HostPolicy(self.policy), self._like.eval_envs
+        if n_episodes is None:
+            n_episodes = evaluation.rounded_up(20, evaluation.agents_of(envs))
+        return evaluation.evaluate(acting, envs, n_episodes, seed=seed)
 
     def collect(self, n_steps: int, *, policy: Any = (), **options: Any) -> dict:
         """Plays steps and returns them as rows for offline learners.
