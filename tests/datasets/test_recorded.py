@@ -114,6 +114,25 @@ def test_sets_are_joined():
             recorded.join_rows(parts)
 
 
+class Held(gym.Env):
+    observation_space, action_space = SPACES
+
+
+def test_a_spec_that_cannot_be_written_is_left_out():
+    rows = rows_of([2])
+    named = gym.envs.registration.EnvSpec("Held-v0", entry_point="held:Held")
+    recorded.write_minari("named-v0", rows, SPACES, env_spec=named)
+    of_a_class = gym.envs.registration.EnvSpec("Held-v0", entry_point=Held)
+    with pytest.warns(UserWarning, match=r"`env_spec` .*Callable.*'module:Class'"):
+        recorded.write_minari("class-v0", rows, SPACES, env_spec=of_a_class)
+    assert_rows(recorded.MinariDataset("class-v0")(), rows)
+    kept = [
+        minari.load_dataset(name).storage.metadata.get("eval_env_spec", "none")
+        for name in ("named-v0", "class-v0")
+    ]
+    assert "held:Held" in kept[0] and kept[1] == "none"
+
+
 def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(ValueError, match=r"`MinariDataset`: `name` .*'absent-v0'"):
         recorded.MinariDataset("absent-v0")()

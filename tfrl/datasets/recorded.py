@@ -211,7 +211,9 @@ def write_minari(
             nests of arrays `[rows, ...]`. Rows of an episode follow each other and end
             where it ends; after the last row an episode counts as truncated.
         spaces: of observations and actions.
-        env_spec: of the environment, for who plays in it later; None for none.
+        env_spec: of the environment, for who plays in it later; None for none. One that
+            cannot be written, as of an environment that is registered by its class and
+            not by "module:Class", is left out with a warning.
         algorithm: who acted, for the readers of the set.
         description: likewise.
 
@@ -240,6 +242,7 @@ def write_minari(
         minari.data_collector.EpisodeBuffer(id=i, **episode)
         for i, episode in enumerate(_episodes_of(rows))
     ]
+    env_spec = _writable(env_spec)
     try:
         with warnings.catch_warnings():
             # It asks for an author, a link to code and the like.
@@ -260,6 +263,22 @@ def write_minari(
             f"`write_minari`: `name` expected one of a new set; got {name!r}: {error}"
         ) from error
     return pathlib.Path(made.storage.data_path).parent
+
+
+def _writable(env_spec: Any) -> Any:
+    """A spec that is written as JSON; None, with a warning, of another."""
+    try:
+        if env_spec is not None:
+            env_spec.to_json()
+    except (ValueError, TypeError) as error:
+        warnings.warn(
+            f"`write_minari`: `env_spec` expected one that can be written; got {error} "
+            "The set is written without it; to have it there, register the environment "
+            "by a text, 'module:Class'",
+            stacklevel=3,
+        )
+        return None
+    return env_spec
 
 
 def _rows_of(episode: Any) -> dict[str, Any]:
