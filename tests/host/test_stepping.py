@@ -69,7 +69,8 @@ def test_numbers_are_checked():
     gym_checks.check_numbers("play", "rewards", (rows, np.zeros((3, 2), int)))
     rows[1, 1] = -np.inf
     with pytest.raises(
-        ValueError, match="`play`: `rewards` .* got -inf at step 2 in environment 1"
+        ValueError,
+        match="`play`: `rewards` .* got -inf at step 2 of those just played in",
     ):
         gym_checks.check_numbers("play", "rewards", rows)
     shown = {"place": np.ones((3, 2)), "camera": ((), rows)}
@@ -89,7 +90,9 @@ def test_choices_are_checked():
     message = (
         r"`observations\['a'\]\[0\]` expected .*Discrete\(2, start=3\); got 5 at step 2"
     )
-    with pytest.raises(ValueError, match=f"`play`: {message} in environment 1"):
+    with pytest.raises(
+        ValueError, match=f"`play`: {message} of those .* in environment 1"
+    ):
         gym_checks.check_choices("play", "observations", space, nest)
 
 

@@ -104,8 +104,8 @@ def check_numbers(where: str, name: str, nest: Any) -> None:
 
     Raises:
         ValueError: with the first that is not, its part, step and environment. Steps
-            count from 1, as `check_env` counts them; step 0 are the "observations"
-            before.
+            count from the beginning of the arrays and from 1; step 0 are the
+            "observations" before.
     """
     for part, leaf in named_leaves(name, nest):
         if leaf.dtype.kind != "f":
@@ -196,7 +196,8 @@ def all_forbidden(masks: np.ndarray, counts: list[int]) -> tuple[int, int] | Non
 
 def _step_and_environment(name: str, place: np.ndarray) -> str:
     step = place[0] if name == "observations" else place[0] + 1
-    return f"at step {step} in environment {place[1]}; mend the environment"
+    where = f"at step {step} of those just played in environment {place[1]}"
+    return f"{where}; mend the environment"
 
 
 def misfit(

@@ -159,7 +159,7 @@ def test_numbers_that_are_none_name_step_and_environment(
     with pytest.raises(
         ValueError,
         match=f"`Collector.collect`: `{name}{part}` expected finite numbers; got "
-        f"{value} at step 3 in environment 1;",
+        f"{value} at step 3 of those just played in environment 1;",
     ):
         collector.collect(lambda _: still, to_env)
 
