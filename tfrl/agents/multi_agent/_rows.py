@@ -160,25 +160,38 @@ def created(
     config: Any,
     spaces: Sequence[gym.Space],
     seed: int,
-    n_rows: int | None,
+    n_envs: int | None,
+    n_agents: int,
     n_steps: int | None,
     network: Any = None,
 ) -> Any:
-    """Creates an agent, told of its rows and steps where it asks for them.
+    """Creates an agent for one of several, told of its rows and steps where it asks.
 
     Args:
         config: its hyper-parameters.
         spaces: of observations and actions.
         seed: of weights and draws.
-        n_rows: that it learns from.
+        n_envs: rows of all; it learns from every `n_agents`-th.
+        n_agents: players of the environment.
         n_steps: of a trajectory.
         network: for a `create` that takes it; None for the agent's own.
+
+    Raises:
+        ValueError: as of `config.create`, where minibatches do not fit with the number
+            of rows that they are of.
     """
     asked = inspect.signature(config.create).parameters
+    n_rows = None if n_envs is None else n_envs // n_agents
     numbers = {"n_envs": n_rows, "n_steps": n_steps}
     given: dict[str, Any] = {
         key: x for key, x in numbers.items() if key in asked and x is not None
     }
     if network is not None:
         given["network"] = network
-    return config.create(*spaces, seed=seed, **given)
+    try:
+        return config.create(*spaces, seed=seed, **given)
+    except ValueError as error:
+        if "n_envs" not in given or "`minibatch_size`" not in str(error):
+            raise
+        told = f"each of {n_agents} agents learns from {n_rows} of {n_envs} rows"
+        raise ValueError(f"{error}; {told}") from error

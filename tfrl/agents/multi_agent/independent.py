@@ -109,7 +109,8 @@ class Independent:
                 configs[player],
                 (observation_space[player], action_space[player]),
                 seed * count + i,
-                None if n_envs is None else n_envs // count,
+                n_envs,
+                count,
                 n_steps,
             )
             for i, player in enumerate(players)

@@ -132,8 +132,8 @@ class SelfPlay:
                 f"{self.n_agents}; got {n_rows}"
             )
         spaces = observation_space, action_space
-        count = n_rows // self.n_agents
-        learner = _rows.created(self.agent, spaces, seed, count, n_steps, network)
+        numbers = n_rows, self.n_agents, n_steps
+        learner = _rows.created(self.agent, spaces, seed, *numbers, network)
         member = _light(learner.policy)
         return SelfPlayAgent(
             learner=learner,
