@@ -13,6 +13,12 @@ from tfrl.distributions import action_heads
 from tfrl.exporting import _graphs, endpoints
 from tfrl.policies import network_policy
 
+_ONE_BY_ONE = (
+    "export its players one by one: `with tfrl.rl_trainer.open_run(RUN) as run:` "
+    "`tfrl.exporting.export_policy(run.agent.agents[{0!r}], PATH, "
+    "run.spaces[0][{0!r}], run.spaces[1][{0!r}])`"
+)
+
 
 def policy_inputs(
     observation_space: gym.Space, taken: Sequence[str] = ("actions", "seed")
@@ -210,12 +216,12 @@ def policy_of(where: str, agent: Any) -> network_policy.NetworkPolicy:
     if not isinstance(policy, network_policy.NetworkPolicy):
         got = f"{agent!r:.80}"
         if policy is not agent:
-            got = f"a {type(agent).__name__} with a {type(policy).__name__}"
+            got = f"{type(agent).__name__} with {type(policy).__name__}"
         raise TypeError(
             f"`{where}`: `agent` expected a policy of `tfrl.policies`, or an agent "
             f"with one, such as a PPOAgent; got {got}; "
             + (
-                "export the agents of its players one by one"
+                _ONE_BY_ONE.format(policy.players[0])
                 if hasattr(policy, "players")
                 else "for other components there is `export_model`"
             )

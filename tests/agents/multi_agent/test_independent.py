@@ -12,8 +12,9 @@ from parallel_games import Relay
 from refusals import bad
 
 from tfrl import rl_trainer, training
-from tfrl.agents import A2C, DQN, IMPALA, PPO, Independent
+from tfrl.agents import A2C, DQN, IMPALA, PPO, Independent, SelfPlay
 from tfrl.environments import MatrixGame, ParallelEnvVector
+from tfrl.exporting import export
 from tfrl.policies import HostPolicy
 
 S = gym.spaces
@@ -145,8 +146,11 @@ def test_a_resumed_run_is_the_same(tmp_path):
     np.testing.assert_array_equal(played.returns, again.returns)
     with rl_trainer.open_run(tmp_path / "whole") as run:
         assert run.evaluate().lengths.max() <= 5
-        with pytest.raises(TypeError, match="agents of its players one by one"):
+        with pytest.raises(TypeError, match=r"got IndependentAgent .*agents\['a'\]"):
             run.export(tmp_path / "served")
+        space, actions = (each["b"] for each in run.spaces)
+        export.export_policy(run.agent.agents["b"], tmp_path / "b", space, actions)
+    assert (tmp_path / "b").is_dir()
 
 
 BOTH = S.Dict(a=BOX, b=BOX)
@@ -195,6 +199,23 @@ def test_refusals(row):
 def test_players_that_are_missing_or_unknown_are_named(agents, told):
     with pytest.raises(ValueError, match=told):
         Independent(agents).create(BOTH, BOTH)
+
+
+def test_minibatches_are_of_the_rows_of_one_agent():
+    """And who chose them by all rows is told so."""
+    told = "divide .* = 24; got 48; .*each of 2 agents learns from 4 of 8 rows"
+    config = PPO(minibatch_size=48)
+    with pytest.raises(ValueError, match=told):
+        Independent({"a": A2C(), "b": config}).create(BOTH, BOTH, n_envs=8, n_steps=6)
+    with pytest.raises(ValueError, match=told):
+        SelfPlay(config).create(BOX, BOX, n_envs=8, n_steps=6)
+
+
+def test_several_players_are_exported_one_by_one(tmp_path):
+    agent = Independent({"a": A2C(), "b": A2C()}).create(BOTH, BOTH)
+    told = r"IndependentAgent with IndependentPolicy; .*run.agent.agents\['a'\]"
+    with pytest.raises(TypeError, match=told):
+        export.export_policy(agent, tmp_path / "served", BOTH, BOTH)
 
 
 def test_rows_of_half_a_game_are_refused():
