@@ -1,6 +1,8 @@
 """Tests of `tfrl.environments.vector`."""
 
 import functools
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -51,6 +53,18 @@ def test_async_plays_as_sync_does():
         played.append(play(envs, 40))
         envs.close()
     np.testing.assert_array_equal(*played)
+
+
+def test_a_script_without_a_guard_is_told_of_it(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import tfrl\n"
+        "tfrl.environments.make_vec('CartPole-v1', 2, vectorization='async')\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 1
+    told = 'be done under `if __name__ == "__main__":`, as each process imports it'
+    assert told in done.stderr
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "vector_entry_point"])

@@ -72,6 +72,8 @@ def make_vec(
         TypeError: if a count is no int, `env_id` no text or `env_kwargs` no dict.
         ValueError: if an argument is off, or the environment is unknown or cannot be
             made here.
+        ConnectionError: if a process of `"async"` ends before it has made its
+            environment.
 
     Example:
         >>> envs = make_vec("CartPole-v1", n_envs=2, vectorization="sync")
@@ -163,6 +165,13 @@ def _of_gymnasium(
         raise ValueError(
             f"`make_vec`: `env_id` {env_id!r} expected to be makeable with "
             f"vectorization={vectorization!r} and env_kwargs={kwargs}; got: {error}"
+        ) from error
+    except (ConnectionError, EOFError) as error:
+        raise ConnectionError(
+            f"`make_vec`: `vectorization` expected processes of {vectorization!r} that "
+            "make their environments; got the end of one, whose traceback is above; if "
+            "that is of the main script, its work is to be done under `if __name__ == "
+            '"__main__":`, as each process imports it'
         ) from error
 
 
