@@ -2,10 +2,14 @@
 
 import collections
 import contextvars
+import copy
 import gc
 import inspect
 import operator
+import os
 import pickle
+import subprocess
+import sys
 import weakref
 from typing import NamedTuple
 
@@ -200,6 +204,55 @@ def test_looks_like_the_original():
 def test_pickles_by_name():
     assert pickle.loads(pickle.dumps(scaled)) is scaled
     assert pickle.loads(pickle.dumps(cubed)) is cubed
+
+
+MAIN = """
+import copy, pickle, subprocess, sys
+import cloudpickle
+from tfrl.core import compile
+
+FACTOR = 5.0
+
+@compile.jit
+def grown(x):
+    return (FACTOR + len(grown.static_argnums)) * x
+
+assert pickle.loads(pickle.dumps(grown)) is grown
+assert copy.deepcopy(grown) is grown
+sent = cloudpickle.dumps(grown)
+assert cloudpickle.loads(sent)(2.0) == 10.0
+code = "import pickle, sys; print(float(pickle.load(sys.stdin.buffer)(2.0)))"
+subprocess.run([sys.executable, "-c", code], input=sent, check=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_function_of_the_main_script_is_sent_as_it_is(tmp_path):
+    (tmp_path / "main.py").write_text(MAIN)
+    path = os.pathsep.join(filter(None, sys.path))
+    found = subprocess.run(
+        [sys.executable, str(tmp_path / "main.py")],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "10.0\n"
+
+
+def test_a_function_of_the_main_module_pickles_by_name(monkeypatch):
+    def called(x):
+        return 2 * x
+
+    called.__module__, called.__qualname__ = "__main__", "called"
+    jitted = compile.jit(called)
+    monkeypatch.setattr(sys.modules["__main__"], "called", jitted, raising=False)
+    assert pickle.loads(pickle.dumps(jitted)) is jitted
+    assert copy.deepcopy(jitted) is jitted
+    sent = cloudpickle.dumps(jitted)
+    monkeypatch.delattr(sys.modules["__main__"], "called")
+    again = cloudpickle.loads(sent)
+    assert again is not jitted and int(again(3)) == 6
 
 
 def test_the_trace_keeps_no_arguments():

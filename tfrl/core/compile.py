@@ -159,7 +159,7 @@ def jit(
 
     Pickling keeps the function and the options; the compiled code is made again at
     the first call. A function that pickle cannot name (a lambda, a closure) needs
-    cloudpickle.
+    cloudpickle, and so does one of the main script that another process is sent.
 
     Args:
         func: the function.
@@ -248,16 +248,29 @@ class JittedFunc:
         return f"JittedFunc{self._signature}"
 
     def __reduce__(self) -> Any:
-        name = getattr(self.func, "__qualname__", "")
+        name = getattr(self, "__qualname__", "")
         module = sys.modules.get(getattr(self.func, "__module__", None) or "")
-        if getattr(module, name, None) is self:
-            return name  # a decorated function: pickle finds it by name
+        is_decorated = getattr(module, name, None) is self
+        if is_decorated and self.func.__module__ != "__main__":
+            return name  # pickle finds it by name
         make = functools.partial(jit, differentiable=self.differentiable, xla=self.xla)
-        return make, (self.func, self.static_argnums, self.donate_argnums)
+        options = self.static_argnums, self.donate_argnums
+        if not is_decorated:
+            return make, (self.func, *options)
+        # Another process has not this main script: cloudpickle sends the function
+        # there, and pickle finds it here, by this name.
+        self.func.__qualname__ = f"{name}.func"
+        return _of_main, (name, make, self.func, *options)
 
     def trace_count(self) -> int:
         """Number of traces so far."""
         return len(self._cache.traces)
+
+
+def _of_main(name: str, make: Callable[..., Any], func: Any, *options: Any) -> Any:
+    """Returns what a function of the main script was decorated to, here or anew."""
+    found = getattr(sys.modules["__main__"], name, None)
+    return found if getattr(found, "func", None) is func else make(func, *options)
 
 
 def _check_static(
