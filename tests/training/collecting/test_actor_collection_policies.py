@@ -325,6 +325,14 @@ def test_networks_are_made_again_of_their_configuration():
     with pytest.raises(TypeError, match="`network` expected .* give a function"):
         _actor_policies.SentNetwork(keras.Model(given, Unsaid()(given)))
 
+    class Subclassed(keras.Model):
+        def __init__(self, width):
+            super().__init__()
+
+    # Keras' message begins with an empty line.
+    with pytest.raises(TypeError, match="again.* got NotImplementedError: Object Sub"):
+        _actor_policies.SentNetwork(Subclassed(3))
+
 
 def test_actors_compute_in_the_dtypes_of_the_learner():
     before = keras.config.dtype_policy()

@@ -93,7 +93,8 @@ class SentNetwork:
             self._config = keras.saving.serialize_keras_object(network)
             self(None, None)
         except (NotImplementedError, TypeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            lines = [type(error).__name__, *str(error).split("\n")]
+            reason = ": ".join([x for x in map(str.strip, lines) if x][:2])
             raise TypeError(
                 "`Trainer`: `network` expected a model that its configuration makes "
                 f"again, as actors do; got {reason:.200}; give a function of both "
