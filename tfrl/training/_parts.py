@@ -125,6 +125,8 @@ def made(
     players = attributes.get_env_attr(envs, "agents", None)
     if isinstance(players, tuple) and players:
         numbers["n_agents"] = len(players)
+        if has_pool:
+            _check_whole(n_envs, pool.n_actors, len(players))
     with workers.scope():
         agent = made_agent(config, *spaces, numbers, given["network"])
     needed = getattr(agent, "needs_log_probs", False)
@@ -158,6 +160,17 @@ def made(
         )
     rng = np.random.default_rng(streams)
     return Made(found[-1], spaces, numbers, agent, host, rng, collector, source)
+
+
+def _check_whole(n_envs: int, n_actors: int, n_agents: int) -> None:
+    """Raises a ValueError unless each actor has whole environments."""
+    rows = n_actors * n_agents
+    if n_envs % rows:
+        raise ValueError(
+            f"`Trainer`: `n_envs` expected a multiple of n_actors * n_agents = {rows}, "
+            "as each actor plays whole environments with a row for each agent; got "
+            f"{n_envs}; take {-(-n_envs // rows) * rows}"
+        )
 
 
 def _check_corrects(agent: Any, is_on_policy: bool) -> None:

@@ -15,6 +15,7 @@ import actor_envs
 import counted_rows
 import gymnasium as gym
 import numpy as np
+import parallel_games
 import pytest
 from actor_trainers import (
     Idle,
@@ -34,10 +35,10 @@ from tfrl import rl_trainer
 from tfrl._internal import acting
 from tfrl.agents.on_policy import a2c, impala, ppo
 from tfrl.core import records
-from tfrl.environments import vector
+from tfrl.environments import parallel_vector, vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
-from tfrl.training import experience
+from tfrl.training import cadence, experience
 from tfrl.training.collecting import _actor_processes, actor_collection
 
 CARTS = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")
@@ -308,6 +309,19 @@ def test_bad_input(tmp_path, error, match, settings):
     with pytest.raises(error, match="`Trainer`: " + match):
         build(tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_actors_play_whole_environments_of_several_agents(tmp_path):
+    settings = {
+        "make_envs": functools.partial(
+            parallel_vector.ParallelEnvVector, parallel_games.Relay
+        ),
+        "intervals": cadence.Intervals(eval_episodes=3),
+    }
+    match = r"`Trainer`: `n_envs` .* n_agents = 12, .* got 16; take 24"
+    with pytest.raises(ValueError, match=match):
+        build(tmp_path, n_envs=16, **settings)
+    build(tmp_path, n_envs=24, **settings).close()
 
 
 @pytest.mark.parametrize("name", ["n_actors", "max_lag"])
