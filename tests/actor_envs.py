@@ -80,14 +80,14 @@ def lived(n_envs, seconds=0.0):
 
 
 class Failing(Counting):
-    """Fails in its tenth step, in the way it is told."""
+    """Fails in its tenth step or another, in the way it is told."""
 
-    def __init__(self, how):
+    def __init__(self, how, at=9):
         super().__init__()
-        self.how = how
+        self.how, self.at = how, at
 
     def step(self, action):
-        if self.steps == 9:
+        if self.steps == self.at:
             FAILURES[self.how]()
         return super().step(action)
 
@@ -143,12 +143,12 @@ def uneven(n_envs, mark, learner):
     return lived(n_envs, seconds)
 
 
-def failing(n_envs, how, learner):
+def failing(n_envs, how, learner, at=9):
     """Environments that fail after a while, in actors alone."""
     if os.getpid() == learner:
         return vector(n_envs)
     return gym.vector.SyncVectorEnv(
-        [functools.partial(Failing, how)] * n_envs,
+        [functools.partial(Failing, how, at)] * n_envs,
         autoreset_mode=gym.vector.AutoresetMode.DISABLED,
     )
 

@@ -19,6 +19,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import rl_trainer
+from tfrl._internal import acting
 from tfrl.agents.on_policy import ppo
 from tfrl.configuring import configs
 from tfrl.datasets import recorded
@@ -446,6 +447,17 @@ def test_a_lost_worker_has_a_code_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rl_trainer, "train_rl", lose)
     assert run(tmp_path / "run") == 75
     assert capsys.readouterr().err.endswith("error: a worker is gone\n")
+
+
+def test_what_an_actor_raises_is_told_alone(tmp_path, monkeypatch, capsys):
+    told = "`Trainer`: actor 0 expected to play on; got:\nTraceback\nOSError: no wheel"
+
+    def fail(*_args, **_kwargs):
+        raise acting.ActorFailed(told)
+
+    monkeypatch.setattr(rl_trainer, "train_rl", fail)
+    assert run(tmp_path / "run") == 1
+    assert capsys.readouterr().err.endswith(f"error: {told}\n")
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import wrappers as gym_wrappers
 
-from tfrl._internal import checks
+from tfrl._internal import acting, checks
 from tfrl.agents.multi_agent import independent, self_play
 from tfrl.agents.off_policy import (
     c51,
@@ -333,8 +333,12 @@ def in_one_line(error: BaseException) -> str:
         >>> in_one_line(ValueError("got 7\n  In call to configurable 'PPO' (<class>)"))
         'got 7'
     """
-    text, *_ = str(error).split("\n  In call to configurable '")
-    return " ".join(text.split())
+    return " ".join(_as_raised(error).split())
+
+
+def _as_raised(error: BaseException) -> str:
+    """The message of an error, without what gin adds."""
+    return str(error).split("\n  In call to configurable '")[0]
 
 
 def main(
@@ -348,9 +352,10 @@ def main(
 
     Returns:
         0 after a complete run, 130 after an interrupted one, of which a line on stdout
-        tells how to resume what was saved, 1 after a rehearsal with a failure, 75 if
-        another worker is gone, so that all are to be resumed, 2 for bad input. Of the
-        latter two one line on stderr tells.
+        tells how to resume what was saved, 1 after a rehearsal with a failure or if an
+        environment raises in an actor, whose traceback is shown, 75 if another worker
+        is gone, so that all are to be resumed, 2 for bad input. Of the latter two one
+        line on stderr tells.
 
     Example:
         >>> main(["absent.gin"])
@@ -364,6 +369,11 @@ def main(
         played = _train(flags, files, output_dir)
     except KeyboardInterrupt:
         played = None
+    except acting.ActorFailed as error:
+        if flags.log_level == "debug":
+            raise
+        print(f"{entry.short(prog)}: error: {_as_raised(error)}", file=sys.stderr)
+        return 1
     except (ValueError, TypeError, OSError) as error:
         if flags.log_level == "debug":
             raise

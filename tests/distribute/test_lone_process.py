@@ -80,6 +80,18 @@ def test_errors_are_told_from_ends(how, raised):
         assert process.raised == raised
 
 
+@pytest.mark.parametrize(
+    ("how", "end"), [("nothing", "exit status 0"), ("kill", "signal SIGKILL")]
+)
+def test_how_it_ended(how, end):
+    with lone_process.LoneProcess(actor_jobs.hang, False) as process:
+        assert process.end is None
+    with lone_process.LoneProcess(actor_jobs.fail, how) as process:
+        with pytest.raises(RuntimeError):
+            process.receive()
+        assert process.end == end
+
+
 def test_stop_kills_what_hangs_and_what_it_started(monkeypatch):
     monkeypatch.setattr(lone_process, "_GRACE_SECONDS", 0.1)
     process = lone_process.LoneProcess(actor_jobs.hang, True)

@@ -23,6 +23,15 @@ _QUEUE_BYTES = 2 << 20
 _QUEUE_STEPS = 8, 1024
 
 
+class ActorFailed(RuntimeError):
+    """What an actor raised; the message ends with the traceback that it had there.
+
+    Example:
+        >>> issubclass(ActorFailed, RuntimeError)
+        True
+    """
+
+
 class Choice(NamedTuple):
     """What is done in N environments, as `tfrl.policies.Acted` has it.
 

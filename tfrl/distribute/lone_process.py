@@ -123,6 +123,14 @@ class LoneProcess:
         """Whether it has not ended yet."""
         return self._process.poll() is None
 
+    @property
+    def end(self) -> str | None:
+        """How it ended: "exit status 3" or "signal SIGKILL"; None while it runs."""
+        code = self._process.poll()
+        if code is None or code >= 0:
+            return code if code is None else f"exit status {code}"
+        return f"signal {signal.Signals(-code).name}"
+
     def receive(self, timeout: float | None = None) -> Any:
         """Returns what the process sent next.
 
@@ -172,13 +180,9 @@ class LoneProcess:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _end(self) -> str:
-        code = self._process.returncode
-        how = f"exit status {code}"
-        if code < 0:
-            how = f"signal {signal.Signals(-code).name}"
         return (
             f"`LoneProcess`: {self.name} expected to run until it is stopped; got its "
-            f"end by {how}; see what it printed, or whether memory was short"
+            f"end by {self.end}; see what it printed, or whether memory was short"
         )
 
 

@@ -196,9 +196,10 @@ class Trainer:
                 played = trainer.run()
 
         The first Ctrl-C (or SIGTERM) ends the run with a checkpoint: after the current
-        epoch, or where epochs take more than a second, of the end of the one before. An
-        evaluation ends at its next step; a resumed run plays it from its beginning. A
-        second one breaks off at once, leaving the checkpoint before.
+        epoch, or where epochs take more than a second or actors are waited for, of the
+        end of the one before. An evaluation ends at its next step; a resumed run plays
+        it from its beginning. A second one breaks off at once, leaving the checkpoint
+        before.
 
         Args:
             quiet: show no progress.
@@ -385,7 +386,8 @@ class Trainer:
         """Gathers and learns; returns what the update informs about.
 
         Raises:
-            Interrupted: if a long epoch was broken off; it has never been then.
+            Interrupted: if a long epoch, or its wait for actors, was broken off; it has
+                never been then.
         """
         if isinstance(self._collector, _compiled_collection.CompiledCollector):
             return self._epochs_in_graph(self._collector)
@@ -402,8 +404,10 @@ class Trainer:
                     )
                     self.agent, info = _plan.checked_update(learned)
         except _processes.Interrupted:
-            collection.restore(before or {}, *own, self.seed)
-            self.env_steps = self._collector.env_steps
+            # Without it, nothing had come of the actors that were waited for.
+            if before is not None:
+                collection.restore(before, *own, self.seed)
+                self.env_steps = self._collector.env_steps
             raise
         if given is not None:
             self._source.learned(info.pop("priorities", None))

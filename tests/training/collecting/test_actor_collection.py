@@ -7,9 +7,11 @@ import functools
 import gc
 import os
 import pathlib
+import re
 import signal
 import threading
 import time
+import traceback
 
 import actor_envs
 import counted_rows
@@ -39,7 +41,11 @@ from tfrl.environments import parallel_vector, vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
 from tfrl.training import cadence, experience
-from tfrl.training.collecting import _actor_processes, actor_collection
+from tfrl.training.collecting import (
+    _actor_processes,
+    _silent_actors,
+    actor_collection,
+)
 
 CARTS = functools.partial(vector.make_vec, "CartPole-v1", vectorization="sync")
 RECORDED = experience.FromDataset({"observations": np.zeros([9, 4], "f")}, 4)
@@ -226,7 +232,7 @@ def test_host_and_actors_take_turns_by_an_override(tmp_path, first):
     ]
 
 
-def test_who_is_lost_is_replaced_while_others_play_enough(tmp_path):
+def test_who_is_lost_is_replaced_while_others_play_enough(tmp_path, caplog):
     # Pieces wait whenever this learner asks for some.
     with build(tmp_path, 100, agent=Idle(0.1), n_actors=2, seconds=1e-4) as running:
 
@@ -238,13 +244,83 @@ def test_who_is_lost_is_replaced_while_others_play_enough(tmp_path):
         Watch(running, then)
         running.run(quiet=True)
     assert 2 < running.epoch < 10
+    [told] = (x.getMessage() for x in caplog.records if x.name.startswith("tfrl"))
+    assert told.startswith("`Trainer`: actor 0 expected to play on; got its end by ")
+    assert "signal SIGKILL; another begins in its place" in told
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+def test_a_run_whose_actors_hang_says_so_and_can_be_interrupted(
+    tmp_path, monkeypatch, caplog, number
+):
+    monkeypatch.setattr(_actor_processes.stop_all, "__defaults__", (0.2,))
+    # After two pieces of each.
+    make = functools.partial(
+        actor_envs.failing, how="hang", learner=os.getpid(), at=2 * T + 5
+    )
+    settings = {"make_envs": make, "n_actors": 2}
+    settings["intervals"] = cadence.Intervals(eval_episodes=1)
+
+    def told():
+        records = (x for x in caplog.records if x.name.startswith("tfrl"))
+        return [x.getMessage() for x in records]
+
+    def interrupt():
+        end = time.monotonic() + 60
+        while not told() and time.monotonic() < end:
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    with build(tmp_path, 10**6, **settings) as running:
+
+        def then():
+            if running.epoch == 1:
+                monkeypatch.setattr(_silent_actors, "SECONDS", 0.3)
+                threading.Thread(target=interrupt).start()
+
+        Watch(running, then)
+        assert running.run(quiet=True) is None
+        assert (running.epoch, running.env_steps) == (2, 2 * 4 * T)
+    assert len(told()) == 1 and "nothing from actor 0, actor 1 for" in told()[0]
+    assert checkpoints.list_steps(tmp_path) == [running.env_steps]
+    monkeypatch.setattr(_silent_actors, "SECONDS", 60.0)
+    with build(tmp_path, 4, resume=True, **settings) as again:
+        assert again.run(quiet=True) is not None and again.epoch == 4
+
+
+@pytest.mark.parametrize("settings", [{}, {"experience": REPLAYED}])
+def test_what_came_before_an_interruption_is_learned_from_afterwards(
+    tmp_path, settings
+):
+    with build(tmp_path, 10**6, 1e-2, n_actors=2, **settings) as running:
+        watch = Watch(running, until(running, lambda x: x.epoch > 4))
+        place, count = running._collector._place, iter(range(10**6))
+
+        def counted(*args):
+            if next(count) == 4:  # the first piece of the third epoch
+                signal.raise_signal(signal.SIGINT)
+            return place(*args)
+
+        running._collector._place = counted
+        assert running.run(quiet=True) is None
+        assert running.epoch == 2
+        assert checkpoints.list_steps(tmp_path) == [2 * 4 * T]
+        running.run(quiet=True)
+    assert running.epoch > 4 and running.env_steps == running.epoch * 4 * T
+    assert watch.check() == (4, 0)
 
 
 def test_what_an_environment_raises_ends_the_run(tmp_path):
     make = functools.partial(actor_envs.failing, how="error", learner=os.getpid())
     with build(tmp_path, make_envs=make) as running:
-        with pytest.raises(RuntimeError, match="(?s)actor [0-3].*wheel came off"):
+        with pytest.raises(RuntimeError) as raised:
             running.run(quiet=True)
+        first, *_, last = str(raised.value).split("\n")
+        assert re.fullmatch("`Trainer`: actor [0-3] expected .* got:", first)
+        assert last == "OSError: the wheel came off"
+        # Nothing is told twice.
+        told = "".join(traceback.format_exception(raised.value))
+        assert told.count(last) == told.count("direct cause") + 1 == 1
         pids = pids_of(running)
         # As of the collector "host", what was not saved is lost.
         assert checkpoints.list_steps(tmp_path) == []

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import threading
 import time
+import traceback
 
 import actor_envs
 import counted_rows
@@ -222,8 +223,10 @@ def test_failures_of_an_actor_are_raised(how, match):
     found = actors.Actors(make_env, new_network(), kept, 1, actor_envs.first)
     pids = [process.pid for process in processes_of(found)]
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=match):
+        with pytest.raises(RuntimeError, match=match) as raised:
             found.wait_for(100, timeout=60)
+        told = "".join(traceback.format_exception(raised.value))
+        assert told.count("actor 0 expected to play on") == 1
     with pytest.raises(RuntimeError, match=match):
         found.push(new_network())
     with pytest.raises(RuntimeError, match=match):

@@ -4,6 +4,7 @@ import collections
 import functools
 import importlib
 import random
+import signal
 import sys
 import time
 import types
@@ -19,6 +20,7 @@ from tfrl.host import networks
 from tfrl.training.collecting import (
     _actor_processes,
     _ray_actors,
+    _silent_actors,
     actor_collection,
 )
 
@@ -202,6 +204,46 @@ def test_what_an_environment_raises_is_told(ray):
     engine.take(lambda *_: None)
     with pytest.raises(RuntimeError, match=r"actor 0 expected to play on.*\n.*wheel"):
         engine.take(lambda *_: None)
+
+
+def test_actors_that_are_waited_for_are_told_of(ray, monkeypatch, caplog):
+    given, numbers = task()
+    engine = _ray_actors.RayActors(given, 2, numbers, None)
+    monkeypatch.setattr(_silent_actors, "SECONDS", 0.0)
+    monkeypatch.setattr(ray, "wait", lambda calls, timeout: ([], calls))
+    rounds = iter(range(3))
+    with pytest.raises(StopIteration):
+        engine.take(lambda *_: None, lambda: next(rounds))
+    [told] = (x.getMessage() for x in caplog.records)
+    assert "got nothing from actor 0, actor 1 for" in told
+
+
+def test_a_lost_actor_is_told_of_once(ray, caplog):
+    given, numbers = task()
+    engine = _ray_actors.RayActors(given, 1, numbers, None)
+    for _ in range(2):
+        ray.lose(ray.actors[0])
+        engine.take(lambda *_: None)
+    [told] = (x.getMessage() for x in caplog.records)
+    assert told.startswith("`Trainer`: actor 0 expected to play on; got: actor died;")
+
+
+def test_a_signal_keeps_its_handler(ray, monkeypatch):
+    before, handler = signal.getsignal(signal.SIGTERM), lambda *_: None
+    own = ray.init
+
+    def init(*args, **kwargs):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        own(*args, **kwargs)
+
+    monkeypatch.setattr(ray, "init", init)
+    given, numbers = task()
+    try:
+        signal.signal(signal.SIGTERM, handler)
+        _ray_actors.RayActors(given, 1, numbers, None).close()
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_cluster_that_is_there_is_left_alone(ray):

@@ -1,5 +1,6 @@
 """Actors in processes of this machine: started, told, replaced and ended."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +11,9 @@ import numpy as np
 from tfrl._internal import acting, process_events
 from tfrl.distribute import lone_process
 from tfrl.host import shared_rows
+from tfrl.training.collecting import _silent_actors
 
+_LOG = logging.getLogger(__name__)
 PATIENCE_SECONDS = 2.0
 _WITHOUT = "this process runs without tensorflow"
 _BETWEEN_CHECKS_SECONDS = 0.05
@@ -59,6 +62,7 @@ class ActorProcess:
         job: what it does; the file descriptor of its rows is closed here.
         without: modules that it cannot import.
         released: the event of which the job has the file descriptors, if it has.
+        where: what a user called to have it, for messages.
 
     Attributes:
         process: where it runs.
@@ -72,8 +76,10 @@ class ActorProcess:
         job: acting.Job,
         without: Sequence[str],
         released: process_events.ProcessEvent | None = None,
+        where: str = "Actors",
     ) -> None:
-        self._rows, self.number, self._released = job.rows, number, released
+        self._rows, self._released = job.rows, released
+        self.number, self._where = number, where
         self.layout: Any = None
         self.ring: Any = None
         try:
@@ -96,10 +102,7 @@ class ActorProcess:
             RuntimeError: if it ended instead.
         """
         if self.ring is None:
-            try:
-                told = self.process.receive(timeout)
-            except RuntimeError as error:
-                raise RuntimeError(failure_text(self.number, error)) from error
+            told = self._received(timeout)
             if told is None:
                 return False
             self.layout, slots = told
@@ -110,10 +113,7 @@ class ActorProcess:
 
     def check(self) -> None:
         """Raises a RuntimeError if it has ended."""
-        try:
-            self.process.receive(timeout=0.0)
-        except RuntimeError as error:
-            raise RuntimeError(failure_text(self.number, error)) from error
+        self._received(0.0)
 
     def close(self) -> None:
         """Asks it to end."""
@@ -127,6 +127,13 @@ class ActorProcess:
             os.close(self._rows)
             self._rows = -1
 
+    def _received(self, timeout: float | None) -> Any:
+        try:
+            return self.process.receive(timeout)
+        except RuntimeError as error:
+            # Whose text is all that is known of what happened there.
+            raise failure(self._where, self.number, error) from None
+
 
 def stop_all(actors: Sequence[Any], patience: float = PATIENCE_SECONDS) -> None:
     """Ends actors; those that do not come to an end in time are killed."""
@@ -137,15 +144,16 @@ def stop_all(actors: Sequence[Any], patience: float = PATIENCE_SECONDS) -> None:
         actor.stop(max(0.0, deadline - time.monotonic()) if actor.ring else 0.0)
 
 
-def failure_text(number: int, error: Exception) -> str:
-    """Returns what to tell about an actor that failed."""
-    text = f"`Actors`: actor {number} expected to play on; got:\n{error}"
+def failure(where: str, number: int, error: Exception) -> acting.ActorFailed:
+    """Returns what to raise about an actor that failed."""
+    told = str(error).rstrip()
+    text = f"`{where}`: actor {number} expected to play on; got:\n{told}"
     if _WITHOUT in text:
         text += (
             "\nactors run without TensorFlow: define `make_env` and `act` in the main "
             "script or in a file that does not import it"
         )
-    return text
+    return acting.ActorFailed(text)
 
 
 class _Seat(NamedTuple):
@@ -187,6 +195,7 @@ class Processes:
         self._weights = shared_rows.SharedArrays(numbers)
         self._written = process_events.ProcessEvent()
         self._next, self._checked = 0, time.monotonic()
+        self._silent = _silent_actors.SilentActors(count)
         self._seats: list[_Seat] = []
         try:
             for number in range(count):
@@ -203,8 +212,12 @@ class Processes:
         """
         return self._weights.write(numbers)
 
-    def take(self, place: Place) -> None:
+    def take(self, place: Place, go_on: Callable[[], None] = lambda: None) -> None:
         """Waits for a piece, and hands it on.
+
+        Args:
+            place: takes it.
+            go_on: called now and then meanwhile; what it raises ends the wait.
 
         Raises:
             ConnectionError: if an actor ends again and again before it has played.
@@ -218,6 +231,9 @@ class Processes:
                 self._checked = time.monotonic()
             if self._taken(place):
                 return
+            go_on()
+            # Nothing of any of them waits.
+            self._silent.tell(range(len(self._seats)))
             self._written.wait(_BETWEEN_CHECKS_SECONDS)
 
     def close(self) -> None:
@@ -237,6 +253,7 @@ class Processes:
                 piece = seat.actor.layout.unpacked(columns)
                 place(piece, number % count, seat.is_new)
                 ring.release(1)
+                self._silent.heard(number % count)
                 self._seats[number % count] = seat._replace(is_new=False, fruitless=0)
                 self._next = (number + 1) % count
                 return True
@@ -258,8 +275,16 @@ class Processes:
             if fruitless >= _MOST_FRUITLESS:
                 raise ConnectionError(
                     f"{error}\nit ended {fruitless} times before it played anything"
-                ) from error
+                ) from None
+            if not seat.start:
+                _LOG.warning(
+                    "`Trainer`: actor %d expected to play on; got its end by %s; "
+                    "another begins in its place, and at each end after this one (see "
+                    "train/actors_replaced)",
+                    *(number, seat.actor.process.end),
+                )
             seat.actor.stop(0.0)
+            self._silent.heard(number)
             self.n_replaced += 1
             actor = self._start(number, seat.start + 1)
             self._seats[number] = _Seat(actor, seat.start + 1, fruitless, True)
@@ -277,4 +302,4 @@ class Processes:
             self._written.fds,
             released.fds,
         )
-        return ActorProcess(number, job, without=(), released=released)
+        return ActorProcess(number, job, (), released, where="Trainer")

@@ -10,17 +10,22 @@ import collections
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
+import signal
 import sys
+import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tfrl._internal import acting
-from tfrl.training.collecting import _actor_processes
+from tfrl.training.collecting import _actor_processes, _silent_actors
 
+_LOG = logging.getLogger(__name__)
 _ENVIRON = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_NUM_INTRAOP_THREADS": "1",
@@ -112,7 +117,7 @@ class RayActors:
             if address is None and "RAY_ADDRESS" not in os.environ:
                 # A new one has room for all, however few processors there are.
                 address, options["num_cpus"] = "local", max(count, os.cpu_count() or 1)
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _own_sigterm():
                 warnings.simplefilter("ignore", FutureWarning)
                 self._ray.init(address=address, **options)
         self._version, self._weights = 0, self._ray.put((0, numbers))
@@ -125,6 +130,8 @@ class RayActors:
         self._actors = [remote.remote(number) for number in range(count)]
         self._known: list[tuple[int, int]] = [(0, 0)] * count
         self._next, self.n_replaced = 0, 0
+        self._lost: set[int] = set()
+        self._silent = _silent_actors.SilentActors(count)
         self._calls: list[collections.deque[Any]] = []
         for actor in self._actors:
             waiting = [self._asked(actor) for _ in range(task.slots)]
@@ -136,8 +143,16 @@ class RayActors:
         self._weights = self._ray.put((self._version, numbers))
         return self._version
 
-    def take(self, place: _actor_processes.Place) -> None:
+    def take(
+        self,
+        place: _actor_processes.Place,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> None:
         """Waits for a piece, and hands it on.
+
+        Args:
+            place: takes it.
+            go_on: called now and then meanwhile; what it raises ends the wait.
 
         Raises:
             RuntimeError: if an environment raises.
@@ -147,6 +162,8 @@ class RayActors:
             order = [(self._next + i) % count for i in range(count)]
             heads = {self._calls[number][0]: number for number in order}
             ready, _ = self._ray.wait([*heads], timeout=_WAIT_SECONDS)
+            if not ready:
+                self._silent.tell(range(count))
             for call in ready:
                 number = heads[call]
                 self._calls[number].popleft()
@@ -156,6 +173,7 @@ class RayActors:
                 if found is not None:
                     place(*found)
                     return
+            go_on()
 
     def close(self) -> None:
         """Ends all actors."""
@@ -177,12 +195,32 @@ class RayActors:
         try:
             start, count, piece = self._ray.get(call)
         except errors.RayTaskError as error:
-            text = _actor_processes.failure_text(number, error)
-            raise RuntimeError(text) from error
-        except errors.RayError:  # the actor, its node or the piece is lost
+            raise _actor_processes.failure("Trainer", number, error) from None
+        except errors.RayError as error:  # the actor, its node or the piece is lost
+            if number not in self._lost:
+                self._lost.add(number)
+                _LOG.warning(
+                    "`Trainer`: actor %d expected to play on; got: %.200s; Ray starts "
+                    "it again, also whenever it is lost after this (see "
+                    "train/actors_replaced)",
+                    *(number, str(error).partition("\n")[0] or type(error).__name__),
+                )
             time.sleep(_PAUSE_SECONDS)
             return None
+        self._silent.heard(number)
         before = self._known[number]
         self._known[number] = start, count
         self.n_replaced += before[0] not in (0, start)
         return piece, number, (start, count - 1) != before
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keeps the handler of SIGTERM, instead of which Ray sets its own."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and handler is not None:
+            signal.signal(signal.SIGTERM, handler)

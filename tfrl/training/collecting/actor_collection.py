@@ -116,6 +116,8 @@ class ActorCollector(collection.Collector):
         self._make_acting, self._is_on_policy = make_acting, is_on_policy
         self._engine: Any = None
         self._published: Any = None
+        # What came of an epoch that was interrupted is learned from in the next.
+        self._found: _Pieces | None = None
         self._version = 0
         # Of each part of the last trajectory, as they came: its actor, whether that
         # began anew, and which part it is.
@@ -164,15 +166,18 @@ class ActorCollector(collection.Collector):
 
         Raises:
             ConnectionError: if an actor ends again and again before it has played.
+            Interrupted: if the run is to end; nothing has been collected then.
             RuntimeError: if an environment raises.
             ValueError: as of `Collector.collect`.
         """
         del seed, temperature
         began = time.perf_counter()
         self._publish(policy.policy)
-        found = _Pieces(self._pool.n_actors, self._width)
+        found = self._found or _Pieces(self._pool.n_actors, self._width)
+        self._found = found
         while not found.is_full:
-            self._engine.take(lambda *taken: self._place(found, *taken))
+            self._engine.take(lambda *taken: self._place(found, *taken), self._go_on)
+        self._found = None
         self._origins = found.origins
         trajectory = found.trajectory()
         self._check(trajectory)
@@ -236,6 +241,11 @@ class ActorCollector(collection.Collector):
         elif policy is not self._published:
             self._version = self._engine.publish(self._numbers_of(policy))
         self._published = policy
+
+    def _go_on(self) -> None:
+        """Raises Interrupted if the run is to end; several workers end together."""
+        if self._workers.stopped:
+            raise _processes.Interrupted
 
     def _place(
         self, found: "_Pieces", piece: acting.Piece, actor: int, is_new: bool

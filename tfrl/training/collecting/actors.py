@@ -71,6 +71,8 @@ class _Intake:
 
     def check(self) -> None:
         """Raises what went wrong, in an actor or with its rows, if anything did."""
+        if isinstance(self._failure, acting.ActorFailed):
+            raise acting.ActorFailed(str(self._failure))
         if self._failure is not None:
             raise RuntimeError(str(self._failure)) from self._failure
 
