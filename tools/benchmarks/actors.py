@@ -78,6 +78,7 @@ class Computing(Sleeping):
 
 
 ALONE = "ActorPool, one actor"
+OWN = "ActorPool", "Actors", "ActorPool, Ray"
 KINDS = {"sleeping": Sleeping, "computing": Computing}
 
 
@@ -390,9 +391,12 @@ def table(kind, count, rates, sizes):
     at_once = count if kind == "sleeping" else min(count, len(os.sched_getaffinity(0)))
     alone = statistics.median(rates[ALONE])
     played = {name: rounds for name, rounds in rates.items() if name != ALONE}
-    times = {name: [1e9 / rate for rate in rounds] for name, rounds in played.items()}
+    times = {
+        f"tfrl, {name}" if name in OWN else name: [1e9 / rate for rate in rounds]
+        for name, rounds in played.items()
+    }
     title = f"1,000 steps by {count} actors, {kind}"
-    records.keep(title, "us", times, "ActorPool")
+    records.keep(title, "us", times, "tfrl, ActorPool")
     for name, rounds in rates.items():
         middle = statistics.median(rounds)
         n_envs = 1 if name == ALONE else at_once
