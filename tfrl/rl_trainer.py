@@ -66,6 +66,7 @@ from tfrl.training.collecting import actor_collection
 from tfrl.training.fitting import fit_trainer
 from tfrl.training.rehearsing import rehearsal
 
+_OF_GIN = "\n  In call to configurable '"
 _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "A2C": a2c.A2C,
@@ -296,9 +297,7 @@ run.json or config.gin; got 'no/such/run' without
     try:
         configs.parse([config])
         bound = gin.get_bindings(train_rl)
-        make: Callable[..., trainer.Trainer] = bound.pop(
-            "light_rl_trainer", trainer.Trainer
-        )
+        make: Any = bound.pop("light_rl_trainer", trainer.Trainer)
         bound.pop("light_rl", None)
         like = make(output_dir=directory, **bound)
     finally:
@@ -333,12 +332,7 @@ def in_one_line(error: BaseException) -> str:
         >>> in_one_line(ValueError("got 7\n  In call to configurable 'PPO' (<class>)"))
         'got 7'
     """
-    return " ".join(_as_raised(error).split())
-
-
-def _as_raised(error: BaseException) -> str:
-    """The message of an error, without what gin adds."""
-    return str(error).split("\n  In call to configurable '")[0]
+    return " ".join(str(error).split(_OF_GIN)[0].split())
 
 
 def main(
@@ -369,16 +363,13 @@ def main(
         played = _train(flags, files, output_dir)
     except KeyboardInterrupt:
         played = None
-    except acting.ActorFailed as error:
+    except (ValueError, TypeError, OSError, acting.ActorFailed) as error:
         if flags.log_level == "debug":
             raise
-        print(f"{entry.short(prog)}: error: {_as_raised(error)}", file=sys.stderr)
-        return 1
-    except (ValueError, TypeError, OSError) as error:
-        if flags.log_level == "debug":
-            raise
-        print(f"{entry.short(prog)}: error: {in_one_line(error)}", file=sys.stderr)
-        return 75 if isinstance(error, ConnectionError) else 2
+        has_failed = isinstance(error, acting.ActorFailed)
+        told = str(error).split(_OF_GIN)[0] if has_failed else in_one_line(error)
+        print(f"{entry.short(prog)}: error: {told}", file=sys.stderr)
+        return 1 if has_failed else 75 if isinstance(error, ConnectionError) else 2
     if isinstance(played, rehearsal.Rehearsal):
         played.show()
         return 0 if played.passed else 1

@@ -412,9 +412,8 @@ class Trainer:
         if given is not None:
             self._source.learned(info.pop("priorities", None))
             self._host.push(self.agent.policy, probe=self._collector.observations)
-        self._is_long = (
-            self._may_break_off and time.perf_counter() - start > _LONG_SECONDS
-        )
+        took = time.perf_counter() - start
+        self._is_long = self._may_break_off and took > _LONG_SECONDS
         self.epoch += 1
         return info
 
