@@ -456,7 +456,7 @@ def test_what_an_actor_raises_is_told_alone(tmp_path, monkeypatch, capsys):
         raise acting.ActorFailed(told)
 
     monkeypatch.setattr(rl_trainer, "train_rl", fail)
-    assert run(tmp_path / "run") == 1
+    assert run(tmp_path / "run") == 2
     assert capsys.readouterr().err.endswith(f"error: {told}\n")
 
 

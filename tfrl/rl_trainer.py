@@ -66,7 +66,6 @@ from tfrl.training.collecting import actor_collection
 from tfrl.training.fitting import fit_trainer
 from tfrl.training.rehearsing import rehearsal
 
-_OF_GIN = "\n  In call to configurable '"
 _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "A2C": a2c.A2C,
@@ -332,7 +331,8 @@ def in_one_line(error: BaseException) -> str:
         >>> in_one_line(ValueError("got 7\n  In call to configurable 'PPO' (<class>)"))
         'got 7'
     """
-    return " ".join(str(error).split(_OF_GIN)[0].split())
+    text, *_ = str(error).split("\n  In call to configurable '")
+    return text if isinstance(error, acting.ActorFailed) else " ".join(text.split())
 
 
 def main(
@@ -346,10 +346,10 @@ def main(
 
     Returns:
         0 after a complete run, 130 after an interrupted one, of which a line on stdout
-        tells how to resume what was saved, 1 after a rehearsal with a failure or if an
-        environment raises in an actor, whose traceback is shown, 75 if another worker
-        is gone, so that all are to be resumed, 2 for bad input. Of the latter two one
-        line on stderr tells.
+        tells how to resume what was saved, 1 after a rehearsal with a failure, 75 if
+        another worker is gone, so that all are to be resumed, 2 for bad input. Of the
+        latter two one line on stderr tells; where an environment raises in an actor, it
+        is 2, and its traceback follows.
 
     Example:
         >>> main(["absent.gin"])
@@ -366,10 +366,8 @@ def main(
     except (ValueError, TypeError, OSError, acting.ActorFailed) as error:
         if flags.log_level == "debug":
             raise
-        has_failed = isinstance(error, acting.ActorFailed)
-        told = str(error).split(_OF_GIN)[0] if has_failed else in_one_line(error)
-        print(f"{entry.short(prog)}: error: {told}", file=sys.stderr)
-        return 1 if has_failed else 75 if isinstance(error, ConnectionError) else 2
+        print(f"{entry.short(prog)}: error: {in_one_line(error)}", file=sys.stderr)
+        return 75 if isinstance(error, ConnectionError) else 2
     if isinstance(played, rehearsal.Rehearsal):
         played.show()
         return 0 if played.passed else 1

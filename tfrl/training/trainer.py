@@ -196,8 +196,8 @@ class Trainer:
                 played = trainer.run()
 
         The first Ctrl-C (or SIGTERM) ends the run with a checkpoint: after the current
-        epoch, or where epochs take more than a second or actors are waited for, of the
-        end of the one before. An evaluation ends at its next step; a resumed run plays
+        epoch, or where epochs or the wait for actors take seconds, of the end of the
+        one before. An evaluation ends at its next step; a resumed run plays
         it from its beginning. A second one breaks off at once, leaving the checkpoint
         before.
 
@@ -412,8 +412,8 @@ class Trainer:
         if given is not None:
             self._source.learned(info.pop("priorities", None))
             self._host.push(self.agent.policy, probe=self._collector.observations)
-        took = time.perf_counter() - start
-        self._is_long = self._may_break_off and took > _LONG_SECONDS
+        seconds = time.perf_counter() - start
+        self._is_long = self._may_break_off and seconds > _LONG_SECONDS
         self.epoch += 1
         return info
 

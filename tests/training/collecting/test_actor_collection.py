@@ -290,8 +290,9 @@ def test_a_run_whose_actors_hang_says_so_and_can_be_interrupted(
 
 @pytest.mark.parametrize("settings", [{}, {"experience": REPLAYED}])
 def test_what_came_before_an_interruption_is_learned_from_afterwards(
-    tmp_path, settings
+    tmp_path, monkeypatch, settings
 ):
+    monkeypatch.setattr(actor_collection, "_PATIENCE_SECONDS", 0.0)
     with build(tmp_path, 10**6, 1e-2, n_actors=2, **settings) as running:
         watch = Watch(running, until(running, lambda x: x.epoch > 4))
         place, count = running._collector._place, iter(range(10**6))

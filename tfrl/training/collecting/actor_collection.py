@@ -18,6 +18,8 @@ from tfrl.training.collecting import _actor_processes, _ray_actors, collection
 
 # Epochs over which lag and idle time are averaged.
 _EPOCHS_OF_FACTS = 100
+# How long an epoch may go on in a run that is to end.
+_PATIENCE_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,8 @@ class ActorPool:
 
     An actor that is killed is replaced by another, which begins new episodes; of what
     it played whole trajectories count, and of the others nothing. What an environment
-    raises ends the run.
+    raises ends the run. Warnings name an actor that is replaced for the first time, and
+    those that have sent nothing for a minute.
 
     With Ray (extra `[ray]`) the actors run on the machines of its cluster, on a
     processor each, and trajectories come through its object store. A lost node is made
@@ -174,7 +177,7 @@ class ActorCollector(collection.Collector):
         began = time.perf_counter()
         self._publish(policy.policy)
         found = self._found or _Pieces(self._pool.n_actors, self._width)
-        self._found = found
+        self._found, self._wanted_until = found, time.monotonic()
         while not found.is_full:
             self._engine.take(lambda *taken: self._place(found, *taken), self._go_on)
         self._found = None
@@ -244,7 +247,10 @@ class ActorCollector(collection.Collector):
 
     def _go_on(self) -> None:
         """Raises Interrupted if the run is to end; several workers end together."""
-        if self._workers.stopped:
+        now = time.monotonic()
+        if not self._workers.stopped:
+            self._wanted_until = now
+        elif now - self._wanted_until > _PATIENCE_SECONDS:
             raise _processes.Interrupted
 
     def _place(
