@@ -103,7 +103,7 @@ def _train(strategy, told):
             *(200, 8), n_steps=8, learning_starts=40, sampler="prioritized"
         )
     if told.get("actors"):
-        settings["collector"] = actor_collection.ActorPool(2)
+        settings["collector"] = actor_collection.ActorPool(**told["actors"])
         if not told.get("replayed"):
             settings["agent"] = dataclasses.replace(PPO, vtrace=True)
     with make_trainer(

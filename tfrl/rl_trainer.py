@@ -325,7 +325,7 @@ def in_one_line(error: BaseException) -> str:
         error: from a call that gin made, or any other.
 
     Returns:
-        The text.
+        The text; of what an actor raised all its lines.
 
     Example:
         >>> in_one_line(ValueError("got 7\n  In call to configurable 'PPO' (<class>)"))

@@ -17,7 +17,7 @@ RUNS = {
     "actors": (
         {"env_steps": 2_560, "milliseconds": 0.1, "n_actors": 2},
         *(0, r"host: [\d,]+ steps/s, greedy return \d+", "actors: lag [01]"),
-        r"killed: [\d,]+ steps/s",
+        *(r"killed: [\d,]+ steps/s", r"envpool: [\d,]+ steps/s"),
     ),
     "as_keras": (
         {"epochs": 20, "env_steps": 1_500},
@@ -33,7 +33,10 @@ RUNS = {
         *(0, "error observation_overwritten", "error reset_incomplete"),
         *("CopyingWalk: 0 errors", "warning time_limit", "RightWalk: 0 errors, 0 warn"),
         *("ends: done_only_mask", "discount: gamma_missing", "right: no bug found"),
-        *(r"step \d+: train/loss is (inf|nan) in metrics.csv", r"ValueError: .* nested\['critic'\]"),
+        *(
+            r"step \d+: train/loss is (inf|nan) in metrics.csv",
+            r"ValueError: .* nested\['critic'\]",
+        ),
     ),
     "distributions": (
         {"n_samples": 2_000, "epochs": 3},

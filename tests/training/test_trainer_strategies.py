@@ -241,10 +241,30 @@ def test_a_lost_worker_is_put_in_words():
         raise lost
 
 
+@pytest.fixture
+def cluster():
+    """The address of a Ray cluster of two nodes on this machine."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    memory = {"object_store_memory": 80_000_000}
+    found = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, **memory}
+    )
+    found.add_node(num_cpus=2, **memory)
+    yield found.address
+    found.shutdown()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("replayed", [False, True], ids=["trajectories", "replay"])
-def test_workers_have_actors_of_their_own(tmp_path, replayed):
-    settings = {"replayed": replayed, "actors": True, "n_epochs": 6}
+@pytest.mark.parametrize(
+    ("engine", "replayed"),
+    [("processes", False), ("processes", True), ("ray", False), ("ray", True)],
+    ids=lambda value: {False: "trajectories", True: "replay"}.get(value, value),
+)
+def test_workers_have_actors_of_their_own(tmp_path, request, engine, replayed):
+    pool = {"n_actors": 2, "engine": engine}
+    if engine == "ray":
+        pool["address"] = request.getfixturevalue("cluster")
+    settings = {"replayed": replayed, "actors": pool, "n_epochs": 6}
     stopped = {"victim": 1, "signal": "SIGINT", "at_epoch": 3}
     folder = tmp_path / "run"
     for more in ({"resume": False, **stopped}, {"resume": True}):

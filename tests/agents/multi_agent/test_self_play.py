@@ -219,6 +219,7 @@ def trainer_of(folder, n_epochs, **given):
     )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_with_its_league(tmp_path):
     with trainer_of(tmp_path / "whole", 12) as whole:
         played = whole.run(quiet=True)

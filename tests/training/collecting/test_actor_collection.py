@@ -421,6 +421,7 @@ def test_environments_that_only_the_learner_registers_are_played(tmp_path, monke
         assert max(running._collector.episode_lengths) == 7
 
 
+@pytest.mark.slow
 def test_what_cannot_be_sent_is_refused(tmp_path):
     lock = threading.Lock()
 
