@@ -1,4 +1,4 @@
-"""Names of Gymnasium that another process is to know as well."""
+"""Environments that are registered here, made known to Gymnasium elsewhere."""
 
 import dataclasses
 import importlib
@@ -9,19 +9,19 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 
-def registrations(env_id: str) -> list[EnvSpec]:
-    """Returns what makes an id of Gymnasium known in another process.
+def registration(env_id: str) -> EnvSpec | None:
+    """Returns what makes an id of Gymnasium known in another process, None if unknown.
 
     Args:
         env_id: such as "CartPole-v1".
 
     Example:
-        >>> [spec.id for spec in registrations("CartPole-v1")], registrations("Mine-v0")
-        (['CartPole-v1'], [])
+        >>> registration("CartPole-v1").id, registration("Mine-v0")
+        ('CartPole-v1', None)
     """
     spec = gym.registry.get(env_id)
     if spec is None:
-        return []
+        return None
     names = "entry_point", "vector_entry_point"
     given = {name: getattr(spec, name) for name in names}
     # The main script of another process is another.
@@ -30,25 +30,25 @@ def registrations(env_id: str) -> list[EnvSpec]:
         for name, entry in given.items()
         if isinstance(entry, str) and entry.startswith("__main__:")
     }
-    return [dataclasses.replace(spec, **found)]
+    return dataclasses.replace(spec, **found)
 
 
 def made_after(
-    imports: Sequence[str], known: Sequence[EnvSpec], make_env: Callable[[], Any]
+    imports: Sequence[str], known: EnvSpec | None, make_env: Callable[[], Any]
 ) -> Any:
     """Returns what a function makes, once modules are imported.
 
     Args:
         imports: names of modules, such as register environments.
-        known: environments to register that these did not.
+        known: an environment to register if these did not; None for none.
         make_env: of the environments.
 
     Example:
-        >>> made_after(["math"], [], lambda: 3)
+        >>> made_after(["math"], None, lambda: 3)
         3
     """
     for name in imports:
         importlib.import_module(name)
-    for spec in known:
-        gym.registry.setdefault(spec.id, spec)
+    if known is not None:
+        gym.registry.setdefault(known.id, known)
     return make_env()

@@ -12,14 +12,18 @@ from tfrl.configuring import gin_calls
 from tfrl.training import _kept_arguments
 
 
+def registration_of(envs: VectorEnv) -> EnvSpec | None:
+    """What the name of an environment stands for; None if it has none."""
+    return registered_envs.registration(getattr(getattr(envs, "spec", None), "id", ""))
+
+
 def kept_name(envs: VectorEnv) -> list[Any]:
     """What makes the name of an environment known to Gymnasium.
 
     These are modules, by name or as what `kept` returns of something in them, and then
     what the name stands for, if those should not register it.
     """
-    name = getattr(getattr(envs, "spec", None), "id", "")
-    spec = next(iter(registered_envs.registrations(name)), None)
+    spec = registration_of(envs)
     found = [*gin_calls.imported_modules()]
     for entry in (spec.entry_point, spec.vector_entry_point) if spec else ():
         if isinstance(entry, str):

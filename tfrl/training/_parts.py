@@ -14,9 +14,8 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import gym_checks, named_arrays, registered_envs
 from tfrl.agents import agent as agents
 from tfrl.configuring import gin_calls
-from tfrl.environments import attributes
 from tfrl.policies import host_policy
-from tfrl.training import _kept_names, _plan, _processes
+from tfrl.training import _kept_names, _plan, _processes, evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     _actor_policies,
@@ -122,8 +121,7 @@ def made(
     envs = found[0]
     spaces = envs.single_observation_space, envs.single_action_space
     numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
-    players = attributes.get_env_attr(envs, "agents", None)
-    if isinstance(players, tuple) and players:
+    if players := evaluation.agents_of(envs):
         numbers["n_agents"] = len(players)
         if has_pool:
             _check_whole(n_envs, pool.n_actors, len(players))
@@ -205,9 +203,6 @@ def _of_actors(
     pool, make_envs = given["collector"], gin_calls.without_gin(given["make_envs"])
     width = given["n_envs"] // pool.n_actors
     imports = [x for x in _kept_names.kept_name(envs) if isinstance(x, str)]
-    known = registered_envs.registrations(
-        getattr(getattr(envs, "spec", None), "id", "")
-    )
     return actor_collection.ActorCollector(
         envs,
         learned.n_steps,
@@ -217,7 +212,7 @@ def _of_actors(
         make_env=functools.partial(
             registered_envs.made_after,
             imports,
-            known,
+            _kept_names.registration_of(envs),
             functools.partial(make_envs, n_envs=width),
         ),
         workers=workers,

@@ -121,6 +121,7 @@ class ActorCollector(collection.Collector):
         self._published: Any = None
         # What came of an epoch that was interrupted is learned from in the next.
         self._found: _Pieces | None = None
+        self._wanted_until = 0.0  # until when the run was not to end
         self._version = 0
         # Of each part of the last trajectory, as they came: its actor, whether that
         # began anew, and which part it is.

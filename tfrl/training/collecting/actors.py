@@ -261,7 +261,7 @@ class Actors:
         self._weights = shared_rows.SharedArrays(self._numbers(network))
         streams = np.random.SeedSequence(seed).spawn(n_actors)
         if isinstance(make_env, str):
-            known = registered_envs.registrations(make_env)
+            known = registered_envs.registration(make_env)
             made = functools.partial(gym.make, make_env)
             make_env = functools.partial(registered_envs.made_after, [], known, made)
         sources = _started(
