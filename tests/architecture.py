@@ -19,6 +19,7 @@ from source_tree import (
     imports,
     lazy_imports,
     modules,
+    nodes,
     parse,
     public_definitions,
     rooms,
@@ -244,9 +245,9 @@ def shown_names(root: Path, path: Path) -> set[str]:
 
 def results(path: Path) -> set[str]:
     """Returns the names in annotations of what functions return and records hold."""
-    nodes = list(ast.walk(parse(path)))
-    found = [x.returns for x in nodes if isinstance(x, Function) and x.returns]
-    found += [x.annotation for x in nodes if isinstance(x, ast.AnnAssign)]
+    every = nodes(path)
+    found = [x.returns for x in every if isinstance(x, Function) and x.returns]
+    found += [x.annotation for x in every if isinstance(x, ast.AnnAssign)]
     return {word for x in found for word in re.findall(r"\w+", ast.unparse(x))}
 
 
@@ -381,7 +382,7 @@ def files_are_small(root: Path) -> Iterator[str]:
         count = len(_code_lines(path))
         if name.startswith("tfrl/") and count > MAX_CODE_LINES:
             yield f"{name}: {count} lines of code, {MAX_CODE_LINES} allowed"
-        for node in ast.walk(parse(path)):
+        for node in nodes(path):
             if isinstance(node, Function):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 first, last = body[:1], node.end_lineno or 0
@@ -396,7 +397,7 @@ def _code_lines(path: Path) -> set[int]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line.strip() and not line.strip().startswith("#"):
             lines.add(number)
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | Function):
             if ast.get_docstring(node) is not None:
                 first = node.body[0]
@@ -441,7 +442,7 @@ def tests_mirror_the_package(root: Path) -> Iterator[str]:
 def package_never_asserts(root: Path) -> Iterator[str]:
     """`python -O` drops asserts: the package raises instead."""
     for name, path in modules(root, "tfrl"):
-        for node in ast.walk(parse(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Assert):
                 yield f"{name}:{node.lineno}: assert"
 

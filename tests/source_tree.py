@@ -50,14 +50,23 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> Iterator[tuple[ast.Import | ast.ImportFrom, list[str]]]:
-    """Yields each import with the dotted names it may load."""
-    for node in ast.walk(parse(path)):
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Returns all that a file is made of, in the order of `ast.walk`."""
+    return tuple(ast.walk(parse(path)))
+
+
+@functools.cache
+def imports(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, list[str]]]:
+    """Returns each import with the dotted names it may load."""
+    found: list[tuple[ast.Import | ast.ImportFrom, list[str]]] = []
+    for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield node, [alias.name for alias in node.names]
+            found.append((node, [alias.name for alias in node.names]))
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
-            yield node, [f"{base}.{alias.name}" for alias in node.names]
+            found.append((node, [f"{base}.{alias.name}" for alias in node.names]))
+    return found
 
 
 def below(name: str, package: str) -> bool:

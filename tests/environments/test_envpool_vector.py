@@ -25,7 +25,14 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("env_id", STATES)
+# Those whose episodes at random are long.
+LONG = ("MountainCarContinuous-v0", "Acrobot-v1")
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [pytest.param(x, marks=pytest.mark.slow if x in LONG else ()) for x in STATES],
+)
 def test_transitions_are_those_of_gymnasium(env_id):
     envs, other = EnvPoolVector(env_id, 1), gym.make(env_id)
     assert envs.single_observation_space == other.observation_space

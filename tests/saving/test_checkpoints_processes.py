@@ -82,6 +82,7 @@ def test_a_killed_save_of_objects_loses_nothing_acknowledged(tmp_path, victims, 
             np.testing.assert_array_equal(np.roll(found, -position), saved)
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path, victims):
     directory = tmp_path / "new" / "run"
     pid = victims.fork("lock", directory)

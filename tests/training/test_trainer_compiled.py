@@ -104,7 +104,14 @@ def test_rollout_is_one_history():
     np.testing.assert_allclose(step.observations, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("n_episodes", [1, 3, 7])
+@pytest.mark.parametrize(
+    "n_episodes",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        3,
+        pytest.param(7, marks=pytest.mark.slow),
+    ],
+)
 def test_evaluation_in_a_graph_is_that_of_evaluate(n_episodes):
     envs = carts(N, limit=60)
     config = agents.PPO(hidden_units=UNITS, memory="gru", memory_units=3)

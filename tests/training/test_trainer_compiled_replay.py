@@ -145,7 +145,14 @@ def test_priorities_that_are_no_numbers_are_refused():
         priorities.updated(tf.constant([1]), tf.constant([np.nan]), 1.0).check()
 
 
-@pytest.mark.parametrize("n_steps", [2, 4, STEPS])
+@pytest.mark.parametrize(
+    "n_steps",
+    [
+        pytest.param(2, marks=pytest.mark.slow),
+        4,
+        pytest.param(STEPS, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("strategy", ["future", "episode", "final"])
 def test_goals_are_those_achieved_in_the_episode(strategy, n_steps):
     rows = history(seed=1, with_goals=True)

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 import traceback
+import types
 
 import actor_envs
 import counted_rows
@@ -249,7 +250,13 @@ def test_who_is_lost_is_replaced_while_others_play_enough(tmp_path, caplog):
     assert "signal SIGKILL; another begins in its place" in told
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="int"),
+        pytest.param(signal.SIGTERM, id="term", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_whose_actors_hang_says_so_and_can_be_interrupted(
     tmp_path, monkeypatch, caplog, number
 ):
@@ -281,11 +288,36 @@ def test_a_run_whose_actors_hang_says_so_and_can_be_interrupted(
         Watch(running, then)
         assert running.run(quiet=True) is None
         assert (running.epoch, running.env_steps) == (2, 2 * 4 * T)
-    assert len(told()) == 1 and "nothing from actor 0, actor 1 for" in told()[0]
+    # Each once: together, where no busy machine lets them fall silent one by one.
+    named = [x for line in told() for x in ("actor 0", "actor 1") if x in line]
+    assert named and len(named) == len(set(named)) and "got nothing from" in told()[0]
     assert checkpoints.list_steps(tmp_path) == [running.env_steps]
     monkeypatch.setattr(_silent_actors, "SECONDS", 60.0)
     with build(tmp_path, 4, resume=True, **settings) as again:
         assert again.run(quiet=True) is not None and again.epoch == 4
+
+
+def test_actors_that_fall_silent_together_are_told_of_together_and_once(
+    monkeypatch, caplog
+):
+    now = [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(_silent_actors, "time", clock)
+    silent = _silent_actors.SilentActors(3)
+    for now[0], heard in ((10.0, [0, 1, 2]), (30.0, [1]), (60.0, [2]), (69.0, [])):
+        for number in heard:
+            silent.heard(number)
+        silent.tell(range(3))
+    assert not caplog.records
+    for now[0] in (71.0, 95.0, 121.0, 500.0):
+        silent.tell(range(3))
+    # Actor 2 was heard within the half of the time that makes it one with others.
+    assert [
+        x.getMessage().split("from ")[1].split(" for")[0] for x in caplog.records
+    ] == [
+        "actor 0, actor 1",
+        "actor 2",
+    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"experience": REPLAYED}])
