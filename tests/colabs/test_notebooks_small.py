@@ -50,7 +50,8 @@ RUNS = {
     ),
     "keras_fit": (
         {"epochs": 2, "steps_per_epoch": 2, "dqn_epochs": 1, "dqn_steps_per_epoch": 9},
-        *(1, "logs: .* val_return_mean", "says the same: True", r"epoch: \[ *\d+\.\]"),
+        *(1, r"logs: (.|\n)*\sval_return_mean", "says the same: True"),
+        r"epoch: \[ *\d+\.\]",
     ),
     "offline_rl": (
         {"player_steps": 40_960, "data_steps": 2_000, "gradient_steps": 200},

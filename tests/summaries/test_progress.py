@@ -130,3 +130,13 @@ def test_a_notebook_gets_plain_lines(monkeypatch, capsys):
     assert capsys.readouterr().out == (
         "ppo  100%  1,000/1,000 steps  return 1.0  - steps/s  ETA -\n"
     )
+
+
+def test_lines_in_a_notebook_whose_kernel_forces_colours(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-color")
+    with progress.Progress(10, description="ppo") as shown:
+        shown.update(5, 1.0)
+        shown.update(10, 1.0)
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("ppo   50%") and last.startswith("ppo  100%")

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import sys
 import time
 from collections.abc import Callable
 from typing import Self
@@ -67,8 +68,7 @@ class Progress:
         self._total = total_env_steps
         self._description = description
         self._clock = clock
-        # In a notebook, Rich would frame each line by empty ones.
-        self._console = console or rich.console.Console(force_jupyter=False)
+        self._console = console or _console_of_standard_output()
         self._start = (clock(), start_env_steps)
         self._first: tuple[float, int] | None = None
         self._line = ""
@@ -152,3 +152,13 @@ class Progress:
             f"{env_steps / self._total:4.0%}  {env_steps:,}/{self._total:,} steps  "
             f"{known}{speed} steps/s  ETA {remaining}"
         )
+
+
+def _console_of_standard_output() -> rich.console.Console:
+    isatty = getattr(sys.stdout, "isatty", None)
+    is_terminal = isatty is not None and isatty()
+    # In a notebook, Rich would frame each line by empty ones, and, as kernels set
+    # FORCE_COLOR, draw a bar, of which longer lines leave their ends.
+    return rich.console.Console(
+        force_jupyter=False, force_interactive=None if is_terminal else False
+    )

@@ -248,6 +248,7 @@ def test_who_is_lost_is_replaced_while_others_play_enough(tmp_path, caplog):
     [told] = (x.getMessage() for x in caplog.records if x.name.startswith("tfrl"))
     assert told.startswith("`Trainer`: actor 0 expected to play on; got its end by ")
     assert "signal SIGKILL; another begins in its place" in told
+    assert told.endswith("not logged, but counted in train/actors_replaced")
 
 
 @pytest.mark.parametrize(

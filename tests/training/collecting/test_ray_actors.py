@@ -226,6 +226,7 @@ def test_a_lost_actor_is_told_of_once(ray, caplog):
         engine.take(lambda *_: None)
     [told] = (x.getMessage() for x in caplog.records)
     assert told.startswith("`Trainer`: actor 0 expected to play on; got: actor died;")
+    assert told.endswith("not logged, but counted in train/actors_replaced")
 
 
 def test_a_signal_keeps_its_handler(ray, monkeypatch):

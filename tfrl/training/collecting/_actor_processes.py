@@ -279,8 +279,8 @@ class Processes:
             if not seat.start:
                 _LOG.warning(
                     "`Trainer`: actor %d expected to play on; got its end by %s; "
-                    "another begins in its place, and at each end after this one (see "
-                    "train/actors_replaced)",
+                    "another begins in its place; later ends are not logged, but "
+                    "counted in train/actors_replaced",
                     *(number, seat.actor.process.end),
                 )
             seat.actor.stop(0.0)

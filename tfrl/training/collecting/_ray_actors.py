@@ -201,8 +201,8 @@ class RayActors:
                 self._lost.add(number)
                 _LOG.warning(
                     "`Trainer`: actor %d expected to play on; got: %.200s; Ray starts "
-                    "it again, also whenever it is lost after this (see "
-                    "train/actors_replaced)",
+                    "it again; later losses are not logged, but counted in "
+                    "train/actors_replaced",
                     *(number, str(error).partition("\n")[0] or type(error).__name__),
                 )
             time.sleep(_PAUSE_SECONDS)
