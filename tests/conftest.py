@@ -24,6 +24,18 @@ import tensorflow as tf  # noqa: E402
 
 import tfrl  # noqa: E402
 
+_iter = tf.data.Dataset.__iter__
+
+
+def _untuned(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Iterates without the thread that tunes: freeing it may take up to a minute."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return _iter(dataset.with_options(options))
+
+
+tf.data.Dataset.__iter__ = _untuned
+
 # Where examples let agents learn.
 _LEARNING = frozenset(["agents", "training", "rl_trainer.py"])
 

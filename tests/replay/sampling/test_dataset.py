@@ -89,6 +89,14 @@ def test_replicas_share_a_batch():
         assert [part.shape for part in parts] == [[4, 3], [4, 3]]
 
 
+def test_nothing_is_tuned_unless_ones_own_options_say_so():
+    dataset = room.as_dataset(make_replay(), 4).map(lambda sample: sample.weights)
+    assert dataset.options().autotune.enabled is False
+    options = tf.data.Options()
+    options.autotune.enabled = True
+    assert dataset.with_options(options).options().autotune.enabled is True
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

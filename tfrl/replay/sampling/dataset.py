@@ -28,7 +28,8 @@ def as_dataset(
     `(x, y)` or `(x, y, sample_weight)`, `shuffle=False` spares a warning. A
     `tf.distribute` strategy splits each batch among its replicas by
     `strategy.experimental_distribute_dataset(dataset)`; the batch size is then the
-    global one.
+    global one. What you add to it runs as you say: it is not tuned unless options of your
+    own enable that.
 
     Args:
         replay: `UniformReplay` or `PrioritizedReplay`, with something to draw.
@@ -96,5 +97,7 @@ def as_dataset(
     options = tf.data.Options()
     policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_distribute.auto_shard_policy = policy
+    # To free the thread that tunes may take a minute.
+    options.autotune.enabled = False
     dataset = dataset.with_options(options)
     return dataset.prefetch(prefetch) if prefetch else dataset

@@ -50,8 +50,6 @@ def drawn(
     # Nothing is read ahead: what is drawn depends on what came before.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
-    # There is nothing to tune, and who frees its thread may wait for ten seconds.
-    options.autotune.enabled = False
     return dataset.as_dataset(replay, size, prefetch=0).with_options(options)
 
 

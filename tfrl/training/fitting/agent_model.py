@@ -270,6 +270,10 @@ class AgentModel(_fit_data.OwnFit):
             # Keras counts steps by it, and reads none of it.
             n_replicas = self.distribute_strategy.num_replicas_in_sync
             x = tf.data.Dataset.from_tensors(tf.zeros([n_replicas])).repeat()
+            untuned = tf.data.Options()
+            # To free the thread that tunes may take a minute.
+            untuned.autotune.enabled = False
+            x = x.with_options(untuned)
             batch_size = None
         try:
             yield x, batch_size, own
