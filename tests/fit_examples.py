@@ -80,11 +80,7 @@ def rows(count, seed=0):
 
 
 def data(count, batch_size, seed=0):
-    options = tf.data.Options()
-    # Who frees the thread that tunes may wait for ten seconds.
-    options.autotune.enabled = False
-    batches = tf.data.Dataset.from_tensor_slices(rows(count, seed)).batch(batch_size)
-    return batches.with_options(options)
+    return tf.data.Dataset.from_tensor_slices(rows(count, seed)).batch(batch_size)
 
 
 def walks(mode=toy_envs.MODES[0], n_envs=3):

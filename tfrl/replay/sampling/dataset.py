@@ -28,8 +28,8 @@ def as_dataset(
     `(x, y)` or `(x, y, sample_weight)`, `shuffle=False` spares a warning. A
     `tf.distribute` strategy splits each batch among its replicas by
     `strategy.experimental_distribute_dataset(dataset)`; the batch size is then the
-    global one. What you add to it runs as you say: it is not tuned unless options of your
-    own enable that.
+    global one. What you add to it runs as you say: nothing is tuned unless options of
+    your own enable that.
 
     Args:
         replay: `UniformReplay` or `PrioritizedReplay`, with something to draw.
