@@ -391,6 +391,29 @@ def test_layers_that_the_user_named_are_told_apart(tmp_path):
             checkpoints.load_run(tmp_path, agent(*names))
 
 
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_random_states_are_told_apart_whatever_keras_counted_before(before, tmp_path):
+    class Noisy(keras.layers.Layer):
+        def __init__(self, count, name):
+            super().__init__(name=name)
+            word = f"seed_generator_{count}" if count else "seed_generator"
+            self.noise = keras.random.SeedGenerator(count, name=word)
+
+        def call(self, x):
+            return x + 0.0
+
+    def agent(first):
+        layers = Noisy(first, "left"), Noisy(first + 1, "right")
+        return agents.TrainState.create(keras.Sequential([keras.Input([2]), *layers]))
+
+    state = agent(before)
+    checkpoints.save_run(tmp_path, 1, state, {})
+    back, _, _ = checkpoints.load_run(tmp_path, agent(7))
+    assert list(back.extra_variables) == list(state.extra_variables)
+    seeds = [int(x[0]) for x in back.extra_variables.values()]
+    assert seeds == [before, before + 1]
+
+
 def test_words_in_keys_do_not_mix_places(tmp_path):
     def state(*values):
         one, two, three = map(np.float32, values)

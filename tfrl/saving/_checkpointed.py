@@ -253,7 +253,8 @@ def _leaf_paths(
         yield path
         return
     if isinstance(nest, pytree.PyTreeNode):
-        for value in vars(nest).values():
+        # Paths may say of one variable what the state's own keys say of another.
+        for value in sorted(vars(nest).values(), key=lambda x: hasattr(x, "names")):
             known = {**known, **_places_by_key(value)}
     for key, part in parts:
         step = _layer_paths.Step(str(key).replace("/", "."))
