@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import agent_rows
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -80,6 +81,22 @@ def test_an_update_repeats_leaves_the_old_agent_and_needs_one_trace(kind):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     outputs = [tf.nest.flatten(network(given))[0] for network in networks]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
+
+
+@kinds("ppo", "dqn", "bc")
+def test_layers_are_called_alike_whatever_was_made_before(kind):
+    """Names go into programs, and XLA finds those it has kept by all of them."""
+
+    def names(item):
+        parts = vars(item).values()
+        layers = [x for x in parts if isinstance(x, keras.layers.Layer)]
+        found = [x.name for layer in layers for x in layer._flatten_layers()]
+        inner = [x for x in parts if dataclasses.is_dataclass(x)]
+        return found + [name for x in inner for name in names(x)]
+
+    found = names(made(kind))
+    assert found
+    assert names(made(kind, seed=1)) == found
 
 
 @kinds("ppo", "dqn", "bc")

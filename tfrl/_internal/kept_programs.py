@@ -26,6 +26,8 @@ _MOST_BYTES = 256 << 20
 # A full disk would fail TensorFlow's own writing, and with it what is compiled.
 _LEAST_FREE_BYTES = 1 << 30
 _UNFINISHED_SECONDS = 3600.0
+# Where programs are kept, once `keep` has found a place.
+_folders: list[pathlib.Path] = []
 
 
 def keep() -> None:
@@ -57,7 +59,8 @@ def keep() -> None:
                 file=sys.stderr,
             )
         return
-    atexit.register(_seal_at_exit, folder)
+    _folders[:] = [folder]
+    atexit.register(seal_new)
     mine = f'--{_FLAG}="{folder}"'
     kinds = "--tf_xla_persistent_cache_device_types=CPU"
     os.environ["TF_XLA_FLAGS"] = f"{flags} {mine} {kinds}".strip()
@@ -74,8 +77,8 @@ def seal(folder: pathlib.Path, *, with_new: bool) -> None:
     Args:
         folder: where they are.
         with_new: whether programs without a digest get one, as those that this process
-            has made; else they are of one that was killed, and nobody knows what
-            became of them since.
+            has made, and no others are looked at; else they are of one that was
+            killed, and nobody knows what became of them since.
     """
     try:
         before = dict(json.loads((folder / _SEALS).read_bytes()))
@@ -83,8 +86,12 @@ def seal(folder: pathlib.Path, *, with_new: bool) -> None:
         before = {}
     after = {}
     for path in folder.glob(f"*{_FINISHED}"):
-        digest = hashlib.sha256(_read(path)).hexdigest()
-        if before.get(path.name, digest if with_new else None) == digest:
+        known = before.get(path.name)
+        if known is not None and with_new:
+            after[path.name] = known
+        elif known is None and not with_new:
+            path.unlink(missing_ok=True)
+        elif known in (None, digest := hashlib.sha256(_read(path)).hexdigest()):
             after[path.name] = digest
         else:
             path.unlink(missing_ok=True)
@@ -94,9 +101,16 @@ def seal(folder: pathlib.Path, *, with_new: bool) -> None:
         fresh.replace(folder / _SEALS)
 
 
-def _seal_at_exit(folder: pathlib.Path) -> None:
-    with contextlib.suppress(OSError):
-        seal(folder, with_new=True)
+def seal_new() -> None:
+    """Seals what has been kept so far, so that it outlives a kill of this process.
+
+    Example:
+        >>> seal_new()  # nothing, where nothing is kept
+    """
+    for folder in _folders:
+        # Without digests all is compiled anew, no more.
+        with contextlib.suppress(OSError):
+            seal(folder, with_new=True)
 
 
 def _read(path: pathlib.Path) -> bytes:

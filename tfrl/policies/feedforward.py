@@ -151,7 +151,8 @@ class MLP(keras.layers.Layer):
         self.output_gain = output_gain
         self.seed = seed
         self.noise = noise
-        self.flatten = keras.layers.Flatten()
+        # A name that Keras counts would make each program of XLA another one.
+        self.flatten = keras.layers.Flatten(name="flatten")
         made: list[tuple] = [
             (units, activation, math.sqrt(2.0), f"hidden_{index}", self.dtype_policy)
             for index, units in enumerate(self.hidden_units)
@@ -315,7 +316,7 @@ def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:
     ]
     return keras.Sequential(
         [
-            keras.layers.Rescaling(1 / 255.0, dtype=dtype),
+            keras.layers.Rescaling(1 / 255.0, name="rescaling", dtype=dtype),
             *convolutions,
             MLP([512], "relu", seed=seed + 3, name="features", dtype=dtype),
         ],

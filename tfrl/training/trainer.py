@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import checks
+from tfrl._internal import checks, kept_programs
 from tfrl.agents import agent as agents
 from tfrl.environments import vector
 from tfrl.saving import checkpoints
@@ -328,6 +328,7 @@ class Trainer:
             judged = last or self._due(self.intervals.eval_epochs)
             row = None
             if judged or self._due(self.intervals.log_epochs):
+                kept_programs.seal_new()
                 row = self._row(info, since)
                 since = (self.env_steps, self._seconds)
                 if judged:
