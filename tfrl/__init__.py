@@ -9,6 +9,8 @@ import importlib.util
 import os
 from types import ModuleType
 
+from tfrl._internal import lazy_doors
+
 __version__ = "0.1.0"
 
 _ROOMS = (
@@ -67,7 +69,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
 def __getattr__(name: str) -> ModuleType:
     if name not in _ROOMS:
         raise AttributeError(f"module 'tfrl' has no attribute {name!r}")
-    return importlib.import_module(f"tfrl.{name}")
+    return lazy_doors.imported(f"tfrl.{name}")
 
 
 def __dir__() -> list[str]:

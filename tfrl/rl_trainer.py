@@ -9,11 +9,15 @@ A gin file is code: what it imports runs. Train only what you would execute. Wit
 import sys
 
 from tfrl import entry
+from tfrl._internal import lazy_doors
 
 if __name__ == "__main__":
     # TensorFlow is loaded below: neither --help nor a wrong flag waits for it.
     entry.train_flags(None, "python -m tfrl.rl_trainer")
     entry.begin()
+else:
+    lazy_doors.imported("tensorflow")
+    lazy_doors.imported("keras")
 
 import argparse
 import contextlib
