@@ -14,6 +14,9 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("TFRL_XLA_CACHE", "")
+# What is imported, and thousands of traces, live as long as the process: looked through
+# ever again, they cost a tenth of its time.
+gc.set_threshold(200_000, 50, 1000)
 
 import gymnasium as gym  # noqa: E402
 import hypothesis  # noqa: E402
@@ -48,9 +51,6 @@ def pytest_configure() -> None:
     )
     hypothesis.settings.register_profile("tfrl", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("tfrl")
-    # Thousands of traces live as long as the process: looked through ever again, they
-    # cost a twentieth of its time.
-    gc.set_threshold(200_000, 50, 1000)
 
 
 def pytest_collection_finish() -> None:

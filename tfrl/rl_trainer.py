@@ -242,12 +242,9 @@ def train_rl(
             )
     metrics = run_log.read_metrics(running.directory / "metrics.csv")
     is_known = any(np.isfinite(metrics.get(x, np.nan)).any() for x in curves.RETURNS)
+    picture = running.directory / "learning_curve.png"
     if is_known and importlib.util.find_spec("matplotlib") is not None:
-        curves.plot_learning_curve(
-            metrics,
-            running.directory / "learning_curve.png",
-            title=running.directory.name,
-        )
+        curves.plot_learning_curve(metrics, picture, title=running.directory.name)
     return played
 
 

@@ -360,10 +360,9 @@ class Trainer:
         played = self._played(interrupted)
         row = {**(self._unjudged or {}), **cadence.judged(played)}
         self._unjudged = None
-        done = self.env_steps
-        if self.epoch >= self.n_epochs:
-            # Reset steps do not count, so the last step may lie below.
-            done = max(done, self.total_env_steps)
+        # Reset steps do not count, so the last step may lie below.
+        least = self.total_env_steps if self.epoch >= self.n_epochs else 0
+        done = max(self.env_steps, least)
         report.write(self.env_steps, row, done)
         mean = float(played.returns.mean())
         if mean > self._best:
