@@ -299,7 +299,9 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.parametrize("wide", [False, True], ids=["small", "wide"])
+@pytest.mark.parametrize(
+    "wide", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "wide"]
+)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_steps_on_many_parameters_are_those_of_the_state(name, wide):
     """Small networks take them on one vector, which nobody needs to know."""

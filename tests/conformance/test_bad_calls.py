@@ -367,7 +367,19 @@ def test_calls_name_what_is_no_tensor(label):
     check_all(label, *CALLS[label])
 
 
-@pytest.mark.parametrize("label", ROWS)
+# Of many tensors, each of which is taken for every kind of what is none.
+LONG = ("categorical_q_target", "two_hot", "categorical_projection", "quantile_td_loss")
+LONG += ("discounted_return", "td_lambda_return", "softclip_tf", "retrace")
+LONG += ("importance_corrected_td_errors", "multi_quantile_huber_loss")
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param(x, marks=[pytest.mark.slow] if any(y in x for y in LONG) else [])
+        for x in ROWS
+    ],
+)
 def test_rows_name_what_is_no_tensor(label):
     row = ROWS[label]
     tensors = battery.cast(row.inputs(), row.dtypes[-1])

@@ -44,9 +44,16 @@ def outcomes(example, low, high):
     }
 
 
-@pytest.mark.parametrize(
-    "example", examples.DISTRIBUTIONS, ids=lambda example: example.cls.__name__
-)
+def of_the_volume():
+    """The rows; those that take half a second and are like another are slow."""
+    long = ("DiagMultivariateBeta", "TruncatedCauchy", "TruncatedDistribution")
+    for example in examples.DISTRIBUTIONS:
+        name = example.cls.__name__
+        marks = [pytest.mark.slow] if name in long else []
+        yield pytest.param(example, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("example", list(of_the_volume()))
 def test_mean_of_the_inverse_density_is_the_volume(example):
     dist = example()
     draws = drawn(dist, COUNT, SEED)

@@ -23,6 +23,7 @@ ONE_SIDED = (bijectors.Softlower, bijectors.Softupper)
 # Of many operations; the tests of their files take them to their tails.
 HEAVY = (
     *(distributions.Beta, distributions.TruncatedCauchy, distributions.TruncatedT2),
+    *(distributions.TruncatedNormal, distributions.TruncatedDistribution),
     *(bijectors.Softclip, bijectors.SoftclipTF),
 )
 FAST_XLA = (bijectors.StableTanh, distributions.Normal)

@@ -14,8 +14,6 @@ DEFAULT = (
     "ops.BatchSquash",
     "ops.select_from_mask",
     "ops.shuffle",
-    # Means and variances.
-    "ops.explained_variance",
     # Bounds, inverses, gradients of their own.
     "ops.Sqrt1pTransform-inverse",
     # Losses.
@@ -36,6 +34,9 @@ AT_THE_EDGES = {
     *(f"losses.{name}" for name in ("categorical_td_loss", "classification_loss")),
     *("losses.DiscreteRegressionLoss", "losses.OrderedDiscreteRegressionLoss"),
     *("losses.multi_quantile_huber_loss", "losses.conservative_q_loss"),
+    *("losses.categorical_q_target", "losses.quantile_td_loss", "ops.n_step_return"),
+    *("losses.QuantileRegressionLoss", "ops.importance_corrected_td_errors"),
+    "ops.normalize_min_max",
 }
 
 

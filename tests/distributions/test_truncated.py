@@ -285,9 +285,7 @@ def test_float32_has_the_digits_of_float64_however_far_away(name, mass_floor):
         )
 
 
-@pytest.mark.parametrize(
-    "name", ["normal", "t2", pytest.param("cauchy", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["normal", *default_rows.slow("t2", "cauchy")])
 def test_nothing_extreme_gives_nan(name):
     run = elementwise(name, FLOORS[name], tf.float32)
     inputs = columns(EXTREMES, tf.float32)

@@ -4,6 +4,7 @@ import json
 import shutil
 import zipfile
 
+import default_rows
 import keras
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_other_outputs(copied, kind):
     export.verify(path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS][:1] + default_rows.slow(*[*KINDS][1:]))
 def test_damaged_models(copied, kind):
     path, part = copied(kind), "model"
     if kind == "keras":

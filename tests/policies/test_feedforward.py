@@ -2,6 +2,7 @@
 
 import json
 
+import default_rows
 import keras
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_mlp(arguments, width):
     np.testing.assert_allclose(outputs, x, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", *default_rows.slow("mixed_float16")])
 @pytest.mark.parametrize("n_outputs", [1, 2, 6, 7])
 @pytest.mark.parametrize("by_xla", [False, True], ids=["eager", "xla"])
 def test_outputs_are_the_same_where_they_are_differentiated(policy, n_outputs, by_xla):

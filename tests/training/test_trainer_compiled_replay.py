@@ -1,5 +1,6 @@
 """The replay of collection in one graph: what is drawn, how often, with which goals."""
 
+import default_rows
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -153,7 +154,7 @@ def test_priorities_that_are_no_numbers_are_refused():
         pytest.param(STEPS, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("strategy", ["future", "episode", "final"])
+@pytest.mark.parametrize("strategy", ["future", *default_rows.slow("episode", "final")])
 def test_goals_are_those_achieved_in_the_episode(strategy, n_steps):
     rows = history(seed=1, with_goals=True)
     learned = replayed(relabel=strategy, n_step_returns=2, gamma=1.0)
@@ -189,6 +190,7 @@ def test_goals_are_those_achieved_in_the_episode(strategy, n_steps):
         assert goals == {float(reached[s, n]) for s in range(start, last + 1)}
 
 
+@pytest.mark.slow
 def test_a_graph_of_xla_draws_the_same_goals():
     rows = history(seed=1, with_goals=True)
     learned = replayed(relabel="episode", sampler="prioritized")

@@ -1,5 +1,6 @@
 """Tests of `tfrl.agents.multi_agent.league_policy`."""
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_the_current_one_plays_each_player_in_turn(n_agents):
     assert league.initial_state(1)["played_by"].tolist() == [0]
 
 
-@pytest.mark.parametrize("memory", [None, "gru"])
+@pytest.mark.parametrize("memory", [*default_rows.slow(None), "gru"])
 @pytest.mark.parametrize("on_host", [False, True])
 def test_each_row_acts_as_who_plays_it_would_alone(memory, on_host):
     league = league_of(3, [0.25] * 4, memory=memory, memory_units=3)

@@ -376,6 +376,7 @@ def spread(agent):
     return agent.replace(policy=agent.policy.replace(state=state))
 
 
+@pytest.mark.slow
 def test_own_trajectories_are_corrected_by_nothing():
     # All ratios are 1: V-trace is the lambda return.
     plain, corrected = (spread(make_agent(vtrace=x, **ONE_STEP)) for x in (False, True))

@@ -3,6 +3,7 @@
 import functools
 import sys
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -195,7 +196,13 @@ def test_pictures():
     assert (seen["place"].item(), reward, terminated, truncated) == (2, 2, False, True)
 
 
-@pytest.mark.parametrize("name", vector_env.REGISTERED)
+@pytest.mark.parametrize(
+    "name",
+    default_rows.params(
+        {name: (name,) for name in vector_env.REGISTERED},
+        ["CartPole-v1", "MountainCarContinuous-v0", "BitFlipping-v0", "Catch-v0"],
+    ),
+)
 def test_names(name):
     envs = vector_env.make_compiled(name, 2)
     seen, _ = envs.reset(seed=0)

@@ -139,7 +139,8 @@ def killing(running, count):
     return until(running, is_done, limit=10.0 + 4.0 * count)
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [10, 50])
 def test_killed_actors_are_replaced_and_leave_whole_pieces(tmp_path, count):
     with build(tmp_path, 10**6, seconds=1e-3) as running:
         watch = Watch(running, killing(running, count))
@@ -328,14 +329,14 @@ def test_what_came_before_an_interruption_is_learned_from_afterwards(
     monkeypatch.setattr(actor_collection, "_PATIENCE_SECONDS", 0.0)
     with build(tmp_path, 10**6, 1e-2, n_actors=2, **settings) as running:
         watch = Watch(running, until(running, lambda x: x.epoch > 4))
-        place, count = running._collector._place, iter(range(10**6))
+        place, signals = running._collector._place, [signal.SIGINT]
 
-        def counted(*args):
-            if next(count) == 4:  # the first piece of the third epoch
-                signal.raise_signal(signal.SIGINT)
+        def interrupting(*args):
+            if running.epoch == 2 and signals:  # the first piece of the third epoch
+                signal.raise_signal(signals.pop())
             return place(*args)
 
-        running._collector._place = counted
+        running._collector._place = interrupting
         assert running.run(quiet=True) is None
         assert running.epoch == 2
         assert checkpoints.list_steps(tmp_path) == [2 * 4 * T]

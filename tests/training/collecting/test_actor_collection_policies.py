@@ -66,8 +66,17 @@ def assert_alike(policy, observations, log_probs):
     return own
 
 
-@pytest.mark.parametrize("log_probs", [False, True])
-@pytest.mark.parametrize("kind", agent_rows.CONFIGS)
+@pytest.mark.parametrize(
+    ("kind", "log_probs"),
+    [
+        pytest.param(
+            *(kind, log_probs),
+            marks=[pytest.mark.slow] if log_probs and kind in BY_TENSORFLOW else [],
+        )
+        for kind in agent_rows.CONFIGS
+        for log_probs in (False, True)
+    ],
+)
 def test_agents_of_every_kind_are_played_as_here(kind, log_probs):
     policy = agent_rows.made(kind).policy
     seen = np.random.default_rng(1).normal(0.0, 2.0, (B, 3)).astype(np.float32)
