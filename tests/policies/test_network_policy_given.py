@@ -109,7 +109,7 @@ def test_any_keras_model_is_a_network(kind):
         found = policy.act(given, temperature=0.0).actions
         np.testing.assert_array_equal(found, np.argmax(expected, -1))
     np.testing.assert_allclose(policy.to_keras()(floats), expected, rtol=1e-5)
-    if "sequential" in kind:
+    if "sequential" in kind or kind == "functional":
         host = host_policy.HostPolicy(policy)
         assert host.mirrored
         host.push(policy, probe=x)
@@ -240,7 +240,36 @@ def relu(x):
     return -tf.nn.relu(x)
 
 
+class NegativeFunctional(type(functional())):
+    def call(self, *args, **options):
+        return -super().call(*args, **options)
+
+
+def joined(between):
+    """A functional model of two dense layers with something between them."""
+    inputs = keras.Input([4])
+    return keras.Model(inputs, L.Dense(2)(between(L.Dense(4, "tanh")(inputs), inputs)))
+
+
+def twice(x, _):
+    layer = L.Dense(4, "relu")
+    return layer(layer(x))
+
+
+def negative_functional():
+    inputs = keras.Input([4])
+    return NegativeFunctional(inputs, L.Dense(2)(L.Dense(8, "relu")(inputs)))
+
+
 LOOKALIKES = {
+    "chain": lambda: joined(lambda x, _: L.Dense(5, "relu")(x)),
+    "residual": lambda: joined(lambda x, inputs: L.Add()([x, inputs])),
+    "no layer": lambda: joined(lambda x, _: 3.0 * x),
+    "twice": lambda: joined(twice),
+    "model within": lambda: joined(
+        lambda x, _: keras.Sequential([keras.Input([4]), L.Dense(3, "tanh")])(x)
+    ),
+    "subclass of a functional model": negative_functional,
     "subclass": lambda: Negative([keras.Input([4]), L.Dense(8, "relu"), L.Dense(2)]),
     "activation of that name": lambda: keras.Sequential(
         [keras.Input([4]), L.Dense(8, relu), L.Dense(2)]
@@ -263,6 +292,22 @@ def test_numpy_answers_as_the_network_does(kind):
     for given in (x, tf.constant(x)):
         found = policy.act(given, temperature=0.0).actions
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_leads_to_the_parameters_alone_acts_in_numpy(shared):
+    inputs = keras.Input((3,))
+    features = L.Dense(8, "tanh")(inputs)
+    one, other = L.Dense(2)(features), L.Dense(1)(features if shared else inputs + 1.0)
+    policy = pair_policy(keras.Model(inputs, (one, other)))
+    host, x = host_policy.HostPolicy(policy), batch_of(BOX)
+    assert host.mirrored
+    params = tf.nest.map_structure(lambda leaf: leaf + 0.5, policy.state.params)
+    policy = policy.replace(state=policy.state.replace(params=params))
+    host.push(policy, probe=x)
+    found = host.act(x, (), seed=np.random.default_rng(0), temperature=0.0)
+    expected = policy.act(tf.constant(x), (), temperature=0.0)
+    np.testing.assert_allclose(found.actions, expected.actions, rtol=1e-5, atol=1e-6)
 
 
 def test_the_seed_is_that_of_networks_made_by_a_function():

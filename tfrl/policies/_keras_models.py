@@ -79,8 +79,8 @@ class GivenNetwork(keras.Model):
         return (parameters, values) if self.has_values else parameters
 
     def dense_layers(self) -> list[Any] | None:
-        """Returns the layers of a Sequential of float32 dense layers alone."""
-        layers = None if self.has_values else feedforward.layers_of(self.network)
+        """Returns the float32 dense layers that alone lead to the parameters."""
+        layers = feedforward.layers_of(self.network)
         return layers if layers and all(x.use_bias for x in layers) else None
 
     def _both(self, observations: Any) -> tuple[Any, Any]:

@@ -325,10 +325,29 @@ def conv_encoder(seed: int = 0, dtype: Any = None) -> keras.Sequential:
 
 
 def layers_of(network: keras.layers.Layer) -> list[Any] | None:
-    """Returns the dense layers that a Sequential is made of alone; see `plain`."""
-    if type(network) is not keras.Sequential:
-        return None
-    return plain([x for x in network.layers if type(x) is not keras.layers.Flatten])
+    """Returns the dense layers that alone lead to the first output; see `plain`.
+
+    Those of a Sequential, or of a functional model from its only input on; what leads
+    to other outputs does not matter. None if there is more on the way.
+    """
+    layers = network.layers if type(network) is keras.Sequential else _chain(network)
+    return plain([x for x in layers if type(x) is not keras.layers.Flatten])
+
+
+def _chain(network: Any) -> list[Any]:
+    """The layers from the input of a functional model to its first output, if a row."""
+    kind = type(network)
+    if (kind.__module__.partition(".")[0], kind.__name__) != ("keras", "Functional"):
+        return []
+    if not isinstance(network.input, keras.KerasTensor):
+        return []
+    made = {id(x.output): x for x in network.layers[1:]}
+    layers, tensor = [], network.outputs[0]
+    # What joins several, is no layer, or is used in several places, is not in there.
+    while id(tensor) in made:
+        layers.append(made[id(tensor)])
+        tensor = layers[-1].input
+    return layers[::-1] if tensor is network.inputs[0] else []
 
 
 def plain(layers: Sequence[Any]) -> list[Any] | None:

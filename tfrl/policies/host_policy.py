@@ -33,9 +33,10 @@ def numpy_copy(
     """Copies the network of a policy into NumPy, with normalizer and deviation.
 
     Args:
-        policy: a policy of this room, or a built `keras.Sequential`.
-        weights: of the `keras.Sequential`, by the paths of its variables, such as the
-            `params` of a `TrainState`; None for those that it has.
+        policy: a policy of this room, or a built `keras.Sequential` or functional
+            `keras.Model`, of which the first output is copied.
+        weights: of the model, by the paths of its variables, such as the `params` of a
+            `TrainState`; None for those that it has.
 
     Returns:
         The copy; it shares no memory that the policy could change. None if the network
@@ -52,7 +53,7 @@ def numpy_copy(
     """
     kept: tuple = ()
     log_std = None
-    if isinstance(policy, keras.Sequential):
+    if isinstance(policy, keras.Model) and not hasattr(policy, "dense_layers"):
         own = weights or {x.path: x.numpy() for x in policy.variables}
         layers = [
             (
@@ -72,7 +73,7 @@ def numpy_copy(
     else:
         raise TypeError(
             "`numpy_copy`: `policy` expected a policy of `tfrl.policies` or a "
-            f"keras.Sequential; got {type(policy).__name__}"
+            f"keras.Model; got {type(policy).__name__}"
         )
     if not layers:
         return None

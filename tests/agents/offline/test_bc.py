@@ -130,10 +130,16 @@ def test_a_plain_model_of_logits_is_enough():
         _ = agent.policy
 
 
-@pytest.mark.parametrize("head", [None, S.Box(-2.0, 2.0, (2,))], ids=str)
-def test_a_sequential_of_dense_layers_acts_in_numpy_as_in_tensorflow(head):
+@pytest.mark.parametrize(
+    ("head", "functional"),
+    [(None, False), (S.Box(-2.0, 2.0, (2,)), True)],
+    ids=["choices", "functional"],
+)
+def test_dense_layers_act_in_numpy_as_in_tensorflow(head, functional):
     layers = [keras.layers.Dense(8, "tanh"), keras.layers.Dense(4, use_bias=False)]
     model = keras.Sequential([keras.Input((3,)), *layers])
+    if functional:
+        model = keras.Model(model.inputs, model.outputs[0])
     tx = gradient_transforms.adam(0.1)
     kind = head and action_heads.action_head(head)
     agent = bc.BCAgent(train_state.TrainState.create(model, tx=tx), head=kind)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -162,7 +161,8 @@ class BCAgent(pytree.PyTreeNode):
     def _twin(self) -> "_Twin | None":
         """What acts on a few NumPy observations without TensorFlow, if anything can."""
         model, state = self.model.model_def, self.model
-        if self.method is not None or type(model) is not keras.Sequential:
+        outputs = getattr(model, "outputs", None)
+        if self.method is not None or not outputs or len(outputs) > 1:
             return None
         known = {**state.extra_variables, **state.params}
         network = host_policy.numpy_copy(model, known)
