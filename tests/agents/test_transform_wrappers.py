@@ -150,6 +150,38 @@ def test_made_alike_they_are_equal_and_survive_copies():
         assert pickle.loads(pickle.dumps(make())) == make()
 
 
+@pytest.mark.parametrize("vector", [False, True], ids=["apart", "in a vector"])
+def test_steps_do_not_depend_on_how_many_layers_there_were_before(vector):
+    """Of names that Keras counted: `tf.nest` sorts `dense_10` before `dense_9`."""
+
+    def steps(first):
+        tx = agents.chain(agents.clip_by_global_norm(0.01), agents.sgd(0.1))
+        rng = np.random.default_rng(0)
+        names = [f"dense_{first + k}" if first + k else "dense" for k in range(12)]
+        grads = {
+            f"{name}/{part}": tf.constant(rng.normal(size=shape), tf.float32)
+            for name in names
+            for part, shape in (("kernel", [7, 5]), ("bias", [5]))
+        }
+        params = tf.nest.map_structure(tf.zeros_like, grads)
+        state = train_state.TrainState.create(lambda p: p, params, tx)
+        packing = _packed.Packing.of(state) if vector else None
+        given = grads
+        if packing is not None:
+            given, state = packing._vector(grads), packing.pack(state)
+        step = tf.function(lambda x, y: x.apply_gradients(grads=y), jit_compile=True)
+        for k in range(20):
+            scaled = tf.nest.map_structure(lambda x, by=1.37**k: x * by, given)
+            state = step(state, scaled)
+        state = state if packing is None else packing.unpack(state)
+        return [state.params[name].numpy() for name in grads]
+
+    expected = steps(0)
+    for first in (1, 4, 7, 95):
+        for mine, other in zip(steps(first), expected, strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
 @pytest.mark.parametrize(
     ("transform", "packs"),
     [

@@ -7,7 +7,8 @@ and `update(grads, state, params)`, which returns other gradients and the next s
 # ruff: noqa: ARG002, D102
 
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +17,44 @@ from tfrl._internal import operands
 from tfrl.ops import gradients
 
 Schedule = Callable[[tf.Tensor], Any]
+
+
+def counted_leaves(nest: Any) -> list[Any]:
+    """Returns the leaves in the order in which Keras counted their layers.
+
+    `tf.nest` sorts names as texts, `dense_10` before `dense_9`. What is added up in
+    that order would depend on how many layers the process has made before.
+
+    Example:
+        >>> counted_leaves({"dense_10/bias": 2, "dense_9/bias": 1})
+        [1, 2]
+    """
+    leaves = tf.nest.flatten(nest)
+    return [leaves[place] for place in _counted_places(nest, len(leaves))]
+
+
+def nest_of_counted(like: Any, leaves: list[Any]) -> Any:
+    """Returns the nest of which `counted_leaves` returns these.
+
+    Example:
+        >>> nest_of_counted({"dense_10/bias": 0, "dense_9/bias": 0}, [1, 2])
+        {'dense_10/bias': 2, 'dense_9/bias': 1}
+    """
+    found = dict(zip(_counted_places(like, len(leaves)), leaves, strict=True))
+    return tf.nest.pack_sequence_as(like, [found[k] for k in range(len(leaves))])
+
+
+def _counted_places(nest: Any, count: int) -> list[int]:
+    names = list(nest) if isinstance(nest, Mapping) else []
+    if len(names) != count or not all(isinstance(name, str) for name in names):
+        return list(range(count))
+    names.sort()  # as `tf.nest` does
+
+    def words(place: int) -> list[Any]:
+        pieces = enumerate(re.split(r"(\d+)", names[place]))
+        return [int(piece) if k % 2 else piece for k, piece in pieces]
+
+    return sorted(range(count), key=words)
 
 
 def dense_gradients(grads: Any, params: Any) -> Any:
@@ -76,14 +115,14 @@ class Clip:
         return {}
 
     def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        flat = tf.nest.flatten(grads)
+        flat = counted_leaves(grads)
         if self.by == "value":
             clipped = [tf.clip_by_value(x, -self.limit, self.limit) for x in flat]
         elif self.by == "norm":
             clipped = gradients.clip_by_norms(flat, self.limit)
         else:
             clipped, _ = gradients.clip_by_global_norm(flat, self.limit)
-        return tf.nest.pack_sequence_as(grads, clipped), state
+        return nest_of_counted(grads, clipped), state
 
 
 @dataclasses.dataclass(frozen=True)

@@ -76,14 +76,15 @@ class Packing:
 
     def nest(self, vector: tf.Tensor) -> Any:
         """Returns the nest that lies in a vector."""
-        specs = tf.nest.flatten(self.like)
+        specs = _gradient_parts.counted_leaves(self.like)
         pieces = tf.split(vector, [math.prod(spec.shape) for spec in specs])
         pairs = zip(pieces, specs, strict=True)
         shaped = [tf.reshape(piece, spec.shape) for piece, spec in pairs]
-        return tf.nest.pack_sequence_as(self.like, shaped)
+        return _gradient_parts.nest_of_counted(self.like, shaped)
 
     def _vector(self, nest: Any) -> tf.Tensor:
-        return tf.concat([tf.reshape(x, [-1]) for x in tf.nest.flatten(nest)], axis=0)
+        leaves = _gradient_parts.counted_leaves(nest)
+        return tf.concat([tf.reshape(x, [-1]) for x in leaves], axis=0)
 
     def _mapped(self, state: Any, change: Any) -> Any:
         opt_state = tuple(
@@ -149,7 +150,7 @@ def _sparing(part: Any, grads: Any, state: dict, params: Any) -> tuple[Any, dict
     if not _measures_all(part):
         return part.update(grads, state, params)
     clipped = tf.cond(
-        gradients.global_norm(tf.nest.flatten(grads)) > part.limit,
+        gradients.global_norm(_gradient_parts.counted_leaves(grads)) > part.limit,
         lambda: part.update(grads, state, params)[0],
         lambda: grads,
     )
