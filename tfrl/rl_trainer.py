@@ -256,7 +256,8 @@ def _config_of(running: trainer.Trainer) -> str:
         raise ValueError(
             "`train_rl`: `light_rl_trainer` expected arguments that another process "
             f"can make again, to open the run; got {place} = {what}; define it in a "
-            "module that can be imported, or use `functools.partial` of what is in one"
+            "module that can be imported, or use `functools.partial` of what is in "
+            "one; of a network, a function that makes it"
         )
     text = running.record.as_gin(_CONFIGURABLES)
     return f"{_UNSAID}\n" if text is None else text

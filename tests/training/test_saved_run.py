@@ -535,6 +535,19 @@ def test_differences_tell_the_place():
     assert place.startswith("network.config.layers[") and place.endswith(".units")
 
 
+def test_a_network_of_classes_that_are_not_known_says_what_to_import():
+    network = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    data = _kept_arguments.kept(network)
+    (mark,) = data
+    data[mark] = {**data[mark], "module": None, "class_name": "Own"}
+    data[mark]["registered_name"] = "mine>Own"
+    match = (
+        "expected a run whose Own Keras can make here; got .*; import what registers"
+    )
+    with pytest.raises(ValueError, match=match):
+        _kept_arguments.made(data)
+
+
 def test_what_no_other_process_could_make_has_a_digest():
     texts = []
     for count in (2, 2, 3):

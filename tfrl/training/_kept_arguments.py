@@ -324,7 +324,11 @@ def made(data: Any) -> Any:
         try:
             return keras.saving.deserialize_keras_object(own)
         except TypeError as error:
-            raise ValueError(f"`open_run`: `directory`: {error}") from error
+            raise ValueError(
+                "`open_run`: `directory` expected a run whose "
+                f"{own['class_name']} Keras can make here; got one of classes that it "
+                f"does not know; import what registers them first: {error}"
+            ) from error
     target = _imported(data[marks[0]])
     if marks == [_NAME]:
         return target

@@ -90,7 +90,7 @@ class RunRecord(NamedTuple):
         return (
             f"another process cannot make all of this run again: got {what}; "
             "define it in a module that can be imported, or use functools.partial of "
-            "what is in one"
+            "what is in one; of a network, a function that makes it"
         )
 
     @property
