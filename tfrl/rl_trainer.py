@@ -16,8 +16,7 @@ if __name__ == "__main__":
     entry.train_flags(None, "python -m tfrl.rl_trainer")
     entry.begin()
 else:
-    lazy_doors.imported("tensorflow")
-    lazy_doors.imported("keras")
+    lazy_doors.imported("keras")  # and with it TensorFlow
 
 import argparse
 import contextlib

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tfrl._internal import kept_programs
+from tfrl.saving import checkpoints
 
 NAME = "xla_compile_cache__1__2__XLA_CPU_JIT.pb"
 PROGRAM_BYTES = bytes(range(200))
@@ -202,7 +203,7 @@ def test_a_killed_run_goes_on_with_the_programs_it_compiled(place, tmp_path):
         flags.append(f"--config=Intervals.{name}_epochs = {number}")
     process = subprocess.Popen([*words, "configs/ppo_cartpole.gin", *flags], cwd=root)
     waits = 600
-    while waits and not list(run.glob("checkpoints/*/manifest.json")):
+    while waits and checkpoints.latest_step(run) is None:
         time.sleep(0.1)
         waits -= 1
     process.kill()

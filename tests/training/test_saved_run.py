@@ -541,9 +541,7 @@ def test_a_network_of_classes_that_are_not_known_says_what_to_import():
     (mark,) = data
     data[mark] = {**data[mark], "module": None, "class_name": "Own"}
     data[mark]["registered_name"] = "mine>Own"
-    match = (
-        "expected a run whose Own Keras can make here; got .*; import what registers"
-    )
+    match = "classes that Keras can load here; got one of 'Own' .*; import first what"
     with pytest.raises(ValueError, match=match):
         _kept_arguments.made(data)
 

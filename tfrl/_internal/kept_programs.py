@@ -77,8 +77,8 @@ def seal(folder: pathlib.Path, *, with_new: bool) -> None:
     Args:
         folder: where they are.
         with_new: whether programs without a digest get one, as those that this process
-            has made, and no others are looked at; else they are of one that was
-            killed, and nobody knows what became of them since.
+            has made, and those with one are not read again; else they are of one that
+            was killed, and nobody knows what became of them since.
     """
     try:
         before = dict(json.loads((folder / _SEALS).read_bytes()))
@@ -86,12 +86,9 @@ def seal(folder: pathlib.Path, *, with_new: bool) -> None:
         before = {}
     after = {}
     for path in folder.glob(f"*{_FINISHED}"):
-        known = before.get(path.name)
-        if known is not None and with_new:
-            after[path.name] = known
-        elif known is None and not with_new:
-            path.unlink(missing_ok=True)
-        elif known in (None, digest := hashlib.sha256(_read(path)).hexdigest()):
+        digest = before.get(path.name) if with_new else None
+        digest = digest or hashlib.sha256(_read(path)).hexdigest()
+        if before.get(path.name, digest if with_new else None) == digest:
             after[path.name] = digest
         else:
             path.unlink(missing_ok=True)

@@ -7,54 +7,48 @@ and `update(grads, state, params)`, which returns other gradients and the next s
 # ruff: noqa: ARG002, D102
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfrl._internal import operands
+from tfrl._internal import natural_sort, operands
 from tfrl.ops import gradients
 
 Schedule = Callable[[tf.Tensor], Any]
 
 
-def counted_leaves(nest: Any) -> list[Any]:
-    """Returns the leaves in the order in which Keras counted their layers.
+def sorted_leaves(nest: Any) -> list[Any]:
+    """Returns the leaves in the natural order of their names.
 
     `tf.nest` sorts names as texts, `dense_10` before `dense_9`. What is added up in
-    that order would depend on how many layers the process has made before.
+    that order would depend on how many layers Keras has counted before.
 
     Example:
-        >>> counted_leaves({"dense_10/bias": 2, "dense_9/bias": 1})
+        >>> sorted_leaves({"dense_10/bias": 2, "dense_9/bias": 1})
         [1, 2]
     """
     leaves = tf.nest.flatten(nest)
-    return [leaves[place] for place in _counted_places(nest, len(leaves))]
+    return [leaves[place] for place in _sorted_places(nest, len(leaves))]
 
 
-def nest_of_counted(like: Any, leaves: list[Any]) -> Any:
-    """Returns the nest of which `counted_leaves` returns these.
+def nest_of_sorted(like: Any, leaves: list[Any]) -> Any:
+    """Returns a nest like another, of leaves in the order of `sorted_leaves`.
 
     Example:
-        >>> nest_of_counted({"dense_10/bias": 0, "dense_9/bias": 0}, [1, 2])
+        >>> nest_of_sorted({"dense_10/bias": 0, "dense_9/bias": 0}, [1, 2])
         {'dense_10/bias': 2, 'dense_9/bias': 1}
     """
-    found = dict(zip(_counted_places(like, len(leaves)), leaves, strict=True))
+    found = dict(zip(_sorted_places(like, len(leaves)), leaves, strict=True))
     return tf.nest.pack_sequence_as(like, [found[k] for k in range(len(leaves))])
 
 
-def _counted_places(nest: Any, count: int) -> list[int]:
+def _sorted_places(nest: Any, count: int) -> list[int]:
     names = list(nest) if isinstance(nest, Mapping) else []
     if len(names) != count or not all(isinstance(name, str) for name in names):
         return list(range(count))
     names.sort()  # as `tf.nest` does
-
-    def words(place: int) -> list[Any]:
-        pieces = enumerate(re.split(r"(\d+)", names[place]))
-        return [int(piece) if k % 2 else piece for k, piece in pieces]
-
-    return sorted(range(count), key=words)
+    return sorted(range(count), key=lambda place: natural_sort.key(names[place]))
 
 
 def dense_gradients(grads: Any, params: Any) -> Any:
@@ -115,14 +109,14 @@ class Clip:
         return {}
 
     def update(self, grads: Any, state: dict, params: Any) -> tuple[Any, dict]:
-        flat = counted_leaves(grads)
+        flat = sorted_leaves(grads)
         if self.by == "value":
             clipped = [tf.clip_by_value(x, -self.limit, self.limit) for x in flat]
         elif self.by == "norm":
             clipped = gradients.clip_by_norms(flat, self.limit)
         else:
             clipped, _ = gradients.clip_by_global_norm(flat, self.limit)
-        return nest_of_counted(grads, clipped), state
+        return nest_of_sorted(grads, clipped), state
 
 
 @dataclasses.dataclass(frozen=True)

@@ -76,14 +76,14 @@ class Packing:
 
     def nest(self, vector: tf.Tensor) -> Any:
         """Returns the nest that lies in a vector."""
-        specs = _gradient_parts.counted_leaves(self.like)
+        specs = _gradient_parts.sorted_leaves(self.like)
         pieces = tf.split(vector, [math.prod(spec.shape) for spec in specs])
         pairs = zip(pieces, specs, strict=True)
         shaped = [tf.reshape(piece, spec.shape) for piece, spec in pairs]
-        return _gradient_parts.nest_of_counted(self.like, shaped)
+        return _gradient_parts.nest_of_sorted(self.like, shaped)
 
     def _vector(self, nest: Any) -> tf.Tensor:
-        leaves = _gradient_parts.counted_leaves(nest)
+        leaves = _gradient_parts.sorted_leaves(nest)
         return tf.concat([tf.reshape(x, [-1]) for x in leaves], axis=0)
 
     def _mapped(self, state: Any, change: Any) -> Any:
@@ -150,7 +150,7 @@ def _sparing(part: Any, grads: Any, state: dict, params: Any) -> tuple[Any, dict
     if not _measures_all(part):
         return part.update(grads, state, params)
     clipped = tf.cond(
-        gradients.global_norm(_gradient_parts.counted_leaves(grads)) > part.limit,
+        gradients.global_norm(_gradient_parts.sorted_leaves(grads)) > part.limit,
         lambda: part.update(grads, state, params)[0],
         lambda: grads,
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfrl import entry
-from tfrl._internal import arguments, durable
+from tfrl._internal import arguments, durable, natural_sort
 
 
 def runs_in(where: str, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
@@ -30,7 +30,7 @@ def runs_in(where: str, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
             f"`{where}`: `folders` expected the folder of a run, or of runs; got "
             f"{str(folder)!r}, which is none"
         )
-    return sorted(runs, key=_natural)
+    return sorted(runs, key=lambda path: natural_sort.key(path.name))
 
 
 def read_record(folder: pathlib.Path) -> dict[str, Any] | None:
@@ -95,8 +95,3 @@ def cpu_seconds_of(folders: Sequence[pathlib.Path]) -> float | None:
         if each["status"] == "done"
     ]
     return sum(known) / len(known) if known else None
-
-
-def _natural(path: pathlib.Path) -> list[Any]:
-    """A key that sorts numbers in names as numbers."""
-    return [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", path.name)]

@@ -53,7 +53,7 @@ def numpy_copy(
     """
     kept: tuple = ()
     log_std = None
-    if isinstance(policy, keras.Model) and not hasattr(policy, "dense_layers"):
+    if isinstance(policy, keras.Model):
         own = weights or {x.path: x.numpy() for x in policy.variables}
         layers = [
             (

@@ -325,9 +325,9 @@ def made(data: Any) -> Any:
             return keras.saving.deserialize_keras_object(own)
         except TypeError as error:
             raise ValueError(
-                "`open_run`: `directory` expected a run whose "
-                f"{own['class_name']} Keras can make here; got one of classes that it "
-                f"does not know; import what registers them first: {error}"
+                "`open_run`: `directory` expected a run of classes that Keras can load "
+                f"here; got one of {own['class_name']!r} that it cannot; import first "
+                f"what registers its classes: {error}"
             ) from error
     target = _imported(data[marks[0]])
     if marks == [_NAME]:

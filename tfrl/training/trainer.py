@@ -328,7 +328,7 @@ class Trainer:
             judged = last or self._due(self.intervals.eval_epochs)
             row = None
             if judged or self._due(self.intervals.log_epochs):
-                kept_programs.seal_new()
+                kept_programs.seal_new()  # a kill costs no compilation from here on
                 row = self._row(info, since)
                 since = (self.env_steps, self._seconds)
                 if judged:

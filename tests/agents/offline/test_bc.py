@@ -167,6 +167,23 @@ def test_dense_layers_act_in_numpy_as_in_tensorflow(head, functional):
     assert drawn.dtype == again[0].dtype
 
 
+def test_an_own_model_may_call_a_layer_outputs():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.outputs = keras.layers.Dense(4)
+
+        def call(self, x):
+            return self.outputs(x)
+
+    model = Own()
+    model(np.zeros((1, 3), np.float32))
+    agent = bc.BCAgent(train_state.TrainState.create(model))
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    chosen = agent.sample_actions(x, argmax=True)
+    np.testing.assert_array_equal(chosen, np.argmax(model(x), -1))
+
+
 def test_temperature_divides_logits_and_multiplies_deviations():
     logits = np.log([[0.5, 0.3, 0.2]]).astype(np.float32)
     state = train_state.TrainState.create(

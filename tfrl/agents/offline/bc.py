@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -161,12 +162,11 @@ class BCAgent(pytree.PyTreeNode):
     def _twin(self) -> "_Twin | None":
         """What acts on a few NumPy observations without TensorFlow, if anything can."""
         model, state = self.model.model_def, self.model
-        outputs = getattr(model, "outputs", None)
-        if self.method is not None or not outputs or len(outputs) > 1:
+        if self.method is not None or not isinstance(model, keras.Model):
             return None
         known = {**state.extra_variables, **state.params}
         network = host_policy.numpy_copy(model, known)
-        if network is None:
+        if network is None or len(model.outputs) > 1:
             return None
         head = _head_of(self, model.output_shape)
         return _Twin(network, head, model.input_shape[1:])
