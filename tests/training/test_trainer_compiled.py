@@ -43,6 +43,9 @@ LEARNERS = {
 }
 
 
+QUIET = cadence.Intervals(eval_epochs=None, checkpoint_epochs=2)
+
+
 @pytest.fixture(autouse=True)
 def without_xla(monkeypatch):
     monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
@@ -173,6 +176,16 @@ def test_a_resumed_run_is_the_same_to_the_bit(name, tmp_path):
     assert len(rows[0]) == 4 and second.env_steps == whole.env_steps
     assert_same(weights(whole), weights(second))
     assert second._collector.episodes() == whole._collector.episodes()
+
+
+def test_nothing_is_compiled_to_play_on_the_host(tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_env.CompiledVectorEnv, "reset", None)
+    monkeypatch.setattr(vector_env.CompiledVectorEnv, "step", None)
+    with training(tmp_path, epochs=2, intervals=QUIET) as running:
+        running.run(quiet=True)
+    with training(tmp_path, epochs=4, intervals=QUIET, resume=True) as running:
+        running.run(quiet=True)
+        assert running.env_steps == 80
 
 
 @pytest.mark.slow

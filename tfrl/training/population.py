@@ -278,7 +278,8 @@ class _Members:
         def one(i: Any) -> Any:
             agent, begun, key, own = tf.nest.map_structure(lambda x: x[i], stacked)
             given = agent, begun, key, first, end, total, own
-            return tf.nest.flatten(collector.played(*given))
+            packed, *found = collector.played(*given)
+            return tf.nest.flatten((replicated.unpacked(packed), *found))
 
         rows = collector.most_epochs, collector.n_steps, collector.envs.num_envs
         facts = tf.zeros([1, rows[0], _compiled_collection.N_FACTS])

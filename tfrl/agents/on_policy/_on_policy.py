@@ -166,13 +166,13 @@ class Progress(NamedTuple):
     Attributes:
         step: how many were taken.
         state: `TrainState` after them.
-        sums: over the steps, of what the info gives the means of.
+        sums: over the steps, of what `_names` says.
         stop: whether the policy has moved far enough.
     """
 
     step: tf.Tensor
     state: train_state.TrainState
-    sums: dict[str, tf.Tensor]
+    sums: tf.Tensor
     stop: tf.Tensor
 
 
@@ -193,18 +193,22 @@ def prepare(
     order: Any = ()
     if config.minibatch_size is not None:
         changes["n_updates_done"] = agent.n_updates_done + 1
-        changes["rng"], seed = random.split_seed(agent.rng, 2)
         n_rows = rows.weights.shape[0]  # or sequences
         size = config.minibatch_size * n_rows // rows.weights.shape.num_elements()
         if n_rows > size:
+            changes["rng"], seed = random.split_seed(agent.rng, 2)
             keys = draws.uniform([config.n_epochs, n_rows], seed, tf.float32)
             order = tf.argsort(keys, axis=-1)
             order = tf.reshape(order, [-1, size])
     state = train_state.with_rate(agent.policy.state, hyper["learning_rate"])
-    names = ("loss", "policy_loss", "value_loss", "entropy", *agent._measured)
-    sums = {name: tf.zeros([]) for name in names}
+    sums = tf.zeros([len(_names(agent))])
     progress = Progress(tf.constant(0), state, sums, tf.constant(False))
     return Plan(rows, order, hyper, changes), progress
+
+
+def _names(agent: Any) -> tuple[str, ...]:
+    """What the info gives the means of."""
+    return "loss", "policy_loss", "value_loss", "entropy", *agent._measured
 
 
 def finish(
@@ -215,8 +219,9 @@ def finish(
         # Only now: the moments that acted must be those that are learned with.
         policy = policy.update_moments(trajectory.observations, trajectory.valid)
     count = tf.cast(progress.step, tf.float32)
+    means = tf.unstack(progress.sums / count)
     info = {
-        **{name: total / count for name, total in progress.sums.items()},
+        **dict(zip(_names(agent), means, strict=True)),
         "gradient_steps": count,
         "learning_rate": plan.hyper["learning_rate"],
         "explained_variance": plan.rows.explained_variance(),
@@ -230,7 +235,7 @@ def advance(
     """Takes gradient steps until so many were taken, or the policy moved too far."""
     config, rows = agent.config, plan.rows
 
-    def body(step: tf.Tensor, states: Any, sums: dict, _: Any) -> tuple:
+    def body(step: tf.Tensor, states: Any, sums: tf.Tensor, _: Any) -> tuple:
         minibatch = rows
         if tf.is_tensor(plan.order):
             picked = plan.order[step]
@@ -247,7 +252,8 @@ def advance(
             ),
             minibatch,
         )
-        sums = tf.nest.map_structure(tf.add, sums, info)
+        # As one vector they are one piece of code.
+        sums += tf.stack([info[name] for name in _names(agent)])
         stop = tf.constant(False)
         if config.target_kl is not None:
             stop = info["approx_kl"] > 1.5 * config.target_kl

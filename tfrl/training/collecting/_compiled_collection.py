@@ -62,6 +62,9 @@ class CompiledCollector(collection.Collector):
             copies of the environments share a state that replicas would have to.
     """
 
+    _episodes: _rollouts.Episodes
+    _key: tf.Tensor
+
     def __init__(self, envs: Any, learned: Any, policy: Any, seed: int) -> None:
         if not isinstance(getattr(envs, "compiled", None), protocol.CompiledEnv):
             raise TypeError(
@@ -74,8 +77,9 @@ class CompiledCollector(collection.Collector):
                 f"{type(envs.compiled).__name__}; wrap it in AutoReset"
             )
         _check_experience(learned)
+        self._env, self._learned, self._policy = envs.compiled, learned, policy
+        self._piece: Any = None
         super().__init__(envs, learned.n_steps, seed)
-        self._env, self._learned = envs.compiled, learned
         self._relabelling: Any = None
         if getattr(learned, "relabel", None) is not None:
             goals.goal_rewards(envs)  # which refuses what has none
@@ -92,10 +96,7 @@ class CompiledCollector(collection.Collector):
             self._play = functools.partial(replicated.run_alone, alone)
         steps = learned.n_steps * envs.num_envs
         self.most_epochs = max(1, min(_EPOCHS_PER_CALL, _STEPS_PER_CALL // steps))
-        self._policy = policy
         self._judging: _compiled_evaluation.CompiledEvaluation | None = None
-        self._piece: Any = None
-        self._episodes, self._key = self.begun(seed)
         if replicated.n_replicas() > 1:
             _check_apart(self._episodes, envs.num_envs)
 
@@ -128,15 +129,16 @@ class CompiledCollector(collection.Collector):
         start = time.perf_counter()
         n_epochs = min(n_epochs, self.most_epochs, self._n_at_once)
         numbers = map(tf.constant, (epoch, epoch + n_epochs, float(total)))
-        agent, self._episodes, *found = self._play(
-            agent, self._episodes, self._key, *numbers
+        packed = replicated.packed(agent)
+        packed, self._episodes, *found = self._play(
+            packed, self._episodes, self._key, *numbers
         )
         info = self.noted(n_epochs, *found)
         if self._episodes.replay and self._episodes.replay.priorities:
             self._episodes.replay.priorities.check()
         seconds = (time.perf_counter() - start) / n_epochs
         self._n_at_once = max(1, min(2 * n_epochs, int(_CALL_SECONDS / seconds)))
-        return n_epochs, agent, info
+        return n_epochs, replicated.unpacked(packed), info
 
     def rehearsed(self, agent: Any, total: int) -> tuple[Any, Any]:
         """Plays until there is something to learn from; returns one epoch of it.
@@ -155,8 +157,8 @@ class CompiledCollector(collection.Collector):
             done += self.learn(agent, done, count - done, total)[0]
 
         def collected_and_learned(agent: Any, start: Any) -> tuple[Any, Any]:
-            agent, *found = self.played(agent, *start)
-            return agent, found
+            packed, *found = self.played(agent, *start)
+            return replicated.unpacked(packed), found
 
         numbers = map(tf.constant, (done, done + 1, float(total)))
         return (self._episodes, self._key, *numbers), collected_and_learned
@@ -211,9 +213,7 @@ class CompiledCollector(collection.Collector):
             "with `collector` 'compiled', whose experience stays in its graph"
         )
 
-    def reset(self, seed: int) -> None:
-        """Starts new episodes everywhere, with nothing in the replay."""
-        super().reset(seed)
+    def _begin(self, seed: int) -> None:
         self._episodes, self._key = self.begun(seed)
 
     @property
@@ -234,10 +234,15 @@ class CompiledCollector(collection.Collector):
                 "collected; got 'compiled'"
             )
         super().set_state(state, same_episodes=same_episodes)
-        if same_episodes:
-            leaves = map(tf.constant, state["episodes"])
-            self._key = tf.constant(state["key"])
-            self._episodes = tf.nest.pack_sequence_as(self._episodes, [*leaves])
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        leaves = map(tf.constant, state["episodes"])
+        self._key = tf.constant(state["key"])
+        self._episodes = tf.nest.pack_sequence_as(self._episodes, [*leaves])
+
+    @property
+    def _resetting(self) -> np.ndarray:
+        return np.zeros(self.envs.num_envs, bool)
 
     def begun(self, seed: int) -> tuple[_rollouts.Episodes, tf.Tensor]:
         """Returns new episodes, with nothing in the replay, and the key of draws.
@@ -273,7 +278,7 @@ class CompiledCollector(collection.Collector):
         """Plays and learns, in a graph.
 
         Args:
-            agent: what learns.
+            agent: what learns, also as `replicated.packed` returns it.
             begun: the episodes that go on.
             key: int32 `[2]`, of all draws of the run.
             first: number of the first epoch.
@@ -282,15 +287,17 @@ class CompiledCollector(collection.Collector):
             settings: numbers by name, in the place of those of the agent's `config`.
 
         Returns:
-            Agent and episodes after them; of each epoch rewards `[M, T, N]`, ends
-            likewise, and scalars `[M, 64]` that updates inform about.
+            The agent, packed, and episodes after them; of each epoch rewards
+            `[M, T, N]`, ends likewise, and scalars `[M, 64]` that updates inform
+            about.
         """
         shape = self.n_steps, self.envs.num_envs
         steps = shape[0] * shape[1]
 
         def epoch(
-            i: Any, agent: Any, begun: _rollouts.Episodes, *columns: Any
+            i: Any, carried: Any, begun: _rollouts.Episodes, *columns: Any
         ) -> tuple:
+            agent = replicated.unpacked(carried)
             seeds = random.split_seed(key + tf.stack([0, i]), 2)
             done = progresses.Progress(
                 tf.cast(i, tf.float32) / total, i, *[i * steps] * 2
@@ -300,14 +307,16 @@ class CompiledCollector(collection.Collector):
             )
 
             def update(experience: Any) -> tuple[Any, dict[str, Any]]:
+                # What is unpacked where it is packed again costs nothing.
+                agent = replicated.unpacked(carried)
                 learner = self._with(agent, settings or {})
                 learned, info = learner.update(experience, progress=done)
                 if settings:
                     learned = learned.replace(config=agent.config)
-                return learned, info
+                return replicated.packed(learned), info
 
-            learned, begun, facts = self._learned_from(
-                agent, begun, trajectory, seeds[1], update
+            carried, begun, facts = self._learned_from(
+                carried, begun, trajectory, seeds[1], update
             )
             ended = trajectory.terminated | trajectory.truncated
             written = [
@@ -316,7 +325,7 @@ class CompiledCollector(collection.Collector):
                     columns, (trajectory.rewards, ended, facts), strict=True
                 )
             ]
-            return i + 1, learned, begun, *written
+            return i + 1, carried, begun, *written
 
         columns = [
             tf.TensorArray(dtype, self.most_epochs, element_shape=each)
@@ -328,7 +337,7 @@ class CompiledCollector(collection.Collector):
         _, agent, begun, *columns = tf.while_loop(
             lambda i, *_: i < end,
             epoch,
-            (first, agent, _rollouts.shared(begun), *columns),
+            (first, replicated.packed(agent), _rollouts.shared(begun), *columns),
         )
         begun = _rollouts.gathered(begun)
         return agent, begun, *[column.stack() for column in columns]

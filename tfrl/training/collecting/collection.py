@@ -48,8 +48,7 @@ class Collector:
         self.env_steps = 0
         self.episode_returns: deque[float] = deque(maxlen=100)
         self.episode_lengths: deque[int] = deque(maxlen=100)
-        self._stepper = stepping.Stepper(envs, seed)
-        self._count_anew()
+        self.reset(seed)
 
     def reset(self, seed: int) -> None:
         """Starts new episodes everywhere; running ones are given up.
@@ -57,8 +56,11 @@ class Collector:
         Args:
             seed: of the environments.
         """
-        self._stepper.reset(seed)
+        self._begin(seed)
         self._count_anew()
+
+    def _begin(self, seed: int) -> None:
+        self._stepper = stepping.Stepper(self.envs, seed)
 
     def _count_anew(self) -> None:
         self._returns = np.zeros(self.envs.num_envs)
@@ -69,6 +71,11 @@ class Collector:
     def observations(self) -> Any:
         """What the environments show now, nest of `[N, *shape]`."""
         return self._stepper.observations
+
+    @property
+    def _resetting(self) -> np.ndarray:
+        """Which environments only reset, or wait, in the next step, `[N]`."""
+        return self._stepper.resetting
 
     def facts(self) -> dict[str, float]:
         """Returns numbers about who played, by name; by itself there are none."""
@@ -117,7 +124,7 @@ class Collector:
             "episode_lengths": list(self.episode_lengths),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
-            "resetting": self._stepper.resetting.copy(),
+            "resetting": np.copy(self._resetting),
             "memory": None
             if self._memory is None
             else [np.array(x) for x in tf.nest.flatten(self._memory)],
@@ -137,14 +144,18 @@ class Collector:
         self.episode_lengths.clear()
         self.episode_lengths.extend(state["episode_lengths"])
         if same_episodes:
-            self._stepper.observations = tf.nest.pack_sequence_as(
-                self.observations, state["observations"]
-            )
+            self._take_up(state)
             self._returns = np.array(state["returns"])
             self._lengths = np.array(state["lengths"])
-            self._stepper.resetting = np.array(state["resetting"])
             # Of the policy; it is packed when that is known.
             self._memory = state.get("memory")
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        """Takes up the running episodes."""
+        self._stepper.observations = tf.nest.pack_sequence_as(
+            self.observations, state["observations"]
+        )
+        self._stepper.resetting = np.array(state["resetting"])
 
     def collect(
         self,
