@@ -12,7 +12,6 @@ import training_workers
 from agent_examples import two_replicas
 
 from tfrl.agents import gradient_transforms, replicated, train_state
-from tfrl.agents.off_policy import dqn, sac
 from tfrl.agents.on_policy import ppo
 from tfrl.core import compile
 
@@ -337,41 +336,3 @@ def test_steps_on_many_parameters_are_those_of_the_state(name, wide):
         assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(info["loss"], np.mean(losses), rtol=1e-5)
-
-
-@pytest.mark.parametrize("config", [ppo.PPO(minibatch_size=4), sac.SAC(), dqn.DQN()])
-def test_loops_carry_small_networks_in_vectors_and_give_them_back(config):
-    space = gym.spaces.Box(-1.0, 1.0, (2,))
-    discrete = gym.spaces.Discrete(3)
-    actions = space if isinstance(config, sac.SAC) else discrete
-    agent = config.create(gym.spaces.Box(-1.0, 1.0, (3,)), actions, seed=1)
-    packed = replicated.packed(agent)
-    assert len(tf.nest.flatten(packed)) < len(tf.nest.flatten(agent)) / 2
-    again = replicated.packed(packed)  # nothing is left to be packed
-    tf.nest.assert_same_structure(packed, again)
-    unpacked = replicated.unpacked(packed)
-    tf.nest.assert_same_structure(agent, unpacked)
-    for mine, back in zip(*map(tf.nest.flatten, (agent, unpacked)), strict=True):
-        np.testing.assert_array_equal(mine, back)
-
-
-def test_what_is_large_or_on_replicas_is_carried_as_it_is(two):
-    large = train_state.TrainState.create(
-        lambda params: params[0],
-        [tf.zeros([600, 600]), tf.zeros([2])],
-        gradient_transforms.adam(0.1),
-    )
-    nest = {"a": [large], "b": (Counts(tf.constant(1), None),)}
-    small = large.replace(params=[tf.zeros([2]), tf.zeros([3])])
-    small = small.replace(opt_state=small.tx.init(small.params))
-    with two.scope():
-        carried = replicated.packed({"a": small})
-    for before, after in [(nest, replicated.packed(nest)), ({"a": small}, carried)]:
-        tf.nest.assert_same_structure(before, after)
-        for mine, same in zip(*map(tf.nest.flatten, (before, after)), strict=True):
-            assert mine is same
-
-
-class Counts(NamedTuple):
-    first: Any
-    second: Any

@@ -12,6 +12,7 @@ import dataclasses
 import math
 from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 
 from tfrl.agents import _gradient_parts, gradient_transforms, train_state
@@ -74,16 +75,24 @@ class Packing:
         """Returns the state of nests."""
         return self._mapped(state, self.nest)
 
-    def nest(self, vector: tf.Tensor) -> Any:
-        """Returns the nest that lies in a vector."""
+    def nest(self, vector: Any) -> Any:
+        """Returns the nest that lies in a vector, which may be an array."""
         specs = _gradient_parts.sorted_leaves(self.like)
-        pieces = tf.split(vector, [math.prod(spec.shape) for spec in specs])
-        pairs = zip(pieces, specs, strict=True)
-        shaped = [tf.reshape(piece, spec.shape) for piece, spec in pairs]
+        sizes = [math.prod(spec.shape) for spec in specs]
+        shaped: list[Any]
+        if isinstance(vector, np.ndarray):
+            pieces = np.split(vector, np.cumsum(sizes)[:-1])
+            pairs = zip(pieces, specs, strict=True)
+            shaped = [piece.reshape(spec.shape) for piece, spec in pairs]
+        else:
+            pairs = zip(tf.split(vector, sizes), specs, strict=True)
+            shaped = [tf.reshape(piece, spec.shape) for piece, spec in pairs]
         return _gradient_parts.nest_of_sorted(self.like, shaped)
 
-    def _vector(self, nest: Any) -> tf.Tensor:
+    def _vector(self, nest: Any) -> Any:
         leaves = _gradient_parts.sorted_leaves(nest)
+        if isinstance(leaves[0], np.ndarray):
+            return np.concatenate([x.ravel() for x in leaves])
         return tf.concat([tf.reshape(x, [-1]) for x in leaves], axis=0)
 
     def _mapped(self, state: Any, change: Any) -> Any:

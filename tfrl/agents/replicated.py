@@ -275,58 +275,6 @@ class ReplicatedState(pytree.PyTreeNode):
         return self.replace(values=values), info
 
 
-def packed(tree: Any) -> Any:
-    """Returns an agent as a loop over its updates carries it fastest.
-
-    The states of small networks within lie in vectors, as their steps want them: of
-    what goes in and out of each turn XLA then compiles nothing. Several replicas have
-    their own way, see `ReplicatedState`; for them it is the agent as it is.
-
-    Args:
-        tree: nest of agents and `TrainState`s.
-
-    Returns:
-        A nest for `unpacked`.
-
-    Example:
-        >>> state = train_state.TrainState.create(
-        ...     lambda params: params[0], [tf.ones([2]), tf.ones([3])],
-        ...     tfrl.agents.sgd(0.5))
-        >>> [x.shape.as_list() for x in tf.nest.flatten(packed(state))]
-        [[], [5]]
-        >>> unpacked(packed(state)).params[1].shape
-        TensorShape([3])
-    """
-    if n_replicas() > 1:
-        return tree
-
-    def state(found: train_state.TrainState) -> Any:
-        return ReplicatedState.create(found) if _packed.Packing.of(found) else found
-
-    return _changed(tree, train_state.TrainState, state)
-
-
-def unpacked(tree: Any) -> Any:
-    """Returns the agent of which `packed` returned the tree."""
-    return _changed(tree, ReplicatedState, lambda x: x.state)
-
-
-def _changed(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """A nest of nodes in which what is of a kind is changed."""
-    if isinstance(tree, kind):
-        return change(tree)
-    if hasattr(tree, "__tf_flatten__"):
-        static, parts = tree.__tf_flatten__()
-        changed = tuple([_changed(x, kind, change) for x in parts])
-        return type(tree).__tf_unflatten__(static, changed)
-    if type(tree) is dict:
-        return {key: _changed(x, kind, change) for key, x in tree.items()}
-    if isinstance(tree, list | tuple):
-        made = [_changed(x, kind, change) for x in tree]
-        return tree._make(made) if hasattr(tree, "_make") else type(tree)(made)
-    return tree
-
-
 def _numbers(found: Any) -> Any:
     """What a loss function returned, its numbers as tensors."""
     try:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import agent as agents
-from tfrl.agents import replicated
+from tfrl.agents import carrying, replicated
 from tfrl.environments.compiled import protocol, vector_env
 from tfrl.summaries.plotting import mean_curve
 from tfrl.training import _parts, _plan
@@ -279,7 +279,7 @@ class _Members:
             agent, begun, key, own = tf.nest.map_structure(lambda x: x[i], stacked)
             given = agent, begun, key, first, end, total, own
             packed, *found = collector.played(*given)
-            return tf.nest.flatten((replicated.unpacked(packed), *found))
+            return tf.nest.flatten((carrying.unpacked(packed), *found))
 
         rows = collector.most_epochs, collector.n_steps, collector.envs.num_envs
         facts = tf.zeros([1, rows[0], _compiled_collection.N_FACTS])

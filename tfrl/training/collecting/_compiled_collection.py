@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import gym_checks
-from tfrl.agents import replicated
+from tfrl.agents import carrying, replicated
 from tfrl.core import random, records
 from tfrl.environments import goals
 from tfrl.environments.compiled import protocol, wrappers
@@ -88,6 +88,8 @@ class CompiledCollector(collection.Collector):
             )
         self._facts: list[str] = []
         self._n_at_once = 1
+        # An agent, and how loops carry it.
+        self._learned_last: tuple[Any, Any] = (None, None)
         self.settings_read: set[str] = set()
         if replicated.n_replicas() > 1:  # who cannot meet within XLA
             self._play: Any = tf.function(self.played, autograph=False)
@@ -98,7 +100,7 @@ class CompiledCollector(collection.Collector):
         self.most_epochs = max(1, min(_EPOCHS_PER_CALL, _STEPS_PER_CALL // steps))
         self._judging: _compiled_evaluation.CompiledEvaluation | None = None
         if replicated.n_replicas() > 1:
-            _check_apart(self._episodes, envs.num_envs)
+            _rollouts.check_apart(self._episodes, envs.num_envs)
 
     def copied(self) -> "CompiledCollector":
         """Returns one of the same program, which has counted nothing yet."""
@@ -129,7 +131,9 @@ class CompiledCollector(collection.Collector):
         start = time.perf_counter()
         n_epochs = min(n_epochs, self.most_epochs, self._n_at_once)
         numbers = map(tf.constant, (epoch, epoch + n_epochs, float(total)))
-        packed = replicated.packed(agent)
+        last, packed = self._learned_last
+        if last is not agent:
+            packed = carrying.packed(agent)
         packed, self._episodes, *found = self._play(
             packed, self._episodes, self._key, *numbers
         )
@@ -138,7 +142,9 @@ class CompiledCollector(collection.Collector):
             self._episodes.replay.priorities.check()
         seconds = (time.perf_counter() - start) / n_epochs
         self._n_at_once = max(1, min(2 * n_epochs, int(_CALL_SECONDS / seconds)))
-        return n_epochs, replicated.unpacked(packed), info
+        agent = carrying.unpacked(packed)
+        self._learned_last = agent, packed
+        return n_epochs, agent, info
 
     def rehearsed(self, agent: Any, total: int) -> tuple[Any, Any]:
         """Plays until there is something to learn from; returns one epoch of it.
@@ -158,7 +164,7 @@ class CompiledCollector(collection.Collector):
 
         def collected_and_learned(agent: Any, start: Any) -> tuple[Any, Any]:
             packed, *found = self.played(agent, *start)
-            return replicated.unpacked(packed), found
+            return carrying.unpacked(packed), found
 
         numbers = map(tf.constant, (done, done + 1, float(total)))
         return (self._episodes, self._key, *numbers), collected_and_learned
@@ -278,7 +284,7 @@ class CompiledCollector(collection.Collector):
         """Plays and learns, in a graph.
 
         Args:
-            agent: what learns, also as `replicated.packed` returns it.
+            agent: what learns, also as `carrying.packed` returns it.
             begun: the episodes that go on.
             key: int32 `[2]`, of all draws of the run.
             first: number of the first epoch.
@@ -297,7 +303,7 @@ class CompiledCollector(collection.Collector):
         def epoch(
             i: Any, carried: Any, begun: _rollouts.Episodes, *columns: Any
         ) -> tuple:
-            agent = replicated.unpacked(carried)
+            agent = carrying.unpacked(carried)
             seeds = random.split_seed(key + tf.stack([0, i]), 2)
             done = progresses.Progress(
                 tf.cast(i, tf.float32) / total, i, *[i * steps] * 2
@@ -308,12 +314,12 @@ class CompiledCollector(collection.Collector):
 
             def update(experience: Any) -> tuple[Any, dict[str, Any]]:
                 # What is unpacked where it is packed again costs nothing.
-                agent = replicated.unpacked(carried)
+                agent = carrying.unpacked(carried)
                 learner = self._with(agent, settings or {})
                 learned, info = learner.update(experience, progress=done)
                 if settings:
                     learned = learned.replace(config=agent.config)
-                return replicated.packed(learned), info
+                return carrying.packed(learned), info
 
             carried, begun, facts = self._learned_from(
                 carried, begun, trajectory, seeds[1], update
@@ -337,7 +343,7 @@ class CompiledCollector(collection.Collector):
         _, agent, begun, *columns = tf.while_loop(
             lambda i, *_: i < end,
             epoch,
-            (first, replicated.packed(agent), _rollouts.shared(begun), *columns),
+            (first, carrying.packed(agent), _rollouts.shared(begun), *columns),
         )
         begun = _rollouts.gathered(begun)
         return agent, begun, *[column.stack() for column in columns]
@@ -416,18 +422,6 @@ def _shapes_of(function: Any) -> Any:
     return tf.nest.map_structure(
         lambda x: tf.zeros(x.shape, x.dtype), graph.structured_outputs
     )
-
-
-def _check_apart(begun: _rollouts.Episodes, n_envs: int) -> None:
-    leaves = tf.nest.flatten(begun.replace(replay=()))
-    shapes = [x.shape for x in leaves if x.shape.rank == 0 or x.shape[0] != n_envs]
-    if shapes:
-        raise ValueError(
-            f"{_WHERE} environments with a state `[N, ...]` beside a `strategy` of "
-            f"several replicas, which play them apart; got a state {shapes[0]} that "
-            "all share; let the agent normalize, not NormalizeObservations or "
-            "NormalizeRewards"
-        )
 
 
 def _check_experience(learned: Any) -> None:

@@ -116,6 +116,19 @@ def shared(begun: Episodes) -> Episodes:
     return replicas.shard_batch(begun.replace(replay=())).replace(replay=begun.replay)
 
 
+def check_apart(begun: Episodes, n_envs: int) -> None:
+    """Raises a ValueError if copies share a state, which replicas cannot."""
+    leaves = tf.nest.flatten(begun.replace(replay=()))
+    shapes = [x.shape for x in leaves if x.shape.rank == 0 or x.shape[0] != n_envs]
+    if shapes:
+        raise ValueError(
+            "`Trainer`: `collector` 'compiled' expected environments with a state "
+            "`[N, ...]` beside a `strategy` of several replicas, which play them "
+            f"apart; got a state {shapes[0]} that all share; let the agent normalize, "
+            "not NormalizeObservations or NormalizeRewards"
+        )
+
+
 def gathered(tree: Any, axis: int = 0) -> Any:
     """The parts of the replicas in one, along an axis; a replay is one already."""
     strategy = tf.distribute.get_strategy()

@@ -1,0 +1,86 @@
+"""How loops over updates carry agents: small networks as vectors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrl.agents import _packed, replicated, train_state
+
+
+def packed(tree: Any) -> Any:
+    """Returns an agent as a loop over its updates carries it fastest.
+
+    The states of small networks within lie in vectors, as their steps want them: of
+    what goes in and out of each turn XLA then compiles nothing. Several replicas have
+    their own way, see `replicated.ReplicatedState`; for them it is the agent as it is.
+    Nothing is differentiated through it.
+
+    Args:
+        tree: nest of agents and `TrainState`s.
+
+    Returns:
+        A nest for `unpacked`.
+
+    Example:
+        >>> state = train_state.TrainState.create(
+        ...     lambda params: params[0], [tf.ones([2]), tf.ones([3])],
+        ...     tfrl.agents.sgd(0.5))
+        >>> [x.shape.as_list() for x in tf.nest.flatten(packed(state))]
+        [[], [5]]
+        >>> unpacked(packed(state)).params[1].shape
+        TensorShape([3])
+    """
+    if replicated.n_replicas() > 1:
+        return tree
+
+    def state(found: train_state.TrainState) -> Any:
+        packing = _packed.Packing.of(found)
+        if packing is None:
+            return found
+        return replicated.ReplicatedState(_quickly(packing.pack, found), packing)
+
+    return _changed(tree, train_state.TrainState, state)
+
+
+def unpacked(tree: Any) -> Any:
+    """Returns the agent of which `packed` returned the tree.
+
+    Args:
+        tree: what `packed` returned, or what is like it.
+
+    Returns:
+        A nest of agents and `TrainState`s.
+
+    Example:
+        >>> unpacked({"step": 1})
+        {'step': 1}
+    """
+    return _changed(
+        tree, replicated.ReplicatedState, lambda x: _quickly(x.packing.unpack, x.values)
+    )
+
+
+def _quickly(change: Callable[[Any], Any], state: Any) -> Any:
+    """Changes a state, outside of graphs by NumPy, which has less to do for each op."""
+    if not tf.executing_eagerly():
+        return change(state)
+    changed = change(tf.nest.map_structure(np.asarray, state))
+    return tf.nest.map_structure(tf.convert_to_tensor, changed)
+
+
+def _changed(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """A nest of nodes in which what is of a kind is changed."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if hasattr(tree, "__tf_flatten__"):
+        static, parts = tree.__tf_flatten__()
+        changed = tuple([_changed(x, kind, change) for x in parts])
+        return type(tree).__tf_unflatten__(static, changed)
+    if type(tree) is dict:
+        return {key: _changed(x, kind, change) for key, x in tree.items()}
+    if isinstance(tree, list | tuple):
+        made = [_changed(x, kind, change) for x in tree]
+        return tree._make(made) if hasattr(tree, "_make") else type(tree)(made)
+    return tree
