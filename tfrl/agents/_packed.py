@@ -79,21 +79,19 @@ class Packing:
         """Returns the nest that lies in a vector, which may be an array."""
         specs = _gradient_parts.sorted_leaves(self.like)
         sizes = [math.prod(spec.shape) for spec in specs]
-        shaped: list[Any]
         if isinstance(vector, np.ndarray):
             pieces = np.split(vector, np.cumsum(sizes)[:-1])
-            pairs = zip(pieces, specs, strict=True)
-            shaped = [piece.reshape(spec.shape) for piece, spec in pairs]
         else:
-            pairs = zip(tf.split(vector, sizes), specs, strict=True)
-            shaped = [tf.reshape(piece, spec.shape) for piece, spec in pairs]
+            pieces = tf.split(vector, sizes)
+        pairs = zip(pieces, specs, strict=True)
+        shaped = [_shaped(piece, spec.shape) for piece, spec in pairs]
         return _gradient_parts.nest_of_sorted(self.like, shaped)
 
     def _vector(self, nest: Any) -> Any:
         leaves = _gradient_parts.sorted_leaves(nest)
-        if isinstance(leaves[0], np.ndarray):
-            return np.concatenate([x.ravel() for x in leaves])
-        return tf.concat([tf.reshape(x, [-1]) for x in leaves], axis=0)
+        pieces = [_shaped(x, [math.prod(x.shape)]) for x in leaves]
+        is_array = isinstance(leaves[0], np.ndarray)
+        return np.concatenate(pieces) if is_array else tf.concat(pieces, axis=0)
 
     def _mapped(self, state: Any, change: Any) -> Any:
         opt_state = tuple(
@@ -135,6 +133,14 @@ class Fused:
     def nest(self, params: Any) -> Any:
         """Returns the parameters, which stay as they are."""
         return params
+
+
+def _shaped(piece: Any, shape: Any) -> Any:
+    """Numbers in a shape, which most have already."""
+    if tuple(piece.shape) == tuple(shape):
+        return piece
+    reshape = np.reshape if isinstance(piece, np.ndarray) else tf.reshape
+    return reshape(piece, shape)
 
 
 class _FusedTransform(gradient_transforms.GradientTransform):

@@ -312,18 +312,20 @@ class CompiledCollector(collection.Collector):
                 agent.policy, self._env, begun, seeds[0], self.n_steps
             )
 
-            def update(experience: Any) -> tuple[Any, dict[str, Any]]:
-                # What is unpacked where it is packed again costs nothing.
-                agent = carrying.unpacked(carried)
+            def update(agent: Any, experience: Any) -> tuple[Any, dict[str, Any]]:
                 learner = self._with(agent, settings or {})
                 learned, info = learner.update(experience, progress=done)
                 if settings:
                     learned = learned.replace(config=agent.config)
                 return carrying.packed(learned), info
 
-            carried, begun, facts = self._learned_from(
-                carried, begun, trajectory, seeds[1], update
-            )
+            if isinstance(self._learned, experiences.Trajectories):
+                carried, info = update(agent, trajectory)
+                facts = self._row(info)
+            else:
+                carried, begun, facts = self._learned_from_replay(
+                    carried, begun, trajectory, seeds[1], update
+                )
             ended = trajectory.terminated | trajectory.truncated
             written = [
                 column.write(i - first, x)
@@ -348,35 +350,33 @@ class CompiledCollector(collection.Collector):
         begun = _rollouts.gathered(begun)
         return agent, begun, *[column.stack() for column in columns]
 
-    def _learned_from(
+    def _learned_from_replay(
         self,
-        agent: Any,
+        carried: Any,
         begun: _rollouts.Episodes,
         trajectory: Any,
         seed: Any,
         update: Any,
     ) -> tuple[Any, _rollouts.Episodes, tf.Tensor]:
-        """One update by what was just collected, or by draws of the replay."""
+        """One update by draws of the replay, to which is added what was collected."""
         learned = self._learned
-        if isinstance(learned, experiences.Trajectories):
-            agent, info = update(trajectory)
-            return agent, begun, self._row(info)
         replay = begun.replay.extended(trajectory, learned.alpha)
         n_envs = self.envs.num_envs
 
         def learn() -> tuple[Any, tf.Tensor, Any]:
             count = learned.n_gradient_steps(n_envs)
             drawn = replay.drawn(seed, count, learned, self._relabelling)
-            agent, info = update(drawn)
-            return agent, self._row(info), self._prioritized(replay, drawn, info)
+            # What is unpacked where it is packed again costs nothing.
+            after, info = update(carrying.unpacked(carried), drawn)
+            return after, self._row(info), self._prioritized(replay, drawn, info)
 
-        agent, facts, priorities = tf.cond(
+        after, facts, priorities = tf.cond(
             replay.count * n_envs >= learned.learning_starts,
             learn,
-            lambda: (agent, tf.fill([N_FACTS], np.nan), replay.priorities),
+            lambda: (carried, tf.fill([N_FACTS], np.nan), replay.priorities),
         )
         replay = replay._replace(priorities=priorities)
-        return agent, begun.replace(replay=replay), facts
+        return after, begun.replace(replay=replay), facts
 
     def _prioritized(self, replay: Any, drawn: Any, info: dict[str, Any]) -> Any:
         """The priorities after an update, as the agent says; `()` if there are none."""
