@@ -157,6 +157,18 @@ def test_push_detects_weights_that_are_not_finite():
         host.push(broken, probe=np.ones((2, 3), np.float32))
 
 
+def test_push_takes_no_other_network():
+    space = S.Box(-1.0, 1.0, (3,))
+    host, like = host_policy.HostPolicy(new_policy(space)), new_policy(space)
+    host.push(like)  # made anew, of the same shapes
+    assert host.policy is like
+    other = new_policy(space, hidden_units=(16,))
+    for probe in (None, np.ones((2, 3), np.float32)):
+        with pytest.raises(ValueError, match=r"`HostPolicy.push`.* \[3, 16\].*; got"):
+            host.push(other, probe=probe)
+        assert host.policy is like
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "kwargs"),

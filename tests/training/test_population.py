@@ -23,10 +23,10 @@ def without_xla(monkeypatch):
     monkeypatch.setattr(_compiled_collection.replicated, "_by_xla", lambda *_: False)
 
 
-def grown(agent=PPO, seeds=(0, 5), **options):
+def grown(agent=PPO, seeds=(0, 5), env=ENV, **options):
     given = {"experience": experience.Trajectories(10), "n_envs": 2}
     given |= {"total_env_steps": 80, "log_epochs": 2}
-    return population.train_population(agent, ENV, seeds=seeds, **{**given, **options})
+    return population.train_population(agent, env, seeds=seeds, **{**given, **options})
 
 
 @pytest.mark.slow
@@ -86,6 +86,35 @@ def test_the_worst_take_over_what_the_best_are():
     assert np.isclose(ratio, 1.25) or np.isclose(ratio, 0.8)
     np.testing.assert_array_equal(np.delete(rates, worst), np.delete(RATES, worst))
     assert found.agents[worst].config.learning_rate == rates[worst]
+
+
+@pytest.mark.slow
+def test_settings_stay_in_their_range():
+    ones, zeros = [1.0] * 8, [0.0] * 8
+    given = {"lambda_": ones, "gamma": ones, "entropy_coefficient": zeros}
+    found = grown(seeds=range(8), hyperparameters=given, exploit_epochs=2)
+    moved = found.sources[:, 0] != np.arange(8)
+    assert moved.sum() == 2
+    for name in ("lambda_", "gamma"):
+        values = found.hyperparameters[name]
+        assert set(values[moved]) <= {1.0, 0.8} and (values[~moved] == 1.0).all()
+    assert 1.0 in [
+        found.hyperparameters[x][i] for x in given for i in moved.nonzero()[0]
+    ]
+    assert (found.hyperparameters["entropy_coefficient"] == 0.0).all()
+
+
+class Unseen(cartpole.CartPole):
+    def step(self, state, actions, noise):
+        found = super().step(state, actions, noise)
+        return found._replace(final_observations=found.observations / 0.0)
+
+
+def test_a_member_that_sees_what_is_not_finite_is_named():
+    env = wrappers.AutoReset(wrappers.TimeLimit(Unseen(), 9))
+    message = "`train_population, member 0`: `next_observations` expected finite"
+    with pytest.raises(ValueError, match=message):
+        grown(seeds=[0, 1], env=env)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,52 @@ def test_nothing_is_compiled_to_play_on_the_host(tmp_path, monkeypatch):
         assert running.env_steps == 80
 
 
+class Fading(cartpole.CartPole):
+    """Shows NaN once what a place says is beyond a limit."""
+
+    def __init__(self, place, limit):
+        super().__init__()
+        self._place, self._limit = place, limit
+
+    def initial(self, noise):
+        state, seen = super().initial(noise)
+        odd = self._place == "reset"
+        return state, self._faded(seen, noise[:, 0] > 0.9) if odd else seen
+
+    def step(self, state, actions, noise):
+        found = super().step(state, actions, noise)
+        if self._place == "reset":
+            return found
+        seen = self._faded(found.observations, tf.abs(found.observations[:, 1]) > 1.0)
+        if self._place == "step":
+            return found._replace(observations=seen, final_observations=seen)
+        return found._replace(rewards=found.rewards + 0.0 * seen[:, 0])
+
+    def _faded(self, seen, where):
+        return tf.where(where[:, None], self._limit, seen)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "limit"),
+    [
+        ("step", "next_observations", np.nan),
+        ("step", "next_observations", -np.inf),
+        ("reset", "observations", np.nan),
+        ("rewards", "rewards", np.nan),
+    ],
+)
+def test_what_is_not_finite_ends_a_run_and_nothing_of_it_is_kept(
+    place, name, limit, tmp_path
+):
+    env = wrappers.AutoReset(wrappers.TimeLimit(Fading(place, limit), 40))
+    made = {"make_envs": lambda n_envs: vector_env.as_vector_env(env, n_envs)}
+    with training(tmp_path, epochs=40, intervals=QUIET, **made) as running:
+        message = f"`Trainer`: `{name}` expected finite numbers; got {limit} at step"
+        with pytest.raises(ValueError, match=message):
+            running.run(quiet=True)
+        assert all(np.isfinite(x).all() for x in weights(running))
+
+
 @pytest.mark.slow
 def test_nothing_is_learned_before_learning_starts(tmp_path):
     with training(tmp_path, "dqn", epochs=1) as running:

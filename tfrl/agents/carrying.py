@@ -27,8 +27,8 @@ def packed(tree: Any) -> Any:
         >>> state = train_state.TrainState.create(
         ...     lambda params: params[0], [tf.ones([2]), tf.ones([3])],
         ...     tfrl.agents.sgd(0.5))
-        >>> [x.shape.as_list() for x in tf.nest.flatten(packed(state))]
-        [[], [5]]
+        >>> packed(state).values.params.shape
+        TensorShape([5])
         >>> unpacked(packed(state)).params[1].shape
         TensorShape([3])
     """

@@ -128,6 +128,8 @@ class HostPolicy:
         flat = self.mirrored and policy.kinds[0] == "flat"
         self._row_shape = tuple(policy.kinds[1]) if flat else None
         self._traced: dict[Any, Any] = {}
+        if self._is_network:
+            self._model, self._shapes = policy.state.model_def, _shapes(policy.state)
         self._hosts = self._hosts_of(policy)
         self.push(policy)
 
@@ -149,8 +151,11 @@ class HostPolicy:
                 the network, to 1e-4 of the largest output; None skips that.
 
         Raises:
-            ValueError: if copy and network differ, or are not finite.
+            ValueError: if it is of another architecture; if copy and network differ, or
+                are not finite.
         """
+        if self._is_network:
+            self._check_alike(policy.state)
         self.policy = policy
         self._leaves: list[tf.Tensor] | None = None
         if self._hosts:
@@ -171,6 +176,17 @@ class HostPolicy:
                 f"1e-4; got a difference of {error}; if the weights are no longer "
                 "finite, lower the learning rate"
             )
+
+    def _check_alike(self, state: Any) -> None:
+        if state.model_def is not self._model:
+            shapes = _shapes(state)
+            if shapes != self._shapes:
+                raise ValueError(
+                    "`HostPolicy.push`: `policy` expected the network of before, with "
+                    f"parameters of shapes {self._shapes}; got {shapes}; make a new "
+                    "host, or trainer, for another network"
+                )
+            self._model = state.model_def
 
     def _push_parts(self, policy: Any, probe: Any) -> None:
         parts = policy.parts
@@ -363,3 +379,7 @@ def generator(where: str, seed: Any) -> np.random.Generator:
 
 def _array(leaf: Any) -> Any:
     return None if leaf is None else np.asarray(leaf)
+
+
+def _shapes(state: Any) -> list[list[int]]:
+    return [x.shape.as_list() for x in tf.nest.flatten(state.params)]

@@ -279,5 +279,6 @@ def _check_maker(make_envs: Any) -> None:
             "`Trainer`: `make_envs` expected a function that makes a vector "
             f"environment when called with `n_envs=`; got {got}; pass a function of "
             "`n_envs`, such as functools.partial(tfrl.environments.make_vec, "
-            "'CartPole-v1')"
+            "'CartPole-v1'), or of `tfrl.environments.compiled.make_compiled` for "
+            "collector 'compiled'"
         )

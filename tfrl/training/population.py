@@ -15,7 +15,7 @@ from tfrl.agents import carrying, replicated
 from tfrl.environments.compiled import protocol, vector_env
 from tfrl.summaries.plotting import mean_curve
 from tfrl.training import _parts, _plan
-from tfrl.training.collecting import _compiled_collection
+from tfrl.training.collecting import _compiled_collection, _rollouts
 
 _WHERE = "train_population"
 # Of population-based training: the share that is replaced, and how far settings move.
@@ -78,13 +78,15 @@ def train_population(
 
     With `exploit_epochs` it is population-based training: after so many epochs each
     time, the worst quarter by return take weights, optimizer and settings of the best
-    quarter, and multiply each setting by 1.25 or 1 / 1.25.
+    quarter, and multiply each setting by 1.25 or 1 / 1.25, unless it would leave its
+    range, as a `gamma` above 1. A setting of 0 stays 0.
 
     Args:
         agent: hyper-parameters, such as `PPO()`, alike for all but for those below.
         env: compiled environment that begins episodes by itself, see `AutoReset`.
         seeds: `[P]`, one for each member: of weights, environments and draws.
-        hyperparameters: `[P]` numbers by name, in the place of those of `agent`.
+        hyperparameters: `[P]` numbers by name, in the place of those of `agent`, for
+            settings that an update reads, such as `learning_rate`.
         experience: `Trajectories` or `Replayed`; None for what the agent asks for.
         n_envs: environments of a member.
         total_env_steps: of a member, after whose epoch it ends.
@@ -97,7 +99,8 @@ def train_population(
     Raises:
         TypeError: if the environment is not compiled or a setting is no number.
         ValueError: if a setting is unknown, or one that must be alike for all members
-            as it says what the program is.
+            as it says what the program is; if a reward or an observation is NaN or
+            infinite.
 
     Example:
         >>> from tfrl.environments import compiled
@@ -227,7 +230,17 @@ class _Members:
         replaced = chosen != np.arange(len(chosen))
         for name, x in self.values.items():
             factors = _STEP ** rng.choice([-1.0, 1.0], len(chosen))
+            for i in np.flatnonzero(replaced):
+                factors[i] = self._possible(name, x[chosen[i]], factors[i])
             self.values[name] = np.where(replaced, x[chosen] * factors, x)
+
+    def _possible(self, name: str, value: float, factor: float) -> float:
+        """A factor, or 1 where the product would be none of the settings."""
+        try:
+            dataclasses.replace(self._like.config, **{name: float(value * factor)})
+        except ValueError:
+            return 1.0
+        return factor
 
     def agents(self) -> list[Any]:
         """The agents, each with its own settings."""
@@ -258,8 +271,10 @@ class _Members:
         self._agents, self._episodes, *rest = tf.nest.map_structure(
             lambda *x: tf.concat(x, 0), *found
         )
-        for collector, *own in zip(self._collectors, *rest, strict=True):
-            collector.noted(count, *own)
+        for i, (collector, *own) in enumerate(
+            zip(self._collectors, *rest, strict=True)
+        ):
+            collector.noted(count, *own, where=f"{_WHERE}, member {i}")
 
     def _played(
         self,
@@ -281,9 +296,10 @@ class _Members:
             packed, *found = collector.played(*given)
             return tf.nest.flatten((carrying.unpacked(packed), *found))
 
-        rows = collector.most_epochs, collector.n_steps, collector.envs.num_envs
-        facts = tf.zeros([1, rows[0], _compiled_collection.N_FACTS])
-        zeros = tf.zeros([1, *rows]), tf.zeros([1, *rows], tf.bool), facts
+        most, rows = collector.most_epochs, (collector.n_steps, collector.envs.num_envs)
+        numbers = tf.zeros([1, most, len(_rollouts.NUMBERS), *rows])
+        facts = tf.zeros([1, most, _compiled_collection.N_FACTS])
+        zeros = numbers, tf.zeros([1, most, *rows], tf.bool), facts
         begun = members, episodes, *zeros
         specs = [tf.TensorSpec(x.shape[1:], x.dtype) for x in tf.nest.flatten(begun)]
         leaves = tf.map_fn(one, tf.range(keys.shape[0]), fn_output_signature=specs)

@@ -284,7 +284,8 @@ class SavedRun:
         if "rgb_array" not in envs.metadata.get("render_modes", ()):
             raise ValueError(
                 f"{where} an environment that draws to arrays (render mode "
-                f"'rgb_array'); got render modes {envs.metadata.get('render_modes')}"
+                f"'rgb_array'); got render modes {envs.metadata.get('render_modes')}; "
+                "a compiled one draws by its `frame`"
             )
         if hasattr(envs, "drawable"):
             return envs.drawable()

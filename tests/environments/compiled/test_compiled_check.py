@@ -91,6 +91,10 @@ ROWS = {
         {"seen": lambda x: x[:, :1], "moved": lambda x, _: tf.concat([x, x], 1)},
         "step` observations|step` to return states as `initial` does",
     ),
+    "nothing": (
+        {"seen": lambda _: None},
+        "step` tensors; got None as observations",
+    ),
     "tuple": (
         {"initial": lambda noise: noise},
         "initial` to return the state and observations; got",
@@ -109,6 +113,13 @@ def test_faults(case):
     with pytest.raises(ValueError, match=expected) as caught:
         compiled_check.check_compiled(env)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_spaces_are_such(name):
+    expected = f"`env` expected `Spaceless.{name}` to be a space of Gymnasium; got None"
+    with pytest.raises(ValueError, match=expected):
+        compiled_check.check_compiled(type("Spaceless", (Line,), {name: None})())
 
 
 def test_what_is_none():

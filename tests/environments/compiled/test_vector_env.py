@@ -325,6 +325,7 @@ CONTINUOUS = {"env": pendulum.Pendulum()}
         bad(ValueError, "actions", [0.0, 1.0, 1.0]),
         bad(ValueError, "actions", {"go": [0, 1, 1]}),
         bad(ValueError, "actions", [0.0, 1.0, 1.0], **CONTINUOUS),
+        bad(ValueError, "actions", [[0.0], [np.nan], [1.0]], **CONTINUOUS),
     ),
     (
         reset,

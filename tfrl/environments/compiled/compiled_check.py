@@ -24,8 +24,9 @@ def check_compiled(env: protocol.CompiledEnv) -> None:
     """Raises unless an environment keeps to the contract of `CompiledEnv`.
 
     Both functions are traced, not run: shapes are static and those of the spaces,
-    states have one form, nothing is asked of Python or of variables, no number is
-    drawn but as noise.
+    states have one form, nothing is asked of Python or of variables, TensorFlow draws
+    no number. What Python draws, as by `np.random`, is not seen: it would be one number
+    for good, that of the trace. What the functions compute is not looked at either.
 
     Args:
         env: the environment.
@@ -39,6 +40,10 @@ def check_compiled(env: protocol.CompiledEnv) -> None:
     """
     kind = protocol.CompiledEnv
     checks.check_type("check_compiled", "env", env, kind, "a CompiledEnv")
+    for name in ("observation_space", "action_space"):
+        space = getattr(env, name, None)
+        if not isinstance(space, gym.Space):
+            raise _fault(env, name, "to be a space of Gymnasium", repr(space))
     noise = tf.TensorSpec([_N, env.n_noise], tf.float32)
     begun = _traced(env, "initial", env.initial, noise)
     state, seen = _pair(env, begun.structured_outputs)
@@ -99,6 +104,8 @@ def _pair(env: Any, returned: Any) -> tuple[Any, Any]:
 def _check_static(env: Any, name: str, parts: dict[str, Any]) -> None:
     for part, nest in parts.items():
         for leaf in tf.nest.flatten(nest):
+            if leaf is None:
+                raise _fault(env, name, "tensors", f"None as {part}")
             if not leaf.shape.is_fully_defined():
                 got = f"{part} of shape {leaf.shape}"
                 raise _fault(env, name, "static shapes", got)

@@ -48,10 +48,10 @@ class CompiledEnv(abc.ABC):
 
         noise = env.draw(seed, (n_steps, n))    # of step t: noise[t]
 
-    A subclass has both spaces, `n_noise`, `initial` and `step`. By itself it goes on
-    where an episode has ended, as Gymnasium's do: `observations` and
-    `final_observations` are the same. `TimeLimit` and `AutoReset` do what their names
-    say.
+    A subclass has both spaces, `n_noise`, `initial` and `step`, and `frame` if it is to
+    be drawn and recorded. By itself it goes on where an episode has ended, as
+    Gymnasium's do: `observations` and `final_observations` are the same. `TimeLimit`
+    and `AutoReset` do what their names say.
 
     Attributes:
         observation_space: of one copy.
@@ -104,7 +104,8 @@ class CompiledEnv(abc.ABC):
 
         Args:
             state: as `initial` or `step` returned it.
-            actions: nest of `[N, *shape]` of the action space.
+            actions: nest of `[N, *shape]` of the action space; those of Discrete count
+                from its `start`.
             noise: `[N, n_noise]` float32, uniform in (0, 1).
 
         Returns:

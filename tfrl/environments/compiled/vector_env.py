@@ -74,7 +74,7 @@ class CompiledVectorEnv(VectorEnv):
         if render_mode is not None and not draws:
             raise ValueError(
                 f"`{where}`: `render_mode` expected None, as {type(inner).__name__} "
-                f"draws no pictures; got {render_mode!r}"
+                f"draws no pictures; got {render_mode!r}; give it a `frame`"
             )
         self.num_envs = checks.check_whole_number(where, "n_envs", n_envs, low=1)
         self.compiled, self.render_mode = env, render_mode
@@ -345,7 +345,7 @@ def make_compiled(
             checks.check_one_of(where, "env_id", env_id, REGISTERED)
             make, registered = REGISTERED[env_id]
         limit = registered if limit is None else limit
-    expected = "the name of an environment, or what makes one"
+    expected = "the name of an environment, or a class or function that makes one"
     check_type(where, "env_id", make, Callable, expected)
     try:
         env = make(**(env_kwargs or {}))
@@ -431,6 +431,8 @@ def _outside(space: gym.Space, actions: Any) -> Any:
         tf.nest.flatten(_parts(space)), tf.nest.flatten(actions), strict=True
     ):
         wrong = gym_checks.outside(part, values)
+        if wrong is None and values.dtype.kind == "f":
+            wrong = ~np.isfinite(values)
         if wrong is not None and wrong.any():
             got = str(values[np.unravel_index(np.argmax(wrong), wrong.shape)])
             return gym_checks.Misfit("bounds", "", f"elements of {part}", got)

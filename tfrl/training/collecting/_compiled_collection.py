@@ -126,7 +126,7 @@ class CompiledCollector(collection.Collector):
             How many there were, the agent after them, and the info of the last.
 
         Raises:
-            ValueError: if a reward is NaN or infinite.
+            ValueError: if a reward or an observation is NaN or infinite.
         """
         start = time.perf_counter()
         n_epochs = min(n_epochs, self.most_epochs, self._n_at_once)
@@ -170,24 +170,32 @@ class CompiledCollector(collection.Collector):
         return (self._episodes, self._key, *numbers), collected_and_learned
 
     def noted(
-        self, n_epochs: int, rewards: tf.Tensor, ended: tf.Tensor, facts: tf.Tensor
+        self,
+        n_epochs: int,
+        numbers: tf.Tensor,
+        ended: tf.Tensor,
+        facts: tf.Tensor,
+        where: str = "Trainer",
     ) -> dict[str, tf.Tensor]:
         """Counts episodes and steps of some epochs; returns the last one's info.
 
         Args:
             n_epochs: of the call.
-            rewards: `[M, T, N]`, of which the first epochs are these.
+            numbers: `[M, 3, T, N]`, what `played` returned, of which the first epochs
+                are these.
             ended: `[M, T, N]`, likewise.
-            facts: `[M, 64]`, what `played` returned.
+            facts: `[M, 64]`, likewise.
+            where: whose run it is, for messages.
 
         Raises:
-            ValueError: if a reward is NaN or infinite.
+            ValueError: if a reward or an observation is NaN or infinite.
         """
         shape = n_epochs * self.n_steps, self.envs.num_envs
-        rewards, ended = (
-            np.asarray(x)[:n_epochs].reshape(shape) for x in (rewards, ended)
-        )
-        gym_checks.check_numbers("Trainer", "rewards", rewards)
+        ended = np.asarray(ended)[:n_epochs].reshape(shape)
+        parts = np.asarray(numbers)[:n_epochs].swapaxes(0, 1)
+        for name, part in zip(_rollouts.NUMBERS, parts, strict=True):
+            rewards = part.reshape(shape)
+            gym_checks.check_numbers(where, name, rewards)
         ones, nothing = np.ones_like(ended), ()
         self._count(
             rewards.astype(np.float64),
@@ -293,9 +301,9 @@ class CompiledCollector(collection.Collector):
             settings: numbers by name, in the place of those of the agent's `config`.
 
         Returns:
-            The agent, packed, and episodes after them; of each epoch rewards
-            `[M, T, N]`, ends likewise, and scalars `[M, 64]` that updates inform
-            about.
+            The agent, packed, and episodes after them; of each epoch the numbers
+            `[M, 3, T, N]` of `_rollouts.numbers_of`, ends `[M, T, N]`, and scalars
+            `[M, 64]` that updates inform about.
         """
         shape = self.n_steps, self.envs.num_envs
         steps = shape[0] * shape[1]
@@ -327,18 +335,17 @@ class CompiledCollector(collection.Collector):
                     carried, begun, trajectory, seeds[1], update
                 )
             ended = trajectory.terminated | trajectory.truncated
+            found = _rollouts.numbers_of(trajectory), ended, facts
             written = [
                 column.write(i - first, x)
-                for column, x in zip(
-                    columns, (trajectory.rewards, ended, facts), strict=True
-                )
+                for column, x in zip(columns, found, strict=True)
             ]
             return i + 1, carried, begun, *written
 
         columns = [
             tf.TensorArray(dtype, self.most_epochs, element_shape=each)
             for dtype, each in (
-                *((tf.float32, shape), (tf.bool, shape)),
+                *((tf.float32, (len(_rollouts.NUMBERS), *shape)), (tf.bool, shape)),
                 (tf.float32, [N_FACTS]),
             )
         ]

@@ -11,6 +11,9 @@ from tfrl.distribute import replicas
 from tfrl.environments.compiled import protocol, wrappers
 from tfrl.policies import network_policy
 
+# In the order in which they are checked: rewards are often the consequence.
+NUMBERS = "next_observations", "observations", "rewards"
+
 
 class Episodes(pytree.PyTreeNode):
     """Running episodes of N copies, and what was collected of them.
@@ -107,6 +110,30 @@ def rollout(
     state, observations, memory = after
     begun = begun.replace(state=state, observations=observations, memory=memory)
     return begun, tf.nest.pack_sequence_as(row, stacked)
+
+
+def numbers_of(trajectory: records.Trajectory) -> tf.Tensor:
+    """Returns what is to be checked, and counted, of a trajectory, as `NUMBERS` says.
+
+    Of observations that are the sums of what is not finite, 0 where everything is.
+
+    Args:
+        trajectory: `[T, N]`.
+
+    Returns:
+        `[3, T, N]` float32.
+    """
+    shape = trajectory.rewards.shape
+    found = []
+    for name in NUMBERS[:2]:
+        total = tf.zeros(shape)
+        for x in tf.nest.flatten(getattr(trajectory, name)):
+            if x.dtype.is_floating:
+                odd = tf.where(tf.math.is_finite(x), tf.zeros([], x.dtype), x)
+                odd = tf.reduce_sum(tf.reshape(odd, [*shape, -1]), -1)
+                total += tf.cast(odd, tf.float32)
+        found.append(total)
+    return tf.stack([*found, tf.cast(trajectory.rewards, tf.float32)])
 
 
 def shared(begun: Episodes) -> Episodes:
