@@ -193,9 +193,10 @@ class CompiledCollector(collection.Collector):
         shape = n_epochs * self.n_steps, self.envs.num_envs
         ended = np.asarray(ended)[:n_epochs].reshape(shape)
         parts = np.asarray(numbers)[:n_epochs].swapaxes(0, 1)
-        for name, part in zip(_rollouts.NUMBERS, parts, strict=True):
-            rewards = part.reshape(shape)
-            gym_checks.check_numbers(where, name, rewards)
+        found = [part.reshape(shape) for part in parts]
+        for name, part in zip(_rollouts.NUMBERS, found, strict=True):
+            gym_checks.check_numbers(where, name, part)
+        rewards = found[-1]
         ones, nothing = np.ones_like(ended), ()
         self._count(
             rewards.astype(np.float64),
