@@ -257,7 +257,7 @@ def test_pieces_are_alike_and_brief(monkeypatch):
     assert work._replace(state=convolutional()).n_piece_steps == 1
     known = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)])
     state = train_state.TrainState.create(known)
-    assert work._replace(state=state)._row_work == 10 * 3 * 3
+    assert work._replace(state=state)._row_work(replicated._works(state)) == 10 * 3 * 3
     assert work._replace(state=state).n_piece_steps == 6
 
 

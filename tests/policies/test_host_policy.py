@@ -145,16 +145,23 @@ def test_push_detects_a_corrupted_copy(monkeypatch):
         host.push(policy, probe=probe)
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
-def test_push_detects_weights_that_are_not_finite():
-    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+@pytest.mark.parametrize("activation", ["tanh", "elu"])
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_push_takes_no_weights_that_are_not_finite(activation, number):
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)), activation=activation)
     params = dict(policy.state.params)
     key = next(key for key in params if "actor/output/kernel" in key)
-    params[key] = tf.fill(params[key].shape, np.nan)
+    params[key] = tf.fill(params[key].shape, number)
     broken = policy.replace(state=policy.state.replace(params=params))
     host = host_policy.HostPolicy(policy)
-    with pytest.raises(ValueError, match="`HostPolicy.push`.* difference of nan"):
-        host.push(broken, probe=np.ones((2, 3), np.float32))
+    assert host.mirrored == (activation == "tanh")
+    seen, kept = np.ones((2, 3), np.float32), host.policy
+    before = host(seen)
+    for probe in (None, seen):
+        with pytest.raises(ValueError, match="`HostPolicy.push`.* 1 of .*output/kern"):
+            host.push(broken, probe=probe)
+    assert host.policy is kept
+    np.testing.assert_array_equal(host(seen), before)
 
 
 def test_push_takes_no_other_network():

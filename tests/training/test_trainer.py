@@ -32,6 +32,7 @@ from tiny_agents import (
 from tfrl.agents.on_policy import _on_policy, ppo
 from tfrl.core import pytree
 from tfrl.environments import vector
+from tfrl.policies import host_policy
 from tfrl.saving import checkpoints
 from tfrl.schedules import progress, schedulers
 from tfrl.summaries import run_log
@@ -293,10 +294,29 @@ def test_what_update_returns_is_looked_at(tmp_path, returned):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_weights_that_are_not_finite_are_never_kept(tmp_path):
-    with pytest.raises(ValueError, match="no longer finite, lower the learning rate"):
-        train(tmp_path, agent=dataclasses.replace(PPO, learning_rate=1e38))
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"activation": "elu"}, {"memory": "gru"}],
+    ids=["NumPy", "TensorFlow", "memory"],
+)
+def test_weights_that_are_not_finite_are_never_kept(tmp_path, settings):
+    diverging = dataclasses.replace(PPO, learning_rate=1e38, **settings)
+    with pytest.raises(ValueError, match="weights that are finite.*lower the learning"):
+        train(tmp_path, agent=diverging)
     assert checkpoints.latest_step(tmp_path) is None
+
+
+def test_what_acts_is_compared_with_its_network_now_and_then(tmp_path, monkeypatch):
+    compared, push = [], host_policy.HostPolicy.push
+
+    def pushed(self, policy, probe=None):
+        compared.append(probe is not None)
+        push(self, policy, probe)
+
+    monkeypatch.setattr(host_policy.HostPolicy, "push", pushed)
+    train(tmp_path, agent=PPO)
+    epochs = compared[1:]  # the first made it
+    assert epochs[0] and sum(epochs) == -(-len(epochs) // 10)
 
 
 def test_defaults(tmp_path):

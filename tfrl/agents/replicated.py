@@ -355,7 +355,8 @@ class Work(NamedTuple):
     @property
     def n_brief_steps(self) -> int:
         """The most steps that are; 0 where there are convolutions."""
-        return 0 if _convolves(self.state) else self._most_steps
+        works = _works(self.state)
+        return 0 if any(x.convolves for x in works) else self._most_steps(works)
 
     @property
     def n_piece_steps(self) -> int:
@@ -363,25 +364,24 @@ class Work(NamedTuple):
 
         Such calls are brief if any are.
         """
-        most = max(1, min(self.n_steps, self._most_steps))
+        most = max(1, min(self.n_steps, self._most_steps(_works(self.state))))
         return next(n for n in range(most, 0, -1) if self.n_steps % n == 0)
 
     @property
     def n_forward_rows(self) -> int:
         """Rows of which the outputs are computed in much less than a second."""
-        if _convolves(self.state):
+        works = _works(self.state)
+        if any(x.convolves for x in works):
             return _FORWARD_ROWS
-        return max(_FORWARD_ROWS, int(_BRIEF_WORK / (2 * self._row_work + 1)))
+        return max(_FORWARD_ROWS, int(_BRIEF_WORK / (2 * self._row_work(works) + 1)))
 
-    @property
-    def _most_steps(self) -> int:
-        return int(_BRIEF_WORK / (6 * self._row_work * self.n_rows + _STEP_WORK))
+    def _most_steps(self, works: list[_LayerWork]) -> int:
+        row_work = self._row_work(works)
+        return int(_BRIEF_WORK / (6 * row_work * self.n_rows + _STEP_WORK))
 
-    @property
-    def _row_work(self) -> float:
-        layers = [*_layers(self.state, within=False)]
-        if layers:
-            return sum(_work_of(layer).of_a_row for layer in layers)
+    def _row_work(self, works: list[_LayerWork]) -> float:
+        if works:
+            return sum(x.of_a_row for x in works)
         params = getattr(self.state, "params", self.state)
         return float(sum(math.prod(x.shape) for x in tf.nest.flatten(params)))
 
@@ -428,12 +428,12 @@ def _by_xla(*args: Any) -> bool:
         kinds = {tf.DeviceSpec.from_string(devices[0]).device_type}
     else:
         kinds = {device.device_type for device in tf.config.list_logical_devices()}
-    return kinds != {"CPU"} or not _convolves(args)
+    return kinds != {"CPU"} or not any(x.convolves for x in _works(args))
 
 
-def _convolves(nest: Any) -> bool:
-    """Whether there are convolutions in the networks of a nest."""
-    return any(_work_of(layer).convolves for layer in _layers(nest, within=False))
+def _works(nest: Any) -> list[_LayerWork]:
+    """What the networks of a nest cost."""
+    return [_work_of(layer) for layer in _layers(nest, within=False)]
 
 
 def _work_of(layer: keras.layers.Layer) -> _LayerWork:
@@ -463,7 +463,7 @@ def _layers(nest: Any, within: bool) -> Iterator[keras.layers.Layer]:
     rest, seen = [nest], set()
     while rest:
         item = rest.pop()
-        if id(item) in seen:
+        if isinstance(item, tf.Tensor) or id(item) in seen:
             continue
         seen.add(id(item))
         if isinstance(item, keras.layers.Layer):

@@ -47,10 +47,13 @@ def _in_context(kinds: Hashable, reads: Sequence[Callable[[], Any]]) -> Hashable
     return (kinds, *[context.key(read()) for read in reads]) if reads else kinds
 
 
-def binder(signature: inspect.Signature) -> Callable[..., dict[str, Any]]:
-    """A function of `args` and `kwargs` that names them all, in order, with defaults.
+def binder(
+    signature: inspect.Signature, defaults: bool = True
+) -> Callable[..., dict[str, Any]]:
+    """A function of `args` and `kwargs` that names them all, in order.
 
-    It has a short way for calls that leave nothing out.
+    What is left out has its default, unless `defaults` is False. It has a short way for
+    calls that leave nothing out.
     """
     parameters = signature.parameters.values()
     kinds = [parameter.kind for parameter in parameters]
@@ -63,7 +66,8 @@ def binder(signature: inspect.Signature) -> Callable[..., dict[str, Any]]:
         if is_plain and count <= places and names[count:] == list(kwargs):
             return dict(zip(names, args, strict=False)) | kwargs
         bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
+        if defaults:
+            bound.apply_defaults()
         return bound.arguments
 
     return named
@@ -181,5 +185,7 @@ def structure(value: Any) -> Any:
 
 
 def as_tensor(leaf: Any) -> Any:
-    done = leaf is None or isinstance(leaf, tf.Tensor)
-    return leaf if done else tf.convert_to_tensor(leaf)
+    if leaf is None or isinstance(leaf, tf.Tensor):
+        return leaf
+    # Of arrays the same, in two thirds of the time.
+    return (tf.constant if type(leaf) is np.ndarray else tf.convert_to_tensor)(leaf)

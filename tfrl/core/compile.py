@@ -212,13 +212,13 @@ class JittedFunc:
         self.differentiable, self.xla = differentiable, xla
         self._static_names = {names[index] for index in self.static_argnums}
         self._cache = _traces.Cache()
+        self._named = _traces.binder(self._signature, defaults=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the compiled function; the arguments are those of `func`."""
         if tf.config.functions_run_eagerly():
             return self.func(*args, **kwargs)
-        bound = self._signature.bind(*args, **kwargs)
-        given, static = bound.arguments, self._static_names
+        given, static = self._named(args, kwargs), self._static_names
         nests = {name: value for name, value in given.items() if name not in static}
         leaves = [*map(_traces.as_tensor, tf.nest.flatten(list(nests.values())))]
         tensors = [leaf for leaf in leaves if leaf is not None]
@@ -226,6 +226,7 @@ class JittedFunc:
 
         def trace() -> Any:
             xla = self.xla(*args, **kwargs) if callable(self.xla) else self.xla
+            bound = inspect.BoundArguments(self._signature, given)
             flat = _traces.of_leaves(self.func, bound, nests, leaves)
             xla = xla and _traces.host_has_xla()
             made = _traces.trace(flat, leaves, False, xla)

@@ -366,7 +366,9 @@ class NumpyNormal(_Head):
         if self.squash:
             centre, half_range = self._scale
             actions = centre + half_range * np.tanh(actions)
-        bounded = np.clip(actions.astype(self.dtype), *self._bounds)
+        low, high = self._bounds
+        # As `np.clip` in half of its time on a few rows.
+        bounded = np.minimum(np.maximum(actions.astype(self.dtype), low), high)
         return bounded.reshape(*actions.shape[:-1], *self.shape)
 
 

@@ -78,5 +78,7 @@ class NumpyNetwork:
             values = ACTIVATIONS[activation](values)
         if self.log_std is None:
             return values
-        log_std = np.broadcast_to(self.log_std, (len(values), len(self.log_std)))
-        return np.concatenate([values, log_std], axis=-1)
+        n_rows, n = values.shape
+        outputs = np.empty((n_rows, n + len(self.log_std)), np.float32)
+        outputs[:, :n], outputs[:, n:] = values, self.log_std
+        return outputs

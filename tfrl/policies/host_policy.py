@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import arguments, calls
-from tfrl.core import random
+from tfrl.core import compile, random
 from tfrl.host import networks as host_networks
 from tfrl.policies import _masks, _observation_kinds, feedforward
 from tfrl.policies import policy as policies
@@ -93,7 +93,7 @@ class HostPolicy:
     The network of a multilayer perceptron over flat observations is copied into NumPy
     at each `push`; acting then costs some 20 microseconds where a TensorFlow call costs
     hundreds. The copy is compared with the network itself on the observations given at
-    each push. So many rows of a wide one that computing outweighs the call, and other
+    a push. So many rows of a wide one that computing outweighs the call, and other
     networks (images, nests, memory, mixed precision,
     activations that are not copied) run as one compiled TensorFlow function, and a
     policy that is no network is asked to `act`. The `parts` of a policy that is made of
@@ -151,18 +151,20 @@ class HostPolicy:
                 the network, to 1e-4 of the largest output; None skips that.
 
         Raises:
-            ValueError: if it is of another architecture; if copy and network differ, or
-                are not finite.
+            ValueError: if it is of another architecture; if its weights are not finite;
+                if copy and network differ.
         """
+        made: Any = None
         if self._is_network:
             self._check_alike(policy.state)
-        self.policy = policy
+            made = numpy_copy(policy) if self.mirrored else None
+            _check_finite(policy.state.params, made)
+        self.policy, self._copy = policy, made
         self._leaves: list[tf.Tensor] | None = None
         if self._hosts:
             self._push_parts(policy, probe)
         if not self.mirrored:
             return
-        self._copy: Any = numpy_copy(policy)
         if probe is None or len(tf.nest.flatten(probe)[0]) > self._numpy_rows:
             return
         # GPUs round float32 products to 11 bits.
@@ -173,8 +175,7 @@ class HostPolicy:
         if not error <= 1e-4 * max(1.0, np.abs(exact).max()):
             raise ValueError(
                 "`HostPolicy.push`: `policy` expected to equal its NumPy copy within "
-                f"1e-4; got a difference of {error}; if the weights are no longer "
-                "finite, lower the learning rate"
+                f"1e-4; got a difference of {error}"
             )
 
     def _check_alike(self, state: Any) -> None:
@@ -375,6 +376,31 @@ def generator(where: str, seed: Any) -> np.random.Generator:
         return np.random.default_rng(halves)
     halves = np.asarray(random.checked_seed(where, seed)).view(np.uint32)
     return np.random.default_rng(halves)
+
+
+def _check_finite(params: Mapping[str, Any], made: Any) -> None:
+    """Raises a ValueError if parameters, or their NumPy copy, are NaN or infinite."""
+    if made is not None:
+        fine = all(np.isfinite(x).all() for x in made.arrays())
+    else:
+        fine = bool(_are_finite([*params.values()]))
+    if fine:
+        return
+    lost = [name for name, x in params.items() if not np.isfinite(x).all()]
+    raise ValueError(
+        "`HostPolicy.push`: `policy` expected weights that are finite; got NaN or "
+        f"infinite ones in {len(lost)} of {len(params)} parameters, {lost[:3]}; lower "
+        "the learning rate, or clip gradients"
+    )
+
+
+def _finite(leaves: list[tf.Tensor]) -> tf.Tensor:
+    fine = [tf.reduce_all(tf.math.is_finite(leaf)) for leaf in leaves]
+    return tf.reduce_all(tf.stack([tf.constant(True), *fine]))
+
+
+# Of a whole network in one call.
+_are_finite = compile.jit(_finite, differentiable=False, xla=False)
 
 
 def _array(leaf: Any) -> Any:

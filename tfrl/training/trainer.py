@@ -21,6 +21,9 @@ from tfrl.training import _parts, _plan, _processes, _run_record, cadence, evalu
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import _compiled_collection, actor_collection, collection
 
+# Of so many epochs one compares what acts with the network, which takes as long as two
+# gradient steps of a small one. Whether its weights are finite, each asks.
+_COMPARED_EPOCHS = 10
 # An epoch that is shorter is not worth what it costs to know the way back.
 _LONG_SECONDS = 1.0
 
@@ -413,7 +416,9 @@ class Trainer:
             raise
         if given is not None:
             self._source.learned(info.pop("priorities", None))
-            self._host.push(self.agent.policy, probe=self._collector.observations)
+            compared = self.epoch % _COMPARED_EPOCHS == 0
+            probe = self._collector.observations if compared else None
+            self._host.push(self.agent.policy, probe=probe)
         seconds = time.perf_counter() - start
         self._is_long = self._may_break_off and seconds > _LONG_SECONDS
         self.epoch += 1
