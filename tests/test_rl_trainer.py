@@ -346,6 +346,15 @@ def test_a_run_made_from_python_is_opened_and_repeated(tmp_path):
     assert rows["epoch"].tolist() == [1, 2, 3, 4]
 
 
+def test_a_run_made_from_python_takes_more_steps(tmp_path):
+    make = functools.partial(PARTIAL, total_env_steps=16)
+    rl_trainer.train_rl(tmp_path, light_rl_trainer=make)
+    more = "--config=Trainer.total_env_steps = 40"
+    assert rl_trainer.main([more, "--resume", f"--output_dir={tmp_path}"]) == 0
+    rows = run_log.read_metrics(tmp_path / "metrics.csv")
+    assert rows["env_steps"][-1] >= 40
+
+
 def make_elsewhere(n_envs):
     return vector.make_vec("CartPole-v1", n_envs, max_episode_steps=20)
 

@@ -299,7 +299,8 @@ run.json or config.gin; got 'no/such/run' without
         bound = gin.get_bindings(train_rl)
         make: Any = bound.pop("light_rl_trainer", trainer.Trainer)
         bound.pop("light_rl", None)
-        like = make(output_dir=directory, **bound)
+        with saved_run.as_recorded(directory):
+            like = make(output_dir=directory, **bound)
     finally:
         configs.clear()
     try:

@@ -77,7 +77,10 @@ def test_numbers_are_checked():
     with pytest.raises(ValueError, match=r"`play`: `rewards\['camera'\]\[1\]` expec"):
         gym_checks.check_numbers("play", "rewards", shown)
     # Large numbers whose sum alone is infinite are finite.
-    gym_checks.check_numbers("play", "rewards", np.full((3, 2), 1e308))
+    many = np.full((3, 2), 1e308)
+    gym_checks.check_numbers("play", "rewards", many)
+    with pytest.raises(ValueError, match=r"got 1e\+308, too large for float32, at st"):
+        gym_checks.check_numbers("play", "rewards", many, np.float32)
 
 
 def test_choices_are_checked():

@@ -373,10 +373,12 @@ def test_descriptions(space, kind):
         (pixels(84, 4, 84), ValueError, r"\[84, 4, 84\]; .*StackChannels"),
         (pixels(84, 84, 84, 3), ValueError, "StackChannels"),
         (S.Dict(), ValueError, "have a part at least"),
+        (S.Box(-1.0, 1.0, (0,)), ValueError, "have a number at least"),
+        (S.Dict(a=S.Box(0, 1, (2, 0))), ValueError, "have a number at least"),
         (S.Dict(a=S.Discrete(2), b=S.Tuple([])), ValueError, "have a part at least"),
     ],
     ids=["text", "matrix", "nested", "small", "small stack", "cube", "apart", "four"]
-    + ["empty", "empty part"],
+    + ["empty", "no number", "no number in a part", "empty part"],
 )
 def test_what_has_no_description(space, error, match):
     with pytest.raises(error, match=f"`SpaceEncoder.describe`: .*{match}"):

@@ -123,11 +123,44 @@ def test_the_folder_of_a_run(tmp_path):
         doctor.find_nonfinite(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:.*is damaged.*trying an older one:UserWarning")
+def test_a_run_goes_on_before_a_damaged_replay(tmp_path):
+    with replaying(tmp_path / "whole", n_epochs=24) as whole:
+        whole.run(quiet=True)
+    run = tmp_path / "damaged"
+    with replaying(run, n_epochs=24) as cut:
+        stop_in(cut, 20)
+        cut.run(quiet=True)
+    steps = checkpoints.list_steps(run)
+    assert steps == [320, 336]
+    segment = next((run / "replay" / "step-336").glob("*.segment"))
+    segment.unlink()  # it may be that of the other step, too
+    segment.write_bytes(b"")
+    with replaying(run, n_epochs=24, resume=True) as resumed:
+        assert resumed.env_steps == 320
+        resumed.run(quiet=True)
+    assert_same(resumed.agent, whole.agent)
+    assert_same_rows(tmp_path / "whole", run)
+    assert doctor.find_nonfinite(run) == []
+    kept = [f"step-{step}" for step in checkpoints.list_steps(run)]
+    assert sorted(x.name for x in (run / "replay").glob("step-*")) == kept
+    for segment in (run / "replay").glob("step-*/*.segment"):
+        segment.unlink()
+    with pytest.raises(ValueError, match="expected an undamaged checkpoint"):
+        with replaying(run, n_epochs=30, resume=True):
+            pass
+
+
 def test_it_ends_at_a_return(tmp_path):
     with replaying(tmp_path, stop_at_return=1.0) as running:
         played = running.run(quiet=True)
     assert running.epoch == 5 and played.returns.mean() >= 1.0
     assert checkpoints.latest_step(tmp_path) == 80
+    # Asked once more, it is there already.
+    rows = (tmp_path / "metrics.csv").read_bytes()
+    with replaying(tmp_path, stop_at_return=1.0, resume=True) as again:
+        np.testing.assert_array_equal(again.run(quiet=True).returns, played.returns)
+    assert again.epoch == 5 and (tmp_path / "metrics.csv").read_bytes() == rows
     # It may go on beyond.
     with replaying(tmp_path, n_epochs=6, resume=True) as resumed:
         resumed.run(quiet=True)

@@ -16,7 +16,6 @@ import keras
 import numpy as np
 import plain_graphs
 import pytest
-import tensorflow as tf
 from tiny_agents import (
     EVERY,
     MAKE,
@@ -345,105 +344,6 @@ def test_schedules_read_how_far_the_run_is(tmp_path):
         running.run(quiet=True)
     assert seen == [(0.0, 0, 0), (2.0, 1, 32), (4.0, 2, 64), (6.0, 3, 96)]
     assert schedule() == 0.0
-
-
-@pytest.fixture(scope="module", name="folder")
-def _folder(tmp_path_factory):
-    """Of a run of one epoch, that nobody may change."""
-    folder = tmp_path_factory.mktemp("run")
-    train(folder, n_epochs=1)
-    return folder
-
-
-def test_folders_are_not_mixed_up(folder, tmp_path):
-    with pytest.raises(ValueError, match="expected a checkpoint to resume from; got"):
-        train(tmp_path, resume=True)
-    with pytest.raises(
-        ValueError, match=r"with one at 32 environment steps; resume it"
-    ):
-        train(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("agent", Tiny(0.2), r"agent.rate = 0.2 \(was 0.1\)"),
-        ("make_envs", functools.partial(MAKE, max_episode_steps=9), "max_episode_st"),
-        ("experience", experience.Trajectories(8), r".n_steps = 8 \(was 16\)"),
-        ("experience", experience.Replayed(), "experience = .*Replayed"),
-        ("n_envs", 1, r"n_envs = 1 \(was 2\)"),
-        ("seed", 3, r"seed = 3 \(was 0\)"),
-    ],
-)
-def test_other_arguments_are_refused(name, value, words, folder):
-    before = (folder / "run.json").read_bytes()
-    with pytest.raises(ValueError, match=rf"`Trainer`: `resume` expected .*{words}"):
-        train(folder, n_epochs=2, resume=True, **{name: value})
-    assert (folder / "run.json").read_bytes() == before
-
-
-def test_other_spaces_are_no_matter_of_overriding(folder):
-    other = functools.partial(vector.make_vec, "Acrobot-v1", vectorization="sync")
-    message = r"env_id = 'Acrobot-v1' .*spaces differ, observations Box.* \(was"
-    with pytest.raises(ValueError, match=message) as error:
-        train(folder, n_epochs=2, resume=True, make_envs=other)
-    assert "verride" not in str(error.value) and "output_dir" in str(error.value)
-
-
-@pytest.mark.parametrize("kind", [experience.Trajectories, experience.Replayed])
-def test_the_number_of_environments_is_no_matter_of_overriding(tmp_path, kind):
-    settings = {"experience": kind(n_steps=4), "n_epochs": 2}
-    train(tmp_path, **{**settings, "n_epochs": 1})
-    with pytest.raises(ValueError, match=r"n_envs = 4 \(was 2\)") as error:
-        train(tmp_path, resume=True, n_envs=4, **settings)
-    assert "verride" not in str(error.value) and "train anew" in str(error.value)
-    with pytest.raises(ValueError, match="`n_envs` expected 2, .*; got 4 .*train anew"):
-        train(tmp_path, resume=True, override=True, n_envs=4, **settings)
-
-
-def test_overrides_are_recorded(tmp_path):
-    train(tmp_path, n_epochs=1)
-    settings = {"n_epochs": 2, "resume": True, "agent": Tiny(0.2)}
-    train(tmp_path, override=True, **settings)
-    overrides = record_of(tmp_path).overrides
-    assert overrides == ({"env_steps": 32, "changes": {"agent.rate": ["0.1", "0.2"]}},)
-    assert _run_record.told(overrides[0]) == (
-        "overridden after 32 environment steps: agent.rate from 0.1 to 0.2"
-    )
-    # From now on these are the arguments of the run.
-    train(tmp_path, **{**settings, "n_epochs": 3})
-    assert record_of(tmp_path).overrides == overrides
-    settings = {"n_epochs": 4, "resume": True}
-    with pytest.raises(ValueError, match=r"agent.rate = 0.1 \(was 0.2\)"):
-        train(tmp_path, **settings)
-    train(tmp_path, override=True, **settings)
-    assert len(record_of(tmp_path).overrides) == 2
-
-
-def test_what_may_differ_freely(tmp_path):
-    train(tmp_path, n_epochs=1)
-    running, _ = train(
-        tmp_path,
-        n_epochs=9,
-        resume=True,
-        total_env_steps=64,
-        stop_at_return=500.0,
-        intervals=cadence.Intervals(eval_epochs=1, eval_episodes=1),
-        strategy=tf.distribute.OneDeviceStrategy("CPU:0"),
-    )
-    record = record_of(tmp_path)
-    assert record.overrides == () and record.arguments["total_env_steps"] == 64
-    assert running.epoch == 2
-
-
-def test_a_run_of_old_has_no_record_and_goes_on(tmp_path, capfd):
-    train(tmp_path, n_epochs=1)
-    (tmp_path / "run.json").unlink()
-    told = "this run keeps no record of its arguments (neither run.json nor config.gin)"
-    for n_epochs, count in ((2, 1), (3, 0)):
-        with build(tmp_path, n_epochs, resume=True) as running:
-            running.run()
-        assert "".join(capfd.readouterr()).count(told) == count
 
 
 def test_a_kill_at_any_write_leaves_a_run_that_goes_on(tmp_path, monkeypatch):

@@ -94,13 +94,14 @@ def check_renders(where: str, env: Any) -> None:
         )
 
 
-def check_numbers(where: str, name: str, nest: Any) -> None:
+def check_numbers(where: str, name: str, nest: Any, dtype: Any = None) -> None:
     """Raises unless all numbers are finite.
 
     Args:
         where: name of the function that asks.
         name: name of what is checked.
         nest: arrays `[T, N, ...]`; those that hold no floats pass.
+        dtype: in which they are to be finite; None for their own.
 
     Raises:
         ValueError: with the first that is not, its part, step and environment. Steps
@@ -111,12 +112,15 @@ def check_numbers(where: str, name: str, nest: Any) -> None:
         if leaf.dtype.kind != "f":
             continue
         with np.errstate(all="ignore"):
+            kept = leaf if dtype is None else leaf.astype(dtype)
             # One pass without a temporary array; only what it finds is looked for.
-            suspicious = not np.isfinite(leaf.sum())
-        for place in np.argwhere(~np.isfinite(leaf)) if suspicious else ():
+            suspicious = not np.isfinite(kept.sum())
+        for place in np.argwhere(~np.isfinite(kept)) if suspicious else ():
+            got = leaf[tuple(place)]
+            fault = f", too large for {kept.dtype}," if np.isfinite(got) else ""
             raise ValueError(
-                f"`{where}`: `{part}` expected finite numbers; got "
-                f"{leaf[tuple(place)]} {_step_and_environment(name, place)}"
+                f"`{where}`: `{part}` expected finite numbers; got {got}{fault} "
+                f"{_step_and_environment(name, place)}"
             )
 
 

@@ -42,8 +42,11 @@ def made_beside(
         ['notes.txt']
     """
     target = pathlib.Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as held:
+    with (
+        durable.explain_refusals(where, "path", target),
+        contextlib.ExitStack() as held,
+    ):
+        target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.parent):
             _clear(target)
             if not overwrite:
@@ -52,16 +55,15 @@ def made_beside(
             held.callback(shutil.rmtree, made, ignore_errors=True)
             held.enter_context(_locked(made))
         fresh = pathlib.Path(made, f"new{target.suffix}")
-        with durable.explain_refusals(where, "path", target):
-            yield fresh
-            durable.flush_to_disk(fresh, *fresh.rglob("*"))
+        yield fresh
+        durable.flush_to_disk(fresh, *fresh.rglob("*"))
         with _locked(target.parent):
             if overwrite:
                 _check_alike(where, target, fresh)
             else:
                 check_absent(where, target)
             _swap(fresh, target, pathlib.Path(made, "old"))
-    durable.flush_to_disk(target.parent)
+        durable.flush_to_disk(target.parent)
 
 
 def _prefix(target: pathlib.Path) -> str:

@@ -47,6 +47,11 @@ def description(
             f"{place} must have a part at least, in each Dict and Tuple; got {space}; "
             "leave it out, or show something"
         )
+    if 0 in (space.shape or ()):
+        raise ValueError(
+            f"{place} must have a number at least in each part; got {space}; leave it "
+            "out, or show something"
+        )
     if isinstance(space, gym.spaces.Dict):
         return ["dict", [[key, describe(part)] for key, part in space.items()]]
     if isinstance(space, gym.spaces.Tuple):

@@ -152,7 +152,7 @@ class MLP(keras.layers.Layer):
         self.seed = seed
         self.noise = noise
         # A name that Keras counts would make each program of XLA another one.
-        self.flatten = keras.layers.Flatten(name="flatten")
+        self.flatten = keras.layers.Flatten(name="flatten", dtype=self.dtype_policy)
         made: list[tuple] = [
             (units, activation, math.sqrt(2.0), f"hidden_{index}", self.dtype_policy)
             for index, units in enumerate(self.hidden_units)

@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -129,7 +129,10 @@ def save_best(
 
 
 def load_run(
-    directory: durable.Path, template: Any, step: int | None = None
+    directory: durable.Path,
+    template: Any,
+    step: int | None = None,
+    beside: Callable[[int], object] | None = None,
 ) -> tuple[Any, dict[str, Any], int]:
     """Reads a saved state back, after checking every byte and every shape of it.
 
@@ -142,6 +145,8 @@ def load_run(
             of its leaves are used, so `tf.TensorSpec` leaves do. Layers are known as
             `Checkpointer` knows them.
         step: the one step to read, or `None` for the newest.
+        beside: takes a step and reads what was saved beside it; a step of which it
+            raises an `OSError`, or that something is damaged, counts as damaged.
 
     Returns:
         `(state, metadata, step)`; `state` has the structure of `template`, with numpy
@@ -193,7 +198,10 @@ def load_run(
         files = path / (_STATE if body["format"] == 1 else _checkpoint_files.ARRAYS)
         loaded = named_arrays.read_arrays(str(files), arrays)
         values[:] = [loaded[chosen[name]] for name in parts.immutable[_STATE]]
+        metadata.clear()
         metadata.update(_checkpoint_files.read_metadata(path))
+        if beside is not None:
+            beside(body["step"])
 
     with durable.shared_folder(folder, reading=True):
         steps = _FOLDERS.steps(folder)
@@ -236,6 +244,27 @@ def named_as_saved(leaves: dict[str, Any], saved: Iterable[str]) -> dict[str, An
         return leaves
     renamed = (dotted[found[name]] for name in words)
     return dict(zip(renamed, leaves.values(), strict=True))
+
+
+def drop_step(directory: durable.Path, step: int) -> None:
+    """Removes a saved step.
+
+    Args:
+        directory: folder of a run.
+        step: its number; need not exist.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = save_run(folder, 10, {}, {})
+        >>> drop_step(folder, 10)
+        >>> list_steps(folder)
+        []
+    """
+    folder = checks.as_path("drop_step", "directory", directory) / "checkpoints"
+    with durable.shared_folder(folder):
+        if step in _FOLDERS.steps(folder):
+            durable.remove_folder(_FOLDERS.path(folder, step))
 
 
 def list_steps(directory: durable.Path) -> list[int]:

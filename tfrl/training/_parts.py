@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,14 @@ from tfrl._internal import gym_checks, named_arrays, registered_envs
 from tfrl.agents import agent as agents
 from tfrl.configuring import gin_calls
 from tfrl.policies import host_policy
-from tfrl.training import _kept_names, _plan, _processes, evaluation
+from tfrl.training import (
+    _kept_names,
+    _plan,
+    _processes,
+    _run_checkpoints,
+    _run_record,
+    evaluation,
+)
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import (
     _actor_policies,
@@ -81,34 +89,53 @@ class Made(NamedTuple):
     Attributes:
         eval_envs: to evaluate in.
         spaces: of observations and actions of one environment.
-        numbers: what the agent was created with beside spaces.
         agent: what learns.
         host: its policy, on the host.
         rng: by which actions are drawn there.
         collector: who plays.
         source: where what is learned from comes from.
+        record: of the run.
+        checkpoints: what saves and loads all of it.
     """
 
     eval_envs: VectorEnv
     spaces: tuple[gym.Space, gym.Space]
-    numbers: dict[str, int]
     agent: Any
     host: host_policy.HostPolicy
     rng: np.random.Generator
     collector: collection.Collector
     source: Any
+    record: _run_record.RunRecord
+    checkpoints: _run_checkpoints.RunCheckpoints
 
 
 def made(
-    plan: _plan.Plan, workers: _processes.Workers, undo: contextlib.ExitStack
+    plan: _plan.Plan,
+    workers: _processes.Workers,
+    undo: contextlib.ExitStack,
+    directory: pathlib.Path,
+    resume: bool,
 ) -> Made:
-    """Makes environments and agent, and who plays.
+    """Makes environments and agent, who plays, and what keeps them.
 
     Args:
         plan: of the run.
         workers: who train.
         undo: closes the environments.
+        directory: of the run.
+        resume: whether there is a run, of which the networks are to be.
     """
+    precision = _run_record.dtype_policy_of(directory, resume)
+    with _run_record.of_dtype_policy(precision):
+        return _made(plan, workers, undo, directory)
+
+
+def _made(
+    plan: _plan.Plan,
+    workers: _processes.Workers,
+    undo: contextlib.ExitStack,
+    directory: pathlib.Path,
+) -> Made:
     given, rank = plan.arguments, workers.rank
     config, learned, seed = given["agent"], given["experience"], given["seed"]
     n_envs = given["n_envs"]
@@ -157,7 +184,14 @@ def made(
             as_transitions=_plan.takes_transitions(config),
         )
     rng = np.random.default_rng(streams)
-    return Made(found[-1], spaces, numbers, agent, host, rng, collector, source)
+    told = {**given, "experience": experiences.recorded(learned)}
+    record = _run_record.of_trainer(told, numbers, collector.envs)
+    kept = _run_checkpoints.RunCheckpoints(
+        *(directory, workers, source, rng, collector, seed),
+        given["intervals"].checkpoints_kept,
+    )
+    parts = found[-1], spaces, agent, host, rng, collector, source
+    return Made(*parts, record, kept)
 
 
 def _check_whole(n_envs: int, n_actors: int, n_agents: int) -> None:

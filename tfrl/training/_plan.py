@@ -104,7 +104,8 @@ def planned(
     n_epochs = given["n_epochs"]
     if limit is not None:
         n_epochs = min(n_epochs, -(-limit // per_epoch))
-    arguments = {**given, "agent": config, "experience": learned, "n_epochs": n_epochs}
+    # What is kept is the number that was asked for: who goes on may want more steps.
+    arguments = {**given, "agent": config, "experience": learned}
     arguments["intervals"] = intervals or cadence.Intervals()
     arguments["collector"] = collector
     total = n_epochs * per_epoch

@@ -1,27 +1,26 @@
-"""What a run keeps in its folder: with what it was made, and its checkpoints.
+"""What a run keeps in its folder of what it was made with.
 
     <directory>/run.json      the trainer's arguments, spaces, and every override
     <directory>/config.gin    the same for who reads or repeats the run, where it is
                               a run of `train_rl`; its first line has its digest
-    <directory>/checkpoints/  agent, experience, environments and draws
 
-The first two are replaced as a whole, `config.gin` first, and compared on resuming. A
-run of old has no `run.json`, and no digest in its `config.gin`.
+They are replaced as a whole, `config.gin` first, and compared on resuming. A run of old
+has no `run.json`, and no digest in its `config.gin`.
 """
 
+import contextlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
+import keras
 from gymnasium.vector import VectorEnv
 
 from tfrl._internal import durable, sealed_folder
 from tfrl.configuring import gin_calls
 from tfrl.saving import checkpoints, typed_json
-from tfrl.training import _kept_arguments, _kept_names, _processes, experience
-from tfrl.training.collecting import collection
+from tfrl.training import _kept_arguments, _kept_names, experience
 
 # What a run may go on with as it likes: how long, how often, in which processes.
 _FREE = (
@@ -32,6 +31,8 @@ _FREE = (
 _OF_LEARNING = "experience", "fit"
 _NO_HYPERPARAMETERS = ("seed", "n_epochs", "intervals", "evaluation")
 _NAME, _CONFIG = "run.json", "config.gin"
+# The dtype policy that Keras has by itself.
+_DEFAULT = "float32"
 _FORMAT = 1
 _ANEW = "train anew in another `output_dir`"
 _OVERRIDE = "go on with the new ones by `override=True` (--override), which it records"
@@ -47,6 +48,8 @@ class RunRecord(NamedTuple):
         environment: what makes its name known, as `kept_name` returns it.
         overrides: one for each time that the run went on with other arguments:
             `env_steps`, and `changes`, texts of old and new values by place.
+        dtype_policy: name of that of Keras, by which networks were made; None of runs
+            that did not keep it.
     """
 
     arguments: dict[str, Any]
@@ -54,6 +57,7 @@ class RunRecord(NamedTuple):
     spaces: tuple[Any, Any]
     environment: list[Any]
     overrides: tuple[dict[str, Any], ...] = ()
+    dtype_policy: str | None = None
 
     @property
     def lost(self) -> dict[str, str]:
@@ -132,7 +136,8 @@ class RunRecord(NamedTuple):
         names = {full: name for name, full in known.items() if full is not None}
         front = {name: given.pop(name) for name in ("n_epochs", "seed")}
         lines = gin_calls.written_call(kind, given, names)
-        if lines is None or self._lost_name():
+        is_default = self.dtype_policy in (None, _DEFAULT)
+        if lines is None or self._lost_name() or not is_default:
             return None
         registered = [x for x in self.environment if not _kept_names.is_registration(x)]
         named = (x if isinstance(x, str) else [*x.values()][0] for x in registered)
@@ -158,13 +163,39 @@ def of_trainer(
     observations = _kept_arguments.kept(envs.single_observation_space)
     spaces = observations, _kept_arguments.kept(envs.single_action_space)
     counts = {name: int(number) for name, number in numbers.items()}
-    return RunRecord(data, counts, spaces, _kept_names.kept_name(envs))
+    policy = keras.config.dtype_policy().name
+    return RunRecord(
+        data, counts, spaces, _kept_names.kept_name(envs), dtype_policy=policy
+    )
 
 
 def _own(data: Any) -> Any:
     """Leaves out what a trainer itself says to the function that makes environments."""
     is_partial = isinstance(data, dict) and "=partial" in data
     return {k: v for k, v in data.items() if k != "n_envs"} if is_partial else data
+
+
+@contextlib.contextmanager
+def of_dtype_policy(name: str | None) -> Iterator[None]:
+    """Has Keras make layers by a dtype policy for the while; by its own for None."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(before if name is None else name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def dtype_policy_of(directory: pathlib.Path, resume: bool) -> str | None:
+    """Returns the dtype policy of a run that goes on, as far as it is known.
+
+    None where the program asks for another than Keras has by itself: `continued` holds
+    that against the run's.
+    """
+    if not resume or keras.config.dtype_policy().name != _DEFAULT:
+        return None
+    old = read("Trainer", directory)
+    return None if old is None else old.dtype_policy
 
 
 def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRecord:
@@ -188,17 +219,7 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
             "one of `AgentModel.fit`; go on with the program that made it, or by "
             "`tfrl train --resume --output_dir=...` without a configuration"
         )
-    changes: dict[str, tuple[str, str]] = {}
-    for name, value in new.arguments.items():
-        if name in old.arguments and name not in _FREE:
-            before = _own(_kept_arguments.completed(old.arguments[name]))
-            told_of = [*_kept_arguments.lost(before, "").values()]
-            if name == "network" and told_of and "digest" not in told_of[0]:
-                continue  # earlier versions kept no networks
-            if name in _OF_LEARNING and not _is_described(old, new):
-                continue
-            changes |= _kept_arguments.differences(before, value, name)
-    changes = {place: pair for place, pair in changes.items() if place not in _FREE}
+    changes = _changes(old, new)
     apart = None if override else _apart(old.spaces, new.spaces)
     if changes and not override:
         listed = ", ".join(
@@ -224,6 +245,25 @@ def continued(new: RunRecord, directory: pathlib.Path, override: bool) -> RunRec
         env_steps = checkpoints.latest_step(directory)
         overrides = (*overrides, {"env_steps": env_steps, "changes": texts})
     return new._replace(overrides=overrides)
+
+
+def _changes(old: RunRecord, new: RunRecord) -> dict[str, tuple[str, str]]:
+    """Returns the texts of old and new values, by place, that may not differ freely."""
+    changes: dict[str, tuple[str, str]] = {}
+    for name, value in new.arguments.items():
+        if name in old.arguments and name not in _FREE:
+            before = _own(_kept_arguments.completed(old.arguments[name]))
+            told_of = [*_kept_arguments.lost(before, "").values()]
+            if name == "network" and told_of and "digest" not in told_of[0]:
+                continue  # earlier versions kept no networks
+            if name in _OF_LEARNING and not _is_described(old, new):
+                continue
+            changes |= _kept_arguments.differences(before, value, name)
+    changes = {place: pair for place, pair in changes.items() if place not in _FREE}
+    precisions = old.dtype_policy, new.dtype_policy
+    if None not in precisions and len({*precisions}) > 1:
+        changes["keras.config.dtype_policy"] = str(precisions[0]), str(precisions[1])
+    return changes
 
 
 def _is_described(*records: RunRecord) -> bool:
@@ -332,7 +372,7 @@ def _checked(fields: dict[str, Any]) -> RunRecord:
     The seal shows damage, not what somebody else sealed.
     """
     record = RunRecord(**fields)
-    parts = (dict, dict, tuple, list, tuple)
+    parts: tuple[Any, ...] = (dict, dict, tuple, list, tuple, str | None)
     if any(not isinstance(x, kind) for x, kind in zip(record, parts, strict=True)):
         raise TypeError("a part is of another type")
     for name in ("agent", "make_envs", "intervals"):
@@ -363,76 +403,3 @@ def _damaged(where: str, path: pathlib.Path, todo: str) -> ValueError:
         f"`{where}`: `directory` expected files as they were written; got "
         f"{str(path)!r}, which is not; {todo}"
     )
-
-
-class RunCheckpoints:
-    """Saves and loads all that a run goes on with.
-
-    Args:
-        directory: of the run.
-        workers: who train; the chief alone writes.
-        source: of the experience.
-        rng: by which actions are drawn.
-        collector: who plays.
-        seed: of the run.
-        keep: number of checkpoints that stay.
-    """
-
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        workers: _processes.Workers,
-        source: Any,
-        rng: np.random.Generator,
-        collector: collection.Collector,
-        seed: int,
-        keep: int,
-    ) -> None:
-        self._directory, self._workers, self._source = directory, workers, source
-        self._own, self._seed, self._keep = (rng, collector), seed, keep
-
-    def save(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
-        """Saves the state after so many steps; all workers call it.
-
-        Args:
-            env_steps: number of the checkpoint.
-            agent: of that moment.
-            facts: of the run, plain values by name, with `epoch`.
-        """
-        own = self._workers.gather_values(collection.captured(*self._own))
-        if not self._workers.is_chief:
-            return
-        self._source.save(self._directory, env_steps)
-        mine = own[0] if len(own) == 1 else {"workers": own}
-        metadata = {**facts, "source": self._source.state(), **mine}
-        checkpoints.save_run(
-            self._directory, env_steps, agent, metadata, keep=self._keep
-        )
-        self._source.prune(self._directory, checkpoints.list_steps(self._directory))
-
-    def save_best(self, env_steps: int, agent: Any, return_mean: float) -> None:
-        """Keeps an agent in `best/`, in the place of the one before."""
-        if self._workers.is_chief:
-            facts = {"return_mean": return_mean}
-            checkpoints.save_best(self._directory / "best", env_steps, agent, facts)
-
-    def load(self, agent: Any) -> tuple[Any, dict[str, Any], int, str | None]:
-        """Goes back to the newest checkpoint.
-
-        Args:
-            agent: of the same architecture.
-
-        Returns:
-            The agent, the facts, the steps, and what the user should know.
-        """
-        agent, metadata, env_steps = checkpoints.load_run(self._directory, agent)
-        saved = metadata.get("workers", [metadata])
-        own = self._workers.own_of(saved, str(self._directory))
-        self._source.load(self._directory, env_steps)
-        self._source.set_state(metadata.get("source"))
-        first = self._workers.rank * self._own[1].envs.num_envs
-        seed = self._seed + 7_919 * metadata["epoch"] + first
-        notice = collection.restore(own, *self._own, seed)
-        if notice is not None:
-            self._source.cut()
-        return agent, metadata, env_steps, notice

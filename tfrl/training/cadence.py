@@ -118,6 +118,50 @@ def judged(played: evaluation.Evaluation) -> dict[str, float]:
     }
 
 
+@dataclasses.dataclass
+class Standing:
+    """What evaluations have said of a run so far.
+
+    Attributes:
+        stop_at: mean return at which the run ends; None for no such end.
+        best: the highest mean return.
+        last: the epoch that was evaluated last, and its mean return.
+        row: that of an epoch whose evaluation has not been played to its end.
+
+    Example:
+        >>> standing = Standing(stop_at=7.0)
+        >>> standing.judge(3, 8.5), standing.is_reached(3), standing.is_reached(4)
+        (True, True, False)
+    """
+
+    stop_at: float | None
+    best: float = -math.inf
+    last: tuple[int, float] | None = None
+    row: dict[str, float] | None = None
+
+    def judge(self, epoch: int, mean: float) -> bool:
+        """Takes note of the mean return after an epoch; returns if it is the best."""
+        is_best = mean > self.best
+        self.best = mean if is_best else self.best
+        self.last, self.row = (epoch, mean), None
+        return is_best
+
+    def is_reached(self, epoch: int) -> bool:
+        """Whether an evaluation after this epoch has ended the run."""
+        if self.stop_at is None or self.last is None:
+            return False
+        return self.last[0] == epoch and self.last[1] >= self.stop_at
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps of it."""
+        return {"best": self.best, "judged": self.last, "unjudged": self.row}
+
+    def take_up(self, facts: Mapping[str, Any]) -> None:
+        """Takes up what a checkpoint kept; those of old kept less."""
+        self.best = facts.get("best", self.best)
+        self.last, self.row = facts.get("judged"), facts.get("unjudged")
+
+
 def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
     numbers = {f"train/{k}": number("Trainer", k, x) for k, x in info.items()}
     taken = [name.removeprefix("train/") for name in numbers if name in COLUMNS]

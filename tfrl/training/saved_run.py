@@ -5,7 +5,7 @@ import copy
 import io
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import gymnasium as gym
@@ -310,6 +310,14 @@ def record_of(directory: str | os.PathLike[str]) -> _run_record.RunRecord | None
     return None if record is None or record.is_of_gin(directory) else record
 
 
+@contextlib.contextmanager
+def as_recorded(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Has Keras make layers as it made those of a run, for the while."""
+    record = _run_record.read("open_run", directory)
+    with _run_record.of_dtype_policy(record and record.dtype_policy):
+        yield
+
+
 def _best_of(directory: pathlib.Path, step: str) -> pathlib.Path:
     if step != "best":
         raise ValueError(
@@ -351,7 +359,8 @@ class _RecordedRun:
         network = self._made("network") if "network" in record.arguments else None
         if "fit" in record.arguments and isinstance(network, keras.layers.Layer):
             network = _recipes.as_from_a_file(network)  # as `AgentModel.create` does
-        self.agent = _parts.made_agent(config, *spaces, record.numbers, network)
+        with _run_record.of_dtype_policy(record.dtype_policy):
+            self.agent = _parts.made_agent(config, *spaces, record.numbers, network)
 
     @property
     def seed(self) -> int:

@@ -140,38 +140,30 @@ class Trainer:
         given |= {"intervals": intervals, "stop_at_return": stop_at_return}
         plan = _plan.planned(given, self._workers, callbacks)
         self.directory = checks.as_path("Trainer", "output_dir", output_dir)
-        self.seed = seed
+        self.seed, self.intervals = seed, plan.arguments["intervals"]
         self.n_epochs, self.total_env_steps = plan.n_epochs, plan.env_steps
-        self.intervals = plan.arguments["intervals"]
         self.epoch = self.env_steps = 0
         self._resume, self._override = resume, override
         self._is_open, self._open = False, contextlib.ExitStack()
         self.notice: str | None = None
         self._unrecorded: str | None = None
-        self.stop_training, self._stop_at = False, stop_at_return
-        self._best = float("-inf")
-        made = _parts.made(plan, self._workers, self._open)
-        self.eval_envs, self.agent, self._host = made.eval_envs, made.agent, made.host
+        self.stop_training, self._standing = False, cadence.Standing(stop_at_return)
+        told = self.directory, resume
+        made = _parts.made(plan, self._workers, self._open, *told)
+        self.record, self.eval_envs = made.record, made.eval_envs
+        self.agent, self._host = made.agent, made.host
+        self._checkpoints = made.checkpoints
         self._rng, self._collector, self._source = made.rng, made.collector, made.source
         self.observation_space, self.action_space = made.spaces
         # Workers wait for each other, and a replay knows no way back.
         alone = self._workers.count == 1 and type(self._source) is experiences.Latest
         alone &= collector == "host"
         self._may_break_off = self._is_long = alone
-        self._checkpoints = _run_record.RunCheckpoints(
-            *(self.directory, self._workers, self._source, self._rng),
-            *(self._collector, seed, self.intervals.checkpoints_kept),
+        self._callbacks = cadence.Callbacks(
+            [*callbacks], model=self, epochs=plan.n_epochs
         )
-        params = {"epochs": plan.n_epochs}
-        self._callbacks = cadence.Callbacks([*callbacks], params=params)
-        self._callbacks.set_model(self)
-        learned = experiences.recorded(plan.arguments["experience"])
-        kept = {**plan.arguments, "experience": learned}
-        self.record = _run_record.of_trainer(kept, made.numbers, made.collector.envs)
         self._seconds, self._log_position = 0.0, run_log.RunLog.START
         self._saved: int | None = None
-        # The row of an epoch whose evaluation has not been played to its end.
-        self._unjudged: dict[str, float] | None = None
 
     def __enter__(self) -> Self:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
@@ -317,7 +309,7 @@ class Trainer:
             Interrupted: if an epoch or an evaluation was broken off.
         """
         played, since = None, (self.env_steps, self._seconds)
-        if self._unjudged is not None:
+        if self._standing.row is not None:
             played = self._judge(report, interrupted)
         while self.epoch < self.n_epochs and not (
             self.stop_training or self._workers.stopped
@@ -337,7 +329,7 @@ class Trainer:
                 row = self._row(info, since)
                 since = (self.env_steps, self._seconds)
                 if judged:
-                    self._unjudged = row
+                    self._standing.row = row
                     if last:
                         self._save(report)
                     before = time.perf_counter()
@@ -363,18 +355,15 @@ class Trainer:
     ) -> evaluation.Evaluation:
         """Evaluates, and writes the row that waited for it."""
         played = self._played(interrupted)
-        row = {**(self._unjudged or {}), **cadence.judged(played)}
-        self._unjudged = None
+        row = {**(self._standing.row or {}), **cadence.judged(played)}
         # Reset steps do not count, so the last step may lie below.
         least = self.total_env_steps if self.epoch >= self.n_epochs else 0
         done = max(self.env_steps, least)
         report.write(self.env_steps, row, done)
         mean = float(played.returns.mean())
-        if mean > self._best:
-            self._best = mean
+        if self._standing.judge(self.epoch, mean):
             self._checkpoints.save_best(self.env_steps, self.agent, mean)
-        if self._stop_at is not None and mean >= self._stop_at:
-            self.stop_training = True
+        self.stop_training |= self._standing.is_reached(self.epoch)
         return played
 
     def _played(self, interrupted: _processes.Interruption) -> evaluation.Evaluation:
@@ -416,8 +405,8 @@ class Trainer:
             raise
         if given is not None:
             self._source.learned(info.pop("priorities", None))
-            compared = self.epoch % _COMPARED_EPOCHS == 0
-            probe = self._collector.observations if compared else None
+            skipped = self.epoch % _COMPARED_EPOCHS
+            probe = None if skipped else self._collector.observations
             self._host.push(self.agent.policy, probe=probe)
         seconds = time.perf_counter() - start
         self._is_long = self._may_break_off and seconds > _LONG_SECONDS
@@ -456,9 +445,8 @@ class Trainer:
     def _save(self, report: cadence.Report) -> None:
         self._saved = self.env_steps
         self._log_position = report.position()
-        facts: dict[str, Any] = {"epoch": self.epoch, "best": self._best}
+        facts = {"epoch": self.epoch, **self._standing.facts()}
         facts |= {"seconds": self._seconds, "log": self._log_position}
-        facts["unjudged"] = self._unjudged
         self._checkpoints.save(self.env_steps, self.agent, facts)
 
     @contextlib.contextmanager
@@ -481,7 +469,7 @@ class Trainer:
         self.agent, facts, self.env_steps, notice = loaded
         self._saved, self.epoch = self.env_steps, facts["epoch"]
         self._seconds, self._log_position = facts["seconds"], facts["log"]
-        self._unjudged = facts.get("unjudged")
-        self._best = facts.get("best", self._best)
+        self._standing.take_up(facts)
+        self.stop_training = self._standing.is_reached(self.epoch)
         self._host.push(self.agent.policy)
         return notice

@@ -164,6 +164,13 @@ def test_numbers_that_are_none_name_step_and_environment(
         collector.collect(lambda _: still, to_env)
 
 
+def test_a_reward_that_is_too_large_is_told_as_it_is():
+    envs = vector(AutoresetMode.DISABLED, bad=[None, ("reward", 3, 1e300), None])
+    collector = collection.Collector(envs, 10, 0)
+    with pytest.raises(ValueError, match=r"got 1e\+300, too large for float32, at st"):
+        collector.collect(lambda _: np.ones(3, np.int32), to_env)
+
+
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_state_round_trip(mode):
     collector, _ = collected(mode, "dict", n_steps=7)

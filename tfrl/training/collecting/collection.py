@@ -200,16 +200,19 @@ class Collector:
             memory = remembered(acted.state, initial, outcome)
         self._memory = memory
         trajectory = rows.trajectory()
-        self._check(trajectory)
+        self._check(trajectory._replace(rewards=rows.rewards))
         self._count(rows.rewards, trajectory)
         return trajectory
 
     def _check(self, trajectory: records.Trajectory) -> None:
         """Raises a ValueError unless numbers are finite, and choices are such."""
         # Rewards last: they are often the consequence.
-        for name in ("next_observations", "observations", "rewards"):
+        for name, dtype in (
+            *(("next_observations", None), ("observations", None)),
+            ("rewards", np.float32),
+        ):
             nest = getattr(trajectory, name)
-            gym_checks.check_numbers("Collector.collect", name, nest)
+            gym_checks.check_numbers("Collector.collect", name, nest, dtype)
         space = self.envs.single_observation_space
         for name in ("next_observations", "observations"):
             nest = getattr(trajectory, name)
@@ -279,10 +282,12 @@ class _Rows:
 
     def trajectory(self) -> records.Trajectory:
         pack = tf.nest.pack_sequence_as
+        with np.errstate(over="ignore"):  # which is told by name
+            rewards = self.rewards.astype(np.float32)
         return records.Trajectory(
             observations=pack(*self._observations),
             actions=pack(*self._actions),
-            rewards=self.rewards.astype(np.float32),
+            rewards=rewards,
             terminated=self._terminated,
             truncated=self._truncated,
             next_observations=pack(*self._next),

@@ -69,7 +69,12 @@ class FitTrainer:
         self._resume, self._override = resume, override
         fit, learned = arguments["fit"], arguments["experience"]
         scope = contextlib.nullcontext() if strategy is None else strategy.scope()
-        with contextlib.ExitStack() as undo, scope:
+        precision = _run_record.dtype_policy_of(self.directory, resume)
+        with (
+            contextlib.ExitStack() as undo,
+            scope,
+            _run_record.of_dtype_policy(precision),
+        ):
             envs = self._opened(undo, fit, arguments["n_envs"])
             self.observation_space = envs.single_observation_space
             self.action_space = envs.single_action_space
@@ -92,16 +97,16 @@ class FitTrainer:
                 arguments["make_envs"],
                 override,
             )
+            self._asked = _fit_data.Asked(
+                x,
+                getattr(learned, "batch_size", None),
+                n_epochs,
+                fit["steps_per_epoch"],
+                [player, *judge, saved],
+            )
+            self._model.asked = self._asked
+            self.record = _recorded.recorded(self._model, saved)
             self._open = undo.pop_all()
-        self._asked = _fit_data.Asked(
-            x,
-            getattr(learned, "batch_size", None),
-            n_epochs,
-            fit["steps_per_epoch"],
-            [player, *judge, saved],
-        )
-        self._model.asked = self._asked
-        self.record = _recorded.recorded(self._model, saved)
 
     def _opened(self, undo: contextlib.ExitStack, told: Any, n_envs: int) -> VectorEnv:
         """Makes environments; `undo` closes them."""

@@ -1,0 +1,103 @@
+"""What a run keeps in its folder of how far it has come.
+
+<directory>/checkpoints/  agent, environments and draws
+<directory>/replay/       experience, where there is a replay
+<directory>/best/         the agent that was evaluated best
+"""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from tfrl.saving import checkpoints
+from tfrl.training import _processes
+from tfrl.training.collecting import collection
+
+
+class RunCheckpoints:
+    """Saves and loads all that a run goes on with.
+
+    Args:
+        directory: of the run.
+        workers: who train; the chief alone writes.
+        source: of the experience.
+        rng: by which actions are drawn.
+        collector: who plays.
+        seed: of the run.
+        keep: number of checkpoints that stay.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        workers: _processes.Workers,
+        source: Any,
+        rng: np.random.Generator,
+        collector: collection.Collector,
+        seed: int,
+        keep: int,
+    ) -> None:
+        self._directory, self._workers, self._source = directory, workers, source
+        self._own, self._seed, self._keep = (rng, collector), seed, keep
+        # Steps whose experience is damaged.
+        self._lost: list[int] = []
+
+    def save(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
+        """Saves the state after so many steps; all workers call it.
+
+        Args:
+            env_steps: number of the checkpoint.
+            agent: of that moment.
+            facts: of the run, plain values by name, with `epoch`.
+        """
+        own = self._workers.gather_values(collection.captured(*self._own))
+        if not self._workers.is_chief:
+            return
+        while self._lost:  # they would be in the way, being later
+            checkpoints.drop_step(self._directory, self._lost.pop())
+            self._source.prune(self._directory, checkpoints.list_steps(self._directory))
+        self._source.save(self._directory, env_steps)
+        mine = own[0] if len(own) == 1 else {"workers": own}
+        metadata = {**facts, "source": self._source.state(), **mine}
+        checkpoints.save_run(
+            self._directory, env_steps, agent, metadata, keep=self._keep
+        )
+        self._source.prune(self._directory, checkpoints.list_steps(self._directory))
+
+    def save_best(self, env_steps: int, agent: Any, return_mean: float) -> None:
+        """Keeps an agent in `best/`, in the place of the one before."""
+        if self._workers.is_chief:
+            facts = {"return_mean": return_mean}
+            checkpoints.save_best(self._directory / "best", env_steps, agent, facts)
+
+    def load(self, agent: Any) -> tuple[Any, dict[str, Any], int, str | None]:
+        """Goes back to the newest checkpoint that is not damaged.
+
+        Later ones of which the experience is damaged are removed by the next save.
+
+        Args:
+            agent: of the same architecture.
+
+        Returns:
+            The agent, the facts, the steps, and what the user should know.
+        """
+        tried: list[int] = []
+
+        def beside(step: int) -> None:
+            tried.append(step)
+            self._source.load(self._directory, step)
+
+        agent, metadata, env_steps = checkpoints.load_run(
+            self._directory, agent, beside=beside
+        )
+        self._lost = tried[:-1]
+        saved = metadata.get("workers", [metadata])
+        own = self._workers.own_of(saved, str(self._directory))
+        self._source.set_state(metadata.get("source"))
+        first = self._workers.rank * self._own[1].envs.num_envs
+        seed = self._seed + 7_919 * metadata["epoch"] + first
+        notice = collection.restore(own, *self._own, seed)
+        if notice is not None:
+            self._source.cut()
+        return agent, metadata, env_steps, notice
