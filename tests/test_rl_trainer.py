@@ -13,6 +13,7 @@ import sys
 import time
 
 import default_rows
+import keras
 import numpy as np
 import plain_graphs
 import pytest
@@ -346,13 +347,26 @@ def test_a_run_made_from_python_is_opened_and_repeated(tmp_path):
     assert rows["epoch"].tolist() == [1, 2, 3, 4]
 
 
-def test_a_run_made_from_python_takes_more_steps(tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_a_run_made_from_python_takes_more_steps(precision, tmp_path):
     make = functools.partial(PARTIAL, total_env_steps=16)
-    rl_trainer.train_rl(tmp_path, light_rl_trainer=make)
-    more = "--config=Trainer.total_env_steps = 40"
-    assert rl_trainer.main([more, "--resume", f"--output_dir={tmp_path}"]) == 0
-    rows = run_log.read_metrics(tmp_path / "metrics.csv")
-    assert rows["env_steps"][-1] >= 40
+    try:
+        keras.config.set_dtype_policy(precision)
+        rl_trainer.train_rl(tmp_path, light_rl_trainer=make)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    is_told = precision in (tmp_path / "config.gin").read_text()
+    assert is_told == (precision != "float32")
+    for n_steps in (40, 70):
+        more = f"--config=Trainer.total_env_steps = {n_steps}"
+        assert rl_trainer.main([more, "--resume", f"--output_dir={tmp_path}"]) == 0
+        rows = run_log.read_metrics(tmp_path / "metrics.csv")
+        assert rows["env_steps"][-1] >= n_steps
+        # Of a run of a trainer alone there is none.
+        (tmp_path / "config.gin").unlink()
+    with rl_trainer.open_run(tmp_path) as run:
+        made = run.policy.state.model_def.dtype_policy.name
+    assert made == precision
 
 
 def make_elsewhere(n_envs):

@@ -154,17 +154,16 @@ class HostPolicy:
             ValueError: if it is of another architecture; if its weights are not finite;
                 if copy and network differ.
         """
-        made: Any = None
         if self._is_network:
             self._check_alike(policy.state)
-            made = numpy_copy(policy) if self.mirrored else None
-            _check_finite(policy.state.params, made)
-        self.policy, self._copy = policy, made
+            _check_finite(policy.state.params, self.mirrored)
+        self.policy = policy
         self._leaves: list[tf.Tensor] | None = None
         if self._hosts:
             self._push_parts(policy, probe)
         if not self.mirrored:
             return
+        self._copy: Any = numpy_copy(policy)
         if probe is None or len(tf.nest.flatten(probe)[0]) > self._numpy_rows:
             return
         # GPUs round float32 products to 11 bits.
@@ -378,10 +377,10 @@ def generator(where: str, seed: Any) -> np.random.Generator:
     return np.random.default_rng(halves)
 
 
-def _check_finite(params: Mapping[str, Any], made: Any) -> None:
-    """Raises a ValueError if parameters, or their NumPy copy, are NaN or infinite."""
-    if made is not None:
-        fine = all(np.isfinite(x).all() for x in made.arrays())
+def _check_finite(params: Mapping[str, Any], are_few: bool) -> None:
+    """Raises a ValueError if parameters are NaN or infinite."""
+    if are_few:  # for which a call would take longer
+        fine = all(np.isfinite(x).all() for x in params.values())
     else:
         fine = bool(_are_finite([*params.values()]))
     if fine:

@@ -128,6 +128,8 @@ class RunRecord(NamedTuple):
     def as_gin(self, configurables: Mapping[str, Any]) -> str | None:
         """Returns the arguments as a configuration of `train_rl`, if gin can say it.
 
+        The dtype policy of Keras, which it cannot, is told in a comment.
+
         Args:
             configurables: what configurations may name, by name.
         """
@@ -136,12 +138,13 @@ class RunRecord(NamedTuple):
         names = {full: name for name, full in known.items() if full is not None}
         front = {name: given.pop(name) for name in ("n_epochs", "seed")}
         lines = gin_calls.written_call(kind, given, names)
-        is_default = self.dtype_policy in (None, _DEFAULT)
-        if lines is None or self._lost_name() or not is_default:
+        if lines is None or self._lost_name():
             return None
         registered = [x for x in self.environment if not _kept_names.is_registration(x)]
         named = (x if isinstance(x, str) else [*x.values()][0] for x in registered)
         head = [f"import {full.partition(':')[0]}" for full in named]
+        if self.dtype_policy not in (None, _DEFAULT):
+            head[:0] = [f"# After keras.config.set_dtype_policy({self.dtype_policy!r})."]
         head += [f"train_rl.light_rl_trainer = @{kind}"]
         head += [f"train_rl.{name} = {value}" for name, value in front.items()]
         return "\n".join([*head, "", *lines, ""])
