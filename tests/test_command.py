@@ -413,6 +413,21 @@ def test_check_env(tmp_path, monkeypatch, capsys):
     assert "`n_steps` expected an int" in capsys.readouterr().err
 
 
+def test_what_interrupts_the_loading_is_one_line(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.entry, "load", interrupted)
+    assert call("train", CARTPOLE) == 130
+    assert capsys.readouterr().err == "tfrl train: interrupted\n"
+
+
+def test_the_doctor_says_if_there_is_nothing(tmp_path, capsys):
+    (tmp_path / "metrics.csv").write_text("epoch,env_steps\n")
+    assert call("doctor", tmp_path) == 0
+    assert "there is nothing to look at in " in capsys.readouterr().out
+
+
 def test_collect(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     mixed = ["--mix", "random:1", "best:3", "best:2", "--steps=41", "--epsilon=0.5"]
@@ -429,7 +444,25 @@ def test_collect(folder, tmp_path, monkeypatch, capsys):
     np.testing.assert_array_equal(rows["actions"], acted.actions)
     capsys.readouterr()
     assert call("collect", folder, *flags, "--overwrite") == 0
-    capsys.readouterr()
+    # It plays 30 steps at most: of few steps there is one episode.
+    told = capsys.readouterr().out
+    lengths = np.diff(np.flatnonzero([True, *(rows["terminated"] | rows["truncated"])]))
+    whole = lengths[:-1] if rows["truncated"][-1] else lengths
+    if len(whole):
+        assert re.search(f"mean return (of the others )?{whole.mean():.1f}, are", told)
+    else:
+        assert "20 steps of 1 episode, none of them whole" in told
+    longer = ["--npz", tmp_path / "longer.npz", "--steps=100"]
+    assert call("collect", folder, *longer, "--mix", "random:1") == 0
+    told = capsys.readouterr().out
+    with rl_trainer.open_run(folder) as run:
+        rows, cut = run.collect(100, policy=None, tell_cut=True)
+    # Two environments play, in which the run is evaluated.
+    assert 1 <= cut.sum() <= 2 and rows["truncated"][cut].all()
+    ends = np.flatnonzero(rows["terminated"] | rows["truncated"])
+    whole = np.diff([-1, *ends])[~cut[ends]]
+    words = f", {cut.sum()} cut off at the end, mean return of the others"
+    assert f"{words} {whole.mean():.1f}, are in" in told
     monkeypatch.setattr(rl_trainer, "open_run", None)  # what is refused plays nothing
     for given, words in (
         (
@@ -438,6 +471,7 @@ def test_collect(folder, tmp_path, monkeypatch, capsys):
         ),
         (flags, "`--npz` expected a new file; got "),
         (["--npz=rows.csv"], "`--npz` expected to end in .npz"),
+        (["--minari=try/new-v0", "--overwrite"], "`--overwrite` expected `--npz`"),
         (["--npz=rows.npz", "--steps=0"], "`--steps` expected"),
     ):
         assert call("collect", folder, *given) == 2

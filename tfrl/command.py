@@ -31,7 +31,7 @@ import itertools
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfrl import entry
@@ -57,6 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         2
     """
     given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(given, is_process=argv is None)
+    except KeyboardInterrupt:
+        print(f"tfrl {given[0]}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _main(given: list[str], is_process: bool) -> int:
     if given[:1] == ["--resume"] and given[1:] and given[1][:1] != "-":
         given = ["train", "--resume", "--output_dir", *given[1:]]
     # A wrong flag, or --help, has its answer before anything large is loaded.
@@ -67,15 +75,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given[0] == "train" and (flags.seeds or commands_of_runs.resumes_seeds(flags)):
         # Its processes begin by themselves.
         return int(entry.load("experiments.seeds").main(flags))
-    if argv is None:
+    if is_process:
         entry.begin()
     if given[0] == "train":
         return int(entry.load("rl_trainer").main(given[1:], prog="tfrl train"))
     try:
         return flags.run(flags) or 0
-    except KeyboardInterrupt:
-        print(f"tfrl {flags.command}: interrupted", file=sys.stderr)
-        return 130
     except (ValueError, TypeError, OSError, ImportError) as error:
         told = entry.load("rl_trainer").in_one_line(error)
         print(f"tfrl {flags.command}: error: {told}", file=sys.stderr)
@@ -141,6 +146,12 @@ def _doctor(flags: argparse.Namespace) -> int:
         if rows.is_file():
             table = entry.load("summaries").read_metrics(rows)
         n_steps = len(entry.load("saving").list_steps(flags.run_dir))
+        if not n_steps and not len(table["env_steps"]):
+            print(
+                f"there is nothing to look at in {flags.run_dir}: no row of "
+                "metrics.csv, no checkpoint"
+            )
+            return 0
         print(
             f"every number in {flags.run_dir} is finite, of events, "
             f"{len(table['env_steps'])} rows of metrics.csv, {n_steps} checkpoints"
@@ -161,7 +172,7 @@ def _collect(flags: argparse.Namespace) -> None:
         flags.npz, flags.minari, overwrite=flags.overwrite
     )
     parts = flags.mix or [(flags.step, 1.0)]
-    total, played = sum(share for _, share in parts), []
+    total, played, cut = sum(share for _, share in parts), [], []
     spaces = env_spec = None
     shares = itertools.accumulate((share for _, share in parts), initial=0.0)
     ends = [round(flags.steps * share / total) for share in shares]
@@ -171,15 +182,16 @@ def _collect(flags: argparse.Namespace) -> None:
         options: dict[str, Any] = {} if step != "random" else {"policy": None}
         known = None if step == "random" else step
         with entry.load("rl_trainer").open_run(flags.run_dir, known) as run:
-            played.append(
-                run.collect(
-                    ends[i + 1] - ends[i],
-                    seed=flags.seed + i,
-                    temperature=flags.temperature,
-                    epsilon=flags.epsilon,
-                    **options,
-                )
+            rows, broken_off = run.collect(
+                ends[i + 1] - ends[i],
+                seed=flags.seed + i,
+                temperature=flags.temperature,
+                epsilon=flags.epsilon,
+                tell_cut=True,
+                **options,
             )
+            played.append(rows)
+            cut.extend(broken_off.tolist())
             spaces, env_spec = run.spaces, run.env_spec
     datasets = entry.load("datasets")
     rows = datasets.join_rows(played)
@@ -197,12 +209,30 @@ def _collect(flags: argparse.Namespace) -> None:
         )
     else:
         datasets.write_npz(path, rows)
-    n_episodes = int((rows["terminated"] | rows["truncated"]).sum())
-    mean = float(rows["rewards"].sum()) / n_episodes
-    print(
-        f"{len(rows['rewards'])} steps of {n_episodes} episodes, mean return "
-        f"{mean:.1f}, are in {path}"
-    )
+    print(f"{_episodes_told(rows, cut)}, are in {path}")
+
+
+def _episodes_told(rows: Mapping[str, Any], cut: Sequence[bool]) -> str:
+    """Tells how many steps and episodes rows are, and the mean return of whole ones."""
+    returns, total = [], 0.0
+    ended = rows["terminated"] | rows["truncated"]
+    for reward, is_end, is_cut in zip(
+        rows["rewards"].tolist(), ended, cut, strict=True
+    ):
+        total += reward
+        if is_end:
+            returns += [] if is_cut else [total]
+            total = 0.0
+    n_episodes = int(ended.sum())
+    told = f"{len(cut)} steps of {n_episodes} episode{'s' * (n_episodes != 1)}"
+    if not returns:
+        return f"{told}, none of them whole, which takes more --steps"
+    mean = f"{sum(returns) / len(returns):.1f}"
+    if any(cut):
+        return (
+            f"{told}, {sum(cut)} cut off at the end, mean return of the others {mean}"
+        )
+    return f"{told}, mean return {mean}"
 
 
 def _check_env(flags: argparse.Namespace) -> int:

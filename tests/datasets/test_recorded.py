@@ -95,6 +95,55 @@ def test_what_goes_on_counts_as_truncated():
     assert found["truncated"].tolist() == [False, True, False, False, True]
 
 
+def changed(**columns):
+    return {**rows_of([3, 1, 4]), **columns}
+
+
+def gap(rows):
+    rows["next_observations"]["x"][5] += 0.5
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (gap(rows_of([3, 1, 4])), "`next_observations` .* got others in row 5"),
+        ({"rewards": np.zeros(2)}, r"all of its columns; got none of \['observ"),
+        (
+            {k: v[:0] for k, v in rows_of([2]).items() if k[-7:] != "vations"}
+            | {x: {} for x in ("observations", "next_observations")},
+            "a row at least",
+        ),
+        (changed(actions=np.zeros((8, 2), "f")), r"actions of Box.*shape"),
+        (changed(observations={"x": np.zeros((8, 2), "f")}), "observations of Dict"),
+    ],
+    ids=["gap", "columns", "none", "actions", "part"],
+)
+def test_what_a_set_cannot_hold_is_refused(rows, words):
+    with pytest.raises(ValueError, match=f"`write_minari`: `rows` expected .*{words}"):
+        recorded.write_minari("off-v0", rows, SPACES)
+    assert not minari.list_local_datasets()
+
+
+def test_a_set_knows_its_environment():
+    env = gym.make("CartPole-v1")
+    rows = {
+        "observations": np.zeros((2, 4), np.float32),
+        "actions": np.zeros(2, np.int64),
+        "rewards": np.ones(2, np.float32),
+        "terminated": np.ones(2, bool),
+        "truncated": np.zeros(2, bool),
+        "next_observations": np.zeros((2, 4), np.float32),
+    }
+    spaces = env.observation_space, env.action_space
+    recorded.write_minari("cart-v0", rows, spaces, env_spec=env.spec)
+    env.close()
+    for options in ({}, {"eval_env": True}):
+        again = minari.load_dataset("cart-v0").recover_environment(**options)
+        assert again.spec.id == "CartPole-v1"
+        again.close()
+
+
 def test_archives(tmp_path):
     rows = rows_of([3, 2])
     recorded.write_npz(tmp_path / "rows.npz", rows)

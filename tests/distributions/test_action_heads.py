@@ -569,3 +569,13 @@ def test_a_batch_of_unknown_rows_has_log_probs():
     log_prob = tf.function(head.log_prob, input_signature=specs)
     found = log_prob(np.zeros([4, 3], np.float32), np.zeros(4, np.int32))
     np.testing.assert_allclose(found, [-np.log(3)] * 4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_entropy_of_a_single_row(squash):
+    head = action_heads.action_head(S.Dict(x=S.Box(-2.0, 2.0, (2,))), squash=squash)
+    rows = tf.constant(np.random.default_rng(0).normal(size=[3, 4]), tf.float32)
+    each = [head.entropy(row) for row in rows]
+    assert {x.shape.rank for x in each} == {0}
+    np.testing.assert_allclose(each, head.entropy(rows), rtol=1e-6)
+    np.testing.assert_allclose(tf.vectorized_map(head.entropy, rows), each, rtol=1e-6)

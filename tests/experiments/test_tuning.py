@@ -55,6 +55,17 @@ def test_a_search_goes_on_and_its_best_is_trained(tmp_path, capsys):
     assert tune(tmp_path) == 0
     out = capsys.readouterr().out
     assert "trial 0: " not in out and "trial 3: " in out and "trial 4: " not in out
+    other = (
+        CONFIG.partition("{")[2].partition("}")[0].replace("(4,), (8,)", "(8,), (4,)")
+    )
+    for line in (
+        f"Tuning.parameters = {{{' '.join(other.split())}}}",
+        "Tuning.parameters = {'PolicyGradient.gamma': ('float', 0.8, 0.99)}",
+        "Tuning.bindings = ['Trainer.total_env_steps = 32']",
+    ):
+        assert tune(tmp_path, "--config=Tuning.n_trials = 9", f"--config={line}") == 2
+        told = capsys.readouterr().err
+        assert "`output_dir` expected a study of the same search; got" in told
     best = tmp_path / "runs" / "best.gin"
     text = best.read_text()
     assert (
@@ -104,6 +115,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys)
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("tfrl tune: error: `") and words in line
     assert [path.name for path in tmp_path.iterdir()] == ["tune.gin"]
+
+
+def test_a_parameter_that_nobody_has_is_told_before_a_trial(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", object())
+    (tmp_path / "tune.gin").write_text(CONFIG.replace("learning_rate", "learning_rat"))
+    (tmp_path / "small.gin").write_text(SMALL)
+    with pytest.raises(ValueError, match="learning_rat"):
+        tuning.tune([tmp_path / "tune.gin"], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_search_of_the_zoo_is_one(capsys):

@@ -114,9 +114,11 @@ def test_normalize(dtype, expected):
         (np.zeros((2, 4)), None, r"`values` expected"),
         (np.zeros((2, 3)), np.zeros(3), r"`weights` expected .*\(2,\); got \(3,\)"),
         (np.zeros((2, 3)), np.zeros((2, 1)), r"`weights` expected"),
+        (np.zeros((2, 3)), [1.0, np.nan], "`weights` expected"),
+        (np.zeros((2, 3)), [2.0, -1.0], "`weights` expected"),
     ],
 )
-def test_update_rejects_shapes(values, weights, match):
+def test_update_rejects_shapes_and_weights(values, weights, match):
     with pytest.raises(ValueError, match=f"`RunningMoments.update`: {match}"):
         moments.RunningMoments.create([3]).update(values, weights)
 

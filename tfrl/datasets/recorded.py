@@ -161,6 +161,11 @@ def check_new(
                 "which is there; choose another, or give --overwrite"
             )
         return
+    if overwrite:
+        raise ValueError(
+            "`collect`: `--overwrite` expected `--npz`; got a Minari set, which is not "
+            "replaced; give another name, such as its next version"
+        )
     package = arguments.imported("collect", "minari", "minari", "minari")
     if minari in package.list_local_datasets(prefix=minari):
         raise ValueError(
@@ -222,7 +227,9 @@ def write_minari(
 
     Raises:
         ImportError: without the package `minari` (extra `tfrl[minari]`).
-        ValueError: if there is a set of that name, or the name is none.
+        ValueError: if there is a set of that name, or the name is none; if a column is
+            missing, there are no rows, they are none of the spaces, or what follows a
+            row within an episode is not its `next_observations`.
 
     Example:
         >>> import tempfile, unittest.mock
@@ -237,6 +244,7 @@ def write_minari(
         ...     MinariDataset("still-v0")()["terminated"].tolist()
         [False, True]
     """
+    _check_rows(rows, spaces)
     minari = arguments.imported("write_minari", "minari", "minari", "minari")
     buffers = [
         minari.data_collector.EpisodeBuffer(id=i, **episode)
@@ -258,11 +266,48 @@ def write_minari(
                 data_format="hdf5",
                 jpeg_encoding=False,
             )
+            if env_spec is not None:  # given as `env`, it would be made to be looked at
+                made.storage.update_metadata({"env_spec": env_spec.to_json()})
     except ValueError as error:
         raise ValueError(
             f"`write_minari`: `name` expected one of a new set; got {name!r}: {error}"
         ) from error
     return pathlib.Path(made.storage.data_path).parent
+
+
+def _check_rows(rows: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]) -> None:
+    """Raises unless rows are what a set of Minari can hold."""
+    expected = "`write_minari`: `rows` expected"
+    missing = [x for x in (*_LEARNED, "next_observations") if x not in rows]
+    if missing:
+        raise ValueError(f"{expected} all of its columns; got none of {missing}")
+    n_rows = len(rows["rewards"])
+    if not n_rows:
+        raise ValueError(f"{expected} a row at least; got none")
+    for name, space in zip(("observations", "actions"), spaces, strict=True):
+        first = gym_checks.mapped(operator.itemgetter(0), rows[name])
+        fault = gym_checks.misfit(space, first, form_only=True)
+        if fault is not None:
+            raise ValueError(
+                f"{expected} {name}{fault.place} of {space}: {fault.expected}; got "
+                f"{fault.got}"
+            )
+    goes_on = ~np.asarray(rows["terminated"] | rows["truncated"])[:-1]
+    pairs = (
+        gym_checks.leaves_of(rows[x]) for x in ("next_observations", "observations")
+    )
+    for then, now in zip(*pairs, strict=True):
+        then, now = then[:-1], now[1:]
+        known = (then == then) | (now == now)  # NaN may follow NaN
+        differs = ((then != now) & known).reshape(n_rows - 1, -1).any(-1)
+        apart = goes_on & differs
+        if apart.any():
+            raise ValueError(
+                f"{expected} `next_observations` of a row that are the observations of "
+                "the next, unless an episode ends; got others in row "
+                f"{np.flatnonzero(apart)[0]}; put rows in order, and mark as "
+                "`truncated` where episodes are cut off"
+            )
 
 
 def _writable(env_spec: Any) -> Any:

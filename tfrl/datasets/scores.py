@@ -42,7 +42,7 @@ def normalized_score(
 
     Raises:
         ValueError: if nothing is known of `env`, or `low` is not below `high`.
-        TypeError: if neither `env` nor both references are given.
+        TypeError: if neither `env` nor both references are given, or both are.
 
     Example:
         >>> round(float(normalized_score(1606.9, "Hopper-v5")), 1)
@@ -57,6 +57,11 @@ def normalized_score(
     where = "normalized_score"
     if env is not None:
         arguments.check_type(where, "env", env, str, "the name of a task")
+        if low is not None or high is not None:
+            raise TypeError(
+                f"`{where}`: `env` expected None beside `low` and `high`; got {env!r}; "
+                "give one or the other"
+            )
         known = _reference(env)
         if known is None:
             raise ValueError(

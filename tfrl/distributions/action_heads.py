@@ -312,7 +312,7 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         weights = tf.constant(_WEIGHTS, loc.dtype)
         points = loc[..., None, :] + self._deviation(free)[..., None, :] * nodes
         slopes = tf.reduce_sum(self._log_slope(points), axis=-1)
-        return entropy + tf.linalg.matvec(slopes, weights)
+        return entropy + tf.reduce_sum(slopes * weights, axis=-1)
 
     def masked(self, parameters: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the parameters: there is nothing that a mask `[..., 0]` forbids."""

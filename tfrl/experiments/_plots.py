@@ -5,6 +5,8 @@ import os
 import pathlib
 import re
 
+import numpy as np
+
 from tfrl import rl_trainer
 from tfrl.experiments import _run_folders
 from tfrl.summaries import run_log
@@ -75,7 +77,7 @@ def _plot_means(
     interval = "minmax" if flags.interval is None else flags.interval
     found: list[mean_curve.MeanCurve] = []
     for name, runs in groups.items():
-        tag = "train/return_mean" if flags.tag is None else flags.tag
+        tag = _tag_of(runs) if flags.tag is None else flags.tag
         named = f"{name}, {interval}"
         try:
             reader = readers.MeanCurveReader(runs, None, named, None, interval, tag=tag)
@@ -97,6 +99,19 @@ def _plot_means(
         axes.axhline(flags.target, color="grey", linestyle="--", label=reached)
         axes.legend()
     plotter.plot(path, dpi=150)
+
+
+def _tag_of(runs: list[pathlib.Path]) -> str:
+    """What is known of all runs: of those in which nothing is played, evaluations."""
+    tables = [
+        run_log.read_metrics(run / "metrics.csv")
+        for run in runs
+        if (run / "metrics.csv").is_file()
+    ]
+    for name in curves.RETURNS:
+        if all(np.isfinite(table.get(name, np.nan)).any() for table in tables):
+            return name
+    return curves.RETURNS[0]
 
 
 def check_one_environment(where: str, runs: list[pathlib.Path]) -> None:

@@ -70,7 +70,10 @@ def _add_plot_flags(plot: argparse.ArgumentParser) -> None:
         "mean_curve.png in the first",
     )
     plot.add_argument("--title", help="written above; of one run its name by default")
-    plot.add_argument("--tag", help="what to average; train/return_mean by default")
+    plot.add_argument(
+        "--tag",
+        help="what to average; of training, or of evaluations where nothing is played",
+    )
     plot.add_argument(
         "--interval",
         choices=INTERVAL_MODES,

@@ -147,7 +147,8 @@ def tune(
     Raises:
         ImportError: if Optuna is missing (extra `tfrl[tune]`).
         KeyboardInterrupt: if it was interrupted; what is finished is kept.
-        ValueError: if a configuration is wrong, or no trial reached its end.
+        ValueError: if a configuration is wrong, the study in the folder is of another
+            search, or no trial reached its end.
 
     Example:
         >>> tune(["absent.gin"], "runs/tuned")  # doctest: +SKIP
@@ -166,8 +167,11 @@ def tune(
         configs.clear()
     beside = [pathlib.Path(os.fspath(x)).parent / tuning.config for x in config_files]
     trained = next((x for x in beside if x.is_file()), pathlib.Path(tuning.config))
-    configs.parse([trained], tuning.bindings)  # before anything is written
-    configs.clear()
+    some = {name: given[1] for name, given in tuning.parameters.items()}
+    try:  # before anything is written
+        configs.parse([trained], [*tuning.bindings, *_bindings(some)])
+    finally:
+        configs.clear()
     folder = arguments.as_path("tune", "output_dir", output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -178,6 +182,7 @@ def tune(
         load_if_exists=True,
         pruner=optuna.pruners.MedianPruner(tuning.n_startup_trials),
     )
+    _check_alike(study, tuning, folder)
     # Those who share a study are to try different values.
     seed = tuning.seed + len(study.trials)
     study.sampler = optuna.samplers.TPESampler(seed=seed)
@@ -252,6 +257,30 @@ def _try(
         configs.clear()
         keras.backend.clear_session()
         gc.collect()
+
+
+def _check_alike(study: Any, tuning: Tuning, folder: pathlib.Path) -> None:
+    """Raises unless a study is of the same search; bounds of numbers may differ.
+
+    Of choices it knows the numbers alone.
+    """
+    searched = {
+        name: repr([*given]) if given[0] == "choice" else given[0]
+        for name, given in tuning.parameters.items()
+    }
+    asked = {"config": tuning.config, "bindings": [*tuning.bindings]}
+    asked["parameters"] = searched
+    known = study.user_attrs.get("search")
+    if known is None:
+        study.set_user_attr("search", asked)
+        return
+    for name, value in asked.items():
+        if known[name] != value:
+            raise ValueError(
+                f"`tune`: `output_dir` expected a study of the same search; got "
+                f"{str(folder)!r} with one of `{name}` {known[name]}, not {value}; "
+                "take another folder, or the old search"
+            )
 
 
 def _suggest(trial: Any, name: str, given: Sequence[Any]) -> None:

@@ -86,7 +86,7 @@ def check_absent(where: str, path: str | os.PathLike[str]) -> None:
     if os.path.lexists(path):
         raise ValueError(
             f"`{where}`: `path` expected a place where nothing is yet; got "
-            f"{os.fspath(path)!r}; choose another, or pass overwrite=True"
+            f"{os.fspath(path)!r}; choose another, or pass overwrite=True (--overwrite)"
         )
 
 

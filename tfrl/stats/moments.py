@@ -77,7 +77,8 @@ class RunningMoments(pytree.PyTreeNode):
             The merged moments.
 
         Raises:
-            ValueError: if the shapes do not fit.
+            ValueError: if the shapes do not fit, or a weight that is known is negative
+                or not finite.
         """
         where, shape = "RunningMoments.update", self.mean.shape
         values = tf.cast(checks.as_tensor(where, "values", values), tf.float64)
@@ -89,6 +90,8 @@ class RunningMoments(pytree.PyTreeNode):
                     f"`{where}`: `weights` expected the batch shape of `values` "
                     f"{values.shape[:outer]}; got {weights.shape}; give one each"
                 )
+            checks.check_within(where, "weights", weights, 0.0, float("inf"))
+            checks.check_finite(where, "weights", weights)
         inner = list(range(outer, values.shape.rank))
         # NaN is not less than anything; squares of more exceed float64.
         usable = tf.cast(tf.reduce_all(tf.abs(values) <= 1e150, inner), tf.float64)

@@ -182,6 +182,13 @@ def transitions_of(
     if not np.all((discounts >= 0) & (discounts <= 1)):
         got = f"some in [{discounts.min():g}, {discounts.max():g}]"
         raise ValueError(f"{_WHERE} discounts in [0, 1]; got {got}")
+    ends = [columns[name] for name in ("terminated", "truncated") if name in columns]
+    if "discounts" not in columns and not any(np.any(flags) for flags in ends):
+        raise ValueError(
+            f"{_WHERE} an end of an episode, in `terminated` or `truncated`; got none "
+            f"in {len(discounts)} rows; mark where they are cut off as `truncated`, "
+            "or give `discounts` of tasks without end"
+        )
     return records.Transition(**given)
 
 
@@ -202,11 +209,9 @@ def _discounts_of(columns: Mapping[str, Any], gamma: float) -> np.ndarray:
         if not is_flags:
             got = gym_checks.described(flags)
             raise ValueError(f"{_WHERE} a bool a row as {name}; got {got}")
-    if not any(flags is not None and flags.any() for flags in ends.values()):
-        raise ValueError(
-            f"{_WHERE} an end of an episode, in `terminated` or `truncated`; got none "
-            f"in {len(ends['terminated'])} rows; give `discounts` of tasks without end"
-        )
+        if flags is not None and not np.all((flags == 0) | (flags == 1)):
+            got = gym_checks.described(flags[(flags != 0) & (flags != 1)][0])
+            raise ValueError(f"{_WHERE} 0 and 1 as {name}; got {got}")
     return gamma * (1.0 - ends["terminated"].astype(np.float32))
 
 

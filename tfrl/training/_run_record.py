@@ -144,7 +144,9 @@ class RunRecord(NamedTuple):
         named = (x if isinstance(x, str) else [*x.values()][0] for x in registered)
         head = [f"import {full.partition(':')[0]}" for full in named]
         if self.dtype_policy not in (None, _DEFAULT):
-            head[:0] = [f"# After keras.config.set_dtype_policy({self.dtype_policy!r})."]
+            head[:0] = [
+                f"# After keras.config.set_dtype_policy({self.dtype_policy!r})."
+            ]
         head += [f"train_rl.light_rl_trainer = @{kind}"]
         head += [f"train_rl.{name} = {value}" for name, value in front.items()]
         return "\n".join([*head, "", *lines, ""])

@@ -147,8 +147,11 @@ class SavedRun:
             n_episodes = evaluation.rounded_up(20, evaluation.agents_of(envs))
         return evaluation.evaluate(acting, envs, n_episodes, seed=seed)
 
-    def collect(self, n_steps: int, *, policy: Any = (), **options: Any) -> dict:
+    def collect(self, n_steps: int, *, policy: Any = (), **options: Any) -> Any:
         """Plays steps and returns them as rows for offline learners.
+
+        As many environments play as have a whole episode each, as far as the limit of
+        its steps is known, and no more than the run is evaluated in.
 
         Args:
             n_steps: how many transitions.
@@ -159,8 +162,15 @@ class SavedRun:
             Nests of arrays `[n_steps, ...]` by name.
         """
         acting = host_policy.HostPolicy(self.policy) if policy == () else policy
-        envs = self._like.eval_envs
-        return recording.record_transitions(acting, envs, n_steps, **options)
+        envs, limit = self._like.eval_envs, None
+        if self.env_spec is not None and not evaluation.agents_of(envs):
+            limit = self.env_spec.max_episode_steps
+        make = getattr(self._like, "made_envs", None)
+        few = max(1, n_steps // limit) if limit and make else envs.num_envs
+        with contextlib.ExitStack() as undo:
+            if make and few < envs.num_envs:
+                envs = undo.enter_context(contextlib.closing(make(few)))
+            return recording.record_transitions(acting, envs, n_steps, **options)
 
     @property
     def spaces(self) -> tuple[gym.Space, gym.Space]:
@@ -386,12 +396,15 @@ class _RecordedRun:
             self._envs.close()
             self._envs = None
 
+    def made_envs(self, n_envs: int) -> VectorEnv:
+        """Makes environments, which the caller closes."""
+        make_envs = self._made("make_envs")
+        _kept_names.make_known(self._record.environment)
+        return make_envs(n_envs=n_envs)
+
     def _opened(self) -> tuple[gym.Space, gym.Space]:
         """Makes the environments, and returns their spaces."""
-        make_envs = self._made("make_envs")
-        n_episodes = self._made("intervals").eval_episodes
-        _kept_names.make_known(self._record.environment)
-        envs = self._envs = make_envs(n_envs=n_episodes)
+        envs = self._envs = self.made_envs(self._made("intervals").eval_episodes)
         return envs.single_observation_space, envs.single_action_space
 
     def _made(self, name: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl.core import pytree
+from tfrl.core import pytree, shapes
 from tfrl.replay.memory.numpy_storage import NumpyStorage
 
 CASES = {case["id"]: case for case in golden_io.load("numpy_storage/numpy_storage")}
@@ -273,3 +273,12 @@ def test_closing(tmp_path):
         with pytest.raises(ValueError, match="expected an open storage"):
             call()
     assert view["a"].tolist() == [0, 0]
+
+
+def test_what_texts_are_stored_by_is_told():
+    message = r"pass for example tfrl.core.ShapeDtype\(\(\), np.dtype\('S10'\)\)"
+    with pytest.raises(ValueError, match=message):
+        NumpyStorage(tf.TensorSpec([], tf.string), 3)
+    storage = NumpyStorage(shapes.ShapeDtype((), np.dtype("S10")), 3)
+    storage.set([0], np.array([b"abcdefghijkl"]))
+    assert storage.get([0]).tolist() == [b"abcdefghij"], "cut, as by NumPy"

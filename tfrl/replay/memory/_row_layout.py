@@ -244,7 +244,7 @@ def _leaf(spec: Any) -> shapes.ShapeDtype:
     if _kind(dtype) < 0 and (dtype.kind not in "SUMm" or not dtype.itemsize):
         raise ValueError(
             f"{where} dtypes of a fixed size; got {spec.dtype}; pass for example "
-            "np.dtype('S10') for texts of up to 10 bytes"
+            "tfrl.core.ShapeDtype((), np.dtype('S10')) for texts of up to 10 bytes"
         )
     native = dtype.newbyteorder("=")
     # The object that arrays have, where there is one: it is found by its identity.

@@ -49,8 +49,9 @@ class NumpyStorage(tf.Module):
 
     Args:
         data_spec: nest of specs of one row: anything with `shape` and `dtype`, such as
-            `tf.TensorSpec`. Any dtype of a fixed size: numbers, bools, bytes such as
-            `S10`, texts, times.
+            `tf.TensorSpec`. Any dtype of a fixed size: numbers, bools, times; bytes and
+            texts by `tfrl.core.ShapeDtype`, such as of `S10`, to which longer ones are
+            cut, as NumPy does.
         capacity: number of rows, at least 1.
         name: name of the module, None for that of the class.
         path: folder for the rows; made if it does not exist.

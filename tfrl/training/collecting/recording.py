@@ -25,18 +25,22 @@ def record_transitions(
     seed: int = 0,
     temperature: float = 1.0,
     epsilon: float = 0.0,
-) -> dict[str, Any]:
+    tell_cut: bool = False,
+) -> Any:
     """Plays steps and returns them as transitions, episode after episode.
 
     Args:
         policy: a `tfrl.policies.Policy`, a function from observations `[N, *shape]` to
             actions, or None for actions uniform in their space.
-        envs: vector environment of N; it is reset.
+        envs: vector environment of N; it is reset. Each plays a share of the steps, so
+            that of few steps and long episodes many environments show the beginning.
         n_steps: how many transitions. Environments play on until there are so many;
             steps in which one only resets do not count.
         seed: of environments and draws.
         temperature: as of `Policy.act`: 1 acts as the policy learned, 0 greedily.
         epsilon: share of steps with an action uniform in its space.
+        tell_cut: whether to return as well, `[n_steps]` bool, where an episode was
+            still going on.
 
     Returns:
         Nests of arrays `[n_steps, ...]`: `observations`, `actions` as environments take
@@ -79,8 +83,10 @@ def record_transitions(
         for name in _COLUMNS
     }
     last = kept.sum(1).cumsum()[kept.any(1)] - 1
-    rows["truncated"][last] |= ~rows["terminated"][last]
-    return rows
+    cut = np.zeros(n_steps, bool)
+    cut[last] = ~(rows["terminated"] | rows["truncated"])[last]
+    rows["truncated"] |= cut
+    return (rows, cut) if tell_cut else rows
 
 
 class _Explored:
