@@ -268,7 +268,8 @@ def _check_alike(study: Any, tuning: Tuning, folder: pathlib.Path) -> None:
         name: repr([*given]) if given[0] == "choice" else given[0]
         for name, given in tuning.parameters.items()
     }
-    asked = {"config": tuning.config, "bindings": [*tuning.bindings]}
+    asked: dict[str, Any] = {"config": tuning.config}
+    asked["bindings"] = [*tuning.bindings]
     asked["parameters"] = searched
     known = study.user_attrs.get("search")
     if known is None:
