@@ -22,6 +22,8 @@ from tfrl._internal import arguments, durable
 from tfrl.summaries import _metrics_file
 
 _EVENTS = "events.out.tfevents.{}.run_log"
+# What TensorBoard's library takes long to make anew.
+_SCALAR = scalar_summary.scalar_pb("", 0.0).value[0]
 _RECORD_FRAME_BYTES = 16  # length and two checksums around each TensorBoard event
 
 
@@ -275,7 +277,9 @@ class RunLog:
         # TensorBoard's float32 may overflow, to an infinity.
         with np.errstate(over="ignore"):
             for name, number in numbers.items():
-                summary.value.extend(scalar_summary.scalar_pb(name, number).value)
+                added = summary.value.add()
+                added.CopyFrom(_SCALAR)
+                added.tag, added.tensor.float_val[0] = name, float(np.float32(number))
         end = self._csv.tell()
         self._write_row((",".join([str(env_steps), *cells]) + "\n").encode())
         try:
