@@ -337,7 +337,8 @@ def _add_collect_flags(
         type=_share,
         nargs="+",
         metavar="STEP:SHARE",
-        help="several policies in place of that of --step: checkpoints, best, random",
+        help="several policies in place of that of --step: checkpoints, best, random, "
+        "in the proportion of their shares",
     )
 
 

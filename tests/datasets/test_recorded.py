@@ -155,6 +155,13 @@ def test_archives(tmp_path):
     assert found[0].tolist() == [0, 1, 2] and found[1]["a"].tolist() == [1, 1, 1]
 
 
+def test_sets_of_other_shapes_are_not_joined():
+    with pytest.raises(ValueError, match="`join_rows`: `parts` expected x of the same"):
+        recorded.join_rows([{"x": np.zeros(2)}, {"x": np.zeros((2, 1))}])
+    with pytest.raises(ValueError, match="`join_rows`: `parts` expected x of the same"):
+        recorded.join_rows([{"x": {"a": np.zeros(2)}}, {"x": {"b": np.zeros(2)}}])
+
+
 def test_sets_are_joined():
     both = recorded.join_rows([rows_of([3]), rows_of([2, 2])])
     assert both["observations"]["x"][:, 0].tolist() == [0, 1, 2, 0, 1, 0, 1]

@@ -136,7 +136,16 @@ def join_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise ValueError(
             f"`join_rows`: `parts` expected sets with the same columns; got {names}"
         )
-    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    joined = {}
+    for name in parts[0]:
+        try:
+            joined[name] = _joined([part[name] for part in parts])
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise ValueError(
+                f"`join_rows`: `parts` expected {name} of the same shape and parts in "
+                f"each set; got {error}"
+            ) from error
+    return joined
 
 
 def check_new(
