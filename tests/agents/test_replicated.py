@@ -99,14 +99,17 @@ def quadratic(n_steps=5, n_rows=8):
     )
 
     def loss_fn(state, params, rows):
-        loss = tf.reduce_mean((state(rows["x"], params=params) - 1.0) ** 2)
-        return loss, {"loss": loss, "nest": {"mean": tf.reduce_mean(rows["x"])}}
+        errors = state(rows["x"], params=params) - 1.0
+        loss = tf.reduce_mean(errors**2)
+        mean = {"mean": tf.reduce_mean(rows["x"])}
+        return loss, {"loss": loss, "nest": mean, "rows": {"errors": errors}}
 
-    params, losses = 0.5, []
+    params, losses, errors = 0.5, [], []
     for row in x:
+        errors.append(params * row - 1.0)
         losses.append(((params * row - 1.0) ** 2).mean())
         params -= 0.1 * (2.0 * (params * row - 1.0) * row).mean()
-    return state, loss_fn, {"x": x}, params, np.mean(losses)
+    return state, loss_fn, {"x": x}, params, np.mean(losses), errors
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def quadratic(n_steps=5, n_rows=8):
     [("alone", 1), ("alone", 5), ("replicas", 1), ("replicas", 5)],
 )
 def test_take_steps_is_k_steps_by_hand(two, where, n_steps):
-    state, loss_fn, batches, params, loss = quadratic(n_steps)
+    state, loss_fn, batches, params, loss, errors = quadratic(n_steps)
     scope = two.scope() if where == "replicas" else contextlib.nullcontext()
     update = replicated.compiled_update(
         lambda state, batches: replicated.take_steps(state, loss_fn, batches)
@@ -124,6 +127,7 @@ def test_take_steps_is_k_steps_by_hand(two, where, n_steps):
     np.testing.assert_allclose(found.params, params, rtol=1e-10)
     np.testing.assert_allclose(info["loss"], loss, rtol=1e-10)
     np.testing.assert_allclose(info["nest"]["mean"], batches["x"].mean(), rtol=1e-10)
+    np.testing.assert_allclose(info["rows"]["errors"], errors, rtol=1e-8, atol=1e-10)
     assert int(found.step) == n_steps + 1 and int(state.step) == 1
     odd = {"x": batches["x"][:, :7]}
     with two.scope(), pytest.raises(ValueError, match="7"):

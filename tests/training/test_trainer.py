@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import plain_graphs
 import pytest
+import tensorflow as tf
 from tiny_agents import (
     EVERY,
     MAKE,
@@ -290,6 +291,43 @@ def test_what_is_no_vector_of_environments(tmp_path):
 def test_what_update_returns_is_looked_at(tmp_path, returned):
     with pytest.raises(TypeError, match="whose `update` returns \\(agent, info\\)"):
         train(tmp_path, agent=Making(Told, returned))
+
+
+class Growing(pytree.PyTreeNode):
+    """An agent that `change`s one of its arrays in every update."""
+
+    policy: Any
+    change: Any = pytree.nonpytree_field()
+    kept: Any = ()
+
+    def update(self, trajectory):
+        del trajectory
+        return self.replace(kept=self.change(self.kept)), {"loss": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class MakingGrowing:
+    change: Any
+
+    def create(self, observation_space, action_space, *, seed):
+        policy = Tiny().create(observation_space, action_space, seed=seed).policy
+        return Growing(policy, self.change, tf.zeros([2]))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: tf.concat([x, x], 0), r"agent/kept is float32 \[4\] after it"),
+        (lambda x: (x, x), "agent/kept/0 is float32"),
+        (lambda x: tf.cast(x, tf.float64), "float64"),
+    ],
+    ids=["shape", "structure", "dtype"],
+)
+def test_an_agent_of_other_arrays_is_never_kept(tmp_path, change, words):
+    with pytest.raises(ValueError, match=f"`agent` expected an `update`.*{words}"):
+        train(tmp_path, agent=MakingGrowing(change))
+    assert checkpoints.latest_step(tmp_path) is None
+    assert checkpoints.latest_step(tmp_path / "best") is None
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -297,7 +297,8 @@ def take_steps(
         batches: nest of `[K, B, ...]`, alike on every worker.
 
     Returns:
-        The state after K steps, and the means of the infos over them.
+        The state after K steps, and the means of the infos over them; what an info has
+        as `rows`, such as errors `[B]`, is kept of all steps, `[K, B]`.
 
     Raises:
         ValueError: if the replicas do not divide B.
@@ -307,31 +308,50 @@ def take_steps(
         ...     lambda params, x: params * x, tf.constant(1.0),
         ...     tfrl.agents.sgd(0.5))
         >>> def loss_fn(state, params, rows):
-        ...     loss = tf.reduce_mean(state(rows, params=params))
-        ...     return loss, {"loss": loss}
+        ...     errors = state(rows, params=params)
+        ...     loss = tf.reduce_mean(errors)
+        ...     return loss, {"loss": loss, "rows": errors}
         >>> state, info = take_steps(state, loss_fn, tf.ones([4, 2]))
         >>> float(state.params), float(info["loss"])
         (-1.0, 0.25)
+        >>> info["rows"].numpy()[:, 0].tolist()
+        [1.0, 0.5, 0.0, -0.5]
     """
     batches = tf.nest.map_structure(tf.convert_to_tensor, batches)
     n_steps = tf.nest.flatten(batches)[0].shape[0]
 
-    def batch(index: Any) -> Any:
-        return tf.nest.map_structure(lambda leaf: leaf[index], batches)
+    def step(index: Any, states: ReplicatedState) -> tuple[ReplicatedState, Any, Any]:
+        minibatch = tf.nest.map_structure(lambda leaf: leaf[index], batches)
+        states, info = states.apply_loss_fn(loss_fn, minibatch)
+        rows: Any = ()
+        if isinstance(info, Mapping) and "rows" in info:
+            info = dict(info)
+            rows = info.pop("rows")
+        return states, info, rows
 
-    states, sums = ReplicatedState.create(state).apply_loss_fn(loss_fn, batch(0))
-    if n_steps == 1:
-        return states.state, sums
+    states, sums, first = step(0, ReplicatedState.create(state))
+    written = [
+        tf.TensorArray(x.dtype, n_steps, element_shape=x.shape).write(0, x)
+        for x in tf.nest.flatten(first)
+    ]
 
-    def body(index: tf.Tensor, states: ReplicatedState, sums: Any) -> tuple:
-        states, info = states.apply_loss_fn(loss_fn, batch(index))
-        return index + 1, states, tf.nest.map_structure(tf.add, sums, info)
+    def body(index: tf.Tensor, states: Any, sums: Any, written: Any) -> tuple:
+        states, info, rows = step(index, states)
+        pairs = zip(written, tf.nest.flatten(rows), strict=True)
+        written = [array.write(index, x) for array, x in pairs]
+        return index + 1, states, tf.nest.map_structure(tf.add, sums, info), written
 
-    _, states, sums = tf.while_loop(
-        lambda index, *_: index < n_steps, body, (tf.constant(1), states, sums)
-    )
-    means = tf.nest.map_structure(lambda x: x / tf.cast(n_steps, x.dtype), sums)
-    return states.state, means
+    if n_steps > 1:
+        _, states, sums, written = tf.while_loop(
+            lambda index, *_: index < n_steps,
+            body,
+            (tf.constant(1), states, sums, written),
+        )
+    info = tf.nest.map_structure(lambda x: x / tf.cast(n_steps, x.dtype), sums)
+    if written:
+        rows = tf.nest.pack_sequence_as(first, [array.stack() for array in written])
+        info = {**info, "rows": rows}
+    return states.state, info
 
 
 class Work(NamedTuple):

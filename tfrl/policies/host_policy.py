@@ -170,6 +170,12 @@ class HostPolicy:
         mirrored, exact = self(probe), self._network(probe, (), "CPU:0")[0]
         allowed = ~np.isneginf(mirrored) | ~np.isneginf(exact)
         mirrored, exact = (np.where(allowed, x, 0.0) for x in (mirrored, exact))
+        if not np.isfinite(exact).all():
+            raise ValueError(
+                "`HostPolicy.push`: `policy` expected outputs that are finite; got NaN "
+                "or infinite ones of weights so large; lower the learning rate, or "
+                "clip gradients"
+            )
         error = np.abs(mirrored - exact).max()
         if not error <= 1e-4 * max(1.0, np.abs(exact).max()):
             raise ValueError(

@@ -188,7 +188,7 @@ def _made(
     record = _run_record.of_trainer(told, numbers, collector.envs)
     kept = _run_checkpoints.RunCheckpoints(
         *(directory, workers, source, rng, collector, seed),
-        given["intervals"].checkpoints_kept,
+        *(given["intervals"].checkpoints_kept, agent),
     )
     parts = found[-1], spaces, agent, host, rng, collector, source
     return Made(*parts, record, kept)

@@ -246,11 +246,12 @@ def _asked(config: agents.AgentConfig) -> tuple[str, ...]:
     return (asked,) if isinstance(asked, str) else tuple(asked)
 
 
-def checked_update(learned: Any) -> tuple[Any, dict[str, Any]]:
+def checked_update(learned: Any, where: str = "Trainer") -> tuple[Any, dict[str, Any]]:
     """Returns what the `update` of an agent returned.
 
     Args:
         learned: the new agent and an info.
+        where: function that asks, for the message.
 
     Raises:
         TypeError: if it is something else.
@@ -259,7 +260,7 @@ def checked_update(learned: Any) -> tuple[Any, dict[str, Any]]:
     is_agent = is_pair and hasattr(learned[0], "policy")
     if not is_agent or not isinstance(learned[1], Mapping):
         raise TypeError(
-            "`Trainer`: `agent` expected one whose `update` returns (agent, info), the "
-            f"info a dict of scalars; got {learned!r:.80}"
+            f"`{where}`: `agent` expected one whose `update` returns (agent, info), "
+            f"the info a dict of scalars; got {learned!r:.80}"
         )
     return learned[0], dict(learned[1])

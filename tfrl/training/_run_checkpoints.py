@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tfrl._internal import named_arrays
 from tfrl.saving import checkpoints
 from tfrl.training import _processes
 from tfrl.training.collecting import collection
@@ -26,6 +27,7 @@ class RunCheckpoints:
         collector: who plays.
         seed: of the run.
         keep: number of checkpoints that stay.
+        agent: as it was made.
     """
 
     def __init__(
@@ -37,11 +39,27 @@ class RunCheckpoints:
         collector: collection.Collector,
         seed: int,
         keep: int,
+        agent: Any,
     ) -> None:
         self._directory, self._workers, self._source = directory, workers, source
         self._own, self._seed, self._keep = (rng, collector), seed, keep
         # Steps whose experience is damaged.
         self._lost: list[int] = []
+        self._like = _described(agent)
+
+    def check(self, agent: Any) -> None:
+        """Raises a ValueError if an agent has other arrays than the one of the start.
+
+        Checkpoints of it would load nowhere.
+        """
+        found = named_arrays.array_differences(_described(agent), self._like)
+        if found:
+            found = found.replace(" on disk but ", " after it but ")
+            raise ValueError(
+                "`Trainer`: `agent` expected an `update` that keeps the names, shapes "
+                "and dtypes of the arrays that `create` made, or no checkpoint would "
+                f"load; got {found.replace(' here', ' before')}"
+            )
 
     def save(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
         """Saves the state after so many steps; all workers call it.
@@ -51,6 +69,7 @@ class RunCheckpoints:
             agent: of that moment.
             facts: of the run, plain values by name, with `epoch`.
         """
+        self.check(agent)
         own = self._workers.gather_values(collection.captured(*self._own))
         if not self._workers.is_chief:
             return
@@ -101,3 +120,7 @@ class RunCheckpoints:
         if notice is not None:
             self._source.cut()
         return agent, metadata, env_steps, notice
+
+
+def _described(agent: Any) -> dict[str, Any]:
+    return named_arrays.describe_arrays(named_arrays.name_arrays(agent, "agent"))

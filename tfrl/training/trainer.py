@@ -407,6 +407,8 @@ class Trainer:
             self._source.learned(info.pop("priorities", None))
             skipped = self.epoch % _COMPARED_EPOCHS
             probe = None if skipped else self._collector.observations
+            if not skipped:
+                self._checkpoints.check(self.agent)
             self._host.push(self.agent.policy, probe=probe)
         seconds = time.perf_counter() - start
         self._is_long = self._may_break_off and seconds > _LONG_SECONDS

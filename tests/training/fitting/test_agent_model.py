@@ -322,6 +322,20 @@ def test_callbacks_of_keras(tmp_path):
     examples.assert_same(examples.weights_of(other), examples.weights_of(model))
 
 
+def test_a_model_that_is_frozen_is_refused():
+    model, drawn = model_of(tiny_agents.Tiny()), replay.UniformReplay(filled(), seed=0)
+    model.trainable = False
+    with pytest.raises(ValueError, match="`trainable` expected True.*; got False"):
+        model.fit(drawn, steps_per_epoch=1, verbose=0)
+
+
+def test_what_update_returns_is_looked_at(monkeypatch):
+    model, drawn = model_of(tiny_agents.Tiny()), replay.UniformReplay(filled(), seed=0)
+    monkeypatch.setattr(type(model.agent), "update", lambda self, _: self)
+    with pytest.raises(TypeError, match=r"`AgentModel`: `agent` .*\(agent, info\)"):
+        model.fit(drawn, steps_per_epoch=1, verbose=0)
+
+
 @pytest.mark.slow
 def test_schedules_follow_the_training():
     falling = schedules.LinearScheduler("percent", [(0.0, 1.0), (1.0, 0.0)])

@@ -62,8 +62,13 @@ def check_weights(where: str, y: Any, options: Mapping[str, Any]) -> None:
         )
 
 
-def check_agent_options(options: Mapping[str, Any]) -> None:
-    """Raises if `fit` is asked for what agents decide."""
+def check_agent_options(model: Any, options: Mapping[str, Any]) -> None:
+    """Raises if `fit` is asked for what agents decide, or what they cannot."""
+    if not model.trainable:
+        raise ValueError(
+            "`AgentModel.fit`: `trainable` expected True, as an agent trains by its "
+            "own update; got False; freeze layers of the `network` that it is made of"
+        )
     for name in _NOT_OF_AGENTS:
         value = options.get(name)
         if value is not None and not (isinstance(value, float) and value == 0.0):

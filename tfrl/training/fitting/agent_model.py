@@ -240,7 +240,7 @@ class AgentModel(_fit_data.OwnFit):
     )
 
     def _check_fit(self, y: Any, options: Mapping[str, Any]) -> None:  # noqa: ARG002
-        _fit_data.check_agent_options(options)
+        _fit_data.check_agent_options(self, options)
 
     @contextlib.contextmanager
     def _reading(
@@ -341,8 +341,8 @@ class AgentModel(_fit_data.OwnFit):
             self.distribute_strategy.scope(),
             progress.progress_context(self.progress()),
         ):
-            self.agent, info = self.agent.update(data)
-        info = dict(info)
+            learned = self.agent.update(data)
+            self.agent, info = _plan.checked_update(learned, "AgentModel")
         priorities = info.pop("priorities", None)
         if self._drawn is not None:
             self._drawn.learned(priorities)
