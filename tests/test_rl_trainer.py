@@ -347,6 +347,15 @@ def test_a_run_made_from_python_is_opened_and_repeated(tmp_path):
     assert rows["epoch"].tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("name", ["n_epochs", "seed"])
+def test_what_train_rl_hands_on_is_bound_there(name, tmp_path, capsys):
+    flags = [f"--config=Trainer.{name} = 2", f"--output_dir={tmp_path / 'run'}"]
+    assert rl_trainer.main([str(CARTPOLE), *flags]) == 2
+    told = capsys.readouterr().err
+    assert f"; bind `train_rl.{name}` in the place of `Trainer.{name}`" in told
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_run_made_from_python_takes_more_steps(precision, tmp_path):
     make = functools.partial(PARTIAL, total_env_steps=16)

@@ -69,6 +69,7 @@ from tfrl.training.collecting import actor_collection
 from tfrl.training.fitting import fit_trainer
 from tfrl.training.rehearsing import rehearsal
 
+_INSTEAD = {f"Trainer.{name}": f"train_rl.{name}" for name in ("n_epochs", "seed")}
 _UNSAID = "# See run.json: gin has no words for this run."
 _CONFIGURABLES: dict[str, Callable[..., Any]] = {
     "A2C": a2c.A2C,
@@ -203,13 +204,12 @@ def train_rl(
     del light_rl
     seed = checks.check_whole_number("train_rl", "seed", seed, low=0)
     options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
-    if override:
-        options["override"] = True
+    options |= {"override": True} if override else {}
     running = light_rl_trainer(
         output_dir=output_dir, n_epochs=n_epochs, seed=seed, resume=resume, **options
     )
     try:
-        configs.check_all_used(["Trainer.override"] if override else [])
+        configs.check_all_used(["Trainer.override"] if override else [], _INSTEAD)
         config = "" if rehearsal_strategy else _config_of(running)
         policies.policy_inputs(running.observation_space)
     except BaseException:

@@ -132,7 +132,9 @@ it as `fast = ...`
     _parsed.extend(parsed)
 
 
-def check_all_used(passed: Collection[str] = ()) -> None:
+def check_all_used(
+    passed: Collection[str] = (), instead: Mapping[str, str] = {}
+) -> None:
     """Makes sure that every binding reached the object it was meant for.
 
     To be called when everything has been built. A binding is used when a call of its
@@ -143,6 +145,7 @@ def check_all_used(passed: Collection[str] = ()) -> None:
     Args:
         passed: names as they are bound, "Trainer.override", whose bindings give way to
             what the caller passed.
+        instead: what to bind in the place of others, for the message.
 
     Raises:
         ValueError: if another binding was not used; the message names each with its
@@ -158,9 +161,11 @@ def check_all_used(passed: Collection[str] = ()) -> None:
         if binding.name not in passed
     ]
     if unused:
+        names = [x.name for x in _unused(_parsed) if x.name in instead]
+        todo = [f"; bind `{instead[name]}` in the place of `{name}`" for name in names]
         raise ValueError(
             "`check_all_used`: expected every binding to be used; got unused "
-            f"{'; '.join(unused)}"
+            f"{'; '.join(unused)}{''.join(todo)}"
         )
 
 

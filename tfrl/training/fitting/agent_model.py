@@ -227,7 +227,8 @@ class AgentModel(_fit_data.OwnFit):
                 continue
             raise TypeError(
                 f"`AgentModel.compile`: `{name}` expected nothing, since the agent "
-                f"has its own losses and optimizers; got {value!r:.80}; leave it out"
+                f"has losses, optimizers and updates of its own; got {value!r:.80}; "
+                "leave it out"
             )
         super().compile(
             optimizer=None,
