@@ -99,7 +99,8 @@ def load_file(folder):
         pytest.param(
             save_objects, load_objects, 60, id="objects", marks=pytest.mark.slow
         ),
-        pytest.param(save_rows, load_rows, 25, id="rows"),
+        # So many if its writers happen to take turns; 30 if they work at once.
+        pytest.param(save_rows, load_rows, 22, id="rows"),
         pytest.param(save_file, load_file, 7, id="file"),
     ],
 )
