@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(given, is_process=argv is None)
     except KeyboardInterrupt:
-        print(f"tfrl {given[0]}: interrupted", file=sys.stderr)
+        print(f"{' '.join(['tfrl', *given[:1]])}: interrupted", file=sys.stderr)
         return 130
 
 

@@ -164,6 +164,19 @@ def test_push_takes_no_weights_that_are_not_finite(activation, number):
     np.testing.assert_array_equal(host(seen), before)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_push_tells_of_outputs_that_overflow():
+    policy = new_policy(S.Box(-1.0, 1.0, (3,)))
+    params = dict(policy.state.params)
+    for key, x in params.items():
+        if "actor" in key and x.shape.rank == 2:
+            params[key] = tf.fill(x.shape, tf.float32.max)
+    large = policy.replace(state=policy.state.replace(params=params))
+    host = host_policy.HostPolicy(large)
+    with pytest.raises(ValueError, match="outputs that are finite; .*, though its wei"):
+        host.push(large, probe=np.ones((2, 3), np.float32))
+
+
 def test_push_takes_no_other_network():
     space = S.Box(-1.0, 1.0, (3,))
     host, like = host_policy.HostPolicy(new_policy(space)), new_policy(space)

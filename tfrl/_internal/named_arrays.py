@@ -93,12 +93,17 @@ def describe_arrays(leaves: Mapping[str, Any]) -> dict[str, list[Any] | None]:
     }
 
 
-def array_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+def array_differences(
+    saved: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    places: tuple[str, str] = ("on disk", "here"),
+) -> str:
     """Tells in words how two results of `describe_arrays` differ.
 
     Args:
         saved: what is on the disk.
         wanted: what the reader expects.
+        places: where the first and where the second is, or when.
 
     Returns:
         The first few differing entries, or an empty text.
@@ -107,8 +112,9 @@ def array_differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> st
         >>> array_differences({"w": ["float32", [2]]}, {"w": ["float32", [3]]})
         'w is float32 [2] on disk but float32 [3] here'
     """
+    first, second = places
     found = [
-        f"{name} is {_show(saved, name)} on disk but {_show(wanted, name)} here"
+        f"{name} is {_show(saved, name)} {first} but {_show(wanted, name)} {second}"
         for name in {**saved, **wanted}
         if name not in saved or name not in wanted or saved[name] != wanted[name]
     ]

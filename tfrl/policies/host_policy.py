@@ -173,8 +173,8 @@ class HostPolicy:
         if not np.isfinite(exact).all():
             raise ValueError(
                 "`HostPolicy.push`: `policy` expected outputs that are finite; got NaN "
-                "or infinite ones of weights so large; lower the learning rate, or "
-                "clip gradients"
+                "or infinite ones, though its weights are finite; lower the learning "
+                "rate, or clip gradients"
             )
         error = np.abs(mirrored - exact).max()
         if not error <= 1e-4 * max(1.0, np.abs(exact).max()):

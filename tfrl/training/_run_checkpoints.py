@@ -1,8 +1,10 @@
 """What a run keeps in its folder of how far it has come.
 
-<directory>/checkpoints/  agent, environments and draws
-<directory>/replay/       experience, where there is a replay
-<directory>/best/         the agent that was evaluated best
+    <directory>/checkpoints/  agent, environments and draws
+    <directory>/replay/       experience, where there is a replay
+    <directory>/best/         the agent that was evaluated best
+
+A step of the first two is there as a whole or not at all.
 """
 
 import pathlib
@@ -52,13 +54,14 @@ class RunCheckpoints:
 
         Checkpoints of it would load nowhere.
         """
-        found = named_arrays.array_differences(_described(agent), self._like)
+        found = named_arrays.array_differences(
+            _described(agent), self._like, ("after it", "before")
+        )
         if found:
-            found = found.replace(" on disk but ", " after it but ")
             raise ValueError(
                 "`Trainer`: `agent` expected an `update` that keeps the names, shapes "
                 "and dtypes of the arrays that `create` made, or no checkpoint would "
-                f"load; got {found.replace(' here', ' before')}"
+                f"load; got {found}"
             )
 
     def save(self, env_steps: int, agent: Any, facts: dict[str, Any]) -> None:
@@ -86,6 +89,7 @@ class RunCheckpoints:
 
     def save_best(self, env_steps: int, agent: Any, return_mean: float) -> None:
         """Keeps an agent in `best/`, in the place of the one before."""
+        self.check(agent)
         if self._workers.is_chief:
             facts = {"return_mean": return_mean}
             checkpoints.save_best(self._directory / "best", env_steps, agent, facts)

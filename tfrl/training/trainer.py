@@ -148,8 +148,7 @@ class Trainer:
         self.notice: str | None = None
         self._unrecorded: str | None = None
         self.stop_training, self._standing = False, cadence.Standing(stop_at_return)
-        told = self.directory, resume
-        made = _parts.made(plan, self._workers, self._open, *told)
+        made = _parts.made(plan, self._workers, self._open, self.directory, resume)
         self.record, self.eval_envs = made.record, made.eval_envs
         self.agent, self._host = made.agent, made.host
         self._checkpoints = made.checkpoints
@@ -405,10 +404,10 @@ class Trainer:
             raise
         if given is not None:
             self._source.learned(info.pop("priorities", None))
-            skipped = self.epoch % _COMPARED_EPOCHS
-            probe = None if skipped else self._collector.observations
-            if not skipped:
+            probe: Any = None
+            if self.epoch % _COMPARED_EPOCHS == 0:
                 self._checkpoints.check(self.agent)
+                probe = self._collector.observations
             self._host.push(self.agent.policy, probe=probe)
         seconds = time.perf_counter() - start
         self._is_long = self._may_break_off and seconds > _LONG_SECONDS

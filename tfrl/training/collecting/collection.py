@@ -207,11 +207,9 @@ class Collector:
     def _check(self, trajectory: records.Trajectory) -> None:
         """Raises a ValueError unless numbers are finite, and choices are such."""
         # Rewards last: they are often the consequence.
-        for name, dtype in (
-            *(("next_observations", None), ("observations", None)),
-            ("rewards", np.float32),
-        ):
+        for name in ("next_observations", "observations", "rewards"):
             nest = getattr(trajectory, name)
+            dtype = np.float32 if name == "rewards" else None
             gym_checks.check_numbers("Collector.collect", name, nest, dtype)
         space = self.envs.single_observation_space
         for name in ("next_observations", "observations"):

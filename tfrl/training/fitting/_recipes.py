@@ -135,9 +135,9 @@ class Recipe:
         again = understood(found).made()
         one, other = map(named_arrays.name_arrays, (agent, again))
         other = checkpoints.named_as_saved(other, one)
-        both = [named_arrays.describe_arrays(x) for x in (one, other)]
-        if both[0] != both[1]:
-            differences = named_arrays.array_differences(*both)
+        mine, theirs = map(named_arrays.describe_arrays, (one, other))
+        if mine != theirs:
+            differences = named_arrays.array_differences(mine, theirs)
             _refuse("network", f"what makes another agent ({differences})")
         return found
 
