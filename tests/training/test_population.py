@@ -1,12 +1,14 @@
 """Populations: members are what they would have been alone; settings, curves."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfrl import agents
+from tfrl._internal import cores
 from tfrl.environments.compiled import cartpole, vector_env, wrappers
 from tfrl.training import cadence, experience, population, trainer
 from tfrl.training.collecting import _compiled_collection
@@ -63,6 +65,42 @@ def test_a_member_is_what_it_would_have_been_alone(agent, learned, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_cores", [2, 3, 5])
+def test_members_are_shared_out_to_all_cores(n_cores, monkeypatch):
+    seeds, rates = (0, 5, 7), [1e-3, 3e-3, 1e-2]
+    given = {"seeds": seeds, "hyperparameters": {"learning_rate": rates}}
+    monkeypatch.setattr(cores, "n_cores", lambda: 1)
+    one_by_one = grown(**given)
+    monkeypatch.setattr(cores, "n_cores", lambda: n_cores)
+    shared = grown(**given)
+    np.testing.assert_allclose(shared.returns, one_by_one.returns, rtol=1e-6)
+    for one, other in zip(shared.agents, one_by_one.agents, strict=True):
+        assert one.config == other.config
+        for x, y in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+
+
+def test_members_play_side_by_side_once_one_has_compiled(monkeypatch):
+    monkeypatch.setattr(cores, "n_cores", lambda: 2)
+    compiled = population.replicated.compiled_update
+    both, calls = threading.Barrier(2, timeout=60), []
+
+    def met(function):
+        update = compiled(function)
+
+        def played(*args):
+            calls.append(len(calls))
+            if len(calls) > 2:  # which no thread passes alone
+                both.wait()
+            return update(*args)
+
+        return played
+
+    monkeypatch.setattr(population.replicated, "compiled_update", met)
+    grown(total_env_steps=120)
+    assert len(calls) == 6
+
+
 def test_curves_are_of_all_members():
     found = grown(seeds=range(4))
     assert found.returns.shape == (4, 2) and found.env_steps.tolist() == [40, 80]
@@ -121,7 +159,7 @@ def test_a_member_that_sees_what_is_not_finite_is_named():
     ("env", "error", "message"),
     [
         ("CartPole-v1", TypeError, "`env` expected a compiled environment"),
-        (cartpole.CartPole(), ValueError, "wrap it in AutoReset"),
+        (cartpole.CartPole(), ValueError, "`train_population`: `env` .*in AutoReset"),
     ],
 )
 def test_other_environments(env, error, message):

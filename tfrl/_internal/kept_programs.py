@@ -18,6 +18,8 @@ import shutil
 import sys
 import time
 
+from tfrl._internal import cores
+
 _PLACE = "TFRL_XLA_CACHE"
 _SEALS = "sha256.json"
 _FINISHED = ".pb"
@@ -140,9 +142,8 @@ def _machine() -> str:
     spec = importlib.util.find_spec("tensorflow")
     place = pathlib.Path(spec.origin if spec and spec.origin else "").parent
     wheels = sorted(x.name for x in place.parent.glob("tensorflow*.dist-info"))
-    cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
     names = ("TF_NUM_INTRAOP_THREADS", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS")
-    settings = [len(cores), *map(os.environ.get, (*names, "TF_XLA_FLAGS"))]
+    settings = [cores.n_cores(), *map(os.environ.get, (*names, "TF_XLA_FLAGS"))]
     what = [platform.machine(), lines, wheels or str(place), settings]
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 

@@ -26,7 +26,7 @@ import rich.progress
 import rich.text
 
 from tfrl import entry
-from tfrl._internal import arguments, durable
+from tfrl._internal import arguments, cores, durable
 from tfrl.experiments import _run_folders, _seed_process
 
 _Seeds = Sequence[_seed_process.SeedProcess]
@@ -148,8 +148,8 @@ def train_seeds(
         raise ValueError(f"`{where}`: `seeds` expected a seed at least; got []")
     for seed in chosen:
         arguments.check_whole_number(where, "seeds", seed, low=0)
-    cores = _cores()
-    count = cores if jobs is None else jobs
+    n_cores = cores.n_cores()
+    count = n_cores if jobs is None else jobs
     arguments.check_whole_number(where, "jobs", count, low=1)
     all_of = [
         _seed_process.SeedProcess(x, folder, before["seeds"].get(str(x), {}))
@@ -157,7 +157,7 @@ def train_seeds(
     ]
     anew = [*train] if train else before["train"]
     with _locked(folder):
-        _train_all(all_of, [*train], anew, count, max(1, cores // count))
+        _train_all(all_of, [*train], anew, count, max(1, n_cores // count))
         refused = [each.reason() for each in all_of if each.exit == _BAD_INPUT]
         tried = [each for each in all_of if each.exit is not None]
         if record is None and len(refused) == len(tried):
@@ -316,10 +316,3 @@ def _forget(folder: pathlib.Path, seeds: _Seeds) -> None:
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -2,17 +2,16 @@
 
 import concurrent.futures
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, cores
 from tfrl.agents import agent as agents
 from tfrl.agents import carrying, replicated
-from tfrl.environments.compiled import protocol, vector_env
+from tfrl.environments.compiled import protocol, vector_env, wrappers
 from tfrl.summaries.plotting import mean_curve
 from tfrl.training import _parts, _plan
 from tfrl.training.collecting import _compiled_collection, _rollouts
@@ -98,9 +97,9 @@ def train_population(
 
     Raises:
         TypeError: if the environment is not compiled or a setting is no number.
-        ValueError: if a setting is unknown, or one that must be alike for all members
-            as it says what the program is; if a reward or an observation is NaN or
-            infinite.
+        ValueError: if the environment does not begin episodes by itself; if a setting
+            is unknown, or one that must be alike for all members as it says what the
+            program is; if a reward or an observation is NaN or infinite.
 
     Example:
         >>> from tfrl.environments import compiled
@@ -119,6 +118,11 @@ def train_population(
     """
     kind = protocol.CompiledEnv
     checks.check_type(_WHERE, "env", env, kind, "a compiled environment")
+    if not wrappers.resets_itself(env):
+        raise ValueError(
+            f"`{_WHERE}`: `env` expected an environment that begins new episodes by "
+            f"itself; got {type(env).__name__}; wrap it in AutoReset"
+        )
     config = _plan.checked_agent(agent, _WHERE)
     learned = _plan.checked_experience(config, experience)
     values = _checked_settings(config, seeds, hyperparameters or {})
@@ -196,10 +200,12 @@ class _Members:
         self._episodes = _stacked([x for x, _ in begun], begun[0][0])
         self._keys = tf.stack([key for _, key in begun])
         self._play = replicated.compiled_update(self._played)
-        cores = len(os.sched_getaffinity(0))
-        # Parts alike, of which each is a call of one program.
-        count = max(n for n in range(1, cores + 1) if not len(seeds) % n)
-        self._parts = np.split(np.arange(len(seeds)), count)
+        # Parts alike, of which each is a call of one program; in the last one the last
+        # member may stand more than once.
+        size = -(-len(seeds) // cores.n_cores())
+        starts = np.arange(0, len(seeds), size)
+        self._parts = np.minimum(starts[:, None] + np.arange(size), len(seeds) - 1)
+        self._is_compiled = False
 
     def learn(self, done: int, n_epochs: int, total: int) -> None:
         """Lets all members play and learn for some epochs."""
@@ -259,17 +265,16 @@ class _Members:
         given = self._agents, self._episodes, self._keys, settings
 
         def part(members: np.ndarray) -> Any:
-            own = tf.nest.map_structure(
-                lambda x: x[members[0] : members[-1] + 1], given
-            )
+            own = tf.nest.map_structure(lambda x: tf.gather(x, members), given)
             return self._play(*own, *numbers)
 
-        # The first compiles what the others run.
-        found = [part(self._parts[0])]
+        found = []
+        if not self._is_compiled:  # by one, for the others
+            found, self._is_compiled = [part(self._parts[0])], True
         with concurrent.futures.ThreadPoolExecutor(len(self._parts)) as threads:
-            found += threads.map(part, self._parts[1:])
+            found += threads.map(part, self._parts[len(found) :])
         self._agents, self._episodes, *rest = tf.nest.map_structure(
-            lambda *x: tf.concat(x, 0), *found
+            lambda *x: tf.concat(x, 0)[: len(self._collectors)], *found
         )
         for i, (collector, *own) in enumerate(
             zip(self._collectors, *rest, strict=True)

@@ -1,0 +1,15 @@
+"""Cores of this machine."""
+
+import os
+
+
+def n_cores() -> int:
+    """Returns how many cores this process may use, which not all systems limit.
+
+    Example:
+        >>> n_cores() >= 1
+        True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
