@@ -43,7 +43,7 @@ COMMANDS = (
 # Of the README: how the work begins, and the peer.
 HEAD = (
     ("PPO, cartpole: training", "stable-baselines3"),
-    ("PPO, cartpole: training", "JAX, one graph"),
+    ("PPO in one graph, cartpole: training", "JAX, one graph"),
     ("PPO, pendulum: training", "stable-baselines3"),
     ("PPO, halfcheetah: training", "stable-baselines3"),
     ("DQN, CartPole-v1: training", "stable-baselines3"),

@@ -24,6 +24,8 @@ import statistics
 from harness import trainings, turns
 from peers import ppo_tasks
 
+# Contenders with the environment in the program.
+ONE_GRAPH = ("tfrl, one graph", "JAX, one graph")
 # Seeds of a population.
 MEMBERS = 64
 
@@ -37,7 +39,7 @@ def contenders(task: str) -> dict[str, trainings.Contender]:
         settings = [x for x in bindings if not x.startswith("make_vec")]
         own = trainings.tfrl_run("ppo_cartpole_compiled", settings)
         theirs = trainings.script_run("peers/ppo_jax.py", *about.options())
-        in_graph = {"tfrl, one graph": own, "JAX, one graph": theirs}
+        in_graph = dict(zip(ONE_GRAPH, (own, theirs), strict=True))
     if task == "cartpole-wide":
         return in_graph
     if task == "cartpole-population":
@@ -45,7 +47,7 @@ def contenders(task: str) -> dict[str, trainings.Contender]:
         return {
             "tfrl, population": trainings.script_run("peers/ppo_population.py", size),
             "JAX, vmap": trainings.script_run(jax, *about.options(), size),
-            "tfrl, one run": in_graph["tfrl, one graph"],
+            "tfrl, one run": in_graph[ONE_GRAPH[0]],
         }
     return {
         "tfrl": trainings.tfrl_run("ppo_cartpole", bindings),
@@ -89,6 +91,10 @@ def main() -> None:
             about.warm_up,
             about.target,
         )
+        in_graph = {x: results[x] for x in ONE_GRAPH if x in results}
+        if len(in_graph) == len(ONE_GRAPH) < len(results):
+            title, caption = f"PPO in one graph, {task}", "of the runs above"
+            console.print(trainings.report(title, in_graph, caption))
         grown, one = (results.get(f"tfrl, {x}") for x in ("population", "one run"))
         if grown and one:
             whole = statistics.median(x["process_seconds"] for x in grown)
