@@ -101,11 +101,11 @@ def actors(observations, actions, name, settings):
     agent = tfrl.agents.BC(**settings).create(observations, actions, seed=0)
     host, rng = tfrl.policies.HostPolicy(policy), np.random.default_rng(0)
     found = {
-        "policy.act": policy.act,
-        "policy.act(seed=generator)": lambda x: policy.act(x, seed=rng),
-        "policy.act(temperature=0)": lambda x: policy.act(x, temperature=0.0),
-        "agent.sample_actions": agent.sample_actions,
-        "HostPolicy.act": lambda x: host.act(x, seed=rng),
+        "tfrl, policy.act": policy.act,
+        "tfrl, policy.act(seed=generator)": lambda x: policy.act(x, seed=rng),
+        "tfrl, policy.act(temperature=0)": lambda x: policy.act(x, temperature=0.0),
+        "tfrl, agent.sample_actions": agent.sample_actions,
+        "tfrl, HostPolicy.act": lambda x: host.act(x, seed=rng),
     }
     if stable_baselines3:
         env = Spaces(observations, actions)
@@ -125,8 +125,8 @@ def with_memory(rows):
     host, rng = tfrl.policies.HostPolicy(policy), np.random.default_rng(0)
     memory = host.initial_state(rows)
     found = {
-        "policy.act": lambda x: policy.act(x, memory, seed=rng),
-        "HostPolicy.act": lambda x: host.act(x, memory, seed=rng),
+        "tfrl, policy.act": lambda x: policy.act(x, memory, seed=rng),
+        "tfrl, HostPolicy.act": lambda x: host.act(x, memory, seed=rng),
     }
     if torch:
         found["torch"] = acting_torch.with_memory(4, 2, memory)
@@ -145,7 +145,9 @@ def of_a_model():
     layers = [keras.layers.Dense(64, "tanh") for _ in range(2)]
     model = keras.Sequential([keras.Input([4]), *layers, keras.layers.Dense(2)])
     state = tfrl.agents.TrainState.create(model, tx=tfrl.agents.adam(1e-3))
-    found = {"BCAgent(model).sample_actions": tfrl.agents.BCAgent(state).sample_actions}
+    found = {
+        "tfrl, BCAgent(model).sample_actions": tfrl.agents.BCAgent(state).sample_actions
+    }
     if stable_baselines3:
         env = Spaces(FOUR, S.Discrete(2))
         sb3 = stable_baselines3.PPO("MlpPolicy", env, seed=0, device="cpu")
@@ -167,12 +169,12 @@ def in_a_function():
     function = tf.function(handed_in, autograph=False)
     found = {
         "empty call": tf.function(lambda x, seed: (x, seed), autograph=False),
-        "closed over": tf.function(closed_over, autograph=False),
-        "closed over, in XLA": tf.function(
+        "tfrl, closed over": tf.function(closed_over, autograph=False),
+        "tfrl, closed over, in XLA": tf.function(
             closed_over, autograph=False, jit_compile=True
         ),
-        "handed in": lambda x, seed: function(policy, x, seed),
-        "handed in, without optimizer": lambda x, seed: function(bare, x, seed),
+        "tfrl, handed in": lambda x, seed: function(policy, x, seed),
+        "tfrl, handed in, without optimizer": lambda x, seed: function(bare, x, seed),
     }
     if jax:
         found["jax.jit"] = acting_jax.actor(4, 2)
@@ -200,7 +202,7 @@ def logits_of(width, rows):
         tf.TensorSpec([rows, 4])
     )
     found = {
-        "NumPy": tfrl.host.NumpyNetwork(kernels, biases, activations),
+        "tfrl, NumPy": tfrl.host.NumpyNetwork(kernels, biases, activations),
         "concrete function": lambda x: np.asarray(concrete(tf.constant(x))),
     }
     if litert:
@@ -270,7 +272,14 @@ def predict_tables(console, arguments):
 def logits_tables(console, arguments):
     for width in arguments.widths:
         made = functools.partial(logits_of, width)
-        shown(console, f"logits, 4-{width}-{width}-2", made, FOUR, arguments, "NumPy")
+        shown(
+            console,
+            f"logits, 4-{width}-{width}-2",
+            made,
+            FOUR,
+            arguments,
+            "tfrl, NumPy",
+        )
 
 
 def main():

@@ -125,7 +125,10 @@ def measured(command: str, quick: bool, folder: pathlib.Path) -> list[records.Ro
         if ran.returncode:
             raise RuntimeError(f"{command} failed")
         path.rename(done)
-    return records.rows(done.read_text(encoding="utf-8").splitlines())
+    rows = records.rows(done.read_text(encoding="utf-8").splitlines())
+    if not rows:
+        raise RuntimeError(f"{command} kept nothing of tfrl beside a peer")
+    return rows
 
 
 def sections(text: str) -> dict[str, list[str]]:
