@@ -324,7 +324,9 @@ def remembered(state: Any, initial: Any, outcome: Any) -> Any:
 
 
 def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) -> None:
-    """Raises a ValueError unless there is a finite action for each environment.
+    """Raises a ValueError unless there is an action for each environment.
+
+    It is to be finite, and one of those that there are to choose from.
 
     Args:
         where: the asking function, for the message.
@@ -353,6 +355,14 @@ def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) 
         numbers = np.asarray(actions)
         if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
             raise ValueError(f"{fault} actions that are finite numbers; got {actions}")
+        impossible = gym_checks.outside(space, numbers)
+        if impossible is not None and numbers.dtype.kind not in "biu":
+            raise ValueError(
+                f"{fault} actions that are ints for {space}; got {numbers.dtype}"
+            )
+        if impossible is not None and impossible.any():
+            odd = numbers[impossible][0]
+            raise ValueError(f"{fault} actions of {space}; got {odd} among them")
 
 
 def of_one(policy: Any, seed: Any = None) -> Callable[[Any], Any]:
