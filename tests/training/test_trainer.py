@@ -270,7 +270,7 @@ def test_what_is_no_folder():
 def test_what_is_no_vector_of_environments(tmp_path):
     with pytest.raises(TypeError, match="`Trainer`: `make_envs` expected a vector env"):
         build(tmp_path, make_envs=lambda n_envs: gym.make("CartPole-v1"))
-    with pytest.raises(ValueError, match="`make_envs` expected 2 environments.*got 3"):
+    with pytest.raises(ValueError, match="`make_envs` expected to make 2 env.*got 3"):
         build(tmp_path, make_envs=lambda n_envs: MAKE(n_envs=3))
     with contextlib.closing(MAKE(n_envs=2)) as made:
         for other, got in [

@@ -79,8 +79,8 @@ def check_vector(where: str, name: str, envs: Any, n_envs: int | None = None) ->
         )
     if n_envs is not None and envs.num_envs != n_envs:
         raise ValueError(
-            f"`{where}`: `{name}` expected {n_envs} environments, as `n_envs` says; "
-            f"got {envs.num_envs}; make as many"
+            f"`{where}`: `{name}` expected to make {n_envs} environments when called "
+            f"with n_envs={n_envs}; got {envs.num_envs}; make as many as it is told"
         )
 
 

@@ -178,9 +178,9 @@ def made(
     `[N, B, n_outputs]`.
 
     Args:
-        config: settings with `n_critics`, `hidden_units`, `activation`, the
-            `learning_rate` of the actor and `critic_learning_rate`; perhaps with
-            `noise_steps`.
+        config: settings with `n_critics`, `hidden_units`, `activation`,
+            `normalize_observations`, the `learning_rate` of the actor and
+            `critic_learning_rate`; perhaps with `noise_steps`.
         observation_space: of one environment.
         action_space: of one environment.
         seed: of the weights.
@@ -199,6 +199,7 @@ def made(
         hidden_units=config.hidden_units,
         activation=config.activation,
         seed=seed,
+        normalize_observations=config.normalize_observations,
         noise_steps=getattr(config, "noise_steps", None),
     )
     n_features = critics.n_action_features(policy.head)

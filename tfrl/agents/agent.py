@@ -141,6 +141,8 @@ def check_settings(
         checks.check_finite(where, "log_std", config.log_std)
     if getattr(config, "noise_steps", None) is not None:
         checks.check_whole_number(where, "noise_steps", config.noise_steps, low=1)
+    kept = getattr(config, "normalize_observations", False)
+    checks.check_type(where, "normalize_observations", kept, bool, "a bool")
 
 
 def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:

@@ -15,6 +15,8 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import gym_checks, named_arrays, registered_envs
 from tfrl.agents import agent as agents
 from tfrl.configuring import gin_calls
+from tfrl.environments import attributes
+from tfrl.environments.compiled import wrappers
 from tfrl.policies import host_policy
 from tfrl.training import (
     _kept_names,
@@ -31,6 +33,13 @@ from tfrl.training.collecting import (
     actor_collection,
     collection,
 )
+
+# Attributes of Gymnasium's wrappers, and what they normalize.
+_LEARNED = {"obs_rms": "observations", "return_rms": "rewards"}
+_LEARNING = {
+    "observations": wrappers.NormalizeObservations,
+    "rewards": wrappers.NormalizeRewards,
+}
 
 
 def made_agent(
@@ -127,7 +136,10 @@ def made(
     """
     precision = _run_record.dtype_policy_of(directory, resume)
     with _run_record.of_dtype_policy(precision):
-        return _made(plan, workers, undo, directory)
+        found = _made(plan, workers, undo, directory)
+    if not resume:  # old runs go on as they began
+        check_learns_nothing("Trainer", "make_envs", found.eval_envs)
+    return found
 
 
 def _made(
@@ -289,9 +301,56 @@ def made_envs(
     found = []
     for count in counts:
         found.append(make_envs(n_envs=count))
+        _check_apart(found)
         gym_checks.check_vector("Trainer", "make_envs", found[-1], count)
         undo.callback(found[-1].close)
     return found
+
+
+def _check_apart(vectors: Sequence[Any]) -> None:
+    """Raises a ValueError if an environment stands in more than one place."""
+    seen: set[int] = set()
+    for envs in vectors:
+        whole = getattr(envs, "unwrapped", envs)
+        for env in (whole, *getattr(whole, "envs", ())):
+            inner = getattr(env, "unwrapped", env)
+            if id(inner) in seen:
+                raise ValueError(
+                    "`Trainer`: `make_envs` expected to make new environments in each "
+                    f"call, for training and for evaluation; got {inner} twice, which "
+                    "would be reset within its episodes; make them in the function"
+                )
+            seen.add(id(inner))
+
+
+def check_learns_nothing(where: str, name: str, envs: VectorEnv) -> None:
+    """Raises a ValueError if wrappers of environments normalize by what they have seen.
+
+    They keep that for themselves: environments to evaluate in would begin anew, and the
+    agent would be saved without it.
+
+    Args:
+        where: the asking function, for the message.
+        name: of its argument.
+        envs: the environments.
+    """
+    compiled = getattr(envs, "compiled", None)
+    for moments, what in _LEARNED.items():
+        if compiled is not None:
+            layers = wrappers.layers(compiled)
+            learns = any(isinstance(x, _LEARNING[what]) for x in layers)
+        else:
+            inside = getattr(getattr(envs, "unwrapped", envs), "call", None)
+            learns = attributes.has_env_attr(envs, moments) or (
+                inside is not None and any(inside("has_wrapper_attr", moments))
+            )
+        if learns:
+            raise ValueError(
+                f"`{where}`: `{name}` expected environments that do not normalize "
+                f"{what} by those they have seen, as an evaluation would begin anew "
+                "and a saved agent know nothing of it; got a wrapper that does; let "
+                f"the agent normalize, as PPO(normalize_{what}=True) does"
+            )
 
 
 def _check_maker(make_envs: Any) -> None:

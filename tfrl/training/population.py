@@ -80,6 +80,9 @@ def train_population(
     quarter, and multiply each setting by 1.25 or 1 / 1.25, unless it would leave its
     range, as a `gamma` above 1. A setting of 0 stays 0.
 
+    Nothing is written, and nothing is resumed: keep a member's agent by
+    `tfrl.saving.save_run`.
+
     Args:
         agent: hyper-parameters, such as `PPO()`, alike for all but for those below.
         env: compiled environment that begins episodes by itself, see `AutoReset`.
@@ -191,6 +194,7 @@ class _Members:
             made.append(_parts.made_agent(member, *spaces, {**numbers, "seed": seed}))
         self._like = made[0].replace(config=config)
         envs = vector_env.as_vector_env(env, n_envs)
+        _parts.check_learns_nothing(_WHERE, "env", envs)
         first = _compiled_collection.CompiledCollector(
             envs, learned, self._like.policy, seeds[0]
         )
@@ -349,8 +353,8 @@ def _checked_settings(
         where = f"hyperparameters[{name!r}]"
         if name not in able:
             raise ValueError(
-                f"`{_WHERE}`: `hyperparameters` expected some of {able}, in which "
-                f"members of one program may differ; got {name!r}"
+                f"`{_WHERE}`: `hyperparameters` expected numbers that an update reads, "
+                f"of {able}, in which members of one program may differ; got {name!r}"
             )
         numbers = np.asarray(given)
         if numbers.shape != (len(seeds),) or numbers.dtype.kind not in "if":

@@ -41,6 +41,7 @@ class CrossQ:
         critic_units: hidden units of each critic, better wide.
         activation: of the networks.
         noise_steps: as of `SAC`.
+        normalize_observations: as of `SAC`.
 
     Example:
         >>> agent = CrossQ(hidden_units=(8,), critic_units=(16,)).create(
@@ -68,6 +69,7 @@ class CrossQ:
     critic_units: tuple[int, ...] = (1024, 1024)
     activation: str = "relu"
     noise_steps: int | None = None
+    normalize_observations: bool = False
 
     def __post_init__(self) -> None:
         sac.check(self)

@@ -52,6 +52,7 @@ class QLearning:
         hidden_units: of the network.
         activation: of the network.
         adam_epsilon: what Adam divides by at least.
+        normalize_observations: by running moments that are saved with the agent.
 
     Example:
         >>> issubclass(DQN, QLearning), QLearning().target_period
@@ -70,6 +71,7 @@ class QLearning:
     hidden_units: tuple[int, ...] = (64, 64)
     activation: str = "relu"
     adam_epsilon: float = 1e-8
+    normalize_observations: bool = False
 
     def __post_init__(self) -> None:
         where = type(self).__name__
@@ -128,6 +130,7 @@ class QLearning:
             network=network,
             activation=self.activation,
             epsilon=agent.first(self.epsilon),
+            normalize_observations=self.normalize_observations,
             seed=seed,
             **{**options, **self._network_options(seed)},
         )

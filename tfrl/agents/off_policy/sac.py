@@ -75,6 +75,7 @@ class SAC:
         activation: of the networks.
         noise_steps: for how many steps exploration is one function of the state (gSDE),
             see `tfrl.policies.StateNoiseActorPolicy`; None draws anew in each step.
+        normalize_observations: by running moments that are saved with the agent.
 
     Example:
         >>> agent = SAC(hidden_units=(8,)).create(
@@ -108,6 +109,7 @@ class SAC:
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     noise_steps: int | None = None
+    normalize_observations: bool = False
 
     def __post_init__(self) -> None:
         where = type(self).__name__

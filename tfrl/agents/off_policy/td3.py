@@ -42,7 +42,7 @@ class TD3:
         max_gradient_norm: global norm to which gradients are clipped; None for free.
         hidden_units: of policy and critics.
         activation: of policy and critics.
-        normalize_observations: keep moments of the float observations.
+        normalize_observations: by running moments that are saved with the agent.
 
     Example:
         >>> agent = TD3(hidden_units=(8,)).create(
@@ -81,8 +81,6 @@ class TD3:
                 checks.check_finite(where, name, value)
         for name in ("policy_delay", "n_critics"):
             checks.check_whole_number(where, name, getattr(self, name), low=1)
-        kept = self.normalize_observations
-        checks.check_type(where, "normalize_observations", kept, bool, "a bool")
 
     def create(
         self,

@@ -43,6 +43,7 @@ class TQC:
         hidden_units: of the actor and each critic.
         activation: of the networks.
         noise_steps: as of `SAC`.
+        normalize_observations: as of `SAC`.
 
     Example:
         >>> agent = TQC(hidden_units=(8,)).create(
@@ -71,6 +72,7 @@ class TQC:
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     noise_steps: int | None = None
+    normalize_observations: bool = False
 
     def __post_init__(self) -> None:
         sac.check(self)

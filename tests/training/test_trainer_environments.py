@@ -1,0 +1,83 @@
+"""Environments that a trainer cannot evaluate in as it trains in them."""
+
+import functools
+
+import gymnasium as gym
+import pytest
+from tiny_agents import build, train
+
+from tfrl.environments import vector
+from tfrl.environments.compiled import cartpole, vector_env, wrappers
+from tfrl.training import _parts
+
+W, V = gym.wrappers, gym.wrappers.vector
+
+
+def cart(*around):
+    """Makes vectors of carts within wrappers, one after another in this process."""
+    return functools.partial(
+        vector.make_vec, "CartPole-v1", vectorization="sync", wrappers=around
+    )
+
+
+def native(n_envs):
+    return gym.make_vec("CartPole-v1", n_envs)
+
+
+def in_processes(n_envs):
+    make = [lambda: W.NormalizeReward(gym.make("CartPole-v1"))] * n_envs
+    return gym.vector.AsyncVectorEnv(make)
+
+
+def in_graph(around, n_envs):
+    env = wrappers.TimeLimit(cartpole.CartPole(), 9)
+    return vector_env.as_vector_env(around(wrappers.AutoReset(env)), n_envs)
+
+
+SCALED = functools.partial(wrappers.NormalizeRewards, gamma=0.9)
+LEARNING = {
+    "observations": (cart(W.NormalizeObservation), "observations"),
+    "rewards": (cart(W.NormalizeReward), "rewards"),
+    "further in": (cart(W.NormalizeReward, W.RecordEpisodeStatistics), "rewards"),
+    "processes": (in_processes, "rewards"),
+    "a vector": (lambda n_envs: V.NormalizeObservation(native(n_envs)), "observations"),
+    "around that": (
+        lambda n_envs: V.ClipReward(V.NormalizeReward(native(n_envs)), 0, 1),
+        "rewards",
+    ),
+    "graph": (functools.partial(in_graph, wrappers.NormalizeObservations), "observ"),
+    "rewards in it": (functools.partial(in_graph, SCALED), "rewards"),
+}
+
+
+@pytest.mark.parametrize("kind", LEARNING)
+def test_what_learns_to_normalize_is_for_the_agent(kind, tmp_path):
+    make_envs, what = LEARNING[kind]
+    message = f"`Trainer`: `make_envs` expected .* normalize {what}.*PPO\\(normalize_"
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path / "run", make_envs=make_envs)
+    assert not (tmp_path / "run").exists()
+
+
+def test_old_runs_go_on_with_it(tmp_path, monkeypatch):
+    given = {"make_envs": cart(W.NormalizeObservation)}
+    with monkeypatch.context() as patched:
+        patched.setattr(_parts, "check_learns_nothing", lambda *_: None)
+        train(tmp_path, n_epochs=1, **given)
+    running, _ = train(tmp_path, n_epochs=2, resume=True, **given)
+    assert running.epoch == 2
+
+
+def test_environments_are_made_anew_in_each_place(tmp_path):
+    whole, one = cart()(2), gym.make("CartPole-v1")
+    copies = [gym.make("CartPole-v1") for _ in range(2)]
+    for make_envs in (
+        lambda n_envs: whole,
+        lambda n_envs: gym.vector.VectorWrapper(whole),
+        lambda n_envs: gym.vector.SyncVectorEnv([lambda x=x: x for x in copies]),
+        lambda n_envs: gym.vector.SyncVectorEnv([lambda: one] * n_envs),
+        lambda n_envs: gym.vector.SyncVectorEnv([lambda: gym.Wrapper(one)] * n_envs),
+    ):
+        message = "`make_envs` expected to make new environments in each.*got .* twice"
+        with pytest.raises(ValueError, match=message):
+            build(tmp_path / "run", make_envs=make_envs)
