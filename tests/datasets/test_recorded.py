@@ -155,6 +155,56 @@ def test_archives(tmp_path):
     assert found[0].tolist() == [0, 1, 2] and found[1]["a"].tolist() == [1, 1, 1]
 
 
+KEYS = ("cam/rgb", "cam", "#0", "#1", "", "50%", "%2F", "a/b/c", "x y", "ä")
+
+
+@pytest.mark.parametrize("keys", [KEYS, ("#0", "#1"), ("",), ("a", "a/b")])
+def test_keys_are_whatever_they_are(keys, tmp_path):
+    rows = {"observations": {key: np.full(2, i) for i, key in enumerate(keys)}}
+    recorded.write_npz(tmp_path / "rows.npz", rows)
+    found = recorded.NpzDataset(str(tmp_path / "rows.npz"))()["observations"]
+    assert {k: x.tolist() for k, x in found.items()} == {
+        key: [i, i] for i, key in enumerate(keys)
+    }
+
+
+def test_archives_of_earlier_versions_are_read(tmp_path):
+    old = {"observations/a": np.ones(2), "actions/#0": np.ones(2), "rewards": [0, 1]}
+    np.savez(tmp_path / "old.npz", **old)
+    found = recorded.NpzDataset(str(tmp_path / "old.npz"))()
+    assert [*found["observations"]] == ["a"] and isinstance(found["actions"], tuple)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({"x": np.array([None, {}])}, "got Python objects as 'x'"),
+        ({"x": {"a": np.float64(3)}}, "got a single value as 'x/a'"),
+        ({"x": np.zeros((3, 2)), "y": {"a": np.ones(4)}}, "{'x': 3, 'y/a': 4}"),
+    ],
+)
+def test_what_are_no_rows_is_not_written(rows, words, tmp_path):
+    with pytest.raises(ValueError, match=f"`write_npz`: `rows` expected .*{words}"):
+        recorded.write_npz(tmp_path / "rows.npz", rows)
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(ValueError, match=f"`join_rows`: `parts` expected .*{words}"):
+        recorded.join_rows([rows])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_keys_that_minari_would_part(place):
+    inner = S.Tuple([S.Dict({"cam/rgb": S.Box(-1.0, 1.0, (1,))})])
+    rows, spaces = rows_of([2]), [*SPACES]
+    column = ({"cam/rgb": np.zeros((2, 1), np.float32)},)
+    spaces[place] = inner
+    rows |= {("observations", "actions")[place]: column}
+    if not place:
+        rows["next_observations"] = column
+    with pytest.raises(ValueError, match="`spaces` expected keys without '/'.*cam/rgb"):
+        recorded.write_minari("parted-v0", rows, spaces)
+    assert not minari.list_local_datasets()
+
+
 def test_sets_of_other_shapes_are_not_joined():
     with pytest.raises(ValueError, match="`join_rows`: `parts` expected x of the same"):
         recorded.join_rows([{"x": np.zeros(2)}, {"x": np.zeros((2, 1))}])
@@ -189,7 +239,7 @@ def test_a_spec_that_cannot_be_written_is_left_out():
     assert "held:Held" in kept[0] and kept[1] == "none"
 
 
-def test_what_is_not_there_is_told(tmp_path):
+def test_what_is_not_there_is_told(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"`MinariDataset`: `name` .*'absent-v0'"):
         recorded.MinariDataset("absent-v0")()
     with pytest.raises(TypeError, match="`MinariDataset`: `name` expected"):
@@ -211,8 +261,11 @@ def test_what_is_not_there_is_told(tmp_path):
         ("objects.npz", "objects or damaged arrays there"),
         ("texts.npz", "others than arrays there"),
     ):
-        message = f"`NpzDataset`: `path` expected .*; got {got}, '.*{name}'$"
+        message = f"`NpzDataset`: `path` expected .*; got {got}, '/.*{name}'$"
         with pytest.raises(ValueError, match=message):
             recorded.NpzDataset(str(tmp_path / name))()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"got no file, '{tmp_path}/absent.npz'"):
+        recorded.NpzDataset("absent.npz")()
     with pytest.raises(ValueError, match="`write_npz`: `path` expected"):
         recorded.write_npz(tmp_path / "rows.csv", rows_of([2]))

@@ -17,6 +17,8 @@ import numpy as np
 from tfrl._internal import arguments, durable, gym_checks
 
 _LEARNED = ("observations", "actions", "rewards", "terminated", "truncated")
+# What parts a place in an archive, or marks a tuple there, as it is written in keys.
+_WRITTEN = {"%": "%25", "/": "%2F", "#": "%23"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ class NpzDataset:
 
     Attributes:
         path: of the file. Parts of Dict and Tuple spaces have names such as
-            `observations/goal`.
+            `observations/goal`; of a key itself, "/" is "%2F" there.
 
     Example:
         >>> learned = tfrl.training.FromDataset(NpzDataset("rows.npz"))
@@ -109,9 +111,10 @@ class NpzDataset:
         return _nested(flat)
 
     def _refused(self, what: str) -> ValueError:
+        place = str(pathlib.Path(self.path).absolute())
         return ValueError(
             "`NpzDataset`: `path` expected a file of arrays that `np.savez` wrote; got "
-            f"{what}, {self.path!r}"
+            f"{what}, {place!r}"
         )
 
 
@@ -125,7 +128,8 @@ def join_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         The nests of all rows.
 
     Raises:
-        ValueError: if there are no parts, or they have other names.
+        ValueError: if there are no parts, they have other names, or the columns of one
+            are not of the same length.
 
     Example:
         >>> join_rows([{"actions": np.arange(2)}, {"actions": np.arange(1)}])
@@ -136,6 +140,8 @@ def join_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise ValueError(
             f"`join_rows`: `parts` expected sets with the same columns; got {names}"
         )
+    for part in parts:
+        _check_columns("join_rows", "parts", part)
     joined = {}
     for name in parts[0]:
         try:
@@ -191,7 +197,8 @@ def write_npz(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
         rows: nests of arrays `[rows, ...]` by name.
 
     Raises:
-        ValueError: if `path` ends otherwise, or its folder is not there.
+        ValueError: if `path` ends otherwise, or its folder is not there; if columns are
+            not of the same length, or of Python objects.
 
     Example:
         >>> import tempfile
@@ -201,8 +208,8 @@ def write_npz(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
         {'actions': array([0, 1, 2])}
     """
     durable.check_output_file("write_npz", "path", path, [".npz"])
+    columns: dict[str, Any] = _check_columns("write_npz", "rows", rows)
     data = io.BytesIO()
-    columns: dict[str, Any] = dict(_flat(rows))
     np.savez_compressed(data, **columns)
     with durable.explain_refusals("write_npz", "path", path):
         durable.replace_file(path, data.getvalue())
@@ -238,7 +245,8 @@ def write_minari(
         ImportError: without the package `minari` (extra `tfrl[minari]`).
         ValueError: if there is a set of that name, or the name is none; if a column is
             missing, there are no rows, they are none of the spaces, or what follows a
-            row within an episode is not its `next_observations`.
+            row within an episode is not its `next_observations`, or a key of a Dict has
+            a "/", which would be lost.
 
     Example:
         >>> import tempfile, unittest.mock
@@ -254,6 +262,7 @@ def write_minari(
         [False, True]
     """
     _check_rows(rows, spaces)
+    _check_keys(spaces)
     minari = arguments.imported("write_minari", "minari", "minari", "minari")
     buffers = [
         minari.data_collector.EpisodeBuffer(id=i, **episode)
@@ -317,6 +326,41 @@ def _check_rows(rows: Mapping[str, Any], spaces: tuple[gym.Space, gym.Space]) ->
                 f"{np.flatnonzero(apart)[0]}; put rows in order, and mark as "
                 "`truncated` where episodes are cut off"
             )
+
+
+def _check_keys(spaces: Sequence[gym.Space]) -> None:
+    """Raises unless Minari reads the keys of Dict spaces as they were."""
+    for space in spaces:
+        if not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+            continue
+        is_dict = isinstance(space, gym.spaces.Dict)
+        for key in space if is_dict else ():
+            if "/" in key:
+                raise ValueError(
+                    "`write_minari`: `spaces` expected keys without '/', at which "
+                    f"Minari parts them; got {key!r}; rename it, or use `write_npz`"
+                )
+        _check_keys([*(space.values() if is_dict else space)])
+
+
+def _check_columns(
+    where: str, name: str, rows: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Returns arrays by their places, which are rows of numbers, as many of each."""
+    flat = dict(_flat(rows))
+    for place, array in flat.items():
+        if array.dtype.hasobject or not array.ndim:
+            kind = "Python objects" if array.dtype.hasobject else "a single value"
+            raise ValueError(
+                f"`{where}`: `{name}` expected arrays `[rows, ...]`; got {kind} as "
+                f"{place!r}"
+            )
+    counts = {place: len(array) for place, array in flat.items()}
+    if len({*counts.values()}) > 1:
+        raise ValueError(
+            f"`{where}`: `{name}` expected as many rows in each column; got {counts}"
+        )
+    return flat
 
 
 def _writable(env_spec: Any) -> Any:
@@ -383,11 +427,14 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _flat(nest: Any, place: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """Arrays of a nest, with their places: a tuple counts its parts by `#0`, `#1`."""
+    """Arrays of a nest, with their places: a tuple counts its parts by `#0`, `#1`.
+
+    What has a meaning there is written otherwise in keys, see `_escaped`.
+    """
     front = f"{place}/" if place else ""
     if isinstance(nest, Mapping):
         for key, part in nest.items():
-            yield from _flat(part, f"{front}{key}")
+            yield from _flat(part, f"{front}{_escaped(key)}")
     elif isinstance(nest, tuple):
         for i, part in enumerate(nest):
             yield from _flat(part, f"{front}#{i}")
@@ -406,4 +453,18 @@ def _nested(flat: Mapping[str, Any]) -> Any:
     found = {key: _nested(part) for key, part in parts.items()}
     if found and all(key[:1] == "#" for key in found):
         return tuple(found[f"#{i}"] for i in range(len(found)))
-    return found
+    return {_unescaped(key): part for key, part in found.items()}
+
+
+def _escaped(key: str) -> str:
+    """A key as part of a place; an empty one is a lone "%"."""
+    for character, written in _WRITTEN.items():
+        key = key.replace(character, written)
+    return key or "%"
+
+
+def _unescaped(part: str) -> str:
+    """The key that `_escaped` wrote."""
+    for character, written in reversed(_WRITTEN.items()):
+        part = part.replace(written, character)
+    return "" if part == "%" else part
