@@ -352,7 +352,19 @@ def nan_at(n, column, shape=()):
             {"observations": nan_at(5, np.zeros([60, 4]))},
             "finite observations; got nan in row 5",
         ),
-        "flags": ({"terminated": np.full(60, 0.5)}, "a bool a row as terminated"),
+        "large": (
+            {"rewards": np.where(np.arange(60) == 7, 1e300, 0)},
+            "finite rewards; got 1e.300 in row 7, too large for float32",
+        ),
+        "large seen": (
+            {"next_observations": np.full([60, 4], 1e39)},
+            r"finite next_observations; got 1e\+39 in row 0, too large",
+        ),
+        "both ends": (
+            {"terminated": np.arange(60) == 9, "discounts": np.full(60, 0.5)},
+            "discounts of 0 where `terminated`; got 0.5 in row 9; leave",
+        ),
+        "flags": ({"terminated": np.full(60, 0.5)}, "a bool a row as ter.*; cast them"),
         "column": ({"rewards": np.zeros([60, 1])}, "a number a row as rewards"),
         "discounts": ({"discounts": np.full(60, 1.5)}, r"discounts in \[0, 1\]"),
         "lengths": ({"rewards": np.zeros(59)}, r"one length, .*\[59, 60\]"),

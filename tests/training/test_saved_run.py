@@ -346,6 +346,8 @@ VALUES = [
     S.Box(np.array([-1.0, -np.inf]), np.array([np.inf, 2.0]), dtype=np.float64),
     S.Box(-np.inf, np.inf, (), np.float32),
     S.Box(0.0, 1.0, (0, 2)),
+    S.Box(0, 1, (3,), np.bool_),
+    S.Box(np.array([False, True]), np.array([True, True]), dtype=np.bool_),
     S.Discrete(3, start=-1),
     S.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, -1]]),
     S.MultiBinary([2, 2]),

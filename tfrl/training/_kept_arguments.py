@@ -208,6 +208,8 @@ def _bounds(space: gym.spaces.Box) -> dict[str, Any]:
     low, high = space.low, space.high
     if low.size and (low == low.flat[0]).all() and (high == high.flat[0]).all():
         low, high = low.flat[0].item(), high.flat[0].item()
+        if isinstance(low, bool):  # which Gymnasium takes for no number
+            low, high = int(low), int(high)
     return {"low": low, "high": high, "shape": tuple(space.shape)}
 
 

@@ -155,7 +155,7 @@ def transitions_of(
 
     Args:
         columns: observations, actions as environments take them, rewards,
-            next_observations, and either discounts or terminated.
+            next_observations, and discounts or terminated, or both if they agree.
         gamma: of discounts that are not given.
         spaces: of the observations and the actions of one environment.
 
@@ -175,13 +175,20 @@ def transitions_of(
         if given[name].ndim != 1 or given[name].dtype.kind not in "fiu":
             got = gym_checks.described(given[name])
             raise ValueError(f"{_WHERE} a number a row as {name}; got {got}")
-        given[name] = given[name].astype(np.float32)
+        if given[name].dtype.kind != "f":
+            given[name] = given[name].astype(np.float32)
     for name, nest in given.items():
         given[name] = gym_checks.mapped(functools.partial(_plain, name), nest)
     discounts = given["discounts"]
     if not np.all((discounts >= 0) & (discounts <= 1)):
         got = f"some in [{discounts.min():g}, {discounts.max():g}]"
         raise ValueError(f"{_WHERE} discounts in [0, 1]; got {got}")
+    _check_ends(columns, discounts)
+    return records.Transition(**given)
+
+
+def _check_ends(columns: Mapping[str, Any], discounts: np.ndarray) -> None:
+    """Raises unless rows tell where episodes end, in one way."""
     ends = [columns[name] for name in ("terminated", "truncated") if name in columns]
     if "discounts" not in columns and not any(np.any(flags) for flags in ends):
         raise ValueError(
@@ -189,7 +196,13 @@ def transitions_of(
             f"in {len(discounts)} rows; mark where they are cut off as `truncated`, "
             "or give `discounts` of tasks without end"
         )
-    return records.Transition(**given)
+    if "discounts" in columns and "terminated" in columns:
+        wrong = np.flatnonzero((columns["terminated"] != 0) & (discounts > 0))
+        if len(wrong):
+            raise ValueError(
+                f"{_WHERE} discounts of 0 where `terminated`; got "
+                f"{discounts[wrong[0]]:g} in row {wrong[0]}; leave one of both out"
+            )
 
 
 def _discounts_of(columns: Mapping[str, Any], gamma: float) -> np.ndarray:
@@ -208,7 +221,8 @@ def _discounts_of(columns: Mapping[str, Any], gamma: float) -> np.ndarray:
         is_flags = flags is None or (flags.ndim == 1 and flags.dtype.kind in "biu")
         if not is_flags:
             got = gym_checks.described(flags)
-            raise ValueError(f"{_WHERE} a bool a row as {name}; got {got}")
+            remedy = "cast them by astype(bool)"
+            raise ValueError(f"{_WHERE} a bool a row as {name}; got {got}; {remedy}")
         if flags is not None and not np.all((flags == 0) | (flags == 1)):
             got = gym_checks.described(flags[(flags != 0) & (flags != 1)][0])
             raise ValueError(f"{_WHERE} 0 and 1 as {name}; got {got}")
@@ -249,11 +263,15 @@ def _parts(space: gym.Space) -> list[gym.Space]:
 
 
 def _plain(name: str, rows: np.ndarray) -> np.ndarray:
-    """Floats as float32, if all of them are finite."""
+    """Floats as float32, if all of them are finite in that."""
     if rows.dtype.kind != "f":
         return rows
-    bad = np.argwhere(~np.isfinite(rows))
+    with np.errstate(over="ignore"):  # it is told below
+        plain = rows.astype(np.float32, copy=False)
+    bad = np.argwhere(~np.isfinite(plain))
     if len(bad):
         got = f"{rows[tuple(bad[0])]} in row {bad[0][0]}"
+        if np.isfinite(rows[tuple(bad[0])]):
+            got += ", too large for float32"
         raise ValueError(f"{_WHERE} finite {name}; got {got}")
-    return rows.astype(np.float32, copy=False)
+    return plain

@@ -162,7 +162,7 @@ class FromDataset:
     Of every set `observations` and `actions` must be finite, and of the environments'
     spaces; numbers of observations may lie beyond the bounds of a Box. Transitions are
     `observations`, `actions`, `rewards`, `next_observations` (at an episode's end its
-    last observation) and either `discounts` or `terminated`, of which
+    last observation) and `discounts` or else `terminated`, of which
     `discounts = gamma * (1 - terminated)`; `truncated` may stand beside it. They are
     checked when the trainer is made.
 
