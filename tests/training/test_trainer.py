@@ -529,3 +529,25 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert runs[0][2] == runs[1][2]
     assert_same(runs[1][0], runs[0][0])
     assert_same_rows(whole, folder)
+
+
+def test_who_is_at_work_in_a_folder_is_told_before_what_is_there(tmp_path):
+    with build(tmp_path / "run", n_epochs=1) as first:
+        first.run(quiet=True)
+        for resume in (False, True):
+            message = f"`RunLock`: .*held by pid {os.getpid()} "
+            with (
+                pytest.raises(ValueError, match=message),
+                build(tmp_path / "run", resume=resume),
+            ):
+                pass
+    with (
+        pytest.raises(ValueError, match="with one at .*resume it"),
+        build(tmp_path / "run"),
+    ):
+        pass
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(ValueError, match="without one"), build(other, resume=True):
+        pass
+    assert not [*other.iterdir()]

@@ -287,6 +287,24 @@ def _apart(old: tuple[Any, Any], new: tuple[Any, Any]) -> str | None:
     return None
 
 
+@contextlib.contextmanager
+def locked(directory: pathlib.Path, resume: bool) -> Iterator[None]:
+    """Holds the lock of a folder that has a run just if one is to be resumed.
+
+    Raises:
+        ValueError: if it has none or one, as it should not, or somebody is at work in
+            it, which is told first.
+    """
+    lock = checkpoints.RunLock(directory)
+    with contextlib.ExitStack() as held:
+        if was_locked := pathlib.Path(directory, "run.lock").exists():
+            held.enter_context(lock)
+        check_start(directory, resume)
+        if not was_locked:  # what is refused leaves no file
+            held.enter_context(lock)
+        yield
+
+
 def check_start(directory: pathlib.Path, resume: bool) -> None:
     """Raises unless there is a run just if one is to be resumed."""
     saved = checkpoints.latest_step(directory)

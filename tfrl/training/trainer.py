@@ -13,7 +13,6 @@ from gymnasium.vector import VectorEnv
 from tfrl._internal import checks, kept_programs
 from tfrl.agents import agent as agents
 from tfrl.environments import vector
-from tfrl.saving import checkpoints
 from tfrl.schedules import progress as schedule_progress
 from tfrl.summaries import progress as progress_bar
 from tfrl.summaries import run_log
@@ -168,9 +167,11 @@ class Trainer:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
         with contextlib.ExitStack() as undo:
             undo.push(self._open)
-            _run_record.check_start(self.directory, self._resume)
             if self.is_chief:
-                self._open.enter_context(checkpoints.RunLock(self.directory))
+                given = self.directory, self._resume
+                self._open.enter_context(_run_record.locked(*given))
+            else:
+                _run_record.check_start(self.directory, self._resume)
             self.notice = self._restore() if self._resume else None
             undo.pop_all()
         self._is_open = True

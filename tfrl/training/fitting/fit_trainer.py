@@ -10,7 +10,6 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl.policies import host_policy
-from tfrl.saving import checkpoints
 from tfrl.training import _parts, _plan, _processes, _run_record, evaluation
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import collection
@@ -167,8 +166,7 @@ class FitTrainer:
         """Makes sure that the folder holds this run, and no other process uses it."""
         with contextlib.ExitStack() as undo:
             undo.push(self._open)
-            _run_record.check_start(self.directory, self._resume)
-            with checkpoints.RunLock(self.directory):
+            with _run_record.locked(self.directory, self._resume):
                 _run_record.continued(self.record, self.directory, self._override)
             undo.pop_all()
         return self
