@@ -170,6 +170,18 @@ def test_actions_that_no_environment_takes(kind):
         evaluation.evaluate(lambda observations: actions, envs, 3, seed=0)
 
 
+def test_episodes_that_never_end_are_told(monkeypatch):
+    class Endless(Walk):
+        def step(self, action):
+            return *super().step(action)[:2], False, False, {}
+
+    monkeypatch.setattr(evaluation, "_ENDLESS_STEPS", 50)
+    envs = gym.vector.SyncVectorEnv([Endless] * 2)
+    message = "`evaluate`: `envs` expected episodes that end; got one of 50 steps"
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(lambda observations: [0, 0], envs, 2, seed=0)
+
+
 SCORES = golden_io.load("alf/sl_utils", symbol="auc_score")
 PREDICTIONS = golden_io.load("alf/sl_utils", symbol="predict_dataset")
 

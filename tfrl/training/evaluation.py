@@ -14,6 +14,10 @@ from tfrl.policies import policy as policies
 from tfrl.training.collecting import collection
 
 
+# Some ten times what any known task takes.
+_ENDLESS_STEPS = 1_000_000
+
+
 class Evaluation(NamedTuple):
     """What whole episodes brought.
 
@@ -73,8 +77,9 @@ def evaluate(
     Raises:
         TypeError: if `policy` is none and no function, `envs` no vector, or
             `n_episodes` no int.
-        ValueError: if `n_episodes` is not positive or no multiple of the agents, or an
-            environment returns what it should not.
+        ValueError: if `n_episodes` is not positive or no multiple of the agents, an
+            environment returns what it should not, or an episode goes on after
+            1,000,000 steps.
         ConnectionError: if a worker process of the environments is gone.
 
     Example:
@@ -154,7 +159,7 @@ class Tally:
             valid: `[N]` bool, whether it was one; of a reset it was none.
 
         Raises:
-            ValueError: if a reward is NaN.
+            ValueError: if a reward is NaN, or an episode does not end.
         """
         if np.isnan(rewards).any():
             raise ValueError(
@@ -167,6 +172,12 @@ class Tally:
                 self._returns[index].append(float(self._running[index]))
                 self._lengths[index].append(int(self._steps[index]))
             self._running[index], self._steps[index] = 0.0, 0
+        if self._steps.max() >= _ENDLESS_STEPS:
+            raise ValueError(
+                "`evaluate`: `envs` expected episodes that end; got one of "
+                f"{_ENDLESS_STEPS:,} steps that goes on; limit them, as by "
+                "`max_episode_steps` of `make_vec`"
+            )
 
     def evaluation(self) -> Evaluation:
         """What was counted, environment by environment."""
