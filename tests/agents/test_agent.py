@@ -213,6 +213,12 @@ def test_bad_settings_are_refused(kind):
         config.learning_rate = 0.5
 
 
+@pytest.mark.parametrize("rate", [None, "0.1", [1e-3], keras.optimizers.Adam(1e-3)])
+def test_what_is_no_rate(rate):
+    with pytest.raises(TypeError, match="`PPO`: `learning_rate` .* number, or a sched"):
+        ppo.PPO(learning_rate=rate)
+
+
 def test_a_schedule_cannot_fall_besides():
     with pytest.raises(ValueError, match="`PPO`: `clip_schedule` expected 'constant'"):
         ppo.PPO(clip=BY_SHARE, clip_schedule="linear")

@@ -120,12 +120,17 @@ def test_autoreset_mode_of_each_vector():
         stepping.autoreset_mode(Silent({"autoreset_mode": "Sometimes"}))
 
 
+def test_a_class_is_to_be_registered():
+    with pytest.raises(TypeError, match="`env_id` .*`gymnasium.register.* got <class"):
+        vector.make_vec(Refusing, 2)
+
+
 def test_what_is_no_vector():
     with pytest.raises(TypeError, match="`play`: `envs` expected a vector environment"):
         gym_checks.check_vector("play", "envs", gym.make("CartPole-v1"))
     envs = vector.make_vec("CartPole-v1", 2)
     gym_checks.check_vector("play", "envs", envs, 2)
-    with pytest.raises(ValueError, match="`envs` expected 3 environments.* got 2"):
+    with pytest.raises(ValueError, match="`envs` expected to make 3 env.* got 2"):
         gym_checks.check_vector("play", "envs", envs, 3)
 
 

@@ -1,6 +1,7 @@
 """What trainers ask of agents, and what the settings of algorithms have in common."""
 
 import functools
+import numbers
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, Self
 
@@ -16,6 +17,7 @@ from tfrl.schedules import progress as progresses
 
 # A number, or a schedule: a function of a share, a count of updates or of steps.
 Scheduled = float | Callable[..., Any]
+_SCHEDULED = "a number, or a schedule such as those of `tfrl.schedules` and Keras"
 
 
 class Agent(Protocol):
@@ -111,15 +113,7 @@ def check_settings(
     """
     where = type(config).__name__
     for name in scheduled:
-        kind, value = _kind(config, name), getattr(config, name)
-        checks.check_one_of(where, f"{name}_schedule", kind, ("constant", "linear"))
-        if not callable(value):
-            checks.check_positive(where, name, value)
-        elif kind == "linear":
-            raise ValueError(
-                f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
-                "schedule itself; got 'linear'"
-            )
+        _check_scheduled(config, name)
     for name in (*positive, *optional):
         if name in positive or getattr(config, name) is not None:
             checks.check_positive(where, name, getattr(config, name))
@@ -143,6 +137,23 @@ def check_settings(
         checks.check_whole_number(where, "noise_steps", config.noise_steps, low=1)
     kept = getattr(config, "normalize_observations", False)
     checks.check_type(where, "normalize_observations", kept, bool, "a bool")
+
+
+def _check_scheduled(config: Any, name: str) -> None:
+    """Raises unless a setting is a positive number or a schedule."""
+    where = type(config).__name__
+    kind, value = _kind(config, name), getattr(config, name)
+    checks.check_one_of(where, f"{name}_schedule", kind, ("constant", "linear"))
+    if callable(value):
+        if kind == "linear":
+            raise ValueError(
+                f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
+                "schedule itself; got 'linear'"
+            )
+        return
+    if not tf.is_tensor(value):
+        checks.check_type(where, name, value, numbers.Real, _SCHEDULED)
+    checks.check_positive(where, name, value)
 
 
 def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:

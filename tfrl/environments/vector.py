@@ -84,7 +84,10 @@ def make_vec(
     arguments.check_whole_number("make_vec", "n_envs", n_envs, low=1)
     arguments.check_one_of("make_vec", "vectorization", vectorization, _VECTORIZATIONS)
     check_type = arguments.check_type
-    check_type("make_vec", "env_id", env_id, str, "the id of an environment")
+    expected = "the id of an environment"
+    if isinstance(env_id, type):
+        expected += ", by which `gymnasium.register(id, entry_point=...)` knows a class"
+    check_type("make_vec", "env_id", env_id, str, expected)
     check_type("make_vec", "env_kwargs", env_kwargs, dict | None, "a dict")
     check_type("make_vec", "wrappers", wrappers, list | tuple, "a list of functions")
     for each in wrappers:

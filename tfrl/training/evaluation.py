@@ -13,7 +13,6 @@ from tfrl.host import stepping
 from tfrl.policies import policy as policies
 from tfrl.training.collecting import collection
 
-
 # Some ten times what any known task takes.
 _ENDLESS_STEPS = 1_000_000
 
