@@ -1,5 +1,6 @@
 """Collection and learning in one graph: what is played, drawn, resumed and refused."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -232,6 +233,37 @@ def test_what_is_not_finite_ends_a_run_and_nothing_of_it_is_kept(
         with pytest.raises(ValueError, match=message):
             running.run(quiet=True)
         assert all(np.isfinite(x).all() for x in weights(running))
+
+
+class Numbered(cartpole.CartPole):
+    """Shows where it is as a number, from -1 on."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gym.spaces.Discrete(3)
+
+    def initial(self, noise):
+        state, seen = super().initial(noise)
+        return state, self._number(seen)
+
+    def step(self, *given):
+        found = super().step(*given)
+        seen = self._number(found.observations)
+        return found._replace(observations=seen, final_observations=seen)
+
+    def _number(self, seen):
+        return 1 + tf.cast(
+            tf.sign(seen[:, 1]) * tf.floor(2 * tf.abs(seen[:, 1])), tf.int64
+        )
+
+
+def test_choices_that_are_none_end_a_run(tmp_path):
+    env = wrappers.AutoReset(wrappers.TimeLimit(Numbered(), 40))
+    made = {"make_envs": lambda n_envs: vector_env.as_vector_env(env, n_envs)}
+    with training(tmp_path, epochs=40, intervals=QUIET, **made) as running:
+        message = r"`Trainer`: `next_observations` expected elements of Discrete\(3\)"
+        with pytest.raises(ValueError, match=message):
+            running.run(quiet=True)
 
 
 @pytest.mark.slow

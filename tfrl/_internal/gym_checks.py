@@ -151,10 +151,46 @@ def check_choices(
     wrong = outside(space, nest)
     if wrong is not None and wrong.any():
         place = np.argwhere(wrong)[0][:2]
-        raise ValueError(
-            f"`{where}`: `{name}{part}` expected elements of {space}; got "
-            f"{nest[tuple(place)]} {_step_and_environment(name, place)}"
-        )
+        raise no_choice(where, name, (part, space), nest[tuple(place)], place)
+
+
+def no_choice(
+    where: str, name: str, part: tuple[str, spaces.Space], got: Any, place: np.ndarray
+) -> ValueError:
+    """Returns the error of an integer that is none of its space.
+
+    Args:
+        where: name of the function that asks.
+        name: name of what was checked.
+        part: which of that it is, such as `['camera'][0]`, and its space.
+        got: what it is.
+        place: its step and environment.
+    """
+    return ValueError(
+        f"`{where}`: `{name}{part[0]}` expected elements of {part[1]}; got {got} "
+        f"{_step_and_environment(name, place)}"
+    )
+
+
+def parts_of(space: spaces.Space, place: str = "") -> list[tuple[str, spaces.Space]]:
+    """The spaces of the leaves of elements, with their places, as in `leaves_of`.
+
+    Args:
+        space: of the elements.
+        place: of itself.
+
+    Example:
+        >>> [x for x, _ in parts_of(spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple(
+        ...     [spaces.Discrete(3)])))]
+        ["['a'][0]", "['b']"]
+    """
+    if isinstance(space, spaces.Dict):
+        inner = [(f"{place}[{k!r}]", space[k]) for k in sorted(space.spaces)]
+    elif isinstance(space, spaces.Tuple):
+        inner = [(f"{place}[{i}]", part) for i, part in enumerate(space.spaces)]
+    else:
+        return [(place, space)]
+    return [leaf for each, part in inner for leaf in parts_of(part, each)]
 
 
 def option_counts(space: spaces.Space) -> list[int]:

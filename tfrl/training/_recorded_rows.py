@@ -239,7 +239,8 @@ def _check_space(name: str, nest: Any, space: gym.Space) -> None:
             f"{_WHERE} {name}{fault.place} of the environments' space, {space}: "
             f"{fault.expected}; got {fault.got}"
         )
-    for part, rows in zip(_parts(space), gym_checks.leaves_of(nest), strict=True):
+    leaves = gym_checks.leaves_of(nest)
+    for (_, part), rows in zip(gym_checks.parts_of(space), leaves, strict=True):
         outside = gym_checks.outside(part, rows)
         if isinstance(part, gym.spaces.Box) and name == "actions":
             slack = 1e-5 * (part.high - part.low)  # of a recording in another dtype
@@ -250,16 +251,6 @@ def _check_space(name: str, nest: Any, space: gym.Space) -> None:
                 f"{_WHERE} {name} inside of {part}; got {rows[outside][0]} in row "
                 f"{np.argwhere(outside)[0][0]}"
             )
-
-
-def _parts(space: gym.Space) -> list[gym.Space]:
-    """The spaces of the leaves, in the order of `leaves_of`."""
-    match space:
-        case gym.spaces.Dict():
-            return [x for key in sorted(space.spaces) for x in _parts(space[key])]
-        case gym.spaces.Tuple():
-            return [x for part in space for x in _parts(part)]
-    return [space]
 
 
 def _plain(name: str, rows: np.ndarray) -> np.ndarray:

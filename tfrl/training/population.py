@@ -184,7 +184,7 @@ class _Members:
         seeds: list[int],
         values: dict[str, np.ndarray],
     ) -> None:
-        self.values = values
+        self.values, self._env = values, env
         spaces = env.observation_space, env.action_space
         numbers = {"n_envs": n_envs, "n_steps": learned.n_steps}
         made = []
@@ -306,7 +306,8 @@ class _Members:
             return tf.nest.flatten((carrying.unpacked(packed), *found))
 
         most, rows = collector.most_epochs, (collector.n_steps, collector.envs.num_envs)
-        numbers = tf.zeros([1, most, len(_rollouts.NUMBERS), *rows])
+        kinds = _rollouts.kinds_of(self._env.observation_space)
+        numbers = tf.zeros([1, most, len(kinds), *rows])
         facts = tf.zeros([1, most, _compiled_collection.N_FACTS])
         zeros = numbers, tf.zeros([1, most, *rows], tf.bool), facts
         begun = members, episodes, *zeros

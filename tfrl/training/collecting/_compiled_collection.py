@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import gym_checks
 from tfrl.agents import carrying, replicated
 from tfrl.core import random, records
 from tfrl.environments import goals
@@ -126,7 +125,8 @@ class CompiledCollector(collection.Collector):
             How many there were, the agent after them, and the info of the last.
 
         Raises:
-            ValueError: if a reward or an observation is NaN or infinite.
+            ValueError: if a reward or an observation is NaN or infinite, or an integer
+                of an observation none of its space.
         """
         start = time.perf_counter()
         n_epochs = min(n_epochs, self.most_epochs, self._n_at_once)
@@ -181,21 +181,21 @@ class CompiledCollector(collection.Collector):
 
         Args:
             n_epochs: of the call.
-            numbers: `[M, 3, T, N]`, what `played` returned, of which the first epochs
+            numbers: `[M, K, T, N]`, what `played` returned, of which the first epochs
                 are these.
             ended: `[M, T, N]`, likewise.
             facts: `[M, 64]`, likewise.
             where: whose run it is, for messages.
 
         Raises:
-            ValueError: if a reward or an observation is NaN or infinite.
+            ValueError: if a reward or an observation is NaN or infinite, or an integer
+                of an observation none of its space.
         """
         shape = n_epochs * self.n_steps, self.envs.num_envs
         ended = np.asarray(ended)[:n_epochs].reshape(shape)
         parts = np.asarray(numbers)[:n_epochs].swapaxes(0, 1)
         found = [part.reshape(shape) for part in parts]
-        for name, part in zip(_rollouts.NUMBERS, found, strict=True):
-            gym_checks.check_numbers(where, name, part)
+        _rollouts.check_numbers(where, self._env.observation_space, found)
         rewards = found[-1]
         ones, nothing = np.ones_like(ended), ()
         self._count(
@@ -303,11 +303,11 @@ class CompiledCollector(collection.Collector):
 
         Returns:
             The agent, packed, and episodes after them; of each epoch the numbers
-            `[M, 3, T, N]` of `_rollouts.numbers_of`, ends `[M, T, N]`, and scalars
+            `[M, K, T, N]` of `_rollouts.numbers_of`, ends `[M, T, N]`, and scalars
             `[M, 64]` that updates inform about.
         """
-        shape = self.n_steps, self.envs.num_envs
-        steps = shape[0] * shape[1]
+        shape, space = (self.n_steps, self.envs.num_envs), self._env.observation_space
+        steps, n_kinds = shape[0] * shape[1], len(_rollouts.kinds_of(space))
 
         def epoch(
             i: Any, carried: Any, begun: _rollouts.Episodes, *columns: Any
@@ -336,7 +336,7 @@ class CompiledCollector(collection.Collector):
                     carried, begun, trajectory, seeds[1], update
                 )
             ended = trajectory.terminated | trajectory.truncated
-            found = _rollouts.numbers_of(trajectory), ended, facts
+            found = _rollouts.numbers_of(trajectory, space), ended, facts
             written = [
                 column.write(i - first, x)
                 for column, x in zip(columns, found, strict=True)
@@ -346,7 +346,7 @@ class CompiledCollector(collection.Collector):
         columns = [
             tf.TensorArray(dtype, self.most_epochs, element_shape=each)
             for dtype, each in (
-                *((tf.float32, (len(_rollouts.NUMBERS), *shape)), (tf.bool, shape)),
+                *((tf.float32, (n_kinds, *shape)), (tf.bool, shape)),
                 (tf.float32, [N_FACTS]),
             )
         ]

@@ -1,10 +1,13 @@
 """Episodes of compiled environments, played in a graph by one replica or several."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import draws
+from tfrl._internal import draws, gym_checks
 from tfrl.agents import replicated
 from tfrl.core import pytree, random, records
 from tfrl.distribute import replicas
@@ -13,6 +16,8 @@ from tfrl.policies import network_policy
 
 # In the order in which they are checked: rewards are often the consequence.
 NUMBERS = "next_observations", "observations", "rewards"
+# Whose elements are numbers of options.
+_CHOICES = gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
 
 
 class Episodes(pytree.PyTreeNode):
@@ -112,19 +117,31 @@ def rollout(
     return begun, tf.nest.pack_sequence_as(row, stacked)
 
 
-def numbers_of(trajectory: records.Trajectory) -> tf.Tensor:
-    """Returns what is to be checked, and counted, of a trajectory, as `NUMBERS` says.
+def kinds_of(space: gym.Space) -> tuple[str, ...]:
+    """Returns what `numbers_of` says of observations in a space, row by row."""
+    parts = gym_checks.parts_of(space)
+    has_choices = any(isinstance(part, _CHOICES) for _, part in parts)
+    return ("choices", *NUMBERS) if has_choices else NUMBERS
 
-    Of observations that are the sums of what is not finite, 0 where everything is.
+
+def numbers_of(trajectory: records.Trajectory, space: gym.Space) -> tf.Tensor:
+    """Returns what is to be checked, and counted, of a trajectory, see `kinds_of`.
+
+    Of observations that are the sums of what is not finite, 0 where everything is. Of
+    choices it is the number of the first leaf, from 1 on, of next observations and then
+    of observations, that holds none of its space; 0 where there is none.
 
     Args:
         trajectory: `[T, N]`.
+        space: of its observations.
 
     Returns:
-        `[3, T, N]` float32.
+        `[3 or 4, T, N]` float32.
     """
     shape = trajectory.rewards.shape
     found = []
+    if len(kinds_of(space)) > len(NUMBERS):
+        found.append(_odd_leaf(trajectory, space))
     for name in NUMBERS[:2]:
         total = tf.zeros(shape)
         for x in tf.nest.flatten(getattr(trajectory, name)):
@@ -134,6 +151,38 @@ def numbers_of(trajectory: records.Trajectory) -> tf.Tensor:
                 total += tf.cast(odd, tf.float32)
         found.append(total)
     return tf.stack([*found, tf.cast(trajectory.rewards, tf.float32)])
+
+
+def _odd_leaf(trajectory: records.Trajectory, space: gym.Space) -> tf.Tensor:
+    shape = trajectory.rewards.shape
+    nests = trajectory.next_observations, trajectory.observations
+    spaces = [part for _, part in gym_checks.parts_of(space)] * 2
+    pairs = zip(tf.nest.flatten(nests), spaces, strict=True)
+    first = tf.zeros(shape)
+    for number, (leaf, part) in [*enumerate(pairs, 1)][::-1]:
+        if isinstance(part, _CHOICES):
+            wrong: Any = gym_checks.outside(part, tf.cast(leaf, tf.int64))
+            wrong = tf.reduce_any(tf.reshape(wrong, [*shape, -1]), -1)
+            first = tf.where(wrong, float(number), first)
+    return first
+
+
+def check_numbers(where: str, space: gym.Space, numbers: Sequence[np.ndarray]) -> None:
+    """Raises a ValueError unless what was collected is finite, and choices are such.
+
+    Args:
+        where: whose run it is, for the message.
+        space: of the observations.
+        numbers: `[T, N]` each, what `numbers_of` returned.
+    """
+    for name, rows in zip(kinds_of(space), numbers, strict=True):
+        if name != "choices":
+            gym_checks.check_numbers(where, name, rows)
+            continue
+        for place in np.argwhere(rows)[:1]:
+            parts = gym_checks.parts_of(space)
+            of, leaf = divmod(int(rows[tuple(place)]) - 1, len(parts))
+            raise gym_checks.no_choice(where, NUMBERS[of], parts[leaf], "others", place)
 
 
 def shared(begun: Episodes) -> Episodes:
