@@ -172,6 +172,19 @@ def no_choice(
     )
 
 
+def no_option(where: str, place: np.ndarray) -> ValueError:
+    """Returns the error of a mask that forbids every option of a choice.
+
+    Args:
+        where: name of the function that asks.
+        place: its step and environment.
+    """
+    return ValueError(
+        f"`{where}`: `observations[{MASK!r}]` expected to allow an option of each "
+        f"choice; got one without {_step_and_environment('observations', place)}"
+    )
+
+
 def parts_of(space: spaces.Space, place: str = "") -> list[tuple[str, spaces.Space]]:
     """The spaces of the leaves of elements, with their places, as in `leaves_of`.
 

@@ -306,7 +306,7 @@ class _Members:
             return tf.nest.flatten((carrying.unpacked(packed), *found))
 
         most, rows = collector.most_epochs, (collector.n_steps, collector.envs.num_envs)
-        kinds = _rollouts.kinds_of(self._env.observation_space)
+        kinds = _rollouts.kinds_of(self._env)
         numbers = tf.zeros([1, most, len(kinds), *rows])
         facts = tf.zeros([1, most, _compiled_collection.N_FACTS])
         zeros = numbers, tf.zeros([1, most, *rows], tf.bool), facts

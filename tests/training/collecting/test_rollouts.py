@@ -1,5 +1,7 @@
 """What is said of trajectories that a graph collected, and what ends a run."""
 
+import types
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from tfrl.training.collecting import _rollouts
 
 S = gym.spaces
 T, N = 3, 2
+PRESS = S.Discrete(2)
 NEST = S.Dict(
     k=S.Discrete(3, start=5),
     more=S.Tuple([S.MultiDiscrete([2, 4]), S.MultiBinary(2)]),
@@ -48,9 +51,10 @@ def trajectory_of(space, changes=()):
     )
 
 
-def checked(space, *changes):
-    numbers = _rollouts.numbers_of(trajectory_of(space, changes), space)
-    _rollouts.check_numbers("run", space, np.asarray(numbers))
+def checked(space, *changes, actions=PRESS):
+    env = types.SimpleNamespace(observation_space=space, action_space=actions)
+    numbers = _rollouts.numbers_of(trajectory_of(space, changes), env)
+    _rollouts.check_numbers("run", env, np.asarray(numbers))
     return numbers.shape[0]
 
 
@@ -92,3 +96,20 @@ def test_of_several_the_first_step_is_told():
     faults = [("observations", ["k"], (t, 1), 99) for t in (2, 1)]
     with pytest.raises(ValueError, match="at step 1 .* in environment 1; mend the env"):
         checked(NEST, *faults)
+
+
+@pytest.mark.parametrize("part", [S.MultiBinary(5), S.Box(0, 1, (5,), np.uint8)])
+def test_masks_allow_an_option_of_each_choice(part):
+    space, kept = S.Dict(action_mask=part), S.MultiDiscrete([2, 3])
+    open_masks = [
+        (name, ["action_mask"], ..., [0, 1, 0, 0, 1])
+        for name in ("observations", "next_observations")
+    ]
+    assert checked(space, *open_masks, actions=kept) == 4
+    shut = [
+        (open_masks[i][0], ["action_mask"], (1, 0), [1, 1, 0, 0, 0]) for i in (0, 1)
+    ]
+    assert checked(space, *open_masks, shut[1], actions=kept) == 4  # of an end
+    message = r"`run`: `observations\['action_mask'\]` .* at step 1 .* environment 0"
+    with pytest.raises(ValueError, match=message):
+        checked(space, *open_masks, shut[0], actions=kept)

@@ -195,7 +195,7 @@ class CompiledCollector(collection.Collector):
         ended = np.asarray(ended)[:n_epochs].reshape(shape)
         parts = np.asarray(numbers)[:n_epochs].swapaxes(0, 1)
         found = [part.reshape(shape) for part in parts]
-        _rollouts.check_numbers(where, self._env.observation_space, found)
+        _rollouts.check_numbers(where, self._env, found)
         rewards = found[-1]
         ones, nothing = np.ones_like(ended), ()
         self._count(
@@ -306,8 +306,8 @@ class CompiledCollector(collection.Collector):
             `[M, K, T, N]` of `_rollouts.numbers_of`, ends `[M, T, N]`, and scalars
             `[M, 64]` that updates inform about.
         """
-        shape, space = (self.n_steps, self.envs.num_envs), self._env.observation_space
-        steps, n_kinds = shape[0] * shape[1], len(_rollouts.kinds_of(space))
+        shape = self.n_steps, self.envs.num_envs
+        steps, n_kinds = shape[0] * shape[1], len(_rollouts.kinds_of(self._env))
 
         def epoch(
             i: Any, carried: Any, begun: _rollouts.Episodes, *columns: Any
@@ -336,7 +336,7 @@ class CompiledCollector(collection.Collector):
                     carried, begun, trajectory, seeds[1], update
                 )
             ended = trajectory.terminated | trajectory.truncated
-            found = _rollouts.numbers_of(trajectory, space), ended, facts
+            found = _rollouts.numbers_of(trajectory, self._env), ended, facts
             written = [
                 column.write(i - first, x)
                 for column, x in zip(columns, found, strict=True)

@@ -117,31 +117,37 @@ def rollout(
     return begun, tf.nest.pack_sequence_as(row, stacked)
 
 
-def kinds_of(space: gym.Space) -> tuple[str, ...]:
-    """Returns what `numbers_of` says of observations in a space, row by row."""
-    parts = gym_checks.parts_of(space)
+def kinds_of(env: protocol.CompiledEnv) -> tuple[str, ...]:
+    """Returns what `numbers_of` says of an environment, row by row."""
+    parts = gym_checks.parts_of(env.observation_space)
     has_choices = any(isinstance(part, _CHOICES) for _, part in parts)
+    has_choices |= bool(_masked(env))
     return ("choices", *NUMBERS) if has_choices else NUMBERS
 
 
-def numbers_of(trajectory: records.Trajectory, space: gym.Space) -> tf.Tensor:
+def _masked(env: protocol.CompiledEnv) -> list[int]:
+    return gym_checks.masked_choices(env.observation_space, env.action_space)
+
+
+def numbers_of(trajectory: records.Trajectory, env: protocol.CompiledEnv) -> tf.Tensor:
     """Returns what is to be checked, and counted, of a trajectory, see `kinds_of`.
 
     Of observations that are the sums of what is not finite, 0 where everything is. Of
     choices it is the number of the first leaf, from 1 on, of next observations and then
-    of observations, that holds none of its space; 0 where there is none.
+    of observations, that holds none of its space; -1 where nothing of that but the mask
+    is odd, which allows no option; 0 where there is none.
 
     Args:
         trajectory: `[T, N]`.
-        space: of its observations.
+        env: where it was collected.
 
     Returns:
         `[3 or 4, T, N]` float32.
     """
     shape = trajectory.rewards.shape
     found = []
-    if len(kinds_of(space)) > len(NUMBERS):
-        found.append(_odd_leaf(trajectory, space))
+    if len(kinds_of(env)) > len(NUMBERS):
+        found.append(_odd_leaf(trajectory, env))
     for name in NUMBERS[:2]:
         total = tf.zeros(shape)
         for x in tf.nest.flatten(getattr(trajectory, name)):
@@ -153,12 +159,17 @@ def numbers_of(trajectory: records.Trajectory, space: gym.Space) -> tf.Tensor:
     return tf.stack([*found, tf.cast(trajectory.rewards, tf.float32)])
 
 
-def _odd_leaf(trajectory: records.Trajectory, space: gym.Space) -> tf.Tensor:
+def _odd_leaf(trajectory: records.Trajectory, env: protocol.CompiledEnv) -> tf.Tensor:
     shape = trajectory.rewards.shape
     nests = trajectory.next_observations, trajectory.observations
-    spaces = [part for _, part in gym_checks.parts_of(space)] * 2
+    spaces = [part for _, part in gym_checks.parts_of(env.observation_space)] * 2
     pairs = zip(tf.nest.flatten(nests), spaces, strict=True)
     first = tf.zeros(shape)
+    if counts := _masked(env):
+        masks = trajectory.observations[gym_checks.MASK]
+        allowed = tf.split(tf.not_equal(masks, 0), counts, -1)
+        some = tf.stack([tf.reduce_any(x, -1) for x in allowed], -1)
+        first = tf.where(tf.reduce_all(some, -1), first, -1.0)
     for number, (leaf, part) in [*enumerate(pairs, 1)][::-1]:
         if isinstance(part, _CHOICES):
             wrong: Any = gym_checks.outside(part, tf.cast(leaf, tf.int64))
@@ -167,21 +178,26 @@ def _odd_leaf(trajectory: records.Trajectory, space: gym.Space) -> tf.Tensor:
     return first
 
 
-def check_numbers(where: str, space: gym.Space, numbers: Sequence[np.ndarray]) -> None:
+def check_numbers(
+    where: str, env: protocol.CompiledEnv, numbers: Sequence[np.ndarray]
+) -> None:
     """Raises a ValueError unless what was collected is finite, and choices are such.
 
     Args:
         where: whose run it is, for the message.
-        space: of the observations.
+        env: where it was collected.
         numbers: `[T, N]` each, what `numbers_of` returned.
     """
-    for name, rows in zip(kinds_of(space), numbers, strict=True):
+    for name, rows in zip(kinds_of(env), numbers, strict=True):
         if name != "choices":
             gym_checks.check_numbers(where, name, rows)
             continue
         for place in np.argwhere(rows)[:1]:
-            parts = gym_checks.parts_of(space)
-            of, leaf = divmod(int(rows[tuple(place)]) - 1, len(parts))
+            number = int(rows[tuple(place)])
+            if number < 0:
+                raise gym_checks.no_option(where, place)
+            parts = gym_checks.parts_of(env.observation_space)
+            of, leaf = divmod(number - 1, len(parts))
             raise gym_checks.no_choice(where, NUMBERS[of], parts[leaf], "others", place)
 
 
