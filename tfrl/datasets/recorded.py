@@ -54,7 +54,7 @@ class MinariDataset:
     def __call__(self) -> dict[str, Any]:
         """Returns nests of arrays `[rows, ...]` by name.
 
-        They are observations, actions, rewards, terminated, truncated and
+        They are observations, actions, rewards (as float32), terminated, truncated and
         next_observations.
 
         Raises:
