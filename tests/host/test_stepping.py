@@ -1,7 +1,9 @@
 """Tests of `tfrl.host.stepping`."""
 
+import gc
 import os
 import signal
+import weakref
 
 import gymnasium as gym
 import numpy as np
@@ -244,3 +246,29 @@ def test_a_killed_worker_is_told_in_a_line():
     finally:
         envs.close()
     assert not any(process.is_alive() for process in processes)
+
+
+def test_who_plays_is_told_when_another_does():
+    envs = vectors.make_vec("CartPole-v1", 2)
+    first = stepping.Stepper(envs, 0)
+    first.step(np.zeros(2, int))
+    second = stepping.Stepper(gym.vector.VectorWrapper(envs), 1)
+    message = (
+        "`Stepper`: `envs` .* nobody else plays; .* by another since step 1, where"
+    )
+    with pytest.raises(ValueError, match=message):
+        first.step(np.zeros(2, int))
+    second.step(np.zeros(2, int))
+    first.reset(2)  # and takes them back
+    first.step(np.zeros(2, int))
+    with pytest.raises(ValueError, match="nobody else plays"):
+        second.step(np.zeros(2, int))
+
+
+def test_environments_are_freed_with_who_played_them():
+    envs = vectors.make_vec("CartPole-v1", 2)
+    kept = weakref.ref(envs)
+    stepper = stepping.Stepper(envs, 0)
+    del envs, stepper
+    gc.collect()
+    assert kept() is None

@@ -6,6 +6,7 @@ What goes wrong inside a vector is told with the environment and the step it was
 import re
 import traceback
 import types
+import weakref
 from multiprocessing import connection
 from typing import Any, NamedTuple, NoReturn
 
@@ -122,6 +123,10 @@ def kept(last: Any, first: Any, outcome: Any) -> np.ndarray:
 _COLUMNS = ("rewards", "biuf"), ("terminated", "b"), ("truncated", "b")
 
 
+# Who plays an environment: whoever reset it last.
+_turns: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
+
+
 class Stepper:
     """Plays a vector environment; all three autoreset modes give the same transitions.
 
@@ -142,7 +147,8 @@ class Stepper:
         TypeError: if `envs` is no vector environment.
         ValueError: here and by `step`, if an environment returns other tuples, or
             arrays of other shapes or dtypes, than it should, or shows an `action_mask`
-            that allows none of the options of a choice.
+            that allows none of the options of a choice; by `step`, if another has
+            begun to play the same environments.
         ConnectionError: if a worker process of the environments is gone.
 
     Example:
@@ -167,7 +173,8 @@ class Stepper:
         Args:
             seed: of the environments.
         """
-        self._n_steps = 0
+        self._n_steps, self._turn = 0, object()
+        _turns[self._vector] = self._turn
         seen = self._reset(seed=seed)
         self.resetting = self._waiting()
         _check_observations(self.envs, seen)
@@ -186,6 +193,12 @@ class Stepper:
         Returns:
             What came of it; environments may overwrite it in the next step.
         """
+        if _turns.get(self._vector) is not self._turn:
+            raise ValueError(
+                "`Stepper`: `envs` expected environments that nobody else plays; got "
+                f"{self.envs}, reset by another since step {self._n_steps}, where "
+                "their episodes were lost; give each its own, as to evaluate in"
+            )
         try:
             after, rewards, terminated, truncated, info = self.envs.step(actions)
         except Exception as error:
