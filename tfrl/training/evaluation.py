@@ -65,7 +65,8 @@ def evaluate(
     Args:
         policy: a `tfrl.policies.Policy`, or a function from a nest of observations
             `[N, *shape]` to the environment's actions.
-        envs: vector environment of N; reset here and left where it ends.
+        envs: vector environment of N; reset here and left where it ends, so not one
+            that a `Collector` goes on to play.
         n_episodes: at least 1; of several agents together, a multiple of their number.
         seed: of the environments, and of draws.
         temperature: as of `Policy.act`; 0 takes the best actions.
