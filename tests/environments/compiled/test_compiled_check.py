@@ -125,3 +125,21 @@ def test_spaces_are_such(name):
 def test_what_is_none():
     with pytest.raises(TypeError, match="`check_compiled`: `env` expected"):
         compiled_check.check_compiled(gym.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize("wrap", [compiled_check.check_compiled, wrappers.AutoReset])
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"n_noise": -1}, "n_noise` to be an int of at least 0; got -1"),
+        ({"n_noise": 1.0}, "n_noise` to be an int of at least 0; got 1.0"),
+        ({"n_noise": None}, "n_noise` to be an int of at least 0; got None"),
+        ({"n_step_noise": 3}, "n_step_noise` to be .* 0 to `n_noise`, here 1; got 3"),
+        ({"n_step_noise": -1}, "n_step_noise` to be None or an int from 0 .*; got -1"),
+    ],
+)
+def test_numbers_of_noise(wrap, numbers, message):
+    env = type("Noisy", (Line,), numbers)()
+    expected = f"`{wrap.__name__}`: `env` expected `Noisy.{message}"
+    with pytest.raises(ValueError, match=expected):
+        wrap(env)

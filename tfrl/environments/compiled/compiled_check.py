@@ -44,7 +44,8 @@ def check_compiled(env: protocol.CompiledEnv) -> None:
         space = getattr(env, name, None)
         if not isinstance(space, gym.Space):
             raise _fault(env, name, "to be a space of Gymnasium", repr(space))
-    noise = tf.TensorSpec([_N, env.n_noise], tf.float32)
+    n_noise, _ = protocol.noise_counts("check_compiled", env)
+    noise = tf.TensorSpec([_N, n_noise], tf.float32)
     begun = _traced(env, "initial", env.initial, noise)
     state, seen = _pair(env, begun.structured_outputs)
     _check_static(env, "initial", {"state": state, "observations": seen})

@@ -1,6 +1,7 @@
 """What a compiled environment is: pure functions of tensors, of many copies."""
 
 import abc
+import numbers
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -57,8 +58,8 @@ class CompiledEnv(abc.ABC):
         observation_space: of one copy.
         action_space: of one copy.
         n_noise: how many numbers `initial` and `step` take for each copy at most.
-        n_step_noise: how many of them `step` reads, the first; None for all. Where they
-            are fewer, `AutoReset` draws fewer.
+        n_step_noise: how many of them `step` reads, the first, so at most `n_noise`;
+            None for all. Where they are fewer, `AutoReset` draws fewer.
 
     Example:
         >>> class Walk(CompiledEnv):  # ends where it began, one step or more later
@@ -166,3 +167,34 @@ class CompiledEnv(abc.ABC):
         where = f"{type(self).__name__}.reset"
         checks.check_whole_number(where, "n", n, low=1)
         return self.initial(self.draw(seed, [n]))
+
+
+def noise_counts(where: str, env: CompiledEnv) -> tuple[int, int]:
+    """Returns how many numbers `initial` and `step` take at most, and `step` alone.
+
+    Args:
+        where: name of the function that asks.
+        env: the environment.
+
+    Raises:
+        ValueError: if `n_noise` or `n_step_noise` is not what `CompiledEnv` says.
+    """
+    kind, whole, own = type(env).__name__, env.n_noise, env.n_step_noise
+    if not _is_count(whole):
+        raise ValueError(
+            f"`{where}`: `env` expected `{kind}.n_noise` to be an int of at least 0; "
+            f"got {checks.shown(whole)}"
+        )
+    if own is None:
+        return int(whole), int(whole)
+    if not _is_count(own) or own > whole:
+        raise ValueError(
+            f"`{where}`: `env` expected `{kind}.n_step_noise` to be None or an int "
+            f"from 0 to `n_noise`, here {whole}; got {checks.shown(own)}"
+        )
+    return int(whole), int(own)
+
+
+def _is_count(value: Any) -> bool:
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_whole and value >= 0

@@ -46,6 +46,7 @@ class Wrapper(protocol.CompiledEnv):
 
     Raises:
         TypeError: if it is no `CompiledEnv`.
+        ValueError: if its `n_noise` or `n_step_noise` is no such number.
 
     Example:
         >>> class Negated(Wrapper):
@@ -63,8 +64,9 @@ class Wrapper(protocol.CompiledEnv):
     """
 
     def __init__(self, env: protocol.CompiledEnv) -> None:
-        kind = protocol.CompiledEnv
-        checks.check_type(type(self).__name__, "env", env, kind, "a CompiledEnv")
+        kind, where = protocol.CompiledEnv, type(self).__name__
+        checks.check_type(where, "env", env, kind, "a CompiledEnv")
+        protocol.noise_counts(where, env)
         self.env = env
         self.observation_space = env.observation_space
         self.action_space = env.action_space
@@ -207,9 +209,8 @@ class AutoReset(Wrapper):
     def __init__(self, env: protocol.CompiledEnv) -> None:
         super().__init__(env)
         _check_belongs_inside(self)
-        own = env.n_step_noise
-        self._n_taken = env.n_noise if own is None else own
-        self.n_noise = self._n_taken + env.n_noise
+        whole, self._n_taken = protocol.noise_counts(type(self).__name__, env)
+        self.n_noise = self._n_taken + whole
         self.n_step_noise = self.n_noise
 
     def initial(self, noise: tf.Tensor) -> tuple[Any, Any]:
