@@ -115,6 +115,41 @@ def test_faults(case):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [[4], [], [1, 2]])
+def test_states_have_the_axis_of_the_copies(shape):
+    class Shared(Line):
+        def initial(self, noise):
+            return (noise, tf.zeros(shape)), noise
+
+        def step(self, state, actions, noise):
+            step = super().step(state[0], actions, noise)
+            return step._replace(state=(step.state, state[1]))
+
+    alone = Shared()
+    inside = wrappers.AutoReset(wrappers.TimeLimit(alone, 3))
+    around = wrappers.NormalizeObservations(inside)
+    for env in (alone, inside, around):
+        message = r"`env` expected `Shared.initial` .* \[N, ...\], .*; got \(float32"
+        with pytest.raises(ValueError, match=message):
+            compiled_check.check_compiled(env)
+
+
+def test_faults_within_wrappers_are_those_of_the_environment_inside():
+    env = wrappers.AutoReset(broken(rewards=lambda x: tf.cast(x[:, 0], tf.float64)))
+    with pytest.raises(ValueError, match="expected `Broken.step` rewards"):
+        compiled_check.check_compiled(env)
+
+    class Strange(wrappers.Wrapper):
+        def initial(self, noise):
+            return self.env.initial(noise)
+
+        def step(self, state, actions, noise):
+            return self.env.step(state, actions, noise)._replace(rewards=state)
+
+    with pytest.raises(ValueError, match="expected `Strange.step` rewards"):
+        compiled_check.check_compiled(Strange(Line()))
+
+
 @pytest.mark.parametrize("name", ["observation_space", "action_space"])
 def test_spaces_are_such(name):
     expected = f"`env` expected `Spaceless.{name}` to be a space of Gymnasium; got None"

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.core import spaces
-from tfrl.environments.compiled import protocol
+from tfrl.environments.compiled import protocol, wrappers
 
 _ENV = "`check_compiled`: `env` expected"
 _N = 3  # copies to look at, as many as no axis of a game is likely to have
@@ -25,8 +25,9 @@ def check_compiled(env: protocol.CompiledEnv) -> None:
 
     Both functions are traced, not run: shapes are static and those of the spaces,
     states have one form, nothing is asked of Python or of variables, TensorFlow draws
-    no number. What Python draws, as by `np.random`, is not seen: it would be one number
-    for good, that of the trace. What the functions compute is not looked at either.
+    no number. All of a state has the axis of the copies, but for what wrappers keep.
+    What Python draws, as by `np.random`, is not seen: it would be one number for good,
+    that of the trace. What the functions compute is not looked at either.
 
     Args:
         env: the environment.
@@ -40,6 +41,21 @@ def check_compiled(env: protocol.CompiledEnv) -> None:
     """
     kind = protocol.CompiledEnv
     checks.check_type("check_compiled", "env", env, kind, "a CompiledEnv")
+    inner = wrappers.layers(env)[-1]
+    begun = of_inner = _begun(inner)
+    _check_copies(inner, begun)
+    try:
+        if inner is not env:
+            begun = _begun(env)
+        _stepped(env, begun)
+    except ValueError:
+        if inner is not env:
+            _stepped(inner, of_inner)  # Whose own fault is told by its name.
+        raise
+
+
+def _begun(env: Any) -> Any:
+    """`initial`, traced and checked."""
     for name in ("observation_space", "action_space"):
         space = getattr(env, name, None)
         if not isinstance(space, gym.Space):
@@ -50,8 +66,28 @@ def check_compiled(env: protocol.CompiledEnv) -> None:
     state, seen = _pair(env, begun.structured_outputs)
     _check_static(env, "initial", {"state": state, "observations": seen})
     _check_space(env, "initial", seen, env.observation_space)
+    return begun
+
+
+def _check_copies(env: Any, begun: Any) -> None:
+    """What wrappers share between copies is no state of the environment inside."""
+    state, _ = begun.structured_outputs
+    if any(leaf.shape[:1] != [_N] for leaf in tf.nest.flatten(state)):
+        raise _fault(
+            env,
+            "initial",
+            f"to return a state of tensors [N, ...], here of {_N} copies",
+            f"{_form(state)}; give each copy a row of its own, and keep what all share "
+            "in the environment itself",
+        )
+
+
+def _stepped(env: Any, begun: Any) -> Any:
+    """`step`, traced on what `initial` returned, and checked."""
+    state, _ = begun.structured_outputs
     given = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state)
     actions = _batched(env.action_space)
+    noise = tf.TensorSpec([_N, env.n_noise], tf.float32)
     stepped = _traced(env, "step", env.step, given, actions, noise)
     step = stepped.structured_outputs
     if not isinstance(step, protocol.CompiledStep):
@@ -68,6 +104,7 @@ def check_compiled(env: protocol.CompiledEnv) -> None:
         if [*own.shape, own.dtype.name] != form:
             got = f"{own.dtype.name} of shape {own.shape}"
             raise _fault(env, "step", f"{name} [N] {dtype.name}", got)
+    return stepped
 
 
 def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:
