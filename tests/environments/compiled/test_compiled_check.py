@@ -1,5 +1,7 @@
 """What `check_compiled` says of environments that break the contract."""
 
+import operator
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ class Line(protocol.CompiledEnv):
 
 
 def broken(**methods):
-    functions = {k: staticmethod(v) for k, v in methods.items()}
+    functions = {k: staticmethod(v) if callable(v) else v for k, v in methods.items()}
     return type("Broken", (Line,), functions)()
 
 
@@ -77,7 +79,44 @@ ROWS = {
     ),
     "python": (
         {"rewards": lambda x: float(x[0, 0])},
-        "step` to be a function of tensors; got TypeError: ",
+        "step` to be a function of tensors; got TypeError: float.*; use TensorFlow's",
+    ),
+    "numpy": (
+        {"rewards": lambda x: np.sum(x, 1)},
+        "step` to be .*; got NotImplementedError: .* numpy array; use TensorFlow's",
+    ),
+    "value": (
+        {"rewards": lambda x: x.numpy()[:, 0]},
+        "step` to be .*; got AttributeError: .* 'numpy'; use TensorFlow's",
+    ),
+    "branch": (
+        {"rewards": lambda x: x[:, 0] if x[0, 0] > 0.0 else -x[:, 0]},
+        "step` to be .* is not allowed; choose by `tf.where`, join conditions by `&`",
+    ),
+    "and": (
+        {"rewards": lambda x: tf.cast((x > 0.0) and (x < 1.0), tf.float32)[:, 0]},
+        "step` to be .* is not allowed; choose by `tf.where`, join conditions by `&`",
+    ),
+    "long": (
+        {"rewards": lambda _: operator.getitem({}, "far " * 100)},
+        r"step` to be a function of tensors; got KeyError: '(far )+\.\.\.$",
+    ),
+    "unpacked": (
+        {"step": lambda state, actions, noise: (state, actions, noise)},
+        r"step` to return a CompiledStep\(state, observations, rewards, terminated, "
+        r"truncated, final_observations\); got tuple",
+    ),
+    "fewer": (
+        {"initial": lambda: None},
+        r"initial` to be `initial\(self, noise\)`; got initial\(\)$",
+    ),
+    "more": (
+        {"step": lambda key, state, actions, noise: (key, state, actions, noise)},
+        r"step` to be `step\(self, state, actions, noise\)`; got step\(key, state",
+    ),
+    "uncallable": (
+        {"initial": 3},
+        r"initial` to be `initial\(self, noise\)`; got 3$",
     ),
     "space": (
         {"seen": lambda x: tf.concat([x, x], 1)},

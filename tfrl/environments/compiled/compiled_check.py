@@ -1,5 +1,7 @@
 """What is wrong with a compiled environment, told before it plays."""
 
+import inspect
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,10 @@ _OF_HOST = (
     *("PyFunc", "Print", "LogMessage", "Iterator", "ReadFile", "WriteFile"),
     "String",
 )
+_CALLS = {
+    "initial": "initial(self, noise)",
+    "step": "step(self, state, actions, noise)",
+}
 _CHANCE = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
 
 
@@ -91,7 +97,9 @@ def _stepped(env: Any, begun: Any) -> Any:
     stepped = _traced(env, "step", env.step, given, actions, noise)
     step = stepped.structured_outputs
     if not isinstance(step, protocol.CompiledStep):
-        raise _fault(env, "step", "to return a CompiledStep", type(step).__name__)
+        fields = ", ".join(protocol.CompiledStep._fields)
+        expected = f"to return a CompiledStep({fields})"
+        raise _fault(env, "step", expected, type(step).__name__)
     _check_static(env, "step", step._asdict())
     for seen in (step.observations, step.final_observations):
         _check_space(env, "step", seen, env.observation_space)
@@ -108,12 +116,12 @@ def _stepped(env: Any, begun: Any) -> Any:
 
 
 def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    _check_signature(env, name, function, len(args))
     compiled = tf.function(function, autograph=False)
     try:
         made = compiled.get_concrete_function(*args)
     except Exception as error:
-        text = " ".join(str(error).split())
-        got = f"{type(error).__name__}: {text:.200}"
+        got = _in_words(error)
         raise _fault(env, name, "to be a function of tensors", got) from error
     for kind in _kinds(made.graph):
         if any(word in kind for word in _OF_HOST):
@@ -123,6 +131,27 @@ def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> An
     for held in made.graph.variables:
         raise _fault(env, name, "to keep nothing", f"the variable {held.name}")
     return made
+
+
+def _check_signature(env: Any, name: str, function: Any, n_args: int) -> None:
+    try:
+        inspect.signature(function).bind(*range(n_args))
+    except TypeError as error:
+        got = checks.shown(function)
+        if callable(function):
+            got = f"{name}{inspect.signature(getattr(type(env), name))}"
+        raise _fault(env, name, f"to be `{_CALLS[name]}`", got) from error
+
+
+def _in_words(error: Exception) -> str:
+    """Its first sentence: the advice of TensorFlow after it does not hold here."""
+    first, _, _ = " ".join(str(error).split()).partition(". ")
+    got = f"{type(error).__name__}: {textwrap.shorten(first, 200, placeholder=' ...')}"
+    if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) and "bool" in first:
+        return f"{got}; choose by `tf.where`, join conditions by `&` and `|`"
+    if "symbolic" in first.lower():
+        return f"{got}; use TensorFlow's operations, not Python's or NumPy's"
+    return got
 
 
 def _kinds(graph: Any) -> Iterator[str]:
