@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from faulty_envs import Sound, odd
 
-from tfrl.environments import _contracts, _episodes, env_check
+from tfrl.environments import _contracts, _episodes, compiled, env_check
 
 S = gym.spaces
 
@@ -351,3 +351,10 @@ def test_scribbling():
     _episodes._scribble(nest)
     assert nest["a"][0].tolist() == [1, 1] and nest["a"][1].all()
     assert nest["b"].item() == 0 and nest["fixed"].item() == 0
+
+
+def test_of_compiled_environments_their_own_check_is_named():
+    env = compiled.AutoReset(compiled.CartPole())
+    for given in (env, compiled.as_vector_env(env, 1)):
+        with pytest.raises(TypeError, match="`check_env`: `env` .*; of compiled env"):
+            env_check.check_env(given)

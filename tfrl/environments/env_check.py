@@ -101,8 +101,7 @@ class _Examination:
         self._speed = math.nan
         make = self._make = _maker(env)
         self._env: Any = env if make is None or isinstance(env, gym.Env) else make()
-        expected = "one gymnasium.Env, not a vector, or a function that makes it"
-        arguments.check_type("check_env", "env", self._env, gym.Env, expected)
+        _check_is_one(self._env)
         spec = self._env.spec
         self._name = type(self._env.unwrapped).__name__ if spec is None else spec.id
 
@@ -220,6 +219,17 @@ class _Examination:
         if not is_image or image.ndim != 3 or image.shape[-1] != 3:
             told = gym_checks.described(image)
             yield "render", f"in mode 'rgb_array' it returned {told}"
+
+
+def _check_is_one(env: Any) -> None:
+    if isinstance(env, gym.Env):
+        return
+    expected = "one gymnasium.Env, not a vector, or a function that makes it"
+    error = arguments.wrong_type("check_env", "env", env, expected)
+    if hasattr(getattr(env, "compiled", env), "n_noise"):
+        remedy = "`tfrl.environments.compiled.check_compiled`"
+        raise TypeError(f"{error}; of compiled environments ask {remedy}")
+    raise error
 
 
 def _in_words(error: Exception) -> str:

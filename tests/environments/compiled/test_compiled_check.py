@@ -217,3 +217,115 @@ def test_numbers_of_noise(wrap, numbers, message):
     expected = f"`{wrap.__name__}`: `env` expected `Noisy.{message}"
     with pytest.raises(ValueError, match=expected):
         wrap(env)
+
+
+class Shown(Line):
+    """A Line of which its function `seen` shows something else."""
+
+    def initial(self, noise):
+        return noise, self.seen(noise)
+
+    def step(self, state, actions, noise):
+        step = super().step(state, actions, noise)
+        return step._replace(final_observations=self.last(step.state))
+
+    def last(self, state):
+        return self.seen(state)
+
+
+def whole(state):
+    return tf.cast(state[:, 0], tf.int64)
+
+
+def clipped(state):
+    return tf.minimum(whole(state), 1)
+
+
+def late(state):
+    return tf.where(state > 2.0, 7.0, 0.0)
+
+
+def shown(space, seen=whole, **methods):
+    functions = {k: staticmethod(v) for k, v in {"seen": seen, **methods}.items()}
+    return type("Shown", (Shown,), {"observation_space": space, **functions})()
+
+
+PLACES = gym.spaces.Dict({"place": gym.spaces.Box(-1.0, 1.0, (1,))})
+CONTENTS = {
+    "discrete": (
+        shown(gym.spaces.Discrete(3)),
+        r"step` observations to be an int in \[0, 2\]; got .*3.* of copy \d in step",
+    ),
+    "start": (
+        shown(gym.spaces.Discrete(4, start=1)),
+        r"initial` observations to be an int in \[1, 4\]; got .*0.* copy 0 in step 0",
+    ),
+    "box": (
+        shown(gym.spaces.Box(-1.0, 1.0, (1,)), late),
+        r"step` observations\[0\] to be a number in \[-1.0, 1.0\]; got 7.0 of copy",
+    ),
+    "dict": (
+        shown(PLACES, lambda x: {"place": late(x)}),
+        r"step` observations\['place'\]\[0\] to be a number in .*; got 7.0 of copy",
+    ),
+    "last": (
+        shown(gym.spaces.Discrete(3), clipped, last=whole),
+        r"step` final_observations to be an int in .*; got .*3.* of copy",
+    ),
+    "anew": (
+        shown(
+            gym.spaces.Discrete(3),
+            clipped,
+            initial=lambda x: (
+                x,
+                tf.where(x[:, 0] > 0.9, tf.constant(3, tf.int64), whole(x)),
+            ),
+        ),
+        r"initial` observations to be .*; got .*3.* of copy \d in step [1-9]",
+    ),
+    "infinite": (
+        shown(Line.observation_space, lambda x: 1.0 / (2.0 - late(x)) + np.inf),
+        r"initial` observations\[0\] to be a finite number; got inf .*; look for",
+    ),
+    "rewards": (
+        shown(gym.spaces.Discrete(9), rewards=lambda x: 0.0 / late(x)[:, 0]),
+        r"step` rewards that are finite; got \[.*nan.*\] in step 1$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTENTS)
+def test_what_is_shown_is_of_its_space(case):
+    env, message = CONTENTS[case]
+    with pytest.raises(ValueError, match=f"`env` expected `Shown.{message}"):
+        compiled_check.check_compiled(env)
+    compiled_check.check_compiled(env, n_steps=0)
+    if case == "discrete":
+        compiled_check.check_compiled(env, n_steps=2)
+
+
+def test_what_ended_is_not_played_on():
+    # The state ends beyond 3, and would go on to 4.
+    compiled_check.check_compiled(shown(gym.spaces.Discrete(4)))
+
+
+def test_actions_of_any_space_are_played():
+    def moved(state, actions):
+        flags, (place, option) = actions["flags"], actions["pair"]
+        moves = tf.cast(flags[:, 0], tf.float32) + place[:, 0]
+        return state + (moves + tf.cast(option, tf.float32) - 2.0)[:, None]
+
+    pair = gym.spaces.Tuple(
+        [gym.spaces.Box(-np.inf, np.inf, (2,)), gym.spaces.Discrete(2, start=2)]
+    )
+    space = gym.spaces.Dict({"pair": pair, "flags": gym.spaces.MultiBinary(2)})
+    env = broken(moved=moved)
+    env.action_space = space
+    compiled_check.check_compiled(env)
+
+
+@pytest.mark.parametrize("name", ["n_steps", "seed"])
+def test_numbers_are_checked(name):
+    for error, value in ((TypeError, 1.0), (ValueError, -1)):
+        with pytest.raises(error, match=f"`check_compiled`: `{name}` expected an int"):
+            compiled_check.check_compiled(Line(), **{name: value})

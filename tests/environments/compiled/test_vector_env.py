@@ -19,6 +19,7 @@ from tfrl.core import compile
 from tfrl.environments import snapshots
 from tfrl.environments.compiled import (
     cartpole,
+    compiled_check,
     mountain_car,
     pendulum,
     protocol,
@@ -211,6 +212,7 @@ def test_names(name):
     if spec is not None:
         assert vector_env.REGISTERED[name][1] == spec.max_episode_steps
     envs.step(envs.action_space.sample())
+    compiled_check.check_compiled(envs.compiled)
 
 
 def test_make_compiled_takes_limits_arguments_and_wrappers():

@@ -1,14 +1,17 @@
 """What is wrong with a compiled environment, told before it plays."""
 
 import inspect
+import operator
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import tensorflow as tf
+from gymnasium.vector.utils import batch_space
 
-from tfrl._internal import checks
+from tfrl._internal import checks, gym_checks
 from tfrl.core import spaces
 from tfrl.environments.compiled import protocol, wrappers
 
@@ -26,38 +29,49 @@ _CALLS = {
 _CHANCE = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
 
 
-def check_compiled(env: protocol.CompiledEnv) -> None:
+def check_compiled(
+    env: protocol.CompiledEnv, n_steps: int = 100, seed: int = 0
+) -> None:
     """Raises unless an environment keeps to the contract of `CompiledEnv`.
 
-    Both functions are traced, not run: shapes are static and those of the spaces,
+    Both functions are traced: shapes are static and those of the spaces,
     states have one form, nothing is asked of Python or of variables, TensorFlow draws
     no number. All of a state has the axis of the copies, but for what wrappers keep.
     What Python draws, as by `np.random`, is not seen: it would be one number for good,
-    that of the trace. What the functions compute is not looked at either.
+    that of the trace.
+
+    Then three copies play samples of the action space, whatever a mask says:
+    observations are elements of their space, and rewards are finite.
 
     Args:
         env: the environment.
+        n_steps: how many to play, 0 for none.
+        seed: of the actions and of the noise.
 
     Raises:
-        TypeError: if it is none.
-        ValueError: with the first thing that is wrong.
+        TypeError: if it is none, or a number is no int.
+        ValueError: with the first thing that is wrong, or if a number is below 0.
 
     Example:
         >>> check_compiled(tfrl.environments.compiled.CartPole())
     """
     kind = protocol.CompiledEnv
     checks.check_type("check_compiled", "env", env, kind, "a CompiledEnv")
+    for name, value in {"n_steps": n_steps, "seed": seed}.items():
+        checks.check_whole_number("check_compiled", name, value, low=0)
     inner = wrappers.layers(env)[-1]
     begun = of_inner = _begun(inner)
     _check_copies(inner, begun)
     try:
         if inner is not env:
             begun = _begun(env)
-        _stepped(env, begun)
+        stepped = _stepped(env, begun)
     except ValueError:
         if inner is not env:
             _stepped(inner, of_inner)  # Whose own fault is told by its name.
         raise
+    if n_steps:
+        _play(env, begun, stepped, n_steps, seed)
 
 
 def _begun(env: Any) -> Any:
@@ -113,6 +127,47 @@ def _stepped(env: Any, begun: Any) -> Any:
             got = f"{own.dtype.name} of shape {own.shape}"
             raise _fault(env, "step", f"{name} [N] {dtype.name}", got)
     return stepped
+
+
+def _play(env: Any, begun: Any, stepped: Any, n_steps: int, seed: int) -> None:
+    """Steps at random; what does not reset by itself begins anew where it ended."""
+    space, form = batch_space(env.action_space, _N), _batched(env.action_space)
+    space.seed(seed)
+    first, *noises = tf.unstack(env.draw(seed, [2 * n_steps + 1, _N]))
+    state, seen = begun(first)
+    _check_elements(env, "initial", 0, observations=seen)
+    for t in range(n_steps):
+        actions = tf.nest.map_structure(
+            lambda x, spec: tf.constant(x, spec.dtype), _sorted(space.sample()), form
+        )
+        step = stepped(state, actions, noises[2 * t])
+        last, rewards = step.final_observations, step.rewards.numpy()
+        state, seen = step.state, step.observations
+        _check_elements(env, "step", t + 1, observations=seen, final_observations=last)
+        if not np.isfinite(rewards).all():
+            got = f"{rewards} in step {t + 1}"
+            raise _fault(env, "step", "rewards that are finite", got)
+        ended = step.terminated | step.truncated
+        if np.any(ended) and not wrappers.resets_itself(env):
+            anew = begun(noises[2 * t + 1])
+            state, seen = wrappers.chosen(ended, anew, (state, seen))
+            _check_elements(env, "initial", t + 1, observations=seen)
+
+
+def _check_elements(env: Any, name: str, t: int, **nests: Any) -> None:
+    for part, nest in nests.items():
+        rows = gym_checks.mapped(np.asarray, nest)
+        for i in range(_N):
+            row = gym_checks.mapped(operator.itemgetter(i), rows)
+            fault = gym_checks.misfit(env.observation_space, row, part)
+            if fault is None:
+                continue
+            remedy = "keep it inside, or widen the space"
+            if fault.kind == "numbers":
+                remedy = "look for a division by 0 or an overflow"
+            expected = f"{fault.place} to be {fault.expected}"
+            got = f"{fault.got} of copy {i} in step {t}; {remedy}"
+            raise _fault(env, name, expected, got)
 
 
 def _traced(env: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:

@@ -67,7 +67,7 @@ class CompiledVectorEnv(VectorEnv):
         render_mode: str | None = None,
     ) -> None:
         where = "as_vector_env"
-        compiled_check.check_compiled(env)
+        compiled_check.check_compiled(env, n_steps=0)
         checks.check_one_of(where, "render_mode", render_mode, (None, "rgb_array"))
         inner = wrapping.layers(env)[-1]
         draws = type(inner).frame is not protocol.CompiledEnv.frame
@@ -280,7 +280,8 @@ def as_vector_env(
 
     Raises:
         TypeError: if `env` is no `CompiledEnv`, or a number of another kind.
-        ValueError: if `check_compiled` finds fault with it, or an argument is off.
+        ValueError: if `check_compiled` finds fault with it without playing, or an
+            argument is off.
 
     Example:
         >>> from tfrl.environments import compiled
