@@ -356,6 +356,21 @@ def test_refusals(row):
     row()
 
 
+@pytest.mark.parametrize(
+    "wrap", [wrappers.FrameStack, functools.partial(wrappers.FrameStack, many=2)]
+)
+def test_arguments_of_wrappers_are_given_by_partial(wrap):
+    message = (
+        "`make_compiled`: `wrappers` expected .* alone; got .*FrameStack.* argument.*; "
+        "give it its other arguments by `functools.partial`"
+    )
+    with pytest.raises(TypeError, match=message):
+        vector_env.make_compiled("CartPole-v1", 2, wrappers=[wrap])
+    stack = functools.partial(wrappers.FrameStack, n=2)
+    with pytest.raises(TypeError, match="^`FrameStack`: `env` expected observations"):
+        vector_env.make_compiled(Corridor, 2, wrappers=[stack])
+
+
 @pytest.mark.parametrize("library", ["gymnax", "brax"])
 def test_a_library_of_jax_that_is_missing_is_named(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)

@@ -1,6 +1,7 @@
 """Compiled environments as vectors of Gymnasium, for everything else that plays."""
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -360,7 +361,7 @@ def make_compiled(
         env = wrapping.TimeLimit(env, limit)
     for wrap in wrappers:
         check_type(where, "wrappers", wrap, Callable, "functions of an environment")
-        env = wrap(env)
+        env = _wrapped(where, env, wrap)
     if not wrapping.resets_itself(env):
         env = wrapping.AutoReset(env)
     envs = CompiledVectorEnv(env, n_envs)
@@ -389,6 +390,27 @@ REGISTERED: dict[str, tuple[Callable[..., protocol.CompiledEnv], int | None]] = 
     "MountainCarContinuous-v0": (mountain_car.MountainCarContinuous, 999),
     "Pendulum-v1": (pendulum.Pendulum, 200),
 }
+
+
+def _wrapped(where: str, env: protocol.CompiledEnv, wrap: Any) -> Any:
+    try:
+        return wrap(env)
+    except TypeError as error:
+        if _takes(wrap, env):  # What it says of itself is its own affair.
+            raise
+        raise TypeError(
+            f"`{where}`: `wrappers` expected functions of an environment alone; got "
+            f"{checks.shown(wrap)}: {error}; give it its other arguments by "
+            "`functools.partial`"
+        ) from error
+
+
+def _takes(function: Any, *args: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*args)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _functions_of(env: protocol.CompiledEnv, n: int) -> list[Callable[..., Any]]:
