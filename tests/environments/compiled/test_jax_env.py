@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -207,6 +208,17 @@ def with_two_results(key, state, action):
     return step(key, state, action)[:2]
 
 
+class Game:
+    """Has what gymnax's environments are known by."""
+
+    def step_env(self, key, state, action, params):
+        raise NotImplementedError
+
+
+class Params(NamedTuple):
+    gravity: float
+
+
 @pytest.mark.parametrize(
     ("error", "message", "env", "options"),
     [
@@ -216,10 +228,16 @@ def with_two_results(key, state, action):
         (TypeError, "no value decides", (reset, with_numpy), {}),
         (TypeError, "LAPACK", (reset, with_inverse), {}),
         (TypeError, "another library", (reset, with_foreign_call), {}),
-        (ValueError, "whose state are", (reset, with_other_state), {}),
+        (ValueError, "returns the state in the form of", (reset, with_other_state), {}),
         (ValueError, "a step that returns", (reset, with_two_results), {}),
         (TypeError, "of gymnax", gym.make("CartPole-v1"), {}),
-        (TypeError, "of gymnax", "CartPole-v1", {}),
+        (TypeError, '`make_compiled`, such as "gymnax/', "CartPole-v1", {}),
+        (
+            TypeError,
+            "got a tuple of Game and Params; give both, as `*gymnax.make(...)`",
+            (Game(), Params(1.0)),
+            {},
+        ),
         (TypeError, "`observation_space`", (reset, step), {"observation_space": None}),
         (TypeError, "`action_space`", (reset, step), {"action_space": None}),
         (

@@ -37,10 +37,16 @@ def pure(env: Any, params: Any, jax: Any) -> Pure:
     named = ("reset", "step", "action_size")
     if all(hasattr(env, name) for name in named) and not isinstance(env, type):
         return _of_brax(env, jax)
+    got = arguments.shown(env)
+    if isinstance(env, str):
+        got += '; names are those of `make_compiled`, such as "gymnax/CartPole-v1"'
+    elif isinstance(env, tuple) and env and hasattr(type(env[0]), "step_env"):
+        kinds = [type(x).__name__ for x in env]
+        got = f"a tuple of {' and '.join(kinds)}; give both, as `*gymnax.make(...)`"
     raise TypeError(
         "`from_jax_env`: `env` expected an environment of gymnax (without its "
         "wrappers), Brax or MuJoCo Playground, or a pair of functions of JAX; got "
-        f"{arguments.shown(env)}"
+        f"{got}"
     )
 
 
@@ -117,8 +123,8 @@ def check_result(jax: Any, state: Any, seen: Any, result: Any) -> None:
             differ = [x for x in zip(kinds(first), kinds(later), strict=False)]
             one, other = next((x for x in differ if x[0] != x[1]), trees)
             raise ValueError(
-                f"`from_jax_env`: `env` expected a step whose {name} are as those of a "
-                f"reset, {one}; got {other}"
+                f"`from_jax_env`: `env` expected a step that returns the {name} in the "
+                f"form of a reset, {one}; got {other}"
             )
     sizes = [int(np.prod(x.shape)) for x in scalars]
     if sizes != [1, 1, 1]:
