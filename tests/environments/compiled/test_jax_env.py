@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import default_rows
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -167,6 +168,34 @@ def test_a_saved_one_is_loaded_again_for_as_many_copies(tmp_path):
         env.save(tmp_path / "env")
     with pytest.raises(FileNotFoundError, match=r"`load_jax_env`: `path`"):
         jax_env.load_jax_env(tmp_path / "none")
+
+
+@pytest.mark.parametrize("kind", [None, *default_rows.slow("rbg")])
+def test_typed_keys_are_kept_as_their_numbers(kind):
+    def start(key):
+        kept = jax.random.wrap_key_data(key)
+        kept = kept if kind is None else jax.random.key(7, impl=kind)
+        return {"kept": kept, "steps": 0}, jax.random.uniform(kept, [2])
+
+    def go(key, state, action):
+        kept, used = jax.random.split(state["kept"])
+        seen = jax.random.uniform(used, [2]) + action
+        state = {"kept": kept, "steps": state["steps"] + 1}
+        return state, seen, seen.sum(), False, state["steps"] > 5
+
+    env = jax_env.from_jax_env((start, go), **SPACES)
+    noise, actions = env.draw(0, [2]), np.array([0, 2])
+    state, seen = env.initial(noise)
+    theirs, expected = jax.vmap(start)(keys_of(noise))
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
+    for _ in range(2):
+        went = env.step(state, actions, noise)
+        theirs, expected, *_ = jax.vmap(go)(keys_of(noise), theirs, actions)
+        state = went.state
+        np.testing.assert_allclose(went.observations, expected, rtol=1e-6)
+        data = jax.random.key_data(theirs["kept"])
+        np.testing.assert_array_equal(state[0], data)
+        np.testing.assert_array_equal(state[1], theirs["steps"])
 
 
 def with_callback(key, state, action):

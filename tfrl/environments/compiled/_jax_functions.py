@@ -1,5 +1,6 @@
 """Functions of JAX of one copy: made of its libraries' environments, and checked."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -90,6 +91,40 @@ def traced(jax: Any, function: Any, *specs: Any) -> Any:
         ) from error
 
 
+def has_typed_keys(jax: Any, state: Any) -> bool:
+    return any(_is_typed_key(jax, leaf) for leaf in jax.tree.leaves(state))
+
+
+def with_plain_keys(jax: Any, pure: Pure, state: Any) -> Pure:
+    """The functions with typed keys in their state as the numbers they are made of.
+
+    TensorFlow has no dtype for those of `jax.random.key`.
+    """
+    is_key = functools.partial(_is_typed_key, jax)
+    kinds: list[Any] = []
+
+    def note_kinds(state: Any) -> int:
+        leaves = jax.tree.leaves(state)
+        kinds.extend(jax.random.key_impl(x) if is_key(x) else None for x in leaves)
+        return 0
+
+    def plain(nest: Any) -> Any:
+        return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, nest)
+
+    def typed(state: Any) -> Any:
+        leaves, structure = jax.tree.flatten(state)
+        wrap = jax.random.wrap_key_data
+        pairs = zip(leaves, kinds, strict=True)
+        leaves = [x if kind is None else wrap(x, impl=kind) for x, kind in pairs]
+        return jax.tree.unflatten(structure, leaves)
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        return plain(pure.step(key, typed(state), action))
+
+    jax.eval_shape(note_kinds, state)
+    return pure._replace(reset=lambda key: plain(pure.reset(key)), step=step)
+
+
 def check_spaces(jax: Any, pure: Pure, seen: Any) -> None:
     """Refuses spaces that are missing, unknown, or of something else."""
     where, space = "from_jax_env", pure.action_space
@@ -177,6 +212,11 @@ def nest(space: spaces.Space) -> Any:
         case spaces.Tuple():
             return tuple(map(nest, space))
     return space
+
+
+def _is_typed_key(jax: Any, leaf: Any) -> bool:
+    dtype = getattr(leaf, "dtype", np.float32)
+    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def _of_gymnax(env: Any, params: Any) -> Pure:

@@ -20,9 +20,10 @@ _FACTS, _SAVED = "environment.json", "model"
 class JaxEnv(protocol.CompiledEnv):
     """What `from_jax_env` and `load_jax_env` return.
 
-    The state is a flat tuple: the leaves of the original's, each `[N, ...]`. A key of
-    JAX, uint32 `[2]`, is made of three uniform numbers: the first 23 binary digits of
-    each are 69, of which the key has 64. Whatever takes no key draws no numbers.
+    The state is a flat tuple: the leaves of the original's, each `[N, ...]`, and of
+    typed keys their `jax.random.key_data`. A key of JAX, uint32 `[2]`, is made of three
+    uniform numbers: the first 23 binary digits of each are 69, of which the key has 64.
+    Whatever takes no key draws no numbers.
 
     It begins anew only in `AutoReset`, has no gradients, and draws no pictures.
 
@@ -253,6 +254,9 @@ def _converted_env(jax: Any, pure: _jax_functions.Pure, platforms: Any) -> JaxEn
     """Traces both functions of one copy, checks them, and converts them when asked."""
     key = jax.ShapeDtypeStruct((2,), np.uint32)
     started, (state, seen) = _jax_functions.traced(jax, pure.reset, key)
+    if _jax_functions.has_typed_keys(jax, state):
+        pure = _jax_functions.with_plain_keys(jax, pure, state)
+        state, seen = jax.eval_shape(pure.reset, key)
     leaves, structure = jax.tree.flatten(state)
     _jax_functions.check_spaces(jax, pure, seen)
     shown = iter(jax.tree.leaves(seen))
