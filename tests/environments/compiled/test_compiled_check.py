@@ -299,6 +299,8 @@ def test_what_is_shown_is_of_its_space(case):
     env, message = CONTENTS[case]
     with pytest.raises(ValueError, match=f"`env` expected `Shown.{message}"):
         compiled_check.check_compiled(env)
+    with pytest.raises(ValueError, match="`env` expected `Shown."):
+        compiled_check.check_compiled(wrappers.AutoReset(env))
     compiled_check.check_compiled(env, n_steps=0)
     if case == "discrete":
         compiled_check.check_compiled(env, n_steps=2)

@@ -22,11 +22,11 @@ _OF_HOST = (
     *("PyFunc", "Print", "LogMessage", "Iterator", "ReadFile", "WriteFile"),
     "String",
 )
+_CHANCE = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
 _CALLS = {
     "initial": "initial(self, noise)",
     "step": "step(self, state, actions, noise)",
 }
-_CHANCE = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle")
 
 
 def check_compiled(
@@ -34,11 +34,11 @@ def check_compiled(
 ) -> None:
     """Raises unless an environment keeps to the contract of `CompiledEnv`.
 
-    Both functions are traced: shapes are static and those of the spaces,
-    states have one form, nothing is asked of Python or of variables, TensorFlow draws
-    no number. All of a state has the axis of the copies, but for what wrappers keep.
-    What Python draws, as by `np.random`, is not seen: it would be one number for good,
-    that of the trace.
+    Both functions are traced: shapes are static and those of the spaces, states have
+    one form, nothing is asked of Python or of variables, TensorFlow draws no number.
+    All of a state has the axis of the copies, but for what wrappers keep. What Python
+    draws, as by `np.random`, is not seen: it would be one number for good, that of the
+    trace.
 
     Then three copies play samples of the action space, whatever a mask says:
     observations are elements of their space, and rewards are finite.
@@ -65,13 +65,12 @@ def check_compiled(
     try:
         if inner is not env:
             begun = _begun(env)
-        stepped = _stepped(env, begun)
+        _check_step(env, begun, n_steps, seed)
     except ValueError:
         if inner is not env:
-            _stepped(inner, of_inner)  # Whose own fault is told by its name.
+            # Whose own fault is told by its name.
+            _check_step(inner, of_inner, n_steps, seed)
         raise
-    if n_steps:
-        _play(env, begun, stepped, n_steps, seed)
 
 
 def _begun(env: Any) -> Any:
@@ -100,6 +99,12 @@ def _check_copies(env: Any, begun: Any) -> None:
             f"{_form(state)}; give each copy a row of its own, and keep what all share "
             "in the environment itself",
         )
+
+
+def _check_step(env: Any, begun: Any, n_steps: int, seed: int) -> None:
+    stepped = _stepped(env, begun)
+    if n_steps:
+        _play(env, begun, stepped, n_steps, seed)
 
 
 def _stepped(env: Any, begun: Any) -> Any:
