@@ -341,6 +341,9 @@ def test_weights_that_are_not_finite_are_never_kept(tmp_path, settings):
     with pytest.raises(ValueError, match="weights that are finite.*lower the learning"):
         train(tmp_path, agent=diverging)
     assert checkpoints.latest_step(tmp_path) is None
+    epochs = run_log.read_metrics(tmp_path / "metrics.csv")["epoch"]
+    np.testing.assert_array_equal(epochs, np.arange(1, len(epochs) + 1))
+    assert len(epochs)  # that is told of the one that broke
 
 
 def test_what_acts_is_compared_with_its_network_now_and_then(tmp_path, monkeypatch):

@@ -288,14 +288,18 @@ def _apart(old: tuple[Any, Any], new: tuple[Any, Any]) -> str | None:
 
 
 @contextlib.contextmanager
-def locked(directory: pathlib.Path, resume: bool) -> Iterator[None]:
+def locked(
+    directory: pathlib.Path, resume: bool, is_chief: bool = True
+) -> Iterator[None]:
     """Holds the lock of a folder that has a run just if one is to be resumed.
+
+    Workers but the chief only look at it.
 
     Raises:
         ValueError: if it has none or one, as it should not, or somebody is at work in
             it, which is told first.
     """
-    lock = checkpoints.RunLock(directory)
+    lock: Any = checkpoints.RunLock(directory) if is_chief else contextlib.nullcontext()
     with contextlib.ExitStack() as held:
         if was_locked := pathlib.Path(directory, "run.lock").exists():
             held.enter_context(lock)

@@ -167,11 +167,8 @@ class Trainer:
         """Locks the folder and, when resuming, loads its newest checkpoint."""
         with contextlib.ExitStack() as undo:
             undo.push(self._open)
-            if self.is_chief:
-                given = self.directory, self._resume
-                self._open.enter_context(_run_record.locked(*given))
-            else:
-                _run_record.check_start(self.directory, self._resume)
+            given = self.directory, self._resume, self.is_chief
+            self._open.enter_context(_run_record.locked(*given))
             self.notice = self._restore() if self._resume else None
             undo.pop_all()
         self._is_open = True
@@ -318,7 +315,7 @@ class Trainer:
             self._callbacks.on_epoch_begin(self.epoch)
             with schedule_progress.progress_context(self._done()):
                 info = self._epoch(interrupted)
-            report.expect(info)
+            self._push(report, info, since)
             self._seconds += time.perf_counter() - start
             start = time.perf_counter()
             last = self.epoch == self.n_epochs
@@ -376,8 +373,8 @@ class Trainer:
         seed = self.seed + 1_000_003 * (self.epoch + 1)
         return judge(acting, self.eval_envs, self.intervals.eval_episodes, seed=seed)
 
-    def _epoch(self, interrupted: _processes.Interruption) -> dict[str, Any]:
-        """Gathers and learns; returns what the update informs about.
+    def _epoch(self, interrupted: _processes.Interruption) -> dict[str, Any] | None:
+        """Gathers and learns; returns what the update informs about, None without one.
 
         Raises:
             Interrupted: if a long epoch, or its wait for actors, was broken off; it has
@@ -386,7 +383,7 @@ class Trainer:
         if isinstance(self._collector, _compiled_collection.CompiledCollector):
             return self._epochs_in_graph(self._collector)
         start, own = time.perf_counter(), (self._rng, self._collector)
-        info: dict[str, Any] = {}
+        info: dict[str, Any] | None = None
         before = collection.captured(*own) if self._is_long else None
         try:
             given = self.gather()
@@ -403,13 +400,10 @@ class Trainer:
                 collection.restore(before, *own, self.seed)
                 self.env_steps = self._collector.env_steps
             raise
-        if given is not None:
+        if info is not None:
             self._source.learned(info.pop("priorities", None))
-            probe: Any = None
             if self.epoch % _COMPARED_EPOCHS == 0:
                 self._checkpoints.check(self.agent)
-                probe = self._collector.observations
-            self._host.push(self.agent.policy, probe=probe)
         seconds = time.perf_counter() - start
         self._is_long = self._may_break_off and seconds > _LONG_SECONDS
         self.epoch += 1
@@ -425,9 +419,23 @@ class Trainer:
                 self.agent, self.epoch, most, self.n_epochs
             )
         self.env_steps = collector.env_steps
-        self._host.push(self.agent.policy, probe=collector.observations)
         self.epoch += count
         return info
+
+    def _push(self, report: cadence.Report, info: dict | None, since: tuple) -> None:
+        """Lets what was learned act; of an epoch after which it cannot, tells first."""
+        report.expect(info or {})
+        if info is None:
+            return
+        in_graph = isinstance(self._collector, _compiled_collection.CompiledCollector)
+        probe: Any = None
+        if in_graph or self.epoch % _COMPARED_EPOCHS == 1:
+            probe = self._collector.observations
+        try:
+            self._host.push(self.agent.policy, probe=probe)
+        except ValueError:
+            report.write(self.env_steps, self._row(info, since), self.env_steps)
+            raise
 
     def _done(self) -> schedule_progress.Progress:
         """What schedules called without an argument read during an epoch."""
@@ -437,11 +445,11 @@ class Trainer:
     def _due(self, epochs: int | None) -> bool:
         return epochs is not None and self.epoch % epochs == 0
 
-    def _row(self, info: dict, since: tuple[int, float]) -> dict[str, float]:
+    def _row(self, info: dict | None, since: tuple[int, float]) -> dict[str, float]:
         steps, seconds = self.env_steps - since[0], self._seconds - since[1]
         speed, own = steps / max(seconds, 1e-9), self._collector.episodes()
         episodes = self._workers.gather_values(own)
-        info = {**info, **self._collector.facts()}
+        info = {**(info or {}), **self._collector.facts()}
         return cadence.row(self.epoch, self._seconds, speed, episodes, info)
 
     def _save(self, report: cadence.Report) -> None:
