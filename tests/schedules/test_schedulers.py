@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tfrl import rl_trainer, schedules
-from tfrl.agents import gradient_transforms
+from tfrl.agents import gradient_transforms, keras_optimizers
 from tfrl.configuring import configs
 from tfrl.schedules import _schedule, schedulers
 
@@ -359,7 +359,7 @@ class ReadRate(keras.callbacks.Callback):
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_in_fit_and_saved_with_the_model(jit, tmp_path):
     """A model of one weight with slope 1, after 5 batches."""
-    schedule = EXAMPLES["linear"]
+    schedule = dataclasses.replace(EXAMPLES["linear"], progress_type="iterations")
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
     optimizer = keras.optimizers.SGD(schedule)
     model.compile(optimizer, loss="mean_absolute_error", jit_compile=jit)
@@ -376,7 +376,7 @@ def test_in_fit_and_saved_with_the_model(jit, tmp_path):
 
 
 def test_scales_the_updates_of_a_transform():
-    schedule = EXAMPLES["exponential"]
+    schedule = dataclasses.replace(EXAMPLES["exponential"], progress_type="iterations")
     scale = gradient_transforms.scale_by_schedule(schedule)
     descend = gradient_transforms.sgd(schedule)
     assert scale == gradient_transforms.scale_by_schedule(schedule)
@@ -423,3 +423,26 @@ def test_gin_builds_schedules(request):
     ):
         with pytest.raises(ValueError, match=f"bindings:1: expected .*{message}"):
             configs.parse(bindings=[binding])
+
+
+BY_SHARE = schedulers.LinearScheduler("percent", [(0.0, 1e-2), (1.0, 0.0)])
+BY_STEPS = schedulers.StepScheduler("env_steps", [(9, 1e-2)])
+
+
+@pytest.mark.parametrize("schedule", [BY_SHARE, BY_STEPS])
+def test_an_optimizer_takes_what_counts_updates(schedule):
+    kind = schedule.progress_type
+    match = f"`learning_rate` expected a schedule of 'iterations'.* of '{kind}'"
+    variable = keras.Variable(np.ones(2, "f"))
+    sgd = keras.optimizers.SGD(schedule)
+    with pytest.raises(ValueError, match=match):
+        sgd.apply([tf.ones(2)], [variable])
+    assert variable.numpy().tolist() == [1.0, 1.0]
+    for make in (
+        lambda: gradient_transforms.sgd(schedule),
+        lambda: gradient_transforms.scale_by_schedule(schedule),
+        lambda: keras_optimizers.from_keras(sgd),
+    ):
+        with pytest.raises(ValueError, match=match):
+            make()
+    assert float(schedule(tf.constant(0.0))) == pytest.approx(1e-2)

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import adapted_layers, checks
 
 _SEED_GENERATOR = re.compile(r"(?<![^/])seed_generator(_\d+)?(?![^/])")
 
@@ -238,6 +238,7 @@ def model_of(
     values = {**params, **extra_variables}
     for key, variable in zip(variable_names(layer), _variables(other), strict=True):
         variable.assign(values[key])
+    adapted_layers.renew(other)
     if is_model:
         if name is not None:
             other.name = name
@@ -311,7 +312,8 @@ class LayerApply:
         variables = dict(zip(self.names, self._variables(), strict=True))
         values = _checked(where, {**params, **extra_variables}, variables)
         mapping = [(variable, values[name]) for name, variable in variables.items()]
-        with keras.StatelessScope(mapping) as scope:
+        adapted = adapted_layers.adapted_layers(self.layer) if extra_variables else []
+        with keras.StatelessScope(mapping) as scope, adapted_layers.following(adapted):
             outputs = function(*args, **kwargs)
         self._variables()
         updated = dict(extra_variables)

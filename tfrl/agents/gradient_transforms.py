@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks
 from tfrl.agents import _gradient_parts
+from tfrl.schedules import schedulers
 
 Schedule = _gradient_parts.Schedule
 
@@ -496,6 +497,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransform:
     """
     where = "scale_by_schedule"
     checks.check_type(where, "step_size_fn", step_size_fn, Callable, "a function")
+    schedulers.check_counts_updates(where, step_size_fn)
     return GradientTransform((_gradient_parts.ScaleBySchedule(step_size_fn),))
 
 
@@ -549,6 +551,7 @@ def _rate(
     where: str, learning_rate: Any
 ) -> _gradient_parts.ScaleBySchedule | _gradient_parts.ScaleByLearningRate:
     if callable(learning_rate):
+        schedulers.check_counts_updates(where, learning_rate)
         return _gradient_parts.ScaleBySchedule(learning_rate, sign=-1.0)
     return _gradient_parts.ScaleByLearningRate(
         *_numbers(where, learning_rate=learning_rate)

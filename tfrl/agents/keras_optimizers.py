@@ -6,6 +6,7 @@ import keras
 
 from tfrl._internal import checks
 from tfrl.agents import _gradient_parts, gradient_transforms
+from tfrl.schedules import schedulers
 
 _CLIPS = {"clipnorm": "norm", "global_clipnorm": "global_norm", "clipvalue": "value"}
 _COMMON = {
@@ -104,6 +105,7 @@ def _learning_rate(value: Any) -> Any:
         ) from error
     if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         raise _untranslatable("learning_rate", value, "a number or a Keras schedule")
+    schedulers.check_counts_updates("from_keras", schedule)
     return _gradient_parts.ScaleBySchedule(schedule, sign=-1.0)
 
 

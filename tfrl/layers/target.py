@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfrl._internal import autograph, checks
+from tfrl._internal import adapted_layers, autograph, checks
 from tfrl.core import nest
 from tfrl.schedules import schedulers
 
@@ -134,6 +134,9 @@ class TargetUpdater(tf.Module):
         if init_copy:
             for pair in pairs:
                 pair.target.assign(pair.model)
+            for target in tf.nest.flatten(target_models):
+                if isinstance(target, keras.layers.Layer):
+                    adapted_layers.renew(target)
         self._recent = [
             tf.Variable(tf.convert_to_tensor(pair.model), trainable=False)
             for pair in pairs

@@ -53,6 +53,7 @@ class Parts:
             which a load replaces, in the order of `tf.nest`.
         keras_names: of objects of Keras and of nests their paths, what Keras calls
             their variables, and the paths to these.
+        layers: of Keras.
 
     Args:
         where: name of the function that asks.
@@ -83,6 +84,7 @@ class Parts:
         self.kinds: dict[str, str] = {}
         self.immutable: dict[str, list[str]] = {}
         self.keras_names: list[tuple[Any, list[str], list[Any]]] = []
+        self.layers: list[keras.layers.Layer] = []
         self._where, self._slots = where, set[str]()
         for name, item in items.items():
             self._seen: set[int] = set()
@@ -169,6 +171,8 @@ class Parts:
                 f"layers; got {item.name!r}, which has no variables yet; call it "
                 "once, or its `build`"
             )
+        if isinstance(item, keras.layers.Layer):
+            self.layers.append(item)
         own = f"{getattr(item, 'path', item.name)}/"
         variables = item.variables
         names = [each.path.removeprefix(own).replace("/", ".") for each in variables]

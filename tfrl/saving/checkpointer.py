@@ -21,7 +21,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, durable, named_arrays, sealed_folder
+from tfrl._internal import (
+    adapted_layers,
+    checks,
+    durable,
+    named_arrays,
+    sealed_folder,
+)
 from tfrl.replay.disk import saving
 from tfrl.saving import (
     _checkpoint_files,
@@ -360,6 +366,8 @@ class Checkpointer:
         replaced = {name for names in parts.immutable.values() for name in names}
         for name in values.keys() - replaced:
             parts.arrays[name].assign(values[name])
+        for layer in parts.layers:
+            adapted_layers.renew(layer)
         for name, state in states.items():
             generators[name].bit_generator.state = state
 

@@ -3,7 +3,7 @@
 A schedule is a function without memory: the same progress always gives the same value,
 also after training went back to a checkpoint. It takes a number and returns a float,
 or takes a tensor and returns a tensor, in `tf.function` and under XLA too. Each is a
-Keras `LearningRateSchedule`, so an optimizer takes it, saves it and loads it.
+Keras `LearningRateSchedule`: an optimizer takes, saves and loads those of 'iterations'.
 """
 # What overrides a method is documented where that is.
 # ruff: noqa: D102
@@ -33,6 +33,8 @@ class Scheduler(_schedule.Schedule):
     - "env_steps": environment steps;
     - "global_counter": the step of the summaries.
 
+    In an optimizer, which counts its updates, it must be of type "iterations".
+
     A subclass defines `value_at`, and `get_config` if its constructor takes more than
     the type; or it is a frozen dataclass, which has that and equality for free.
 
@@ -58,6 +60,8 @@ class Scheduler(_schedule.Schedule):
         _schedule.check_progress_type(self)
 
     def __call__(self, progress: Any = None) -> Any:
+        if isinstance(progress, keras.Variable):
+            check_counts_updates("keras.optimizers.Optimizer", self)
         return self.applied(self.progress() if progress is None else progress)
 
     def progress(self) -> Any:
@@ -366,6 +370,29 @@ def as_scheduler(value_or_scheduler: Any) -> Callable[..., Any]:
         return value_or_scheduler
     arguments.check_number("as_scheduler", "value_or_scheduler", value_or_scheduler)
     return ConstantScheduler(value_or_scheduler)
+
+
+def check_counts_updates(where: str, schedule: Any) -> None:
+    """Raises unless a schedule is one for an optimizer, which gives its count.
+
+    Args:
+        where: the asking function, for the message.
+        schedule: any function; a `Scheduler` tells which progress it follows.
+
+    Raises:
+        ValueError: if it follows another progress.
+
+    Example:
+        >>> check_counts_updates("adam", ConstantScheduler(0.1))
+    """
+    kind = getattr(schedule, "progress_type", "iterations")
+    if kind != "iterations":
+        raise ValueError(
+            f"`{where}`: `learning_rate` expected a schedule of 'iterations', as an "
+            f"optimizer counts its updates; got {type(schedule).__name__} of {kind!r}; "
+            "give it to an agent as its `learning_rate`, or in `fit` to the callback "
+            "`FollowSchedule`"
+        )
 
 
 def _rounded(halves: Any) -> Any:

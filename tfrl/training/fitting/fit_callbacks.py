@@ -13,7 +13,7 @@ those of other rooms, and Keras' own, go with them. What Keras' callbacks do wit
 | `LambdaCallback` | as ever |
 | `EarlyStopping` | `monitor="val_return_mean", mode="max"`, listed after `Evaluate` |
 | `ReduceLROnPlateau` | the same; not with a schedule as the learning rate |
-| `LearningRateScheduler` | as ever; a schedule of `tfrl.schedules` in the optimizer moves every step instead of every epoch |
+| `LearningRateScheduler` | as ever; a schedule of `tfrl.schedules` in the optimizer, of 'iterations', moves every step instead of every epoch |
 | `ModelCheckpoint` | saves network, targets, their counters and the optimizer, not replay and environments |
 | `BackupAndRestore` | the same, and the epoch: a resumed run is not the same run; `RunCheckpoint` makes it that |
 | `SwapEMAWeights` | evaluates the averages if listed before `Evaluate`; `TargetUpdater` follows what trains |

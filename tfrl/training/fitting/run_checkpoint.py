@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, durable, sealed_folder
+from tfrl._internal import adapted_layers, checks, durable, sealed_folder
 from tfrl.replay.disk import saving
 from tfrl.saving import checkpointer, checkpoints
 from tfrl.summaries import run_log
@@ -157,6 +157,7 @@ class RunCheckpoint(keras.callbacks.Callback):
             pairs = zip(*map(tf.nest.flatten, (template, state)), strict=True)
             for variable, value in pairs:
                 variable.assign(value)
+            adapted_layers.renew(model)
         try:
             self._restore_parts(metadata, step)
         except Exception as error:
