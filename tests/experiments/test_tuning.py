@@ -4,12 +4,14 @@ import pathlib
 import re
 import sys
 
+import numpy as np
 import plain_graphs
 import pytest
 
 from tfrl import command
 from tfrl.configuring import configs
 from tfrl.experiments import tuning
+from tfrl.training import evaluation
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = """
@@ -135,3 +137,67 @@ def test_the_search_of_the_zoo_is_one(capsys):
     configs.parse([ROOT / "configs" / found.config], found.bindings)
     configs.clear()
     assert found.n_trials == 20
+
+
+class Returns:
+    """Stands in for a run: each trains nothing and has the next of some returns."""
+
+    def __init__(self, *ends):
+        self.ends, self.n_runs = iter(ends), 0
+
+    def __call__(self, output_dir):
+        del output_dir
+        self.n_runs += 1
+        end = next(self.ends)
+        if isinstance(end, BaseException):
+            raise end
+        return evaluation.Evaluation(np.array([end]), np.array([1]))
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """Calls `tfrl tune` with trials that end as given; returns the exit code, runs."""
+    pytest.importorskip("optuna")
+
+    def call(*ends):
+        runs = Returns(*ends)
+        monkeypatch.setattr(tuning.rl_trainer, "train_rl", runs)
+        return tune(tmp_path, "--config=Tuning.n_trials = 3"), runs.n_runs
+
+    return call
+
+
+UNFIT = ValueError("`PPO`: `minibatch_size` expected\na divisor")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trial_that_fails_is_one_of_those_asked_for(searched, tmp_path, capsys):
+    assert searched(UNFIT, float("nan"), 7.0) == (0, 3)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "trial 0: failed: `PPO`: `minibatch_size` expected a divisor"
+    assert lines[3].startswith("trial 1: failed: ") and lines[3].endswith(" nan")
+    assert lines[-1].startswith("best: return 7.0; train it: tfrl train ")
+    assert "number 2" in (tmp_path / "runs" / "best.gin").read_text()
+    # There are as many as asked for: none is made again.
+    assert searched() == (0, 0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_error_tells_that_every_trial_failed(searched, capsys):
+    for ends in ([UNFIT] * 3, []):
+        assert searched(*ends) == (2, len(ends))
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("tfrl tune: error: `tune`: `config_files` expected")
+        assert "none of 3" in line and "expected a divisor" in line
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_errors_end_the_search_and_do_not_count(searched, capsys):
+    with pytest.raises(ZeroDivisionError):
+        searched(ZeroDivisionError())
+    assert searched(ConnectionError("lost")) == (2, 1)
+    assert searched(5.0, KeyboardInterrupt()) == (130, 2)
+    capsys.readouterr()
+    assert searched(6.0, 7.0) == (0, 2)
+    # What was interrupted is made again.
+    assert "trial 3: " not in capsys.readouterr().out

@@ -33,6 +33,8 @@ from tfrl.configuring import configs
 
 _trial: contextvars.ContextVar[Any] = contextvars.ContextVar("trial")
 _KINDS = ("choice", "float", "int", "log")
+# What a study keeps of why a trial failed, unlike of one that was interrupted.
+_REASON = "failed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,9 @@ class Tuning:
         parameters: what is searched by the name of its binding: `("log", low, high)`,
             `("float", low, high)`, `("int", low, high)` or `("choice", a, b, ...)`.
         bindings: further ones, for every trial, such as fewer steps.
-        n_trials: how many there are to be, those that end early too.
+        n_trials: how many there are to be, with those that end early and those that
+            fail, as their values do not fit together. One that was interrupted is
+            made again, and counts once.
         n_startup_trials: trials that run to their end whatever they reach.
         seed: of what is tried; that of the runs is in their configuration.
 
@@ -133,8 +137,10 @@ def tune(
     Values come from Optuna's tree-structured Parzen estimator. A trial ends when an
     evaluation is worse than the median of those before at the same share of the run, if
     `Intervals.eval_epochs` has evaluations made. The callbacks of a configuration give
-    way to that which reports. A study that is in the folder goes on; an interrupted
-    trial is made again.
+    way to that which reports. A trial that raises a ValueError, such as by values that
+    do not fit together, or whose return is not finite has failed; the search goes on.
+    Any other error ends it. A study that is in the folder goes on; an interrupted trial
+    is made again.
 
     Args:
         config_files: gin files that bind `Tuning`.
@@ -187,13 +193,12 @@ def tune(
     seed = tuning.seed + len(study.trials)
     study.sampler = optuna.samplers.TPESampler(seed=seed)
     states = optuna.trial.TrialState
-    ended = (states.COMPLETE, states.PRUNED)
-    while len(study.get_trials(deepcopy=False, states=ended)) < tuning.n_trials:
+    while len(_ended(study, states)) < tuning.n_trials:
         _try(optuna, study, tuning, trained, folder)
         if study.get_trials(deepcopy=False, states=(states.COMPLETE,)):
             _write_best(study, tuning, trained, folder)
     if not study.get_trials(deepcopy=False, states=(states.COMPLETE,)):
-        raise ValueError("`tune`: expected a trial that reaches its end; got none")
+        raise _none_complete(_ended(study, states), folder)
     best = study.best_trial
     values = {name: _value(tuning, best, name) for name in tuning.parameters}
     return Tuned(float(best.value), values, folder / "best.gin")
@@ -236,8 +241,9 @@ def _try(
         if played is None:
             raise KeyboardInterrupt
         value = float(played.returns.mean())
-        state = states.COMPLETE if math.isfinite(value) else states.FAIL
-        study.tell(trial, value if state == states.COMPLETE else None, state=state)
+        if not math.isfinite(value):
+            raise ValueError(f"its final evaluation has a return of {value}")
+        study.tell(trial, value)
         print(f"trial {trial.number}: return {value:.1f}", flush=True)
     except optuna.TrialPruned as pruned:
         study.tell(trial, state=states.PRUNED)
@@ -248,15 +254,35 @@ def _try(
         study.enqueue_trial(trial.params)
         raise
     except ValueError as error:
+        told = rl_trainer.in_one_line(error)
+        trial.set_user_attr(_REASON, told)
         study.tell(trial, state=states.FAIL)
-        if trial.number == 0:
-            raise
-        print(f"trial {trial.number}: failed: {rl_trainer.in_one_line(error)}")
+        print(f"trial {trial.number}: failed: {told}", flush=True)
     finally:
         _trial.reset(token)
         configs.clear()
         keras.backend.clear_session()
         gc.collect()
+
+
+def _ended(study: Any, states: Any) -> list[Any]:
+    """Returns the trials that count, of which failed ones have a reason."""
+    kinds = states.COMPLETE, states.PRUNED, states.FAIL
+    found = study.get_trials(deepcopy=False, states=kinds)
+    return [x for x in found if x.state != states.FAIL or _REASON in x.user_attrs]
+
+
+def _none_complete(ended: Sequence[Any], folder: pathlib.Path) -> ValueError:
+    """Returns the error of a search in which no trial reached its end."""
+    reasons = [x.user_attrs[_REASON] for x in ended if _REASON in x.user_attrs]
+    got, last = f"none of {len(ended)} in {str(folder)!r}", ""
+    if reasons:
+        got += f", of which {len(reasons)} failed"
+        last = f", the last one by: {reasons[-1]}"
+    return ValueError(
+        f"`tune`: `config_files` expected a trial that reaches its end; got {got}{last}"
+        "; search among other values, in another folder, or raise `Tuning.n_trials`"
+    )
 
 
 def _check_alike(study: Any, tuning: Tuning, folder: pathlib.Path) -> None:
