@@ -12,7 +12,14 @@ from gymnasium.envs.classic_control import cartpole
 from tiny_agents import Tiny, train
 
 from tfrl.environments import vector
-from tfrl.training import _run_record, cadence, experience, saved_run, trainer
+from tfrl.training import (
+    _kept_names,
+    _run_record,
+    cadence,
+    experience,
+    saved_run,
+    trainer,
+)
 
 MODULE = """
 import gymnasium as gym
@@ -64,6 +71,53 @@ def test_what_the_program_registers_of_a_module_is_registered_again(tmp_path):
         assert set(played.returns) <= {0.0, -1.0} and max(played.lengths) <= 9
     finally:
         forget()
+
+
+LAMBDA = MODULE.replace('"kept_pole:Pole"', "lambda **given: Pole(**given)")
+
+
+def of_module(folder, monkeypatch):
+    """Trains in an environment of a lambda, whose id names the module; forgets it."""
+    (folder / "kept_pole.py").write_text(LAMBDA)
+    monkeypatch.syspath_prepend(folder)
+    make_envs = functools.partial(
+        vector.make_vec, "kept_pole:Pole-v0", vectorization="sync"
+    )
+    train(folder / "run", n_epochs=1, make_envs=make_envs)
+    forget()
+    return folder / "run", make_envs
+
+
+def test_an_id_that_names_its_module_needs_nothing_else(tmp_path, monkeypatch):
+    directory, make_envs = of_module(tmp_path, monkeypatch)
+    record = _run_record.read("test", directory)
+    assert record.environment == ["kept_pole"] and record.notice is None
+    with saved_run.SavedRun.reopen(directory) as run:
+        assert len(run.evaluate(1).returns) == 1
+    forget()
+    assert record.made() and "Pole-v0" in gym.registry
+    forget()
+    options = {"n_epochs": 2, "make_envs": make_envs, "resume": True}
+    train(directory, **options)
+    forget()
+
+
+def test_what_earlier_versions_kept_of_such_an_id_is_not_needed(tmp_path, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(_kept_names, "needed", lambda environment, _: environment)
+        directory, _ = of_module(tmp_path, monkeypatch)
+        old = _run_record.read("test", directory)
+    assert list(old.lost) == ["make_envs.env_id"]
+    assert _run_record.read("test", directory).environment == ["kept_pole"]
+    with saved_run.SavedRun.reopen(directory) as run:
+        assert len(run.evaluate(1).returns) == 1
+    forget()
+
+
+def test_no_module_registers_what_is_of_the_program_itself():
+    lost = {"=lost": "function <lambda> of __main__"}
+    make_envs = {"=partial": "tfrl.environments:make_vec", "env_id": "other:Mine-v0"}
+    assert _kept_names.needed(["other", lost], make_envs) == ["other", lost]
 
 
 def test_an_environment_of_the_program_itself_is_named(tmp_path, monkeypatch):

@@ -39,24 +39,43 @@ def kept_name(envs: VectorEnv) -> list[Any]:
     return own if _kept_arguments.lost(known, "") else [*own, known]
 
 
+def needed(environment: list[Any], make_envs: Any) -> list[Any]:
+    """Returns what of `kept_name` is needed where an id may name the module itself.
+
+    Of "my_module:Mine-v0" what the name stands for need not be kept, such as a lambda:
+    importing the module registers it. What is of the main script no module registers.
+
+    Args:
+        environment: what `kept_name` returned.
+        make_envs: the function that makes environments, as `kept` returned it.
+    """
+    env_id = make_envs.get("env_id") if isinstance(make_envs, dict) else None
+    module = env_id.rpartition(":")[0] if isinstance(env_id, str) else ""
+    lost = _kept_arguments.lost(environment, "").values()
+    if not lost or not module or any("__main__" in what for what in lost):
+        return environment
+    rest = [x for x in environment if not _kept_arguments.lost(x, "")]
+    return [module, *(x for x in rest if x != module)]
+
+
 def make_known(environment: list[Any]) -> None:
     """Makes the name of an environment known to Gymnasium.
 
     Args:
-        environment: what `kept_name` returned.
+        environment: what `needed` returned.
 
     Raises:
         ValueError: if something cannot be imported.
     """
-    for needed in environment:
-        if isinstance(needed, str):
-            _kept_arguments.made({"=name": needed})
+    for part in environment:
+        if isinstance(part, str):
+            _kept_arguments.made({"=name": part})
             continue
-        found = _kept_arguments.made(needed)
-        if is_registration(needed):
-            gym.registry.setdefault(needed["id"], EnvSpec(**found))
+        found = _kept_arguments.made(part)
+        if is_registration(part):
+            gym.registry.setdefault(part["id"], EnvSpec(**found))
 
 
-def is_registration(needed: Any) -> bool:
+def is_registration(part: Any) -> bool:
     """Whether it is what a name stands for."""
-    return isinstance(needed, dict) and "entry_point" in needed
+    return isinstance(part, dict) and "entry_point" in part

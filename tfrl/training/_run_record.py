@@ -45,7 +45,7 @@ class RunRecord(NamedTuple):
         arguments: of the trainer by name, as `_kept_arguments.kept` returns them.
         numbers: what the agent was created with beside spaces.
         spaces: of observations and actions of one environment, likewise kept.
-        environment: what makes its name known, as `kept_name` returns it.
+        environment: what makes its name known, as `_kept_names.needed` returns it.
         overrides: one for each time that the run went on with other arguments:
             `env_steps`, and `changes`, texts of old and new values by place.
         dtype_policy: name of that of Keras, by which networks were made; None of runs
@@ -169,9 +169,8 @@ def of_trainer(
     spaces = observations, _kept_arguments.kept(envs.single_action_space)
     counts = {name: int(number) for name, number in numbers.items()}
     policy = keras.config.dtype_policy().name
-    return RunRecord(
-        data, counts, spaces, _kept_names.kept_name(envs), dtype_policy=policy
-    )
+    environment = _kept_names.needed(_kept_names.kept_name(envs), data["make_envs"])
+    return RunRecord(data, counts, spaces, environment, dtype_policy=policy)
 
 
 def _own(data: Any) -> Any:
@@ -404,6 +403,9 @@ def _checked(fields: dict[str, Any]) -> RunRecord:
         raise TypeError("a part is of another type")
     for name in ("agent", "make_envs", "intervals"):
         record.arguments[name]
+    # Earlier versions kept what is not needed.
+    environment = _kept_names.needed(record.environment, record.arguments["make_envs"])
+    record = record._replace(environment=environment)
     if "experience" not in record.arguments:
         # A run of a version that knew nothing but trajectories.
         n_steps = record.arguments.pop("n_steps")
