@@ -221,6 +221,7 @@ class Walkable(gym.Wrapper):
 
 SAVES = keras.callbacks.ModelCheckpoint("x.keras")
 KEEPS_BEST = keras.callbacks.EarlyStopping(restore_best_weights=True)
+WRITES_ROWS = keras.callbacks.CSVLogger("x.csv")
 
 
 @pytest.mark.parametrize(
@@ -237,6 +238,7 @@ KEEPS_BEST = keras.callbacks.EarlyStopping(restore_best_weights=True)
         (TypeError, "callbacks", [print], "callbacks of Keras"),
         (TypeError, "callbacks", [SAVES], ""),
         (TypeError, "callbacks", [KEEPS_BEST], ""),
+        (TypeError, "callbacks", [WRITES_ROWS], "got CSVLogger, .*`metrics.csv`"),
         (TypeError, "agent", 3, "expected hyper-param"),
         (TypeError, "agent", ppo.PPO, "expected hyper-param"),
         (TypeError, "agent", vector.make_vec, "expected hyper-param"),

@@ -171,6 +171,12 @@ def _check_callbacks(callbacks: Sequence[Any]) -> None:
                 f"{type(each).__name__}; the trainer saves and keeps the best by "
                 "itself, and `AgentModel` takes this one in `fit`"
             )
+        if isinstance(each, keras.callbacks.CSVLogger):
+            raise TypeError(
+                "`Trainer`: `callbacks` expected such as take rows of some epochs "
+                "alone; got CSVLogger, whose columns are those of the first epoch; "
+                "read `metrics.csv` of the run, which has all rows"
+            )
 
 
 def checked_agent(
