@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl import agents
 from tfrl.agents import gradient_transforms, keras_optimizers
 
 optimizers = keras.optimizers
@@ -131,6 +132,22 @@ def rate():
 def test_what_cannot_be_translated_is_named(make, option):
     with pytest.raises(ValueError, match=f"`from_keras`: {option}|{option}"):
         keras_optimizers.from_keras(make())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "name"),
+    [
+        (optimizers.Adagrad(0.1), "adagrad"),
+        (optimizers.Lamb(0.1), "lamb"),
+        (optimizers.Lion(0.1), "lion"),
+        (optimizers.Nadam(0.1), "nadam"),
+        (optimizers.Adam(0.1, gradient_accumulation_steps=4), "accumulated"),
+    ],
+)
+def test_what_does_the_same_is_named(optimizer, name):
+    with pytest.raises(ValueError, match=f"take `tfrl.agents.{name}` instead"):
+        keras_optimizers.from_keras(optimizer)
+    assert callable(getattr(agents, name))
 
 
 def test_other_objects():

@@ -19,6 +19,14 @@ _OPTIONS = {
     keras.optimizers.Adam: {"beta_1", "beta_2", "epsilon"},
     keras.optimizers.AdamW: {"beta_1", "beta_2", "epsilon"},
 }
+# Functions of `tfrl.agents` that do what has no exact translation.
+_INSTEAD = {
+    keras.optimizers.Adagrad: "adagrad",
+    keras.optimizers.Lamb: "lamb",
+    keras.optimizers.Lion: "lion",
+    keras.optimizers.Nadam: "nadam",
+    "gradient_accumulation_steps": "accumulated",
+}
 
 
 def from_keras(
@@ -31,7 +39,9 @@ def from_keras(
     equal Keras' own, also where Keras departs from the functions here: its Adam adds
     `epsilon` to the root of the biased mean square, its SGD multiplies by the
     learning rate before the momentum. What the configuration does not tell, such as
-    `exclude_from_weight_decay`, cannot be translated.
+    `exclude_from_weight_decay`, cannot be translated. In place of `Adagrad`, `Lamb`,
+    `Lion`, `Nadam` and `gradient_accumulation_steps` take `tfrl.agents.adagrad`,
+    `lamb`, `lion`, `nadam` and `accumulated`.
 
     Args:
         optimizer: an optimizer that has not made a step.
@@ -51,7 +61,9 @@ def from_keras(
     checks.check_type("from_keras", "optimizer", optimizer, kind, "a Keras optimizer")
     if type(optimizer) not in _OPTIONS:
         names = sorted(kind.__name__ for kind in _OPTIONS)
-        raise _untranslatable("optimizer", type(optimizer).__name__, f"one of {names}")
+        instead = _INSTEAD.get(type(optimizer))
+        name, expected = type(optimizer).__name__, f"one of {names}"
+        raise _untranslatable("optimizer", name, expected, instead)
     if int(optimizer.iterations):
         steps = int(optimizer.iterations)
         raise _untranslatable("optimizer.iterations", steps, "an unused optimizer's 0")
@@ -59,7 +71,8 @@ def from_keras(
     known = _OPTIONS[type(optimizer)] | _COMMON
     for option, value in config.items():
         if option not in known and value is not None and value is not False:
-            raise _untranslatable(option, value, "None or False")
+            instead = _INSTEAD.get(option)
+            raise _untranslatable(option, value, "None or False", instead)
     return gradient_transforms.GradientTransform(tuple(_parts(config)))
 
 
@@ -109,8 +122,13 @@ def _learning_rate(value: Any) -> Any:
     return _gradient_parts.ScaleBySchedule(schedule, sign=-1.0)
 
 
-def _untranslatable(option: str, value: Any, expected: str) -> ValueError:
+def _untranslatable(
+    option: str, value: Any, expected: str, instead: str | None = None
+) -> ValueError:
+    remedy = "`chain` transforms of `tfrl.agents`"
+    if instead is not None:
+        remedy = f"take `tfrl.agents.{instead}`"
     return ValueError(
         f"`from_keras`: `{option}` expected {expected}; got {value!r:.80}; "
-        "chain a transform of `gradient_transforms` instead"
+        f"{remedy} instead"
     )
