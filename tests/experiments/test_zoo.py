@@ -99,6 +99,12 @@ def test_the_command_lists_them(tmp_path, capsys):
     assert command.main(["zoo", flag, "--json", "PENDULUM", "sac_p"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["mean"] == -151.0 and row["curve"][0]["share"] == 0.1
+    for flags in ([], ["--json"]):
+        assert command.main(["zoo", flag, "sac", "nothing", *flags]) == 2
+        out, err = capsys.readouterr()
+        (line,) = err.splitlines()
+        assert not out and line.startswith("tfrl zoo: error: `tfrl zoo`: `WORD` expe")
+        assert "got 'sac nothing'" in line
     assert command.main(["zoo", f"--folder={tmp_path}/none"]) == 2
     assert "expected gin files; got none" in capsys.readouterr().err
 

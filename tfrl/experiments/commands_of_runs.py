@@ -58,6 +58,12 @@ def _zoo(flags: argparse.Namespace) -> None:
     found = zoo.list_zoo(flags.folder)
     words = [word.lower() for word in flags.word]
     found = [x for x in found if all(word in x.words for word in words)]
+    if not found:
+        raise ValueError(
+            "`tfrl zoo`: `WORD` expected words of a configuration's name, agent or "
+            f"environment, all of one; got {' '.join(flags.word)!r}, which none has; "
+            "`tfrl zoo` lists all"
+        )
     print(zoo.as_json(found)) if flags.json else zoo.show(found)
 
 
