@@ -219,6 +219,11 @@ def test_what_is_no_rate(rate):
         ppo.PPO(learning_rate=rate)
 
 
+@pytest.mark.parametrize("rate", [np.array(1e-3), np.float32(1e-3), tf.constant(1e-3)])
+def test_what_is_a_rate(rate):
+    assert ppo.PPO(learning_rate=rate).learning_rate is rate
+
+
 def test_a_schedule_cannot_fall_besides():
     with pytest.raises(ValueError, match="`PPO`: `clip_schedule` expected 'constant'"):
         ppo.PPO(clip=BY_SHARE, clip_schedule="linear")

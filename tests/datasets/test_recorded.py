@@ -155,7 +155,7 @@ def test_archives(tmp_path):
     assert found[0].tolist() == [0, 1, 2] and found[1]["a"].tolist() == [1, 1, 1]
 
 
-KEYS = ("cam/rgb", "cam", "#0", "#1", "", "50%", "%2F", "a/b/c", "x y", "ä")
+KEYS = ("cam/rgb", "cam", "#0", "#1", "", "%", "50%", "%2F", "a/b/c", "x y", "ä")
 
 
 @pytest.mark.parametrize("keys", [KEYS, ("#0", "#1"), ("",), ("a", "a/b")])
@@ -166,6 +166,13 @@ def test_keys_are_whatever_they_are(keys, tmp_path):
     assert {k: x.tolist() for k, x in found.items()} == {
         key: [i, i] for i, key in enumerate(keys)
     }
+
+
+def test_keys_of_numbers_become_texts(tmp_path):
+    rows = {"observations": {0: np.zeros(2), 1: np.ones(2)}}
+    recorded.write_npz(tmp_path / "rows.npz", recorded.join_rows([rows]))
+    found = recorded.NpzDataset(str(tmp_path / "rows.npz"))()["observations"]
+    assert {k: x.tolist() for k, x in found.items()} == {"0": [0, 0], "1": [1, 1]}
 
 
 def test_archives_of_earlier_versions_are_read(tmp_path):

@@ -1,5 +1,6 @@
 """Tests of `tfrl.host.stepping`."""
 
+import copy
 import gc
 import os
 import signal
@@ -272,3 +273,12 @@ def test_environments_are_freed_with_who_played_them():
     del envs, stepper
     gc.collect()
     assert kept() is None
+
+
+def test_a_copy_plays_copies():
+    stepper = stepping.Stepper(vectors.make_vec("CartPole-v1", 2), 0)
+    other = copy.deepcopy(stepper)
+    for each in (other, stepper):
+        found = each.step(np.ones(2, int)).next_observations
+        np.testing.assert_array_equal(found, each.observations)
+    np.testing.assert_array_equal(other.observations, stepper.observations)

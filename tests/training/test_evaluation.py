@@ -148,7 +148,7 @@ WRONG = {
     "a column": (gym.spaces.Discrete(2), np.ones([3, 1]), r"\[3\] .*; got \[3, 1\]"),
     "too wide": (PARTS["steer"], np.ones([3, 4]), r"\[3, 2\] .*; got \[3, 4\]"),
     "nan": (PARTS["steer"], np.full([3, 2], np.nan), "finite numbers; got .*nan nan"),
-    "floats": (gym.spaces.Discrete(2), np.ones(3), "ints for .*; got float64"),
+    "floats": (gym.spaces.Discrete(2), np.full(3, 0.5), "of Discrete.*got 0.5 among"),
     "no choice": (gym.spaces.Discrete(2), np.array([1, 0, 2]), "of Discrete.*got 2 a"),
     "below": (gym.spaces.Discrete(2, start=3), np.arange(2, 5), "start=3.*; got 2 a"),
     "a part of it": (PARTS, {"press": np.full(3, 3), "steer": 0}, "got 3 among them"),

@@ -364,6 +364,10 @@ def nan_at(n, column, shape=()):
             {"terminated": np.arange(60) == 9, "discounts": np.full(60, 0.5)},
             "discounts of 0 where `terminated`; got 0.5 in row 9; leave",
         ),
+        "both ends, a column": (
+            {"terminated": np.arange(60)[:, None] == 9, "discounts": np.full(60, 0.5)},
+            "discounts of 0 where `terminated`; got 0.5 in row 9; leave",
+        ),
         "flags": ({"terminated": np.full(60, 0.5)}, "a bool a row as ter.*; cast them"),
         "column": ({"rewards": np.zeros([60, 1])}, "a number a row as rewards"),
         "discounts": ({"discounts": np.full(60, 1.5)}, r"discounts in \[0, 1\]"),

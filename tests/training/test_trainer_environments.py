@@ -1,5 +1,6 @@
 """Environments that a trainer cannot evaluate in as it trains in them."""
 
+import contextlib
 import functools
 
 import gymnasium as gym
@@ -8,9 +9,12 @@ from tiny_agents import build, train
 
 from tfrl.environments import vector
 from tfrl.environments.compiled import cartpole, vector_env, wrappers
-from tfrl.training import _parts
+from tfrl.training import _environments
 
 W, V = gym.wrappers, gym.wrappers.vector
+
+
+OPEN = contextlib.nullcontext()
 
 
 def cart(*around):
@@ -47,6 +51,10 @@ LEARNING = {
     ),
     "graph": (functools.partial(in_graph, wrappers.NormalizeObservations), "observ"),
     "rewards in it": (functools.partial(in_graph, SCALED), "rewards"),
+    "around a graph": (
+        lambda n_envs: V.RecordEpisodeStatistics(in_graph(SCALED, n_envs)),
+        "rewards",
+    ),
 }
 
 
@@ -59,13 +67,56 @@ def test_what_learns_to_normalize_is_for_the_agent(kind, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_old_runs_go_on_with_it(tmp_path, monkeypatch):
-    given = {"make_envs": cart(W.NormalizeObservation)}
-    with monkeypatch.context() as patched:
-        patched.setattr(_parts, "check_learns_nothing", lambda *_: None)
-        train(tmp_path, n_epochs=1, **given)
-    running, _ = train(tmp_path, n_epochs=2, resume=True, **given)
-    assert running.epoch == 2
+def frozen(env):
+    env = W.NormalizeObservation(env)
+    env.update_running_mean = False
+    return env
+
+
+class Own(gym.vector.SyncVectorEnv):
+    """Has names that mean something else here."""
+
+    obs_rms = None
+
+    def call(self, name, *args, **kwargs):
+        raise NotImplementedError
+
+
+class Lazy(gym.vector.VectorWrapper):
+    """Has names that mean something else, and compares equal to others."""
+
+    envs = 4
+
+    def __eq__(self, other):
+        return isinstance(other, Lazy)
+
+    __hash__ = None
+
+
+def test_what_learns_nothing_is_taken(tmp_path):
+    for make_envs in (
+        cart(frozen),
+        lambda n_envs: Own([lambda: gym.make("CartPole-v1")] * n_envs),
+        lambda n_envs: Lazy(native(n_envs)),
+    ):
+        build(tmp_path / "run", make_envs=make_envs).close()
+
+
+def test_old_runs_go_on_as_they_began(tmp_path, monkeypatch):
+    whole = cart()(2)
+    for name, make_envs in {
+        "learning": cart(W.NormalizeObservation),
+        "shared": lambda n_envs: whole,
+    }.items():
+        given = {"make_envs": make_envs}
+        with monkeypatch.context() as patched:
+            patched.setattr(_environments, "check_learns_nothing", lambda *_: None)
+            patched.setattr(_environments, "_check_apart", lambda *_: None)
+            train(tmp_path / name, n_epochs=1, **given)
+        build(tmp_path / name, **given).close()  # as of who opens it
+        with pytest.raises(ValueError, match="Stepper") if name == "shared" else OPEN:
+            running, _ = train(tmp_path / name, n_epochs=2, resume=True, **given)
+            assert running.epoch == 2
 
 
 def test_environments_are_made_anew_in_each_place(tmp_path):
@@ -78,6 +129,8 @@ def test_environments_are_made_anew_in_each_place(tmp_path):
         lambda n_envs: gym.vector.SyncVectorEnv([lambda: one] * n_envs),
         lambda n_envs: gym.vector.SyncVectorEnv([lambda: gym.Wrapper(one)] * n_envs),
     ):
-        message = "`make_envs` expected to make new environments in each.*got .* twice"
+        message = (
+            "`make_envs` expected to make a new environment .*got the same .* twice"
+        )
         with pytest.raises(ValueError, match=message):
             build(tmp_path / "run", make_envs=make_envs)

@@ -151,7 +151,8 @@ def _check_scheduled(config: Any, name: str) -> None:
                 "schedule itself; got 'linear'"
             )
         return
-    if not tf.is_tensor(value):
+    is_array = hasattr(value, "dtype") and np.ndim(value) == 0
+    if not is_array:
         checks.check_type(where, name, value, numbers.Real, _SCHEDULED)
     checks.check_positive(where, name, value)
 

@@ -335,7 +335,7 @@ def _check_keys(spaces: Sequence[gym.Space]) -> None:
             continue
         is_dict = isinstance(space, gym.spaces.Dict)
         for key in space if is_dict else ():
-            if "/" in key:
+            if "/" in str(key):
                 raise ValueError(
                     "`write_minari`: `spaces` expected keys without '/', at which "
                     f"Minari parts them; got {key!r}; rename it, or use `write_npz`"
@@ -434,7 +434,7 @@ def _flat(nest: Any, place: str = "") -> Iterator[tuple[str, np.ndarray]]:
     front = f"{place}/" if place else ""
     if isinstance(nest, Mapping):
         for key, part in nest.items():
-            yield from _flat(part, f"{front}{_escaped(key)}")
+            yield from _flat(part, f"{front}{_escaped(str(key))}")
     elif isinstance(nest, tuple):
         for i, part in enumerate(nest):
             yield from _flat(part, f"{front}#{i}")
@@ -465,6 +465,8 @@ def _escaped(key: str) -> str:
 
 def _unescaped(part: str) -> str:
     """The key that `_escaped` wrote."""
+    if part == "%":
+        return ""
     for character, written in reversed(_WRITTEN.items()):
         part = part.replace(written, character)
-    return "" if part == "%" else part
+    return part

@@ -123,8 +123,12 @@ def kept(last: Any, first: Any, outcome: Any) -> np.ndarray:
 _COLUMNS = ("rewards", "biuf"), ("terminated", "b"), ("truncated", "b")
 
 
-# Who plays an environment: whoever reset it last.
-_turns: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
+class _Turn:
+    """Belongs to who plays an environment, and lives as long."""
+
+
+# Whose turn it is in an environment, by its id: of whoever reset it last.
+_turns: weakref.WeakValueDictionary[int, _Turn] = weakref.WeakValueDictionary()
 
 
 class Stepper:
@@ -173,8 +177,8 @@ class Stepper:
         Args:
             seed: of the environments.
         """
-        self._n_steps, self._turn = 0, object()
-        _turns[self._vector] = self._turn
+        self._n_steps = 0
+        self._take_turn()
         seen = self._reset(seed=seed)
         self.resetting = self._waiting()
         _check_observations(self.envs, seen)
@@ -193,7 +197,7 @@ class Stepper:
         Returns:
             What came of it; environments may overwrite it in the next step.
         """
-        if _turns.get(self._vector) is not self._turn:
+        if _turns.get(id(self._vector)) is not self._turn:
             raise ValueError(
                 "`Stepper`: `envs` expected environments that nobody else plays; got "
                 f"{self.envs}, reset by another since step {self._n_steps}, where "
@@ -224,6 +228,15 @@ class Stepper:
         self.resetting = ended if is_next else self._waiting()
         self.observations = self._allowing(after)
         return Outcome(rewards, terminated, truncated, last, valid)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes a copy, which has copies of the environments."""
+        self.__dict__.update(state)
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        self._turn = _Turn()
+        _turns[id(self._vector)] = self._turn
 
     def _waiting(self) -> np.ndarray:
         """Which rows only wait now."""

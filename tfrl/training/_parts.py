@@ -12,13 +12,13 @@ import keras
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from tfrl._internal import gym_checks, named_arrays, registered_envs
+from tfrl._internal import named_arrays, registered_envs
 from tfrl.agents import agent as agents
 from tfrl.configuring import gin_calls
-from tfrl.environments import attributes
-from tfrl.environments.compiled import wrappers
 from tfrl.policies import host_policy
+from tfrl.saving import checkpoints
 from tfrl.training import (
+    _environments,
     _kept_names,
     _plan,
     _processes,
@@ -33,13 +33,6 @@ from tfrl.training.collecting import (
     actor_collection,
     collection,
 )
-
-# Attributes of Gymnasium's wrappers, and what they normalize.
-_LEARNED = {"obs_rms": "observations", "return_rms": "rewards"}
-_LEARNING = {
-    "observations": wrappers.NormalizeObservations,
-    "rewards": wrappers.NormalizeRewards,
-}
 
 
 def made_agent(
@@ -135,11 +128,10 @@ def made(
         resume: whether there is a run, of which the networks are to be.
     """
     precision = _run_record.dtype_policy_of(directory, resume)
+    # Old runs go on, and are opened, as they began.
+    is_new = not resume and checkpoints.latest_step(directory) is None
     with _run_record.of_dtype_policy(precision):
-        found = _made(plan, workers, undo, directory)
-    if not resume:  # old runs go on as they began
-        check_learns_nothing("Trainer", "make_envs", found.eval_envs)
-    return found
+        return _made(plan, workers, undo, directory, is_new)
 
 
 def _made(
@@ -147,6 +139,7 @@ def _made(
     workers: _processes.Workers,
     undo: contextlib.ExitStack,
     directory: pathlib.Path,
+    is_new: bool,
 ) -> Made:
     given, rank = plan.arguments, workers.rank
     config, learned, seed = given["agent"], given["experience"], given["seed"]
@@ -156,7 +149,7 @@ def _made(
     # Where nothing is played here, those to evaluate in show the spaces.
     is_here = plan.is_played and not has_pool
     counts = [*([n_envs] if is_here else []), eval_episodes]
-    found = made_envs(given["make_envs"], counts, undo)
+    found = _environments.made_envs(given["make_envs"], counts, undo, is_new)
     envs = found[0]
     spaces = envs.single_observation_space, envs.single_action_space
     numbers = {"n_envs": plan.n_envs, "n_steps": plan.n_steps, "seed": seed}
@@ -291,87 +284,3 @@ def blaming_n_envs(overrides: Sequence[Mapping[str, Any]]) -> Iterator[None]:
             f"environments; got {after} ({error!s:.200}); give the old value, or train "
             "anew in another `output_dir`"
         ) from error
-
-
-def made_envs(
-    make_envs: Any, counts: Sequence[int], undo: contextlib.ExitStack
-) -> list[VectorEnv]:
-    """Makes vector environments, of so many each; `undo` closes them."""
-    _check_maker(make_envs)
-    found = []
-    for count in counts:
-        found.append(make_envs(n_envs=count))
-        _check_apart(found)
-        gym_checks.check_vector("Trainer", "make_envs", found[-1], count)
-        undo.callback(found[-1].close)
-    return found
-
-
-def _check_apart(vectors: Sequence[Any]) -> None:
-    """Raises a ValueError if an environment stands in more than one place."""
-    seen: set[int] = set()
-    for envs in vectors:
-        whole = getattr(envs, "unwrapped", envs)
-        for env in (whole, *getattr(whole, "envs", ())):
-            inner = getattr(env, "unwrapped", env)
-            if id(inner) in seen:
-                raise ValueError(
-                    "`Trainer`: `make_envs` expected to make new environments in each "
-                    f"call, for training and for evaluation; got {inner} twice, which "
-                    "would be reset within its episodes; make them in the function"
-                )
-            seen.add(id(inner))
-
-
-def check_learns_nothing(where: str, name: str, envs: VectorEnv) -> None:
-    """Raises a ValueError if wrappers of environments normalize by what they have seen.
-
-    They keep that for themselves: environments to evaluate in would begin anew, and the
-    agent would be saved without it.
-
-    Args:
-        where: the asking function, for the message.
-        name: of its argument.
-        envs: the environments.
-    """
-    compiled = getattr(envs, "compiled", None)
-    for moments, what in _LEARNED.items():
-        if compiled is not None:
-            layers = wrappers.layers(compiled)
-            learns = any(isinstance(x, _LEARNING[what]) for x in layers)
-        else:
-            inside = getattr(getattr(envs, "unwrapped", envs), "call", None)
-            learns = attributes.has_env_attr(envs, moments) or (
-                inside is not None and any(inside("has_wrapper_attr", moments))
-            )
-        if learns:
-            raise ValueError(
-                f"`{where}`: `{name}` expected environments that do not normalize "
-                f"{what} by those they have seen, as an evaluation would begin anew "
-                "and a saved agent know nothing of it; got a wrapper that does; let "
-                f"the agent normalize, as PPO(normalize_{what}=True) does"
-            )
-
-
-def _check_maker(make_envs: Any) -> None:
-    """Raises a TypeError unless it is a function that can be given `n_envs=`."""
-    got = None
-    if not callable(make_envs) or isinstance(make_envs, gym.Env | VectorEnv):
-        got = repr(make_envs)
-    elif isinstance(make_envs, type) and issubclass(make_envs, gym.Env):
-        got = f"the environment class {make_envs.__name__}"
-    else:
-        with contextlib.suppress(ValueError):  # some know no signature
-            signature = inspect.signature(make_envs)
-            try:
-                signature.bind_partial(n_envs=1)
-            except TypeError:
-                got = f"a function of {signature}"
-    if got is not None:
-        raise TypeError(
-            "`Trainer`: `make_envs` expected a function that makes a vector "
-            f"environment when called with `n_envs=`; got {got}; pass a function of "
-            "`n_envs`, such as functools.partial(tfrl.environments.make_vec, "
-            "'CartPole-v1'), or of `tfrl.environments.compiled.make_compiled` for "
-            "collector 'compiled'"
-        )

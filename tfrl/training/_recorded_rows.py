@@ -197,7 +197,8 @@ def _check_ends(columns: Mapping[str, Any], discounts: np.ndarray) -> None:
             "or give `discounts` of tasks without end"
         )
     if "discounts" in columns and "terminated" in columns:
-        wrong = np.flatnonzero((columns["terminated"] != 0) & (discounts > 0))
+        ended = np.reshape(columns["terminated"], [len(discounts), -1])[:, 0] != 0
+        wrong = np.flatnonzero(ended & (discounts > 0))
         if len(wrong):
             raise ValueError(
                 f"{_WHERE} discounts of 0 where `terminated`; got "

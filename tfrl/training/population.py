@@ -13,7 +13,7 @@ from tfrl.agents import agent as agents
 from tfrl.agents import carrying, replicated
 from tfrl.environments.compiled import protocol, vector_env, wrappers
 from tfrl.summaries.plotting import mean_curve
-from tfrl.training import _parts, _plan
+from tfrl.training import _environments, _parts, _plan
 from tfrl.training.collecting import _compiled_collection, _rollouts
 
 _WHERE = "train_population"
@@ -194,7 +194,7 @@ class _Members:
             made.append(_parts.made_agent(member, *spaces, {**numbers, "seed": seed}))
         self._like = made[0].replace(config=config)
         envs = vector_env.as_vector_env(env, n_envs)
-        _parts.check_learns_nothing(_WHERE, "env", envs)
+        _environments.check_learns_nothing(_WHERE, "env", envs)
         first = _compiled_collection.CompiledCollector(
             envs, learned, self._like.policy, seeds[0]
         )
@@ -267,10 +267,12 @@ class _Members:
         numbers = [tf.constant(x) for x in (start, start + count, float(total))]
         settings = {k: tf.constant(x, tf.float32) for k, x in self.values.items()}
         given = self._agents, self._episodes, self._keys, settings
+        device = tf.zeros([]).device
 
         def part(members: np.ndarray) -> Any:
-            own = tf.nest.map_structure(lambda x: tf.gather(x, members), given)
-            return self._play(*own, *numbers)
+            with tf.device(device):  # which threads do not know
+                own = tf.nest.map_structure(lambda x: tf.gather(x, members), given)
+                return self._play(*own, *numbers)
 
         found = []
         if not self._is_compiled:  # by one, for the others

@@ -428,13 +428,13 @@ class Trainer:
         if info is None:
             return
         in_graph = isinstance(self._collector, _compiled_collection.CompiledCollector)
-        probe: Any = None
-        if in_graph or self.epoch % _COMPARED_EPOCHS == 1:
-            probe = self._collector.observations
+        is_due = in_graph or self.epoch % _COMPARED_EPOCHS == 1
+        probe = self._collector.observations if is_due else None
         try:
             self._host.push(self.agent.policy, probe=probe)
         except ValueError:
-            report.write(self.env_steps, self._row(info, since), self.env_steps)
+            if self._workers.count == 1:  # others might not be asked to give theirs
+                report.write(self.env_steps, self._row(info, since), self.env_steps)
             raise
 
     def _done(self) -> schedule_progress.Progress:

@@ -98,7 +98,10 @@ def test_of_several_the_first_step_is_told():
         checked(NEST, *faults)
 
 
-@pytest.mark.parametrize("part", [S.MultiBinary(5), S.Box(0, 1, (5,), np.uint8)])
+@pytest.mark.parametrize(
+    "part",
+    [S.MultiBinary(5), S.Box(0, 1, (5,), np.uint8), S.Box(0, 1, (5,), np.bool_)],
+)
 def test_masks_allow_an_option_of_each_choice(part):
     space, kept = S.Dict(action_mask=part), S.MultiDiscrete([2, 3])
     open_masks = [

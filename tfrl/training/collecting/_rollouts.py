@@ -167,7 +167,7 @@ def _odd_leaf(trajectory: records.Trajectory, env: protocol.CompiledEnv) -> tf.T
     first = tf.zeros(shape)
     if counts := _masked(env):
         masks = trajectory.observations[gym_checks.MASK]
-        allowed = tf.split(tf.not_equal(masks, 0), counts, -1)
+        allowed = tf.split(tf.cast(masks, tf.bool), counts, -1)
         some = tf.stack([tf.reduce_any(x, -1) for x in allowed], -1)
         first = tf.where(tf.reduce_all(some, -1), first, -1.0)
     for number, (leaf, part) in [*enumerate(pairs, 1)][::-1]:

@@ -356,10 +356,8 @@ def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) 
         if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
             raise ValueError(f"{fault} actions that are finite numbers; got {actions}")
         impossible = gym_checks.outside(space, numbers)
-        if impossible is not None and numbers.dtype.kind not in "biu":
-            raise ValueError(
-                f"{fault} actions that are ints for {space}; got {numbers.dtype}"
-            )
+        if impossible is not None and numbers.dtype.kind == "f":
+            impossible |= numbers % 1 != 0
         if impossible is not None and impossible.any():
             odd = numbers[impossible][0]
             raise ValueError(f"{fault} actions of {space}; got {odd} among them")

@@ -10,7 +10,13 @@ import tensorflow as tf
 from gymnasium.vector import VectorEnv
 
 from tfrl.policies import host_policy
-from tfrl.training import _parts, _plan, _processes, _run_record, evaluation
+from tfrl.training import (
+    _environments,
+    _plan,
+    _processes,
+    _run_record,
+    evaluation,
+)
 from tfrl.training import experience as experiences
 from tfrl.training.collecting import collection
 from tfrl.training.fitting import (
@@ -110,7 +116,7 @@ class FitTrainer:
     def _opened(self, undo: contextlib.ExitStack, told: Any, n_envs: int) -> VectorEnv:
         """Makes environments; `undo` closes them."""
         maker = told["make_envs"] or self._given["make_envs"]
-        (envs,) = _parts.made_envs(maker, [n_envs], undo)
+        (envs,) = _environments.made_envs(maker, [n_envs], undo, is_new=False)
         return envs
 
     def _players(self, envs: VectorEnv, learned: Any, seed: int) -> tuple[Any, Any]:

@@ -1,0 +1,132 @@
+"""The environments of a run: made, and looked at whether they do for it."""
+
+import contextlib
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+
+from tfrl._internal import gym_checks
+from tfrl.environments import attributes
+from tfrl.environments.compiled import wrappers
+
+# Attributes of Gymnasium's wrappers, and what they normalize.
+_LEARNED = {"obs_rms": "observations", "return_rms": "rewards"}
+_NORMALIZERS = (
+    gym.wrappers.vector.NormalizeObservation,
+    gym.wrappers.vector.NormalizeReward,
+)
+_LEARNING = {
+    "observations": wrappers.NormalizeObservations,
+    "rewards": wrappers.NormalizeRewards,
+}
+
+
+def made_envs(
+    make_envs: Any,
+    counts: Sequence[int],
+    undo: contextlib.ExitStack,
+    is_new: bool = True,
+) -> list[VectorEnv]:
+    """Makes vector environments, of so many each; `undo` closes them.
+
+    Those of a new run must do for all that it does with them.
+    """
+    _check_maker(make_envs)
+    found = []
+    for count in counts:
+        found.append(make_envs(n_envs=count))
+        if is_new:
+            _check_apart(found)
+        gym_checks.check_vector("Trainer", "make_envs", found[-1], count)
+        undo.callback(found[-1].close)
+    if is_new:
+        check_learns_nothing("Trainer", "make_envs", found[-1])
+    return found
+
+
+def _check_apart(vectors: Sequence[Any]) -> None:
+    """Raises a ValueError if an environment stands in more than one place."""
+    seen: set[int] = set()
+    for envs in vectors:
+        whole = getattr(envs, "unwrapped", envs)
+        copies = whole.envs if isinstance(whole, SyncVectorEnv) else ()
+        for env in (whole, *copies):
+            inner = env.unwrapped if isinstance(env, gym.Env) else env
+            if id(inner) in seen:
+                raise ValueError(
+                    "`Trainer`: `make_envs` expected to make a new environment for "
+                    "each place, in training and in evaluation; got the same "
+                    f"{inner} twice, which would be reset within its episodes; make "
+                    "them in the function"
+                )
+            seen.add(id(inner))
+
+
+def check_learns_nothing(where: str, name: str, envs: VectorEnv) -> None:
+    """Raises a ValueError if wrappers of environments normalize by what they have seen.
+
+    They keep that for themselves: environments to evaluate in would begin anew, and the
+    agent would be saved without it.
+
+    Args:
+        where: the asking function, for the message.
+        name: of its argument.
+        envs: the environments.
+    """
+    compiled = attributes.get_env_attr(envs, "compiled", None)
+    layers = [] if compiled is None else wrappers.layers(compiled)
+    for moments, what in _LEARNED.items():
+        in_graph = any(isinstance(x, _LEARNING[what]) for x in layers)
+        if in_graph or _keeps(envs, moments):
+            raise ValueError(
+                f"`{where}`: `{name}` expected environments that do not normalize "
+                f"{what} by those they have seen, as an evaluation would begin anew "
+                "and a saved agent know nothing of it; got a wrapper that does; let "
+                f"the agent normalize, as PPO(normalize_{what}=True) does"
+            )
+
+
+def _keeps(envs: VectorEnv, moments: str) -> bool:
+    """Whether Gymnasium's wrappers of a vector, or of its copies, learn moments."""
+    around: Any = envs
+    while around is not None:
+        if isinstance(around, _NORMALIZERS) and hasattr(around, moments):
+            return around.update_running_mean
+        around = getattr(around, "env", None)
+    whole, names = getattr(envs, "unwrapped", envs), (moments, "update_running_mean")
+    if isinstance(whole, AsyncVectorEnv):
+        has = (whole.call("has_wrapper_attr", name) for name in names)
+        return all(map(any, has)) and any(whole.call("get_wrapper_attr", names[1]))
+    copies = whole.envs if isinstance(whole, SyncVectorEnv) else ()
+    return any(
+        all(env.has_wrapper_attr(name) for name in names)
+        and env.get_wrapper_attr(names[1])
+        for env in copies
+    )
+
+
+def _check_maker(make_envs: Any) -> None:
+    """Raises a TypeError unless it is a function that can be given `n_envs=`."""
+    got = None
+    if not callable(make_envs) or isinstance(make_envs, gym.Env | VectorEnv):
+        got = repr(make_envs)
+    elif isinstance(make_envs, type) and issubclass(make_envs, gym.Env):
+        got = f"the environment class {make_envs.__name__}"
+    else:
+        with contextlib.suppress(ValueError):  # some know no signature
+            signature = inspect.signature(make_envs)
+            try:
+                signature.bind_partial(n_envs=1)
+            except TypeError:
+                got = f"a function of {signature}"
+    if got is not None:
+        raise TypeError(
+            "`Trainer`: `make_envs` expected a function that makes a vector "
+            f"environment when called with `n_envs=`; got {got}; pass a function of "
+            "`n_envs`, such as functools.partial(tfrl.environments.make_vec, "
+            "'CartPole-v1'), or of `tfrl.environments.compiled.make_compiled` for "
+            "collector 'compiled'"
+        )
