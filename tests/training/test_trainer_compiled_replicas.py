@@ -143,6 +143,18 @@ def test_parts_of_a_draw_are_its_rows(draw):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+class Counted(wrappers.Wrapper):
+    """Keeps one count for all copies."""
+
+    def initial(self, noise):
+        state, seen = self.env.initial(noise)
+        return wrappers.WrappedState(state, tf.zeros([], tf.int32)), seen
+
+    def step(self, state, actions, noise):
+        found = self.env.step(state.env, actions, noise)
+        return found._replace(state=wrappers.WrappedState(found.state, state.own + 1))
+
+
 def test_replicas_and_environments_that_do_not_fit(tmp_path, monkeypatch):
     def refused(match, **options):
         with pytest.raises(ValueError, match=match):
@@ -152,11 +164,11 @@ def test_replicas_and_environments_that_do_not_fit(tmp_path, monkeypatch):
         "`n_envs` expected .* 2 replicas, .* got 5; take one of \\[4, 6\\]", n_envs=5
     )
 
-    def normalized(n_envs):
-        env = wrappers.NormalizeObservations(wrappers.AutoReset(Walk()))
+    def shared(n_envs):
+        env = Counted(wrappers.AutoReset(Walk()))
         return vector_env.as_vector_env(env, n_envs)
 
-    refused("a state `\\[N, ...\\]` .* let the agent", make_envs=normalized)
+    refused("a state `\\[N, ...\\]` .* let the agent", make_envs=shared)
     monkeypatch.setattr(_processes, "_place", lambda _: (2, 0))
     refused("`strategy` expected one worker .* got 2; take the collector 'host'")
     assert not (tmp_path / "run").exists()
