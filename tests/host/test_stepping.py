@@ -255,7 +255,7 @@ def test_who_plays_is_told_when_another_does():
     first.step(np.zeros(2, int))
     second = stepping.Stepper(gym.vector.VectorWrapper(envs), 1)
     message = (
-        "`Stepper`: `envs` .* nobody else plays; .* by another since step 1, where"
+        "`Stepper`: `envs` .* nobody else plays; .* another has reset after step 1"
     )
     with pytest.raises(ValueError, match=message):
         first.step(np.zeros(2, int))

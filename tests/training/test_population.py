@@ -160,7 +160,7 @@ def test_a_member_that_sees_what_is_not_finite_is_named():
     [
         ("CartPole-v1", TypeError, "`env` expected a compiled environment"),
         (cartpole.CartPole(), ValueError, "`train_population`: `env` .*in AutoReset"),
-        (wrappers.NormalizeObservations(ENV), ValueError, "`env` .* not normalize obs"),
+        (wrappers.NormalizeObservations(ENV), ValueError, "`env` .* moments of obs"),
     ],
 )
 def test_other_environments(env, error, message):

@@ -61,7 +61,7 @@ LEARNING = {
 @pytest.mark.parametrize("kind", LEARNING)
 def test_what_learns_to_normalize_is_for_the_agent(kind, tmp_path):
     make_envs, what = LEARNING[kind]
-    message = f"`Trainer`: `make_envs` expected .* normalize {what}.*PPO\\(normalize_"
+    message = f"`Trainer`: `make_envs` expected .* moments of {what}.*PPO\\(normalize_"
     with pytest.raises(ValueError, match=message):
         build(tmp_path / "run", make_envs=make_envs)
     assert not (tmp_path / "run").exists()

@@ -1,10 +1,10 @@
-"""Cores of this machine."""
+"""How many cores a process may use."""
 
 import os
 
 
 def n_cores() -> int:
-    """Returns how many cores this process may use, which not all systems limit.
+    """Returns how many cores this process may use; of systems without limits, all.
 
     Example:
         >>> n_cores() >= 1

@@ -124,9 +124,7 @@ def check_numbers(where: str, name: str, nest: Any, dtype: Any = None) -> None:
             )
 
 
-def check_choices(
-    where: str, name: str, space: spaces.Space, nest: Any, part: str = ""
-) -> None:
+def check_choices(where: str, name: str, space: spaces.Space, nest: Any) -> None:
     """Raises unless the integers of Discrete, MultiDiscrete and MultiBinary are inside.
 
     Others would become one-hots of zeros. Numbers of a Box are not looked at.
@@ -136,22 +134,16 @@ def check_choices(
         name: name of what is checked.
         space: that of a single element.
         nest: arrays `[T, N, *shape]`.
-        part: which of that it is, such as `['camera'][0]`.
 
     Raises:
         ValueError: with the first that is outside, its step and environment; see
             `check_numbers` for how steps count.
     """
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        keyed = isinstance(space, spaces.Dict)
-        for key in space.spaces if keyed else range(len(space.spaces)):
-            inner = f"{part}[{key!r}]"
-            check_choices(where, name, space[key], nest[key], inner)
-        return
-    wrong = outside(space, nest)
-    if wrong is not None and wrong.any():
-        place = np.argwhere(wrong)[0][:2]
-        raise no_choice(where, name, (part, space), nest[tuple(place)], place)
+    for part, leaf in zip(parts_of(space), leaves_of(nest), strict=True):
+        wrong = outside(part[1], leaf)
+        if wrong is not None and wrong.any():
+            place = np.argwhere(wrong)[0][:2]
+            raise no_choice(where, name, part, leaf[tuple(place)], place)
 
 
 def no_choice(
@@ -181,7 +173,7 @@ def no_option(where: str, place: np.ndarray) -> ValueError:
     """
     return ValueError(
         f"`{where}`: `observations[{MASK!r}]` expected to allow an option of each "
-        f"choice; got one without {_step_and_environment('observations', place)}"
+        f"choice; got none {_step_and_environment('observations', place)}"
     )
 
 
@@ -218,9 +210,7 @@ def option_counts(space: spaces.Space) -> list[int]:
         case spaces.Box() if space.dtype.kind in "iu":
             return np.ravel(space.high.astype(int) - space.low + 1).tolist()
         case spaces.Dict() | spaces.Tuple():
-            keyed = isinstance(space, spaces.Dict)
-            keys = sorted(space.spaces) if keyed else range(len(space.spaces))
-            return [n for key in keys for n in option_counts(space[key])]
+            return [n for _, part in parts_of(space) for n in option_counts(part)]
     return []
 
 

@@ -200,8 +200,9 @@ class Stepper:
         if _turns.get(id(self._vector)) is not self._turn:
             raise ValueError(
                 "`Stepper`: `envs` expected environments that nobody else plays; got "
-                f"{self.envs}, reset by another since step {self._n_steps}, where "
-                "their episodes were lost; give each its own, as to evaluate in"
+                f"{self.envs}, which another has reset after step {self._n_steps}, "
+                "within episodes; make a second vector for the other, such as to "
+                "evaluate in"
             )
         try:
             after, rewards, terminated, truncated, info = self.envs.step(actions)

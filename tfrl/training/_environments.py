@@ -1,4 +1,4 @@
-"""The environments of a run: made, and looked at whether they do for it."""
+"""The environments of a run: made, and checked whether it can train and evaluate."""
 
 import contextlib
 import inspect
@@ -12,15 +12,17 @@ from tfrl._internal import gym_checks
 from tfrl.environments import attributes
 from tfrl.environments.compiled import wrappers
 
-# Attributes of Gymnasium's wrappers, and what they normalize.
-_LEARNED = {"obs_rms": "observations", "return_rms": "rewards"}
-_NORMALIZERS = (
-    gym.wrappers.vector.NormalizeObservation,
-    gym.wrappers.vector.NormalizeReward,
-)
-_LEARNING = {
-    "observations": wrappers.NormalizeObservations,
-    "rewards": wrappers.NormalizeRewards,
+# What wrappers normalize: where those of Gymnasium keep its moments, those around
+# vectors, and those in graphs.
+_LEARNING: dict[str, tuple[str, Any, Any]] = {
+    "observations": (
+        *("obs_rms", gym.wrappers.vector.NormalizeObservation),
+        wrappers.NormalizeObservations,
+    ),
+    "rewards": (
+        *("return_rms", gym.wrappers.vector.NormalizeReward),
+        wrappers.NormalizeRewards,
+    ),
 }
 
 
@@ -32,7 +34,7 @@ def made_envs(
 ) -> list[VectorEnv]:
     """Makes vector environments, of so many each; `undo` closes them.
 
-    Those of a new run must do for all that it does with them.
+    Those of a run that is not new are taken as they were.
     """
     _check_maker(make_envs)
     found = []
@@ -78,22 +80,23 @@ def check_learns_nothing(where: str, name: str, envs: VectorEnv) -> None:
     """
     compiled = attributes.get_env_attr(envs, "compiled", None)
     layers = [] if compiled is None else wrappers.layers(compiled)
-    for moments, what in _LEARNED.items():
-        in_graph = any(isinstance(x, _LEARNING[what]) for x in layers)
-        if in_graph or _keeps(envs, moments):
+    for what, (moments, around, in_graph) in _LEARNING.items():
+        if any(isinstance(x, in_graph) for x in layers) or _keeps(
+            envs, moments, around
+        ):
             raise ValueError(
-                f"`{where}`: `{name}` expected environments that do not normalize "
-                f"{what} by those they have seen, as an evaluation would begin anew "
-                "and a saved agent know nothing of it; got a wrapper that does; let "
-                f"the agent normalize, as PPO(normalize_{what}=True) does"
+                f"`{where}`: `{name}` expected environments without running moments of "
+                f"{what}, which an evaluation would begin anew and a saved agent would "
+                "lack; got a wrapper that keeps them; let the agent normalize, as "
+                f"PPO(normalize_{what}=True) does"
             )
 
 
-def _keeps(envs: VectorEnv, moments: str) -> bool:
+def _keeps(envs: VectorEnv, moments: str, kind: Any) -> bool:
     """Whether Gymnasium's wrappers of a vector, or of its copies, learn moments."""
     around: Any = envs
     while around is not None:
-        if isinstance(around, _NORMALIZERS) and hasattr(around, moments):
+        if isinstance(around, kind):
             return around.update_running_mean
         around = getattr(around, "env", None)
     whole, names = getattr(envs, "unwrapped", envs), (moments, "update_running_mean")

@@ -173,9 +173,9 @@ def _check_callbacks(callbacks: Sequence[Any]) -> None:
             )
         if isinstance(each, keras.callbacks.CSVLogger):
             raise TypeError(
-                "`Trainer`: `callbacks` expected such as take rows of some epochs "
-                "alone; got CSVLogger, whose columns are those of the first epoch; "
-                "read `metrics.csv` of the run, which has all rows"
+                "`Trainer`: `callbacks` expected none that writes the columns of the "
+                "first epoch alone; got CSVLogger, which does; read `metrics.csv` of "
+                "the run"
             )
 
 

@@ -198,7 +198,9 @@ def check_numbers(
                 raise gym_checks.no_option(where, place)
             parts = gym_checks.parts_of(env.observation_space)
             of, leaf = divmod(number - 1, len(parts))
-            raise gym_checks.no_choice(where, NUMBERS[of], parts[leaf], "others", place)
+            raise gym_checks.no_choice(
+                where, NUMBERS[of], parts[leaf], "another", place
+            )
 
 
 def shared(begun: Episodes) -> Episodes:
