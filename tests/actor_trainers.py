@@ -94,10 +94,13 @@ class Watch:
     Args:
         running: the trainer.
         then: called after each epoch was played.
+
+    Attributes:
+        then: likewise, which may ask what came.
     """
 
     def __init__(self, running, then=lambda: None):
-        self.given, self._order = [], []
+        self.given, self._order, self.then = [], [], then
         collector, gather = running._collector, running._collector.collect
         running._collector.episode_returns = self.returns = collections.deque()
         running._collector.episode_lengths = self.lengths = collections.deque()
@@ -105,7 +108,7 @@ class Watch:
         def watched(*args, **kwargs):
             self.given.append(gather(*args, **kwargs))
             self._order.append([place for *_, place in collector._origins])
-            then()
+            self.then()
             return self.given[-1]
 
         running._collector.collect = watched

@@ -65,12 +65,17 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
+def has_learned_of_all(watch, running):
+    """Whether something came of each, and was not too old to be learned from."""
+    return running.epoch > 9 and len(watch.lives()) == 8
+
+
 @pytest.mark.slow
 def test_every_row_comes_once_and_whole(tmp_path):
     before = descriptors()
     with build(tmp_path, 10**6) as running:
-        then = until(running, lambda x: x.epoch > 9 and has_all(x))
-        watch = Watch(running, then)
+        watch = Watch(running)
+        watch.then = until(running, functools.partial(has_learned_of_all, watch))
         running.run(quiet=True)
         pids = pids_of(running)
         maps = [pathlib.Path(f"/proc/{pid}/maps").read_text() for pid in pids]
@@ -87,7 +92,7 @@ def test_every_row_comes_once_and_whole(tmp_path):
     for name in ("learner_idle", "actors_idle"):
         assert all(0 < share <= 1 for share in found[f"train/{name}"])
     assert set(found["train/actors_replaced"]) == {0}
-    del running, watch, then
+    del running, watch
     assert descriptors() == before
 
 
