@@ -168,6 +168,12 @@ def test_other_environments(env, error, message):
         population.train_population(agents.PPO(), env, seeds=[0])
 
 
+def test_no_strategy():
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        with pytest.raises(ValueError, match="no strategy.*OneDeviceStrategy.*outside"):
+            grown()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),

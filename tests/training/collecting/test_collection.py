@@ -252,3 +252,15 @@ def test_what_was_remembered_before_each_step_is_kept(mode):
 def test_errors():
     with pytest.raises(ValueError, match="`Collector`: `n_steps` expected an int of"):
         collection.Collector(vector(AutoresetMode.DISABLED), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [(np.full(2, 7), "got 7 among them"), (np.zeros(1, int), r"got \[1\]; return one")],
+)
+def test_a_function_is_asked_at_every_step(later, message):
+    collector = collection.Collector(vector(AutoresetMode.SAME_STEP, 2), 5, 0)
+    choices = iter([np.zeros(2, int), np.zeros(2, int), later])
+    with pytest.raises(ValueError, match=f"`policy` expected to return .*{message}"):
+        collector.collect(lambda observations: next(choices))
+    assert next(choices, None) is None

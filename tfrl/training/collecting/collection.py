@@ -177,12 +177,15 @@ class Collector:
             log-probabilities if the policy tells them, and what it remembered.
 
         Raises:
-            ValueError: if a reward or an observation is NaN or infinite, an integer
-                of an observation is none of its space, or an environment returns
-                what it should not.
+            ValueError: if actions are none of their space (those of a function at
+                every step, those of a `Policy` at the first), a reward or an
+                observation is NaN or infinite, an integer of an observation is none
+                of its space, or an environment returns what it should not.
             ConnectionError: if a worker process of the environments is gone.
         """
         policy = policies.as_policy("Collector.collect", "policy", policy)
+        # What was built to act returns the same kind each time; checks are not free.
+        is_function = isinstance(policy, policies.FunctionPolicy)
         initial = policy.initial_state(self.envs.num_envs)
         known = [] if self._memory is None else tf.nest.flatten(self._memory)
         memory = tf.nest.pack_sequence_as(initial, known) if known else initial
@@ -191,7 +194,7 @@ class Collector:
             acted = policy.act(
                 self.observations, memory, seed=seed, temperature=temperature
             )
-            if not t:
+            if not t or is_function:
                 check_actions("Collector.collect", acted.actions, self.envs)
             # Before the step, which may overwrite what an environment has shown.
             rows.write_choice(t, self.observations, acted, memory)
