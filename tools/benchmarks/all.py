@@ -162,11 +162,10 @@ def page(found: dict[str, list[str]]) -> list[str]:
 
 
 def machine() -> str:
-    """The processor, how many of its cores, and the system."""
+    """The processor, how many cores the machine has, and the system."""
     told = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = told.split("model name")[1].split("\n")[0].strip("\t :")
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of {model}, {platform.system()}"
+    return f"{os.cpu_count()} cores of {model}, {platform.system()}"
 
 
 def head(found: dict[str, list[str]]) -> list[str]:
