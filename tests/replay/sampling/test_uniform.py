@@ -263,12 +263,20 @@ def test_without_replacement_no_step_comes_twice(kind):
         replay.sample(len(expected) + 1)
 
 
-def test_a_share_of_the_batch_is_recent():
-    both = replay_episodes.Stream(2, 30).run(0, 100, ends=0.1)
+def newest(model, count):
+    """Returns the indices of the newest steps of each environment."""
+    found = [[] for _ in range(model.n)]
+    for env, position in model.steps():
+        found[env].append(position * model.n + env)
+    return {index for indices in found for index in indices[-count:]}
+
+
+@pytest.mark.parametrize("ends", [0.1, 1.0])
+def test_a_share_of_the_batch_is_recent(ends):
+    both = replay_episodes.Stream(2, 30).run(0, 100, ends)
     replay = UniformReplay(both.store, seed=1, recent_steps=5, recent_ratio=0.5)
     expected = both.model.transitions()
-    top = both.store.steps.upcoming
-    recent = {index for index in expected if index >= top[index % 2] - 5 * 2}
+    recent = {*expected} & newest(both.model, 5)
     sample = replay.sample(20000)
     is_recent = np.isin(sample.indices, [*recent])
     low, high = 0.5 / len(expected), 0.5 / len(expected) + 0.5 / len(recent)
@@ -287,11 +295,29 @@ def test_recent_steps_without_replacement():
     replay = UniformReplay(
         *(both.store, None, 1), replacement=False, recent_steps=4, recent_ratio=0.5
     )
-    top = both.store.steps.upcoming
+    recent = newest(both.model, 4)
     for _ in range(20):
-        drawn = replay.sample(8).indices
-        assert len({*drawn.tolist()}) == 8
-        assert np.sum(drawn >= top[drawn % 2] - 4 * 2) >= 4
+        drawn = {*replay.sample(8).indices.tolist()}
+        assert len(drawn) == 8
+        assert len(drawn & recent) >= 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_recent_are_the_newest_steps_whatever_ended(seed):
+    n, length, count = 1 + seed % 3, 4 + seed % 9, 1 + seed % 6
+    both = replay_episodes.Stream(n, n * length).run(seed, 1 + 2 * seed, ends=0.4)
+    kind = KINDS[seed % 3]
+    replay = UniformReplay(
+        both.store, kind, seed=0, recent_steps=count, recent_ratio=1.0
+    )
+    expected = {*both.model.listed(kind)}
+    recent = expected & newest(both.model, count)
+    if expected:
+        drawn = {*replay.sample(2000).indices.tolist()}
+        assert drawn == (recent or expected)
+    both.store.clear()
+    with pytest.raises(ValueError, match="got none that long"):
+        replay.sample(1)
 
 
 def test_no_recent_step_that_can_be_drawn():

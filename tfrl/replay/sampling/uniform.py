@@ -164,7 +164,8 @@ class UniformReplay(Sampler):
         name: name of the module.
         replacement: whether a step may come several times in a batch. To draw without
             takes time that grows with the store.
-        recent_steps: how many of the newest steps of each environment are recent.
+        recent_steps: how many of the newest steps of each environment are recent,
+            whether or not a sample of this `kind` can begin with them yet.
         recent_ratio: share of a batch that comes from these, in [0, 1]. While none of
             them can be drawn, all come from everywhere.
 
@@ -257,13 +258,20 @@ class UniformReplay(Sampler):
         return self._sampled(rows, random, targets, weights, probabilities)
 
     def _recent_rows(self) -> np.ndarray:
-        """Returns the rows of the newest steps that can be drawn."""
-        steps = self._steps
-        # The last row of an episode that goes on holds no step.
+        """Returns the rows of the newest steps, those of them that can be drawn."""
+        steps, newest = self._steps, self._recent_steps
         top = steps.upcoming
-        oldest = np.maximum(top - self._recent_steps * steps.stride, steps.oldest())
-        rows = _episode_rows.spans(oldest, top, steps.stride) % steps.modulus
-        return rows[self._eligible.flags.take(rows)]
+        # Behind the last step of each episode is a row that is none, so that of rows
+        # which follow each other at least every other one is a step.
+        oldest = np.maximum(top - 2 * newest * steps.stride, steps.oldest())
+        index = _episode_rows.spans(oldest, top, steps.stride)
+        rows = index % steps.modulus
+        is_step = steps.ends(rows) > index
+        is_step &= steps.marks.arrays[0].take(rows) == index
+        counts = np.maximum(top - oldest, 0) // steps.stride
+        before = np.append(0, is_step.cumsum())
+        later = before[counts.cumsum()].repeat(counts) - before[1:]
+        return rows[is_step & (later < newest) & self._eligible.flags.take(rows)]
 
     def _mixed(
         self, batch_size: int, count: int, recent: np.ndarray, random: Any
