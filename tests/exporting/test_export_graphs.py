@@ -372,6 +372,25 @@ def test_numbers_of_a_process_are_gone():
     assert settled("out", "dense").node_def != one.node_def
 
 
+def test_what_a_gradient_reads_of_the_graph_around_it_is_found_again(tmp_path):
+    def call(x):
+        steep = tf.identity(3.0 * x, "steep_7")
+
+        @tf.custom_gradient
+        def scaled(z):
+            return 2.0 * z, lambda upstream: upstream * steep
+
+        return {"y": scaled(x)}
+
+    loaded = saved(tmp_path / "m", mine=trace(call, x=VECTOR))
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = loaded.signatures["mine"](x=x)["y"]
+    np.testing.assert_array_equal(y, [2.0, 4.0])
+    np.testing.assert_array_equal(tape.gradient(y, x), [3.0, 6.0])
+
+
 def test_names_stay_apart():
     def call(captured):
         return [tf.identity(captured, name) for name in ("x_1", "x", "captured", "x_9")]

@@ -345,15 +345,22 @@ def settle(folder: pathlib.Path) -> None:
             part.attr.pop("_XlaMustCompile", None)
             if "config_proto" in part.attr:  # The devices of this process.
                 part.attr["config_proto"].s = b""
-        for function in functions:
-            # The nodes that have a function for their operation refer to its outputs.
-            rename_nodes(function, outputs=function.signature.name not in ops)
+        # The nodes that have a function for their operation refer to its outputs.
+        names = {
+            x.signature.name: rename_nodes(x, outputs=x.signature.name not in ops)
+            for x in functions
+        }
+        for node in meta.object_graph_def.nodes:
+            if node.HasField("captured_tensor"):  # That a gradient reads.
+                seen = node.captured_tensor
+                found, place = seen.name.split(":")
+                seen.name = f"{names[seen.concrete_function][found]}:{place}"
         _rename_functions(meta)
     path.write_bytes(model.SerializeToString(deterministic=True))
     (folder / "fingerprint.pb").unlink(missing_ok=True)
 
 
-def rename_nodes(function: Any, *, outputs: bool = True) -> None:
+def rename_nodes(function: Any, *, outputs: bool = True) -> dict[str, str]:
     """Numbers what is named alike in a function of a graph in the order it comes in.
 
     Arguments with a name of their own keep it.
@@ -362,12 +369,15 @@ def rename_nodes(function: Any, *, outputs: bool = True) -> None:
         function: `FunctionDef`, changed in place.
         outputs: whether outputs are renamed, too.
 
+    Returns:
+        The new name of each argument and node.
+
     Example:
         >>> def make(name):
         ...     scaled = lambda x: tf.multiply(x, 2.0, name=name)
         ...     graph = tf.function(scaled).get_concrete_function(tf.TensorSpec([]))
         ...     definition = graph.function_def
-        ...     rename_nodes(definition)
+        ...     _ = rename_nodes(definition)
         ...     return definition.node_def[1].name
         >>> make("dense_7/mul"), make("dense_12/mul")
         ('dense/mul', 'dense/mul')
@@ -415,6 +425,7 @@ def rename_nodes(function: Any, *, outputs: bool = True) -> None:
     ends = {renamed(k): renamed(x) for k, x in function.control_ret.items()}
     _replace(function.control_ret, ends)
     signature.control_output[:] = map(renamed, signature.control_output)
+    return names
 
 
 def _replace(texts: Any, others: dict[str, str]) -> None:
