@@ -232,6 +232,41 @@ def test_vectors_that_break_the_rules(given, message):
         stepping.Stepper(envs, 0)
 
 
+class Untold(gym.vector.VectorEnv):
+    """A vector of another mode, which it does not tell."""
+
+    def __init__(self, mode):
+        self.inner = vector(mode)
+        self.num_envs, self.ended = self.inner.num_envs, None
+        self.single_observation_space = self.inner.single_observation_space
+        self.single_action_space = self.inner.single_action_space
+        self.observation_space = self.inner.observation_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed, options=options)
+
+    def step(self, actions):
+        if self.ended is not None:  # It goes on being over until somebody resets it.
+            return self.ended
+        found = self.inner.step(actions)
+        if self.inner.autoreset_mode == MODES[0] and (found[2] | found[3]).any():
+            self.ended = found
+        return found
+
+
+def test_modes_that_are_not_told_are_seen():
+    def play(mode):
+        playing = stepping.Stepper(Untold(mode), 5)
+        for _ in range(60):
+            playing.step(act(playing.observations))
+
+    assert stepping.autoreset_mode(Untold(MODES[2])) == MODES[2]
+    play(MODES[2])
+    for mode, came in ((MODES[1], r"info\['final_obs'\]"), (MODES[0], "the end of an")):
+        with pytest.raises(ValueError, match=f"as of .*NEXT_STEP.* got {came}.*; set"):
+            play(mode)
+
+
 def test_a_killed_worker_is_told_in_a_line():
     envs = vectors.make_vec("CartPole-v1", 2, "async")
     processes = envs.unwrapped.processes

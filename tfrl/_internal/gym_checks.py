@@ -75,7 +75,8 @@ def check_vector(where: str, name: str, envs: Any, n_envs: int | None = None) ->
     if not hasattr(envs, "single_observation_space") or not hasattr(envs, "num_envs"):
         raise TypeError(
             f"`{where}`: `{name}` expected a vector environment; got {envs!r}; make "
-            "one by `tfrl.environments.make_vec` or `gymnasium.vector.SyncVectorEnv`"
+            "one by `tfrl.environments.make_vec`, which knows EnvPool and PettingZoo "
+            "too, or by `gymnasium.vector.SyncVectorEnv`"
         )
     if n_envs is not None and envs.num_envs != n_envs:
         raise ValueError(

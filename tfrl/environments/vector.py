@@ -108,7 +108,8 @@ def make_vec(
     if wrappers and vectorization in ("vector_entry_point", "envpool"):
         raise ValueError(
             f"`make_vec`: `wrappers` expected none of {vectorization!r}, which has no "
-            f"copies to wrap; got {wrappers!r:.80}; take 'sync'"
+            f"copies to wrap; got {wrappers!r:.80}; take 'sync', or wrappers of "
+            "`gymnasium.vector` around what this returns"
         )
     envs: Any
     by_one = False

@@ -226,6 +226,8 @@ class Stepper:
             else:
                 _put(last, np.flatnonzero(ended), info["final_obs"])
         is_next = self._mode == AutoresetMode.NEXT_STEP
+        if is_next:
+            self._check_next_step(ended, info)
         self.resetting = ended if is_next else self._waiting()
         self.observations = self._allowing(after)
         return Outcome(rewards, terminated, truncated, last, valid)
@@ -272,6 +274,23 @@ class Stepper:
                 f"{_name(self.envs.unwrapped, row)} at step {self._n_steps}"
             )
         return observations
+
+    def _check_next_step(self, ended: np.ndarray, info: Any) -> None:
+        """Raises where steps show that they are not those of NEXT_STEP.
+
+        They are taken for such where nothing is said. In another mode the first step
+        of each episode would be lost, and the last observation.
+        """
+        came = "info['final_obs']" if "final_obs" in info else None
+        if np.count_nonzero(ended & self.resetting):
+            came = "the end of an episode right after that of another"
+        if came is not None:
+            raise ValueError(
+                "`Stepper`: `envs` expected steps that only reset after the end of an "
+                "episode, as of AutoresetMode.NEXT_STEP, the mode of vectors that name "
+                f"none; got {came} at step {self._n_steps}; set "
+                '`metadata["autoreset_mode"]` to what they do'
+            )
 
     def _check(self, after: Any, *columns: Any) -> None:
         """Raises unless all arrays are as they were; numpy would stretch others."""
