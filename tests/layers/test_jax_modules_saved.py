@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrl import layers
+from tfrl import exporting, layers
 
 for _package in ("jax", "flax", "haiku", "equinox"):
     pytest.importorskip(_package)
@@ -61,6 +61,12 @@ def test_saved_and_cloned(tmp_path, kind):
     for other in (loaded, copy):
         np.testing.assert_allclose(other.predict(X, verbose=0), right, atol=1e-6)
     loaded.fit(X, X[:, :2], verbose=0)
+
+
+def test_exported(tmp_path):
+    model = model_around(CASES["jax"]())
+    exporting.export_model(model, tmp_path / "exported")
+    assert exporting.verify(tmp_path / "exported") == {"serving_default": 0.0}
 
 
 def test_loaded_in_another_process(tmp_path):
