@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 import written_out
 
+from tfrl._internal import draws
 from tfrl.agents import _minibatches
 from tfrl.agents.off_policy import td3
 
@@ -31,7 +32,7 @@ def action(params, x):
 def target_noise(agent, k):
     """Of the step, as the agent draws it."""
     seed = _minibatches.step_seed(agent.rng, tf.constant(k + 1))
-    drawn = tf.random.stateless_normal([B, 2], seed).numpy().astype(np.float64)
+    drawn = draws.normal([B, 2], seed, tf.float32).numpy().astype(np.float64)
     limit = agent.config.target_noise_clip
     return np.clip(agent.config.target_noise * drawn, -limit, limit)
 

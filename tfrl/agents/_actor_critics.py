@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.agents import agent, gradient_transforms, train_state
 from tfrl.core import random, records
 from tfrl.policies import actor, critics
@@ -66,15 +65,13 @@ def noise_of(head: Any, n_rows: int, seed: tf.Tensor) -> list[tf.Tensor]:
     return [
         _gumbel([n_rows, part.n_options], each)
         if part.n_options
-        else tf.random.stateless_normal([n_rows, part.n_log_stds], each)
+        else draws.normal([n_rows, part.n_log_stds], each, tf.float32)
         for part, each in zip(parts, seeds, strict=True)
     ]
 
 
 def _gumbel(shape: list[int], seed: tf.Tensor) -> tf.Tensor:
-    least = np.finfo(np.float32).tiny
-    drawn = tf.random.stateless_uniform(shape, seed, least, 1.0)
-    return -tf.math.log(-tf.math.log(drawn))
+    return -tf.math.log(-tf.math.log(draws.uniform(shape, seed, tf.float32)))
 
 
 def drawn(head: Any, parameters: tf.Tensor, noise: list[tf.Tensor]) -> Drawn:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.agents import (
     _actor_critics,
     _minibatches,
@@ -353,7 +353,7 @@ class SACAgent(_minibatches.MinibatchAgent):
         n_critics, count = self.config.n_critics, self.config.n_critics_in_target
         if count in (None, n_critics):
             return None
-        places = tf.argsort(tf.random.stateless_uniform([n_critics], seed))
+        places = tf.argsort(draws.uniform([n_critics], seed, tf.float32))
         return tf.argsort(places) < count
 
     def _targets(

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.agents import _actor_critics, _minibatches, agent, train_state
 from tfrl.core import pytree, random, records
 from tfrl.policies import critics, deterministic
@@ -194,9 +194,10 @@ class TD3Agent(_minibatches.MinibatchAgent):
         actors, values, target_policy, target_critics = carry
         head, config = self.policy.head, self.config
         actor, before = actors.state, values.state
-        noise = config.target_noise * tf.random.stateless_normal(
+        noise = config.target_noise * draws.normal(
             [weights.shape[0], critics.n_action_features(head)],
             _minibatches.step_seed(self.rng, before.step),
+            tf.float32,
         )
         limit = config.target_noise_clip
         noise = tf.clip_by_value(noise, -limit, limit) * half_ranges(head)
