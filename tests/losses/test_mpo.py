@@ -7,6 +7,7 @@ import pytest
 import refusals
 import tensorflow as tf
 from default_rows import slow
+from modes import both_ways
 from refusals import bad, zeros
 
 from tfrl import distributions, losses
@@ -72,6 +73,44 @@ def test_vmpo_learns_from_the_better_half(shape, jit_compile):
 def test_of_equal_advantages_half_counts():
     weights = losses.vmpo_policy_loss(zeros(6), zeros(6), np.float64(0.0)).extra.weights
     np.testing.assert_allclose(np.sort(weights), [0, 0, 0, 1 / 3, 1 / 3, 1 / 3])
+
+
+def of_a_row(log_temperature, values):
+    """Losses of the policy; of the temperature, and their gradients; MPO's first."""
+    log_probs = -1.0 - 2.0 * tf.range(tf.cast(tf.size(values), tf.float32))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(log_temperature)
+        duals = (
+            losses.mpo_temperature_loss(log_temperature, values, 0.1),
+            losses.vmpo_temperature_loss(log_temperature, values, 0.1),
+        )
+    policies = (
+        losses.mpo_policy_loss(log_probs, values, log_temperature).loss,
+        losses.vmpo_policy_loss(log_probs, values, log_temperature).loss,
+    )
+    return policies, duals, [tape.gradient(loss, log_temperature) for loss in duals]
+
+
+@pytest.mark.parametrize("size", [1e2, 1e6, 1e8, 3e38])
+@both_ways(of_a_row)
+def test_values_of_very_many_temperatures(run, size):
+    """The better of two has all the weight: exponentials have half of its as a mean."""
+    for log_temperature in (-9.0, -7.5, -5.0):
+        values = tf.constant([size, -size])
+        policies, duals, slopes = run(tf.constant(log_temperature), values)
+        np.testing.assert_allclose(policies[0], 1.0)
+        np.testing.assert_allclose(policies[1], [2.0, 0.0])
+        expected = math.exp(log_temperature) * np.array([0.1 - math.log(2), 0.1])
+        np.testing.assert_allclose(duals, size + expected, rtol=1e-6)
+        np.testing.assert_allclose(slopes, expected, rtol=1e-5)
+
+
+@both_ways(of_a_row)
+def test_nothing_has_no_temperature(run):
+    _, (_, dual), (_, slope) = run(tf.constant(0.3), tf.zeros([0]))
+    assert (float(dual), float(slope)) == (0.0, 0.0)
+    _, (_, dual), _ = run(tf.constant(0.3), tf.constant([np.nan, 0.0]))
+    assert np.isnan(dual)
 
 
 @pytest.mark.slow

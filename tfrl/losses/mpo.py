@@ -154,7 +154,7 @@ def vmpo_temperature_loss(
         epsilon: bound on the divergence, positive, commonly 0.01.
 
     Returns:
-        `[]`: it is one loss of all elements.
+        `[]`: it is one loss of all elements, and 0 where there are none.
 
     Raises:
         ValueError: if the temperature is no scalar, or `epsilon` negative.
@@ -189,7 +189,7 @@ def _policy_loss(
     log_probs: tf.Tensor, q_values: tf.Tensor, log_temperature: tf.Tensor
 ) -> records.LossInfo:
     dtype = log_probs.dtype
-    scores = _scores(q_values, log_temperature)
+    scores, _ = _scores(q_values, tf.stop_gradient(log_temperature))
     weights = tf.stop_gradient(tf.nn.softmax(scores))
     terms = tf.math.multiply_no_nan(precision.widened(log_probs), weights)
     loss = tf.cast(-tf.reduce_sum(terms, axis=-1), dtype)
@@ -200,10 +200,10 @@ def _policy_loss(
 def _temperature_loss(
     log_temperature: tf.Tensor, q_values: tf.Tensor, epsilon: tf.Tensor
 ) -> tf.Tensor:
-    scores = _scores(q_values, log_temperature, stop=False)
+    scores, greatest = _scores(q_values, log_temperature)
     count = tf.cast(tf.shape(scores)[-1], scores.dtype)
     mean = tf.reduce_logsumexp(scores, axis=-1) - tf.math.log(count)
-    return _dual(log_temperature, mean, epsilon)
+    return _dual(log_temperature, mean, greatest, epsilon)
 
 
 @compile.compiled
@@ -211,9 +211,10 @@ def _vmpo_policy_loss(
     log_probs: tf.Tensor, advantages: tf.Tensor, log_temperature: tf.Tensor
 ) -> records.LossInfo:
     dtype = log_probs.dtype
-    scores = _scores(advantages, log_temperature)
-    flat = tf.where(_is_better(advantages), tf.reshape(scores, [-1]), -math.inf)
-    weights = tf.stop_gradient(tf.reshape(tf.nn.softmax(flat), tf.shape(scores)))
+    flat = tf.reshape(advantages, [-1])
+    scores, _ = _scores(flat, tf.stop_gradient(log_temperature))
+    scores = tf.where(_is_better(flat), scores, -math.inf)
+    weights = tf.stop_gradient(tf.reshape(tf.nn.softmax(scores), tf.shape(advantages)))
     count = tf.cast(tf.size(weights), weights.dtype)
     terms = tf.math.multiply_no_nan(precision.widened(log_probs), count * weights)
     return records.LossInfo(
@@ -225,17 +226,21 @@ def _vmpo_policy_loss(
 def _vmpo_temperature_loss(
     log_temperature: tf.Tensor, advantages: tf.Tensor, epsilon: tf.Tensor
 ) -> tf.Tensor:
-    scores = tf.reshape(_scores(advantages, log_temperature, stop=False), [-1])
-    better = _is_better(advantages)
+    flat = tf.reshape(advantages, [-1])
+    # One number where there are none, for the sake of the gradient.
+    some = tf.size(flat) > 0
+    flat = tf.pad(flat, [[0, tf.cast(~some, tf.int32)]])
+    scores, greatest = _scores(flat, log_temperature)
+    better = _is_better(flat)
     count = tf.reduce_sum(tf.cast(better, scores.dtype))
     scores = tf.where(better, scores, tf.constant(-math.inf, scores.dtype))
     mean = tf.reduce_logsumexp(scores) - tf.math.log(count)
-    return _dual(log_temperature, mean, epsilon)
+    loss = _dual(log_temperature, mean, greatest, epsilon)
+    return tf.where(some, loss, tf.zeros_like(loss))
 
 
-def _is_better(advantages: tf.Tensor) -> tf.Tensor:
-    """Which elements, flat, are of the better half; earlier ones among equals."""
-    flat = tf.reshape(advantages, [-1])
+def _is_better(flat: tf.Tensor) -> tf.Tensor:
+    """Which elements are of the better half; earlier ones among equals."""
     count = tf.size(flat)
     # In an order that XLA knows for any size, unlike that of `tf.math.top_k`.
     order = tf.argsort(flat, direction="DESCENDING", stable=True)
@@ -244,17 +249,27 @@ def _is_better(advantages: tf.Tensor) -> tf.Tensor:
 
 
 def _scores(
-    values: tf.Tensor, log_temperature: tf.Tensor, stop: bool = True
-) -> tf.Tensor:
+    values: tf.Tensor, log_temperature: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """By how many temperatures values are below the greatest of a row, and that one."""
     values = tf.stop_gradient(precision.widened(values))
-    log_temperature = tf.cast(log_temperature, values.dtype)
-    log_temperature = tf.stop_gradient(log_temperature) if stop else log_temperature
-    return values * tf.exp(-log_temperature)
+    greatest = tf.reduce_max(values, axis=-1, keepdims=True)
+    # The difference first: it keeps its digits in a small temperature. XLA forms the
+    # product anew wherever it is used, rounded or not: of differences the greatest is 0
+    # both ways, and what a softmax takes off is what it has.
+    # Finite, as the gradient of what does not count is 0 times them.
+    gaps = tf.maximum(values - greatest, values.dtype.min)
+    scores = gaps * tf.exp(-tf.cast(log_temperature, values.dtype))
+    return scores, greatest[..., 0]
 
 
 def _dual(
-    log_temperature: tf.Tensor, log_mean: tf.Tensor, epsilon: tf.Tensor
+    log_temperature: tf.Tensor,
+    log_mean: tf.Tensor,
+    greatest: tf.Tensor,
+    epsilon: tf.Tensor,
 ) -> tf.Tensor:
     bound = tf.stop_gradient(precision.number(epsilon, log_mean.dtype))
     temperature = tf.exp(tf.cast(log_temperature, log_mean.dtype))
-    return tf.cast(temperature * (bound + log_mean), log_temperature.dtype)
+    loss = temperature * (bound + log_mean) + greatest
+    return tf.cast(loss, log_temperature.dtype)
