@@ -116,10 +116,20 @@ def test_trust_region_by_hand():
     np.testing.assert_allclose(alone.loss, [0.2, 0.2], rtol=1e-6)
 
 
+@both_ways(lambda *args: losses.trust_region_loss(*args, 0.2))
+def test_trust_regions_of_an_empty_batch(run):
+    for shape in ([0, 4], [0, 2, 4], [2, 0, 4]):
+        loss, extra = run(tf.zeros([4]), tf.zeros(shape))
+        assert loss.shape == extra.violations.shape == shape
+        assert extra.alpha.shape == [4]
+    assert run(tf.zeros([0]), tf.zeros([3, 0])).loss.shape == [3, 0]
+
+
 @refusals.table(
     (
         losses.trust_region_loss,
         bad(ValueError, "log_alpha", zeros(3), zeros(4, 2), 0.1),
+        bad(ValueError, "log_alpha", zeros(4, 2), zeros(4, 2), 0.1),
         bad(ValueError, "divergences", [0.0, 0.0], 0.5, 0.1),
         bad(TypeError, "log_alpha", tf.constant(0.0), zeros(2), 0.1),
     ),

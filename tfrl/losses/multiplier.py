@@ -143,12 +143,9 @@ def trust_region_loss(
     )
     if not log_alpha.shape.is_compatible_with([]):
         checks.check_rank(where, "divergences", divergences, at_least=1)
-        log_alpha = operands.equal(
-            where,
-            "log_alpha",
-            log_alpha,
-            "one of `divergences`",
-            divergences[(0,) * (divergences.shape.rank - 1)],
+        checks.check_rank(where, "log_alpha", log_alpha, exact=1)
+        log_alpha = operands.along_last(
+            where, "log_alpha", log_alpha, "divergences", divergences
         )
     alpha = tf.exp(log_alpha)
     violations = tf.stop_gradient(divergences - limit)
