@@ -99,6 +99,25 @@ def test_none_selected_returns_the_target_uncalled():
     assert ops.conditional_update(empty, tf.zeros([0], tf.bool), func) is empty
 
 
+@pytest.mark.parametrize("mode", ["eager", *slow("graph"), "xla"])
+@pytest.mark.parametrize("mask", MASKS, ids=MASK_NAMES)
+def test_entries_without_elements_stay(mode, mask):
+    state = {"h": tf.zeros([4, 0]), "x": tf.constant([1.0, 2.0, 3.0, 4.0])}
+
+    def update(mask):
+        with tf.GradientTape() as tape:
+            tape.watch(state)
+            got = ops.conditional_update(
+                state, mask, lambda s: {"h": s["h"], "x": 2 * s["x"]}, state
+            )
+        return got, tape.gradient(got["x"], state["x"])
+
+    got, slopes = run(mode, update, tf.constant(mask))
+    assert got["h"].shape == [4, 0]
+    np.testing.assert_array_equal(slopes, np.where(mask, 2.0, 1.0))
+    np.testing.assert_array_equal(got["x"], slopes * state["x"])
+
+
 def test_all_selected_passes_arguments_and_result_through():
     x = tf.constant([1.0, 2.0])
     seen = []

@@ -194,4 +194,6 @@ def _scattered(
             f"`{where}`: `func` expected to return shape {wanted}, one entry of "
             f"`target` for each selected one; got {new.shape}"
         )
+    if old.shape[1:].num_elements() == 0:
+        return old  # TensorFlow refuses to scatter into what is empty.
     return tf.tensor_scatter_nd_update(old, tf.where(mask), new)
