@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import refusals
 import tensorflow as tf
+from modes import both_ways
 from refusals import bad
 
 from tfrl import ops
@@ -171,6 +172,28 @@ def test_weighted_reduce_mean_at_the_edges():
     slopes = gradient(ops.weighted_reduce_mean, [1.0, 4.0], [1.0, 3.0])
     np.testing.assert_allclose(slopes[0], [0.25, 0.75])
     np.testing.assert_allclose(slopes[1], [-2.25 / 4, 0.75 / 4])
+
+
+def mean_and_slopes(*given):
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        mean = ops.weighted_reduce_mean(*given)
+    return mean, tape.gradient(mean, given)
+
+
+@both_ways(mean_and_slopes)
+def test_what_has_no_weight_is_not_looked_at(run):
+    weight = tf.constant([1.0, 0.0, 3.0, 0.0, 0.0])
+    mean, (to_x, to_weight) = run(tf.constant([1.0, np.nan, 4.0, np.inf, 2.0]), weight)
+    np.testing.assert_allclose(mean, 3.25)
+    np.testing.assert_allclose(to_x, [0.25, 0.0, 0.75, 0.0, 0.0])
+    # What may gain weight, were it finite: (x - mean) / 4.
+    np.testing.assert_allclose(
+        to_weight.numpy()[[0, 2, 4]], [-2.25 / 4, 0.75 / 4, -1.25 / 4]
+    )
+    assert np.isfinite(to_weight).all()
+    mean, _ = run(tf.constant([1.0, np.nan, np.inf]), tf.constant([1.0, 1.0, 0.0]))
+    assert np.isnan(mean)
 
 
 @refusals.table(

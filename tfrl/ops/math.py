@@ -241,7 +241,8 @@ def weighted_reduce_mean(
 
         y = sum(weight * x) / max(sum(weight), 1e-10)
 
-    Without any weight the mean is 0, not NaN.
+    Without any weight the mean is 0, not NaN. Elements of weight 0 may be NaN or
+    infinite.
 
     Args:
         x: nest of real tensors of one shape.
@@ -329,6 +330,9 @@ def _weighted_mean(x: Any, weight: tf.Tensor, axes: Sequence[int] | None) -> Any
     def mean(leaf: tf.Tensor) -> tf.Tensor:
         values = _computable(leaf)
         weights = tf.cast(weight, values.dtype)
+        # What has no weight would spoil the sum, and the gradients of all weights.
+        counts = (weights != 0) | tf.math.is_finite(values)
+        values = tf.where(counts, values, tf.zeros_like(values))
         total = tf.reduce_sum(weights, axes, keepdims=True)
         # Shares first: neither huge values nor tiny weights leave the range.
         shares = weights / tf.maximum(total, 1e-10)
