@@ -242,6 +242,36 @@ def test_entropy_of_masked_actions_is_that_of_the_others():
     np.testing.assert_array_equal(gradient[1], zeros(3))
 
 
+ALL_ACTIONS = (
+    losses.q_policy_gradient_loss,
+    losses.regret_matching_loss,
+    losses.regret_policy_gradient_loss,
+)
+
+
+def losses_and_slopes(logits, q_values):
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(logits)
+        found = [loss(logits, q_values) for loss in ALL_ACTIONS]
+    return [(loss, tape.gradient(loss, logits)) for loss in found]
+
+
+@pytest.mark.parametrize("unknown", [-np.inf, np.inf, np.nan])
+@both_ways(losses_and_slopes)
+def test_the_value_of_a_masked_action_need_not_be_known(run, unknown):
+    logits = tf.constant([[0.5, -np.inf, 0.1]])
+    masked = run(logits, tf.constant([[-1.0, unknown, -3.0]]))
+    others = run(tf.constant([[0.5, 0.1]]), tf.constant([[-1.0, -3.0]]))
+    for (loss, slopes), (expected, slopes_of_others) in zip(
+        masked, others, strict=True
+    ):
+        np.testing.assert_allclose(loss, expected, rtol=1e-6)
+        np.testing.assert_allclose(slopes.numpy()[:, ::2], slopes_of_others, rtol=1e-5)
+        np.testing.assert_array_equal(slopes[:, 1], [0.0])
+    seen = run(tf.zeros([1, 3]), tf.constant([[1.0, np.nan, 3.0]]))
+    assert all(np.isnan(loss).all() for loss, _ in seen)
+
+
 @refusals.table(
     (
         losses.entropy_loss,
@@ -254,11 +284,7 @@ def test_entropy_of_masked_actions_is_that_of_the_others():
             bad(ValueError, "q_values", zeros(2, 3), zeros(2, 4)),
             bad(TypeError, "q_values", zeros(2, 3), tf.ones([2, 3])),
         )
-        for loss in (
-            losses.q_policy_gradient_loss,
-            losses.regret_matching_loss,
-            losses.regret_policy_gradient_loss,
-        )
+        for loss in ALL_ACTIONS
     ),
 )
 def test_errors_of_all_actions(row):

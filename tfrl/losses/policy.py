@@ -230,8 +230,8 @@ def q_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
     `q_values`.
 
     Args:
-        logits: `[..., A]`, floating.
-        q_values: `[..., A]`.
+        logits: `[..., A]`, floating; -inf for actions that are not allowed.
+        q_values: `[..., A]`; infinite or NaN counts nothing where pi is 0.
 
     Returns:
         `[...]`, minus the value of the policy.
@@ -260,7 +260,7 @@ def regret_matching_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Tensor:
 
     Args:
         logits: `[..., A]`, floating.
-        q_values: `[..., A]`.
+        q_values: `[..., A]`, as of `q_policy_gradient_loss`.
 
     Returns:
         `[...]`.
@@ -289,7 +289,7 @@ def regret_policy_gradient_loss(logits: tf.Tensor, q_values: tf.Tensor) -> tf.Te
 
     Args:
         logits: `[..., A]`, floating.
-        q_values: `[..., A]`.
+        q_values: `[..., A]`, as of `q_policy_gradient_loss`.
 
     Returns:
         `[...]`.
@@ -330,8 +330,11 @@ def _all_actions_loss(logits: tf.Tensor, q_values: tf.Tensor, kind: str) -> tf.T
     dtype = logits.dtype
     probs = tf.nn.softmax(precision.widened(logits))
     q_values = tf.stop_gradient(precision.widened(q_values))
+    # Of what is never taken a value need not be known.
+    counts = (probs != 0) | tf.math.is_finite(q_values)
+    q_values = tf.where(counts, q_values, tf.zeros_like(q_values))
     mean = tf.reduce_sum(probs * q_values, axis=-1, keepdims=True)
-    regrets = q_values - mean
+    regrets = tf.where(counts, q_values - mean, tf.zeros_like(q_values))
     if kind == "value":
         terms = -probs * q_values
     elif kind == "matching":
