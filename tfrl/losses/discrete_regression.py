@@ -1,23 +1,9 @@
 """Losses that predict a scalar as a distribution over a grid of integers.
 
-The grid has as many values as there are logits `n`:
-
-    v[i] = i - (n - 1) // 2        i = 0 ... n - 1
-
-so that it spans `[-((n - 1) // 2), n // 2]`. A target is transformed, clipped to the
-grid and split between its neighbours v[i] <= y < v[i + 1]: a share w for v[i + 1], the
-rest for v[i]. The loss is the divergence of the prediction from that split, so that a
-perfect prediction costs 0; its gradient is that of the cross entropy.
-
-    w = y - v[i]                                           if inverse_after_mean
-    w = (target - g(v[i])) / (g(v[i + 1]) - g(v[i]))       otherwise
-
-Here g is the inverse transform: either way the expectation that `calc_expectation`
-computes of the split is the target.
-
-One exception at the upper end, for `DiscreteRegressionLoss` in the second form: a
-target beyond the last grid value, but not beyond the one that would follow, belongs
-to the last value whole, and still the entropy of its split is taken off the loss.
+A target is transformed, clipped to the grid and split between its neighbours there. The
+loss is the divergence of the prediction from that split, so that a perfect prediction
+costs 0; its gradient is that of the cross entropy, but for the exception that
+`DiscreteRegressionLoss` describes.
 """
 
 import dataclasses
@@ -89,12 +75,25 @@ class _GridLoss(scalar_prediction.TransformedLoss):
 class DiscreteRegressionLoss(_GridLoss):
     """Cross entropy of a categorical distribution over a grid of integers.
 
+        v[i] = i - (n - 1) // 2                        for i = 0 ... n - 1, of n logits
         q    = softmax(pred), q[i] the probability of the grid value v[i]
-        p    = 1 - w at the grid value below the transformed target, w at the next
+        y    = transform(target), clipped to the grid
+        p    = 1 - w at v[i] <= y < v[i + 1], w at v[i + 1], 0 elsewhere
+        w    = y - v[i]                                        if inverse_after_mean
+        w    = (target - g(v[i])) / (g(v[i + 1]) - g(v[i]))    otherwise
         loss = sum over i of p[i] * log(p[i] / q[i])
 
+    with g the inverse of the transform: either way the expectation of p, as
+    `calc_expectation` computes it, is the target, within the grid. That spans
+    `[-((n - 1) // 2), n // 2]`: for an even n it has one value more above 0 than below.
+
     With `DiscreteRegressionLoss(SqrtLinearTransform(0.001), inverse_after_mean=True)`
-    it is the value loss of MuZero. The module's description defines v and w.
+    it is the value loss of MuZero.
+
+    Without `inverse_after_mean` let the grid reach beyond all targets. One beyond the
+    last value belongs to that value whole; but up to the value that would follow, the
+    entropy of its split between these two is taken off the loss, which is then 0, and
+    without gradient, as soon as q[n - 1] is exp(-entropy), a number from 1/2 to 1.
 
     Args:
         transform: applied to the target; None leaves it as it is.
@@ -178,19 +177,25 @@ class DiscreteRegressionLoss(_GridLoss):
 class OrderedDiscreteRegressionLoss(_GridLoss):
     """Cross entropies of being at least each value of a grid of integers.
 
+        v[i] = i - (n - 1) // 2                        for i = 0 ... n - 1, of n logits
         q    = sigmoid(pred), q[i] the probability that the target is at least v[i]
-        p    = 1 up to the grid value below the transformed target, w at the next,
-               0 beyond
+        y    = transform(target), clipped to the grid
+        p    = 1 up to v[i] <= y < v[i + 1], w at v[i + 1], 0 beyond
+        w    = y - v[i]                                        if inverse_after_mean
+        w    = (target - g(v[i])) / (g(v[i + 1]) - g(v[i]))    otherwise
         loss = sum over i of KL(Bernoulli(p[i]) || Bernoulli(q[i]))
 
-    Unlike the classes of `DiscreteRegressionLoss`, the outputs know their order. The
-    module's description defines v and w.
+    with g the inverse of the transform: either way the expectation of p, as
+    `calc_expectation` computes it, is the target, within the grid. That spans
+    `[-((n - 1) // 2), n // 2]`: for an even n it has one value more above 0 than below.
+    Unlike the classes of `DiscreteRegressionLoss`, the outputs know their order.
 
     Args:
         transform: applied to the target; None leaves it as it is.
         inverse_after_mean: whether the expectation is taken in the transformed domain
             and then inverted. That is biased (towards 0, where the inverse is convex)
-            and less noisy. Without a transform it changes nothing.
+            and less noisy. Without a transform it changes nothing: `calc_expectation`
+            then has the form of True.
 
     Raises:
         TypeError: if `transform` is not one.
@@ -228,7 +233,7 @@ class OrderedDiscreteRegressionLoss(_GridLoss):
 
             expectation = sum over i of (r[i] - r[i + 1]) * inverse_transform(v[i])
             expectation = inverse_transform(v[0] - 1 + sum over i of r[i])
-                                                        if inverse_after_mean
+                                        if inverse_after_mean or without a transform
 
         The mass that is left, 1 - r[0], counts at 0 in the first, at v[0] - 1 in the
         second form; training makes it vanish.

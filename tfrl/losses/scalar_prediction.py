@@ -218,7 +218,8 @@ class SquareLoss(TransformedLoss):
 
         Args:
             pred: `[...]`, floating, in the transformed domain.
-            target: the shape of `pred`, in the untransformed domain.
+            target: the shape of `pred`, in the untransformed domain. Gradients flow to
+                it as well.
 
         Returns:
             The shape of `pred`.
@@ -255,6 +256,9 @@ class QuantileRegressionLoss(TransformedLoss):
 
         loss = multi_quantile_huber_loss(quantiles, transform(target), delta)
         expectation = mean over k of inverse_transform(quantiles[k])
+
+    Gradients flow to the target as well, unlike in the losses over a grid: wrap a
+    bootstrapped one in `tf.stop_gradient`.
 
     Args:
         transform: applied to the target; None leaves it as it is.
