@@ -7,6 +7,7 @@ import sys
 
 import agent_rows
 import plain_graphs
+import tensorflow as tf
 from agent_examples import assert_close
 
 from tfrl.distribute import strategies
@@ -19,7 +20,10 @@ def main(kinds):
     strategy = strategies.strategy("rehearsal:8")
     for kind in kinds:
         settings = SHARED.get(kind, {})
-        alone = shared = agent_rows.made(kind, n_envs=8, **settings)
+        alone = agent_rows.made(kind, n_envs=8, **settings)
+        if hasattr(alone, "rng"):  # of which XLA makes other draws unless it is told
+            alone = alone.replace(rng=tf.constant([7, -9]))
+        shared = alone
         for seed in range(2):
             given = agent_rows.experience_of(kind, seed, n_envs=8)
             # As users have them: XLA compiles what one learns, of several parts alone.

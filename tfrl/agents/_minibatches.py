@@ -177,7 +177,7 @@ def begun(state: train_state.TrainState, rate: Any) -> replicated.ReplicatedStat
 
 def step_seed(rng: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
     """Returns the int32 `[2]` seed of a gradient step, by its number."""
-    return tf.random.experimental.stateless_fold_in(rng, step)
+    return tf.random.fold_in(rng, step, alg="philox")
 
 
 def moved(target: Any, params: Any, tau: Any) -> Any:

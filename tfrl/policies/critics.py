@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks, draws
-from tfrl.core import spaces
+from tfrl.core import random, spaces
 from tfrl.policies import (
     _ensembles,
     _keras_models,
@@ -271,7 +271,7 @@ class Critics(networks._SpaceNetwork):
         rate, n_critics = self.arguments["dropout_rate"], self.arguments["n_critics"]
         if not rate:
             return []
-        seeds = tf.random.experimental.stateless_split(seed, len(self.hidden))
+        seeds = random.split_seed(seed, len(self.hidden))
         drawn = [
             draws.uniform([n_rows, n_critics, layer.units], seeds[i], tf.float32)
             for i, layer in enumerate(self.hidden)

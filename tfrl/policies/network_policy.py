@@ -140,7 +140,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         """
         if seed is None or not self.n_noise:
             return None
-        seed = tf.random.experimental.stateless_fold_in(seed, 1)
+        seed = tf.random.fold_in(seed, 1, alg="philox")
         with draws.part(0, 1):  # one network for all rows
             return draws.normal([self.n_noise], seed, tf.float32)
 
