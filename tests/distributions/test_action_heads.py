@@ -479,6 +479,21 @@ def test_environments_density_is_that_of_raw_actions(squash):
         np.testing.assert_allclose(head.distribution(found).stddev(), 0.01, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_tempered_deviations_of_narrow_dtypes(dtype):
+    head = head_of(S.Box(-1.0, 1.0, (3,)), min_scale=0.1)
+    free = tf.constant([0.5] * 3 + [-9.0, 0.0, 2.0], dtype)
+    for temperature in (1e-3, 0.5, 2.0):
+        found = head.tempered(free, temperature)
+        assert found.dtype == dtype
+        expected = head.tempered(tf.cast(free, tf.float32), temperature)
+        deviations = [
+            head.distribution(tf.cast(x, tf.float32)).stddev()
+            for x in (found, expected)
+        ]
+        np.testing.assert_allclose(*deviations, rtol=0.05)
+
+
 # Configuration and what is refused.
 
 

@@ -291,3 +291,36 @@ def test_parts_in_the_order_of_the_nest_scales_last():
     np.testing.assert_array_equal(normal.loc, [3.0])
     np.testing.assert_allclose(normal.scale, [1.0], rtol=1e-6)
     np.testing.assert_array_equal(dist.distributions["b"].logits, [4.0, 5.0, 6.0])
+
+
+SMALL = S.Dict(
+    binary=S.MultiBinary(2),
+    pair=S.Tuple([S.MultiDiscrete([3, 2], np.int8), S.Box(1, 3, (), np.uint8)]),
+    table=S.Box(-2, 3, (2, 2), np.int16),
+    wide=S.Box(0, 3, (), np.uint32),
+)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_actions_of_all_integers_are_scored(jit):
+    head = action_heads.action_head(SMALL)
+    parameters = parameters_of(head, 6)
+    raw = head.sample(parameters, SEED)
+    actions = head.to_env(raw)
+    dtypes = [action.dtype.name for action in tf.nest.flatten(actions)]
+    assert dtypes == ["int8", "int8", "uint8", "int16", "uint32"]
+
+    def score(parameters, actions):
+        return head.env_distribution(parameters).log_prob(actions)
+
+    expected = head.host_log_prob(parameters, tf.nest.map_structure(np.array, raw))
+    for found in (score, tf.function(score, jit_compile=jit)):
+        np.testing.assert_allclose(found(parameters, actions), expected, rtol=1e-5)
+
+
+def test_numbered_choices_of_all_integers():
+    head = action_heads.action_head(S.Box(-2, 1, (), np.int8))
+    dist = head.env_distribution(np.log(np.float32([0.1, 0.2, 0.3, 0.4])))
+    values = tf.constant([-3, -2, 0, 1, 2], tf.int8)
+    np.testing.assert_allclose(dist.prob(values), [0, 0.1, 0.3, 0.4, 0], rtol=1e-5)
+    np.testing.assert_allclose(dist.cdf(values), [0, 0.1, 0.6, 1, 1], rtol=1e-5)

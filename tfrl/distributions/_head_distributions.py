@@ -17,6 +17,28 @@ squashed_normal = squashed.SquashedNormal
 product_of = product.Product
 
 
+class ActionCategorical(tfp.distributions.Categorical):
+    """A categorical distribution that scores integers of every dtype."""
+
+    def _log_prob(self, k: tf.Tensor) -> tf.Tensor:
+        return super()._log_prob(_as_choices(k, self.dtype))
+
+
+class ActionFiniteDiscrete(tfp.distributions.FiniteDiscrete):
+    """A distribution over numbered outcomes that scores integers of every dtype."""
+
+    def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
+        return super()._log_prob(_as_choices(x, self.dtype))
+
+    def _cdf(self, x: tf.Tensor) -> tf.Tensor:
+        return super()._cdf(_as_choices(x, self.dtype))
+
+
+def _as_choices(value: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    # Spaces have int8 and uint8, which TensorFlow Probability's operations do not take.
+    return tf.cast(value, dtype) if value.dtype.is_integer else value
+
+
 def choices(
     logits: tf.Tensor, first: int, dtype: tf.DType, shape: Sequence[int]
 ) -> Any:
@@ -31,9 +53,9 @@ def choices(
     choice: Any
     if first:
         outcomes = tf.range(first, first + logits.shape[-1], dtype=dtype)
-        choice = tfd.FiniteDiscrete(outcomes, logits=logits)
+        choice = ActionFiniteDiscrete(outcomes, logits=logits)
     else:
-        choice = tfd.Categorical(logits=logits, dtype=dtype)
+        choice = ActionCategorical(logits=logits, dtype=dtype)
     return tfd.Independent(choice, len(shape)) if shape else choice
 
 

@@ -98,6 +98,8 @@ class CategoricalHead(heads.NumpyCategorical, _InTensorFlow):
     def env_distribution(self, parameters: tf.Tensor) -> Any:
         """Returns the TFP distribution of the environment's actions, of int32 or int64.
 
+        It scores integers of every dtype, so those of `to_env` too.
+
         Raises: as of `distribution`.
         """
         dtype = tf.int64 if self.dtype == "int64" else tf.int32
@@ -330,11 +332,11 @@ class NormalHead(heads.NumpyNormal, _InTensorFlow):
         if self.init_scale is None:
             return tf.concat([loc, free + tf.math.log(temperature)], axis=-1)
         rest = temperature * self._deviation(free) - self.min_scale
-        share = rest / (self.init_scale - self.min_scale)
-        share = tf.maximum(share, np.finfo(free.dtype.as_numpy_dtype).tiny)
+        share = precision.widened(rest / (self.init_scale - self.min_scale))
+        share = tf.maximum(share, np.finfo(share.dtype.as_numpy_dtype).tiny)
         # The inverse of softplus, which does not overflow.
         free = share + tf.math.log(-tf.math.expm1(-share)) - heads.UNIT_SOFTPLUS
-        return tf.concat([loc, free], axis=-1)
+        return tf.concat([loc, tf.cast(free, loc.dtype)], axis=-1)
 
     def to_env(self, actions: tf.Tensor) -> tf.Tensor:
         """Turns raw actions into the environment's."""
