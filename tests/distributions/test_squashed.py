@@ -158,6 +158,23 @@ def test_draws_are_differentiable():
     np.testing.assert_allclose(of_scale, slope * noise, rtol=1e-5)
 
 
+def test_gradients_by_a_draw_are_those_of_a_copy():
+    given = np.array([0.3]), np.array([0.5]), -1.0, np.array([2.0])
+    loc, scale, low, high = given
+    dist = squashed.SquashedNormal(*(tf.constant(x, tf.float64) for x in given))
+    draw = dist.sample(3, seed=SEED)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(draw)
+        own, copied = dist.log_prob(draw), dist.log_prob(tf.identity(draw))
+    assert tape.gradient(own, draw) is None
+    np.testing.assert_allclose(copied, own, rtol=1e-12)
+    place = (draw.numpy() - (low + high) / 2) / ((high - low) / 2)
+    raw = np.arctanh(place)
+    slope = (high - low) / 2 * (1 - place**2)
+    expected = (2 * place - (raw - loc) / scale**2) / slope
+    np.testing.assert_allclose(tape.gradient(copied, draw), expected, rtol=1e-9)
+
+
 # As a distribution of TFP.
 
 

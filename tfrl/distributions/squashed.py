@@ -38,6 +38,10 @@ class SquashedNormal(_families.Bounded):
     before it that tanh can give, so that their log-density and its gradients are
     finite. Beyond the bounds it is -inf: clip values that were rounded elsewhere.
 
+    Gradients of the `log_prob` of that very tensor go by its u to the parameters, and
+    none to the tensor itself. For the gradient by a draw score a copy of it, made while
+    the tape records: `log_prob(tf.identity(draw))`.
+
     `mode()` is where the bounds take the normal's mode: the median, and what one acts
     by without noise. (The density itself may be highest at the bounds.) Mean, standard
     deviation and entropy have no closed form and raise `NotImplementedError`; estimate
