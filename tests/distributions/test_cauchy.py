@@ -127,6 +127,28 @@ def test_dtype_batch_and_copies(dtype):
     np.testing.assert_array_equal(scalar[1].mode(), 2.0)
 
 
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_densities_of_narrow_dtypes(dtype, jit):
+    loc, scale, x = (tf.constant(v, dtype) for v in ([1.0], 0.5, [-200.0, 1.0, 1.5]))
+
+    @tf.function(jit_compile=jit)
+    def log_prob(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            log_prob = cauchy.StableCauchy(loc, scale).log_prob(x)
+        return log_prob, tape.gradient(log_prob, x)
+
+    found, slope = log_prob(x)
+    assert found.dtype == slope.dtype == dtype
+    expected = scipy.stats.cauchy(1.0, 0.5).logpdf([-200.0, 1.0, 1.5])
+    np.testing.assert_allclose(tf.cast(found, tf.float32), expected, rtol=0.01)
+    np.testing.assert_allclose(tf.cast(slope, tf.float32), [2 / 201, 0, -2], rtol=0.01)
+    of_scale = cauchy.StableCauchy.parameter_properties(dtype=dtype)["scale"]
+    bijector = of_scale.default_constraining_bijector_fn()
+    assert bijector.forward(tf.constant(-100.0, dtype)) > 0
+
+
 def test_kl_of_independent_cauchys():
     one = cauchy.DiagMultivariateCauchy([0.0, 0.0], [1.0, 1.0])
     other = cauchy.DiagMultivariateCauchy([0.0, 3.0], [1.0, 2.0])

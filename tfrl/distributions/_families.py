@@ -61,7 +61,7 @@ def location_scale(event_ndims: Any = 0, bounds: tuple[str, ...] = ()) -> Any:
 @functools.cache
 def positive_property(dtype: Any, event_ndims: Any = 0) -> Any:
     """Returns TFP's annotation of a parameter that is greater than 0."""
-    low = np.finfo(tf.as_dtype(dtype).as_numpy_dtype).eps
+    low = np.spacing(tf.as_dtype(dtype).as_numpy_dtype(1))
     return tfp.util.ParameterProperties(
         event_ndims=event_ndims,
         default_constraining_bijector_fn=lambda: tfp.bijectors.Softplus(low=low),

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks, draws
+from tfrl._internal import checks, draws, precision
 from tfrl.distributions import _families
 
 
@@ -117,11 +117,12 @@ class StableCauchy(tfp.distributions.Cauchy):
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
         # log(scale^2 + distance^2) from the logarithms: squares would overflow, and so
         # would XLA's gradient of a quotient.
-        log_scale = tf.math.log(self.scale)
-        tiny = np.finfo(self.dtype.as_numpy_dtype).tiny
-        log_distance = tf.math.log(tf.maximum(tf.abs(x - self.loc), tiny))
+        x, loc, scale = map(precision.widened, (x, self.loc, self.scale))
+        log_scale = tf.math.log(scale)
+        tiny = np.finfo(x.dtype.as_numpy_dtype).tiny
+        log_distance = tf.math.log(tf.maximum(tf.abs(x - loc), tiny))
         excess = tf.math.softplus(2.0 * (log_distance - log_scale))
-        return -(excess + log_scale + math.log(math.pi))
+        return tf.cast(-(excess + log_scale + math.log(math.pi)), self.dtype)
 
     def _variance(self) -> tf.Tensor:
         return tf.fill(self.batch_shape_tensor(), tf.constant(math.inf, self.dtype))
