@@ -205,6 +205,72 @@ def test_kl_against_integration():
     np.testing.assert_allclose(tfd.kl_divergence(one, other), expected, rtol=1e-4)
 
 
+HALVES = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+OF_BETA = {
+    "log_prob": lambda d: d.log_prob(tf.constant(0.375, d.dtype)),
+    "cdf": lambda d: d.cdf(tf.constant(0.375, d.dtype)),
+    "quantile": lambda d: d.quantile(tf.constant(0.375, d.dtype)),
+    "sample": lambda d: d.sample(100, seed=SEED),
+    "mode": lambda d: d.mode(),
+    "mean": lambda d: d.mean(),
+    "stddev": lambda d: d.stddev(),
+    "entropy": lambda d: d.entropy(),
+}
+
+
+@HALVES
+@pytest.mark.parametrize("name", OF_BETA)
+def test_narrow_dtypes(name, dtype):
+    def run(ones, zeros):
+        with tf.GradientTape() as tape:
+            tape.watch([ones, zeros])
+            found = OF_BETA[name](beta.Beta(ones, zeros, eps=2.0**-7))
+        return found, *tape.gradient(found, [ones, zeros])
+
+    given = [2.0, 30.0], [3.0, 20.0]
+    found = run(*(tf.constant(x, dtype) for x in given))
+    expected = run(*(tf.constant(x, tf.float32) for x in given))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        np.testing.assert_allclose(tf.cast(one, tf.float32), other, rtol=0.02)
+
+
+@HALVES
+def test_margins_and_divergences_of_narrow_dtypes(dtype):
+    small = beta.DiagMultivariateBeta(tf.constant([1e-3, 3.0], dtype), [1e-3, 2.0])
+    draws = tf.cast(small.sample(100, seed=SEED)[:, 0], tf.float32).numpy()
+    eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+    assert (draws.min(), draws.max()) == (eps, 1 - eps)
+    expected = tfd.kl_divergence(beta.Beta(2.0, 3.0), beta.Beta(4.0, 1.5))
+    ones = tf.constant([2.0, 4.0], dtype)
+    divergence = tfd.kl_divergence(beta.Beta(ones[0], 3.0), beta.Beta(ones[1], 1.5))
+    assert divergence.dtype == dtype
+    np.testing.assert_allclose(tf.cast(divergence, tf.float32), expected, rtol=0.01)
+
+
+GREAT = [0.5, 3.0, 100.0, 1e4, 1e6]
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_distribution_function_of_great_concentrations(jit):
+    a, b = (np.float32(x.ravel()) for x in np.meshgrid(GREAT, GREAT))
+    true = scipy.stats.beta(a.astype(float), b.astype(float))
+    x = np.minimum(np.float32(true.ppf([[0.01], [0.5], [0.9]])), np.float32(1 - 1e-7))
+
+    @tf.function(jit_compile=jit)
+    def cdf(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            cdf = beta.Beta(a, b).cdf(x)
+        return cdf, tape.gradient(cdf, x)
+
+    found, density = cdf(tf.constant(x))
+    np.testing.assert_allclose(found, true.cdf(x.astype(float)), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(density, true.pdf(x.astype(float)), rtol=1e-4)
+    outside = beta.Beta(a, b).cdf(np.float32([[-0.5], [1.5]]))
+    np.testing.assert_array_equal(outside, np.ones_like(outside) * [[0], [1]])
+
+
 @pytest.mark.parametrize(
     ("kwargs", "name"),
     [

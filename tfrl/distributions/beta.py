@@ -98,7 +98,9 @@ class Beta(tfp.distributions.Beta):
     Draws are reparameterised: with `x = g1 / (g1 + g0)` of two gamma draws, the
     gradient flows through both by implicit differentiation, and it is 0 where a draw
     was clipped. Its gradient is finite for every concentration, and log-density and
-    entropy keep their digits where both concentrations are great.
+    entropy keep their digits where both concentrations are great. `cdf` keeps those of
+    float32 up to concentrations of 1e6, and is wrong beyond. `quantile` is TFP's: it
+    loses digits from concentrations of 100 on, and in float64 is wrong at 0.5.
 
     Args:
         concentration1: `a`, pulls to 1; floats > 0.
@@ -142,15 +144,17 @@ class Beta(tfp.distributions.Beta):
             concentration1, concentration0, validate_args, allow_nan_stats, name=name
         )
         _families.keep(self, parameters)
-        finfo = np.finfo(self.dtype.as_numpy_dtype)
-        self._margin = float(finfo.eps) if eps is None else eps
-        checks.check_within("Beta", "eps", self._margin, float(finfo.epsneg), 0.5)
+        # np.finfo knows no bfloat16.
+        least = float(np.spacing(self.dtype.as_numpy_dtype(1)))
+        self._margin = least if eps is None else eps
+        checks.check_within("Beta", "eps", self._margin, least / 2.0, 0.5)
 
     _parameter_properties = _concentrations(event_ndims=0)
 
     def _concentrations(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Both, in float32 if narrower: for that TensorFlow has no gamma function."""
         ones, zeros = self.concentration1, self.concentration0
-        return tf.convert_to_tensor(ones), tf.convert_to_tensor(zeros)
+        return precision.widened(ones), precision.widened(zeros)
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
         shape = self.batch_shape_tensor()
@@ -158,25 +162,32 @@ class Beta(tfp.distributions.Beta):
         shape = tf.concat([[n], tf.shape(both)], axis=0)
         drawable = tf.maximum(both, _LEAST_CONCENTRATION)
         log_gammas = draws.log_gamma(drawable, shape, seed)
-        return _draw(tf.broadcast_to(both, shape), log_gammas, self._margin)
+        drawn = _draw(tf.broadcast_to(both, shape), log_gammas, self._margin)
+        return tf.cast(drawn, self.dtype)
 
     def _log_prob(self, x: tf.Tensor) -> tf.Tensor:
-        return _log_density(x, *self._concentrations())
+        density = _log_density(precision.widened(x), *self._concentrations())
+        return tf.cast(density, self.dtype)
+
+    def _cdf(self, x: tf.Tensor) -> tf.Tensor:
+        # In float32 TFP's loses all digits from concentrations of 1e5 on.
+        ones, zeros, x = (tf.cast(v, tf.float64) for v in (*self._concentrations(), x))
+        return tf.cast(tfd.Beta(ones, zeros).cdf(x), self.dtype)
 
     def _entropy(self) -> tf.Tensor:
-        return _entropy(*self._concentrations())
+        return tf.cast(_entropy(*self._concentrations()), self.dtype)
 
     def _mode(self) -> tf.Tensor:
         ones, zeros = self._concentrations()
         inside = (ones > 1.0) & (zeros > 1.0)
         width = tf.where(inside, ones - 1.0 + (zeros - 1.0), 1.0)
-        at_bound = tf.cast(ones >= zeros, self.dtype)
-        return tf.where(inside, (ones - 1.0) / width, at_bound)
+        at_bound = tf.cast(ones >= zeros, ones.dtype)
+        return tf.cast(tf.where(inside, (ones - 1.0) / width, at_bound), self.dtype)
 
     def _mean(self) -> tf.Tensor:
         ones, zeros = self._concentrations()
         unit = tf.stop_gradient(tf.maximum(ones, zeros))
-        return ones / unit / (ones / unit + zeros / unit)
+        return tf.cast(ones / unit / (ones / unit + zeros / unit), self.dtype)
 
     def _variance(self) -> tf.Tensor:
         return self._stddev() ** 2
@@ -185,7 +196,8 @@ class Beta(tfp.distributions.Beta):
         ones, zeros = self._concentrations()
         total = ones + zeros
         root = tf.sqrt(total)
-        return tf.sqrt(ones) / root * (tf.sqrt(zeros) / root) / tf.sqrt(total + 1.0)
+        share = tf.sqrt(ones) / root * (tf.sqrt(zeros) / root)
+        return tf.cast(share / tf.sqrt(total + 1.0), self.dtype)
 
 
 def _draw(both: tf.Tensor, log_gammas: tf.Tensor, margin: float) -> tf.Tensor:
@@ -340,3 +352,9 @@ def _polynomial(coefficients: tuple[float, ...], x: tf.Tensor) -> tf.Tensor:
     for coefficient in used[-2:0:-1]:
         value = (value + coefficient) * x
     return value + used[0]
+
+
+@tfd.RegisterKL(Beta, Beta)
+def _kl_betas(a: Beta, b: Beta, name: str | None = None) -> tf.Tensor:
+    one, other = (tfd.Beta(*dist._concentrations()) for dist in (a, b))
+    return tf.cast(tfd.kl_divergence(one, other, name=name), a.dtype)
