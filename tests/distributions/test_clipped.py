@@ -107,6 +107,65 @@ def test_actions_of_several_numbers():
     )
 
 
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_distribution_function(jit):
+    loc, scale, low, high = 0.3, 0.8, -0.5, 1.5
+    values = tf.constant([-0.6, low, 0.0, 1.4, high, 1.6], tf.float64)
+
+    @tf.function(jit_compile=jit)
+    def cdf(loc):
+        with tf.GradientTape() as tape:
+            tape.watch(loc)
+            dist = distributions.Clipped(tfd.Normal(loc, scale), low, high)
+            found = dist.cdf(values)
+        return found, tape.jacobian(found, loc), dist.log_cdf(values)
+
+    found, slopes, logs = cdf(tf.constant(loc, tf.float64))
+    inside = [normal_cdf(x, loc, scale) for x in (low, 0.0, 1.4)]
+    np.testing.assert_allclose(found, [0, *inside, 1, 1], rtol=1e-12)
+    np.testing.assert_allclose(np.exp(logs), found, rtol=1e-12)
+    inside = [
+        -math.exp(-0.5 * ((x - loc) / scale) ** 2) / scale / math.sqrt(2 * math.pi)
+        for x in (low, 0.0, 1.4)
+    ]
+    np.testing.assert_allclose(slopes, [0, *inside, 0, 0], rtol=1e-12)
+    free = distributions.Clipped(tfd.Normal(0.0, 1.0), -np.inf, np.inf)
+    np.testing.assert_allclose(free.cdf([-9.0, 0.0, 9.0]), [0, 0.5, 1], atol=1e-6)
+
+
+def test_distribution_function_far_off():
+    dist = distributions.Clipped(tfd.Normal(50.0, 1.0), -1.0, 1.0)
+    assert float(dist.log_cdf(-1.0)) == float(dist.log_prob(-1.0)) < -1000.0
+
+
+BASES = {
+    "normal": lambda loc: tfd.Normal(loc, 0.75),
+    "t": lambda loc: tfd.StudentT(4.0, loc, tf.Variable(0.75, dtype=loc.dtype)),
+    "cauchy": lambda loc: distributions.StableCauchy(loc, 0.75),
+    "nested": lambda loc: tfd.TransformedDistribution(
+        tfd.Laplace(tf.zeros([], loc.dtype), 0.75), tfp.bijectors.Shift(loc)
+    ),
+}
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_dtypes(base, dtype):
+    def run(dtype):
+        loc, values = tf.constant(0.25, dtype), tf.constant([-2, -1, 0.5, 1, 2], dtype)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(loc)
+            dist = distributions.Clipped(base(loc), -1.0, 1.0)
+            found = dist.log_prob(values), dist.cdf(values)
+        return *found, *(tape.gradient(x, loc) for x in found)
+
+    for found, expected in zip(run(dtype), run("float32"), strict=True):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(
+            tf.cast(found, tf.float32), expected, rtol=0.03, atol=0.03
+        )
+
+
 NORMAL = tfd.Normal([0.0, 1.0], 1.0)
 
 

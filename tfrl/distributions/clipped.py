@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks, operands
+from tfrl._internal import checks, operands, precision
 from tfrl.distributions import _families
 
 tfd = tfp.distributions
@@ -32,6 +32,8 @@ class Clipped(tfp.distributions.AutoCompositeTensorDistribution):
     whose actions an environment clips has these log-probabilities of clipped actions:
     those of a plain normal would promise that more of an action beyond a bound changes
     something.
+
+    So `cdf(y)` is 0 below `low`, that of x from there on, and 1 from `high` on.
 
     Draws are reparameterised if those of x are; what is clipped gets no gradient.
     `mode()` is where the bounds take the mode of x, and what one acts by without noise.
@@ -119,9 +121,8 @@ class Clipped(tfp.distributions.AutoCompositeTensorDistribution):
         return tf.minimum(tf.maximum(value, self.low), self.high)
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
-        value = checks.as_tensor("Clipped.log_prob", "value", value, self.dtype)
-        dist, low, high = self.distribution, self.low, self.high
-        result = dist.log_prob(self._clipped(value))
+        dist, value, low, high = self._widened("log_prob", value)
+        result = dist.log_prob(tf.minimum(tf.maximum(value, low), high))
         for bound, mass, there in (
             (low, dist.log_cdf, value <= low),
             (high, dist.log_survival_function, value >= high),
@@ -131,7 +132,41 @@ class Clipped(tfp.distributions.AutoCompositeTensorDistribution):
             if known is None or np.any(np.isfinite(known)):
                 result = tf.where(there, mass(_finite(bound)), result)
         beyond = (value < low) | (value > high)
-        return tf.where(beyond, tf.constant(-np.inf, result.dtype), result)
+        result = tf.where(beyond, tf.constant(-np.inf, result.dtype), result)
+        return tf.cast(result, self.dtype)
+
+    def _cdf(self, value: tf.Tensor) -> tf.Tensor:
+        return self._cumulated("cdf", value, 0.0, 1.0)
+
+    def _log_cdf(self, value: tf.Tensor) -> tf.Tensor:
+        return self._cumulated("log_cdf", value, -np.inf, 0.0)
+
+    def _cumulated(
+        self, name: str, value: tf.Tensor, least: float, most: float
+    ) -> tf.Tensor:
+        dist, value, low, high = self._widened(name, value)
+        result = getattr(dist, name)(tf.minimum(tf.maximum(value, low), high))
+        result = tf.where(value >= high, tf.constant(most, result.dtype), result)
+        result = tf.where(value < low, tf.constant(least, result.dtype), result)
+        return tf.cast(result, self.dtype)
+
+    def _widened(self, name: str, value: Any) -> tuple[Any, ...]:
+        """The distribution of x, a value and the bounds, in at least float32.
+
+        In what is narrower TFP has neither the normal's `cdf` nor some others.
+        """
+        value = checks.as_tensor(f"Clipped.{name}", "value", value, self.dtype)
+        dist = self.distribution
+        if dist.dtype in (tf.float16, tf.bfloat16):
+            given = dist.parameters.items()
+            arrays = [
+                k for k, v in given if hasattr(v, "dtype") and hasattr(v, "shape")
+            ]
+            dist = dist.copy(
+                **{k: precision.widened(dist.parameters[k]) for k in arrays}
+            )
+        numbers = value, self.low, self.high
+        return dist, *(tf.cast(number, dist.dtype) for number in numbers)
 
     def _mode(self) -> tf.Tensor:
         mode = self._clipped(self.distribution.mode())
