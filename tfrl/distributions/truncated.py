@@ -49,7 +49,7 @@ class TruncatedDistribution(_families.Bounded):
         name: name of the distribution.
 
     Raises:
-        TypeError: if a parameter is not floating.
+        TypeError: if a parameter is not of float32 or float64.
         ValueError: if a scale is not positive, a lower bound not below its upper one,
             or a shape does not fit.
 
@@ -158,7 +158,7 @@ class TruncatedNormal(_Standard):
         name: name of the distribution; that of the class by default.
 
     Raises:
-        TypeError: if a parameter is not floating.
+        TypeError: if a parameter is not of float32 or float64.
         ValueError: if a scale is not positive, a lower bound not below its upper one,
             or a shape does not fit.
 
@@ -186,7 +186,7 @@ class TruncatedCauchy(_Standard):
         name: name of the distribution.
 
     Raises:
-        TypeError: if a parameter is not floating.
+        TypeError: if a parameter is not of float32 or float64.
         ValueError: if a scale is not positive, a lower bound not below its upper one,
             or a shape does not fit.
 
@@ -215,7 +215,7 @@ class TruncatedT2(_Standard):
         name: name of the distribution.
 
     Raises:
-        TypeError: if a parameter is not floating.
+        TypeError: if a parameter is not of float32 or float64.
         ValueError: if a scale is not positive, a lower bound not below its upper one,
             or a shape does not fit.
 
