@@ -172,6 +172,41 @@ def test_what_is_refused():
         bijectors.StableTanh(cache_size=2)
 
 
+MISFITS = {
+    "scale": bijectors.AffineTransform(1.0, [2.0, 3.0], 1),
+    "loc": bijectors.AffineTransform(tf.Variable([2.0, 3.0]), 1.0),
+    "exponent": bijectors.PowerTransform(np.array([2.0, 3.0])),
+    "high": bijectors.Softupper([2.0, 3.0]),
+    "hinge_softness": bijectors.Softplus(tf.constant([2.0, 3.0])),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_vectors_fit_what_is_transformed(name):
+    bijector, x = MISFITS[name], tf.ones([4, 3])
+    kind = type(bijector).__name__
+    for call, argument in (
+        (bijector.forward, "x"),
+        (bijector.inverse, "y"),
+        (lambda x: bijector.forward_log_det_jacobian(x, 1), "x"),
+        (lambda x: bijector.inverse_log_det_jacobian(x, 1), "y"),
+    ):
+        match = rf"`{kind}`: `{argument}` expected a .* `{name}` \(2,\); got \(4, 3\)"
+        with pytest.raises(ValueError, match=match):
+            call(x)
+        # In a graph what is not known passes, as what broadcasts does.
+        run = tf.function(call, [tf.TensorSpec([None, None])])
+        assert run(tf.ones([4, 2])).shape[0] == 4
+        assert call(tf.ones([4, 1])).shape[0] == 4
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_trainable_softness_is_positive(dtype):
+    of_softness = bijectors.Softplus.parameter_properties(dtype=dtype)["hinge_softness"]
+    bijector = of_softness.default_constraining_bijector_fn()
+    assert bijector.forward(tf.constant(-100.0, dtype)) > 0
+
+
 def test_the_inverse_of_an_output_is_the_input():
     bijector = bijectors.StableTanh()
     x = tf.constant([-30.0, 0.5, 30.0])

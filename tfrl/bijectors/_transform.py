@@ -103,9 +103,10 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
     option is a parameter of the map and becomes an attribute.
 
     The inverse of a tensor that `forward` returned is the very input, which the tensor
-    carries along. All else is computed: the cache of TensorFlow Probability, which is
-    passed by here, returns what it once computed for a tensor also under another
-    `tf.GradientTape` and with another value of a variable, and keeps graphs for ever.
+    carries along; its gradient goes to the input, none to that tensor. All else is
+    computed: the cache of TensorFlow Probability, which is passed by here, returns what
+    it once computed for a tensor also under another `tf.GradientTape` and with another
+    value of a variable, and keeps graphs for ever.
 
     Not `tfb.AutoCompositeTensorBijector`: that one registers every subclass as one of
     TensorFlow Probability's, and a `Softplus` of ours would replace theirs.
@@ -164,6 +165,7 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         self.cache_size = given["cache_size"]
         for name, value in kept.items():
             setattr(self, name, value)
+        self._with_shape = tuple(x for x in kept if hasattr(kept[x], "shape"))
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other) or self.event_dim != other.event_dim:
@@ -181,7 +183,9 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
     def _parameter_properties(cls, dtype: tf.DType) -> dict[str, Any]:
         # Numbers for single elements: an event of n axes takes n axes of them.
         any_number = tfp.util.ParameterProperties(event_ndims=lambda _, rank: rank)
-        tiny = np.finfo(tf.as_dtype(dtype).as_numpy_dtype).tiny
+        # About the least normal number; np.finfo knows no bfloat16.
+        dtype = tf.as_dtype(dtype)
+        tiny = dtype.as_numpy_dtype(4.0 / float(dtype.max))
         positive = tfp.util.ParameterProperties(
             event_ndims=lambda _, rank: rank,
             default_constraining_bijector_fn=lambda: tfp.bijectors.Softplus(low=tiny),
@@ -193,6 +197,8 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
 
     def forward(self, x: TensorLike, name: str = "forward", **kwargs: Any) -> tf.Tensor:
         x = operands.floating(type(self).__name__, "x", x)
+        if self._with_shape:
+            self._check_fits("x", x)
         with tf.name_scope(f"{self.name}_{name}"):
             y = self._forward(x, **kwargs)
         if self.cache_size:
@@ -203,6 +209,8 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
 
     def inverse(self, y: TensorLike, name: str = "inverse", **kwargs: Any) -> tf.Tensor:
         y = operands.floating(type(self).__name__, "y", y)
+        if self._with_shape:
+            self._check_fits("y", y)
         maker, source = getattr(y, _MADE_BY, (None, lambda: None))
         x = source() if self.cache_size and maker == self else None
         if x is not None:
@@ -218,6 +226,8 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
         **kwargs: Any,
     ) -> tf.Tensor:
         x = operands.floating(type(self).__name__, "x", x)
+        if self._with_shape:
+            self._check_fits("x", x)
         axes = self._summed_axes(x, event_ndims)
         with tf.name_scope(f"{self.name}_{name}"):
             log_slopes = self._forward_log_det_jacobian(x, **kwargs)
@@ -232,6 +242,19 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
     ) -> tf.Tensor:
         x = self.inverse(y, **kwargs)
         return -self.forward_log_det_jacobian(x, event_ndims, name, **kwargs)
+
+    def _check_fits(self, name: str, tensor: tf.Tensor) -> None:
+        """Raises unless the shape of an argument broadcasts with the parameters'."""
+        for other in self._with_shape:
+            shape = tf.TensorShape(getattr(self, other).shape)
+            try:
+                tf.broadcast_static_shape(tensor.shape, shape)
+            except ValueError:
+                raise ValueError(
+                    f"`{type(self).__name__}`: `{name}` expected a shape that "
+                    f"broadcasts with that of `{other}` {shape}; got {tensor.shape}; "
+                    "reshape one"
+                ) from None
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
         raise NotImplementedError(f"`{type(self).__name__}` has no log-determinant")
