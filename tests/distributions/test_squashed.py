@@ -392,6 +392,20 @@ def test_log_slope_in_the_tails():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_of_slopes(dtype):
+    step = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    value = np.array([0.5, 1 - 8 * step, 1 - 4 * step, 1 - 2 * step])
+    value = np.concatenate([-value, value])
+    given = tf.constant(value, dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        log_prob = squashed.SquashedNormal(tf.zeros([8], dtype), 2.0).log_prob(given)
+    found = tf.cast(tape.gradient(log_prob, given), tf.float64)
+    expected = (2 * value - np.arctanh(value) / 4) / (1 - value**2)
+    np.testing.assert_allclose(found, expected, rtol=0.03)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision(dtype):
     low, high = constants((-1.0, 1.0), dtype)
     raw = precision.unsquash(tf.constant([-1.0, 0.0, 1.0], dtype), low, high)

@@ -218,7 +218,7 @@ def unsquash(actions: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
     at_bound = distance <= margin
     distance = tf.where(at_bound, margin, distance)
     place = tf.where(at_bound, 1.0 - margin, place)
-    raw = 0.5 * tf.math.log1p(2.0 * place / distance)
+    raw = 0.5 * tf.math.log1p(quotient(2.0 * place, distance))
     return tf.where(below, -raw, raw)
 
 
