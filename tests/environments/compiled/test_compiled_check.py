@@ -179,9 +179,6 @@ def test_faults_within_wrappers_are_those_of_the_environment_inside():
         compiled_check.check_compiled(env)
 
     class Strange(wrappers.Wrapper):
-        def initial(self, noise):
-            return self.env.initial(noise)
-
         def step(self, state, actions, noise):
             return self.env.step(state, actions, noise)._replace(rewards=state)
 

@@ -208,6 +208,40 @@ def test_pictures_are_those_of_the_environment_inside():
     ]
 
 
+class Doubled(wrappers.Wrapper):
+    def step(self, state, actions, noise):
+        step = self.env.step(state, actions, noise)
+        return step._replace(rewards=2.0 * step.rewards)
+
+
+class Farther(wrappers.Wrapper):
+    """Begins one further along, in the state of the environment inside."""
+
+    def initial(self, noise):
+        state, observations = self.env.initial(noise)
+        return state + 1.0, observations + [1.0, 0.0]
+
+
+class Lit(wrappers.TimeLimit):
+    """Draws what it keeps too."""
+
+    def frame(self, state):
+        return super().frame(state) + np.uint8(100 * state.own)
+
+
+def test_what_is_not_overridden_is_that_of_the_environment_inside():
+    inside = Lit(Farther(Hops()), 4)
+    plain, env = (wrappers.AutoReset(x) for x in (inside, Doubled(inside)))
+    (first, steps, *_), (other, doubled, *_) = map(play, (plain, env))
+    np.testing.assert_array_equal(first, other)
+    assert first[:, 0].max() == 2.0
+    for one, two in zip(steps, doubled, strict=True):
+        modes.same(one._replace(rewards=2.0 * one.rewards), two)
+    one = tf.nest.map_structure(lambda x: x.numpy()[0], doubled[1].state)
+    assert one.own == 2
+    np.testing.assert_array_equal(env.frame(one), Hops().frame(one.env) + 200)
+
+
 class Counted(Hops):
     observation_space = gym.spaces.Discrete(9)
 

@@ -36,7 +36,8 @@ class WrappedState(NamedTuple):
 class Wrapper(protocol.CompiledEnv):
     """A compiled environment around another, in all else like that; a base.
 
-    A subclass has `initial` and `step`, whose state is a `WrappedState`.
+    A subclass overrides what it changes. Its state is that of `env`, or, where it keeps
+    something of its own, a `WrappedState`: then it has both `initial` and `step`.
 
     Args:
         env: the environment inside.
@@ -50,13 +51,9 @@ class Wrapper(protocol.CompiledEnv):
 
     Example:
         >>> class Negated(Wrapper):
-        ...     def initial(self, noise):
-        ...         state, observations = self.env.initial(noise)
-        ...         return WrappedState(state, ()), observations
         ...     def step(self, state, actions, noise):
-        ...         step = self.env.step(state.env, actions, noise)
-        ...         state = WrappedState(step.state, ())
-        ...         return step._replace(state=state, rewards=-step.rewards)
+        ...         step = self.env.step(state, actions, noise)
+        ...         return step._replace(rewards=-step.rewards)
         >>> env = Negated(tfrl.environments.compiled.CartPole())
         >>> state, _ = env.reset(0, 1)
         >>> env.step(state, [1], env.draw(1, [1])).rewards.numpy()
@@ -72,9 +69,20 @@ class Wrapper(protocol.CompiledEnv):
         self.action_space = env.action_space
         self.n_noise, self.n_step_noise = env.n_noise, env.n_step_noise
 
-    def frame(self, state: WrappedState) -> np.ndarray:
+    def initial(self, noise: tf.Tensor) -> tuple[Any, Any]:
+        """Begins an episode in every copy, see `CompiledEnv.initial`."""
+        return self.env.initial(noise)
+
+    def step(self, state: Any, actions: Any, noise: tf.Tensor) -> protocol.CompiledStep:
+        """Steps every copy, see `CompiledEnv.step`."""
+        return self.env.step(state, actions, noise)
+
+    def frame(self, state: Any) -> np.ndarray:
         """Returns the picture of the environment inside, see `CompiledEnv.frame`."""
-        return self.env.frame(state.env)
+        # Who begins as `env` does keeps nothing: a WrappedState is one of further in.
+        begins = type(self).initial is not Wrapper.initial
+        is_own = begins and isinstance(state, WrappedState)
+        return self.env.frame(state.env if is_own else state)
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any) -> tf.Tensor:
         """Returns that of the environment inside, see `CompiledEnv.compute_reward`."""
