@@ -1,5 +1,6 @@
 """Environments of JAX as compiled ones, against JAX itself; `tfrl[jax]` installs it."""
 
+import dataclasses
 import subprocess
 import sys
 from typing import NamedTuple
@@ -307,6 +308,49 @@ def test_actions_and_states_of_others_are_refused():
         unknown.get_concrete_function()
 
 
+@dataclasses.dataclass(frozen=True)
+class CounterParams:
+    goal: int
+    max_steps_in_episode: int
+
+    replace = dataclasses.replace
+
+
+class Counter:
+    """As an environment of gymnax 1.0: its `step_env` knows no time limit."""
+
+    def observation_space(self, params):
+        return gym.spaces.Box(0.0, 9.0, ())
+
+    def action_space(self, params):
+        return gym.spaces.Discrete(2)
+
+    def reset_env(self, key, params):
+        return 0.0, {"place": 0.0, "time": 0}
+
+    def step_env(self, key, state, action, params):
+        place, time = state["place"] + action, state["time"] + 1
+        state = {"place": place, "time": time}
+        return place, state, 1.0, place >= params.goal, {}
+
+    def is_truncated(self, state, params):
+        return state["time"] >= params.max_steps_in_episode
+
+
+@pytest.mark.parametrize(("goal", "expected"), [(3, [True, False]), (9, [False] * 2)])
+def test_time_limits_apart_from_the_step_truncate(goal, expected):
+    env = jax_env.from_jax_env(Counter(), CounterParams(goal, 3))
+    state, _ = env.reset(0, 2)
+    ends = []
+    for _ in range(3):
+        # The first copy is three along after the last step, the other nowhere.
+        went = env.step(state, [1, 0], env.draw(1, [2]))
+        state = went.state
+        ends.append([went.terminated.numpy().tolist(), went.truncated.numpy().tolist()])
+    never, cut = [False, False], [not x for x in expected]
+    assert ends == [[never, never], [never, never], [expected, cut]]
+
+
 def of_gymnax(name):
     gymnax = pytest.importorskip("gymnax")
     env, params = gymnax.make(name)
@@ -318,6 +362,9 @@ def of_gymnax(name):
 
     def go(key, state, action):
         seen, after, reward, done, _ = env.step_env(key, state, action, params)
+        if hasattr(env, "is_truncated"):  # since gymnax 1.0
+            cut = env.is_truncated(after, params) & ~done
+            return after, seen, reward, done, cut
         ended = env.step_env(key, state, action, endless)[3]
         return after, seen, reward, ended, done & ~ended
 

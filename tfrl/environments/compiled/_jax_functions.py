@@ -221,6 +221,8 @@ def _is_typed_key(jax: Any, leaf: Any) -> bool:
 
 def _of_gymnax(env: Any, params: Any) -> Pure:
     params = env.default_params if params is None else params
+    # Since gymnax 1.0 `step_env` knows no limit; before, it ends by it too.
+    has_limit_apart = hasattr(env, "is_truncated")
     endless = params
     if hasattr(params, "max_steps_in_episode"):
         endless = params.replace(max_steps_in_episode=np.iinfo(np.int32).max)
@@ -231,6 +233,9 @@ def _of_gymnax(env: Any, params: Any) -> Pure:
 
     def step(key: Any, state: Any, action: Any) -> Any:
         observations, after, reward, done, _ = env.step_env(key, state, action, params)
+        if has_limit_apart:
+            truncated = env.is_truncated(after, params)
+            return after, observations, reward, done, truncated & ~done
         # Without a limit; XLA computes but once what both have in common.
         terminated = env.step_env(key, state, action, endless)[3]
         return after, observations, reward, terminated, done & ~terminated

@@ -181,8 +181,9 @@ def from_jax_env(
     run inside of a `tf.function`, under XLA and in its loops, and nothing is asked of
     Python. It never begins anew by itself: put it in `AutoReset`.
 
-    - Of gymnax it is `reset_env` and `step_env`. What ends only because of
-      `params.max_steps_in_episode` is truncated, all else terminated.
+    - Of gymnax it is `reset_env` and `step_env`, and `is_truncated` where there is
+      one. What ends only because of `params.max_steps_in_episode` is truncated, all
+      else terminated.
     - Of Brax and MuJoCo Playground it is `reset` and `step`; an `AutoResetWrapper`
       around it is left out. What an `EpisodeWrapper` tells as `truncation` is
       truncated. Actions are from -1 to 1.
