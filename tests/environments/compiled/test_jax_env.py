@@ -249,6 +249,22 @@ class Params(NamedTuple):
     gravity: float
 
 
+class VmapWrapper:
+    """Has what Brax's environments are known by, in one of its wrappers."""
+
+    action_size = 1
+
+    def reset(self, key):
+        raise NotImplementedError
+
+    step = reset
+
+
+class Limited(VmapWrapper):
+    def __init__(self, env):
+        self.env = env
+
+
 @pytest.mark.parametrize(
     ("error", "message", "env", "options"),
     [
@@ -276,6 +292,7 @@ class Params(NamedTuple):
             (reset, step),
             {"observation_space": gym.spaces.Discrete(3)},
         ),
+        (TypeError, "got one in VmapWrapper; take it off", Limited(VmapWrapper()), {}),
     ],
 )
 def test_what_is_refused(error, message, env, options):

@@ -264,6 +264,16 @@ def _of_gymnax_space(space: Any) -> spaces.Space:
 
 
 def _of_brax(env: Any, jax: Any) -> Pure:
+    layer = env
+    while layer is not None:
+        kind = type(layer).__name__
+        if kind.endswith("VmapWrapper"):
+            raise TypeError(
+                "`from_jax_env`: `env` expected an environment of one copy, of which "
+                f"as many are made as are asked for; got one in {kind}; take it off"
+            )
+        layer = getattr(layer, "env", None)
+
     def reset(key: Any) -> Any:
         state = env.reset(key)
         return state, state.obs
