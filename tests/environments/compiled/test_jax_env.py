@@ -1,6 +1,8 @@
 """Environments of JAX as compiled ones, against JAX itself; `tfrl[jax]` installs it."""
 
+import collections
 import dataclasses
+import functools
 import subprocess
 import sys
 from typing import NamedTuple
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfrl import agents, training
 from tfrl.environments import compiled
 from tfrl.environments.compiled import jax_env
 
@@ -199,6 +202,122 @@ def test_typed_keys_are_kept_as_their_numbers(kind):
         np.testing.assert_array_equal(state[1], theirs["steps"])
 
 
+def counting(see):
+    """Shows a count of its steps, and ends with the fifth."""
+
+    def start(key):
+        return jax.numpy.int32(0), see(jax.numpy.int32(0))
+
+    def go(key, state, action):
+        after = state + 1
+        return after, see(after), 1.0, after == 5, False
+
+    return start, go
+
+
+def with_mask(kind):
+    """What is seen as mappings of one kind, of two dtypes and two ranges."""
+
+    def see(count):
+        parts = {
+            "observation": jax.numpy.stack([count / 10, 0.5]),
+            "action_mask": jax.numpy.array([1, 0], np.int8),
+            "other": jax.numpy.stack([100.0 + count, 100.0]),
+        }
+        return kind(parts)
+
+    return see
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+def test_parts_of_a_dict_go_by_their_keys_in_whatever_order_they_are_given(kind):
+    space = gym.spaces.Dict(
+        observation=gym.spaces.Box(0, 1, (2,)),
+        other=gym.spaces.Box(100, 110, (2,)),
+        action_mask=gym.spaces.Box(0, 1, (2,), np.int8),
+    )
+    assert list(space) != sorted(space)
+    env = jax_env.from_jax_env(
+        counting(with_mask(kind)),
+        observation_space=space,
+        action_space=gym.spaces.Discrete(2),
+    )
+    assert env.observation_space == space
+    compiled.check_compiled(env)
+    state, seen = env.reset(0, 1)
+    assert seen["other"].numpy().tolist() == [[100.0, 100.0]]
+    seen = env.step(state, [0], env.draw(0, [1])).observations
+    assert seen["other"].numpy().tolist() == [[101.0, 100.0]]
+    np.testing.assert_allclose(seen["observation"], [[0.1, 0.5]])
+    assert seen["action_mask"].numpy().tolist() == [[1, 0]]
+
+
+DISCRETE = {
+    "alone": (lambda x: x, gym.spaces.Discrete(6)),
+    "int32": (lambda x: x, gym.spaces.Discrete(6, dtype=np.int32)),
+    "from_3": (lambda x: x + 3, gym.spaces.Discrete(6, start=3)),
+    "in_dict": (
+        lambda x: {"count": x, "a": x / 10},
+        gym.spaces.Dict(count=gym.spaces.Discrete(6), a=gym.spaces.Box(0, 1, ())),
+    ),
+    "in_tuple": (
+        lambda x: (x, x / 10),
+        gym.spaces.Tuple([gym.spaces.Discrete(6), gym.spaces.Box(0, 1, ())]),
+    ),
+}
+
+
+def discrete_envs(name, n_envs):
+    see, space = DISCRETE[name]
+    env = jax_env.from_jax_env(
+        counting(see), observation_space=space, action_space=gym.spaces.Discrete(2)
+    )
+    return compiled.as_vector_env(compiled.AutoReset(env), n_envs)
+
+
+@pytest.mark.parametrize(
+    "name", default_rows.params({x: (x,) for x in DISCRETE}, ["from_3", "in_dict"])
+)
+def test_what_is_seen_may_be_discrete(name):
+    envs = discrete_envs(name, 3)
+    compiled.check_compiled(envs.compiled)
+    space = gym.spaces.Discrete(6) if name == "int32" else DISCRETE[name][1]
+    assert envs.single_observation_space == space
+    first, _ = envs.reset(seed=0)
+    for count in [*range(1, 5), 0]:
+        seen, *_ = envs.step(np.zeros(3, np.int64))
+        assert envs.observation_space.contains(seen)
+        shown = DISCRETE[name][0](count)
+        for one, other in zip(*map(tf.nest.flatten, (seen, shown)), strict=True):
+            np.testing.assert_allclose(one, np.full(3, other), rtol=1e-6)
+    tf.nest.map_structure(np.testing.assert_array_equal, seen, first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alone", "from_3", "in_dict", "in_tuple"])
+@pytest.mark.parametrize(("agent", "collector"), [("PPO", "compiled"), ("DQN", "host")])
+def test_agents_learn_where_what_is_seen_is_discrete(agent, collector, name, tmp_path):
+    make_envs = functools.partial(discrete_envs, name)
+    experience = {
+        "PPO": training.Trajectories(n_steps=16),
+        "DQN": training.Replayed(capacity=64, learning_starts=16),
+    }
+    with training.Trainer(
+        tmp_path / "run",
+        agent=getattr(agents, agent)(),
+        make_envs=make_envs,
+        n_envs=4,
+        collector=collector,
+        total_env_steps=64,
+        experience=experience[agent],
+        intervals=training.Intervals(eval_episodes=2),
+    ) as trainer:
+        assert trainer.run(quiet=True).returns.tolist() == [5.0, 5.0]
+        policy = trainer.agent.policy
+    played = training.evaluate(policy, make_envs(2), n_episodes=2, seed=0)
+    assert played.returns.tolist() == [5.0, 5.0]
+
+
 def with_callback(key, state, action):
     jax.debug.print("{}", action)
     return step(key, state, action)
@@ -290,6 +409,12 @@ class Limited(VmapWrapper):
             ValueError,
             "`observation_space`",
             (reset, step),
+            {"observation_space": gym.spaces.Discrete(3)},
+        ),
+        (
+            ValueError,
+            "`observation_space` expected one of what is shown, float32[]; got Disc",
+            counting(lambda x: x / 10),
             {"observation_space": gym.spaces.Discrete(3)},
         ),
         (TypeError, "got one in VmapWrapper; take it off", Limited(VmapWrapper()), {}),

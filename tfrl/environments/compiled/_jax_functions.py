@@ -136,11 +136,13 @@ def check_spaces(jax: Any, pure: Pure, seen: Any) -> None:
     parts = leaves(whole)
     for part in parts:
         arguments.check_type(where, "observation_space", part, kinds, kind)
-    shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(seen)]
-    if shapes != [tuple(part.shape) for part in parts]:
+    found = seen_leaves(jax, seen)
+    fits = len(found) == len(parts) and all(map(_is_of, found, parts))
+    if not fits:
+        forms = [f"{np.dtype(x.dtype).name}{[*x.shape]}" for x in found]
         raise ValueError(
-            f"`{where}`: `observation_space` expected one of the shapes {shapes} that "
-            f"are shown; got {whole}; give the right one"
+            f"`{where}`: `observation_space` expected one of what is shown, "
+            f"{', '.join(forms)}; got {whole}; give the right one"
         )
 
 
@@ -183,11 +185,27 @@ def is_used(jaxpr: Any, variable: Any) -> bool:
     return any(variable is each for used in users for each in used)
 
 
+def seen_leaves(jax: Any, seen: Any) -> list[Any]:
+    """The tensors of what is seen, by key: JAX leaves an OrderedDict as it is."""
+
+    def is_mapping(part: Any) -> bool:
+        return isinstance(part, Mapping)
+
+    found: list[Any] = []
+    for part in jax.tree.leaves(seen, is_leaf=is_mapping):
+        if is_mapping(part):
+            found += seen_leaves(jax, [part[key] for key in sorted(part)])
+        else:
+            found.append(part)
+    return found
+
+
 def as_shown(space: spaces.Space, shown: Iterator[Any]) -> spaces.Space:
     """The space with the dtypes of what is shown."""
     match space:
         case spaces.Dict():
-            return spaces.Dict({k: as_shown(x, shown) for k, x in space.items()})
+            parts = sorted(space.items())  # a Dict may have them in any order
+            return spaces.Dict({k: as_shown(x, shown) for k, x in parts})
         case spaces.Tuple():
             return spaces.Tuple([as_shown(part, shown) for part in space])
         case spaces.Box():
@@ -212,6 +230,12 @@ def nest(space: spaces.Space) -> Any:
         case spaces.Tuple():
             return tuple(map(nest, space))
     return space
+
+
+def _is_of(leaf: Any, space: spaces.Space) -> bool:
+    is_whole = np.dtype(leaf.dtype).kind in "biu"
+    fits = is_whole or isinstance(space, spaces.Box)
+    return fits and tuple(leaf.shape) == tuple(space.shape)
 
 
 def _is_typed_key(jax: Any, leaf: Any) -> bool:

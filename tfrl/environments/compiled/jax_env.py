@@ -156,9 +156,10 @@ class JaxEnv(protocol.CompiledEnv):
         )
 
     def _seen(self, observations: Any, n: int) -> Any:
+        # A Discrete is int64, which JAX has not unless it is asked for.
         leaves = [
-            tf.ensure_shape(leaf, [n, *box.shape])
-            for leaf, box in zip(
+            tf.ensure_shape(tf.cast(leaf, part.dtype), [n, *part.shape])
+            for leaf, part in zip(
                 observations, _jax_functions.leaves(self.observation_space), strict=True
             )
         ]
@@ -196,6 +197,7 @@ def from_jax_env(
         params: of gymnax, `env.default_params` if None.
         observation_space: of one copy, that of the original if None; a pair of
             functions, and an environment that tells another than it shows, need one.
+            A Box takes the dtype that is shown, a Discrete is int64.
         action_space: likewise, a Discrete or a Box.
         platforms: what it is compiled for, such as ("cpu", "cuda", "tpu"); where this
             process runs JAX if None.
@@ -260,7 +262,7 @@ def _converted_env(jax: Any, pure: _jax_functions.Pure, platforms: Any) -> JaxEn
         state, seen = jax.eval_shape(pure.reset, key)
     leaves, structure = jax.tree.flatten(state)
     _jax_functions.check_spaces(jax, pure, seen)
-    shown = iter(jax.tree.leaves(seen))
+    shown = iter(_jax_functions.seen_leaves(jax, seen))
     pure = pure._replace(
         observation_space=_jax_functions.as_shown(pure.observation_space, shown)
     )
@@ -268,7 +270,8 @@ def _converted_env(jax: Any, pure: _jax_functions.Pure, platforms: Any) -> JaxEn
 
     def reset(key: Any) -> Any:
         state, observations = pure.reset(key)
-        return tuple(jax.tree.leaves(state)), tuple(jax.tree.leaves(observations))
+        seen = _jax_functions.seen_leaves(jax, observations)
+        return tuple(jax.tree.leaves(state)), tuple(seen)
 
     def step(leaves: Any, action: Any, key: Any) -> Any:
         state = jax.tree.unflatten(structure, leaves)
@@ -276,7 +279,7 @@ def _converted_env(jax: Any, pure: _jax_functions.Pure, platforms: Any) -> JaxEn
         rewards, *ends = (jax.numpy.reshape(x, ()) for x in rest)
         return (
             tuple(jax.tree.leaves(state)),
-            tuple(jax.tree.leaves(observations)),
+            tuple(_jax_functions.seen_leaves(jax, observations)),
             rewards.astype(np.float32),
             *(end.astype(bool) for end in ends),
         )
