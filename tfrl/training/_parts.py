@@ -48,8 +48,7 @@ def made_agent(
         config: that was checked.
         observation_space: of one environment.
         action_space: likewise.
-        numbers: seed, and n_envs, n_steps and, of environments of several agents,
-            n_agents for a `create` that takes them.
+        numbers: seed, and n_envs, n_steps and n_agents for a `create` that takes them.
         network: for a `create` that takes it; None for the agent's own.
 
     Raises:
@@ -157,8 +156,10 @@ def _made(
         numbers["n_agents"] = len(players)
         if has_pool:
             _check_whole(n_envs, pool.n_actors, len(players))
+    # Runs of old go on where there is nobody to play against.
+    alone = {"n_agents": 1} if is_new else {}
     with workers.scope():
-        agent = made_agent(config, *spaces, numbers, given["network"])
+        agent = made_agent(config, *spaces, {**alone, **numbers}, given["network"])
     needed = getattr(agent, "needs_log_probs", False)
     host = host_policy.HostPolicy(agent.policy, log_probs=needed)
     # The chief draws what one worker alone would.

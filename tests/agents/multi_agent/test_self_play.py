@@ -14,7 +14,7 @@ from refusals import bad
 from tfrl import rl_trainer, training
 from tfrl.agents import A2C, DQN, IMPALA, PPO, SelfPlay
 from tfrl.core import PyTreeNode, Trajectory
-from tfrl.environments import KuhnPoker, MatrixGame, ParallelEnvVector
+from tfrl.environments import KuhnPoker, MatrixGame, ParallelEnvVector, make_vec
 from tfrl.policies import Acted, HostPolicy
 
 S = gym.spaces
@@ -91,10 +91,8 @@ def results_by_hand(trajectories, n_agents):
             for k, row in enumerate(rows):
                 sums[k] += rewards[row] if whole["valid"][t, row] else 0.0
             if whole["terminated"][t, rows[mine]] or whole["truncated"][t, rows[mine]]:
-                rest = [x for k, x in enumerate(sums) if k != mine]
-                other = sum(rest) / len(rest)
-                score = 1.0 if sums[mine] > other else 0.5 * (sums[mine] == other)
                 for k, row in enumerate(rows):
+                    score = 0.5 * (sums[mine] == sums[k]) + (sums[mine] > sums[k])
                     if k != mine and played_by[t, row]:
                         found.append((t // length, played_by[t, row] - 1, score))
                 sums = [0.0] * n_agents
@@ -249,6 +247,62 @@ def test_an_environment_of_other_players_is_refused(tmp_path):
         assert not (tmp_path / folder).exists()
 
 
+def test_an_environment_of_one_agent_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="environment of 1; make a `ParallelEnvV"):
+        of_cartpole(tmp_path / "alone", SelfPlay(IMPALA(**SMALL)))
+    assert not (tmp_path / "alone").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_old_in_an_environment_of_one_agent_goes_on(tmp_path, monkeypatch):
+    create = SelfPlay.create
+
+    @functools.wraps(create)
+    def of_old(*args, n_agents=None, **given):
+        return create(*args, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SelfPlay, "create", of_old)
+        with of_cartpole(tmp_path, SelfPlay(IMPALA(**SMALL))) as trainer:
+            trainer.run(quiet=True)
+    with rl_trainer.open_run(tmp_path) as run:
+        assert run.policy.n_agents == 2
+    again = of_cartpole(tmp_path, SelfPlay(IMPALA(**SMALL)), 2, resume=True)
+    with again as trainer:
+        trainer.run(quiet=True)
+    assert trainer.agent.counts.tolist() == [2, 1]
+
+
+def of_cartpole(folder, agent, n_epochs=1, **given):
+    return training.Trainer(
+        folder,
+        n_epochs=n_epochs,
+        agent=agent,
+        make_envs=functools.partial(make_vec, "CartPole-v1"),
+        n_envs=8,
+        experience=training.Trajectories(n_steps=5),
+        intervals=training.Intervals(eval_episodes=2),
+        **given,
+    )
+
+
+def test_a_strong_member_is_not_beaten_because_a_third_player_is_weak():
+    agent = SelfPlay(Count(), n_agents=3).create(BOX, BOX, n_envs=3)
+    agent = agent.replace(counts=np.array([0, 2]))
+    given = trajectory_of(1, 3, [0, 1, 2])
+    ones = np.ones((1, 3), bool)
+    agent, _ = agent.update(
+        given._replace(
+            rewards=np.array([[1.0, 2.0, -9.0]], np.float32),
+            terminated=ones,
+            truncated=~ones,
+            valid=ones,
+        )
+    )
+    assert agent.points[:2].tolist() == [0.0, 1.0]
+    assert agent.games[:2].tolist() == [1.0, 1.0]
+
+
 def test_games_against_an_opponent_of_ones_own():
     """A learner that does always 1 beats 0 and loses against 2, as each player."""
     agent = SelfPlay(Count()).create(BOX, BOX, n_envs=4)
@@ -262,6 +316,20 @@ def test_games_against_an_opponent_of_ones_own():
         assert (played.returns.reshape(8, 3)[mine] == won).all()
     with pytest.raises(TypeError, match="`opponent` expected"):
         agent.against(3)
+    policy = agent.against(lambda seen: [1] * len(seen))  # a list, as elsewhere
+    played = training.evaluate(policy, envs, 8, seed=0)
+    assert not played.returns.any()
+
+
+@pytest.mark.parametrize("shape", [(3,), (1,), (4, 1), ()])
+def test_an_opponent_that_returns_no_action_for_each_row_is_told(shape):
+    agent = SelfPlay(Count()).create(BOX, BOX, n_envs=4)
+    policy = agent.against(lambda _: np.zeros(shape, int))
+    told = (
+        rf"`act`: .* shape \[4\] for the 4 rows .*got \[{', '.join(map(str, shape))}\]"
+    )
+    with pytest.raises(ValueError, match=told):
+        policy.act(np.zeros((8, 3), np.float32))
 
 
 def create(config=None, **given):

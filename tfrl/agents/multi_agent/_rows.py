@@ -48,8 +48,19 @@ def put(whole: Any, rows: np.ndarray, part: Any, n_rows: int) -> Any:
         rows: where, `[R]`.
         part: nest of `[R, ...]`.
         n_rows: of the whole.
+
+    Raises:
+        ValueError: if a part is not of its rows, or of another shape than the whole:
+            NumPy would stretch some.
     """
     if type(part) is np.ndarray:
+        inner = part.shape[1:] if whole is None else whole.shape[1:]
+        if part.shape != (len(rows), *inner):
+            raise ValueError(
+                "`act`: each of several policies expected to return arrays of shape "
+                f"{[len(rows), *inner]} for the {len(rows)} rows that it plays; got "
+                f"{[*part.shape]}; return one for each observation that it is shown"
+            )
         if whole is None:
             whole = np.zeros((n_rows, *part.shape[1:]), part.dtype)
         whole[rows] = part
@@ -88,15 +99,25 @@ def acted(
         words = np.asarray(random.checked_seed("act", seed)).view(np.uint32)
         chance = np.random.default_rng(words)
     return [
-        act(
-            seen,
-            state,
-            seed=chance,
-            temperature=temperature,
-            mask=None if mask is None else picked(mask, rows),
+        _in_arrays(
+            act(
+                seen,
+                state,
+                seed=chance,
+                temperature=temperature,
+                mask=None if mask is None else picked(mask, rows),
+            )
         )
         for act, rows, seen, state in actors
     ]
+
+
+def _in_arrays(done: policies.Acted) -> policies.Acted:
+    """Lets a list of actions, which functions may return, not be taken for a nest."""
+    if not isinstance(done.actions, list):
+        return done
+    arrays = {x: np.asarray(getattr(done, x)) for x in ("actions", "raw_actions")}
+    return done._replace(**arrays)
 
 
 def columns(

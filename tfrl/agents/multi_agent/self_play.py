@@ -103,7 +103,8 @@ class SelfPlay:
             network: as of the `create` of `agent`.
             n_envs: rows of a trajectory, N.
             n_steps: steps of a trajectory, T.
-            n_agents: of the environment; None if that is not known.
+            n_agents: of the environment; None if that is not known. `Trainer` tells 1
+                where a vector names no `agents`.
 
         Returns:
             A `SelfPlayAgent` that learned nothing yet.
@@ -124,7 +125,9 @@ class SelfPlay:
         if n_agents not in (None, self.n_agents):
             raise ValueError(
                 f"`{where}`: `n_agents` expected {self.n_agents}, the players of "
-                f"`SelfPlay.n_agents`; got an environment of {n_agents}"
+                f"`SelfPlay.n_agents`; got an environment of {n_agents}; make a "
+                "`ParallelEnvVector` with as many agents, or a vector whose `agents` "
+                "names them"
             )
         if n_rows % self.n_agents:
             raise ValueError(
@@ -184,9 +187,11 @@ class SelfPlayAgent(pytree.PyTreeNode):
     def win_rates(self) -> np.ndarray:
         """Returns how often the learner beats each member, `[n_members]`.
 
-        A game is won where the learner's return is above the mean of the others' when
-        its own episode ends, and half won where it is equal. Results count less by 2
-        percent with each update; half a game won stands for what is not known yet.
+        A game is won against a member where the learner's return is above that of the
+        member's row when the learner's own episode ends, and half won where it is
+        equal. With three or more players each row of a member is a game of its own,
+        whoever plays the rest. Results count less by 2 percent with each update; half
+        a game won stands for what is not known yet.
         """
         found = (self.points + 0.5) / (self.games + 1.0)
         return np.asarray(found[: self.n_members])
@@ -291,12 +296,8 @@ class SelfPlayAgent(pytree.PyTreeNode):
             over = (ended & valid)[t, rows]
             if not over.any():
                 continue
-            sums = returns.reshape(-1, count).sum(1)
-            mine = returns[rows]
-            theirs = (sums - mine) / (count - 1)
-            scores = np.repeat(
-                np.where(mine > theirs, 1.0, 0.5 * (mine == theirs)), count
-            )
+            mine = np.repeat(returns[rows], count)
+            scores = np.where(mine > returns, 1.0, 0.5 * (mine == returns))
             counted = np.repeat(over, count) & others & (played_by[t] > 0)
             against = played_by[t, counted] - 1
             np.add.at(games, against, 1.0)
