@@ -277,10 +277,124 @@ class TestPettingZoo:
         assert ended.all() and envs.waiting.all()
         assert envs.remake(n_envs=2).single_action_space == S.Discrete(5)
 
-    def test_turns_are_refused(self):
+    def test_turns_of_who_could_act_at_once_are_refused(self):
         make = functools.partial(pettingzoo().make, "aec", "classic/rps-v2")
         with pytest.raises(TypeError, match="`env` expected a parallel environment"):
             ParallelEnvVector(make, 2)
+
+
+def of_tictactoe():
+    game = pytest.importorskip("pettingzoo.classic.tictactoe_v3")
+    utils = pytest.importorskip("pettingzoo.utils")
+    return {
+        "id": "classic/tictactoe-v3",
+        "module": "pettingzoo.classic.tictactoe_v3:env",
+        "function": game.env,
+        "made parallel": lambda: utils.turn_based_aec_to_parallel(game.env()),
+    }
+
+
+def at_random(rng):
+    def act(seen):
+        masks = seen["action_mask"]
+        return (rng.random(masks.shape) * masks).argmax(-1)
+
+    return act
+
+
+class TestTurns:
+    """Tic-tac-toe, of which a step is a turn."""
+
+    @pytest.fixture(autouse=True)
+    def _there(self):
+        of_tictactoe()
+
+    @pytest.mark.parametrize("kind", ["id", "module", "function", "made parallel"])
+    def test_a_game_by_hand(self, kind):
+        """The first takes the column of 0, 1 and 2 while the second has 3 and 4."""
+        envs = ParallelEnvVector(of_tictactoe()[kind], 2)
+        stepper = host.Stepper(envs, seed=0)
+        free = np.ones(9, int)
+        for t, move in enumerate([0, 3, 1, 4, 2]):
+            mover, other = t % 2, 1 - t % 2
+            masks = stepper.observations["action_mask"]
+            np.testing.assert_array_equal(masks[mover], free)
+            np.testing.assert_array_equal(masks[other], np.arange(9) == 0)
+            free[move] = 0
+            actions = np.array([8, 8])  # of who waits it is not looked at
+            actions[mover] = move
+            outcome = stepper.step(actions)
+            assert outcome.valid.all()
+            ends = [t == 4, t == 4]
+            assert outcome.rewards.tolist() == [1.0 * (t == 4), -1.0 * (t == 4)]
+            assert outcome.terminated.tolist() == ends and not outcome.truncated.any()
+        board = outcome.next_observations["observation"].reshape(2, 9, 2)
+        assert board[0, :, 0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 0]
+        assert board[1, :, 0].tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 0]
+        assert not stepper.observations["observation"].any()
+
+    def test_what_is_known_of_random_games(self):
+        envs = ParallelEnvVector("classic/tictactoe-v3", 20)
+        policy = at_random(np.random.default_rng(0))
+        played = training.evaluate(policy, envs, 1_000, seed=0)
+        one, two = played.returns.reshape(-1, 2, 50).swapaxes(0, 1)
+        np.testing.assert_array_equal(one, -two)
+        shares = [(one == won).mean() for won in (1, -1, 0)]
+        np.testing.assert_allclose(shares, [0.585, 0.288, 0.127], atol=0.09)
+        assert played.lengths.min() >= 5 and played.lengths.max() == 9
+
+    def test_a_snapshot_goes_on_in_the_middle_of_a_game(self):
+        envs, other = (ParallelEnvVector("classic/tictactoe-v3", 4) for _ in "ab")
+        for each in (envs, other):
+            each.reset(seed=0)
+        envs.step(np.array([4, 0, 2, 0]))
+        environments.restore(other, environments.capture(envs))
+        both = (each.step(np.array([0, 5, 0, 6]))[:4] for each in (envs, other))
+        for x, y in zip(*both, strict=True):
+            tf.nest.map_structure(np.testing.assert_array_equal, x, y)
+
+    def test_each_agent_has_its_own_mask(self):
+        envs = ParallelEnvVector("classic/tictactoe-v3", 2, own_spaces=True)
+        seen, _ = envs.reset(seed=0)
+        masks = [seen[x]["action_mask"].sum(-1).tolist() for x in envs.agents]
+        assert masks == [[9, 9], [9, 1]]  # nothing is asked of a row of the other
+
+
+class Turns(Relay):
+    """Tells masks of two choices in infos; whose step it is may do anything."""
+
+    choices = S.MultiDiscrete([2, 3])
+
+    def action_space(self, agent):
+        return self.choices
+
+    def told(self, infos):
+        turn = "abc"[self.steps % 3]
+        return {x: {"action_mask": np.full(5, x == turn)} for x in infos}
+
+    def reset(self, seed=None, options=None):
+        seen, infos = super().reset(seed, options)
+        self.lengths = dict.fromkeys("abc", 9)
+        return seen, self.told(infos)
+
+    def step(self, actions):
+        *rest, infos = super().step({x: int(y[1]) for x, y in actions.items()})
+        return *rest, self.told(infos)
+
+
+class Stuck(Turns):
+    def told(self, infos):
+        return {x: {"action_mask": np.zeros(5)} for x in infos}
+
+
+def test_who_is_not_on_turn_passes_in_infos_too():
+    envs = environments.VectorActionMasks(ParallelEnvVector(Turns, 3, joins=False))
+    stepper = host.Stepper(envs, seed=0)
+    for t in range(8):
+        masks = np.tile([1, 0, 1, 0, 0], (3, 1))
+        masks[t % 3] = 1
+        np.testing.assert_array_equal(stepper.observations["action_mask"], masks)
+        assert stepper.step(np.zeros((3, 2), int)).valid.all()
 
 
 def broken(method, told):
@@ -303,14 +417,64 @@ class Deserter(Relay):
         return seen, rewards, never, never, infos
 
 
+class Ghost(Relay):
+    """An agent that nobody knows plays too, from the start or later."""
+
+    since = 0
+
+    def reset(self, seed=None, options=None):
+        outcome = super().reset(seed, options)
+        self.agents = [*self.agents, *"z"[self.since :]]
+        return outcome
+
+    def step(self, actions):
+        self.agents = [x for x in self.agents if x != "z"]
+        outcome = super().step(actions)
+        self.agents.append("z")
+        return outcome
+
+
+class LateGhost(Ghost):
+    since = 1
+
+
+class Risen(Relay):
+    """Agents are there again after their end."""
+
+    def step(self, actions):
+        self.agents = [*actions]
+        outcome = super().step(actions)
+        if self.steps > 1:
+            self.agents = [*"abc"]
+        return outcome
+
+    def reset(self, seed=None, options=None):
+        outcome = super().reset(seed, options)
+        self.lengths = {"a": 1, "b": 9, "c": 9}
+        return outcome
+
+
+def told_by(place, value):
+    """A game of which a part of what `step` returns is another, of all agents."""
+
+    class Odd(Relay):
+        def step(self, actions):
+            outcome = [*super().step(actions)]
+            outcome[place] = dict.fromkeys(outcome[place], value)
+            return tuple(outcome)
+
+    return Odd
+
+
 def reset_of(game):
     return ParallelEnvVector(game, 3).reset()
 
 
 def step_of(game, actions=(0, 0, 0)):
-    envs = ParallelEnvVector(game, 3)
+    envs = ParallelEnvVector(game, 3, joins=False)
     envs.reset(seed=0)
-    envs.step(np.array(actions))
+    for _ in range(3):
+        envs.step(np.array(actions))
 
 
 def reset_again(**kwargs):
@@ -352,6 +516,27 @@ def test_refusals(row):
         (lambda: reset_of(broken("reset", 3)), "`env` expected `reset` to return"),
         (lambda: step_of(broken("step", ({},) * 5)), "`env` expected `step` to"),
         (lambda: step_of(Deserter), "`env` expected agents to be terminated"),
+        (lambda: reset_of(Ghost), r"`env` expected agents of .*got \['z'\] in copy 0"),
+        (lambda: step_of(LateGhost), r"`env` expected agents of .*got \['z'\]"),
+        (lambda: step_of(Risen), r"do not come back .*got \['a'\] in copy 0"),
+        (lambda: reset_of(Stuck), "nobody of .* is on turn"),
+        (
+            lambda: step_of(told_by(0, np.zeros(5, np.float32))),
+            r"`env` expected observations to .*\(3,\).*got .*\(5,\).* of copy 0",
+        ),
+        (
+            lambda: step_of(told_by(1, np.array([1.0, 2.0]))),
+            r"expected a reward that is a number.*got \(array.* of 'a' of copy 0",
+        ),
+        (
+            lambda: step_of(told_by(2, np.array([True, False]))),
+            "two ends that are bools; got .* of 'a' of copy 0",
+        ),
+        (
+            lambda: step_of(Relay, [[0], [1], [2]]),
+            r"step`: `actions` expected .*\(3,\).*got .*\(3, 1\)",
+        ),
+        (lambda: step_of(Relay, [0] * 4), r"`actions` expected .*got .*\(4,\)"),
         (lambda: reset_again(seed=-1), "`seed` expected"),
         (lambda: reset_again(options={"reset_mask": [True] * 3}), "`options` expected"),
         (lambda: reset_again(options={"reset_mask": np.ones(6)}), "`options` expected"),

@@ -1,8 +1,5 @@
 """Vectors of parallel environments of PettingZoo, a row for each agent."""
 
-import difflib
-import functools
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +15,9 @@ from gymnasium.vector.utils import (
 )
 
 from tfrl._internal import arguments, gym_checks
+from tfrl.environments import _parallel_games
 
-_WHERE = "ParallelEnvVector"
-_NEEDED = ("possible_agents", "observation_space", "action_space", "reset", "step")
+_WHERE = _parallel_games.WHERE
 
 
 class ParallelEnvVector(VectorEnv):
@@ -36,6 +33,11 @@ class ParallelEnvVector(VectorEnv):
     yet, are `waiting`: they show zeros, their actions are not looked at, and nothing
     is learned from them.
 
+    Games by turns (AEC) are played a turn in each step. An agent whose mask allows
+    nothing is not on turn: its row plays on, and shows a mask that allows the first
+    option of each choice alone, which the game does not look at. What the moves of
+    others bring it is a reward of that step. Without masks such a row does anything.
+
     An agent that never joins has no episode, so that an evaluation, which counts
     episodes of every row, would not end.
 
@@ -43,7 +45,8 @@ class ParallelEnvVector(VectorEnv):
         env: what PettingZoo has registered, such as "classic/rps-v2"; or a module in
             which `parallel_env` is called, such as "mpe2.simple_spread_v3", or another
             function that is named after a colon; or that function itself. It makes one
-            `pettingzoo.ParallelEnv`, or any object with its methods.
+            `pettingzoo.ParallelEnv`, or any object with its methods, or a game by
+            turns, a `pettingzoo.AECEnv`.
         n_envs: number of rows N, a multiple of K.
         wrappers: around each copy, the innermost first: functions of the environment.
         own_spaces: for agents of unequal spaces: observations and actions of a row are
@@ -82,8 +85,8 @@ class ParallelEnvVector(VectorEnv):
         arguments.check_type(_WHERE, "env", env, str | Callable, expected)
         self.num_envs = arguments.check_whole_number(_WHERE, "n_envs", n_envs, low=1)
         arguments.check_type(_WHERE, "own_spaces", own_spaces, bool, "a bool")
-        make = _named(env) if isinstance(env, str) else env
-        first = _made(env, make, wrappers, options)
+        make = _parallel_games.maker(env, wrappers, options)
+        first = make()
         names = list(first.possible_agents)
         self.agents, self._names = tuple(map(str, names)), names
         if not names or n_envs % len(names):
@@ -101,7 +104,7 @@ class ParallelEnvVector(VectorEnv):
         self.observation_space = batch_space(seen, self.num_envs)
         self.action_space = batch_space(acted, self.num_envs)
         others = range(n_envs // len(names) - 1)
-        copies = [first, *(_made(env, make, wrappers, options) for _ in others)]
+        copies = [first, *(make() for _ in others)]
         self._games = [_Game(each) for each in copies]
         self.render_mode = getattr(first, "render_mode", None)
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": []}
@@ -175,6 +178,7 @@ class ParallelEnvVector(VectorEnv):
             seen, told = self._games[i].reset(
                 seed=None if seed is None else seed + i, options=rest or None
             )
+            self._check_new(i, set())
             self._join(i, seen, told, infos)
         self._has_begun = True
         return self._seen(), infos
@@ -192,7 +196,7 @@ class ParallelEnvVector(VectorEnv):
             ValueError: if a copy has ended and was not begun anew, or returns what it
                 should not.
         """
-        given = list(iterate(self.action_space, actions))
+        given = self._given(actions)
         rewards = np.zeros(self.num_envs)
         ends = np.zeros((2, self.num_envs), bool)
         infos: dict[str, Any] = {}
@@ -207,12 +211,21 @@ class ParallelEnvVector(VectorEnv):
                 )
             names = {row: self._name(row) for row in acting}
             chosen = {names[row]: self._action(row, given[row]) for row in acting}
+            before = {*game.env.agents}
             seen, rewarded, terminated, truncated, told = game.step(chosen)
+            self._check_new(i, before)
             outcomes.append((seen, told))
             for row, name in names.items():
                 self._shown[row] = self._around(row, seen[name])
-                rewards[row] = rewarded[name]
-                ends[0, row], ends[1, row] = terminated[name], truncated[name]
+                numbers = rewarded[name], terminated[name], truncated[name]
+                try:
+                    rewards[row], ends[0, row], ends[1, row] = numbers
+                except (TypeError, ValueError) as error:
+                    raise ValueError(
+                        f"`{_WHERE}`: `env` expected a reward that is a number, and "
+                        f"two ends that are bools; got {numbers} of {name!r} of copy "
+                        f"{i}"
+                    ) from error
                 self._add_info(infos, told.get(name, {}), row)
                 is_over = terminated[name] or truncated[name]
                 if not is_over and name not in game.env.agents:
@@ -248,6 +261,31 @@ class ParallelEnvVector(VectorEnv):
     def _action(self, row: int, action: Any) -> Any:
         return action[self.agents[row % len(self.agents)]] if self._has_own else action
 
+    def _given(self, actions: Any) -> list[Any]:
+        """Actions by row."""
+        arrays = gym_checks.mapped(np.asarray, actions)
+        fault = gym_checks.misfit(self.action_space, arrays, form_only=True)
+        if fault is not None and fault.kind != "dtype":  # whole floats are choices too
+            raise ValueError(
+                f"`{_WHERE}.step`: `actions{fault.place}` expected {fault.expected}; "
+                f"got {fault.got}; return one for each row"
+            )
+        return list(iterate(self.action_space, arrays))
+
+    def _check_new(self, i: int, before: set[Any]) -> None:
+        """Raises unless agents that came to a copy are its own, and never ended."""
+        agents = self._games[i].env.agents
+        new = {*agents} - before
+        allowed = new and {
+            self._name(row) for row in self._rows(i) if not self._has_ended[row]
+        }
+        if new - allowed:
+            raise ValueError(
+                f"`{_WHERE}`: `env` expected agents of `possible_agents`, "
+                f"{self._names}, that do not come back where they ended; got "
+                f"{sorted(new - allowed, key=str)} in copy {i}"
+            )
+
     def _around(self, row: int, seen: Any) -> Any:
         """What an agent sees, as its row shows it."""
         if not self._has_own:
@@ -282,7 +320,18 @@ class ParallelEnvVector(VectorEnv):
         """What all rows show."""
         space = self.single_observation_space
         out = create_empty_array(space, self.num_envs)
-        return concatenate(space, self._shown, out)
+        try:
+            return concatenate(space, self._shown, out)
+        except Exception as error:
+            for row, seen in enumerate(self._shown):
+                fault = gym_checks.misfit(space, seen, form_only=True)
+                if fault is not None:
+                    raise ValueError(
+                        f"`{_WHERE}`: `env` expected observations{fault.place} to be "
+                        f"{fault.expected}, as its space says; got {fault.got} from "
+                        f"{self._name(row)!r} of copy {row // len(self.agents)}"
+                    ) from error
+            raise
 
 
 class _Game(gym.Env):
@@ -313,57 +362,9 @@ class _Game(gym.Env):
                 f"`{_WHERE}`: `env` expected `{method}` to return {count} dicts with "
                 f"the names of all agents that act; got {got}"
             )
-        return told
-
-
-def _named(env: str) -> Callable[..., Any]:
-    """Returns the function that a text names."""
-    if "/" in env:
-        library = arguments.imported(_WHERE, "pettingzoo", "PettingZoo", "multi_agent")
-        known = [*library.parallel_registry]
-        if env not in known:
-            near = difflib.get_close_matches(env, known)
-            raise ValueError(
-                f"`{_WHERE}`: `env` expected one of `pettingzoo.parallel_registry`; "
-                f"got {env!r}"
-                + (f"; did you mean {' or '.join(near)}?" if near else "")
-            )
-        return functools.partial(library.make, "parallel", env)
-    module, _, name = env.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name or "parallel_env")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"`{_WHERE}`: `env` expected an id of PettingZoo such as 'classic/rps-v2', "
-            "or a module with a function `parallel_env`, or with another after a "
-            f"colon; got {env!r}: {error}"
-        ) from error
-
-
-def _made(env: Any, make: Any, wrappers: Any, options: dict[str, Any]) -> Any:
-    """Returns one copy, wrapped."""
-    try:
-        made = make(**options)
-        for wrap in wrappers:
-            made = wrap(made)
-    except (TypeError, ImportError) as error:
-        raise ValueError(
-            f"`{_WHERE}`: `env` {env!r:.80} expected to be makeable with {options}; "
-            f"got: {error}"
-        ) from error
-    if hasattr(made, "agent_iter"):
-        raise TypeError(
-            f"`{_WHERE}`: `env` expected a parallel environment; got {made}, whose "
-            "agents take turns (AEC); take its `parallel_env`, or "
-            "`pettingzoo.utils.aec_to_parallel`"
-        )
-    missing = [name for name in _NEEDED if not hasattr(made, name)]
-    if missing:
-        raise TypeError(
-            f"`{_WHERE}`: `env` expected to make a pettingzoo.ParallelEnv; got "
-            f"{made!r:.80} without {missing}"
-        )
-    return made
+        seen, *rest, infos = told
+        seen, infos = (_parallel_games.passing(self.env, x) for x in (seen, infos))
+        return seen, *rest, infos
 
 
 def _zeros(space: spaces.Space) -> Any:
