@@ -11,6 +11,7 @@ import numpy as np
 from tfrl._internal import arguments, gym_checks
 
 WHERE = "ParallelEnvVector"
+_MASK = gym_checks.MASK
 _NEEDED = ("possible_agents", "observation_space", "action_space", "reset", "step")
 
 
@@ -45,21 +46,25 @@ def passing(env: Any, shown: dict[Any, Any]) -> dict[Any, Any]:
     Raises:
         ValueError: if nobody is on turn.
     """
-    waits = {}
-    for name, part in shown.items():
-        mask = part.get(gym_checks.MASK) if isinstance(part, dict) else None
-        if mask is not None and not np.any(mask):
-            counts = gym_checks.option_counts(env.action_space(name))
-            first = [np.arange(n) == 0 for n in counts] or [np.zeros(0, bool)]
-            own = np.concatenate(first).astype(np.asarray(mask).dtype)
-            if own.shape == np.shape(mask):  # else it is no mask, or told elsewhere
-                waits[name] = {**part, gym_checks.MASK: own}
-    if not waits:
+    idle = [
+        name
+        for name, part in shown.items()
+        if type(part) is dict and _MASK in part and not np.count_nonzero(part[_MASK])
+    ]
+    if not idle:
         return shown
+    waits = {}
+    for name in idle:
+        mask = np.asarray(shown[name][_MASK])
+        counts = gym_checks.option_counts(env.action_space(name))
+        first = [np.arange(n) == 0 for n in counts]
+        if mask.shape == (sum(counts),):  # else it is none of what there is to choose
+            own = np.concatenate(first).astype(mask.dtype)
+            waits[name] = {**shown[name], _MASK: own}
     if env.agents and all(name in waits for name in env.agents):
         raise ValueError(
-            f"`{WHERE}`: `env` expected an {gym_checks.MASK} that allows something to "
-            f"an agent; got none: nobody of {env.agents} is on turn"
+            f"`{WHERE}`: `env` expected an {_MASK} that allows something to an agent; "
+            f"got none: nobody of {env.agents} is on turn"
         )
     return {**shown, **waits}
 

@@ -178,7 +178,7 @@ class ParallelEnvVector(VectorEnv):
             seen, told = self._games[i].reset(
                 seed=None if seed is None else seed + i, options=rest or None
             )
-            self._check_new(i, set())
+            self._check_new(i, self._names)
             self._join(i, seen, told, infos)
         self._has_begun = True
         return self._seen(), infos
@@ -211,7 +211,7 @@ class ParallelEnvVector(VectorEnv):
                 )
             names = {row: self._name(row) for row in acting}
             chosen = {names[row]: self._action(row, given[row]) for row in acting}
-            before = {*game.env.agents}
+            before = [*game.env.agents]
             seen, rewarded, terminated, truncated, told = game.step(chosen)
             self._check_new(i, before)
             outcomes.append((seen, told))
@@ -272,18 +272,18 @@ class ParallelEnvVector(VectorEnv):
             )
         return list(iterate(self.action_space, arrays))
 
-    def _check_new(self, i: int, before: set[Any]) -> None:
+    def _check_new(self, i: int, known: Sequence[Any]) -> None:
         """Raises unless agents that came to a copy are its own, and never ended."""
-        agents = self._games[i].env.agents
-        new = {*agents} - before
-        allowed = new and {
-            self._name(row) for row in self._rows(i) if not self._has_ended[row]
-        }
-        if new - allowed:
+        new = {*self._games[i].env.agents}.difference(known)
+        if not new:
+            return
+        rows = self._rows(i)
+        odd = new.difference(self._name(x) for x in rows if not self._has_ended[x])
+        if odd:
             raise ValueError(
                 f"`{_WHERE}`: `env` expected agents of `possible_agents`, "
                 f"{self._names}, that do not come back where they ended; got "
-                f"{sorted(new - allowed, key=str)} in copy {i}"
+                f"{sorted(odd, key=str)} in copy {i}"
             )
 
     def _around(self, row: int, seen: Any) -> Any:
@@ -362,9 +362,9 @@ class _Game(gym.Env):
                 f"`{_WHERE}`: `env` expected `{method}` to return {count} dicts with "
                 f"the names of all agents that act; got {got}"
             )
-        seen, *rest, infos = told
-        seen, infos = (_parallel_games.passing(self.env, x) for x in (seen, infos))
-        return seen, *rest, infos
+        passing = _parallel_games.passing
+        seen, infos = passing(self.env, told[0]), passing(self.env, told[-1])
+        return seen, *told[1:-1], infos
 
 
 def _zeros(space: spaces.Space) -> Any:
