@@ -1,4 +1,7 @@
-"""Leagues near the known equilibria of two small games, by oracles of their own."""
+"""Leagues near the known equilibria of two small games, by oracles of their own.
+
+And a game by turns, learned well enough to beat who plays at random.
+"""
 
 import functools
 
@@ -7,8 +10,9 @@ import numpy as np
 import pytest
 
 from tfrl import training
-from tfrl.agents import PPO, SelfPlay
+from tfrl.agents import DQN, PPO, LeaguePolicy, SelfPlay
 from tfrl.environments import KuhnPoker, MatrixGame, ParallelEnvVector
+from tfrl.policies import FunctionPolicy
 
 pytestmark = pytest.mark.slow
 
@@ -107,3 +111,67 @@ def test_kuhn_poker(tmp_path):
     assert value == pytest.approx(-1 / 18, abs=0.05)
     last = strategy(agent.learner.policy, 0)
     assert last(1, "") < last(2, "")  # the middle card is not bet as the highest is
+
+
+TICTACTOE = functools.partial(ParallelEnvVector, "classic/tictactoe-v3")
+INNER = PPO(
+    gamma=1.0,
+    minibatch_size=128,
+    n_epochs=4,
+    learning_rate=2e-3,
+    entropy_coefficient=0.02,
+    hidden_units=(64, 64),
+)
+LEARNERS = {
+    "ppo": (INNER, training.Trajectories(n_steps=16), 150),
+    "self_play": (
+        SelfPlay(INNER, snapshot_updates=5, current_share=0.5),
+        training.Trajectories(n_steps=16),
+        150,
+    ),
+    "dqn": (
+        DQN(hidden_units=(64, 64), learning_rate=1e-3),
+        training.Replayed(
+            capacity=20_000, batch_size=64, learning_starts=1_000, gamma=1.0
+        ),
+        300,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_tictactoe(kind, tmp_path):
+    """Who plays at random wins as much as it loses, taking both sides in turn."""
+    pytest.importorskip("pettingzoo.classic.tictactoe_v3")
+    agent, experience, n_epochs = LEARNERS[kind]
+    trainer = training.Trainer(
+        tmp_path,
+        n_epochs=n_epochs,
+        agent=agent,
+        make_envs=TICTACTOE,
+        n_envs=32,
+        experience=experience,
+        intervals=training.Intervals(eval_episodes=2, log_epochs=50),
+    )
+    with trainer:
+        trainer.run(quiet=True)
+    learner = getattr(trainer.agent, "learner", trainer.agent)
+    rng = np.random.default_rng(0)
+
+    def at_random(seen):
+        masks = seen["action_mask"]
+        return (rng.random(masks.shape) * masks).argmax(-1)
+
+    policy = LeaguePolicy(
+        learner.policy,
+        (FunctionPolicy(at_random),),
+        np.array([0.0, 1.0]),
+        np.zeros(1, np.uint32),
+        n_agents=2,
+    )
+    played = training.evaluate(policy, TICTACTOE(20), 1_000, seed=1, temperature=0.0)
+    returns = played.returns.reshape(20, 50)
+    np.testing.assert_array_equal(returns[::2], -returns[1::2])
+    mine = returns[policy.rows_of_current(20)]
+    assert mine.mean() > 0.4
+    assert (mine == 1).mean() > 0.65 and (mine == -1).mean() < 0.25

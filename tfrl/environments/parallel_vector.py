@@ -48,7 +48,8 @@ class ParallelEnvVector(VectorEnv):
             `pettingzoo.ParallelEnv`, or any object with its methods, or a game by
             turns, a `pettingzoo.AECEnv`.
         n_envs: number of rows N, a multiple of K.
-        wrappers: around each copy, the innermost first: functions of the environment.
+        wrappers: around each copy as `env` makes it, the innermost first: functions of
+            the environment.
         own_spaces: for agents of unequal spaces: observations and actions of a row are
             a Dict with a part for each agent, of which that of the row's own counts;
             see `tfrl.agents.Independent`.
