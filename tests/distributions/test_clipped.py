@@ -136,6 +136,10 @@ def test_distribution_function(jit):
 def test_distribution_function_far_off():
     dist = distributions.Clipped(tfd.Normal(50.0, 1.0), -1.0, 1.0)
     assert float(dist.log_cdf(-1.0)) == float(dist.log_prob(-1.0)) < -1000.0
+    wide = distributions.Clipped(tfd.Normal(0.0, 1.0), -20.0, 20.0)
+    np.testing.assert_allclose(wide.survival_function(5.0), 2.8665e-7, rtol=1e-4)
+    np.testing.assert_allclose(wide.log_survival_function(5.0), -15.065, rtol=1e-4)
+    assert wide.survival_function([-21.0, 20.0]).numpy().tolist() == [1.0, 0.0]
 
 
 BASES = {

@@ -260,6 +260,15 @@ def test_modes_that_are_not_told_are_seen():
         for _ in range(60):
             playing.step(act(playing.observations))
 
+    class Told(Untold):
+        metadata = {"autoreset_mode": MODES[2]}
+
+        def step(self, actions):
+            return *super().step(actions)[:4], {"final_obs": 3}
+
+    playing = stepping.Stepper(Told(MODES[2]), 5)
+    for _ in range(9):
+        playing.step(act(playing.observations))
     assert stepping.autoreset_mode(Untold(MODES[2])) == MODES[2]
     play(MODES[2])
     for mode, came in ((MODES[1], r"info\['final_obs'\]"), (MODES[0], "the end of an")):

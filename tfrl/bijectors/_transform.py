@@ -130,6 +130,7 @@ class Transform(tfp.bijectors.Bijector, tfp.experimental.AutoCompositeTensor):
 
     event_dim = 0
     _map_parameters: tuple[str, ...] = ()
+    _with_shape: tuple[str, ...] = ()  # of those pickled before there was such a thing
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

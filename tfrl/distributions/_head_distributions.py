@@ -36,7 +36,10 @@ class ActionFiniteDiscrete(tfp.distributions.FiniteDiscrete):
 
 def _as_choices(value: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     # Spaces have int8 and uint8, which TensorFlow Probability's operations do not take.
-    return tf.cast(value, dtype) if value.dtype.is_integer else value
+    takes = value.dtype in (tf.int32, tf.int64) or not value.dtype.is_integer
+    return (
+        value if takes else tf.cast(value, dtype if value.dtype.size < 4 else tf.int64)
+    )
 
 
 def choices(

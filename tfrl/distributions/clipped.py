@@ -141,6 +141,12 @@ class Clipped(tfp.distributions.AutoCompositeTensorDistribution):
     def _log_cdf(self, value: tf.Tensor) -> tf.Tensor:
         return self._cumulated("log_cdf", value, -np.inf, 0.0)
 
+    def _survival_function(self, value: tf.Tensor) -> tf.Tensor:
+        return self._cumulated("survival_function", value, 1.0, 0.0)
+
+    def _log_survival_function(self, value: tf.Tensor) -> tf.Tensor:
+        return self._cumulated("log_survival_function", value, 0.0, -np.inf)
+
     def _cumulated(
         self, name: str, value: tf.Tensor, least: float, most: float
     ) -> tf.Tensor:

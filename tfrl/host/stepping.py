@@ -59,10 +59,9 @@ def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
         >>> autoreset_mode(tfrl.environments.make_vec("Pendulum-v1", 1)).name
         'DISABLED'
     """
-    # The attribute first: Gymnasium before 1.2 shares metadata between vectors.
-    mode = getattr(envs.unwrapped, "autoreset_mode", None)
+    mode = _named_mode(envs)
     if mode is None:
-        mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        return AutoresetMode.NEXT_STEP
     try:
         return AutoresetMode(mode)
     except ValueError as error:
@@ -71,6 +70,12 @@ def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
             f"{[known.value for known in AutoresetMode]} in its metadata; got "
             f"{mode!r}"
         ) from error
+
+
+def _named_mode(envs: VectorEnv) -> Any:
+    # The attribute first: Gymnasium before 1.2 shares metadata between vectors.
+    mode = getattr(envs.unwrapped, "autoreset_mode", None)
+    return envs.metadata.get("autoreset_mode") if mode is None else mode
 
 
 class Outcome(NamedTuple):
@@ -167,6 +172,7 @@ class Stepper:
         gym_checks.check_vector("Stepper", "envs", envs)
         self.envs = envs
         self._mode = autoreset_mode(envs)
+        self._is_taken_for_next = _named_mode(envs) is None
         self._vector = envs.unwrapped
         self._nobody = np.zeros(envs.num_envs, bool)
         self.reset(seed)
@@ -226,7 +232,7 @@ class Stepper:
             else:
                 _put(last, np.flatnonzero(ended), info["final_obs"])
         is_next = self._mode == AutoresetMode.NEXT_STEP
-        if is_next:
+        if self._is_taken_for_next:
             self._check_next_step(ended, info)
         self.resetting = ended if is_next else self._waiting()
         self.observations = self._allowing(after)
@@ -281,7 +287,7 @@ class Stepper:
         They are taken for such where nothing is said. In another mode the first step
         of each episode would be lost, and the last observation.
         """
-        came = "info['final_obs']" if "final_obs" in info else None
+        came = "info['final_obs']" if "final_obs" in (info or ()) else None
         if np.count_nonzero(ended & self.resetting):
             came = "the end of an episode right after that of another"
         if came is not None:

@@ -143,10 +143,9 @@ def trust_region_loss(
     )
     if not log_alpha.shape.is_compatible_with([]):
         checks.check_rank(where, "divergences", divergences, at_least=1)
-        checks.check_rank(where, "log_alpha", log_alpha, exact=1)
-        log_alpha = operands.along_last(
-            where, "log_alpha", log_alpha, "divergences", divergences
-        )
+        one = tf.TensorSpec(divergences.shape[-1:], dtype)
+        named = {"one of `divergences`": one, "log_alpha": log_alpha}
+        checks.check_same_shape(where, **named)
     alpha = tf.exp(log_alpha)
     violations = tf.stop_gradient(divergences - limit)
     loss = tf.stop_gradient(alpha) * divergences - alpha * violations

@@ -219,6 +219,7 @@ class MLP(keras.layers.Layer):
 
     def _has_few_outputs(self) -> bool:
         is_plain = self.compute_dtype == "float32" and self.noise is None
+        is_plain = is_plain and self.dense[-1].quantization_mode is None
         if not (is_plain and 1 < (self.n_outputs or 0) <= _FEW_OUTPUTS):
             return False
         return math.prod(self.dense[-1].kernel.shape) <= _SMALL_KERNEL

@@ -100,10 +100,10 @@ def train_population(
 
     Raises:
         TypeError: if the environment is not compiled or a setting is no number.
-        ValueError: in the scope of a strategy; if the environment does not begin
-            episodes by itself; if a setting is unknown, or one that must be alike for
-            all members as it says what the program is; if a reward or an observation
-            is NaN or infinite.
+        ValueError: in the scope of a strategy of several devices; if the environment
+            does not begin episodes by itself; if a setting is unknown, or one that must
+            be alike for all members as it says what the program is; if a reward or an
+            observation is NaN or infinite.
 
     Example:
         >>> from tfrl.environments import compiled
@@ -120,11 +120,12 @@ def train_population(
         Jaderberg et al., 2017, Population Based Training of Neural Networks.
         Lu et al., 2022, Discovered Policy Optimisation, on vectorised training.
     """
-    if tf.distribute.has_strategy():
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
         raise ValueError(
-            f"`{_WHERE}`: expected no strategy, as members share one device; got "
-            f"{type(tf.distribute.get_strategy()).__name__}; call it outside of "
-            "`scope()`, under tf.device if it is to be another one"
+            f"`{_WHERE}`: expected no strategy of several devices, as members share "
+            f"one; got {replicas} replicas; call it outside of `scope()`, under "
+            "tf.device if it is to be another one"
         )
     kind = protocol.CompiledEnv
     checks.check_type(_WHERE, "env", env, kind, "a compiled environment")

@@ -377,6 +377,7 @@ class VmapWrapper:
         raise NotImplementedError
 
     step = reset
+    __module__ = "brax.envs.wrappers.training"
 
 
 class Limited(VmapWrapper):
@@ -479,9 +480,18 @@ class Counter:
         return state["time"] >= params.max_steps_in_episode
 
 
+class Whole(Counter):
+    """Ends by its limit, as before, and has a method of that name too."""
+
+    def step_env(self, key, state, action, params):
+        seen, state, reward, done, info = super().step_env(key, state, action, params)
+        return seen, state, reward, done | self.is_truncated(state, params), info
+
+
+@pytest.mark.parametrize("kind", [Counter, Whole])
 @pytest.mark.parametrize(("goal", "expected"), [(3, [True, False]), (9, [False] * 2)])
-def test_time_limits_apart_from_the_step_truncate(goal, expected):
-    env = jax_env.from_jax_env(Counter(), CounterParams(goal, 3))
+def test_time_limits_apart_from_the_step_truncate(goal, expected, kind):
+    env = jax_env.from_jax_env(kind(), CounterParams(goal, 3))
     state, _ = env.reset(0, 2)
     ends = []
     for _ in range(3):

@@ -264,3 +264,15 @@ def test_a_function_is_asked_at_every_step(later, message):
     with pytest.raises(ValueError, match=f"`policy` expected to return .*{message}"):
         collector.collect(lambda observations: next(choices))
     assert next(choices, None) is None
+
+
+def test_what_is_done_where_one_only_resets_does_not_count():
+    envs = vector(AutoresetMode.NEXT_STEP, 2)
+    collector = collection.Collector(envs, 60, 0)
+
+    def choose(observations):
+        return np.where(collector._resetting, 7, act(observations))
+
+    trajectory = collector.collect(choose)
+    assert (trajectory.actions == 7).any() and not trajectory.valid.all()
+    np.testing.assert_array_equal(trajectory.actions == 7, ~trajectory.valid)

@@ -245,8 +245,6 @@ def _is_typed_key(jax: Any, leaf: Any) -> bool:
 
 def _of_gymnax(env: Any, params: Any) -> Pure:
     params = env.default_params if params is None else params
-    # Since gymnax 1.0 `step_env` knows no limit; before, it ends by it too.
-    has_limit_apart = hasattr(env, "is_truncated")
     endless = params
     if hasattr(params, "max_steps_in_episode"):
         endless = params.replace(max_steps_in_episode=np.iinfo(np.int32).max)
@@ -257,11 +255,10 @@ def _of_gymnax(env: Any, params: Any) -> Pure:
 
     def step(key: Any, state: Any, action: Any) -> Any:
         observations, after, reward, done, _ = env.step_env(key, state, action, params)
-        if has_limit_apart:
-            truncated = env.is_truncated(after, params)
-            return after, observations, reward, done, truncated & ~done
         # Without a limit; XLA computes but once what both have in common.
         terminated = env.step_env(key, state, action, endless)[3]
+        if hasattr(env, "is_truncated"):  # of gymnax 1.0 `step_env` knows no limit
+            done |= env.is_truncated(after, params)
         return after, observations, reward, terminated, done & ~terminated
 
     found = env.observation_space(params), env.action_space(params)
@@ -290,8 +287,8 @@ def _of_gymnax_space(space: Any) -> spaces.Space:
 def _of_brax(env: Any, jax: Any) -> Pure:
     layer = env
     while layer is not None:
-        kind = type(layer).__name__
-        if kind.endswith("VmapWrapper"):
+        kind, home = type(layer).__name__, type(layer).__module__.partition(".")[0]
+        if kind.endswith("VmapWrapper") and home in ("brax", "mujoco_playground"):
             raise TypeError(
                 "`from_jax_env`: `env` expected an environment of one copy, of which "
                 f"as many are made as are asked for; got one in {kind}; take it off"

@@ -37,7 +37,8 @@ class Wrapper(protocol.CompiledEnv):
     """A compiled environment around another, in all else like that; a base.
 
     A subclass overrides what it changes. Its state is that of `env`, or, where it keeps
-    something of its own, a `WrappedState`: then it has both `initial` and `step`.
+    something of its own, a `WrappedState`: then it has both `initial` and `step`. One
+    that has an `initial` and keeps nothing also has `frame`, which is that of `env`.
 
     Args:
         env: the environment inside.

@@ -211,6 +211,7 @@ class UniformReplay(Sampler):
         self._random = _indices.Draws(where, seed)
         self._filled = 1
         self._listed: np.ndarray | None = None
+        self._recent: np.ndarray | None = None
         self._replacement = replacement
         self._recent_steps, self._recent_ratio = recent_steps, recent_ratio
 
@@ -247,7 +248,11 @@ class UniformReplay(Sampler):
         probabilities = np.empty(batch_size, np.float32)
         weights.fill(1.0)
         count = round(self._recent_ratio * batch_size)
-        recent = self._recent_rows() if count else np.zeros(0, np.intp)
+        recent = np.zeros(0, np.intp)
+        if count:
+            if self._recent is None:
+                self._recent = self._recent_rows()
+            recent = self._recent
         if not recent.size:
             rows = self._drawn(batch_size, random)
             probabilities.fill(1.0 / self._eligible.count)
@@ -293,7 +298,7 @@ class UniformReplay(Sampler):
             return
         # Rows are filled in their order, those of all environments in turns.
         self._filled = min(int(self._steps.upcoming.max()) + 1, self._steps.capacity)
-        self._listed = None
+        self._listed = self._recent = None
 
     def _drawn(self, batch_size: int, random: np.random.Generator) -> np.ndarray:
         """Returns rows drawn from all that are eligible."""

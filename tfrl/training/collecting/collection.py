@@ -177,8 +177,9 @@ class Collector:
             log-probabilities if the policy tells them, and what it remembered.
 
         Raises:
-            ValueError: if actions are none of their space (those of a function at
-                every step, those of a `Policy` at the first), a reward or an
+            ValueError: if actions are of another shape than those of their space, no
+                finite numbers or none of its choices (of a function at every step, of
+                a `Policy` at the first), a reward or an
                 observation is NaN or infinite, an integer of an observation is none
                 of its space, or an environment returns what it should not.
             ConnectionError: if a worker process of the environments is gone.
@@ -195,7 +196,10 @@ class Collector:
                 self.observations, memory, seed=seed, temperature=temperature
             )
             if not t or is_function:
-                check_actions("Collector.collect", acted.actions, self.envs)
+                counts = ~self._resetting
+                check_actions(
+                    "Collector.collect", acted.actions, self.envs, counts=counts
+                )
             # Before the step, which may overwrite what an environment has shown.
             rows.write_choice(t, self.observations, acted, memory)
             outcome = self._stepper.step(acted.actions)
@@ -326,7 +330,13 @@ def remembered(state: Any, initial: Any, outcome: Any) -> Any:
     )
 
 
-def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) -> None:
+def check_actions(
+    where: str,
+    actions: Any,
+    envs: VectorEnv,
+    space: Any = None,
+    counts: np.ndarray | slice = slice(None),
+) -> None:
     """Raises a ValueError unless there is an action for each environment.
 
     It is to be finite, and one of those that there are to choose from.
@@ -336,6 +346,7 @@ def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) 
         actions: what a policy returned for all environments.
         envs: the environments.
         space: of a part of the actions; that of all by default.
+        counts: `[N]` bool, where it makes a difference what is done.
     """
     space = envs.single_action_space if space is None else space
     fault = f"`{where}`: `policy` expected to return"
@@ -347,7 +358,7 @@ def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) 
                 raise ValueError(
                     f"{fault} actions with a part {key!r} for {space}; got {actions!r}"
                 ) from error
-            check_actions(where, part, envs, space[key])
+            check_actions(where, part, envs, space[key], counts)
     elif space.shape is not None:
         shape = (envs.num_envs, *space.shape)
         if np.shape(actions) != shape:
@@ -355,7 +366,7 @@ def check_actions(where: str, actions: Any, envs: VectorEnv, space: Any = None) 
                 f"{fault} actions of shape {[*shape]} for {space}; got "
                 f"{[*np.shape(actions)]}; return one for each environment"
             )
-        numbers = np.asarray(actions)
+        numbers = np.asarray(actions)[counts]
         if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
             raise ValueError(f"{fault} actions that are finite numbers; got {actions}")
         impossible = gym_checks.outside(space, numbers)
