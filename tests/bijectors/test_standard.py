@@ -403,3 +403,9 @@ def test_validate_args():
     for value in (1.5, -1.5):
         with pytest.raises(tf.errors.InvalidArgumentError, match="in its range"):
             bijector.inverse([value])
+
+
+def test_what_was_pickled_before_shapes_were_looked_at():
+    old = bijectors.AffineTransform(1.0, [2.0, 3.0], 1)
+    del old.__dict__["_with_shape"]
+    np.testing.assert_array_equal(old.forward(tf.ones([4, 2]))[0], [3.0, 4.0])

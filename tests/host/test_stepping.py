@@ -272,7 +272,7 @@ def test_modes_that_are_not_told_are_seen():
     assert stepping.autoreset_mode(Untold(MODES[2])) == MODES[2]
     play(MODES[2])
     for mode, came in ((MODES[1], r"info\['final_obs'\]"), (MODES[0], "the end of an")):
-        with pytest.raises(ValueError, match=f"as of .*NEXT_STEP.* got {came}.*; set"):
+        with pytest.raises(ValueError, match=f"as of .*NEXT_STEP.* got {came}.*; name"):
             play(mode)
 
 

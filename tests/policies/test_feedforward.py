@@ -130,3 +130,14 @@ def test_inputs_are_one_tensor(built):
     for inputs in ({"a": np.ones([4, 3])}, [np.ones([4, 3])] * 2, None):
         with pytest.raises(TypeError, match="`MLP`: `inputs` expected one tensor"):
             mlp(inputs)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_quantized_output_is_the_same_where_it_is_differentiated():
+    mlp = feedforward.MLP((8,), n_outputs=2, seed=0)
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    mlp(x)
+    mlp.dense[-1].quantize("int8")
+    with feedforward.differentiated():
+        found = mlp(x)
+    np.testing.assert_allclose(found, mlp(x), rtol=1e-6)

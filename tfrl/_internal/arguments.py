@@ -1,5 +1,6 @@
 """Checks of arguments, libraries and the system, that need no TensorFlow."""
 
+import difflib
 import errno
 import importlib
 import numbers
@@ -129,6 +130,36 @@ def check_one_of(where: str, name: str, value: Any, choices: Collection[Any]) ->
         raise ValueError(
             f"`{where}`: `{name}` expected one of {list(choices)}; "
             f"got {shown(value)}; check the spelling"
+        )
+
+
+def check_listed(
+    where: str, name: str, value: str, known: Collection[str], listed: str
+) -> None:
+    """Raises unless a name is among many, and proposes those that are like it.
+
+    Args:
+        where: name of the function that checks.
+        name: name of the argument.
+        value: its value.
+        known: the names admitted.
+        listed: where a user finds all of them.
+
+    Raises:
+        ValueError: if it is none of them.
+
+    Example:
+        >>> check_listed("make", "env", "Pong-v6", ["Pong-v5", "Tennis-v5"], "`envs()`")
+        Traceback (most recent call last):
+        ...
+        ValueError: `make`: `env` expected one of `envs()`; got 'Pong-v6'; did you mean
+        Pong-v5?
+    """
+    if value not in known:
+        near = difflib.get_close_matches(value, known)
+        raise ValueError(
+            f"`{where}`: `{name}` expected one of {listed}; got {value!r}"
+            + (f"; did you mean {' or '.join(near)}?" if near else "")
         )
 
 

@@ -1,6 +1,5 @@
 """Parallel environments of PettingZoo: found by name, made and wrapped."""
 
-import difflib
 import functools
 import importlib
 from collections.abc import Callable, Sequence
@@ -76,13 +75,8 @@ def _named(env: str) -> Callable[..., Any]:
         # Games by turns are registered as such alone.
         kinds = dict.fromkeys(library.aec_registry, "aec")
         kinds |= dict.fromkeys(library.parallel_registry, "parallel")
-        if env not in kinds:
-            near = difflib.get_close_matches(env, kinds)
-            raise ValueError(
-                f"`{WHERE}`: `env` expected one of `pettingzoo.parallel_registry` or "
-                f"`pettingzoo.aec_registry`; got {env!r}"
-                + (f"; did you mean {' or '.join(near)}?" if near else "")
-            )
+        listed = "`pettingzoo.parallel_registry` or `pettingzoo.aec_registry`"
+        arguments.check_listed(WHERE, "env", env, kinds, listed)
         return functools.partial(library.make, kinds[env], env)
     module, _, name = env.partition(":")
     try:

@@ -1,6 +1,5 @@
 """Vectors of environments that EnvPool steps in C++ threads."""
 
-import difflib
 import warnings
 from typing import Any
 
@@ -66,14 +65,8 @@ class EnvPoolVector(VectorEnv):
                 f"{taken}, which the vector chooses; see `n_envs` and `reset`"
             )
         self._envpool = arguments.imported(_WHERE, "envpool", "EnvPool", "envpool")
-        known = self._envpool.list_all_envs()
-        if task_id not in known:
-            near = difflib.get_close_matches(task_id, known)
-            raise ValueError(
-                f"`{_WHERE}`: `task_id` expected one of `envpool.list_all_envs()`; got "
-                f"{task_id!r}"
-                + (f"; did you mean {' or '.join(near)}?" if near else "")
-            )
+        known, listed = self._envpool.list_all_envs(), "`envpool.list_all_envs()`"
+        arguments.check_listed(_WHERE, "task_id", task_id, known, listed)
         self._task = {**options, "task_id": task_id, "render_mode": render_mode}
         try:
             # With any seeds: `reset` is told them later, and makes it anew.

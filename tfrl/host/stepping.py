@@ -293,9 +293,9 @@ class Stepper:
         if came is not None:
             raise ValueError(
                 "`Stepper`: `envs` expected steps that only reset after the end of an "
-                "episode, as of AutoresetMode.NEXT_STEP, the mode of vectors that name "
-                f"none; got {came} at step {self._n_steps}; set "
-                '`metadata["autoreset_mode"]` to what they do'
+                "episode, as of AutoresetMode.NEXT_STEP, which is assumed of vectors "
+                f"that name no mode; got {came} at step {self._n_steps}; name it in "
+                '`metadata["autoreset_mode"]`'
             )
 
     def _check(self, after: Any, *columns: Any) -> None:

@@ -124,8 +124,8 @@ def train_population(
     if replicas > 1:
         raise ValueError(
             f"`{_WHERE}`: expected no strategy of several devices, as members share "
-            f"one; got {replicas} replicas; call it outside of `scope()`, under "
-            "tf.device if it is to be another one"
+            f"one; got {replicas} replicas; call it outside of `scope()`, and choose "
+            "the device by tf.device"
         )
     kind = protocol.CompiledEnv
     checks.check_type(_WHERE, "env", env, kind, "a compiled environment")

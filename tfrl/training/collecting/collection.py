@@ -179,9 +179,9 @@ class Collector:
         Raises:
             ValueError: if actions are of another shape than those of their space, no
                 finite numbers or none of its choices (of a function at every step, of
-                a `Policy` at the first), a reward or an
-                observation is NaN or infinite, an integer of an observation is none
-                of its space, or an environment returns what it should not.
+                a `Policy` at the first); if a reward or an observation is NaN or
+                infinite, an integer of an observation is none of its space, or an
+                environment returns what it should not.
             ConnectionError: if a worker process of the environments is gone.
         """
         policy = policies.as_policy("Collector.collect", "policy", policy)
