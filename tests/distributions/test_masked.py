@@ -70,8 +70,11 @@ def test_against_a_plain_softmax(dtype, jit):
 def test_draws(jit):
     dist = masked.MaskedCategorical(LOGITS, MASK)
     draw = tf.function(lambda: dist.sample(20_000, seed=SEED), jit_compile=jit)
-    for drawn, probs in zip(draw().numpy().T, probabilities(LOGITS, MASK), strict=True):
-        confidence.assert_frequencies(np.bincount(drawn, minlength=4), probs)
+    drawn = draw().numpy()
+    for numbers, probs in zip(drawn.T, probabilities(LOGITS, MASK), strict=True):
+        confidence.assert_frequencies(np.bincount(numbers, minlength=4), probs)
+    # Logarithms may differ in the last digit, and an option that is as good be taken.
+    assert np.mean(drawn == dist.sample(20_000, seed=SEED)) > 0.9999
 
 
 def test_seeds():

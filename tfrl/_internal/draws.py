@@ -88,6 +88,22 @@ def uniform(shape: Any, seed: Any, dtype: tf.DType) -> tf.Tensor:
     return _uniform(*_arguments(shape, seed), dtype)
 
 
+def gumbel(shape: Any, seed: Any, dtype: tf.DType) -> tf.Tensor:
+    """Draws standard Gumbel numbers, `-log(-log u)` of those of `uniform`.
+
+    The option of the greatest `logit + g` is a draw of the options' distribution.
+
+    Args:
+        shape: their shape, ints or an integer tensor.
+        seed: what `random.new_seed` takes, or a function that returns it.
+        dtype: floating.
+
+    Returns:
+        The numbers.
+    """
+    return -tf.math.log(-tf.math.log(uniform(shape, seed, dtype)))
+
+
 def log_gamma(concentration: tf.Tensor, shape: Any, seed: Any) -> tf.Tensor:
     """Draws logarithms of numbers with gamma distributions, of rate 1.
 

@@ -63,15 +63,11 @@ def noise_of(head: Any, n_rows: int, seed: tf.Tensor) -> list[tf.Tensor]:
     parts = heads_of(head)
     seeds = random.split_seed(seed, len(parts)) if len(parts) > 1 else [seed]
     return [
-        _gumbel([n_rows, part.n_options], each)
+        draws.gumbel([n_rows, part.n_options], each, tf.float32)
         if part.n_options
         else draws.normal([n_rows, part.n_log_stds], each, tf.float32)
         for part, each in zip(parts, seeds, strict=True)
     ]
-
-
-def _gumbel(shape: list[int], seed: tf.Tensor) -> tf.Tensor:
-    return -tf.math.log(-tf.math.log(draws.uniform(shape, seed, tf.float32)))
 
 
 def drawn(head: Any, parameters: tf.Tensor, noise: list[tf.Tensor]) -> Drawn:

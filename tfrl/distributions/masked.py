@@ -6,8 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks
-from tfrl.core import random
+from tfrl._internal import checks, draws, precision
 from tfrl.distributions import _families, _masks
 
 
@@ -82,5 +81,8 @@ class MaskedCategorical(tfp.distributions.Categorical):
     mask = property(operator.attrgetter("_mask"), doc="What is allowed, bool.")
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
-        # With an int seed, TFP would draw other numbers each time.
-        return super()._sample_n(n, seed=random.new_seed(seed))
+        # TFP would draw others with an int seed each time, and others under XLA.
+        logits = precision.widened(self.logits_parameter())
+        shape = tf.concat([[n], tf.shape(logits)], axis=0)
+        noise = draws.gumbel(shape, seed, logits.dtype)
+        return tf.cast(tf.argmax(logits + noise, axis=-1), self.dtype)

@@ -274,4 +274,4 @@ def _straight_through(scores: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
 def _gumbel(n: Any, like: tf.Tensor, seed: Any) -> tf.Tensor:
     # Standard Gumbel noise, n times the shape of another tensor.
     shape = tf.concat([[n], tf.shape(like)], axis=0)
-    return -tf.math.log(-tf.math.log(draws.uniform(shape, seed, like.dtype)))
+    return draws.gumbel(shape, seed, like.dtype)

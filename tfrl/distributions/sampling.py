@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfrl._internal import checks
+from tfrl._internal import checks, draws
 from tfrl.core import random
 from tfrl.distributions import modes, product, squashed
 
@@ -181,7 +181,7 @@ def epsilon_greedy_sample(
         greedy = modes.get_mode(distribution)
         drawn = distribution.sample(seed=draw)
         batch = _first_batch_axis(distribution)
-        is_greedy = tf.random.stateless_uniform(batch, coin) >= tf.cast(eps, tf.float32)
+        is_greedy = draws.uniform(batch, coin, tf.float32) >= tf.cast(eps, tf.float32)
         return tf.nest.map_structure(
             lambda one, two: tf.stop_gradient(
                 tf.where(_as_wide_as(is_greedy, one), two, one)

@@ -1,9 +1,8 @@
 """Samplers of discrete actions: epsilon-greedy, multinomial, with lasting noise.
 
 Samplers draw from a stream of their own, which checkpoints and exports with them; a
-call with `seed=` leaves the stream alone. Eagerly and in a graph the same seed gives
-the same actions. XLA draws categorical choices by another method: the same
-distribution, but other actions for the same seed.
+call with `seed=` leaves the stream alone. The same seed gives the same actions eagerly,
+in a graph and under XLA.
 """
 
 import math
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, operands
+from tfrl._internal import checks, draws, operands
 from tfrl.core import compile, random
 from tfrl.exploration import _state
 from tfrl.schedules import schedulers
@@ -290,13 +289,14 @@ def _checked_weights(where: str, weights: Any) -> tf.Tensor:
 
 @compile.compiled
 def _draw(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    return tf.random.stateless_categorical(logits, 1, seed)[:, 0]
+    noise = draws.gumbel(tf.shape(logits), seed, logits.dtype)
+    return tf.argmax(logits + noise, axis=-1)
 
 
 @compile.compiled
 def _greedy_or_drawn(weights: tf.Tensor, epsilon: Any, seed: tf.Tensor) -> tf.Tensor:
     lot_seed, action_seed = random.split_seed(seed, 2)
-    lot = tf.random.stateless_uniform(tf.shape(weights)[:1], lot_seed)
+    lot = draws.uniform(tf.shape(weights)[:1], lot_seed, tf.float32)
     return tf.where(
         lot >= tf.cast(epsilon, tf.float32),
         tf.argmax(weights, axis=-1),
@@ -308,10 +308,9 @@ def _greedy_or_drawn(weights: tf.Tensor, epsilon: Any, seed: tf.Tensor) -> tf.Te
 def _with_new_noise(
     state: tf.Tensor, prob: Any, renew_seed: tf.Tensor, noise_seed: tf.Tensor
 ) -> tf.Tensor:
-    lot = tf.random.stateless_uniform(tf.shape(state)[:1], renew_seed)
+    lot = draws.uniform(tf.shape(state)[:1], renew_seed, tf.float32)
     renewed = (lot < tf.cast(prob, tf.float32)) | tf.reduce_all(state == 0, axis=-1)
-    # The middles of 2^23 equal cells: neither 0 nor 1.
-    noise = tf.random.stateless_uniform(tf.shape(state), noise_seed) + 2.0**-24
+    noise = draws.uniform(tf.shape(state), noise_seed, tf.float32)
     return tf.where(renewed[:, tf.newaxis], tf.cast(noise, state.dtype), state)
 
 

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfrl._internal import checks, operands, precision
+from tfrl._internal import checks, draws, operands, precision
 from tfrl.core import compile, random
 
 TensorLike: TypeAlias = operands.TensorLike
@@ -75,20 +75,12 @@ def quantiles_uniform(
     """
     size, count = _counts("quantiles_uniform", batch_size, num_quantiles)
     wanted = operands.floating_dtype("quantiles_uniform", dtype)
-    # Integers, as XLA makes other floating-point numbers of a seed.
-    wide = wanted == tf.float64
-    bits = tf.random.stateless_uniform(
+    lengths = draws.uniform(
         [size, count],
         random.checked_seed("quantiles_uniform", seed),
-        minval=None,
-        maxval=None,
-        dtype=tf.uint64 if wide else tf.uint32,
-        alg="philox",
+        tf.float64 if wanted == tf.float64 else tf.float32,
     )
-    # As many bits as the mantissa holds, and never 0: a row needs a length.
-    draws = tf.bitwise.right_shift(bits, tf.constant(11 if wide else 8, bits.dtype))
-    draws = tf.cast(draws, tf.float64 if wide else tf.float32) + 0.5
-    return tf.cast(_cuts(draws), wanted)
+    return tf.cast(_cuts(lengths), wanted)
 
 
 def quantile_cos_embedding(quantile_fractions: TensorLike, n: int = 64) -> tf.Tensor:
@@ -134,9 +126,9 @@ def _cos_embedding(fractions: tf.Tensor, n: int) -> tf.Tensor:
     return tf.cast(tf.cos(angles[..., tf.newaxis] * frequencies), fractions.dtype)
 
 
-def _cuts(draws: tf.Tensor) -> tf.Tensor:
-    """Where pieces of lengths proportional to the positive draws end."""
-    ends = tf.cumsum(draws, axis=-1)
+def _cuts(lengths: tf.Tensor) -> tf.Tensor:
+    """Where pieces of lengths proportional to the positive ones given end."""
+    ends = tf.cumsum(lengths, axis=-1)
     return ends / ends[:, -1:]
 
 
