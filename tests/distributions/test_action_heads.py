@@ -500,13 +500,22 @@ def test_tempered_deviations_of_narrow_dtypes(dtype):
 @pytest.mark.parametrize(
     "space",
     [
-        *(S.Text(3), S.Sequence(S.Discrete(2)), S.Dict(a=S.Discrete(2), b=S.Text(3))),
+        *(S.Text(3), S.Sequence(S.Discrete(2))),
         *(3, None, tf.TensorSpec([2], tf.int32), tf.TensorSpec([2], tf.string)),
     ],
     ids=str,
 )
 def test_spaces_without_a_head(space):
     with pytest.raises(TypeError, match="`action_head`: `action_space` expected"):
+        action_heads.action_head(space)
+
+
+def test_the_part_without_a_head_is_named():
+    space = S.Dict(a=S.Discrete(2), b=S.Tuple([S.Box(-1.0, 1.0), S.Text(3)]))
+    with pytest.raises(TypeError, match=r"`action_space\['b'\]\[1\]` .*; got Text"):
+        action_heads.action_head(space)
+    space = S.Dict(a=S.Discrete(2), b=S.Box(-1.0, 1.0, (0,)))
+    with pytest.raises(ValueError, match=r"`action_space\['b'\]` must hold a number"):
         action_heads.action_head(space)
 
 

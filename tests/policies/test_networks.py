@@ -366,7 +366,10 @@ def test_descriptions(space, kind):
     [
         (S.Text(3), TypeError, "`space` expected Box, Discrete"),
         (S.MultiDiscrete([[2, 2]]), TypeError, "`space` expected Box, Discrete"),
-        (S.Dict(a=S.Sequence(S.Discrete(2))), TypeError, "`space` expected Box"),
+        (
+            S.Dict(a=S.Tuple([S.Discrete(2), S.Sequence(S.Discrete(2))])),
+            *(TypeError, r"`space\['a'\]\[1\]` expected Box.*; got Sequence"),
+        ),
         (pixels(7, 7, 3), ValueError, r"36x36 .*\[7, 7, 3\]"),
         (pixels(4, 7, 7, 3), ValueError, r"36x36 .*\[4, 7, 7, 3\]"),
         (pixels(64, 64, 64), ValueError, r"\[64, 64, 64\]; .*StackChannels"),

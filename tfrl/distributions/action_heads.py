@@ -487,47 +487,53 @@ def action_head(
         >>> action_head(gym.spaces.Tuple([gym.spaces.Discrete(3)] * 2)).n_options
         6
     """
-    where, spec = "action_head", action_space
+    where, name = "action_head", "action_space"
     checks.check_positive(where, "min_scale", min_scale)
     if init_scale is not None:
         checks.check_within(where, "init_scale", init_scale, min_scale, math.inf)
-    if isinstance(action_space, gym.Space):
-        with contextlib.suppress(TypeError):  # of kinds that have no head either
-            spec = spaces.spec_from_space(action_space)
-    head = _head_of(spec, squash, init_scale, min_scale)
+    head = _head_of(name, action_space, squash, init_scale, min_scale)
     if squash and not head.has_log_std:
         raise _no_squash(action_space)
     return head
 
 
-def _head_of(spec: Any, squash: bool | None, *scales: Any) -> Any:
-    if isinstance(spec, Mapping | tuple | list):
-        keys = tuple(sorted(spec)) if isinstance(spec, Mapping) else None
-        parts = spec if keys is None else [spec[key] for key in keys]
-        made = tuple(_head_of(part, squash, *scales) for part in parts)
+def _head_of(name: str, part: Any, squash: bool | None, *scales: Any) -> Any:
+    """The head of a part of what `action_head` got, by its name in messages."""
+    if isinstance(part, Mapping | gym.spaces.Tuple | tuple | list):
+        keys = tuple(sorted(part)) if isinstance(part, Mapping) else None
+        made = tuple(
+            _head_of(f"{name}[{key!r}]", part[key], squash, *scales)
+            for key in (range(len(part)) if keys is None else keys)
+        )
         if not made:
-            raise _empty(spec)
+            raise _empty(name, part)
         return CompositeHead(made, keys)
+    spec = part
+    if isinstance(part, gym.Space):
+        with contextlib.suppress(TypeError):  # of kinds that have no head either
+            spec = spaces.spec_from_space(part)
     bounded = isinstance(spec, specs.BoundedTensorSpec)
     floating = isinstance(spec, tf.TensorSpec) and spec.dtype.is_floating
     if not (floating or (bounded and spec.dtype.is_integer)):
         raise TypeError(
-            "`action_head`: `action_space` expected Discrete, MultiDiscrete, "
-            "MultiBinary, Box, Dict or Tuple, or specs of floats and of bounded "
-            f"integers; got {spec!r}"
+            f"`action_head`: `{name}` expected Discrete, MultiDiscrete, MultiBinary, "
+            "Box, Dict or Tuple, or specs of floats and of bounded integers; got "
+            f"{part!r}"
         )
-    checks.check_known_shape("action_head", "action_space", spec)
+    checks.check_known_shape("action_head", name, spec)
     if 0 in spec.shape:
-        raise _empty(spec)
-    return _normal_of(spec, squash, *scales) if floating else _choices_of(spec)
+        raise _empty(name, part)
+    if floating:
+        return _normal_of(name, spec, squash, *scales)
+    return _choices_of(name, spec)
 
 
-def _choices_of(spec: specs.BoundedTensorSpec) -> CategoricalHead:
+def _choices_of(name: str, spec: specs.BoundedTensorSpec) -> CategoricalHead:
     starts, ends = spec.minimum.ravel().tolist(), spec.maximum.ravel().tolist()
     counts = tuple(end - start + 1 for start, end in zip(starts, ends, strict=True))
     if max(counts) > _MAX_CHOICES:
         raise ValueError(
-            "`action_head`: `action_space` expected choices of at most "
+            f"`action_head`: `{name}` expected choices of at most "
             f"{_MAX_CHOICES} options; got {spec}; bound them or quantize"
         )
     shape = tuple(spec.shape)
@@ -535,7 +541,7 @@ def _choices_of(spec: specs.BoundedTensorSpec) -> CategoricalHead:
     return CategoricalHead(counts, tuple(starts), not shape, spec.dtype.name, table)
 
 
-def _normal_of(spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
+def _normal_of(name: str, spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
     bounds = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
     low, high = (np.broadcast_to(bound, spec.shape).ravel() for bound in bounds)
     finite = bool((np.isfinite(low) & np.isfinite(high) & (low < high)).all())
@@ -543,7 +549,7 @@ def _normal_of(spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
         raise _no_squash(spec)
     if squash is None and not (finite or np.isinf([low, high]).all()):
         raise ValueError(
-            "`action_head`: `action_space` expected floats with finite bounds, low < "
+            f"`action_head`: `{name}` expected floats with finite bounds, low < "
             f"high, or without any; got {spec}; wrap in gymnasium's TransformAction"
         )
     shape, squash = tuple(spec.shape), finite if squash is None else squash
@@ -551,9 +557,9 @@ def _normal_of(spec: Any, squash: bool | None, *scales: Any) -> NormalHead:
     return NormalHead(*bounds, shape, spec.dtype.name, squash, *scales)
 
 
-def _empty(given: Any) -> ValueError:
+def _empty(name: str, given: Any) -> ValueError:
     return ValueError(
-        f"`action_head`: `action_space` must hold a number at least; got {given}"
+        f"`action_head`: `{name}` must hold a number at least; got {given}"
     )
 
 

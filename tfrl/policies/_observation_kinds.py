@@ -41,21 +41,23 @@ def description(
         images: whether images must be such that height and width can be told.
         place: function and argument, for the error messages.
     """
-    describe = functools.partial(description, images=images, place=place)
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) and not len(space.spaces):
-        raise ValueError(
-            f"{place} must have a part at least, in each Dict and Tuple; got {space}; "
-            "leave it out, or show something"
-        )
+    is_dict = isinstance(space, gym.spaces.Dict)
+    if is_dict or isinstance(space, gym.spaces.Tuple):
+        if not len(space.spaces):
+            raise ValueError(
+                f"{place} must have a part at least, in each Dict and Tuple; got "
+                f"{space}; leave it out, or show something"
+            )
+        parts = [
+            [key, description(part, images=images, place=f"{place[:-1]}[{key!r}]`")]
+            for key, part in (space.items() if is_dict else enumerate(space))
+        ]
+        return ["dict" if is_dict else "tuple", parts]
     if 0 in (space.shape or ()):
         raise ValueError(
             f"{place} must have a number at least in each part; got {space}; leave it "
             "out, or show something"
         )
-    if isinstance(space, gym.spaces.Dict):
-        return ["dict", [[key, describe(part)] for key, part in space.items()]]
-    if isinstance(space, gym.spaces.Tuple):
-        return ["tuple", [[i, describe(part)] for i, part in enumerate(space)]]
     if isinstance(space, gym.spaces.Discrete):
         return ["one_hot", [int(space.n)], [int(space.start)]]
     if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:
