@@ -10,14 +10,14 @@ import refusals
 from refusals import bad
 from tiny_agents import MAKE, Tiny, assert_same, assert_same_rows, build, stop_in
 
-from tfrl import rl_trainer
+from tfrl import agents, rl_trainer, schedules
 from tfrl.agents.off_policy import dqn
 from tfrl.agents.offline import bc, iql
 from tfrl.agents.on_policy import ppo
-from tfrl.environments import vector
+from tfrl.environments import compiled, vector
 from tfrl.saving import checkpoints
 from tfrl.summaries import run_log
-from tfrl.training import cadence, doctor, experience, saved_run, trainer
+from tfrl.training import _plan, cadence, doctor, experience, saved_run, trainer
 
 REPLAYED = experience.Replayed(200, 8, n_steps=8, learning_starts=24, n_step_returns=2)
 INTERVALS = cadence.Intervals(
@@ -66,6 +66,28 @@ def test_gradient_steps_of_an_epoch(updates, n_steps, n_envs, count):
         dataclasses.replace(replayed, updates_per_step=1e-6).n_gradient_steps(n_envs)
 
 
+def test_what_is_left_open_is_what_is_usual_for_the_agent():
+    given = experience.Replayed(updates_per_step=0.5)
+    for config, sizes in (
+        (agents.SAC(), (256, 0.5)),
+        (agents.DDPG(), (256, 0.5)),
+        (agents.CQL(), (256, 0.5)),
+        (agents.DQN(), (64, 0.5)),
+    ):
+        found = _plan.checked_experience(config, given)
+        assert (found.batch_size, found.updates_per_step) == sizes
+        assert found.capacity == given.capacity
+    assert _plan.checked_experience(agents.TD3(), None).updates_per_step == 1.0
+    assert _plan.checked_experience(agents.DQN(), None).updates_per_step == 0.25
+    asked = experience.Replayed(batch_size=8, updates_per_step=2.0)
+    assert asked.for_agent(agents.SAC()) == asked
+    small = experience.Replayed(capacity=200, learning_starts=0)
+    with pytest.raises(ValueError, match="`capacity` expected at least .* 256; got"):
+        small.for_agent(agents.SAC())
+    with pytest.raises(TypeError, match="`updates_per_step` expected numbers"):
+        experience.Replayed().n_gradient_steps(1)
+
+
 def replaying(folder, sampler="uniform", **settings):
     learned = dataclasses.replace(REPLAYED, sampler=sampler)
     given = {"n_epochs": 20, "experience": learned, "intervals": INTERVALS}
@@ -98,6 +120,27 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, sampler, agent):
     # Of 16 and of 32 steps; learning starts at 24.
     assert np.isnan(columns["train/loss"][0])
     assert np.isfinite(columns["train/loss"][1:]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collector", ["host", "compiled"])
+def test_beta_follows_the_run(collector, tmp_path):
+    make = vector.make_vec if collector == "host" else compiled.make_compiled
+    agent, learned = dqn.DQN(hidden_units=(8,)), []
+    falling = [
+        schedules.LinearScheduler("percent", [(0.0, 0.4), (1.0, x)]) for x in (0.4, 1.0)
+    ]
+    for i, beta in enumerate([0.4, *falling]):
+        settings = dataclasses.replace(REPLAYED, sampler="prioritized", beta=beta)
+        given = {"agent": agent, "experience": settings, "collector": collector}
+        given["make_envs"] = functools.partial(make, "CartPole-v1")
+        with replaying(tmp_path / str(i), **given) as running:
+            running.run(quiet=True)
+            learned.append(running.agent.policy.state.params)
+    number, same, other = learned
+    for name, value in number.items():
+        np.testing.assert_allclose(same[name], value, rtol=1e-5, atol=1e-6)
+    assert max(np.abs(other[name] - number[name]).max() for name in number) > 1e-4
 
 
 def test_the_folder_of_a_run(tmp_path):

@@ -2,6 +2,7 @@
 
 import gymnasium as gym
 import numpy as np
+import own_agent
 import pytest
 import tensorflow as tf
 from compiled_learners import carts
@@ -28,6 +29,12 @@ LEARNERS = {
         agents.DQN(hidden_units=UNITS),
         experience.Replayed(
             capacity=200, batch_size=8, n_steps=4, learning_starts=16, n_step_returns=2
+        ),
+    ),
+    "own": (
+        own_agent.SlowQ(),
+        experience.Replayed(
+            200, 8, n_steps=4, updates_per_step=0.25, learning_starts=16
         ),
     ),
     "goals": (

@@ -11,19 +11,21 @@ them draw what one draws alone.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import tensorflow as tf
 
 from tfrl._internal import checks, draws
-from tfrl.agents import agent, gradient_transforms, train_state
+from tfrl.agents import agent, train_state
 from tfrl.core import random, records
 from tfrl.policies import actor, critics
 
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
 _LOG_2 = math.log(2.0)
+# What `tfrl.training.Replayed` leaves to agents, as their papers have it.
+USUAL_REPLAY = {"batch_size": 256, "updates_per_step": 1.0}
 
 
 class Drawn(NamedTuple):
@@ -139,21 +141,6 @@ def target_entropy(head: Any) -> float:
     )
 
 
-def learner(rate: agent.Scheduled, **options: float) -> Callable[[Any], Any]:
-    """Returns what makes a network one that learns by Adam at a rate.
-
-    Args:
-        rate: as of the settings of an algorithm.
-        **options: of `adam`.
-    """
-    tx = gradient_transforms.adam(agent.first(rate), **options)
-
-    def made(network: Any) -> train_state.TrainState:
-        return train_state.TrainState.create(network, tx=tx)
-
-    return made
-
-
 def made(
     config: Any,
     observation_space: gym.Space,
@@ -187,7 +174,7 @@ def made(
     own, own_critics = critics.parted_network(network, *spaces, config.n_critics, seed)
     policy = actor.ActorPolicy.create(
         *spaces,
-        learner=learner(config.learning_rate, **(adam or {})),
+        learner=agent.learner(config, **(adam or {})),
         network=own,
         hidden_units=config.hidden_units,
         activation=config.activation,
@@ -207,7 +194,8 @@ def made(
         n_outputs=n_outputs,
         **of_critics,
     )
-    return policy, learner(config.critic_learning_rate, **(adam or {}))(built)
+    learn = agent.learner(config, rate="critic_learning_rate", **(adam or {}))
+    return policy, learn(built)
 
 
 def built_critics(
@@ -283,7 +271,11 @@ def check(config: Any, *, scheduled: tuple[str, ...]) -> None:
         scheduled: names of its learning rates.
     """
     agent.check_settings(
-        config, scheduled=scheduled, positive=("tau",), shares=("tau",)
+        config,
+        scheduled=scheduled,
+        positive=("tau",),
+        optional=("max_gradient_norm",),
+        shares=("tau",),
     )
     where = type(config).__name__
     checks.check_whole_number(where, "n_critics", config.n_critics, low=1)

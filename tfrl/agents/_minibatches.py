@@ -69,13 +69,16 @@ class MinibatchAgent(pytree.PyTreeNode):
                 replicas cannot share B rows evenly.
         """
         where = f"{type(self.config).__name__}.update"
-        data, weights = self._given(where, sample)
+        data, weights = checked(where, sample)
         replicated.check_rows(where, "batch_size", weights.shape[-1])
         hyper = agent.settings_at(self.config, progress, self._scheduled)
         rank = len(weights.shape)
         if rank == 1:
             data, weights = tf.nest.map_structure(lambda x: x[None], (data, weights))
         learned = self._lent()
+        if self.policy.observation_moments:
+            seen = data.observations, np.ones(weights.shape, np.float32)
+            learned = replicated.run_update(_compiled_seeing, learned, *seen)
         n_steps, n_rows = weights.shape
         work = replicated.Work(learned, n_steps, n_rows)
         size = work.n_piece_steps if tf.executing_eagerly() else n_steps
@@ -95,10 +98,6 @@ class MinibatchAgent(pytree.PyTreeNode):
             errors = priorities[0] if len(infos) == 1 else tf.concat(priorities, 0)
             info["priorities"] = errors if rank == 2 else errors[0]
         return learned._returned(self), info
-
-    def _given(self, where: str, experience: Any) -> tuple[records.Transition, Any]:
-        """Returns transitions and weights, `[K, B]` or `[B]`, of what was gathered."""
-        return checked(where, experience)
 
     def _begin(self, hyper: dict[str, tf.Tensor]) -> Any:
         """Returns what the steps carry."""
@@ -187,6 +186,12 @@ def moved(target: Any, params: Any, tau: Any) -> Any:
     )
 
 
+def _seeing(agent: Any, observations: Any, weights: Any) -> Any:
+    """Returns the agent with the moments of all observations of an update."""
+    arguments = tf.nest.map_structure(tf.convert_to_tensor, (observations, weights))
+    return agent.replace(policy=agent.policy.update_moments(*arguments))
+
+
 def _update(
     agent: Any,
     data: records.Transition,
@@ -195,9 +200,6 @@ def _update(
 ) -> tuple[Any, dict, Any]:
     """Takes K gradient steps; returns the agent, means of the info, and errors."""
     data, weights = tf.nest.map_structure(tf.convert_to_tensor, (data, weights))
-    if agent.policy.observation_moments:
-        seen = agent.policy.update_moments(data.observations, tf.ones_like(weights))
-        agent = agent.replace(policy=seen)
     normalize = agent.policy.normalize
     data = data._replace(
         observations=normalize(data.observations),
@@ -225,4 +227,5 @@ def _update(
     return agent._end(carry, hyper), info, errors.stack() if errors != () else ()
 
 
+_compiled_seeing = replicated.compiled_update(_seeing)
 _compiled_update = replicated.compiled_update(_update)

@@ -57,6 +57,9 @@ class Agent(Protocol):
 class AgentConfig(Protocol):
     """Hyper-parameters that know how to make their agent.
 
+    They may say what it learns from by an attribute `learns_from`, and what a
+    `tfrl.training.Replayed` leaves open by `usual_replay`, a dictionary of settings.
+
     Example:
         >>> agent = tfrl.agents.PPO().create(
         ...     gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2), seed=0)
@@ -207,17 +210,18 @@ def first(value: Scheduled) -> float:
 def learner(
     config: Any,
     optimizer: Callable[..., Any] = gradient_transforms.adam,
+    rate: str = "learning_rate",
     **options: float,
 ) -> Callable[[Any], train_state.TrainState]:
     """Returns what makes a network one that learns by clipped gradients.
 
     Args:
-        config: settings with `learning_rate` and `max_gradient_norm`, None for no
-            clipping.
+        config: settings with a rate and `max_gradient_norm`, None for no clipping.
         optimizer: makes the gradient transform, Adam by default.
+        rate: name of the rate.
         **options: of the optimizer.
     """
-    tx = optimizer(first(config.learning_rate), **options)
+    tx = optimizer(first(getattr(config, rate)), **options)
     if config.max_gradient_norm is not None:
         clip = gradient_transforms.clip_by_global_norm(config.max_gradient_norm)
         tx = gradient_transforms.chain(clip, tx)

@@ -11,6 +11,8 @@ import numbers
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from tfrl._internal import checks
 from tfrl.core import context
 
@@ -71,7 +73,10 @@ def current_progress() -> Progress:
         >>> current_progress().iterations
         0
     """
-    return context.followed(_progress.get)
+    found = _progress.get()
+    # What a trace tells itself is no value of the context that it is made in.
+    told = any(tf.is_symbolic_tensor(x) for x in vars(found).values())
+    return found if told else context.followed(_progress.get)
 
 
 @contextlib.contextmanager

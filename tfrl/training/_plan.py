@@ -212,7 +212,7 @@ def checked_agent(
 
 
 def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
-    """Returns what an agent learns from; the default of what it asks for, for None.
+    """Returns what an agent learns from, with its usual settings where they are None.
 
     Hyper-parameters may say what that is by an attribute `learns_from`, one or several
     of "trajectories", "transitions" (of a replay, or of a data set), "recorded" (the
@@ -220,14 +220,15 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
 
     Args:
         config: that was checked.
-        experience: `Trajectories`, `Replayed`, `FromDataset` or None.
+        experience: `Trajectories`, `Replayed` or `FromDataset`; None for that which it
+            asks for.
 
     Raises:
         TypeError: if it is something else, or of another kind than the agent takes.
     """
     asked = _asked(config)
     if experience is None:
-        return _KINDS[asked[0] if asked else "trajectories"][0]()
+        experience = _KINDS[asked[0] if asked else "trajectories"][0]()
     kinds = *_KINDS["trajectories"], *_KINDS["transitions"]
     expected = "Trajectories, Replayed or FromDataset"
     checks.check_type("Trainer", "experience", experience, kinds, expected)
@@ -238,6 +239,8 @@ def checked_experience(config: agents.AgentConfig, experience: Any) -> Any:
             f"{' or '.join(kind.__name__ for kind in wanted)}, which "
             f"{type(config).__name__} learns from; got {type(experience).__name__}"
         )
+    if isinstance(experience, experiences.Replayed):
+        return experience.for_agent(config)
     return experience
 
 

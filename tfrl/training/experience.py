@@ -27,6 +27,8 @@ from tfrl.training.collecting import collection
 Deliver = Callable[[records.Trajectory, np.ndarray], None]
 
 _SAMPLERS = ("uniform", "prioritized")
+# Of agents that do not say otherwise.
+_USUAL = {"batch_size": 64, "updates_per_step": 0.25}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +67,18 @@ class Replayed:
 
     Attributes:
         capacity: steps that are kept, of all environments together.
-        batch_size: transitions per gradient step, B.
+        batch_size: transitions per gradient step, B; None for what is usual for the
+            agent: 256 of actor-critics, 64 of action values and of what does not say.
         n_steps: steps per environment and epoch.
-        updates_per_step: gradient steps per environment step.
+        updates_per_step: gradient steps per environment step; None for what is usual
+            for the agent, likewise 1 and 0.25.
         learning_starts: steps before the first update.
         gamma: discount factor per step.
         n_step_returns: most steps of a transition, m in `tfrl.replay.Transitions`.
         sampler: "uniform" or "prioritized".
         alpha: of the latter: how much priorities count.
-        beta: of the latter: how far weights make up for them.
+        beta: of the latter: how far weights make up for them; a number, or a schedule
+            of `tfrl.schedules`.
         relabel: "future", "episode" or "final" to replace goals that were desired by
             such that were achieved, see `tfrl.replay.Hindsight`, rewarded as the
             environment's `compute_reward` says; None leaves goals as they were.
@@ -97,38 +102,60 @@ class Replayed:
     """
 
     capacity: int = 100_000
-    batch_size: int = 64
+    batch_size: int | None = None
     n_steps: int = 16
-    updates_per_step: float = 0.25
+    updates_per_step: float | None = None
     learning_starts: int = 1_000
     gamma: float = 0.99
     n_step_returns: int = 1
     sampler: str = "uniform"
     alpha: float = 0.6
-    beta: float = 0.4
+    beta: float | Callable[[], Any] = 0.4
     relabel: str | None = None
     relabel_ratio: float = 0.8
     frame_stack: int | None = None
 
     def __post_init__(self) -> None:
         where = "Replayed"
-        for name in ("capacity", "batch_size", "n_steps", "n_step_returns"):
-            checks.check_whole_number(where, name, getattr(self, name), low=1)
-        checks.check_whole_number(where, "learning_starts", self.learning_starts, low=0)
-        checks.check_positive(where, "updates_per_step", self.updates_per_step)
+        counts = {"capacity": 1, "n_steps": 1, "n_step_returns": 1}
+        counts |= {"learning_starts": 0, "batch_size": 1, "frame_stack": 1}
+        for name, least in counts.items():
+            value, may_lack = getattr(self, name), name in ("batch_size", "frame_stack")
+            if not (value is None and may_lack):
+                checks.check_whole_number(where, name, value, low=least)
+        if self.updates_per_step is not None:
+            checks.check_positive(where, "updates_per_step", self.updates_per_step)
         for name in ("gamma", "alpha", "beta", "relabel_ratio"):
-            checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
+            if not (name == "beta" and callable(self.beta)):
+                checks.check_within(where, name, getattr(self, name), 0.0, 1.0)
         checks.check_one_of(where, "sampler", self.sampler, _SAMPLERS)
         if self.relabel is not None:
             checks.check_one_of(where, "relabel", self.relabel, transitions.STRATEGIES)
-        if self.frame_stack is not None:
-            checks.check_whole_number(where, "frame_stack", self.frame_stack, low=1)
-        least = max(self.learning_starts, self.batch_size)
+        least = max(self.learning_starts, self.batch_size or 1)
         if self.capacity < least:
             raise ValueError(
                 f"`{where}`: `capacity` expected at least `learning_starts` and "
                 f"`batch_size`, {least}; got {self.capacity}"
             )
+
+    def for_agent(self, config: Any) -> "Replayed":
+        """Returns these settings with what is None as it is usual for an agent.
+
+        Args:
+            config: hyper-parameters; of which an attribute `usual_replay` may say so, a
+                dictionary.
+
+        Raises:
+            ValueError: if `capacity` is less than a batch.
+
+        Example:
+            >>> usual = Replayed(updates_per_step=0.5).for_agent(tfrl.agents.SAC())
+            >>> usual.batch_size, usual.updates_per_step
+            (256, 0.5)
+        """
+        usual = {**_USUAL, **getattr(config, "usual_replay", {})}
+        lacking = {name: x for name, x in usual.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **lacking)
 
     def n_gradient_steps(self, n_envs: int) -> int:
         """Returns K.
@@ -138,7 +165,9 @@ class Replayed:
 
         Raises:
             ValueError: if that is none.
+            TypeError: if `updates_per_step` is None; see `for_agent`.
         """
+        checks.check_positive("Replayed", "updates_per_step", self.updates_per_step)
         count = round(self.updates_per_step * self.n_steps * n_envs)
         if not count:
             raise ValueError(

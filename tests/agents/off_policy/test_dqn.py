@@ -217,8 +217,10 @@ def test_weights_scale_losses_and_no_weight_has_no_influence():
 
 
 @pytest.mark.slow
-def test_updates_in_pieces_are_those_of_one_call(monkeypatch):
-    agent, sample = make_agent(target_period=2), make_sample(K, B)
+@pytest.mark.parametrize("normalized", [False, True])
+def test_updates_in_pieces_are_those_of_one_call(normalized, monkeypatch):
+    agent = make_agent(target_period=2, normalize_observations=normalized)
+    sample = make_sample(K, B)
     whole = agent.update(sample)
     monkeypatch.setattr(replicated, "_BRIEF_WORK", 1)
     assert_close(agent.update(sample), whole, **CLOSE)

@@ -1,5 +1,7 @@
 """Tests of `tfrl.agents.off_policy.rainbow` against the algorithm written out."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import q_learning_examples
@@ -43,8 +45,9 @@ def logits(params, x, noise):
 
 
 @pytest.mark.slow
-def test_an_update_equals_the_algorithm_written_out():
-    agent = q_learning_examples.agent_of(CONFIG)
+@pytest.mark.parametrize("double", [True, False])
+def test_an_update_equals_the_algorithm_written_out(double):
+    agent = q_learning_examples.agent_of(dataclasses.replace(CONFIG, double=double))
     rows = q_learning_examples.rows_of()
     state, target = agent.policy.state, agent.target_params
     each, seed = np.arange(6), _minibatches.step_seed(agent.rng, state.step)
@@ -52,7 +55,8 @@ def test_an_update_equals_the_algorithm_written_out():
     assert n_noise == (3 + 8 + 8 + 20) + (3 + 8 + 8 + 5)
     now, choosing, then = draws.normal([3, n_noise], seed, tf.float32).numpy()
     later = rows.next_observations
-    chooser = softmax(logits(state.params, later, choosing))
+    choosing_params = state.params if double else target
+    chooser = softmax(logits(choosing_params, later, choosing))
     best = (chooser * ATOMS).sum(-1).argmax(-1)
     following = softmax(logits(target, later, then))[each, best]
     targets = projected(rows.rewards, rows.discounts, following)

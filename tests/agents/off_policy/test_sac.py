@@ -128,6 +128,20 @@ def test_the_target_is_of_some_critics_and_not_always_of_the_same():
 
 
 @pytest.mark.slow
+def test_gradients_of_each_network_are_clipped():
+    free, bound = (make_agent(max_gradient_norm=x) for x in (None, 1e-12))
+    sample = soft_examples.sample_of(free, BOX, 1, B)
+    for name in ("policy", "critics"):
+        moved = []
+        for agent in (free, bound):
+            before, after = (getattr(x, name) for x in (agent, agent.update(sample)[0]))
+            before, after = (getattr(x, "state", x).params for x in (before, after))
+            moved.append(max(np.abs(after[k] - before[k]).max() for k in before))
+        # Adam divides gradients that small by its epsilon, not by themselves.
+        assert moved[1] < 1e-3 * moved[0], name
+
+
+@pytest.mark.slow
 def test_a_fixed_temperature_stays(monkeypatch):
     agent = make_agent(learn_temperature=False, temperature=0.5)
     sample = soft_examples.sample_of(agent, BOX, K, B)

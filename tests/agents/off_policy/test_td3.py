@@ -31,8 +31,20 @@ def test_k_minibatches_are_k_updates_of_one():
     assert_close(at_once, one_by_one, rtol=1e-4, atol=1e-5)
 
 
+def test_it_begins_all_over_the_box():
+    x = np.zeros((4000, 3), np.float32)
+    policy = make_agent(exploration_noise=0.1).policy
+    shares = policy.act(x, seed=0).actions / ((examples.HIGH - examples.LOW) / 2)
+    # A uniform draw has 1 / sqrt(3), and as many beyond half of the range as within.
+    assert np.all(np.std(shares, axis=0) > 0.55)
+    assert np.all(np.mean(np.abs(shares - shares.mean(0)) > 0.5, axis=0) > 0.5)
+    np.testing.assert_allclose(policy.noise, [2.0, 3.0])
+    louder = make_agent(exploration_noise=1.5).policy.noise
+    np.testing.assert_allclose(louder, [3.0, 4.5])
+
+
 def test_it_explores_in_half_ranges_within_the_bounds():
-    agent = make_agent(exploration_noise=0.1)
+    agent = make_agent(exploration_noise=0.1, initial_noise=0.0)
     x = np.zeros((4000, 3), np.float32)
     noise = agent.policy.act(x, seed=0).raw_actions - agent.policy.parameters(x)
     np.testing.assert_allclose(np.std(noise, axis=0), [0.2, 0.3], rtol=0.1)

@@ -82,30 +82,23 @@ class C51(dqn.QLearning):
         rows: records.Transition,
         chance: Any,
     ) -> dqn.Compared:
-        del chance
-        logits = state.distributions(rows.observations, params=params)
+        now, choosing, then = self._noises(state, chance[0])
+        logits = state.distributions(rows.observations, now, params=params)
         logits = temporal_difference.q_taken(logits, rows.actions)
         later = rows.next_observations
-        chooser = state(later, params=params if self.double else target)
+        chooser = state(later, choosing, params=params if self.double else target)
         atoms = tf.linspace(self.v_min, self.v_max, self.n_atoms)
         targets = categorical.categorical_q_target(
             rows.rewards,
             rows.discounts,
             atoms,
-            state.distributions(later, params=target),
+            state.distributions(later, then, params=target),
             tf.stop_gradient(chooser),
         )
-        return compared(logits, targets, atoms)
+        losses = categorical.categorical_td_loss(logits, targets)
+        values = categorical.categorical_mean(atoms, tf.nn.softmax(logits))
+        return dqn.Compared(losses.loss, values, losses.extra.priorities)
 
-
-def compared(logits: tf.Tensor, targets: tf.Tensor, atoms: tf.Tensor) -> dqn.Compared:
-    """Returns losses, values and errors of distributions of the actions taken.
-
-    Args:
-        logits: `[B, n_atoms]`, predicted.
-        targets: `[B, n_atoms]`, probabilities.
-        atoms: `[n_atoms]`.
-    """
-    losses = categorical.categorical_td_loss(logits, targets)
-    values = categorical.categorical_mean(atoms, tf.nn.softmax(logits))
-    return dqn.Compared(losses.loss, values, losses.extra.priorities)
+    def _noises(self, state: Any, seed: Any) -> Any:  # noqa: ARG002
+        """Noise in the weights: as it learns, as it chooses, and of its copy."""
+        return None, None, None

@@ -37,6 +37,7 @@ class CrossQ:
         target_entropy: as of `SAC`.
         n_critics: number of critics.
         policy_delay: steps of the critics for each of actor and temperature.
+        max_gradient_norm: as of `SAC`.
         hidden_units: of the actor.
         critic_units: hidden units of each critic, better wide.
         activation: of the networks.
@@ -55,7 +56,9 @@ class CrossQ:
     """
 
     learns_from: ClassVar[str] = "transitions"
+    usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
     tau: ClassVar[float] = 1.0
+    actor_value: ClassVar[str] = "min"
 
     learning_rate: agent.Scheduled = 1e-3
     critic_learning_rate: agent.Scheduled = 1e-3
@@ -65,6 +68,7 @@ class CrossQ:
     target_entropy: float | None = None
     n_critics: int = 2
     policy_delay: int = 3
+    max_gradient_norm: float | None = None
     hidden_units: tuple[int, ...] = (256, 256)
     critic_units: tuple[int, ...] = (1024, 1024)
     activation: str = "relu"
@@ -176,11 +180,6 @@ class CrossQAgent(sac.SACAgent):
             return loss, {**info, "extra_variables": extra}
 
         return critics.apply_loss_fn(loss_fn, (rows, weights, draws))
-
-    def _raised(self, values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-        """What the actor is to raise, `[B]`."""
-        del features
-        return tf.reduce_min(values, axis=0)
 
     def _followed(self, target: Any, params: Any) -> Any:
         """`()`: there is no copy."""

@@ -7,9 +7,7 @@ import tensorflow as tf
 
 from tfrl._internal import checks, draws
 from tfrl.agents import agent
-from tfrl.agents.off_policy import c51, dqn
-from tfrl.core import records
-from tfrl.losses import categorical, temporal_difference
+from tfrl.agents.off_policy import c51
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,28 +52,6 @@ class Rainbow(c51.C51):
     def _network_options(self, seed: int) -> dict[str, Any]:
         return {**super()._network_options(seed), "noise": self.noise}
 
-    def _compared(
-        self,
-        state: Any,
-        params: Any,
-        target: Any,
-        rows: records.Transition,
-        chance: Any,
-    ) -> dqn.Compared:
-        n_noise = state.model_def.n_noise
-        now, choosing, then = tf.unstack(
-            draws.normal([3, n_noise], chance[0], tf.float32)
-        )
-        logits = state.distributions(rows.observations, now, params=params)
-        logits = temporal_difference.q_taken(logits, rows.actions)
-        later = rows.next_observations
-        chooser = state(later, params=params, noise=choosing)
-        atoms = tf.linspace(self.v_min, self.v_max, self.n_atoms)
-        targets = categorical.categorical_q_target(
-            rows.rewards,
-            rows.discounts,
-            atoms,
-            state.distributions(later, then, params=target),
-            tf.stop_gradient(chooser),
-        )
-        return c51.compared(logits, targets, atoms)
+    def _noises(self, state: Any, seed: Any) -> Any:
+        shape = [3, state.model_def.n_noise]
+        return tf.unstack(draws.normal(shape, seed, tf.float32))

@@ -71,6 +71,8 @@ class SAC:
         policy_delay: steps of the critics for each of actor and temperature.
         dropout_rate: of the critics' hidden units, in steps and targets.
         layer_norm: normalize the critics' hidden layers.
+        max_gradient_norm: global norm to which the gradients of each network are
+            clipped; None for free.
         hidden_units: of the actor and each critic.
         activation: of the networks.
         noise_steps: for how many steps exploration is one function of the state (gSDE),
@@ -92,6 +94,7 @@ class SAC:
     """
 
     learns_from: ClassVar[str] = "transitions"
+    usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
 
     learning_rate: agent.Scheduled = 3e-4
     critic_learning_rate: agent.Scheduled = 3e-4
@@ -106,6 +109,7 @@ class SAC:
     policy_delay: int = 1
     dropout_rate: float = 0.0
     layer_norm: bool = False
+    max_gradient_norm: float | None = None
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     noise_steps: int | None = None

@@ -13,6 +13,8 @@ from tfrl.agents import _actor_critics, _minibatches, agent, train_state
 from tfrl.core import pytree, random, records
 from tfrl.policies import critics, deterministic
 
+_DEVIATIONS = ("initial_noise", "target_noise", "target_noise_clip")
+
 
 @dataclasses.dataclass(frozen=True)
 class TD3:
@@ -28,12 +30,15 @@ class TD3:
     copies pi' and Q' follow: pi' <- tau * pi + (1 - tau) * pi'. Actions of a Box count
     in half ranges of its bounds, of one without bounds as they are.
 
-    It acts by `pi(s) + exploration_noise * N(0, 1)`, clipped to the bounds.
+    It acts by `pi(s) + exploration_noise * N(0, 1)`, clipped to the bounds; before its
+    first update by noise so wide that the actions are all over the Box.
 
     Attributes:
         learning_rate: of Adam, for policy and critics: a number, or a schedule of
             `tfrl.schedules` or Keras.
         exploration_noise: standard deviation, in half ranges; a number or a schedule.
+        initial_noise: standard deviation before the first update, likewise, where it is
+            the greater one; a number.
         target_noise: standard deviation of what smooths the targets, likewise.
         target_noise_clip: its greatest size.
         policy_delay: gradient steps of critics for one of the policy.
@@ -56,9 +61,11 @@ class TD3:
     """
 
     learns_from: ClassVar[str] = "transitions"
+    usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
 
     learning_rate: agent.Scheduled = 3e-4
     exploration_noise: agent.Scheduled = 0.1
+    initial_noise: float = 1.0
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     policy_delay: int = 2
@@ -74,7 +81,7 @@ class TD3:
         agent.check_settings(
             self, positive=("tau",), optional=("max_gradient_norm",), shares=("tau",)
         )
-        for name in ("exploration_noise", "target_noise", "target_noise_clip"):
+        for name in ("exploration_noise", *_DEVIATIONS):
             value = getattr(self, name)
             if not callable(value):
                 checks.check_within(where, name, value, 0.0, np.inf)
@@ -132,7 +139,7 @@ class TD3:
             self, observation_space, n_features, own, seed=seed
         )
         values = agent.learner(self)(built)
-        noise = agent.first(self.exploration_noise)
+        noise = max(agent.first(self.exploration_noise), self.initial_noise)
         return self._agent_of(
             policy=policy.replace(noise=noise * half_ranges(policy.head)),
             critics=values,

@@ -40,6 +40,7 @@ class TQC:
         n_quantiles: M.
         n_dropped: d, for each critic.
         policy_delay: steps of the critics for each of actor and temperature.
+        max_gradient_norm: as of `SAC`.
         hidden_units: of the actor and each critic.
         activation: of the networks.
         noise_steps: as of `SAC`.
@@ -57,6 +58,7 @@ class TQC:
     """
 
     learns_from: ClassVar[str] = "transitions"
+    usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
 
     learning_rate: agent.Scheduled = 3e-4
     critic_learning_rate: agent.Scheduled = 3e-4
@@ -69,6 +71,7 @@ class TQC:
     n_quantiles: int = 25
     n_dropped: int = 2
     policy_delay: int = 1
+    max_gradient_norm: float | None = None
     hidden_units: tuple[int, ...] = (256, 256)
     activation: str = "relu"
     noise_steps: int | None = None

@@ -62,6 +62,7 @@ class AWAC:
     """
 
     learns_from: ClassVar[str] = "recorded"
+    usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
 
     learning_rate: agent.Scheduled = 3e-4
     temperature: float = 1.0

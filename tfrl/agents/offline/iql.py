@@ -63,6 +63,7 @@ class IQL:
     """
 
     learns_from: ClassVar[str] = "recorded"
+    usual_replay: ClassVar[dict[str, float]] = _actor_critics.USUAL_REPLAY
 
     learning_rate: agent.Scheduled = 3e-4
     expectile: float = 0.7

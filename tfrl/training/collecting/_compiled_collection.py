@@ -323,18 +323,19 @@ class CompiledCollector(collection.Collector):
 
             def update(agent: Any, experience: Any) -> tuple[Any, dict[str, Any]]:
                 learner = self._with(agent, settings or {})
-                learned, info = learner.update(experience, progress=done)
+                learned, info = learner.update(experience)
                 if settings:
                     learned = learned.replace(config=agent.config)
                 return carrying.packed(learned), info
 
-            if isinstance(self._learned, experiences.Trajectories):
-                carried, info = update(agent, trajectory)
-                facts = self._row(info)
-            else:
-                carried, begun, facts = self._learned_from_replay(
-                    carried, begun, trajectory, seeds[1], update
-                )
+            with progresses.progress_context(done):
+                if isinstance(self._learned, experiences.Trajectories):
+                    carried, info = update(agent, trajectory)
+                    facts = self._row(info)
+                else:
+                    carried, begun, facts = self._learned_from_replay(
+                        carried, begun, trajectory, seeds[1], update
+                    )
             ended = trajectory.terminated | trajectory.truncated
             found = _rollouts.numbers_of(trajectory, self._env), ended, facts
             written = [

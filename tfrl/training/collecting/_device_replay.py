@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfrl._internal import draws
 from tfrl.core import records
 from tfrl.replay.sampling import transitions
+from tfrl.schedules import schedulers
 from tfrl.training.collecting import _device_goals, _device_priorities
 
 
@@ -99,7 +100,7 @@ class DeviceReplay(NamedTuple):
         chance = draws.uniform([n_numbers, sizes[0] * sizes[1]], seed, tf.float32)
         if self.priorities:
             begun, weights, shares = self.priorities.drawn(
-                chance[:2], size // length, learned.beta
+                chance[:2], size // length, schedulers.as_scheduler(learned.beta)()
             )
             env, newest = begun % n_envs, self.count - 1
             first = newest - (newest - begun // n_envs) % capacity
