@@ -59,9 +59,7 @@ class Guesser(pytree.PyTreeNode):
 
     policy: object
 
-    def update(self, trajectory, *, progress):
-        del progress
-
+    def update(self, trajectory):
         def loss_fn(state, params, part):
             guesses = state(part["observations"], params=params)[1]
             loss = tf.reduce_mean(tf.square(guesses - part["rewards"]))
