@@ -62,10 +62,12 @@ ON_POLICY = {
     "impala": impala.IMPALA(**SMALL),
 }
 Q_LEARNING = {
-    "dqn": dqn.DQN(target_period=2, tau=0.5, **SMALL),
-    "c51": c51.C51(target_period=2, n_atoms=5, double=True, **SMALL),
-    "qr_dqn": qr_dqn.QRDQN(n_quantiles=5, dueling=True, **SMALL),
-    "iqn": iqn.IQN(hidden_units=(8, 6), n_fractions=3, n_target_fractions=4),
+    "dqn": dqn.DQN(epsilon=0.1, target_period=2, tau=0.5, **SMALL),
+    "c51": c51.C51(epsilon=0.1, target_period=2, n_atoms=5, double=True, **SMALL),
+    "qr_dqn": qr_dqn.QRDQN(epsilon=0.1, n_quantiles=5, dueling=True, **SMALL),
+    "iqn": iqn.IQN(
+        epsilon=0.1, hidden_units=(8, 6), n_fractions=3, n_target_fractions=4
+    ),
     "rainbow": rainbow.Rainbow(n_atoms=5, **SMALL),
 }
 OFF_POLICY = {

@@ -1,5 +1,7 @@
 """Small agents of action values, what they learn from, and a check of one update."""
 
+import dataclasses
+
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
@@ -14,6 +16,8 @@ ATOMS = np.linspace(-2.0, 2.0, 5)
 def agent_of(config, space=BOX, seed=0):
     """An agent whose copy is another network, so that targets tell them apart."""
     actions = gym.spaces.Discrete(N_ACTIONS)
+    if callable(config.epsilon):  # a schedule, and nobody tells how far it is
+        config = dataclasses.replace(config, epsilon=0.1)
     other = config.create(space, actions, seed=seed + 50)
     agent = config.create(space, actions, seed=seed)
     return agent.replace(target_params=other.target_params)

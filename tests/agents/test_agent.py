@@ -160,6 +160,19 @@ def test_the_progress_alone_says_the_rate_of_an_update(kind):
     assert moves[1] == pytest.approx(moves[0] / 10, rel=0.3)
 
 
+@pytest.mark.parametrize(
+    "kind", ["dqn", "bc", pytest.param("ppo", marks=pytest.mark.slow)]
+)
+def test_a_schedule_that_nobody_tells_how_far_it_is_is_warned_of(kind):
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [1e-2, 1e-3])
+    agent, _ = made(kind, learning_rate=schedule).update(experience_of(kind))
+    name = "`learning_rate` follows the progress of training"
+    with pytest.warns(UserWarning, match=name):
+        agent.update(experience_of(kind))
+    with progress.progress_context(progress.Progress(iterations=1)):
+        agent.update(experience_of(kind))
+
+
 BAD_SETTINGS = {
     "learning_rate": (0.0, ValueError),
     "max_gradient_norm": (-1.0, ValueError),

@@ -90,6 +90,7 @@ def test_mirror_equals_the_network(action_space, normalize, activation):
         S.Box(-1.0, 1.0, (4,), np.float64),
         S.Box(-1.0, 1.0, (4,), np.float16),
         S.Box(0, 255, (4,), np.uint8),
+        S.Box(0, 100_000, (4,), np.int32),
         S.MultiBinary(3),
     ],
     ids=str,
@@ -98,6 +99,7 @@ def test_mirror_of_other_flat_observations(space):
     observations = batch_of(space, 6)
     policy = new_policy(space, normalize_observations=True)
     policy = policy.update_moments(observations, tf.ones([6]))
+    assert policy.observation_moments != ((),) or isinstance(space, S.MultiBinary)
     host = host_policy.HostPolicy(policy)
     assert host.mirrored
     np.testing.assert_allclose(
@@ -187,6 +189,16 @@ def test_push_takes_no_other_network():
         with pytest.raises(ValueError, match=r"`HostPolicy.push`.* \[3, 16\].*; got"):
             host.push(other, probe=probe)
         assert host.policy is like
+
+
+@pytest.mark.parametrize("first", [np.int64, bool, np.float64])
+def test_what_came_first_does_not_say_how_others_are_read(first):
+    space = S.Dict(a=S.Box(-1.0, 1.0, (4,)), b=S.Box(-1.0, 1.0, (2,)))
+    policy, host = new_policy(space), host_policy.HostPolicy(new_policy(space))
+    batch = batch_of(space, 50)
+    expected = policy.parameters(tf.nest.map_structure(tf.constant, batch))
+    host(tf.nest.map_structure(lambda x: np.zeros(x.shape, first), batch))
+    np.testing.assert_allclose(host(batch), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

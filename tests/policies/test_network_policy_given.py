@@ -348,3 +348,19 @@ def test_variables_that_calls_change_stay_as_they_were():
     assert kept == made > 0.0
     np.testing.assert_allclose(first, network(seen), rtol=1e-6)
     assert float(network.layers[0].calls.numpy()) == made + 1.0
+
+
+def test_a_network_that_normalizes_is_not_normalized_for():
+    space = S.Box(-1.0, 1.0, (3,))
+    policy = new_policy(space, S.Discrete(2), normalize_observations=True)
+    seen = np.random.default_rng(0).normal(5.0, 2.0, (9, 3)).astype(np.float32)
+    policy = policy.update_moments(seen, tf.ones([9]))
+    network = policy.to_keras()
+    given = {"learner": LEARNER, "network": network}
+    create = actor_critic.ActorCriticPolicy.create
+    with pytest.raises(ValueError, match="`normalize_observations` expected False"):
+        create(space, S.Discrete(2), normalize_observations=True, **given)
+    taken = create(space, S.Discrete(2), **given)
+    np.testing.assert_allclose(
+        taken.parameters(seen), policy.parameters(seen), rtol=1e-5, atol=1e-6
+    )

@@ -71,7 +71,8 @@ class MinibatchAgent(pytree.PyTreeNode):
         where = f"{type(self.config).__name__}.update"
         data, weights = checked(where, sample)
         replicated.check_rows(where, "batch_size", weights.shape[-1])
-        hyper = agent.settings_at(self.config, progress, self._scheduled)
+        step = self.policy.state.step
+        hyper = agent.settings_at(self.config, progress, self._scheduled, step)
         rank = len(weights.shape)
         if rank == 1:
             data, weights = tf.nest.map_structure(lambda x: x[None], (data, weights))

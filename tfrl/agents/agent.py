@@ -2,6 +2,7 @@
 
 import functools
 import numbers
+import warnings
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, Self
 
@@ -181,7 +182,10 @@ def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None
 
 
 def settings_at(
-    config: Any, progress: progresses.Progress | None, names: Collection[str]
+    config: Any,
+    progress: progresses.Progress | None,
+    names: Collection[str],
+    step: Any = 1,
 ) -> dict[str, tf.Tensor]:
     """Returns settings that may be scheduled at a progress, float32 `[]` by name.
 
@@ -194,11 +198,27 @@ def settings_at(
         config: what has the settings for attributes.
         progress: how far the run has come; that in context if None.
         names: of the settings.
+        step: that of the agent's network, 1 before the first update. From the second
+            one on, a schedule that is told of no progress is warned of.
     """
     done = progresses.current_progress() if progress is None else progress
+    if done is progresses.NOTHING_DONE and tf.executing_eagerly() and step > 1:
+        _warn_of_standstill(config, names)
     return {
         name: _at(getattr(config, name), _kind(config, name), done) for name in names
     }
+
+
+def _warn_of_standstill(config: Any, names: Collection[str]) -> None:
+    for name in names:
+        if callable(getattr(config, name)) or _kind(config, name) != "constant":
+            warnings.warn(
+                f"`{type(config).__name__}.update`: `{name}` follows the progress of "
+                "training, of which nothing is told, and stays as at the beginning; "
+                "call it `with tfrl.schedules.progress_context(tfrl.schedules.Progress("
+                "percent=...))`, or give a number",
+                stacklevel=4,
+            )
 
 
 def first(value: Scheduled) -> float:

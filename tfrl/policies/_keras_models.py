@@ -410,6 +410,22 @@ class ObservationNormalization(keras.layers.Layer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
+def check_takes_raw(where: str, network: keras.layers.Layer) -> None:
+    """Raises a ValueError if a network normalizes observations by itself.
+
+    Args:
+        where: the asking class, for the message.
+        network: of a policy that is to normalize them.
+    """
+    layers = network._flatten_layers()
+    if any(isinstance(layer, ObservationNormalization) for layer in layers):
+        raise ValueError(
+            f"`{where}`: `normalize_observations` expected False where `network` "
+            "normalizes them by itself, as what `to_keras` returns does; got True; "
+            "leave it out, and the moments stay those of the network"
+        )
+
+
 def keras_policy(
     network: keras.Model,
     kinds: Any,

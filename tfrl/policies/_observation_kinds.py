@@ -19,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfrl._internal import checks
-from tfrl.core import spaces
 from tfrl.stats import moments
 
 LEAST_PIXELS = 36  # of which three convolutions leave one
@@ -75,12 +74,20 @@ def description(
 
 
 def moments_of(space: gym.Space, is_kept: bool) -> Any:
-    """Returns moments of the float parts of a space, `()` of others or if none."""
+    """Returns moments of the Boxes in a space but images, `()` of others or if none."""
     if not is_kept:
         return ()
+
+    def nest(part: gym.Space) -> Any:
+        if isinstance(part, gym.spaces.Dict):
+            return {key: nest(inner) for key, inner in part.items()}
+        return tuple(map(nest, part)) if isinstance(part, gym.spaces.Tuple) else part
+
     return tuple(
-        moments.RunningMoments.create(spec.shape) if spec.dtype.is_floating else ()
-        for spec in tf.nest.flatten(spaces.spec_from_space(space))
+        moments.RunningMoments.create(leaf.shape)
+        if isinstance(leaf, gym.spaces.Box) and description(leaf)[0] == "flat"
+        else ()
+        for leaf in tf.nest.flatten(nest(space))
     )
 
 

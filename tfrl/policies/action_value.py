@@ -70,7 +70,7 @@ class ActionValuePolicy(network_policy.NetworkPolicy):
             hidden_units: of the network, as of what follows without `network`.
             activation: of the network.
             dueling: see `ActionValues`.
-            normalize_observations: keep moments of the float observations.
+            normalize_observations: keep moments of all Boxes observed but images.
             epsilon: share of random actions.
             seed: of the initial weights.
             distribution: of `tfrl.policies.value_distributions`, whose means the values

@@ -126,7 +126,7 @@ class ActorPolicy(network_policy.NetworkPolicy):
             hidden_units: of the network, as of what follows without `network`.
             activation: of the network.
             squash: see `action_head`; None squashes what has bounds.
-            normalize_observations: keep moments of the float observations.
+            normalize_observations: keep moments of all Boxes observed but images.
             seed: of the initial weights.
             noise_steps: for how many steps exploration is one function of the state,
                 see `StateNoiseActorPolicy`; None draws anew in each step.

@@ -64,7 +64,7 @@ class ActorCriticPolicy(network_policy.NetworkPolicy):
             activation: of actor and critic.
             squash: see `action_head`.
             log_std: initial log standard deviation of continuous raw actions.
-            normalize_observations: keep moments of the float observations.
+            normalize_observations: keep moments of all Boxes observed but images.
             seed: of the initial weights.
             noise_steps: for how many steps exploration is one function of the state,
                 see `StateNoisePolicy`; None draws anew in each step.

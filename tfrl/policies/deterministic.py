@@ -160,7 +160,7 @@ class DeterministicPolicy(network_policy.NetworkPolicy):
                 without `network`.
             activation: of the network.
             squash: squash what `network` makes, see `action_head`.
-            normalize_observations: keep moments of the float observations.
+            normalize_observations: keep moments of all Boxes observed but images.
             noise: standard deviation of the noise.
             seed: of the initial weights.
 

@@ -308,16 +308,12 @@ class HostPolicy:
         self.policy.check_state(observations, state)
         if self._leaves is None:
             self._leaves = tf.nest.flatten(self.policy.without_optimizer())
-        kind = device, noise is None, not tf.nest.flatten(state)
+        arrays = [np.asarray(leaf) for leaf in tf.nest.flatten((observations, state))]
+        kind = device, noise is None, *[leaf.dtype for leaf in arrays]
         if kind not in self._traced:
-            nest = observations, state
+            nest = tf.nest.pack_sequence_as((observations, state), arrays)
             self._traced[kind] = self._concrete(self._leaves, nest, noise, device)
-        network, dtypes = self._traced[kind]
-        flat = tf.nest.flatten((observations, state))
-        given = [
-            tf.constant(np.asarray(leaf, dtype))
-            for leaf, dtype in zip(flat, dtypes, strict=True)
-        ]
+        network, given = self._traced[kind], [tf.constant(leaf) for leaf in arrays]
         if given[0].shape[0] == 0:  # which compiled convolutions do not take
             outputs = self.policy.outputs(observations, state)
         else:
@@ -331,7 +327,7 @@ class HostPolicy:
     def _concrete(
         self, leaves: list[tf.Tensor], nest: Any, noise: Any, device: Any
     ) -> Any:
-        """Returns the network as one function of flat tensors, and dtypes of `nest`."""
+        """Returns the network as one function of flat tensors."""
         template, n_leaves = self.policy.without_optimizer(), len(leaves)
         given = nest if noise is None else (*nest, noise)
         structure = tf.nest.map_structure(lambda _: 0, given)
@@ -343,7 +339,6 @@ class HostPolicy:
                     *tf.nest.pack_sequence_as(structure, flat[n_leaves:])
                 )
 
-        dtypes = [np.asarray(leaf).dtype for leaf in tf.nest.flatten(nest)]
         specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
         specs += [
             tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype)
@@ -351,7 +346,7 @@ class HostPolicy:
         ]
         specs += [] if noise is None else [tf.TensorSpec(noise.shape, tf.float32)]
         traced = tf.function(network, autograph=False).get_concrete_function(*specs)
-        return calls.handed_over(traced), dtypes
+        return calls.handed_over(traced)
 
     def __call__(self, observations: Any) -> np.ndarray:
         """Returns the head's parameters `[B, n]` for a nest of `[B, *shape]`.

@@ -81,6 +81,8 @@ class NetworkPolicy(pytree.PyTreeNode):
             built = own(seen)
         else:
             built = _keras_models.given(network, seen, spaces[1], head, **given)
+            if normalize_observations:
+                _keras_models.check_takes_raw(cls.__name__, built)
         if whole is not None:
             built = _masks.around(built, whole, head)
         moments = _observation_kinds.moments_of(
@@ -337,7 +339,7 @@ class NetworkPolicy(pytree.PyTreeNode):
         )
 
     def normalize(self, observations: Any) -> Any:
-        """Returns a nest `[..., *shape]` of observations, the float ones normalized."""
+        """Returns observations `[..., *shape]`, normalized where moments are kept."""
         if not self.observation_moments:
             return observations
         leaves = [

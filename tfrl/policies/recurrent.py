@@ -240,7 +240,7 @@ class RecurrentPolicy(network_policy.NetworkPolicy):
             hidden_units: of the layers behind the memory.
             activation: of these layers.
             squash: see `action_head`.
-            normalize_observations: keep moments of the float observations.
+            normalize_observations: keep moments of all Boxes observed but images.
             seed: of the initial weights.
             cell: "gru" or "lstm".
             has_values: whether there are values beside the parameters.

@@ -57,9 +57,10 @@ class Progress:
                 raise checks.wrong_type("Progress", field.name, value, expected)
 
 
-_NOTHING_DONE = Progress()
+# What is done where nothing is told.
+NOTHING_DONE = Progress()
 _progress: contextvars.ContextVar[Progress] = contextvars.ContextVar(
-    "tfrl_progress", default=_NOTHING_DONE
+    "tfrl_progress", default=NOTHING_DONE
 )
 
 

@@ -20,7 +20,9 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def make_agent(space=BOX, seed=0, **settings):
-    config = dqn.DQN(**{"hidden_units": (8,), "learning_rate": 0.01, **settings})
+    config = dqn.DQN(
+        **{"hidden_units": (8,), "learning_rate": 0.01, "epsilon": 0.1, **settings}
+    )
     agent = config.create(space, S.Discrete(N_ACTIONS), seed=seed)
     # A copy that is another network: what it says tells the targets apart.
     other = config.create(space, S.Discrete(N_ACTIONS), seed=seed + 50)

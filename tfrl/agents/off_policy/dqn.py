@@ -45,7 +45,8 @@ class QLearning:
     Attributes:
         learning_rate: of Adam: a number, or a schedule of `tfrl.schedules` or Keras.
         epsilon: share of random actions, a number or a schedule; by default it falls
-            from 1 to 0.05 over the first tenth of the run.
+            from 1 to 0.05 over the first tenth of the run, of which a trainer tells
+            how far it is, and a loop of your own by `tfrl.schedules.progress_context`.
         target_period: gradient steps between two updates of the copy.
         tau: share that the copy takes over; 1 copies all.
         max_gradient_norm: global norm to which gradients are clipped; None for free.

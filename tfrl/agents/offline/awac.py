@@ -48,7 +48,7 @@ class AWAC:
         activation: of policy and critics.
         squash: squash continuous actions by tanh instead of clipping them.
         log_std: initial log standard deviation of continuous actions.
-        normalize_observations: keep moments of the float observations.
+        normalize_observations: keep moments of all Boxes observed but images.
 
     Example:
         >>> agent = AWAC(hidden_units=(8,)).create(

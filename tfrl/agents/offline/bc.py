@@ -203,7 +203,9 @@ class BCAgent(pytree.PyTreeNode):
             replicated.check_rows("BCAgent.update", "batch", actions.shape[1])
         learner = self.replace(model=self.model.lent(), learning_rate=None)
         if self.learning_rate is not None:
-            rates = agents.settings_at(self, progress, ["learning_rate"])
+            rates = agents.settings_at(
+                self, progress, ["learning_rate"], self.model.step
+            )
             model = train_state.with_rate(learner.model, rates["learning_rate"])
             learner = learner.replace(model=model)
         agent, info = replicated.run_update(

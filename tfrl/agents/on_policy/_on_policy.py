@@ -70,7 +70,8 @@ class OnPolicyAgent(pytree.PyTreeNode):
         config = self.config
         trajectory = self._given(f"{type(config).__name__}.update", trajectory)
         n_rows = trajectory.rewards.shape[0] * trajectory.rewards.shape[1]
-        hyper = agent.settings_at(config, progress, self._scheduled)
+        step = self.policy.state.step
+        hyper = agent.settings_at(config, progress, self._scheduled, step)
         learner = self.replace(policy=self.policy.lent())
         counts = n_gradient_steps(config, n_rows), config.minibatch_size or n_rows
         work = replicated.Work(learner.policy.state, *counts)
