@@ -147,6 +147,38 @@ def test_opponents_are_drawn_by_how_often_they_are_beaten(priority):
     assert average.n_agents is None and len(average.members) == 3
 
 
+@pytest.mark.parametrize(
+    ("priority", "games", "points", "expected"),
+    [
+        # Powers of 1 - w of such rates are 0 in float32, the last two in float64 too.
+        (12.0, [5000.0, 5000.0], [5000.0, 5000.0], [0.5, 0.5]),
+        (100.0, [5.0, 5.0, 5.0], [5.0, 5.0, 4.5], [0.0, 0.0, 1.0]),
+        (100.0, [5000.0, 5000.0], [5000.0, 4999.9], [0.0, 1.0]),
+        (100.0, [5000.0, 5000.0], [5000.0, 5000.0], [0.5, 0.5]),
+        # Rates that are 1 to the last digit.
+        (0.0, [1e18, 0.0], [1e18, 0.0], [0.5, 0.5]),
+        (2.0, [1e18, 0.0], [1e18, 0.0], [0.0, 1.0]),
+        (100.0, [1e18, 1e18], [1e18, 1e18], [0.5, 0.5]),
+    ],
+)
+def test_members_that_are_nearly_always_beaten_are_drawn(
+    priority, games, points, expected
+):
+    count = len(games)
+    config = SelfPlay(Count(), capacity=count, current_share=0.0, priority=priority)
+    agent = config.create(BOX, BOX, n_envs=4).replace(
+        games=np.float32(games),
+        points=np.float32(points),
+        counts=np.array([0, count]),
+    )
+    chances = agent.policy.chances
+    assert chances.dtype == np.float64 and chances[0] == 0.0
+    np.testing.assert_allclose(chances[1:], expected, atol=1e-7)
+    policy = agent.policy
+    drawn = np.delete(policy.initial_state(8)["played_by"], policy.rows_of_current(8))
+    assert (chances[drawn] > 1e-7).all()
+
+
 @pytest.mark.slow
 def test_every_snapshot_is_in_a_full_league_with_the_same_probability():
     trajectory = trajectory_of(1, 2, 0)

@@ -193,18 +193,17 @@ class SelfPlayAgent(pytree.PyTreeNode):
         whoever plays the rest. Results count less by 2 percent with each update; half
         a game won stands for what is not known yet.
         """
-        found = (self.points + 0.5) / (self.games + 1.0)
-        return np.asarray(found[: self.n_members])
+        points, games = (np.asarray(x, np.float64) for x in (self.points, self.games))
+        return ((points + 0.5) / (games + 1.0))[: self.n_members]
 
     @property
     def policy(self) -> league_policy.LeaguePolicy:
         """What plays all rows: the learner's, and those of the league."""
         config = self.config
-        weights = (1.0 - self.win_rates()) ** config.priority
         chances = np.zeros(1 + config.capacity)
         chances[0] = config.current_share
-        chances[1 : 1 + self.n_members] = (1.0 - config.current_share) * (
-            weights / weights.sum()
+        chances[1 : 1 + self.n_members] = (1.0 - config.current_share) * _shares(
+            self.win_rates(), config.priority
         )
         seed = np.append(self.seed, np.uint32(self.counts[0]))
         return league_policy.LeaguePolicy(
@@ -325,6 +324,15 @@ class SelfPlayAgent(pytree.PyTreeNode):
         return self.replace(
             members=tuple(members), games=games, points=points, counts=counts
         )
+
+
+def _shares(win_rates: np.ndarray, priority: float) -> np.ndarray:
+    """Returns `(1 - w) ** priority` over its sum, by logarithms: powers underflow."""
+    # Of a member that is always beaten the logarithm would be that of 0.
+    least = np.nextafter(0.0, 1.0)
+    logits = priority * np.log(np.maximum(1.0 - win_rates, least))
+    weights = np.exp(logits - logits.max())
+    return np.asarray(weights / weights.sum())
 
 
 def _light(policy: Any) -> Any:
