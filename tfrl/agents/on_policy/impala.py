@@ -36,7 +36,9 @@ class IMPALA(_settings.OneStep):
         learning_rate: of RMSProp: a number, or a schedule of `tfrl.schedules` or Keras.
         learning_rate_schedule: `"linear"` lets the number fall to 0 over the run.
         decay: of the mean of squared gradients, of RMSProp.
-        eps: under the root of that mean.
+        eps: under the root of that mean. The authors' program has 0.1 there, and a mean
+            that starts at 1 and not at 0, for gradients that are summed over all rows;
+            here they are averaged, and smaller by as much.
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         max_gradient_norm: global norm to which gradients are clipped; None for free.
