@@ -184,13 +184,25 @@ BAD_OF_KINDS = {
         ("learning_rate", "linear", TypeError),
         ("gamma", 1.5, ValueError),
         ("n_epochs", 0, ValueError),
+        ("n_epochs", 1.5, TypeError),
+        ("minibatch_size", 2.5, TypeError),
+        ("value_coefficient", np.nan, ValueError),
+        ("entropy_coefficient", "a", TypeError),
         ("clip_schedule", "cosine", ValueError),
         ("target_kl", -1.0, ValueError),
     ],
     "ppo_memory": [("memory", "rnn", ValueError), ("memory_units", 0, ValueError)],
     "policy_gradient": [("gamma", -0.1, ValueError)],
-    "a2c": [("decay", 1.5, ValueError), ("eps", 0.0, ValueError)],
-    "impala": [("clip_rho", 0.0, ValueError), ("clip_pg_rho", -1.0, ValueError)],
+    "a2c": [
+        ("decay", 1.5, ValueError),
+        ("decay", 1.0, ValueError),
+        ("eps", 0.0, ValueError),
+    ],
+    "impala": [
+        ("clip_rho", 0.0, ValueError),
+        ("clip_pg_rho", -1.0, ValueError),
+        ("decay", 1.0, ValueError),
+    ],
     "dqn": [
         ("epsilon", 1.5, ValueError),
         ("epsilon", -0.5, ValueError),
@@ -207,8 +219,16 @@ BAD_OF_KINDS = {
         ("v_min", np.nan, ValueError),
         ("double", 1, TypeError),
     ],
-    "qr_dqn": [("n_quantiles", 0, ValueError), ("huber_delta", -1.0, ValueError)],
-    "iqn": [("n_cosines", 0, ValueError), ("hidden_units", (), ValueError)],
+    "qr_dqn": [
+        ("n_quantiles", 0, ValueError),
+        ("huber_delta", -1.0, ValueError),
+        ("huber_delta", None, TypeError),
+    ],
+    "iqn": [
+        ("n_cosines", 0, ValueError),
+        ("hidden_units", (), ValueError),
+        ("huber_delta", None, TypeError),
+    ],
     "rainbow": [("noise", 0.0, ValueError), ("epsilon", 2.0, ValueError)],
     "bc": [],
 }
@@ -224,6 +244,60 @@ def test_bad_settings_are_refused(kind):
             dataclasses.replace(config, **{name: value})
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.learning_rate = 0.5
+
+
+# Numbers that are no number, by what settings are annotated with.
+NO_BOOLS = (1, 0.0, "a", None)
+NO_COUNTS = (np.nan, np.inf, -np.inf, "a", None, -1, 1.5, 2.0, True)
+NO_NUMBERS = (np.nan, -np.inf, "a", None, True, [0.5], np.array([0.5, 0.5]), np.inf)
+NO_KINDS = {
+    bool: NO_BOOLS,
+    int: NO_COUNTS,
+    int | None: [x for x in NO_COUNTS if x is not None],
+    float: NO_NUMBERS,
+    float | None: [x for x in NO_NUMBERS if x is not None],
+    agents.Scheduled: NO_NUMBERS,
+}
+# Infinite, these limit nothing.
+LIMITS = ("clip", "value_clip", "target_kl", "clip_rho", "clip_pg_rho", "max_weight")
+NO_NEGATIVES = ("value_coefficient", "eps", "clip", "temperature", "noise", "beta")
+
+
+@pytest.mark.parametrize("kind", agent_rows.CONFIGS)
+def test_numbers_that_no_update_could_use_are_refused(kind):
+    config, count = agent_rows.CONFIGS[kind], 0
+    for field in dataclasses.fields(config):
+        wrong = NO_KINDS.get(field.type, ())
+        if field.name in LIMITS:
+            wrong = wrong[:-1]
+            dataclasses.replace(config, **{field.name: np.inf})
+        if field.name in NO_NEGATIVES:
+            wrong = (*wrong, -1.0)
+        for value in wrong:
+            match = f"`{type(config).__name__}`: `{field.name}` expected"
+            with pytest.raises((TypeError, ValueError), match=match):
+                dataclasses.replace(config, **{field.name: value})
+                pytest.fail(f"{field.name}={value!r} is taken")
+            count += 1
+    assert count > 20
+
+
+def test_settings_of_ones_own_are_of_their_kinds_too():
+    @dataclasses.dataclass(frozen=True)
+    class Own(ppo.PPO):
+        learning_rate: float = 1e-3
+        bonus: float = None
+        name: str = "own"
+
+    assert Own().bonus is None and Own(name=3).name == 3
+    assert Own(learning_rate=BY_SHARE).learning_rate is BY_SHARE
+    with pytest.raises(TypeError, match="`Own`: `bonus` expected a number; got 'a'"):
+        Own(bonus="a")
+
+
+@pytest.mark.parametrize("share", [np.float32(0.5), np.array(0.5), tf.constant(0.5), 1])
+def test_what_is_a_number(share):
+    assert ppo.PPO(gamma=share).gamma is share
 
 
 @pytest.mark.parametrize("rate", [None, "0.1", [1e-3], keras.optimizers.Adam(1e-3)])

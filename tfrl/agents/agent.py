@@ -1,7 +1,11 @@
 """What trainers ask of agents, and what the settings of algorithms have in common."""
 
+import dataclasses
 import functools
+import math
 import numbers
+import types
+import typing
 import warnings
 from collections.abc import Callable, Collection
 from typing import Any, Protocol, Self
@@ -19,6 +23,10 @@ from tfrl.schedules import progress as progresses
 # A number, or a schedule: a function of a share, a count of updates or of steps.
 Scheduled = float | Callable[..., Any]
 _SCHEDULED = "a number, or a schedule such as those of `tfrl.schedules` and Keras"
+# Limits, which may be infinite.
+_LIMITS = frozenset(
+    ("clip", "clip_pg_rho", "clip_rho", "max_weight", "target_kl", "value_clip")
+)
 
 
 class Agent(Protocol):
@@ -95,52 +103,92 @@ def check_settings(
     *,
     scheduled: Collection[str] = ("learning_rate",),
     positive: Collection[str] = (),
+    nonnegative: Collection[str] = (),
     optional: Collection[str] = (),
     shares: Collection[str] = (),
+    below_one: Collection[str] = (),
 ) -> None:
     """Raises unless the settings of an algorithm are in range.
 
-    `hidden_units` is checked too, and becomes a tuple; so are `memory` and
-    `memory_units` of what has them.
+    All settings are to be of the kinds that they are annotated with: counts are whole
+    numbers, and other numbers are finite, but for limits, whose infinity means none.
+    `hidden_units` is checked too, and becomes a tuple.
 
     Args:
         config: the dataclass of settings.
         scheduled: names of positive numbers or schedules; the setting `NAME_schedule`,
             where there is one, says whether the number falls.
         positive: names of positive numbers.
-        optional: names of positive numbers that may be None.
+        nonnegative: names of numbers that may be 0.
+        optional: names of positive numbers that may be None, if they are annotated so.
         shares: names of numbers in [0, 1].
+        below_one: names of numbers in [0, 1).
 
     Raises:
         TypeError: if a setting is of another type.
         ValueError: if a setting is out of range.
     """
     where = type(config).__name__
+    for field in dataclasses.fields(config):
+        _check_kind(config, field, may_be_scheduled=field.name in scheduled)
     for name in scheduled:
         _check_scheduled(config, name)
     for name in (*positive, *optional):
-        if name in positive or getattr(config, name) is not None:
+        if getattr(config, name) is not None:
             checks.check_positive(where, name, getattr(config, name))
-    for name in shares:
+    for name in nonnegative:
+        checks.check_within(where, name, getattr(config, name), 0.0, math.inf)
+    for name in (*shares, *below_one):
         checks.check_within(where, name, getattr(config, name), 0.0, 1.0)
+    for name in below_one:
+        if getattr(config, name) == 1.0:
+            raise ValueError(f"`{where}`: `{name}` expected less than 1; got 1.0")
+    _check_network(config)
+
+
+def _check_network(config: Any) -> None:
+    """Raises unless the settings of networks are in range."""
+    where = type(config).__name__
     units = checks.check_whole_numbers(
         where, "hidden_units", config.hidden_units, low=1
     )
     object.__setattr__(config, "hidden_units", units)
     feedforward.check_activation(where, config.activation)
-    if getattr(config, "memory", None) is not None:
-        known = (None, *recurrent.CELLS, "own")
-        checks.check_one_of(where, "memory", config.memory, known)
-        size = checks.check_whole_number(
-            where, "memory_units", config.memory_units, low=1
-        )
-        object.__setattr__(config, "memory_units", size)
-    if hasattr(config, "log_std"):
-        checks.check_finite(where, "log_std", config.log_std)
-    if getattr(config, "noise_steps", None) is not None:
-        checks.check_whole_number(where, "noise_steps", config.noise_steps, low=1)
-    kept = getattr(config, "normalize_observations", False)
-    checks.check_type(where, "normalize_observations", kept, bool, "a bool")
+    known = (None, *recurrent.CELLS, "own")
+    checks.check_one_of(where, "memory", getattr(config, "memory", None), known)
+    for name in ("memory_units", "noise_steps"):
+        if getattr(config, name, None) is not None:
+            checks.check_whole_number(where, name, getattr(config, name), low=1)
+
+
+def _check_kind(
+    config: Any, field: dataclasses.Field[Any], *, may_be_scheduled: bool
+) -> None:
+    """Raises unless a setting is of the kind that its annotation says."""
+    where, name, value = type(config).__name__, field.name, getattr(config, field.name)
+    kinds: tuple[Any, ...] = (field.type,)
+    if typing.get_origin(field.type) in (types.UnionType, typing.Union):
+        kinds = typing.get_args(field.type)
+    if value is None and (types.NoneType in kinds or field.default is None):
+        return
+    if may_be_scheduled or field.type == Scheduled:
+        if not callable(value):
+            _check_number(where, name, value, _SCHEDULED)
+    elif bool in kinds:
+        checks.check_type(where, name, value, bool, "a bool")
+    elif int in kinds:
+        checks.check_whole_number(where, name, value)
+    elif float in kinds:
+        _check_number(where, name, value, "a number")
+
+
+def _check_number(where: str, name: str, value: Any, expected: str) -> None:
+    """Raises unless a value is one number, finite if it is no limit."""
+    is_one = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_one and not (hasattr(value, "dtype") and np.ndim(value) == 0):
+        raise checks.wrong_type(where, name, value, expected)
+    if name not in _LIMITS:
+        checks.check_finite(where, name, value)
 
 
 def _check_scheduled(config: Any, name: str) -> None:
@@ -148,17 +196,13 @@ def _check_scheduled(config: Any, name: str) -> None:
     where = type(config).__name__
     kind, value = _kind(config, name), getattr(config, name)
     checks.check_one_of(where, f"{name}_schedule", kind, ("constant", "linear"))
-    if callable(value):
-        if kind == "linear":
-            raise ValueError(
-                f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
-                "schedule itself; got 'linear'"
-            )
-        return
-    is_array = hasattr(value, "dtype") and np.ndim(value) == 0
-    if not is_array:
-        checks.check_type(where, name, value, numbers.Real, _SCHEDULED)
-    checks.check_positive(where, name, value)
+    if not callable(value):
+        checks.check_positive(where, name, value)
+    elif kind == "linear":
+        raise ValueError(
+            f"`{where}`: `{name}_schedule` expected 'constant' where `{name}` is a "
+            "schedule itself; got 'linear'"
+        )
 
 
 def check_spaces(config: Any, observation_space: Any, action_space: Any) -> None:

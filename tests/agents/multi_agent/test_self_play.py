@@ -380,6 +380,9 @@ def create(config=None, **given):
         bad(ValueError, "capacity", A2C(), capacity=0),
         bad(ValueError, "current_share", A2C(), current_share=1.5),
         bad(ValueError, "priority", A2C(), priority=-1.0),
+        bad(ValueError, "priority", A2C(), priority=np.nan),
+        bad(TypeError, "priority", A2C(), priority=np.array([1.0, 2.0])),
+        bad(TypeError, "current_share", A2C(), current_share=True),
     ),
     (
         create,

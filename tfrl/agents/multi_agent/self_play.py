@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import gymnasium as gym
 import numpy as np
 
-from tfrl._internal import checks
+from tfrl._internal import arguments, checks
 from tfrl.agents.multi_agent import _rows, league_policy
 from tfrl.agents.on_policy import ppo
 from tfrl.core import pytree, records
@@ -80,8 +80,8 @@ class SelfPlay:
         checks.check_whole_number(where, "n_agents", self.n_agents, low=2)
         for name in ("snapshot_updates", "capacity"):
             checks.check_whole_number(where, name, getattr(self, name), low=1)
-        checks.check_within(where, "current_share", self.current_share, 0.0, 1.0)
-        checks.check_within(where, "priority", self.priority, 0.0, 100.0)
+        arguments.check_number(where, "current_share", self.current_share, 0.0, 1.0)
+        arguments.check_number(where, "priority", self.priority, 0.0, 100.0)
 
     def create(
         self,

@@ -87,10 +87,8 @@ class QLearning:
             checks.check_within(where, "epsilon", self.epsilon, 0.0, 1.0)
         checks.check_whole_number(where, "target_period", self.target_period, low=1)
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is bool:
-                checks.check_type(where, field.name, value, bool, "a bool")
-            elif field.name.startswith("n_"):
+            if field.name.startswith("n_"):
+                value = getattr(self, field.name)
                 checks.check_whole_number(where, field.name, value, low=1)
 
     def create(

@@ -70,8 +70,10 @@ class A2C(_settings.OneStep):
         agent.check_settings(
             self,
             positive=("eps",),
+            nonnegative=("value_coefficient",),
             optional=("max_gradient_norm",),
-            shares=("gamma", "lambda_", "decay"),
+            shares=("gamma", "lambda_"),
+            below_one=("decay",),
         )
 
     def _learner(self) -> dict[str, Any]:

@@ -85,8 +85,10 @@ class IMPALA(_settings.OneStep):
         agent.check_settings(
             self,
             positive=("eps", "clip_rho", "clip_pg_rho"),
+            nonnegative=("value_coefficient",),
             optional=("max_gradient_norm",),
-            shares=("gamma", "lambda_", "decay"),
+            shares=("gamma", "lambda_"),
+            below_one=("decay",),
         )
 
     def _learner(self) -> dict[str, Any]:

@@ -54,7 +54,10 @@ class PolicyGradient(_settings.OneStep):
 
     def __post_init__(self) -> None:
         agent.check_settings(
-            self, optional=("max_gradient_norm",), shares=("gamma", "lambda_")
+            self,
+            nonnegative=("value_coefficient",),
+            optional=("max_gradient_norm",),
+            shares=("gamma", "lambda_"),
         )
 
     def _agent(self, policy: Any) -> "PolicyGradientAgent":

@@ -95,6 +95,7 @@ class PPO:
             self,
             scheduled=("learning_rate", "clip"),
             positive=("n_epochs", "minibatch_size"),
+            nonnegative=("value_coefficient",),
             optional=("max_gradient_norm", "value_clip", "target_kl"),
             shares=("gamma", "lambda_"),
         )
